@@ -1,0 +1,2 @@
+//! The `isobath` command-line tool.
+fn main() {}

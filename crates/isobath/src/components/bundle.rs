@@ -1,0 +1,25 @@
+//! The bundle of outside things that a database is opened with.
+
+use super::{Clock, Random, Threads};
+use crate::vfs::FileSystem;
+use std::sync::Arc;
+
+/// Everything a database takes from outside. `Components::system` is the real world; tests and the
+/// simulator put their own in.
+#[derive(Clone)]
+pub struct Components {
+    /// Files and directories.
+    pub fs: Arc<dyn FileSystem>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness, used only for identities (the database's UUID).
+    pub random: Arc<dyn Random>,
+    /// Background threads and sleeping.
+    pub threads: Arc<dyn Threads>,
+}
+
+impl std::fmt::Debug for Components {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Components")
+    }
+}

@@ -1,0 +1,20 @@
+//! The outside world, as the engine sees it: files, time, randomness, threads, locks and waiting.
+//!
+//! Nothing else in the crate may reach for the standard library's versions (`clippy.toml` bans them), so
+//! that a simulator or a model checker can own every one. Files come in through [`crate::vfs`]; the rest is
+//! here. Locks, condition variables and atomics switch by build (`cfg(loom)`, `cfg(shuttle)`, the
+//! `simulation` feature); clock, randomness and threads are values in [`Components`].
+
+mod clock;
+mod bundle;
+mod points;
+mod random;
+pub(crate) mod sync;
+mod threads;
+
+pub use clock::{Clock, SystemClock};
+pub use bundle::Components;
+pub use points::Point;
+pub(crate) use points::yield_point;
+pub use random::{Random, SystemRandom};
+pub use threads::{Priority, SystemThreads, ThreadHandle, Threads};

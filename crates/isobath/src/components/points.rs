@@ -1,0 +1,52 @@
+//! Labelled places where a simulator may let another thread go first.
+
+/// A moment between two steps of a protocol whose interleavings matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Point {
+    /// A commit owns its LSN, nothing is copied yet.
+    Reserved,
+    /// The record is in the log, not yet in a memtable.
+    Copied,
+    /// The operations are in their memtables, not yet visible.
+    Applied,
+    /// The commit marked itself finished; a predecessor may still hold the frontier.
+    Published,
+    /// An epoch is marked closing, its marker is not reserved yet.
+    Sealing,
+    /// An epoch's boundary is published.
+    Sealed,
+    /// A job's output exists, its edit is not written yet.
+    Built,
+    /// An edit is durable in the manifest, the version in memory is not swapped yet.
+    Installed,
+    /// A reader holds a view and is about to load the visible frontier.
+    Pinned,
+}
+
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub(crate) fn yield_point(_point: Point) {}
+
+#[cfg(feature = "simulation")]
+pub use hooked::{set_yield_hook, yield_point};
+
+#[cfg(feature = "simulation")]
+mod hooked {
+    use super::Point;
+    use std::sync::OnceLock;
+
+    static HOOK: OnceLock<fn(Point)> = OnceLock::new();
+
+    /// Has `hook` called at every labelled point, on the thread that reaches it. The first call of a
+    /// process wins.
+    pub fn set_yield_hook(hook: fn(Point)) {
+        let _ = HOOK.set(hook);
+    }
+
+    pub(crate) fn yield_point(point: Point) {
+        if let Some(hook) = HOOK.get() {
+            hook(point);
+        }
+    }
+}

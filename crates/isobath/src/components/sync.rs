@@ -1,0 +1,129 @@
+//! Locks, condition variables and atomics, switched by build: `parking_lot` and the processor's atomics,
+//! or the model checkers' own.
+//!
+//! Locks are not poisoned by a panic: a broken invariant stops the engine by other means.
+
+use std::time::Duration;
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic;
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::sync::atomic;
+
+#[cfg(not(any(loom, shuttle)))]
+mod imp {
+    pub(super) use parking_lot::{Mutex, MutexGuard};
+
+    pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock()
+    }
+}
+#[cfg(any(loom, shuttle))]
+mod imp {
+    #[cfg(loom)]
+    pub(super) use loom::sync::{Mutex, MutexGuard};
+    #[cfg(shuttle)]
+    pub(super) use shuttle::sync::{Mutex, MutexGuard};
+
+    pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A mutual exclusion lock.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(imp::Mutex<T>);
+
+/// The right to use what a [`Mutex`] protects.
+pub(crate) struct MutexGuard<'a, T>(Option<imp::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Mutex(imp::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(imp::lock(&self.0)))
+    }
+}
+
+impl<T> std::ops::Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("held outside of a wait")
+    }
+}
+
+impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("held outside of a wait")
+    }
+}
+
+/// A condition variable. Waits may wake without a reason: wait in a loop.
+#[derive(Debug)]
+pub(crate) struct Condvar(
+    #[cfg(not(any(loom, shuttle)))] parking_lot::Condvar,
+    #[cfg(loom)] loom::sync::Condvar,
+    #[cfg(shuttle)] shuttle::sync::Condvar,
+);
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        #[cfg(not(any(loom, shuttle)))]
+        return Condvar(parking_lot::Condvar::new());
+        #[cfg(loom)]
+        return Condvar(loom::sync::Condvar::new());
+        #[cfg(shuttle)]
+        return Condvar(shuttle::sync::Condvar::new());
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.0.wait(guard.0.as_mut().expect("held outside of a wait"));
+    }
+
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let held = guard.0.take().expect("held outside of a wait");
+        guard.0 = Some(self.0.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    /// Waits at most `timeout`; model checkers have no time and treat it as [`Condvar::wait`].
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
+        #[cfg(not(any(loom, shuttle)))]
+        self.0.wait_for(guard.0.as_mut().expect("held outside of a wait"), timeout);
+        #[cfg(any(loom, shuttle))]
+        {
+            let _ = timeout;
+            self.wait(guard);
+        }
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+impl Default for Condvar {
+    fn default() -> Self {
+        Condvar::new()
+    }
+}
+
+/// Tells the processor that this is a spin loop, and a model checker that others must run.
+#[inline]
+pub(crate) fn spin_hint() {
+    #[cfg(not(any(loom, shuttle)))]
+    std::hint::spin_loop();
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(shuttle)]
+    shuttle::thread::yield_now();
+}

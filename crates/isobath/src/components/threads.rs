@@ -1,0 +1,83 @@
+//! Background threads.
+#![allow(clippy::disallowed_methods)] // The one place that may start a thread or sleep.
+
+use std::io;
+use std::time::Duration;
+
+/// How much a background thread matters beside the writers and readers of the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Writers wait for it (log upkeep, flush).
+    Normal,
+    /// It may wait for everyone (compaction).
+    Low,
+}
+
+/// Starts threads and lets them sleep.
+pub trait Threads: Send + Sync + 'static {
+    /// Starts a thread.
+    fn spawn(
+        &self,
+        name: String,
+        priority: Priority,
+        body: Box<dyn FnOnce() + Send>,
+    ) -> io::Result<Box<dyn ThreadHandle>>;
+    /// Blocks the calling thread.
+    fn sleep(&self, duration: Duration);
+    /// How many threads can run at once.
+    fn parallelism(&self) -> usize;
+}
+
+/// A started thread.
+pub trait ThreadHandle: Send + Sync {
+    /// Waits until the thread has ended.
+    fn join(self: Box<Self>);
+}
+
+/// The operating system's threads.
+#[derive(Debug)]
+pub struct SystemThreads;
+
+struct SystemHandle(std::thread::JoinHandle<()>);
+
+impl ThreadHandle for SystemHandle {
+    fn join(self: Box<Self>) {
+        // A panic in the body was printed by its own thread; whoever joins only needs it gone.
+        let _ = self.0.join();
+    }
+}
+
+impl Threads for SystemThreads {
+    fn spawn(
+        &self,
+        name: String,
+        priority: Priority,
+        body: Box<dyn FnOnce() + Send>,
+    ) -> io::Result<Box<dyn ThreadHandle>> {
+        let run = move || {
+            if priority == Priority::Low {
+                lower_own_priority();
+            }
+            body();
+        };
+        let handle = std::thread::Builder::new().name(name).spawn(run)?;
+        Ok(Box::new(SystemHandle(handle)))
+    }
+
+    fn sleep(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+
+    fn parallelism(&self) -> usize {
+        std::thread::available_parallelism().map_or(2, |n| n.get())
+    }
+}
+
+/// On Linux a thread has a nice value of its own; elsewhere this does nothing.
+fn lower_own_priority() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: setpriority takes plain integers and touches no memory; 0 means the calling thread.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, 10);
+    }
+}

@@ -1,0 +1,194 @@
+//! The one public error: few kinds, each with what happened, where, and what to do next.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong. A key that is not there is not an error: reads answer `Ok(None)`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on a file.
+    #[error("could not {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb: "open", "sync", "map".
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The operating system's own error.
+        source: io::Error,
+    },
+
+    /// Bytes on disk are not what was written. Nothing was deleted; the rest stays readable.
+    #[error(
+        "corruption in {} at offset {offset}: {detail}; run `isobath verify`, then restore the file or repair",
+        path.display()
+    )]
+    Corruption {
+        /// The damaged file (empty while the error is still inside a decoder).
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What did not match.
+        detail: String,
+    },
+
+    /// A file was written by a newer version of Isobath.
+    #[error("{} has a format this version cannot read ({detail}); open it with a newer Isobath", path.display())]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// What it needs.
+        detail: String,
+    },
+
+    /// The directory holds no database.
+    #[error("{} is not an Isobath database: {detail}", path.display())]
+    NotADatabase {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing, and what to do.
+        detail: String,
+    },
+
+    /// Another process, or another handle in this one, has the database open.
+    #[error("the database {} is locked by {holder}; close it there first", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+        /// Who holds it.
+        holder: String,
+    },
+
+    /// An argument or option is outside what the engine accepts. Nothing was changed.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(String),
+
+    /// No column family has this name.
+    #[error("there is no column family {0:?}; create it first, or see `Db::list_families`")]
+    UnknownFamily(String),
+
+    /// A column family of this name exists already.
+    #[error("a column family {0:?} exists already")]
+    FamilyExists(String),
+
+    /// The write was asked not to wait and would have had to. Retry later.
+    #[error("writers are paced ({0}) and the write was asked to fail fast; retry later")]
+    WouldStall(&'static str),
+
+    /// An earlier write or sync failed, so the database refuses writes; reads go on.
+    #[error(
+        "the database refuses writes since an earlier failure: {0}; reopen it to recover what is on disk"
+    )]
+    Poisoned(String),
+
+    /// A sync failed while this commit waited for it: whether the commit survives is known only after
+    /// a reopen.
+    #[error(
+        "the commit's outcome is unknown, its sync failed: {0}; reopen the database to find out"
+    )]
+    OutcomeUnknown(String),
+
+    /// The database was closed.
+    #[error("the database is closed")]
+    Closed,
+
+    /// The operation was cancelled by its caller or by a closing database.
+    #[error("the operation was cancelled")]
+    Cancelled,
+}
+
+impl Error {
+    /// A decoder's complaint; the caller that knows the file adds it with [`Error::in_file`].
+    pub(crate) fn malformed(detail: String) -> Error {
+        Error::Corruption { path: PathBuf::new(), offset: 0, detail }
+    }
+
+    pub(crate) fn newer_format(detail: String) -> Error {
+        Error::NewerFormat { path: PathBuf::new(), detail }
+    }
+
+    pub(crate) fn corruption(path: &Path, offset: u64, detail: impl Into<String>) -> Error {
+        Error::Corruption { path: path.to_owned(), offset, detail: detail.into() }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
+        Error::Io { action, path: path.to_owned(), source }
+    }
+
+    /// Adds the file and the offset of the structure within it to a decoder's error.
+    pub(crate) fn in_file(self, file: &Path, base: u64) -> Error {
+        match self {
+            Error::Corruption { path, offset, detail } if path.as_os_str().is_empty() => {
+                Error::Corruption { path: file.to_owned(), offset: offset + base, detail }
+            }
+            Error::NewerFormat { path, detail } if path.as_os_str().is_empty() => {
+                Error::NewerFormat { path: file.to_owned(), detail }
+            }
+            other => other,
+        }
+    }
+
+    /// True if bytes on disk were found damaged.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Error::Corruption { .. })
+    }
+
+    /// True if the same call may succeed later without anything being repaired: no space left, too
+    /// many open files, a paced writer that asked not to wait, a lock held elsewhere.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Error::Io { .. } => self.is_out_of_space() || self.is_too_many_files(),
+            Error::WouldStall(_) | Error::Locked { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// True if the file system has no room left.
+    pub fn is_out_of_space(&self) -> bool {
+        matches!(self, Error::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+
+    /// True if the process or the system has no file handles left.
+    pub fn is_too_many_files(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if matches!(source.raw_os_error(), Some(23 | 24)))
+    }
+}
+
+/// A second owner of an error that several waiters must be told of.
+impl Clone for Error {
+    fn clone(&self) -> Self {
+        match self {
+            Error::Io { action, path, source } => {
+                let source = match source.raw_os_error() {
+                    Some(code) => io::Error::from_raw_os_error(code),
+                    None => io::Error::new(source.kind(), source.to_string()),
+                };
+                Error::Io { action, path: path.clone(), source }
+            }
+            Error::Corruption { path, offset, detail } => {
+                Error::Corruption { path: path.clone(), offset: *offset, detail: detail.clone() }
+            }
+            Error::NewerFormat { path, detail } => {
+                Error::NewerFormat { path: path.clone(), detail: detail.clone() }
+            }
+            Error::NotADatabase { path, detail } => {
+                Error::NotADatabase { path: path.clone(), detail: detail.clone() }
+            }
+            Error::Locked { path, holder } => {
+                Error::Locked { path: path.clone(), holder: holder.clone() }
+            }
+            Error::InvalidArgument(what) => Error::InvalidArgument(what.clone()),
+            Error::UnknownFamily(name) => Error::UnknownFamily(name.clone()),
+            Error::FamilyExists(name) => Error::FamilyExists(name.clone()),
+            Error::WouldStall(why) => Error::WouldStall(why),
+            Error::Poisoned(why) => Error::Poisoned(why.clone()),
+            Error::OutcomeUnknown(why) => Error::OutcomeUnknown(why.clone()),
+            Error::Closed => Error::Closed,
+            Error::Cancelled => Error::Cancelled,
+        }
+    }
+}

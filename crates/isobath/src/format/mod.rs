@@ -1,0 +1,30 @@
+//! What bytes mean, wherever they are: numbers, kinds, checksums and the header every file starts with.
+//!
+//! Nothing here does I/O or waits. A codec stands beside the structure it encodes (`wal/record.rs`,
+//! `table/block.rs`, `version/edit.rs`); this folder holds only what several of them share.
+
+mod checksum;
+mod file_header;
+mod kind;
+mod varint;
+
+pub(crate) use checksum::{checksum32, checksum64};
+pub(crate) use file_header::{FILE_HEADER_LEN, FileHeader, FileKind};
+pub use kind::OpKind;
+pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
+
+/// A log sequence number: a position in the flat byte space of the log, and at once an MVCC sequence
+/// number. An operation's sequence is the LSN of its commit plus its ordinal within the commit.
+///
+/// A *read point* is an LSN on a record's end: a reader at point `p` sees exactly the operations whose
+/// sequence is below `p`.
+pub type Lsn = u64;
+
+/// The identity of a column family. Never reused within a database; 0 is the default family.
+pub type FamilyId = u32;
+
+/// The family that exists in every database.
+pub const DEFAULT_FAMILY: FamilyId = 0;
+
+/// The least LSN of a record; 0 means "nothing".
+pub(crate) const FIRST_LSN: Lsn = 1 << 12;

@@ -1,0 +1,4 @@
+//! A file system in memory.
+/// See the module.
+#[derive(Debug)]
+pub struct MemoryFs;

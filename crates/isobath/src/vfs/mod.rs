@@ -1,0 +1,138 @@
+//! Files and directories: what the engine needs of them, and who provides it.
+//!
+//! [`SystemFs`] is the operating system's; [`MemoryFs`] keeps everything in memory, for tests and for
+//! databases that need no disk. The rules every implementation keeps, and the engine relies on:
+//!
+//! - `append` and `copy_in` reach the kernel (or its like) before they return: a killed process loses
+//!   nothing of them. Only `sync` and `harden` make them survive power loss.
+//! - A created, renamed or removed name survives power loss only after `sync_dir` of its directory.
+//! - A failed `sync` or `harden` is final: what it covered may be lost though later calls succeed.
+
+mod memory;
+mod system;
+
+pub use memory::MemoryFs;
+pub use system::SystemFs;
+
+use crate::error::Result;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How a file's bytes are reached for reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadMode {
+    /// Through a memory mapping: no system call when the page is cached, but an I/O error of the device
+    /// ends the process with a signal (the data is untouched).
+    #[default]
+    Mapped,
+    /// By `pread`: one system call a block; an I/O error is an [`crate::Error`].
+    Positional,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The file's name, without its directory.
+    pub name: String,
+    /// Its length in bytes.
+    pub len: u64,
+    /// True for a directory.
+    pub is_dir: bool,
+}
+
+/// A file system.
+pub trait FileSystem: Send + Sync + 'static {
+    /// Creates a directory and its parents; not an error if it exists.
+    fn create_dir_all(&self, path: &Path) -> Result<()>;
+    /// The entries of a directory, in no particular order.
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>>;
+    /// True if a file or directory of this name exists.
+    fn exists(&self, path: &Path) -> Result<bool>;
+    /// Opens a file for reading at any offset.
+    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>>;
+    /// Creates a file to append to. It must not exist.
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;
+    /// Creates (or, if it exists with that length, opens) a log segment of `len` bytes whose every byte is
+    /// already written once, so that writing into it needs no allocation on the device.
+    fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>>;
+    /// Renames a file, replacing the target, atomically.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Gives a file a second name (a hard link). The target must not exist.
+    fn link(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Removes a file. Open handles stay usable.
+    fn remove(&self, path: &Path) -> Result<()>;
+    /// Removes a directory that is empty.
+    fn remove_dir(&self, path: &Path) -> Result<()>;
+    /// Makes the names of a directory survive power loss.
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// Takes the exclusive lock that a file stands for, creating the file. [`crate::Error::Locked`] names
+    /// the process that holds it. Dropping the value releases the lock.
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
+    /// Bytes that can still be written below `dir`.
+    fn free_space(&self, dir: &Path) -> Result<u64>;
+}
+
+/// A file that is read at any offset, by any thread. Immutable once complete.
+pub trait ReadFile: Send + Sync {
+    /// Fills `buf` from `offset`. Reading past the end is an error of kind `UnexpectedEof`.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// The whole file, if it is mapped.
+    fn mapped(&self) -> Option<&[u8]>;
+    /// The length in bytes.
+    fn len(&self) -> u64;
+    /// True if there are no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Says that `len` bytes from `offset` are wanted soon.
+    fn read_ahead(&self, offset: u64, len: u64);
+    /// The name, for messages.
+    fn path(&self) -> &Path;
+}
+
+/// A file that grows at its end.
+pub trait WriteFile: Send {
+    /// Appends all of `bytes`.
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+    /// Makes all that was appended survive power loss.
+    fn sync(&mut self) -> Result<()>;
+    /// Starts writing back what was appended, without waiting, so that a later `sync` is short.
+    fn write_back(&mut self);
+    /// The bytes appended so far.
+    fn len(&self) -> u64;
+    /// True if nothing was appended.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The name, for messages.
+    fn path(&self) -> &Path;
+}
+
+/// A log segment: a file of fixed length, written in place by many threads at once.
+pub trait SegmentFile: Send + Sync {
+    /// Copies `bytes` to `offset`. Ranges given to concurrent calls never overlap. A mapped segment cannot
+    /// fail; a positional one can.
+    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Reads back what is there.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// Makes every `copy_in` that returned before this call survive power loss.
+    fn harden(&self) -> Result<()>;
+    /// Starts writing back a range, without waiting.
+    fn write_back(&self, offset: u64, len: u64);
+    /// Makes a range writable without a page fault, if it is mapped.
+    fn prefault(&self, offset: u64, len: u64);
+    /// The length in bytes.
+    fn len(&self) -> u64;
+    /// True if it has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The current name.
+    fn path(&self) -> PathBuf;
+    /// Tells the segment that it was renamed (recycled under another name).
+    fn renamed(&self, path: &Path);
+}
+
+/// A held lock; dropping it releases.
+pub trait FileLock: Send + Sync {}
