@@ -1,0 +1,141 @@
+//! How long a table file lives.
+//!
+//! Slices of several families may share a file, and a slice is shared by every version of its tree, every
+//! job and every iterator that uses it. All of them hold the one [`LiveFile`] of that file; when the last
+//! lets go, the file's number falls into the [`Graveyard`], whose owner removes the file. A job holds the
+//! `LiveFile` of its output from the moment it creates the file, so an output that is never installed is
+//! removed the same way.
+//!
+//! The graveyard hands out nothing while an edit's outcome is in doubt (a file that memory has let go may
+//! still be named by the manifest) and forgets what it has once the database closes; what is left behind
+//! then is an orphan, and the next open removes it.
+
+use crate::components::sync::Mutex;
+use std::sync::Arc;
+
+/// A table file in use.
+#[derive(Debug)]
+pub(crate) struct LiveFile {
+    number: u64,
+    graveyard: Arc<Graveyard>,
+}
+
+impl LiveFile {
+    /// Takes charge of file `number`. There must be one `LiveFile` of a number at any time.
+    pub(crate) fn new(number: u64, graveyard: &Arc<Graveyard>) -> Arc<LiveFile> {
+        Arc::new(LiveFile { number, graveyard: Arc::clone(graveyard) })
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for LiveFile {
+    fn drop(&mut self) {
+        self.graveyard.bury(self.number);
+    }
+}
+
+/// The numbers of files that nothing in memory refers to.
+#[derive(Debug, Default)]
+pub(crate) struct Graveyard {
+    plot: Mutex<Plot>,
+}
+
+#[derive(Debug, Default)]
+struct Plot {
+    dead: Vec<u64>,
+    access: Access,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Access {
+    #[default]
+    Open,
+    Held,
+    Shut,
+}
+
+impl Graveyard {
+    pub(crate) fn new() -> Arc<Graveyard> {
+        Arc::default()
+    }
+
+    fn bury(&self, number: u64) {
+        let mut plot = self.plot.lock();
+        if plot.access != Access::Shut {
+            plot.dead.push(number);
+        }
+    }
+
+    /// The files to remove now. Each number is handed out once.
+    pub(crate) fn take(&self) -> Vec<u64> {
+        let mut plot = self.plot.lock();
+        match plot.access {
+            Access::Open => std::mem::take(&mut plot.dead),
+            Access::Held | Access::Shut => Vec::new(),
+        }
+    }
+
+    /// Keeps every file for now: the manifest may name files that memory has let go.
+    pub(crate) fn hold(&self) {
+        let mut plot = self.plot.lock();
+        if plot.access == Access::Open {
+            plot.access = Access::Held;
+        }
+    }
+
+    /// Ends [`Graveyard::hold`]: what the manifest names is known again.
+    pub(crate) fn release(&self) {
+        let mut plot = self.plot.lock();
+        if plot.access == Access::Held {
+            plot.access = Access::Open;
+        }
+    }
+
+    /// Removes nothing ever again: the database closes, or no longer knows what the manifest names.
+    pub(crate) fn shut(&self) {
+        let mut plot = self.plot.lock();
+        plot.access = Access::Shut;
+        plot.dead.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_dies_with_its_last_user_and_is_handed_out_once() {
+        let graveyard = Graveyard::new();
+        let first = LiveFile::new(7, &graveyard);
+        let second = Arc::clone(&first);
+        drop(first);
+        assert_eq!(graveyard.take(), []);
+        drop(second);
+        assert_eq!(graveyard.take(), [7]);
+        assert_eq!(graveyard.take(), []);
+    }
+
+    #[test]
+    fn nothing_is_handed_out_while_an_edit_is_in_doubt() {
+        let graveyard = Graveyard::new();
+        graveyard.hold();
+        drop(LiveFile::new(7, &graveyard));
+        assert_eq!(graveyard.take(), []);
+        graveyard.release();
+        assert_eq!(graveyard.take(), [7]);
+    }
+
+    #[test]
+    fn a_shut_graveyard_never_opens_again() {
+        let graveyard = Graveyard::new();
+        drop(LiveFile::new(7, &graveyard));
+        graveyard.shut();
+        drop(LiveFile::new(8, &graveyard));
+        graveyard.hold();
+        graveyard.release();
+        assert_eq!(graveyard.take(), []);
+    }
+}

@@ -1,0 +1,36 @@
+//! Slices for tests that need no table behind them.
+
+use super::files::{Graveyard, LiveFile};
+use super::slice::Slice;
+use crate::format::FamilyId;
+use crate::table::{BlockHandle, SliceMeta};
+use std::sync::Arc;
+
+/// A slice of 100 bytes on disk that holds `smallest..=largest` and the sequences `seqs`, ends included.
+pub(crate) fn meta(
+    family: FamilyId,
+    file: u64,
+    smallest: &str,
+    largest: &str,
+    seqs: (u64, u64),
+) -> SliceMeta {
+    SliceMeta {
+        file,
+        family,
+        root: BlockHandle { offset: 128, len: 64 },
+        disk_bytes: 100,
+        raw_bytes: 200,
+        entries: 10,
+        deletes: 1,
+        smallest: smallest.as_bytes().into(),
+        largest: largest.as_bytes().into(),
+        min_seq: seqs.0,
+        max_seq: seqs.1,
+    }
+}
+
+/// A slice of family 0 in a file of its own.
+pub(crate) fn slice(file: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<Slice> {
+    let file_of_its_own = LiveFile::new(file, &Graveyard::new());
+    Slice::new(meta(0, file, smallest, largest, seqs), file_of_its_own)
+}

@@ -1,0 +1,328 @@
+//! One family's tree: runs in level 0, sorted levels below.
+//!
+//! A tree never changes once it is shared: [`Tree::with`] makes a changed copy that shares every level it
+//! did not touch. What holds of every tree, checked each time one is made:
+//!
+//! - runs stand newest first, and where two runs share keys all sequences of one are above all of the other;
+//! - below level 0, the slices of a level are ascending and no user key is in two of them;
+//! - a file appears once.
+
+use super::level::Level;
+use super::slice::Slice;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+/// Levels a tree can have, level 0 included. Far above what any size needs; it bounds hostile input.
+pub(crate) const LEVELS_MAX: usize = 32;
+
+/// The slices of one family.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tree {
+    /// Level 0, newest first. Runs may share keys.
+    pub(crate) runs: Vec<Arc<Slice>>,
+    /// Level 1 and below: `levels[0]` is level 1.
+    pub(crate) levels: Vec<Arc<Level>>,
+}
+
+impl Tree {
+    /// A copy without the slices `removed` (level, file) and with the slices `added`.
+    pub(crate) fn with(
+        &self,
+        removed: &[(usize, u64)],
+        added: Vec<(usize, Arc<Slice>)>,
+    ) -> Result<Tree> {
+        let mut tree = self.clone();
+        tree.change(removed, added)?;
+        Ok(tree)
+    }
+
+    /// [`Tree::with`] in place: copies only the levels that others share. After an error the tree is of no
+    /// use.
+    pub(super) fn change(
+        &mut self,
+        removed: &[(usize, u64)],
+        added: Vec<(usize, Arc<Slice>)>,
+    ) -> Result<()> {
+        for &(level, file) in removed {
+            self.remove(level, file)?;
+        }
+        let files: Vec<u64> = added.iter().map(|(_, slice)| slice.meta.file).collect();
+        self.check_each_is_new(files)?;
+        for (level, slice) in added {
+            self.insert(level, slice)?;
+        }
+        while self.levels.last().is_some_and(|level| level.is_empty()) {
+            self.levels.pop();
+        }
+        #[cfg(feature = "paranoid")]
+        assert!(self.is_sound(), "a tree broke its invariants");
+        Ok(())
+    }
+
+    fn remove(&mut self, level: usize, file: u64) -> Result<Arc<Slice>> {
+        let removed = if level == 0 {
+            let at = self.runs.iter().position(|run| run.meta.file == file);
+            at.map(|at| self.runs.remove(at))
+        } else {
+            self.levels.get_mut(level - 1).and_then(|slices| Arc::make_mut(slices).remove(file))
+        };
+        removed.ok_or_else(|| {
+            Error::malformed(format!("file {file} is to leave level {level}, where it is not"))
+        })
+    }
+
+    /// A few files are looked for one by one, a snapshot's many are sorted: neither is slow.
+    fn check_each_is_new(&self, mut files: Vec<u64>) -> Result<()> {
+        const FEW: usize = 16;
+        let here = |file: &u64| {
+            self.runs.iter().any(|run| run.meta.file == *file)
+                || self.levels.iter().any(|level| level.files().contains(file))
+        };
+        let known = if files.len() <= FEW {
+            files.iter().copied().find(here)
+        } else {
+            let mut here: Vec<_> = self.iter().map(|(_, slice)| slice.meta.file).collect();
+            here.sort_unstable();
+            files.iter().copied().find(|file| here.binary_search(file).is_ok())
+        };
+        files.sort_unstable();
+        let twice = files.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        match known.or(twice) {
+            Some(file) => Err(Error::malformed(format!("file {file} is to be in the tree twice"))),
+            None => Ok(()),
+        }
+    }
+
+    fn insert(&mut self, level: usize, slice: Arc<Slice>) -> Result<()> {
+        if level >= LEVELS_MAX {
+            return Err(Error::malformed(format!("there is no level {level}")));
+        }
+        if level == 0 {
+            return self.insert_run(slice);
+        }
+        if self.levels.len() < level {
+            self.levels.resize_with(level, Arc::default);
+        }
+        Arc::make_mut(&mut self.levels[level - 1]).insert(slice)
+    }
+
+    fn insert_run(&mut self, slice: Arc<Slice>) -> Result<()> {
+        if let Some(other) = self.runs.iter().find(|other| !is_run_apart(&slice, other)) {
+            return Err(Error::malformed(format!(
+                "files {} and {} of family {} are runs that share keys and sequences",
+                other.meta.file, slice.meta.file, slice.meta.family
+            )));
+        }
+        let at = self.runs.partition_point(|other| other.meta.max_seq > slice.meta.max_seq);
+        self.runs.insert(at, slice);
+        Ok(())
+    }
+
+    /// The number of levels up to the deepest that has slices, level 0 included: at least 1.
+    pub(crate) fn level_count(&self) -> usize {
+        1 + self.levels.len()
+    }
+
+    /// The slices of a level: of level 0 newest first, of the others in key order.
+    pub(crate) fn slices(&self, level: usize) -> &[Arc<Slice>] {
+        match level {
+            0 => &self.runs,
+            _ => self.levels.get(level - 1).map_or(&[], |slices| slices),
+        }
+    }
+
+    /// All slices with their level, from level 0 down.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Arc<Slice>)> {
+        (0..self.level_count())
+            .flat_map(|level| self.slices(level).iter().map(move |slice| (level, slice)))
+    }
+
+    /// Bytes on disk of a level's slices.
+    pub(crate) fn disk_bytes(&self, level: usize) -> u64 {
+        match level {
+            0 => self.runs.iter().map(|run| run.meta.disk_bytes).sum(),
+            _ => self.levels.get(level - 1).map_or(0, |slices| slices.disk_bytes()),
+        }
+    }
+
+    /// Bytes on disk of the whole tree.
+    pub(crate) fn disk_bytes_total(&self) -> u64 {
+        (0..self.level_count()).map(|level| self.disk_bytes(level)).sum()
+    }
+
+    /// The slice of a level below 0 that holds `key`, if one can.
+    pub(crate) fn find(&self, level: usize, key: &[u8]) -> Option<&Arc<Slice>> {
+        self.levels.get(level.checked_sub(1)?)?.find(key)
+    }
+
+    /// The slices of any level that may hold a key in `smallest..=largest`.
+    pub(crate) fn overlapping(
+        &self,
+        level: usize,
+        smallest: &[u8],
+        largest: &[u8],
+    ) -> Vec<Arc<Slice>> {
+        match level {
+            0 => self.runs.iter().filter(|run| run.overlaps(smallest, largest)).cloned().collect(),
+            _ => self
+                .levels
+                .get(level - 1)
+                .map_or(Vec::new(), |slices| slices.overlapping(smallest, largest).to_vec()),
+        }
+    }
+
+    /// The slice of a file, if the tree has it at that level.
+    pub(crate) fn get(&self, level: usize, file: u64) -> Option<&Arc<Slice>> {
+        self.slices(level).iter().find(|slice| slice.meta.file == file)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.levels.is_empty()
+    }
+
+    /// The invariants of this module, checked on the whole tree.
+    pub(crate) fn is_sound(&self) -> bool {
+        let runs_descend =
+            self.runs.windows(2).all(|pair| pair[0].meta.max_seq > pair[1].meta.max_seq);
+        let runs_are_apart = self
+            .runs
+            .iter()
+            .enumerate()
+            .all(|(at, run)| self.runs[at + 1..].iter().all(|older| is_run_apart(run, older)));
+        runs_descend
+            && runs_are_apart
+            && self.levels.iter().all(|level| level.is_ascending_and_disjoint())
+            && self.levels.last().is_none_or(|deepest| !deepest.is_empty())
+            && self.each_file_appears_once()
+    }
+
+    fn each_file_appears_once(&self) -> bool {
+        let mut files: Vec<_> = self.iter().map(|(_, slice)| slice.meta.file).collect();
+        files.sort_unstable();
+        files.windows(2).all(|pair| pair[0] != pair[1])
+    }
+}
+
+/// True if the order of two runs is clear: one is newer than the other as a whole or, where they share no
+/// key, at least by its newest version.
+fn is_run_apart(a: &Slice, b: &Slice) -> bool {
+    let (older, newer) = if a.meta.max_seq < b.meta.max_seq { (a, b) } else { (b, a) };
+    older.meta.max_seq < newer.meta.min_seq
+        || (older.meta.max_seq != newer.meta.max_seq
+            && !older.overlaps(&newer.meta.smallest, &newer.meta.largest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::slice;
+    use super::*;
+
+    fn sample() -> Tree {
+        let added = vec![
+            (0, slice(1, "a", "m", (10, 20))),
+            (0, slice(2, "a", "z", (30, 40))),
+            (1, slice(3, "a", "f", (1, 9))),
+            (1, slice(4, "g", "k", (1, 9))),
+            (3, slice(5, "a", "z", (1, 1))),
+        ];
+        Tree::default().with(&[], added).unwrap()
+    }
+
+    fn files(slices: &[Arc<Slice>]) -> Vec<u64> {
+        slices.iter().map(|slice| slice.meta.file).collect()
+    }
+
+    #[test]
+    fn runs_stand_newest_first_and_levels_in_key_order() {
+        let tree = sample();
+        assert_eq!(files(&tree.runs), [2, 1]);
+        assert_eq!(files(tree.slices(1)), [3, 4]);
+        assert_eq!(files(tree.slices(2)), []);
+        assert_eq!(files(tree.slices(3)), [5]);
+        assert_eq!(files(tree.slices(9)), []);
+        assert_eq!(tree.level_count(), 4);
+        assert_eq!(tree.disk_bytes(1), 200);
+        assert_eq!(tree.disk_bytes_total(), 500);
+        assert!(tree.is_sound());
+    }
+
+    #[test]
+    fn a_change_makes_a_copy_that_shares_the_untouched_levels() {
+        let old = sample();
+        let new = old.with(&[(0, 1), (1, 3)], vec![(1, slice(6, "a", "e", (1, 20)))]).unwrap();
+        assert_eq!(files(&old.runs), [2, 1]);
+        assert_eq!(files(old.slices(1)), [3, 4]);
+        assert_eq!(files(&new.runs), [2]);
+        assert_eq!(files(new.slices(1)), [6, 4]);
+        assert!(Arc::ptr_eq(&old.levels[2], &new.levels[2]));
+        assert!(new.is_sound());
+    }
+
+    #[test]
+    fn a_level_that_empties_at_the_bottom_is_gone() {
+        let tree = sample().with(&[(3, 5)], vec![]).unwrap();
+        assert_eq!(tree.level_count(), 2);
+        let tree = tree.with(&[(0, 1), (0, 2), (1, 3), (1, 4)], vec![]).unwrap();
+        assert!(tree.is_empty());
+        assert_eq!(tree.level_count(), 1);
+    }
+
+    #[test]
+    fn a_slice_that_is_not_there_cannot_be_removed() {
+        for removed in [(0, 3), (1, 1), (2, 5), (7, 5), (1, 99)] {
+            assert!(sample().with(&[removed], vec![]).unwrap_err().is_corruption());
+        }
+    }
+
+    #[test]
+    fn slices_that_would_break_an_invariant_are_refused() {
+        let refused = [
+            (1, slice(9, "f", "f", (50, 60))),
+            (0, slice(9, "a", "b", (15, 60))),
+            (0, slice(9, "x", "z", (10, 20))),
+            (0, slice(9, "p", "z", (35, 60))),
+            (3, slice(2, "zz", "zz", (50, 60))),
+            (0, slice(5, "a", "b", (50, 60))),
+            (LEVELS_MAX, slice(9, "a", "b", (1, 2))),
+        ];
+        for (level, slice) in refused {
+            let what = format!("level {level}: {:?}", slice.meta);
+            assert!(sample().with(&[], vec![(level, slice)]).is_err(), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_file_given_twice_is_refused_among_few_and_among_many() {
+        for count in [2, 100] {
+            let mut added: Vec<_> = (0..count)
+                .map(|at| (1, slice(100 + at, &format!("{at:03}"), &format!("{at:03}"), (1, 2))))
+                .collect();
+            let tree = Tree::default().with(&[], added.clone()).unwrap();
+            assert!(tree.with(&[], vec![(2, slice(101, "a", "b", (1, 2)))]).is_err());
+            let moved = (100..100 + count).map(|file| (1, file)).collect::<Vec<_>>();
+            assert!(tree.with(&moved, added.clone()).unwrap().is_sound());
+            assert!(tree.with(&moved[1..], added.clone()).is_err());
+            added.push((2, slice(101, "a", "b", (1, 2))));
+            assert!(Tree::default().with(&[], added).is_err());
+        }
+    }
+
+    #[test]
+    fn runs_without_a_common_key_may_be_of_the_same_time() {
+        let tree = sample().with(&[], vec![(0, slice(9, "n", "z", (12, 22)))]).unwrap();
+        assert_eq!(files(&tree.runs), [2, 9, 1]);
+        assert!(tree.is_sound());
+    }
+
+    #[test]
+    fn searches_name_the_slices_that_may_hold_a_key() {
+        let tree = sample();
+        assert_eq!(tree.find(1, b"h").unwrap().meta.file, 4);
+        assert!(tree.find(1, b"z").is_none());
+        assert!(tree.find(0, b"h").is_none());
+        assert!(tree.find(2, b"h").is_none());
+        assert_eq!(files(&tree.overlapping(0, b"n", b"o")), [2]);
+        assert_eq!(files(&tree.overlapping(1, b"f", b"g")), [3, 4]);
+        assert_eq!(files(&tree.overlapping(9, b"f", b"g")), []);
+    }
+}
