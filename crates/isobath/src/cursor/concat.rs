@@ -1,0 +1,189 @@
+//! The disjoint slices of a level as one cursor.
+//!
+//! At most one slice's cursor is open, and only once something in that slice is wanted; the bounds of the
+//! slices alone decide which. Versions of one key never span two slices.
+
+use super::{Cursor, Entry};
+use crate::error::Result;
+
+/// A row of slices in ascending key order, disjoint, none empty.
+pub(crate) trait SliceProvider {
+    type Cursor: Cursor;
+    /// How many slices there are.
+    fn count(&self) -> usize;
+    /// The least key of a slice.
+    fn smallest(&self, index: usize) -> &[u8];
+    /// The greatest key of a slice.
+    fn largest(&self, index: usize) -> &[u8];
+    /// A cursor over a slice, not positioned.
+    fn open(&self, index: usize) -> Result<Self::Cursor>;
+    /// Whether a slice may hold a key that lies within its bounds, by its filter.
+    fn may_hold(&self, _index: usize, _key: &[u8]) -> Result<bool> {
+        Ok(true)
+    }
+}
+
+/// Walks a row of slices.
+#[derive(Debug)]
+pub(crate) struct ConcatCursor<P: SliceProvider> {
+    slices: P,
+    open: Option<(usize, P::Cursor)>,
+    /// False if `open` is kept only to be used again.
+    has_entry: bool,
+}
+
+impl<P: SliceProvider> ConcatCursor<P> {
+    pub(crate) fn new(slices: P) -> Self {
+        ConcatCursor { slices, open: None, has_entry: false }
+    }
+
+    /// The first slice that ends at or after `key`, or the count of slices.
+    fn first_ending_at_or_after(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.slices.count());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.slices.largest(middle) < key { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// Positions the cursor of slice `index`, opening it unless it is the open one.
+    fn position(
+        &mut self,
+        index: usize,
+        seek: impl FnOnce(&mut P::Cursor) -> Result<()>,
+    ) -> Result<()> {
+        self.has_entry = false;
+        if !matches!(&self.open, Some((open, _)) if *open == index) {
+            self.open = None;
+            self.open = Some((index, self.slices.open(index)?));
+        }
+        if let Some((_, cursor)) = &mut self.open {
+            seek(cursor)?;
+            self.has_entry = true;
+        }
+        Ok(())
+    }
+
+    /// On to the slices after the open one, once it has run off its end.
+    #[inline]
+    fn cross_forward(&mut self) -> Result<()> {
+        while self.has_entry
+            && let Some((index, cursor)) = &self.open
+            && cursor.entry().is_none()
+        {
+            let next = index + 1;
+            if next == self.slices.count() {
+                self.has_entry = false;
+                break;
+            }
+            self.position(next, P::Cursor::seek_first)?;
+        }
+        Ok(())
+    }
+
+    fn cross_backward(&mut self) -> Result<()> {
+        while self.has_entry
+            && let Some((index, cursor)) = &self.open
+            && cursor.entry().is_none()
+        {
+            let Some(before) = index.checked_sub(1) else {
+                self.has_entry = false;
+                break;
+            };
+            self.position(before, P::Cursor::seek_last)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn step(&mut self, step: impl FnOnce(&mut P::Cursor) -> Result<()>) -> Result<()> {
+        if !self.has_entry {
+            return Ok(());
+        }
+        if let Some((_, cursor)) = &mut self.open
+            && let Err(error) = step(cursor)
+        {
+            self.has_entry = false;
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+impl<P: SliceProvider> Cursor for ConcatCursor<P> {
+    fn seek_first(&mut self) -> Result<()> {
+        self.has_entry = false;
+        if self.slices.count() == 0 {
+            return Ok(());
+        }
+        self.position(0, P::Cursor::seek_first)?;
+        self.cross_forward()
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.has_entry = false;
+        let Some(last) = self.slices.count().checked_sub(1) else { return Ok(()) };
+        self.position(last, P::Cursor::seek_last)?;
+        self.cross_backward()
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.has_entry = false;
+        let index = self.first_ending_at_or_after(key);
+        if index == self.slices.count() {
+            return Ok(());
+        }
+        self.position(index, |cursor| cursor.seek(key))?;
+        self.cross_forward()
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.has_entry = false;
+        let ending = self.first_ending_at_or_after(key);
+        if ending < self.slices.count() && self.slices.smallest(ending) <= key {
+            self.position(ending, |cursor| cursor.seek_for_prev(key))?;
+        } else if let Some(before) = ending.checked_sub(1) {
+            self.position(before, P::Cursor::seek_last)?;
+        } else {
+            return Ok(());
+        }
+        self.cross_backward()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.step(P::Cursor::next)?;
+        self.cross_forward()
+    }
+
+    fn prev_key(&mut self) -> Result<()> {
+        self.step(P::Cursor::prev_key)?;
+        self.cross_backward()
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        if !self.has_entry {
+            return None;
+        }
+        self.open.as_ref()?.1.entry()
+    }
+
+    #[inline]
+    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        self.step(|cursor| cursor.next_key(scratch))?;
+        self.cross_forward()
+    }
+
+    fn may_hold(&self, key: &[u8]) -> Result<bool> {
+        let index = self.first_ending_at_or_after(key);
+        if index == self.slices.count() || self.slices.smallest(index) > key {
+            return Ok(false);
+        }
+        self.slices.may_hold(index, key)
+    }
+}
+
+#[cfg(test)]
+mod tests;

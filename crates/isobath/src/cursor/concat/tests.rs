@@ -1,0 +1,78 @@
+use super::super::list::{ListCursor, Version};
+use super::super::merge::tests::{moves, sources};
+use super::*;
+use proptest::prelude::*;
+use std::cell::Cell;
+
+struct Slices {
+    slices: Vec<Vec<Version>>,
+    opened: Cell<usize>,
+}
+
+impl SliceProvider for Slices {
+    type Cursor = ListCursor;
+    fn count(&self) -> usize {
+        self.slices.len()
+    }
+    fn smallest(&self, index: usize) -> &[u8] {
+        &self.slices[index][0].key
+    }
+    fn largest(&self, index: usize) -> &[u8] {
+        &self.slices[index].last().unwrap().key
+    }
+    fn open(&self, index: usize) -> Result<ListCursor> {
+        self.opened.set(self.opened.get() + 1);
+        Ok(ListCursor::new(self.slices[index].clone()))
+    }
+}
+
+/// Cuts sorted versions into slices at key boundaries.
+fn cut(mut versions: Vec<Version>, slice_len: usize) -> Slices {
+    super::super::list::sort_versions(&mut versions);
+    let mut slices: Vec<Vec<Version>> = Vec::new();
+    for version in versions {
+        match slices.last_mut() {
+            Some(last) if last.len() < slice_len || last.last().unwrap().key == version.key => {
+                last.push(version);
+            }
+            _ => slices.push(vec![version]),
+        }
+    }
+    Slices { slices, opened: Cell::new(0) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn slices_in_a_row_move_as_one_cursor(
+        source in sources(4),
+        slice_len in 1usize..6,
+        moves in moves(),
+    ) {
+        let versions = source.concat();
+        let mut oracle = ListCursor::new(versions.clone());
+        let mut concat = ConcatCursor::new(cut(versions, slice_len));
+        for step in moves {
+            step.apply(&mut oracle).unwrap();
+            step.apply(&mut concat).unwrap();
+            prop_assert_eq!(concat.entry(), oracle.entry(), "after {:?}", step);
+        }
+    }
+}
+
+#[test]
+fn a_slice_is_opened_only_when_wanted_and_kept_open_within_it() {
+    let versions = (0..9u8).map(|n| Version::put(&[n], 1, b"")).collect();
+    let mut concat = ConcatCursor::new(cut(versions, 3));
+    assert_eq!(concat.slices.opened.get(), 0);
+    concat.seek(&[4]).unwrap();
+    concat.seek(&[3]).unwrap();
+    assert_eq!(concat.slices.opened.get(), 1);
+    assert!(!concat.may_hold(&[9]).unwrap());
+    concat.seek(&[9]).unwrap();
+    assert_eq!((concat.entry(), concat.slices.opened.get()), (None, 1));
+    concat.seek(&[5]).unwrap();
+    concat.next().unwrap();
+    assert_eq!((concat.entry().unwrap().key, concat.slices.opened.get()), (&[6u8][..], 2));
+}

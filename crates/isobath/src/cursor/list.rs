@@ -1,0 +1,108 @@
+//! The plainest cursor there is: a sorted list, every movement a scan straight from the contract. The tests
+//! use it as a source and, over everything at once, as the oracle.
+
+use super::{Cursor, Entry};
+use crate::error::{Error, Result};
+use crate::format::{Lsn, OpKind};
+
+/// An owned version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) key: Vec<u8>,
+    pub(crate) seq: Lsn,
+    pub(crate) kind: OpKind,
+    pub(crate) value: Vec<u8>,
+}
+
+impl Version {
+    pub(crate) fn put(key: &[u8], seq: Lsn, value: &[u8]) -> Self {
+        Version { key: key.into(), seq, kind: OpKind::Put, value: value.into() }
+    }
+
+    pub(crate) fn delete(key: &[u8], seq: Lsn) -> Self {
+        Version { key: key.into(), seq, kind: OpKind::Delete, value: Vec::new() }
+    }
+
+    pub(crate) fn as_entry(&self) -> Entry<'_> {
+        Entry { key: &self.key, seq: self.seq, kind: self.kind, value: &self.value }
+    }
+}
+
+/// Sorts by key, then newest first.
+pub(crate) fn sort_versions(versions: &mut [Version]) {
+    versions.sort_by(|a, b| a.key.cmp(&b.key).then(b.seq.cmp(&a.seq)));
+}
+
+/// A cursor over a list of versions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ListCursor {
+    versions: Vec<Version>,
+    at: Option<usize>,
+    /// Answer `may_hold` truly instead of "perhaps".
+    pub(crate) has_filter: bool,
+    /// Fail the movement after this many.
+    pub(crate) fail_after: Option<usize>,
+}
+
+impl ListCursor {
+    pub(crate) fn new(mut versions: Vec<Version>) -> Self {
+        sort_versions(&mut versions);
+        ListCursor { versions, ..ListCursor::default() }
+    }
+
+    fn go(&mut self, at: Option<usize>) -> Result<()> {
+        self.at = at;
+        match &mut self.fail_after {
+            Some(0) => {
+                self.at = None;
+                Err(Error::Cancelled)
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn newest_of_last_key(&self, wanted: impl Fn(&[u8]) -> bool) -> Option<usize> {
+        let last = self.versions.iter().rposition(|version| wanted(&version.key))?;
+        self.versions.iter().position(|version| version.key == self.versions[last].key)
+    }
+}
+
+impl Cursor for ListCursor {
+    fn seek_first(&mut self) -> Result<()> {
+        self.go(if self.versions.is_empty() { None } else { Some(0) })
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.go(self.newest_of_last_key(|_| true))
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.go(self.versions.iter().position(|version| version.key.as_slice() >= key))
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.go(self.newest_of_last_key(|other| other <= key))
+    }
+
+    fn next(&mut self) -> Result<()> {
+        let at = self.at.expect("next needs an entry") + 1;
+        self.go((at < self.versions.len()).then_some(at))
+    }
+
+    fn prev_key(&mut self) -> Result<()> {
+        let key = self.versions[self.at.expect("prev_key needs an entry")].key.clone();
+        self.go(self.newest_of_last_key(|other| other < key.as_slice()))
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.at.map(|at| self.versions[at].as_entry())
+    }
+
+    fn may_hold(&self, key: &[u8]) -> Result<bool> {
+        Ok(!self.has_filter || self.versions.iter().any(|version| version.key == key))
+    }
+}

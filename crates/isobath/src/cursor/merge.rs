@@ -1,0 +1,391 @@
+//! Several cursors as one, in key order and, for equal keys, newest source first.
+//!
+//! Sources are given newest first: every version of a key in an earlier source is newer than every version
+//! of it in a later one. So equal keys order by source, and no sequences are compared between sources.
+//!
+//! # The ladder
+//!
+//! Sources that have an entry stand on a ladder, an array sorted by (key, source). Each rung caches the
+//! first eight bytes of its key as an integer, so that most comparisons touch neither the source nor the
+//! key. The first rung is where the merge stands, the second is the runner-up: when the first source moves
+//! and still comes before the second, that one comparison is all there is. Otherwise the rung sinks to its
+//! place: past a few rungs one by one, then by bisection, so that even a merge of dozens of runs pays about
+//! log2(sources) comparisons, as a loser tree does, plus a move of a few contiguous bytes. Going backward,
+//! the ladder is sorted by descending key, still newest source first among equals, and heads are inverted so
+//! that the same integer comparison serves.
+//!
+//! # Laziness
+//!
+//! A source that cannot change the answer yet is not positioned. [`Cursor::seek`] asks sources newest first
+//! and stops at the first that holds exactly the key sought; sources whose filter rules the key out are left
+//! alone until then. And when a backward reader looks at older versions of the current key, the sources
+//! that stand before that key stay there. Both kinds are placed once the merge leaves the key.
+
+use super::{Cursor, Entry, key_head};
+use crate::error::Result;
+use std::cmp::Ordering;
+
+/// How many rungs a moving source is compared with one by one before bisection takes over.
+const LINEAR_RUNGS: usize = 4;
+
+/// Merges cursors. Nothing is copied: entries borrow from the source on the first rung.
+#[derive(Debug)]
+pub(crate) struct MergeCursor<C> {
+    sources: Vec<C>,
+    stances: Vec<Stance>,
+    ladder: Vec<Rung>,
+    direction: Direction,
+    /// How many sources are not `Stance::Placed`. Only ever above zero going forward.
+    waiting: usize,
+    scratch: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rung {
+    head: u64,
+    source: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+/// Where a source stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stance {
+    /// On the ladder, or run off the end that the merge moves toward.
+    Placed,
+    /// Nowhere in particular. It comes after every source that holds the current key.
+    Unplaced,
+    /// On its greatest key before the current one, or on none if there is no such key. It does not hold the
+    /// current key.
+    Behind,
+}
+
+impl<C: Cursor> MergeCursor<C> {
+    /// Merges `sources`, newest first. There is no entry until a seek.
+    pub(crate) fn new(sources: Vec<C>) -> Self {
+        MergeCursor {
+            stances: vec![Stance::Placed; sources.len()],
+            ladder: Vec::with_capacity(sources.len()),
+            sources,
+            direction: Direction::Forward,
+            waiting: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The source that holds the current entry.
+    pub(crate) fn source(&self) -> Option<&C> {
+        self.ladder.first().map(|rung| &self.sources[rung.source as usize])
+    }
+
+    fn start(&mut self, direction: Direction) {
+        self.ladder.clear();
+        self.stances.fill(Stance::Placed);
+        self.waiting = 0;
+        self.direction = direction;
+    }
+
+    /// After an error nothing is known about where sources stand: no entry until a seek.
+    fn give_up_on_error(&mut self, moved: Result<()>) -> Result<()> {
+        if moved.is_err() {
+            self.start(Direction::Forward);
+        }
+        moved
+    }
+
+    fn position_all(
+        &mut self,
+        direction: Direction,
+        mut position: impl FnMut(&mut C) -> Result<()>,
+    ) -> Result<()> {
+        self.start(direction);
+        for source in &mut self.sources {
+            if let Err(error) = position(source) {
+                return self.give_up_on_error(Err(error));
+            }
+        }
+        self.build_ladder();
+        Ok(())
+    }
+
+    fn build_ladder(&mut self) {
+        self.ladder.clear();
+        for source in 0..self.sources.len() {
+            if self.stances[source] == Stance::Placed {
+                self.insert(source);
+            }
+        }
+    }
+
+    /// Puts a source that is not on the ladder where it belongs.
+    fn insert(&mut self, source: usize) {
+        if let Some(rung) = self.rung(source) {
+            let at = self.ladder.partition_point(|other| self.is_before(*other, rung));
+            self.ladder.insert(at, rung);
+        }
+    }
+
+    #[inline]
+    fn rung(&self, source: usize) -> Option<Rung> {
+        let head = key_head(self.sources[source].entry()?.key);
+        let head = if self.direction == Direction::Forward { head } else { !head };
+        Some(Rung { head, source: source as u32 })
+    }
+
+    #[inline]
+    fn is_before(&self, a: Rung, b: Rung) -> bool {
+        if a.head != b.head { a.head < b.head } else { self.is_before_by_key(a, b) }
+    }
+
+    fn is_before_by_key(&self, a: Rung, b: Rung) -> bool {
+        let order = self.key(a).cmp(&self.key(b));
+        let order = if self.direction == Direction::Forward { order } else { order.reverse() };
+        order.then(a.source.cmp(&b.source)) == Ordering::Less
+    }
+
+    #[inline]
+    fn key(&self, rung: Rung) -> Option<&[u8]> {
+        self.sources[rung.source as usize].entry().map(|entry| entry.key)
+    }
+
+    /// True if rungs `at` and `at + 1` hold the same key.
+    #[inline]
+    fn is_tied(&self, at: usize) -> bool {
+        match (self.ladder.get(at), self.ladder.get(at + 1)) {
+            (Some(a), Some(b)) => a.head == b.head && self.key(*a) == self.key(*b),
+            _ => false,
+        }
+    }
+
+    /// Restores the order after the source on rung `at` has moved away from the front.
+    #[inline]
+    fn sink(&mut self, at: usize) {
+        let Some(rung) = self.rung(self.ladder[at].source as usize) else {
+            self.ladder.remove(at);
+            return;
+        };
+        match self.ladder.get(at + 1) {
+            Some(runner_up) if self.is_before(*runner_up, rung) => self.sink_deep(at, rung),
+            _ => self.ladder[at] = rung,
+        }
+    }
+
+    fn sink_deep(&mut self, at: usize, rung: Rung) {
+        let mut to = at + 2;
+        let linear_end = (at + 1 + LINEAR_RUNGS).min(self.ladder.len());
+        while to < linear_end && self.is_before(self.ladder[to], rung) {
+            to += 1;
+        }
+        if to == linear_end {
+            to += self.ladder[to..].partition_point(|other| self.is_before(*other, rung));
+        }
+        self.ladder.copy_within(at + 1..to, at);
+        self.ladder[to - 1] = rung;
+    }
+
+    /// Moves the source on rung `at`.
+    #[inline]
+    fn advance(&mut self, at: usize, step: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
+        match step(&mut self.sources[self.ladder[at].source as usize]) {
+            Ok(()) => {
+                self.sink(at);
+                Ok(())
+            }
+            Err(error) => self.give_up_on_error(Err(error)),
+        }
+    }
+
+    fn seek_lazily(&mut self, key: &[u8]) -> Result<()> {
+        let mut holder = None;
+        for (at, source) in self.sources.iter_mut().enumerate() {
+            if !source.may_hold(key)? {
+                self.stances[at] = Stance::Unplaced;
+                self.waiting += 1;
+                continue;
+            }
+            source.seek(key)?;
+            if source.entry().is_some_and(|entry| entry.key == key) {
+                holder = Some(at);
+                break;
+            }
+        }
+        if let Some(holder) = holder {
+            self.stances[holder + 1..].fill(Stance::Unplaced);
+            self.waiting += self.sources.len() - holder - 1;
+        } else if self.waiting > 0 {
+            self.seek_waiting(key)?;
+        }
+        self.build_ladder();
+        Ok(())
+    }
+
+    /// Positions the waiting sources at or above `key`, without putting them on the ladder.
+    fn seek_waiting(&mut self, key: &[u8]) -> Result<()> {
+        for (source, stance) in self.sources.iter_mut().zip(&mut self.stances) {
+            if *stance != Stance::Placed {
+                source.seek(key)?;
+                *stance = Stance::Placed;
+            }
+        }
+        self.waiting = 0;
+        Ok(())
+    }
+
+    /// Positions the waiting sources at or above `key` and puts them on the ladder.
+    fn place_waiting(&mut self, key: &[u8]) -> Result<()> {
+        let moved = self.seek_waiting(key);
+        self.give_up_on_error(moved)?;
+        self.build_ladder();
+        Ok(())
+    }
+
+    /// `next` while sources wait: they are placed only if the current key is left.
+    fn next_while_waiting(&mut self) -> Result<()> {
+        let mut key = std::mem::take(&mut self.scratch);
+        key.clear();
+        key.extend_from_slice(self.key(self.ladder[0]).unwrap_or_default());
+        let mut moved = self.advance(0, C::next);
+        let stays =
+            |merge: &Self| merge.ladder.first().and_then(|rung| merge.key(*rung)) == Some(&key);
+        if moved.is_ok() && !stays(self) {
+            moved = self.place_waiting(&key);
+        }
+        self.scratch = key;
+        moved
+    }
+
+    /// From backward to forward without leaving the current entry. Sources that hold the current key are the
+    /// first rungs and stand on their newest version of it, as forward movement wants them; all others are
+    /// behind.
+    fn turn_forward(&mut self) {
+        let mut tied = 1;
+        while self.is_tied(tied - 1) {
+            tied += 1;
+        }
+        self.ladder.truncate(tied);
+        self.direction = Direction::Forward;
+        self.stances.fill(Stance::Behind);
+        for rung in &mut self.ladder {
+            rung.head = !rung.head;
+            self.stances[rung.source as usize] = Stance::Placed;
+        }
+        self.waiting = self.sources.len() - tied;
+    }
+
+    /// From forward to backward: every source goes to its greatest key before the current one.
+    fn turn_backward(&mut self) -> Result<()> {
+        let current = self.ladder[0].source as usize;
+        let (newer, rest) = self.sources.split_at_mut(current);
+        let (holder, older) = rest.split_first_mut().expect("the ladder names a source");
+        let key = holder.entry().map_or(&[][..], |entry| entry.key);
+        let others = newer.iter_mut().zip(&self.stances);
+        for (source, stance) in others.chain(older.iter_mut().zip(&self.stances[current + 1..])) {
+            match stance {
+                Stance::Behind => {}
+                Stance::Placed if source.entry().is_some() => step_below(source, key)?,
+                Stance::Placed | Stance::Unplaced => {
+                    source.seek_for_prev(key)?;
+                    step_below(source, key)?;
+                }
+            }
+        }
+        holder.prev_key()?;
+        self.start(Direction::Backward);
+        self.build_ladder();
+        Ok(())
+    }
+}
+
+/// Moves a cursor backward until it stands below `key`. It takes two steps at most when the cursor stands on
+/// its first entry at or above the key, or on a later version of the first key.
+fn step_below<C: Cursor>(cursor: &mut C, key: &[u8]) -> Result<()> {
+    while cursor.entry().is_some_and(|entry| entry.key >= key) {
+        cursor.prev_key()?;
+    }
+    Ok(())
+}
+
+impl<C: Cursor> Cursor for MergeCursor<C> {
+    fn seek_first(&mut self) -> Result<()> {
+        self.position_all(Direction::Forward, C::seek_first)
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.position_all(Direction::Backward, C::seek_last)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.start(Direction::Forward);
+        let moved = self.seek_lazily(key);
+        self.give_up_on_error(moved)
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.position_all(Direction::Backward, |source| source.seek_for_prev(key))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if self.ladder.is_empty() {
+            return Ok(());
+        }
+        if self.direction == Direction::Backward {
+            self.turn_forward();
+        }
+        if self.waiting > 0 { self.next_while_waiting() } else { self.advance(0, C::next) }
+    }
+
+    fn prev_key(&mut self) -> Result<()> {
+        if self.ladder.is_empty() {
+            return Ok(());
+        }
+        if self.direction == Direction::Forward {
+            let moved = self.turn_backward();
+            return self.give_up_on_error(moved);
+        }
+        while self.is_tied(0) {
+            self.advance(1, C::prev_key)?;
+        }
+        self.advance(0, C::prev_key)
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.sources[self.ladder.first()?.source as usize].entry()
+    }
+
+    #[inline]
+    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        if self.ladder.is_empty() {
+            return Ok(());
+        }
+        if self.direction == Direction::Backward {
+            self.turn_forward();
+        }
+        if self.waiting > 0 {
+            scratch.clear();
+            scratch.extend_from_slice(self.key(self.ladder[0]).unwrap_or_default());
+            self.place_waiting(scratch)?;
+        }
+        while self.is_tied(0) {
+            self.advance(1, |source| source.next_key(scratch))?;
+        }
+        self.advance(0, |source| source.next_key(scratch))
+    }
+
+    fn may_hold(&self, key: &[u8]) -> Result<bool> {
+        for source in &self.sources {
+            if source.may_hold(key)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

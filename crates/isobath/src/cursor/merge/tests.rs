@@ -1,0 +1,204 @@
+use super::super::list::{ListCursor, Version, sort_versions};
+use super::super::{Cursor, Entry, MergeCursor};
+use crate::format::OpKind;
+use proptest::prelude::*;
+
+/// One movement of a cursor.
+#[derive(Clone, Debug)]
+pub(crate) enum Move {
+    First,
+    Last,
+    Seek(Vec<u8>),
+    SeekForPrev(Vec<u8>),
+    Next,
+    PrevKey,
+    NextKey,
+}
+
+impl Move {
+    pub(crate) fn apply(&self, cursor: &mut impl Cursor) -> crate::Result<()> {
+        let stands = cursor.entry().is_some();
+        match self {
+            Move::First => cursor.seek_first(),
+            Move::Last => cursor.seek_last(),
+            Move::Seek(key) => cursor.seek(key),
+            Move::SeekForPrev(key) => cursor.seek_for_prev(key),
+            Move::Next if stands => cursor.next(),
+            Move::PrevKey if stands => cursor.prev_key(),
+            Move::NextKey if stands => cursor.next_key(&mut b"left over".to_vec()),
+            Move::Next | Move::PrevKey | Move::NextKey => Ok(()),
+        }
+    }
+}
+
+/// Keys that often share heads and extend one another.
+pub(crate) fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(0u8..3, 0..4),
+        prop::collection::vec(0u8..3, 0..3).prop_map(|tail| [b"\0\0a-head-", &tail[..]].concat()),
+        prop::collection::vec(0xfdu8..=0xff, 7..10),
+    ]
+}
+
+pub(crate) fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        1 => Just(Move::First),
+        1 => Just(Move::Last),
+        3 => key().prop_map(Move::Seek),
+        3 => key().prop_map(Move::SeekForPrev),
+        8 => Just(Move::Next),
+        8 => Just(Move::PrevKey),
+        4 => Just(Move::NextKey),
+    ];
+    prop::collection::vec(one, 1..60)
+}
+
+/// Sources newest first: an earlier one holds only newer versions of a key than a later one.
+pub(crate) fn sources(most: usize) -> impl Strategy<Value = Vec<Vec<Version>>> {
+    let keys = prop::collection::btree_set((key(), 0u64..4), 0..25);
+    prop::collection::vec(keys, 0..most).prop_map(|sources| {
+        let count = sources.len() as u64;
+        let build = |(at, keys): (usize, std::collections::BTreeSet<(Vec<u8>, u64)>)| {
+            let base = (count - at as u64) * 10;
+            let version = |(key, seq): (Vec<u8>, u64)| match seq {
+                0 => Version::delete(&key, base),
+                _ => Version::put(&key, base + seq, format!("{at}/{seq}").as_bytes()),
+            };
+            keys.into_iter().map(version).collect()
+        };
+        sources.into_iter().enumerate().map(build).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn a_merge_moves_as_one_cursor_over_everything(
+        sources in sources(9),
+        filters in prop::collection::vec(any::<bool>(), 9),
+        moves in moves(),
+    ) {
+        let mut oracle = ListCursor::new(sources.concat());
+        let list = |(versions, has_filter): (Vec<Version>, bool)| {
+            let mut list = ListCursor::new(versions);
+            list.has_filter = has_filter;
+            list
+        };
+        let mut merge = MergeCursor::new(sources.into_iter().zip(filters).map(list).collect());
+        for step in moves {
+            step.apply(&mut oracle).unwrap();
+            step.apply(&mut merge).unwrap();
+            prop_assert_eq!(merge.entry(), oracle.entry(), "after {:?}", step);
+        }
+    }
+
+    #[test]
+    fn a_failed_source_leaves_no_entry_and_the_next_seek_starts_afresh(
+        sources in sources(5),
+        moves in moves(),
+        failing in 0usize..5,
+        fail_after in 0usize..20,
+    ) {
+        let mut oracle = ListCursor::new(sources.concat());
+        let mut lists: Vec<_> = sources.into_iter().map(ListCursor::new).collect();
+        if let Some(list) = lists.get_mut(failing) {
+            list.fail_after = Some(fail_after);
+        }
+        let mut merge = MergeCursor::new(lists);
+        for step in moves {
+            step.apply(&mut oracle).unwrap();
+            if step.apply(&mut merge).is_err() {
+                prop_assert_eq!(merge.entry(), None);
+                for source in &mut merge.sources {
+                    source.fail_after = None;
+                }
+                merge.seek_first().unwrap();
+                oracle.seek_first().unwrap();
+            }
+            prop_assert_eq!(merge.entry(), oracle.entry(), "after {:?}", step);
+        }
+    }
+}
+
+fn list(keys: &[&str], seq: u64) -> ListCursor {
+    ListCursor::new(keys.iter().map(|key| Version::put(key.as_bytes(), seq, b"")).collect())
+}
+
+#[test]
+fn a_merge_of_nothing_is_empty() {
+    let mut merge = MergeCursor::<ListCursor>::new(Vec::new());
+    merge.seek_first().unwrap();
+    assert_eq!(merge.entry(), None);
+    merge.seek_for_prev(b"a").unwrap();
+    assert_eq!(merge.entry(), None);
+}
+
+#[test]
+fn a_seek_that_hits_leaves_older_sources_unpositioned() {
+    let mut merge =
+        MergeCursor::new(vec![list(&["b", "d"], 3), list(&["c"], 2), list(&["a", "e"], 1)]);
+    merge.seek(b"c").unwrap();
+    assert_eq!(merge.entry().unwrap().seq, 2);
+    assert_eq!(merge.sources[2].entry(), None, "the oldest source was not needed");
+    merge.next().unwrap();
+    assert_eq!(merge.entry().unwrap().key, b"d");
+    merge.next().unwrap();
+    assert_eq!(merge.entry().unwrap().key, b"e", "it was placed once the merge went on");
+}
+
+#[test]
+fn a_source_whose_filter_rules_the_key_out_is_left_alone() {
+    let mut newest = list(&["b", "d"], 3);
+    newest.has_filter = true;
+    let mut merge = MergeCursor::new(vec![newest, list(&["c"], 2)]);
+    merge.seek(b"c").unwrap();
+    assert_eq!(merge.entry().unwrap().key, b"c");
+    assert_eq!(merge.sources[0].entry(), None);
+    merge.prev_key().unwrap();
+    assert_eq!(merge.entry().unwrap().key, b"b");
+}
+
+#[test]
+fn older_versions_of_a_key_met_going_backward_move_nobody_else() {
+    let versions = vec![Version::put(b"k", 9, b"new"), Version::put(b"k", 8, b"old")];
+    let mut merge = MergeCursor::new(vec![ListCursor::new(versions), list(&["a", "z"], 1)]);
+    merge.seek_last().unwrap();
+    merge.prev_key().unwrap();
+    assert_eq!(merge.entry().unwrap().seq, 9);
+    merge.next().unwrap();
+    assert_eq!(merge.entry().unwrap().seq, 8);
+    assert_eq!(merge.sources[1].entry().unwrap().key, b"a", "it stays behind the current key");
+    merge.next().unwrap();
+    assert_eq!(merge.entry().unwrap().key, b"z");
+}
+
+#[test]
+fn many_sources_come_out_in_order() {
+    let mut all = Vec::new();
+    let mut lists = Vec::new();
+    for source in 0..40u64 {
+        let versions: Vec<_> = (0..50u64)
+            .map(|n| {
+                Version::put(
+                    &((n * 7919 + source * 104_729) % 1000).to_be_bytes(),
+                    100 - source,
+                    b"",
+                )
+            })
+            .collect();
+        let mut versions = versions;
+        sort_versions(&mut versions);
+        versions.dedup_by(|a, b| a.key == b.key);
+        all.extend(versions.clone());
+        lists.push(ListCursor::new(versions));
+    }
+    sort_versions(&mut all);
+    let mut merge = MergeCursor::new(lists);
+    merge.seek_first().unwrap();
+    for version in &all {
+        assert_eq!(merge.entry(), Some(version.as_entry()));
+        merge.next().unwrap();
+    }
+    assert_eq!(merge.entry(), None);
+}

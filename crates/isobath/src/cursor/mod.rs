@@ -1,0 +1,114 @@
+//! The one way to walk versions in order, whatever holds them: a memtable, a table, a merge of several.
+
+mod concat;
+mod merge;
+mod visible;
+
+#[cfg(test)]
+pub(crate) mod list;
+
+pub(crate) use concat::{ConcatCursor, SliceProvider};
+pub(crate) use merge::MergeCursor;
+pub(crate) use visible::VisibleCursor;
+
+use crate::error::Result;
+use crate::format::{Lsn, OpKind};
+
+/// One version of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) seq: Lsn,
+    pub(crate) kind: OpKind,
+    /// Empty for a delete.
+    pub(crate) value: &'a [u8],
+}
+
+/// Walks versions ordered by key ascending, then by sequence *descending* (newest first).
+///
+/// Forward movement visits every version. Backward movement goes key by key and always stops on the key's
+/// newest version, so that whoever resolves a read point walks on with [`Cursor::next`] in either direction.
+///
+/// A cursor that has run off either end has no entry and stays so until a seek. After an error it has no
+/// entry either.
+pub(crate) trait Cursor {
+    /// Moves to the newest version of the least key.
+    fn seek_first(&mut self) -> Result<()>;
+    /// Moves to the newest version of the greatest key.
+    fn seek_last(&mut self) -> Result<()>;
+    /// Moves to the newest version of the least key at or above `key`.
+    fn seek(&mut self, key: &[u8]) -> Result<()>;
+    /// Moves to the newest version of the greatest key at or below `key`.
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()>;
+    /// Moves to the next version: of the same key, or the newest of the next key. Needs an entry.
+    fn next(&mut self) -> Result<()>;
+    /// Moves to the newest version of the key before the current one. Needs an entry.
+    fn prev_key(&mut self) -> Result<()>;
+    /// Where the cursor stands.
+    fn entry(&self) -> Option<Entry<'_>>;
+
+    /// Moves past every version of the current key, to the newest version of the next key. Needs an entry.
+    ///
+    /// Whoever knows where its keys end overrides this; the provided way compares with a copy of the key in
+    /// `scratch`, whose content means nothing before or after.
+    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        scratch.clear();
+        scratch.extend_from_slice(self.entry().map_or(&[], |entry| entry.key));
+        loop {
+            self.next()?;
+            if self.entry().is_none_or(|entry| entry.key != scratch.as_slice()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// False only if there is surely no version of `key`. Moves nothing and costs little: a table asks its
+    /// filter. A merge asks before it positions a source.
+    fn may_hold(&self, _key: &[u8]) -> Result<bool> {
+        Ok(true)
+    }
+}
+
+impl<C: Cursor + ?Sized> Cursor for Box<C> {
+    fn seek_first(&mut self) -> Result<()> {
+        (**self).seek_first()
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        (**self).seek_last()
+    }
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        (**self).seek(key)
+    }
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        (**self).seek_for_prev(key)
+    }
+    fn next(&mut self) -> Result<()> {
+        (**self).next()
+    }
+    fn prev_key(&mut self) -> Result<()> {
+        (**self).prev_key()
+    }
+    fn entry(&self) -> Option<Entry<'_>> {
+        (**self).entry()
+    }
+    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        (**self).next_key(scratch)
+    }
+    fn may_hold(&self, key: &[u8]) -> Result<bool> {
+        (**self).may_hold(key)
+    }
+}
+
+/// The first eight bytes of a key as a big-endian number, zeros past its end: unequal heads order as their
+/// keys do, equal heads decide nothing.
+#[inline]
+pub(crate) fn key_head(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 8];
+            head[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(head)
+        }
+    }
+}

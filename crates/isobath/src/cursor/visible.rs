@@ -1,0 +1,223 @@
+//! What a reader at a read point sees of a cursor over versions: each key once, with its newest value below
+//! the point, deleted keys left out, bounds kept. The public iterator wraps this.
+//!
+//! The entry is not copied: the inner cursor rests on the very version that is shown.
+
+use super::{Cursor, key_head};
+use crate::error::Result;
+use crate::format::{Lsn, OpKind};
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+/// A cursor over visible keys. There is no entry until a seek; running past a bound is running off the end.
+#[derive(Debug)]
+pub(crate) struct VisibleCursor<C> {
+    inner: C,
+    point: Lsn,
+    lower: Bound<BoundKey>,
+    upper: Bound<BoundKey>,
+    has_entry: bool,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct BoundKey {
+    head: u64,
+    key: Box<[u8]>,
+}
+
+impl BoundKey {
+    #[inline]
+    fn compare(&self, key: &[u8]) -> Ordering {
+        key_head(key).cmp(&self.head).then_with(|| key.cmp(&self.key))
+    }
+}
+
+/// What resolving the key that the inner cursor stands on has led to.
+enum Resolved {
+    /// The inner cursor stands on the version to show.
+    Shown,
+    /// Deleted. The inner cursor is still on a version of the key.
+    Deleted,
+    /// No version is old enough. The inner cursor has left the key: it is on the next, or past the end.
+    Passed,
+}
+
+impl<C: Cursor> VisibleCursor<C> {
+    /// Shows what `inner` holds for a reader at `point`, within the bounds.
+    pub(crate) fn new(inner: C, point: Lsn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
+        let own = |key: &[u8]| BoundKey { head: key_head(key), key: key.into() };
+        let (lower, upper) = (lower.map(own), upper.map(own));
+        VisibleCursor { inner, point, lower, upper, has_entry: false, scratch: Vec::new() }
+    }
+
+    /// The key and value where the cursor stands.
+    #[inline]
+    pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {
+        if !self.has_entry {
+            return None;
+        }
+        self.inner.entry().map(|entry| (entry.key, entry.value))
+    }
+
+    /// Moves to the least visible key.
+    pub(crate) fn seek_first(&mut self) -> Result<()> {
+        self.has_entry = false;
+        match &self.lower {
+            Bound::Unbounded => self.inner.seek_first()?,
+            Bound::Included(bound) | Bound::Excluded(bound) => self.inner.seek(&bound.key)?,
+        }
+        if self.inner.entry().is_some_and(|entry| self.is_below_range(entry.key)) {
+            self.inner.next_key(&mut self.scratch)?;
+        }
+        self.settle_forward()
+    }
+
+    /// Moves to the greatest visible key.
+    pub(crate) fn seek_last(&mut self) -> Result<()> {
+        self.has_entry = false;
+        match &self.upper {
+            Bound::Unbounded => self.inner.seek_last()?,
+            Bound::Included(bound) | Bound::Excluded(bound) => {
+                self.inner.seek_for_prev(&bound.key)?;
+            }
+        }
+        if self.inner.entry().is_some_and(|entry| self.is_above_range(entry.key)) {
+            self.inner.prev_key()?;
+        }
+        self.settle_backward()
+    }
+
+    /// Moves to the least visible key at or above `key`.
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
+        if self.is_below_range(key) {
+            return self.seek_first();
+        }
+        self.has_entry = false;
+        self.inner.seek(key)?;
+        self.settle_forward()
+    }
+
+    /// Moves to the greatest visible key at or below `key`.
+    pub(crate) fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        if self.is_above_range(key) {
+            return self.seek_last();
+        }
+        self.has_entry = false;
+        self.inner.seek_for_prev(key)?;
+        self.settle_backward()
+    }
+
+    /// Moves to the next visible key. Without an entry it stays without.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<()> {
+        if !std::mem::replace(&mut self.has_entry, false) {
+            return Ok(());
+        }
+        self.inner.next_key(&mut self.scratch)?;
+        self.settle_forward()
+    }
+
+    /// Moves to the visible key before. Without an entry it stays without.
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        if !std::mem::replace(&mut self.has_entry, false) {
+            return Ok(());
+        }
+        self.inner.prev_key()?;
+        self.settle_backward()
+    }
+
+    /// From the newest version of some key to the first visible key, this one or a later one.
+    #[inline]
+    fn settle_forward(&mut self) -> Result<()> {
+        while let Some(entry) = self.inner.entry() {
+            if self.is_above_range(entry.key) {
+                break;
+            }
+            match self.resolve()? {
+                Resolved::Shown => {
+                    self.has_entry = true;
+                    break;
+                }
+                Resolved::Deleted => self.inner.next_key(&mut self.scratch)?,
+                Resolved::Passed => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_backward(&mut self) -> Result<()> {
+        while let Some(entry) = self.inner.entry() {
+            if self.is_below_range(entry.key) {
+                break;
+            }
+            match self.resolve()? {
+                Resolved::Shown => {
+                    self.has_entry = true;
+                    break;
+                }
+                Resolved::Deleted => self.inner.prev_key()?,
+                Resolved::Passed => {
+                    match self.inner.entry() {
+                        Some(_) => self.inner.prev_key()?,
+                        None => self.inner.seek_for_prev(&self.scratch)?,
+                    }
+                    self.inner.prev_key()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn resolve(&mut self) -> Result<Resolved> {
+        match self.inner.entry() {
+            Some(entry) if entry.seq < self.point => Ok(shown_or_deleted(entry.kind)),
+            _ => self.resolve_older(),
+        }
+    }
+
+    /// Walks down the versions of the current key. After `Passed` the key is in `scratch`.
+    #[cold]
+    fn resolve_older(&mut self) -> Result<Resolved> {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(self.inner.entry().map_or(&[], |entry| entry.key));
+        loop {
+            self.inner.next()?;
+            match self.inner.entry() {
+                Some(entry) if entry.key == self.scratch.as_slice() => {
+                    if entry.seq < self.point {
+                        return Ok(shown_or_deleted(entry.kind));
+                    }
+                }
+                _ => return Ok(Resolved::Passed),
+            }
+        }
+    }
+
+    #[inline]
+    fn is_above_range(&self, key: &[u8]) -> bool {
+        match &self.upper {
+            Bound::Unbounded => false,
+            Bound::Included(bound) => bound.compare(key) == Ordering::Greater,
+            Bound::Excluded(bound) => bound.compare(key) != Ordering::Less,
+        }
+    }
+
+    #[inline]
+    fn is_below_range(&self, key: &[u8]) -> bool {
+        match &self.lower {
+            Bound::Unbounded => false,
+            Bound::Included(bound) => bound.compare(key) == Ordering::Less,
+            Bound::Excluded(bound) => bound.compare(key) != Ordering::Greater,
+        }
+    }
+}
+
+#[inline]
+fn shown_or_deleted(kind: OpKind) -> Resolved {
+    if kind == OpKind::Delete { Resolved::Deleted } else { Resolved::Shown }
+}
+
+#[cfg(test)]
+mod tests;

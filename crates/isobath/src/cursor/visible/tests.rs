@@ -1,0 +1,112 @@
+use super::super::MergeCursor;
+use super::super::list::{ListCursor, Version};
+use super::super::merge::tests::{key, sources};
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::ops::RangeBounds;
+
+type Seen = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a reader at `point` must see, computed the slow way.
+fn seen(versions: &[Version], point: Lsn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Seen {
+    let mut newest: BTreeMap<&[u8], &Version> = BTreeMap::new();
+    for version in versions.iter().filter(|version| version.seq < point) {
+        let best = newest.entry(&version.key).or_insert(version);
+        if version.seq > best.seq {
+            *best = version;
+        }
+    }
+    let inside = |key: &[u8]| RangeBounds::<[u8]>::contains(&(lower, upper), key);
+    let shown =
+        newest.values().filter(|version| version.kind == OpKind::Put && inside(&version.key));
+    shown.map(|version| (version.key.clone(), version.value.clone())).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    First,
+    Last,
+    Seek(Vec<u8>),
+    SeekForPrev(Vec<u8>),
+    Next,
+    Prev,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        1 => Just(Move::First),
+        1 => Just(Move::Last),
+        3 => key().prop_map(Move::Seek),
+        3 => key().prop_map(Move::SeekForPrev),
+        6 => Just(Move::Next),
+        6 => Just(Move::Prev),
+    ];
+    prop::collection::vec(one, 1..50)
+}
+
+fn bound() -> impl Strategy<Value = Bound<Vec<u8>>> {
+    prop_oneof![
+        Just(Bound::Unbounded),
+        key().prop_map(Bound::Included),
+        key().prop_map(Bound::Excluded),
+    ]
+}
+
+fn expect(seen: &Seen, at: &Option<Vec<u8>>, step: &Move) -> Option<Vec<u8>> {
+    let key = match step {
+        Move::First => seen.keys().next(),
+        Move::Last => seen.keys().next_back(),
+        Move::Seek(key) => seen.range(key.clone()..).next().map(|pair| pair.0),
+        Move::SeekForPrev(key) => seen.range(..=key.clone()).next_back().map(|pair| pair.0),
+        Move::Next => {
+            let after = (Bound::Excluded(at.clone()?), Bound::Unbounded);
+            seen.range(after).next().map(|pair| pair.0)
+        }
+        Move::Prev => seen.range(..at.clone()?).next_back().map(|pair| pair.0),
+    };
+    key.cloned()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_reader_sees_exactly_its_point_within_its_bounds(
+        sources in sources(5),
+        point in 0u64..60,
+        lower in bound(),
+        upper in bound(),
+        moves in moves(),
+    ) {
+        let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+        let seen = seen(&sources.concat(), point, lower, upper);
+        let merge = MergeCursor::new(sources.into_iter().map(ListCursor::new).collect());
+        let mut cursor = VisibleCursor::new(merge, point, lower, upper);
+        let mut at = None;
+        for step in moves {
+            match &step {
+                Move::First => cursor.seek_first(),
+                Move::Last => cursor.seek_last(),
+                Move::Seek(key) => cursor.seek(key),
+                Move::SeekForPrev(key) => cursor.seek_for_prev(key),
+                Move::Next => cursor.next(),
+                Move::Prev => cursor.prev(),
+            }.unwrap();
+            at = expect(&seen, &at, &step);
+            let expected = at.as_ref().map(|key| (key.as_slice(), seen[key].as_slice()));
+            prop_assert_eq!(cursor.entry(), expected, "after {:?}", step);
+        }
+    }
+}
+
+#[test]
+fn a_delete_hides_the_key_only_from_points_above_it() {
+    let versions = vec![Version::put(b"k", 5, b"v"), Version::delete(b"k", 7)];
+    for (point, shown) in [(5, false), (6, true), (7, true), (8, false)] {
+        let list = ListCursor::new(versions.clone());
+        let mut cursor = VisibleCursor::new(list, point, Bound::Unbounded, Bound::Unbounded);
+        cursor.seek_first().unwrap();
+        assert_eq!(cursor.entry().is_some(), shown, "at {point}");
+    }
+}
