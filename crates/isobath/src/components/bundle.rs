@@ -1,7 +1,11 @@
 //! The bundle of outside things that a database is opened with.
 
 use super::{Clock, Random, Threads};
+#[cfg(unix)]
+use super::{SystemClock, SystemRandom, SystemThreads};
 use crate::vfs::FileSystem;
+#[cfg(unix)]
+use crate::vfs::SystemFs;
 use std::sync::Arc;
 
 /// Everything a database takes from outside. `Components::system` is the real world; tests and the
@@ -16,6 +20,26 @@ pub struct Components {
     pub random: Arc<dyn Random>,
     /// Background threads and sleeping.
     pub threads: Arc<dyn Threads>,
+}
+
+#[cfg(unix)]
+impl Components {
+    /// The real world: the operating system's files, clocks, randomness and threads.
+    pub fn system() -> Self {
+        Components {
+            fs: Arc::new(SystemFs::new()),
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SystemRandom),
+            threads: Arc::new(SystemThreads),
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Default for Components {
+    fn default() -> Self {
+        Components::system()
+    }
 }
 
 impl std::fmt::Debug for Components {

@@ -5,15 +5,15 @@
 //! here. Locks, condition variables and atomics switch by build (`cfg(loom)`, `cfg(shuttle)`, the
 //! `simulation` feature); clock, randomness and threads are values in [`Components`].
 
-mod clock;
 mod bundle;
+mod clock;
 mod points;
 mod random;
 pub(crate) mod sync;
 mod threads;
 
-pub use clock::{Clock, SystemClock};
 pub use bundle::Components;
+pub use clock::{Clock, SystemClock};
 pub use points::Point;
 pub(crate) use points::yield_point;
 pub use random::{Random, SystemRandom};

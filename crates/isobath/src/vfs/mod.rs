@@ -1,17 +1,24 @@
 //! Files and directories: what the engine needs of them, and who provides it.
 //!
-//! [`SystemFs`] is the operating system's; [`MemoryFs`] keeps everything in memory, for tests and for
-//! databases that need no disk. The rules every implementation keeps, and the engine relies on:
+//! [`SystemFs`] is the operating system's (unix only); [`MemoryFs`] keeps everything in memory, for tests and
+//! for databases that need no disk. The rules every implementation keeps, and the engine relies on:
 //!
-//! - `append` and `copy_in` reach the kernel (or its like) before they return: a killed process loses
-//!   nothing of them. Only `sync` and `harden` make them survive power loss.
+//! - `copy_in` reaches the kernel (or its like) before it returns: a killed process loses nothing of it.
+//!   `append` may gather bytes; they reach the kernel at the latest by `flush`, by `sync`, or when the file
+//!   is dropped. Only `sync` and `harden` make bytes survive power loss.
 //! - A created, renamed or removed name survives power loss only after `sync_dir` of its directory.
 //! - A failed `sync` or `harden` is final: what it covered may be lost though later calls succeed.
+//! - A failed `append` or `flush` loses nothing that was accepted before and accepts nothing new: it can be
+//!   tried again once there is room.
 
+#[cfg(test)]
+mod conformance;
 mod memory;
+#[cfg(unix)]
 mod system;
 
 pub use memory::MemoryFs;
+#[cfg(unix)]
 pub use system::SystemFs;
 
 use crate::error::Result;
@@ -54,7 +61,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Creates a file to append to. It must not exist.
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;
     /// Creates (or, if it exists with that length, opens) a log segment of `len` bytes whose every byte is
-    /// already written once, so that writing into it needs no allocation on the device.
+    /// already written once and synced, so that writing into it needs no allocation on the device and syncing
+    /// it no journal. A new segment reads as zeros. A file of another length in its place is an error.
     fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>>;
     /// Renames a file, replacing the target, atomically.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
@@ -73,13 +81,14 @@ pub trait FileSystem: Send + Sync + 'static {
     fn free_space(&self, dir: &Path) -> Result<u64>;
 }
 
-/// A file that is read at any offset, by any thread. Immutable once complete.
+/// A file that is read at any offset, by any thread. Immutable once complete; what is appended after it was
+/// opened may or may not be readable through this handle.
 pub trait ReadFile: Send + Sync {
     /// Fills `buf` from `offset`. Reading past the end is an error of kind `UnexpectedEof`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
-    /// The whole file, if it is mapped.
+    /// The whole file, if it is mapped: then use it rather than `read_at`, and nothing is copied.
     fn mapped(&self) -> Option<&[u8]>;
-    /// The length in bytes.
+    /// The length in bytes when it was opened.
     fn len(&self) -> u64;
     /// True if there are no bytes.
     fn is_empty(&self) -> bool {
@@ -93,11 +102,13 @@ pub trait ReadFile: Send + Sync {
 
 /// A file that grows at its end.
 pub trait WriteFile: Send {
-    /// Appends all of `bytes`.
+    /// Appends all of `bytes`, or nothing.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
+    /// Hands everything appended to the kernel: readers see it, and a killed process loses nothing of it.
+    fn flush(&mut self) -> Result<()>;
     /// Makes all that was appended survive power loss.
     fn sync(&mut self) -> Result<()>;
-    /// Starts writing back what was appended, without waiting, so that a later `sync` is short.
+    /// Starts writing back what was flushed, without waiting, so that a later `sync` is short.
     fn write_back(&mut self);
     /// The bytes appended so far.
     fn len(&self) -> u64;
@@ -111,16 +122,22 @@ pub trait WriteFile: Send {
 
 /// A log segment: a file of fixed length, written in place by many threads at once.
 pub trait SegmentFile: Send + Sync {
-    /// Copies `bytes` to `offset`. Ranges given to concurrent calls never overlap. A mapped segment cannot
-    /// fail; a positional one can.
-    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Copies `bytes` to `offset`. A range that does not lie in the segment is an error; beside that a mapped
+    /// segment cannot fail, a positional one can.
+    ///
+    /// # Safety
+    ///
+    /// While this runs, no other call of `copy_in` or `read_at` may touch an overlapping range of this
+    /// segment (in the log, the range was reserved by the caller and is read by nobody before it is
+    /// published). A mapped segment is written by plain stores, so an overlap would be a data race.
+    unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Reads back what is there.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Makes every `copy_in` that returned before this call survive power loss.
     fn harden(&self) -> Result<()>;
     /// Starts writing back a range, without waiting.
     fn write_back(&self, offset: u64, len: u64);
-    /// Makes a range writable without a page fault, if it is mapped.
+    /// Makes a range writable without a page fault, if it is mapped and the system can. Bytes stay as they are.
     fn prefault(&self, offset: u64, len: u64);
     /// The length in bytes.
     fn len(&self) -> u64;

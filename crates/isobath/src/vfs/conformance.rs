@@ -1,0 +1,361 @@
+//! What every file system must do, run against each of them in both read modes.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // Tests start threads and make directories.
+
+use super::*;
+use crate::error::Error;
+use std::io::ErrorKind;
+
+/// A file system under test and a directory of its own.
+struct Bench {
+    fs: Box<dyn FileSystem>,
+    root: PathBuf,
+    mode: ReadMode,
+}
+
+impl Bench {
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) {
+        let mut file = self.fs.create(&self.at(name)).unwrap();
+        file.append(bytes).unwrap();
+        file.sync().unwrap();
+    }
+
+    fn get(&self, name: &str) -> Vec<u8> {
+        let file = self.fs.open_read(&self.at(name), self.mode).unwrap();
+        let mut bytes = vec![0; file.len() as usize];
+        file.read_at(0, &mut bytes).unwrap();
+        if let Some(mapped) = file.mapped() {
+            assert_eq!(mapped, bytes);
+        }
+        bytes
+    }
+
+    fn names(&self, dir: &str) -> Vec<String> {
+        let mut names: Vec<_> =
+            self.fs.list(&self.at(dir)).unwrap().into_iter().map(|e| e.name).collect();
+        names.sort();
+        names
+    }
+}
+
+/// Runs a check against every file system in both modes.
+fn everywhere(check: impl Fn(&Bench)) {
+    for mode in [ReadMode::Mapped, ReadMode::Positional] {
+        let dir = tempfile::tempdir().unwrap();
+        #[cfg(unix)]
+        check(&Bench { fs: Box::new(SystemFs::new()), root: dir.path().to_owned(), mode });
+    }
+}
+
+fn io_kind<T>(result: Result<T>) -> ErrorKind {
+    match result {
+        Err(Error::Io { source, .. }) => source.kind(),
+        Err(other) => panic!("not an error of input or output: {other}"),
+        Ok(_) => panic!("succeeded"),
+    }
+}
+
+#[test]
+fn what_was_appended_is_read_back_in_small_and_large_pieces() {
+    everywhere(|b| {
+        let mut file = b.fs.create(&b.at("f")).unwrap();
+        let mut all = Vec::new();
+        for (i, len) in [0, 1, 100, 70_000, 60_000, 300_000, 5, 131_072, 7].into_iter().enumerate()
+        {
+            let piece = vec![i as u8 + 1; len];
+            file.append(&piece).unwrap();
+            all.extend_from_slice(&piece);
+            assert_eq!(file.len(), all.len() as u64);
+        }
+        file.write_back();
+        file.sync().unwrap();
+        file.write_back();
+        assert_eq!(b.get("f"), all);
+        assert_eq!(file.path(), b.at("f"));
+    });
+}
+
+#[test]
+fn a_flush_and_a_drop_show_everything_to_readers() {
+    everywhere(|b| {
+        let mut file = b.fs.create(&b.at("f")).unwrap();
+        file.append(b"one").unwrap();
+        file.flush().unwrap();
+        assert_eq!(b.get("f"), b"one");
+        file.append(b"two").unwrap();
+        drop(file);
+        assert_eq!(b.get("f"), b"onetwo");
+    });
+}
+
+#[test]
+fn creating_what_exists_fails_and_leaves_it_alone() {
+    everywhere(|b| {
+        b.put("f", b"precious");
+        assert_eq!(io_kind(b.fs.create(&b.at("f"))), ErrorKind::AlreadyExists);
+        assert_eq!(b.get("f"), b"precious");
+    });
+}
+
+#[test]
+fn what_is_missing_is_reported_as_not_found() {
+    everywhere(|b| {
+        let missing = b.at("missing");
+        assert!(!b.fs.exists(&missing).unwrap());
+        assert_eq!(io_kind(b.fs.open_read(&missing, b.mode)), ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.list(&missing)), ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.remove(&missing)), ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.rename(&missing, &b.at("g"))), ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.link(&missing, &b.at("g"))), ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.sync_dir(&missing)), ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.create(&missing.join("f"))), ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.open_segment(&missing.join("s"), 8, b.mode)), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn reading_past_the_end_is_an_error_and_at_the_end_it_is_not() {
+    everywhere(|b| {
+        b.put("f", b"0123456789");
+        let file = b.fs.open_read(&b.at("f"), b.mode).unwrap();
+        let mut two = [0; 2];
+        file.read_at(8, &mut two).unwrap();
+        assert_eq!(&two, b"89");
+        file.read_at(10, &mut []).unwrap();
+        for offset in [9, 10, 11, 1 << 40, i64::MAX as u64 - 1, u64::MAX] {
+            assert_eq!(
+                io_kind(file.read_at(offset, &mut two)),
+                ErrorKind::UnexpectedEof,
+                "{offset}"
+            );
+        }
+        // Hints, however wild, do nothing that can be seen.
+        for (offset, len) in [(0, 10), (3, u64::MAX), (u64::MAX, 1), (10, 0), (11, 5)] {
+            file.read_ahead(offset, len);
+        }
+    });
+}
+
+#[test]
+fn an_empty_file_is_opened_and_read() {
+    everywhere(|b| {
+        b.put("f", b"");
+        let file = b.fs.open_read(&b.at("f"), b.mode).unwrap();
+        assert!(file.is_empty());
+        file.read_at(0, &mut []).unwrap();
+        assert_eq!(io_kind(file.read_at(0, &mut [0])), ErrorKind::UnexpectedEof);
+    });
+}
+
+#[test]
+fn directories_are_made_listed_and_removed() {
+    everywhere(|b| {
+        b.fs.create_dir_all(&b.at("d/e")).unwrap();
+        b.fs.create_dir_all(&b.at("d/e")).unwrap();
+        b.put("d/f", b"abc");
+        let mut entries = b.fs.list(&b.at("d")).unwrap();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        assert!(entries[0].is_dir && entries[0].name == "e");
+        assert_eq!(entries[1], DirEntry { name: "f".into(), len: 3, is_dir: false });
+        assert!(b.fs.exists(&b.at("d")).unwrap());
+        assert_eq!(io_kind(b.fs.remove_dir(&b.at("d"))), ErrorKind::DirectoryNotEmpty);
+        b.fs.remove_dir(&b.at("d/e")).unwrap();
+        b.fs.remove(&b.at("d/f")).unwrap();
+        b.fs.sync_dir(&b.at("d")).unwrap();
+        b.fs.remove_dir(&b.at("d")).unwrap();
+        assert!(!b.fs.exists(&b.at("d")).unwrap());
+    });
+}
+
+#[test]
+fn a_directory_is_not_a_file() {
+    everywhere(|b| {
+        b.fs.create_dir_all(&b.at("d")).unwrap();
+        assert_eq!(io_kind(b.fs.open_read(&b.at("d"), b.mode)), ErrorKind::IsADirectory);
+        assert_eq!(io_kind(b.fs.create(&b.at("d"))), ErrorKind::AlreadyExists);
+        b.put("f", b"x");
+        assert_eq!(io_kind(b.fs.list(&b.at("f"))), ErrorKind::NotADirectory);
+        assert_eq!(io_kind(b.fs.create_dir_all(&b.at("f"))), ErrorKind::AlreadyExists);
+    });
+}
+
+#[test]
+fn a_rename_replaces_its_target() {
+    everywhere(|b| {
+        b.put("old", b"old");
+        b.put("new", b"new");
+        b.fs.rename(&b.at("new"), &b.at("old")).unwrap();
+        assert_eq!(b.get("old"), b"new");
+        assert_eq!(b.names(""), ["old"]);
+    });
+}
+
+#[test]
+fn a_link_is_a_second_name_that_outlives_the_first() {
+    everywhere(|b| {
+        b.put("a", b"shared");
+        b.put("taken", b"other");
+        b.fs.link(&b.at("a"), &b.at("b")).unwrap();
+        assert_eq!(io_kind(b.fs.link(&b.at("a"), &b.at("taken"))), ErrorKind::AlreadyExists);
+        b.fs.remove(&b.at("a")).unwrap();
+        assert_eq!(b.get("b"), b"shared");
+        assert_eq!(b.get("taken"), b"other");
+    });
+}
+
+#[test]
+fn handles_outlive_the_name() {
+    everywhere(|b| {
+        b.put("f", b"still here");
+        let reader = b.fs.open_read(&b.at("f"), b.mode).unwrap();
+        b.fs.remove(&b.at("f")).unwrap();
+        let mut bytes = [0; 10];
+        reader.read_at(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"still here");
+
+        let mut writer = b.fs.create(&b.at("g")).unwrap();
+        b.fs.remove(&b.at("g")).unwrap();
+        writer.append(b"into the void").unwrap();
+        writer.sync().unwrap();
+        assert!(b.names("").is_empty());
+    });
+}
+
+#[test]
+fn a_new_segment_is_zeros_of_full_length_and_keeps_what_is_copied_in() {
+    everywhere(|b| {
+        let len = (1 << 20) + 4096 + 17;
+        let segment = b.fs.open_segment(&b.at("s"), len, b.mode).unwrap();
+        assert_eq!(segment.len(), len);
+        assert_eq!(b.get("s"), vec![0; len as usize]);
+        segment.prefault(0, len);
+        // SAFETY: one thread.
+        unsafe {
+            segment.copy_in(0, b"head").unwrap();
+            segment.copy_in(4094, b"page edge").unwrap();
+            segment.copy_in(len - 4, b"tail").unwrap();
+            segment.copy_in(len, b"").unwrap();
+        }
+        segment.write_back(0, len);
+        segment.harden().unwrap();
+        let mut bytes = [0; 9];
+        segment.read_at(4094, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"page edge");
+        let all = b.get("s");
+        assert_eq!((&all[..4], &all[len as usize - 4..]), (&b"head"[..], &b"tail"[..]));
+        drop(segment);
+
+        let again = b.fs.open_segment(&b.at("s"), len, b.mode).unwrap();
+        let mut bytes = [0; 4];
+        again.read_at(len - 4, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"tail");
+    });
+}
+
+#[test]
+fn a_segment_refuses_ranges_beyond_its_end_and_keeps_its_length() {
+    everywhere(|b| {
+        let segment = b.fs.open_segment(&b.at("s"), 8192, b.mode).unwrap();
+        for offset in [8189, 8192, 1 << 40, u64::MAX - 1] {
+            // SAFETY: one thread.
+            let copied = unsafe { segment.copy_in(offset, b"four") };
+            assert_eq!(io_kind(copied), ErrorKind::InvalidInput, "{offset}");
+        }
+        assert_eq!(io_kind(segment.read_at(8190, &mut [0; 3])), ErrorKind::UnexpectedEof);
+        for (offset, len) in [(0, u64::MAX), (u64::MAX, 1), (8192, 1), (5000, 0)] {
+            segment.prefault(offset, len);
+            segment.write_back(offset, len);
+        }
+        assert_eq!(b.get("s"), vec![0; 8192]);
+    });
+}
+
+#[test]
+fn a_file_of_another_length_is_not_taken_for_a_segment() {
+    everywhere(|b| {
+        b.put("s", b"short");
+        assert_eq!(io_kind(b.fs.open_segment(&b.at("s"), 4096, b.mode)), ErrorKind::AlreadyExists);
+        assert_eq!(b.get("s"), b"short");
+    });
+}
+
+#[test]
+fn a_renamed_segment_goes_on_under_its_new_name() {
+    everywhere(|b| {
+        let segment = b.fs.open_segment(&b.at("1"), 4096, b.mode).unwrap();
+        b.fs.rename(&b.at("1"), &b.at("2")).unwrap();
+        segment.renamed(&b.at("2"));
+        // SAFETY: one thread.
+        unsafe { segment.copy_in(100, b"recycled").unwrap() };
+        segment.harden().unwrap();
+        assert_eq!(segment.path(), b.at("2"));
+        assert_eq!(&b.get("2")[100..108], b"recycled");
+    });
+}
+
+#[test]
+fn threads_write_disjoint_ranges_of_a_segment_at_once() {
+    everywhere(|b| {
+        const PIECE_LEN: usize = 100;
+        let segment = b.fs.open_segment(&b.at("s"), 40_000, b.mode).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let segment = &segment;
+                scope.spawn(move || {
+                    for piece in (thread..400).step_by(4) {
+                        let bytes = [piece as u8; PIECE_LEN];
+                        // SAFETY: each piece is written by one thread, once, and read after all ended.
+                        unsafe { segment.copy_in((piece * PIECE_LEN) as u64, &bytes).unwrap() };
+                    }
+                });
+            }
+        });
+        let mut all = vec![0; 40_000];
+        segment.read_at(0, &mut all).unwrap();
+        for (piece, bytes) in all.chunks(PIECE_LEN).enumerate() {
+            assert_eq!(bytes, [piece as u8; PIECE_LEN]);
+        }
+    });
+}
+
+#[test]
+fn a_lock_is_exclusive_names_its_holder_and_ends_with_its_value() {
+    everywhere(|b| {
+        let path = b.at("LOCK");
+        let held = b.fs.lock(&path).unwrap();
+        match b.fs.lock(&path) {
+            Err(Error::Locked { path, holder }) => {
+                assert_eq!(path, b.root);
+                assert_eq!(holder, "this process");
+            }
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("locked twice"),
+        }
+        drop(held);
+        drop(b.fs.lock(&path).unwrap());
+    });
+}
+
+#[test]
+fn there_is_free_space() {
+    everywhere(|b| assert!(b.fs.free_space(&b.root).unwrap() > 1 << 20));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_lock_held_elsewhere_names_the_other_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("LOCK");
+    let held = SystemFs::new().lock(&path).unwrap();
+    // The lock is ours, but the file says otherwise: this is what another process would see.
+    std::fs::write(&path, "4000000000\n").unwrap();
+    let refused = SystemFs::new().lock(&path).err().unwrap().to_string();
+    assert!(refused.contains("locked by process 4000000000"), "{refused}");
+    std::fs::write(&path, "not a number").unwrap();
+    let refused = SystemFs::new().lock(&path).err().unwrap().to_string();
+    assert!(refused.contains("locked by another process"), "{refused}");
+    drop(held);
+}

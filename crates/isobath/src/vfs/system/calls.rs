@@ -1,0 +1,87 @@
+//! System calls that the standard library does not offer.
+//!
+//! Those that only hint ([`will_need`], [`random_access`], [`start_write_back`]) answer nothing: a kernel or
+//! a file system that does not know the hint is as good as one that ignores it.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Bytes that an unprivileged writer can still put on the file system of `dir`.
+pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
+    let path = CString::new(dir.as_os_str().as_bytes())?;
+    let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: `path` ends in a zero byte and `stat` has room for the whole structure.
+    if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the structure holds integers only, for which the zeros it was made of are valid too.
+    let stat = unsafe { stat.assume_init() };
+    // Their widths differ by system.
+    #[allow(clippy::unnecessary_cast)]
+    Ok((stat.f_bavail as u64).saturating_mul(stat.f_frsize as u64))
+}
+
+/// Reserves room for the first `len` bytes and leaves the length as it is, so that a lack of room shows now
+/// and the room is contiguous. Succeeds without doing so where it cannot be done.
+pub(super) fn reserve_room(file: &File, len: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let mode = libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: the descriptor is open for as long as `file` is borrowed; the rest are integers.
+        while unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, len) } != 0 {
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EOPNOTSUPP | libc::ENOSYS) => break,
+                _ => return Err(error),
+            }
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, len);
+    Ok(())
+}
+
+/// Asks for `len` bytes from `offset` to be read into the page cache.
+pub(super) fn will_need(file: &File, offset: u64, len: u64) {
+    #[cfg(target_os = "linux")]
+    advise(file, offset, len, libc::POSIX_FADV_WILLNEED);
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, offset, len);
+}
+
+/// Says that the file is read here and there, so that a read brings no neighbours along.
+pub(super) fn random_access(file: &File) {
+    #[cfg(target_os = "linux")]
+    advise(file, 0, 0, libc::POSIX_FADV_RANDOM);
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
+}
+
+#[cfg(target_os = "linux")]
+fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
+    let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return };
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; the rest are integers.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, len, advice) };
+}
+
+/// Starts writing the dirty pages of a range to the device and does not wait for them. This makes nothing
+/// durable: neither the device's cache nor the file's metadata is flushed.
+pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
+    #[cfg(target_os = "linux")]
+    {
+        let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return };
+        // SAFETY: the descriptor is open for as long as `file` is borrowed; the rest are integers.
+        unsafe {
+            libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, offset, len);
+}

@@ -1,0 +1,62 @@
+//! The exclusive lock of a database: `flock` on a file that holds the process id of its holder as text.
+//!
+//! The kernel releases the lock when the holder dies, however it dies, so a lock file that lies about is no
+//! obstacle. The text is for messages only: between taking the lock and writing the id it may be empty or
+//! name an earlier holder.
+
+use super::{Error, FileLock, Result};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Longer than any process id.
+const ID_LEN_MAX: u64 = 24;
+
+/// A lock that is held until the value is dropped.
+pub(super) struct HeldLock {
+    /// Closing the file releases the lock.
+    _file: File,
+}
+
+impl FileLock for HeldLock {}
+
+impl HeldLock {
+    pub(super) fn take(path: &Path) -> Result<Self> {
+        let failed = |e| Error::io("lock", path, e);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                // The message names the database, which is where the lock file is.
+                let database = path.parent().unwrap_or(path).to_owned();
+                return Err(Error::Locked { path: database, holder: holder(&file) });
+            }
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+        }
+        write_own_id(&file).map_err(failed)?;
+        Ok(HeldLock { _file: file })
+    }
+}
+
+fn write_own_id(file: &File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)
+}
+
+/// Who the file says holds the lock.
+fn holder(file: &File) -> String {
+    let mut text = String::new();
+    let read = file.take(ID_LEN_MAX).read_to_string(&mut text);
+    match (read, text.trim().parse::<u32>()) {
+        (Ok(_), Ok(id)) if id == std::process::id() => "this process".to_owned(),
+        (Ok(_), Ok(id)) => format!("process {id}"),
+        _ => "another process".to_owned(),
+    }
+}

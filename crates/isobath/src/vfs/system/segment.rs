@@ -1,0 +1,192 @@
+//! Log segments: files of fixed length whose every byte was written once before use, so that writing into them
+//! allocates nothing and a later fdatasync has no metadata to journal.
+//!
+//! A mapped segment is written by plain stores from many threads. No reference to its bytes is ever made:
+//! they are copied through raw pointers, within bounds that are checked, in ranges that the callers of
+//! `copy_in` keep apart. A positional segment is written by `pwrite`, for file systems where a mapping is unsafe.
+
+use super::{Error, ReadMode, Result, SegmentFile, calls, reader};
+use crate::components::sync::Mutex;
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How many zeros a call writes when a segment is made.
+const ZEROS_LEN: usize = 1 << 20;
+
+pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+    let file = match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
+        Ok(file) => {
+            write_once(&file, len).map_err(|e| {
+                // What is there now is too short to be opened as a segment, and has no use.
+                let _ = fs::remove_file(path);
+                Error::io("prepare the log segment", path, e)
+            })?;
+            file
+        }
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => open_existing(path, len)?,
+        Err(e) => return Err(Error::io("create", path, e)),
+    };
+    let name = Mutex::new(path.to_owned());
+    if mode == ReadMode::Positional || len == 0 {
+        return Ok(Arc::new(PositionalSegment { file, len, name }));
+    }
+    let failed = |e| Error::io("map", path, e);
+    let map_len = usize::try_from(len).map_err(|_| failed(io::ErrorKind::FileTooLarge.into()))?;
+    let map = MmapOptions::new().len(map_len).map_raw(&file).map_err(failed)?;
+    Ok(Arc::new(MappedSegment { map, file, name }))
+}
+
+/// Writes zeros over the whole length. Allocating alone would leave extents that are marked unwritten, and the
+/// first write into each would have to change that mark, in the journal, at the next sync.
+fn write_once(file: &File, len: u64) -> io::Result<()> {
+    calls::reserve_room(file, len)?;
+    let zeros = vec![0; ZEROS_LEN];
+    let mut offset = 0;
+    while offset < len {
+        let chunk_len = (len - offset).min(ZEROS_LEN as u64);
+        file.write_all_at(&zeros[..chunk_len as usize], offset)?;
+        offset += chunk_len;
+    }
+    file.sync_all()
+}
+
+fn open_existing(path: &Path, len: u64) -> Result<File> {
+    let failed = |e| Error::io("open", path, e);
+    let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?.len();
+    if found != len {
+        let detail = format!("a log segment of {len} bytes was expected, the file has {found}");
+        return Err(Error::io("open", path, io::Error::new(io::ErrorKind::AlreadyExists, detail)));
+    }
+    Ok(file)
+}
+
+/// A segment that is mapped whole, shared and writable.
+struct MappedSegment {
+    map: MmapRaw,
+    file: File,
+    name: Mutex<PathBuf>,
+}
+
+impl MappedSegment {
+    /// The address of `offset`, if `len` bytes from there lie in the mapping.
+    fn address(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(len)?;
+        // SAFETY: `start <= end <= len` of the mapping, which is one allocation.
+        (end <= self.map.len()).then(|| unsafe { self.map.as_mut_ptr().add(start) })
+    }
+}
+
+impl SegmentFile for MappedSegment {
+    unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let Some(target) = self.address(offset, bytes.len()) else {
+            return Err(past_the_segment(self));
+        };
+        // SAFETY: the target's bytes lie in the writable mapping (checked above), which lives as long as `self`.
+        // `bytes` cannot overlap it: no reference into the mapping is ever made. No other thread touches
+        // the range meanwhile: the caller promises that.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        Ok(())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let Some(source) = self.address(offset, buf.len()) else {
+            return Err(reader::past_the_end(&self.name.lock()));
+        };
+        // SAFETY: the source's bytes lie in the readable mapping (checked above), which lives as long as `self`.
+        // `buf` cannot overlap it: no reference into the mapping is ever made. Nobody writes the
+        // range meanwhile: every caller of `copy_in` promises that.
+        unsafe { std::ptr::copy_nonoverlapping(source, buf.as_mut_ptr(), buf.len()) };
+        Ok(())
+    }
+
+    fn harden(&self) -> Result<()> {
+        // On Linux fdatasync covers the dirty pages of shared mappings; elsewhere msync has to come first.
+        #[cfg(not(target_os = "linux"))]
+        self.map.flush().map_err(|e| Error::io("sync", &self.name.lock(), e))?;
+        self.file.sync_data().map_err(|e| Error::io("sync", &self.name.lock(), e))
+    }
+
+    fn write_back(&self, offset: u64, len: u64) {
+        calls::start_write_back(&self.file, offset, len);
+    }
+
+    fn prefault(&self, offset: u64, len: u64) {
+        #[cfg(target_os = "linux")]
+        {
+            let Ok(start) = usize::try_from(offset) else { return };
+            let Some(left) = self.map.len().checked_sub(start) else { return };
+            let len = usize::try_from(len).unwrap_or(left).min(left);
+            // Kernels before 5.14 do not know it; then the stores fault one page at a time.
+            let _ = self.map.advise_range(Advice::PopulateWrite, start, len);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (offset, len);
+    }
+
+    fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    fn path(&self) -> PathBuf {
+        self.name.lock().clone()
+    }
+
+    fn renamed(&self, path: &Path) {
+        *self.name.lock() = path.to_owned();
+    }
+}
+
+/// A segment that is written by `pwrite`.
+struct PositionalSegment {
+    file: File,
+    len: u64,
+    name: Mutex<PathBuf>,
+}
+
+impl SegmentFile for PositionalSegment {
+    unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.len) {
+            return Err(past_the_segment(self));
+        }
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|e| Error::io("write to", &self.name.lock(), e))
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        reader::read_exact(&self.file, offset, buf)
+            .map_err(|e| Error::io("read", &self.name.lock(), e))
+    }
+
+    fn harden(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| Error::io("sync", &self.name.lock(), e))
+    }
+
+    fn write_back(&self, offset: u64, len: u64) {
+        calls::start_write_back(&self.file, offset, len);
+    }
+
+    fn prefault(&self, _offset: u64, _len: u64) {}
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn path(&self) -> PathBuf {
+        self.name.lock().clone()
+    }
+
+    fn renamed(&self, path: &Path) {
+        *self.name.lock() = path.to_owned();
+    }
+}
+
+fn past_the_segment(segment: &dyn SegmentFile) -> Error {
+    Error::io("write past the end of", &segment.path(), io::ErrorKind::InvalidInput.into())
+}
