@@ -1,5 +1,6 @@
 //! Slices for tests that need no table behind them.
 
+use super::edit::{Change, Edit, Term};
 use super::files::{Graveyard, LiveFile};
 use super::slice::Slice;
 use crate::format::FamilyId;
@@ -33,4 +34,19 @@ pub(crate) fn meta(
 pub(crate) fn slice(file: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<Slice> {
     let file_of_its_own = LiveFile::new(file, &Graveyard::new());
     Slice::new(meta(0, file, smallest, largest, seqs), file_of_its_own)
+}
+
+/// The edit that a manifest of an empty database begins with.
+pub(crate) fn first_edit() -> Edit {
+    Edit::new(vec![
+        Change::Database { uuid: [7; 16] },
+        Change::Term(Term { term: 1, ended_at: 0, resumes_at: 0 }),
+        Change::NextFile { number: 1 },
+        Change::CreateFamily {
+            family: 0,
+            name: "default".to_owned(),
+            options: b"{}".to_vec(),
+            lsn: 0,
+        },
+    ])
 }

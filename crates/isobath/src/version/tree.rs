@@ -173,7 +173,11 @@ impl Tree {
 
     /// The slice of a file, if the tree has it at that level.
     pub(crate) fn get(&self, level: usize, file: u64) -> Option<&Arc<Slice>> {
-        self.slices(level).iter().find(|slice| slice.meta.file == file)
+        if level == 0 {
+            return self.runs.iter().find(|run| run.meta.file == file);
+        }
+        let slices = self.levels.get(level - 1)?;
+        slices.get(slices.files().iter().position(|&number| number == file)?)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

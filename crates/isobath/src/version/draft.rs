@@ -1,0 +1,284 @@
+//! What an edit leads to, worked out beside the state it starts from.
+//!
+//! First the changes are folded one by one ([`Draft::new`]), each checked against what came before it; then
+//! the trees are built ([`Draft::build_trees`]) and what must hold at the edit's end is checked.
+
+use super::edit::{Change, Edit, Term};
+use super::files::{Graveyard, LiveFile};
+use super::slice::Slice;
+use super::state::{Family, Numbers, State};
+use super::tree::Tree;
+use crate::error::{Error, Result};
+use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
+use crate::table::SliceMeta;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where the files of added slices come from.
+#[derive(Debug)]
+pub(crate) enum FileSource<'a> {
+    /// The job that made the edit has held its output files since it created them.
+    Outputs(&'a [Arc<LiveFile>]),
+    /// A manifest is replayed: each file is taken in charge when it is first named.
+    Replay { known: &'a mut BTreeMap<u64, Arc<LiveFile>>, graveyard: &'a Arc<Graveyard> },
+}
+
+/// The outcome of an edit, not yet in place.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) numbers: Numbers,
+    pub(super) terms: Vec<Term>,
+    pub(super) families: BTreeMap<FamilyId, DraftedFamily>,
+    /// Names that changed hands.
+    pub(super) names: BTreeMap<Arc<str>, Option<FamilyId>>,
+}
+
+#[derive(Debug)]
+pub(super) struct DraftedFamily {
+    /// `None` if the edit drops it.
+    pub(super) family: Option<Family>,
+    removed: Vec<(usize, u64)>,
+    added: Vec<(usize, SliceMeta)>,
+}
+
+fn check(holds: bool, complaint: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::malformed(complaint())) }
+}
+
+impl Draft {
+    pub(super) fn new(state: &State, edit: &Edit) -> Result<Draft> {
+        let mut draft = Draft {
+            numbers: Numbers { clean_close: None, ..state.numbers },
+            terms: Vec::new(),
+            families: BTreeMap::new(),
+            names: BTreeMap::new(),
+        };
+        for change in &edit.changes {
+            draft.fold(state, change)?;
+        }
+        draft.check_numbers()?;
+        Ok(draft)
+    }
+
+    fn fold(&mut self, state: &State, change: &Change) -> Result<()> {
+        let numbers = &mut self.numbers;
+        let opens = matches!(change, Change::Database { .. });
+        check(numbers.uuid.is_some() != opens, || {
+            "a manifest begins with the database's identity, once".to_owned()
+        })?;
+        match change {
+            Change::Database { uuid } => numbers.uuid = Some(*uuid),
+            Change::CreateFamily { family, name, options, lsn } => {
+                self.create_family(state, *family, name, options, *lsn)?;
+            }
+            Change::DropFamily { family, .. } => self.drop_family(state, *family)?,
+            Change::RenameFamily { family, name, .. } => self.rename(state, *family, name)?,
+            Change::SetFamilyOptions { family, options } => {
+                self.existing(state, *family)?.options = options.as_slice().into();
+            }
+            Change::AddSlice { level, meta } => self.add_slice(state, *level, meta)?,
+            Change::RemoveSlice { family, level, file } => {
+                self.existing(state, *family)?;
+                self.touch(state, *family).removed.push((*level, *file));
+            }
+            Change::ReplayFrom { lsn } => advance("replay start", &mut numbers.replay_from, *lsn)?,
+            Change::LsnCeiling { lsn } => advance("LSN ceiling", &mut numbers.ceiling, *lsn)?,
+            Change::DurableLsn { lsn } => advance("durable LSN", &mut numbers.durable, *lsn)?,
+            Change::NextFile { number } => advance("next file", &mut numbers.next_file, *number)?,
+            Change::NextFamily { family } => {
+                check(*family >= numbers.next_family, || {
+                    format!("the next family moves back from {} to {family}", numbers.next_family)
+                })?;
+                numbers.next_family = *family;
+            }
+            Change::Term(term) => self.begin_term(*term)?,
+            Change::CleanClose { end } => {
+                check(is_log_end(numbers, *end), || {
+                    format!("the log cannot end at {end}: {numbers:?}")
+                })?;
+                numbers.clean_close = Some(*end);
+                numbers.ceiling = *end;
+            }
+        }
+        Ok(())
+    }
+
+    fn create_family(
+        &mut self,
+        state: &State,
+        id: FamilyId,
+        name: &str,
+        options: &[u8],
+        lsn: Lsn,
+    ) -> Result<()> {
+        check(id >= self.numbers.next_family && id < FamilyId::MAX, || {
+            format!("family {id} is created, but ids below {} are spent", self.numbers.next_family)
+        })?;
+        self.claim_name(state, id, name)?;
+        self.numbers.next_family = id + 1;
+        let family = Family {
+            name: name.into(),
+            options: options.into(),
+            tree: Arc::new(Tree::default()),
+            created: lsn,
+        };
+        let drafted =
+            DraftedFamily { family: Some(family), removed: Vec::new(), added: Vec::new() };
+        self.families.insert(id, drafted);
+        Ok(())
+    }
+
+    fn drop_family(&mut self, state: &State, id: FamilyId) -> Result<()> {
+        check(id != DEFAULT_FAMILY, || "the default family cannot be dropped".to_owned())?;
+        let name = Arc::clone(&self.existing(state, id)?.name);
+        self.names.insert(name, None);
+        let drafted = self.touch(state, id);
+        *drafted = DraftedFamily { family: None, removed: Vec::new(), added: Vec::new() };
+        Ok(())
+    }
+
+    fn rename(&mut self, state: &State, id: FamilyId, name: &str) -> Result<()> {
+        let old = Arc::clone(&self.existing(state, id)?.name);
+        if *old == *name {
+            return Ok(());
+        }
+        self.claim_name(state, id, name)?;
+        self.names.insert(old, None);
+        self.existing(state, id)?.name = name.into();
+        Ok(())
+    }
+
+    fn claim_name(&mut self, state: &State, id: FamilyId, name: &str) -> Result<()> {
+        let owner = match self.names.get(name) {
+            Some(owner) => *owner,
+            None => state.names.get(name).copied(),
+        };
+        check(owner.is_none(), || format!("two families are called {name:?}"))?;
+        self.names.insert(name.into(), Some(id));
+        Ok(())
+    }
+
+    fn add_slice(&mut self, state: &State, level: usize, meta: &SliceMeta) -> Result<()> {
+        check(is_sane(meta), || format!("a slice contradicts itself: {meta:?}"))?;
+        self.existing(state, meta.family)?;
+        self.touch(state, meta.family).added.push((level, meta.clone()));
+        self.numbers.seq_end = self.numbers.seq_end.max(meta.max_seq + 1);
+        Ok(())
+    }
+
+    fn begin_term(&mut self, term: Term) -> Result<()> {
+        let numbers = &mut self.numbers;
+        check(is_next_term(numbers, term), || {
+            format!("term {term:?} cannot follow {:?} below {}", numbers.last_term, numbers.ceiling)
+        })?;
+        numbers.last_term = Some(term);
+        self.terms.push(term);
+        Ok(())
+    }
+
+    fn touch(&mut self, state: &State, id: FamilyId) -> &mut DraftedFamily {
+        self.families.entry(id).or_insert_with(|| DraftedFamily {
+            family: state.families.get(&id).cloned(),
+            removed: Vec::new(),
+            added: Vec::new(),
+        })
+    }
+
+    fn existing(&mut self, state: &State, id: FamilyId) -> Result<&mut Family> {
+        let known = self.families.contains_key(&id) || state.families.contains_key(&id);
+        let family = if known { self.touch(state, id).family.as_mut() } else { None };
+        family.ok_or_else(|| Error::malformed(format!("there is no family {id}")))
+    }
+
+    fn check_numbers(&self) -> Result<()> {
+        let numbers = &self.numbers;
+        check(numbers.uuid.is_some(), || "the first edit is empty".to_owned())?;
+        check(is_below_ceiling(numbers), || {
+            format!("an LSN in use is above the ceiling: {numbers:?}")
+        })
+    }
+
+    /// Builds the tree of each family that lost or gained slices. A tree that the state still holds is
+    /// copied, any other is changed in place.
+    pub(super) fn build_trees(&mut self, mut files: FileSource<'_>) -> Result<()> {
+        for drafted in self.families.values_mut() {
+            let Some(family) = &mut drafted.family else { continue };
+            if drafted.removed.is_empty() && drafted.added.is_empty() {
+                continue;
+            }
+            let mut added = Vec::with_capacity(drafted.added.len());
+            for (level, meta) in drafted.added.drain(..) {
+                check(meta.file < self.numbers.next_file, || {
+                    format!("file {} is not below the next file", meta.file)
+                })?;
+                let moved = drafted.removed.iter().find(|(_, file)| *file == meta.file);
+                let moved = moved.and_then(|&(level, file)| family.tree.get(level, file));
+                added.push((level, files.resolve(meta, moved)?));
+            }
+            Arc::make_mut(&mut family.tree).change(&drafted.removed, added)?;
+        }
+        Ok(())
+    }
+}
+
+impl FileSource<'_> {
+    /// The slice that `meta` describes; `moved` is the slice of the same file that the edit removes.
+    fn resolve(&mut self, meta: SliceMeta, moved: Option<&Arc<Slice>>) -> Result<Arc<Slice>> {
+        if let Some(moved) = moved {
+            return Ok(match moved.meta == meta {
+                true => Arc::clone(moved),
+                false => Slice::new(meta, Arc::clone(&moved.file)),
+            });
+        }
+        let file = match self {
+            FileSource::Outputs(outputs) => {
+                outputs.iter().find(|file| file.number() == meta.file).cloned()
+            }
+            FileSource::Replay { known, graveyard } => {
+                let file = known
+                    .entry(meta.file)
+                    .or_insert_with(|| LiveFile::new(meta.file, graveyard));
+                Some(Arc::clone(file))
+            }
+        };
+        let file = file.ok_or_else(|| {
+            Error::malformed(format!("file {} is added, but no job holds it", meta.file))
+        })?;
+        Ok(Slice::new(meta, file))
+    }
+}
+
+/// Moves a number that may only grow.
+fn advance(what: &str, number: &mut u64, to: u64) -> Result<()> {
+    check(to >= *number, || format!("the {what} moves back from {number} to {to}"))?;
+    *number = to;
+    Ok(())
+}
+
+fn is_sane(meta: &SliceMeta) -> bool {
+    meta.file > 0
+        && meta.smallest <= meta.largest
+        && meta.min_seq <= meta.max_seq
+        && meta.max_seq < Lsn::MAX
+        && meta.entries > 0
+        && meta.deletes <= meta.entries
+}
+
+fn is_next_term(numbers: &Numbers, term: Term) -> bool {
+    let (last, last_begin) = numbers.last_term.map_or((0, 0), |last| (last.term, last.resumes_at));
+    term.term > last
+        && term.ended_at >= last_begin
+        && term.ended_at >= numbers.durable
+        && term.resumes_at >= term.ended_at
+        && term.resumes_at >= numbers.ceiling
+}
+
+fn is_log_end(numbers: &Numbers, end: Lsn) -> bool {
+    numbers.replay_from <= end && numbers.durable <= end && end <= numbers.ceiling
+}
+
+fn is_below_ceiling(numbers: &Numbers) -> bool {
+    numbers.replay_from <= numbers.ceiling
+        && numbers.durable <= numbers.ceiling
+        && numbers.seq_end <= numbers.ceiling
+}

@@ -1,0 +1,441 @@
+//! Edits: one atomic step of the database's state, as memory and the manifest hold it.
+//!
+//! ```text
+//! edit    change *
+//! change       0   1  tag; bit 7 set: a reader that does not know the tag may skip the change
+//!              1   *  length of the body, varint
+//!              *   *  body; integers are varints, strings are length-prefixed
+//!
+//! tag  change               body
+//!   1  database             UUID (16 bytes)
+//!   2  create family        family, name, options (JSON), LSN
+//!   3  drop family          family, LSN
+//!   4  rename family        family, name, LSN
+//!   5  set family options   family, options (JSON)
+//!   6  add slice            level, family, file, root offset, root length, disk bytes, raw bytes, entries,
+//!                           deletes, smallest key, largest key, least sequence, greatest sequence
+//!   7  remove slice         family, level, file
+//!   8  replay from          LSN
+//!   9  LSN ceiling          LSN
+//!  10  next file            number
+//!  11  next family          family
+//!  12  term                 term, ended at (LSN), resumes at (LSN)
+//!  13  durable LSN          LSN
+//!  14  clean close          end (LSN)
+//! ```
+//!
+//! Tags are never reused. A change that must not be lost when an older version rewrites the manifest keeps
+//! bit 7 clear, and older versions refuse the manifest as too new.
+
+use super::tree::LEVELS_MAX;
+use crate::error::{Error, Result};
+use crate::format::{Decoder, FamilyId, Lsn, put_bytes, put_varint};
+use crate::table::{BlockHandle, SliceMeta};
+use std::fmt;
+
+/// Changes that take effect together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub(crate) changes: Vec<Change>,
+}
+
+/// One change of the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Which database this is: the first change of every manifest.
+    Database { uuid: [u8; 16] },
+    /// A family exists from the log record at `lsn` on.
+    CreateFamily { family: FamilyId, name: String, options: Vec<u8>, lsn: Lsn },
+    /// A family and all its slices are gone.
+    DropFamily { family: FamilyId, lsn: Lsn },
+    RenameFamily { family: FamilyId, name: String, lsn: Lsn },
+    SetFamilyOptions { family: FamilyId, options: Vec<u8> },
+    AddSlice { level: usize, meta: SliceMeta },
+    RemoveSlice { family: FamilyId, level: usize, file: u64 },
+    /// All epochs below `lsn` are installed: replay of the log starts there.
+    ReplayFrom { lsn: Lsn },
+    /// LSNs below `lsn` may have been given out.
+    LsnCeiling { lsn: Lsn },
+    /// Files below `number` may exist or have existed.
+    NextFile { number: u64 },
+    /// Families below `family` exist or have existed.
+    NextFamily { family: FamilyId },
+    /// A recovery kept the log up to `ended_at`; LSNs go on at `resumes_at`.
+    Term(Term),
+    /// The log was durable through `lsn`: invalid bytes below it are corruption, not a tail.
+    DurableLsn { lsn: Lsn },
+    /// The log ends at `end`, synced, and no LSN at or above it is in use.
+    CleanClose { end: Lsn },
+}
+
+/// A stretch of LSNs between two recoveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Term {
+    /// Counts from 1.
+    pub(crate) term: u64,
+    /// Where the term before ended: LSNs of that term at or above it were discarded.
+    pub(crate) ended_at: Lsn,
+    /// The least LSN of this term.
+    pub(crate) resumes_at: Lsn,
+}
+
+const MAY_SKIP: u8 = 0x80;
+
+impl Edit {
+    pub(crate) fn new(changes: Vec<Change>) -> Edit {
+        Edit { changes }
+    }
+
+    pub(crate) fn push(&mut self, change: Change) {
+        self.changes.push(change);
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut body = Vec::new();
+        for change in &self.changes {
+            body.clear();
+            out.push(change.put_body(&mut body));
+            put_bytes(&mut out, &body);
+        }
+        out
+    }
+
+    /// Decodes what [`Edit::encode`] made. Changes of unknown tags are skipped if they may be.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Edit> {
+        let mut decoder = Decoder::new(bytes);
+        let mut changes = Vec::new();
+        while !decoder.is_done() {
+            let tag = decoder.u8()?;
+            let mut body = Decoder::new(decoder.bytes()?);
+            if let Some(change) = Change::decode(tag, &mut body)? {
+                if !body.is_done() {
+                    return Err(Error::malformed(format!(
+                        "a change of tag {tag} has {} bytes too many",
+                        body.remaining()
+                    )));
+                }
+                changes.push(change);
+            }
+        }
+        Ok(Edit { changes })
+    }
+}
+
+impl Change {
+    /// Appends the body and returns the tag.
+    fn put_body(&self, out: &mut Vec<u8>) -> u8 {
+        match self {
+            Change::Database { uuid } => {
+                out.extend_from_slice(uuid);
+                1
+            }
+            Change::CreateFamily { family, name, options, lsn } => {
+                put_varint(out, u64::from(*family));
+                put_bytes(out, name.as_bytes());
+                put_bytes(out, options);
+                put_varint(out, *lsn);
+                2
+            }
+            Change::DropFamily { family, lsn } => put_integers(out, 3, &[u64::from(*family), *lsn]),
+            Change::RenameFamily { family, name, lsn } => {
+                put_varint(out, u64::from(*family));
+                put_bytes(out, name.as_bytes());
+                put_varint(out, *lsn);
+                4
+            }
+            Change::SetFamilyOptions { family, options } => {
+                put_varint(out, u64::from(*family));
+                put_bytes(out, options);
+                5
+            }
+            Change::AddSlice { level, meta } => {
+                put_varint(out, *level as u64);
+                put_slice_meta(out, meta);
+                6
+            }
+            Change::RemoveSlice { family, level, file } => {
+                put_integers(out, 7, &[u64::from(*family), *level as u64, *file])
+            }
+            Change::ReplayFrom { lsn } => put_integers(out, 8, &[*lsn]),
+            Change::LsnCeiling { lsn } => put_integers(out, 9, &[*lsn]),
+            Change::NextFile { number } => put_integers(out, 10, &[*number]),
+            Change::NextFamily { family } => put_integers(out, 11, &[u64::from(*family)]),
+            Change::Term(Term { term, ended_at, resumes_at }) => {
+                put_integers(out, 12, &[*term, *ended_at, *resumes_at])
+            }
+            Change::DurableLsn { lsn } => put_integers(out, 13, &[*lsn]),
+            Change::CleanClose { end } => put_integers(out, 14, &[*end]),
+        }
+    }
+
+    /// `None` if the tag is unknown and the change may be skipped.
+    fn decode(tag: u8, body: &mut Decoder<'_>) -> Result<Option<Change>> {
+        let change = match tag {
+            1 => Change::Database { uuid: body.take(16)?.try_into().expect("16 bytes") },
+            2 => Change::CreateFamily {
+                family: body.varint32()?,
+                name: take_name(body)?,
+                options: body.bytes()?.to_vec(),
+                lsn: body.varint()?,
+            },
+            3 => Change::DropFamily { family: body.varint32()?, lsn: body.varint()? },
+            4 => Change::RenameFamily {
+                family: body.varint32()?,
+                name: take_name(body)?,
+                lsn: body.varint()?,
+            },
+            5 => Change::SetFamilyOptions {
+                family: body.varint32()?,
+                options: body.bytes()?.to_vec(),
+            },
+            6 => Change::AddSlice { level: take_level(body)?, meta: take_slice_meta(body)? },
+            7 => Change::RemoveSlice {
+                family: body.varint32()?,
+                level: take_level(body)?,
+                file: body.varint()?,
+            },
+            8 => Change::ReplayFrom { lsn: body.varint()? },
+            9 => Change::LsnCeiling { lsn: body.varint()? },
+            10 => Change::NextFile { number: body.varint()? },
+            11 => Change::NextFamily { family: body.varint32()? },
+            12 => Change::Term(Term {
+                term: body.varint()?,
+                ended_at: body.varint()?,
+                resumes_at: body.varint()?,
+            }),
+            13 => Change::DurableLsn { lsn: body.varint()? },
+            14 => Change::CleanClose { end: body.varint()? },
+            unknown if unknown & MAY_SKIP != 0 => return Ok(None),
+            unknown => {
+                return Err(Error::newer_format(format!(
+                    "the manifest holds a change of tag {unknown}"
+                )));
+            }
+        };
+        Ok(Some(change))
+    }
+}
+
+fn put_integers(out: &mut Vec<u8>, tag: u8, integers: &[u64]) -> u8 {
+    for &integer in integers {
+        put_varint(out, integer);
+    }
+    tag
+}
+
+fn put_slice_meta(out: &mut Vec<u8>, meta: &SliceMeta) {
+    put_varint(out, u64::from(meta.family));
+    put_varint(out, meta.file);
+    put_varint(out, meta.root.offset);
+    put_varint(out, u64::from(meta.root.len));
+    put_varint(out, meta.disk_bytes);
+    put_varint(out, meta.raw_bytes);
+    put_varint(out, meta.entries);
+    put_varint(out, meta.deletes);
+    put_bytes(out, &meta.smallest);
+    put_bytes(out, &meta.largest);
+    put_varint(out, meta.min_seq);
+    put_varint(out, meta.max_seq);
+}
+
+fn take_slice_meta(body: &mut Decoder<'_>) -> Result<SliceMeta> {
+    Ok(SliceMeta {
+        family: body.varint32()?,
+        file: body.varint()?,
+        root: BlockHandle { offset: body.varint()?, len: body.varint32()? },
+        disk_bytes: body.varint()?,
+        raw_bytes: body.varint()?,
+        entries: body.varint()?,
+        deletes: body.varint()?,
+        smallest: body.bytes()?.into(),
+        largest: body.bytes()?.into(),
+        min_seq: body.varint()?,
+        max_seq: body.varint()?,
+    })
+}
+
+fn take_name(body: &mut Decoder<'_>) -> Result<String> {
+    String::from_utf8(body.bytes()?.to_vec())
+        .map_err(|_| body.malformed("a family's name is not UTF-8"))
+}
+
+fn take_level(body: &mut Decoder<'_>) -> Result<usize> {
+    let level = body.varint()?;
+    usize::try_from(level)
+        .ok()
+        .filter(|&level| level < LEVELS_MAX)
+        .ok_or_else(|| body.malformed("a level is out of range"))
+}
+
+/// One line a person can read.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Database { uuid } => {
+                write!(f, "database {:032x}", u128::from_be_bytes(*uuid))
+            }
+            Change::CreateFamily { family, name, options, lsn } => write!(
+                f,
+                "create family {family} {name:?} at {lsn} with {}",
+                String::from_utf8_lossy(options)
+            ),
+            Change::DropFamily { family, lsn } => write!(f, "drop family {family} at {lsn}"),
+            Change::RenameFamily { family, name, lsn } => {
+                write!(f, "rename family {family} to {name:?} at {lsn}")
+            }
+            Change::SetFamilyOptions { family, options } => {
+                write!(f, "set options of family {family} to {}", String::from_utf8_lossy(options))
+            }
+            Change::AddSlice { level, meta } => write!(
+                f,
+                "add file {} to level {level} of family {}: \"{}\"..=\"{}\", sequences {}..={}, \
+                 {} entries ({} deletes), {} bytes on disk at {}+{}",
+                meta.file,
+                meta.family,
+                meta.smallest.escape_ascii(),
+                meta.largest.escape_ascii(),
+                meta.min_seq,
+                meta.max_seq,
+                meta.entries,
+                meta.deletes,
+                meta.disk_bytes,
+                meta.root.offset,
+                meta.root.len
+            ),
+            Change::RemoveSlice { family, level, file } => {
+                write!(f, "remove file {file} from level {level} of family {family}")
+            }
+            Change::ReplayFrom { lsn } => write!(f, "replay from {lsn}"),
+            Change::LsnCeiling { lsn } => write!(f, "LSN ceiling {lsn}"),
+            Change::NextFile { number } => write!(f, "next file {number}"),
+            Change::NextFamily { family } => write!(f, "next family {family}"),
+            Change::Term(Term { term, ended_at, resumes_at }) => {
+                write!(f, "term {term}: the one before ended at {ended_at}, resumes at {resumes_at}")
+            }
+            Change::DurableLsn { lsn } => write!(f, "log durable through {lsn}"),
+            Change::CleanClose { end } => write!(f, "clean close, log ends at {end}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn one_of_each() -> Edit {
+        Edit::new(vec![
+            Change::Database { uuid: [0xab; 16] },
+            Change::CreateFamily {
+                family: 300,
+                name: "über".to_owned(),
+                options: b"{}".to_vec(),
+                lsn: 4096,
+            },
+            Change::DropFamily { family: 1, lsn: 2 },
+            Change::RenameFamily { family: 1, name: "n".to_owned(), lsn: 3 },
+            Change::SetFamilyOptions { family: 1, options: b"[]".to_vec() },
+            Change::AddSlice { level: 6, meta: fixtures::meta(300, 77, "a", "b\0", (5, 500)) },
+            Change::RemoveSlice { family: 300, level: 5, file: 76 },
+            Change::ReplayFrom { lsn: 1 << 40 },
+            Change::LsnCeiling { lsn: 1 << 41 },
+            Change::NextFile { number: 78 },
+            Change::NextFamily { family: 301 },
+            Change::Term(Term { term: 2, ended_at: 10, resumes_at: 20 }),
+            Change::DurableLsn { lsn: 9 },
+            Change::CleanClose { end: 11 },
+        ])
+    }
+
+    #[test]
+    fn golden_bytes_hold() {
+        let golden = [
+            "0110abababababababababababababababab",
+            "020dac0205c3bc626572027b7d8020",
+            "03020102",
+            "040401016e03",
+            "050401025b5d",
+            "061406ac024d80014064c8010a01016102620005f403",
+            "0704ac02054c",
+            "0806808080808020",
+            "0906808080808040",
+            "0a014e",
+            "0b02ad02",
+            "0c03020a14",
+            "0d0109",
+            "0e010b",
+        ];
+        for (change, golden) in one_of_each().changes.into_iter().zip(golden) {
+            let bytes = Edit::new(vec![change.clone()]).encode();
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, golden, "{change}");
+        }
+        let bytes = one_of_each().encode();
+        assert_eq!(Edit::decode(&bytes).unwrap(), one_of_each());
+    }
+
+    #[test]
+    fn an_edit_cut_short_is_an_error_or_fewer_changes() {
+        let bytes = one_of_each().encode();
+        for len in 0..bytes.len() {
+            if let Ok(edit) = Edit::decode(&bytes[..len]) {
+                assert!(edit.changes.len() < one_of_each().changes.len());
+                assert_eq!(edit.encode(), bytes[..len]);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_change_is_skipped_only_if_it_says_so() {
+        let mut bytes = Edit::new(vec![Change::NextFile { number: 1 }]).encode();
+        bytes.extend_from_slice(&[0x80 | 99, 3, 1, 2, 3]);
+        let expected = Edit::new(vec![Change::NextFile { number: 1 }]);
+        assert_eq!(Edit::decode(&bytes).unwrap(), expected);
+        bytes.extend_from_slice(&[99, 0]);
+        assert!(matches!(Edit::decode(&bytes), Err(Error::NewerFormat { .. })));
+    }
+
+    #[test]
+    fn bytes_behind_a_known_body_are_an_error() {
+        assert!(Edit::decode(&[10, 2, 1, 1]).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn levels_names_and_families_out_of_range_are_errors() {
+        let level = [7, 3, 0, LEVELS_MAX as u8, 1];
+        let family = [11, 5, 0xff, 0xff, 0xff, 0xff, 0x7f];
+        let name = [4, 4, 0, 1, 0xff, 0];
+        for bytes in [&level[..], &family, &name] {
+            assert!(Edit::decode(bytes).unwrap_err().is_corruption(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn changes_read_as_sentences() {
+        let lines: Vec<_> = one_of_each().changes.iter().map(Change::to_string).collect();
+        assert_eq!(lines[0], "database abababababababababababababababab");
+        assert_eq!(lines[1], "create family 300 \"über\" at 4096 with {}");
+        assert_eq!(
+            lines[5],
+            "add file 77 to level 6 of family 300: \"a\"..=\"b\\x00\", sequences 5..=500, \
+             10 entries (1 deletes), 100 bytes on disk at 128+64"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_give_an_edit_or_an_error(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            tag in 1u8..16,
+        ) {
+            let _ = Edit::decode(&bytes);
+            // A plausible frame, so that the bodies are reached.
+            let mut framed = vec![tag];
+            bytes.truncate(127);
+            put_bytes(&mut framed, &bytes);
+            let _ = Edit::decode(&framed);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! How edits lie in a manifest: records that are valid only in their own place.
+//!
+//! ```text
+//! record  offset len  field                                            all integers little-endian
+//!              0   4  payload length n
+//!              4   4  low half of XXH3-64 of: file number (8), offset of the record in the file (8),
+//!                     payload length (4), payload checksum (8)
+//!              8   8  payload checksum: XXH3-64 of the payload
+//!             16   n  payload
+//!         16 + n   8  receipt: XXH3-64 of "isobath synced record", file number (8), offset (8)
+//! ```
+//!
+//! The receipt is written once the record is synced. A damaged record with a receipt, or with a valid record
+//! behind it, had been whole: that is corruption. Without either it is the torn tail of a write that nobody
+//! was told of. See `docs/internals/manifest.md`.
+
+use crate::error::{Error, Result};
+use crate::format::{checksum32, checksum64};
+
+pub(super) const RECORD_HEADER_LEN: usize = 16;
+pub(super) const RECEIPT_LEN: usize = 8;
+
+/// The longest payload. Far above any real edit; a snapshot of five million slices fits.
+pub(super) const PAYLOAD_LEN_MAX: usize = 1 << 30;
+
+/// A valid record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record<'a> {
+    /// Where in the file the record begins.
+    pub(super) offset: u64,
+    pub(super) payload: &'a [u8],
+}
+
+/// Appends a record that is to lie at `offset` of file `number`, without its receipt.
+pub(super) fn put_record(
+    out: &mut Vec<u8>,
+    number: u64,
+    offset: u64,
+    payload: &[u8],
+) -> Result<()> {
+    if payload.len() > PAYLOAD_LEN_MAX {
+        return Err(Error::InvalidArgument(format!(
+            "an edit of {} bytes is too long for the manifest, which takes {PAYLOAD_LEN_MAX}",
+            payload.len()
+        )));
+    }
+    let len = payload.len() as u32;
+    let sum = checksum64(payload);
+    out.reserve(RECORD_HEADER_LEN + payload.len() + RECEIPT_LEN);
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(&header_checksum(number, offset, len, sum).to_le_bytes());
+    out.extend_from_slice(&sum.to_le_bytes());
+    out.extend_from_slice(payload);
+    Ok(())
+}
+
+/// What follows a record at `offset` once it is synced.
+pub(super) fn receipt(number: u64, offset: u64) -> [u8; RECEIPT_LEN] {
+    const TITLE: &[u8; 21] = b"isobath synced record";
+    let mut bytes = [0; 37];
+    bytes[..21].copy_from_slice(TITLE);
+    bytes[21..29].copy_from_slice(&number.to_le_bytes());
+    bytes[29..].copy_from_slice(&offset.to_le_bytes());
+    checksum64(&bytes).to_le_bytes()
+}
+
+fn header_checksum(number: u64, offset: u64, len: u32, payload_sum: u64) -> u32 {
+    let mut bytes = [0; 28];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes[8..16].copy_from_slice(&offset.to_le_bytes());
+    bytes[16..20].copy_from_slice(&len.to_le_bytes());
+    bytes[20..].copy_from_slice(&payload_sum.to_le_bytes());
+    checksum32(&bytes)
+}
+
+/// Where a manifest's valid records end although its bytes go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TornTail {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// Reads the records of a manifest's bytes in order.
+#[derive(Clone, Debug)]
+pub(super) struct Records<'a> {
+    bytes: &'a [u8],
+    number: u64,
+    offset: usize,
+    failed: bool,
+}
+
+impl<'a> Records<'a> {
+    /// The records of file `number` from `offset` on; `bytes` is the whole file.
+    pub(super) fn new(bytes: &'a [u8], number: u64, offset: usize) -> Self {
+        Records { bytes, number, offset: offset.min(bytes.len()), failed: false }
+    }
+
+    /// Once the iterator has ended: what lies behind the last valid record.
+    pub(super) fn torn_tail(&self) -> Option<TornTail> {
+        let len = (self.bytes.len() - self.offset) as u64;
+        (len > 0 && !self.failed).then_some(TornTail { offset: self.offset as u64, len })
+    }
+
+    fn record_at(&self, offset: usize) -> Option<Record<'a>> {
+        let header = self.bytes.get(offset..offset + RECORD_HEADER_LEN)?;
+        let len = u32::from_le_bytes(header[..4].try_into().expect("4 bytes"));
+        let sum = u64::from_le_bytes(header[8..].try_into().expect("8 bytes"));
+        let expected = header_checksum(self.number, offset as u64, len, sum);
+        if header[4..8] != expected.to_le_bytes() {
+            return None;
+        }
+        let payload = self.bytes[offset + RECORD_HEADER_LEN..].get(..len as usize)?;
+        (checksum64(payload) == sum).then_some(Record { offset: offset as u64, payload })
+    }
+
+    /// What proves that the damaged record at the current offset had been whole, if anything does.
+    fn proof_of_a_whole_record(&self) -> Option<String> {
+        let receipt = receipt(self.number, self.offset as u64);
+        let rest = &self.bytes[self.offset..];
+        if let Some(at) = rest.windows(RECEIPT_LEN).position(|window| window == receipt) {
+            return Some(format!("its receipt at {} is whole", self.offset + at));
+        }
+        let next = (self.offset + 1..self.bytes.len()).find(|&at| self.record_at(at).is_some())?;
+        Some(format!("a valid record follows at {next}"))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed || self.offset == self.bytes.len() {
+            return None;
+        }
+        if let Some(record) = self.record_at(self.offset) {
+            let end = self.offset + RECORD_HEADER_LEN + record.payload.len() + RECEIPT_LEN;
+            self.offset = end.min(self.bytes.len());
+            return Some(Ok(record));
+        }
+        let proof = self.proof_of_a_whole_record()?;
+        self.failed = true;
+        Some(Err(Error::Corruption {
+            path: Default::default(),
+            offset: self.offset as u64,
+            detail: format!("a record of the manifest is damaged ({proof})"),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NUMBER: u64 = 3;
+
+    /// Records behind 10 bytes of something else, each with its receipt.
+    fn sample(payloads: &[&[u8]]) -> Vec<u8> {
+        let mut out = vec![0xee; 10];
+        for payload in payloads {
+            let offset = out.len() as u64;
+            put_record(&mut out, NUMBER, offset, payload).unwrap();
+            out.extend_from_slice(&receipt(NUMBER, offset));
+        }
+        out
+    }
+
+    fn read(bytes: &[u8]) -> (Result<Vec<Vec<u8>>>, Option<TornTail>) {
+        let mut records = Records::new(bytes, NUMBER, 10);
+        let payloads =
+            records.by_ref().map(|record| record.map(|record| record.payload.to_vec())).collect();
+        (payloads, records.torn_tail())
+    }
+
+    #[test]
+    fn golden_bytes_hold() {
+        let bytes = sample(&[b"edit"]);
+        let hex: String = bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect();
+        let (header, sum) = ("040000003124ee2b", "20751f9670c4515b");
+        assert_eq!(hex, format!("{header}{sum}65646974{}", "2702d5e92f1e3c2c"));
+    }
+
+    #[test]
+    fn records_come_back_in_order() {
+        let bytes = sample(&[b"one", b"", b"three"]);
+        let (payloads, tail) = read(&bytes);
+        assert_eq!(payloads.unwrap(), [&b"one"[..], b"", b"three"]);
+        assert_eq!(tail, None);
+    }
+
+    #[test]
+    fn a_record_cut_anywhere_before_its_receipt_is_a_torn_tail() {
+        let whole = sample(&[b"one"]).len();
+        let bytes = sample(&[b"one", b"second"]);
+        for len in whole + 1..bytes.len() - RECEIPT_LEN {
+            let (payloads, tail) = read(&bytes[..len]);
+            assert_eq!(payloads.unwrap(), [b"one"]);
+            let expected = TornTail { offset: whole as u64, len: (len - whole) as u64 };
+            assert_eq!(tail, Some(expected));
+        }
+        for len in bytes.len() - RECEIPT_LEN..bytes.len() {
+            let (payloads, tail) = read(&bytes[..len]);
+            assert_eq!((payloads.unwrap().len(), tail), (2, None));
+        }
+    }
+
+    #[test]
+    fn zeros_and_garbage_behind_the_last_record_are_a_torn_tail() {
+        for filler in [0, 0xff, 0x5a] {
+            let mut bytes = sample(&[b"one"]);
+            bytes.extend_from_slice(&[filler; 600]);
+            let (payloads, tail) = read(&bytes);
+            assert_eq!((payloads.unwrap().len(), tail.unwrap().len), (1, 600));
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_below_a_receipt_is_corruption() {
+        let good = sample(&[b"one", b"second"]);
+        let first_end = sample(&[b"one"]).len();
+        for at in 10..good.len() - RECEIPT_LEN {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                let in_first_receipt = (first_end - RECEIPT_LEN..first_end).contains(&at);
+                assert_eq!(read(&bad).0.is_err(), !in_first_receipt, "byte {at} bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_without_a_receipt_is_corruption_if_a_valid_one_follows() {
+        let mut bytes = sample(&[b"one", b"second"]);
+        let first_end = sample(&[b"one"]).len();
+        bytes[10 + RECORD_HEADER_LEN] ^= 1;
+        bytes[first_end - RECEIPT_LEN..first_end].fill(0);
+        let error = read(&bytes).0.unwrap_err().to_string();
+        assert!(error.contains("offset 10") && error.contains("follows at"), "{error}");
+    }
+
+    #[test]
+    fn a_record_of_another_file_or_another_place_is_not_valid() {
+        let bytes = sample(&[b"one"]);
+        assert_eq!(Records::new(&bytes, NUMBER + 1, 10).count(), 0);
+        let mut moved = vec![0xee; 11];
+        moved.extend_from_slice(&bytes[10..]);
+        let mut records = Records::new(&moved, NUMBER, 11);
+        assert!(records.next().is_none());
+    }
+
+    #[test]
+    fn a_payload_that_is_too_long_is_refused() {
+        let payload = vec![0; PAYLOAD_LEN_MAX + 1];
+        assert!(put_record(&mut Vec::new(), 1, 0, &payload).is_err());
+    }
+}

@@ -1,0 +1,206 @@
+//! The state of the database on disk: the fold of all edits of its manifest.
+//!
+//! An edit is applied whole or not at all: a [`Draft`] of its effect is made and checked against everything
+//! that must hold, and only then takes the place of what it changes. Both cost in proportion to the edit
+//! (and to the levels it touches), however many families there are.
+//!
+//! What holds of every state, beside what [`Tree`] promises of each family:
+//!
+//! - every file in a tree is below `next_file`, every family below `next_family`, every sequence below
+//!   `ceiling`: so no number is ever used twice;
+//! - `replay_from` and `durable` never move back and are not above `ceiling`;
+//! - after a clean close `ceiling` is the log's end: no LSN may be used before an edit raises it.
+
+use super::draft::{Draft, FileSource};
+use super::edit::{Change, Edit, Term};
+use super::tree::Tree;
+use crate::error::Result;
+use crate::format::{FamilyId, Lsn};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Terms a manifest remembers. A cursor from an older term cannot be resumed.
+const TERMS_KEPT: usize = 64;
+
+/// A column family.
+#[derive(Clone, Debug)]
+pub(crate) struct Family {
+    pub(crate) name: Arc<str>,
+    /// Its options as JSON, which this folder does not look into.
+    pub(crate) options: Arc<[u8]>,
+    pub(crate) tree: Arc<Tree>,
+    /// The LSN of the log record that created it.
+    pub(crate) created: Lsn,
+}
+
+/// Everything the manifest says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    pub(super) numbers: Numbers,
+    terms: Vec<Term>,
+    pub(super) families: BTreeMap<FamilyId, Family>,
+    pub(super) names: BTreeMap<Arc<str>, FamilyId>,
+}
+
+/// The part of the state that is copied for each edit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) uuid: Option<[u8; 16]>,
+    pub(super) next_file: u64,
+    pub(super) next_family: FamilyId,
+    pub(super) replay_from: Lsn,
+    pub(super) ceiling: Lsn,
+    pub(super) durable: Lsn,
+    pub(super) clean_close: Option<Lsn>,
+    /// Above every sequence of every slice there has been since the manifest's snapshot.
+    pub(super) seq_end: Lsn,
+    pub(super) last_term: Option<Term>,
+}
+
+impl State {
+    /// The database's identity; zeros before the first edit.
+    pub(crate) fn uuid(&self) -> [u8; 16] {
+        self.numbers.uuid.unwrap_or_default()
+    }
+
+    pub(crate) fn family(&self, id: FamilyId) -> Option<&Family> {
+        self.families.get(&id)
+    }
+
+    /// All families in the order of their ids.
+    pub(crate) fn families(&self) -> impl Iterator<Item = (FamilyId, &Family)> {
+        self.families.iter().map(|(id, family)| (*id, family))
+    }
+
+    pub(crate) fn family_count(&self) -> usize {
+        self.families.len()
+    }
+
+    pub(crate) fn family_id(&self, name: &str) -> Option<FamilyId> {
+        self.names.get(name).copied()
+    }
+
+    /// Files at or above this number have never existed.
+    pub(crate) fn next_file(&self) -> u64 {
+        self.numbers.next_file
+    }
+
+    /// The id for the next family that is created.
+    pub(crate) fn next_family(&self) -> FamilyId {
+        self.numbers.next_family
+    }
+
+    /// Where the replay of the log begins: everything below is in tables.
+    pub(crate) fn replay_from(&self) -> Lsn {
+        self.numbers.replay_from
+    }
+
+    /// LSNs at or above this have never been given out.
+    pub(crate) fn ceiling(&self) -> Lsn {
+        self.numbers.ceiling
+    }
+
+    /// The log is known to have been durable up to here.
+    pub(crate) fn durable(&self) -> Lsn {
+        self.numbers.durable
+    }
+
+    /// The end of the log, if the database was closed cleanly and nothing happened since.
+    pub(crate) fn clean_close(&self) -> Option<Lsn> {
+        self.numbers.clean_close
+    }
+
+    /// The term that is running.
+    pub(crate) fn term(&self) -> Term {
+        self.numbers.last_term.unwrap_or(Term { term: 0, ended_at: 0, resumes_at: 0 })
+    }
+
+    /// The terms that are remembered, oldest first.
+    pub(crate) fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+
+    /// Checks an edit and works out what it leads to, changing nothing.
+    pub(super) fn draft(&self, edit: &Edit, files: FileSource<'_>) -> Result<Draft> {
+        let mut draft = Draft::new(self, edit)?;
+        draft.build_trees(files)?;
+        Ok(draft)
+    }
+
+    /// Puts a draft in its place and returns the families it touched. No other edit may have come between.
+    pub(super) fn commit(&mut self, draft: Draft) -> Vec<FamilyId> {
+        self.numbers = draft.numbers;
+        self.terms.extend(draft.terms);
+        let surplus = self.terms.len().saturating_sub(TERMS_KEPT);
+        self.terms.drain(..surplus);
+        for (name, owner) in draft.names {
+            match owner {
+                Some(id) => self.names.insert(name, id),
+                None => self.names.remove(&name),
+            };
+        }
+        let mut touched = Vec::with_capacity(draft.families.len());
+        for (id, drafted) in draft.families {
+            touched.push(id);
+            match drafted.family {
+                Some(family) => self.families.insert(id, family),
+                None => self.families.remove(&id),
+            };
+        }
+        touched
+    }
+
+    /// Applies an edit whole or, if it breaks a rule, not at all. Returns the families it touched.
+    pub(crate) fn apply(&mut self, edit: &Edit, files: FileSource<'_>) -> Result<Vec<FamilyId>> {
+        let draft = self.draft(edit, files)?;
+        Ok(self.commit(draft))
+    }
+
+    /// [`State::apply`] in place: no level is copied, but after an error the state is of no use.
+    pub(super) fn replay(&mut self, edit: &Edit, files: FileSource<'_>) -> Result<()> {
+        let mut draft = Draft::new(self, edit)?;
+        for id in draft.families.keys() {
+            if let Some(family) = self.families.get_mut(id) {
+                family.tree = Arc::default();
+            }
+        }
+        draft.build_trees(files)?;
+        self.commit(draft);
+        Ok(())
+    }
+
+    /// The edit that makes this state out of nothing. A clean close is not part of it: a manifest that is
+    /// begun is begun for an edit, which ends it.
+    pub(crate) fn snapshot(&self) -> Edit {
+        let numbers = &self.numbers;
+        let mut changes = vec![Change::Database { uuid: self.uuid() }];
+        // Terms come before the ceiling: each must begin above the ceiling of its day.
+        changes.extend(self.terms.iter().copied().map(Change::Term));
+        changes.extend([
+            Change::LsnCeiling { lsn: numbers.ceiling },
+            Change::DurableLsn { lsn: numbers.durable },
+            Change::ReplayFrom { lsn: numbers.replay_from },
+            Change::NextFile { number: numbers.next_file },
+        ]);
+        for (&id, family) in &self.families {
+            changes.push(Change::CreateFamily {
+                family: id,
+                name: family.name.to_string(),
+                options: family.options.to_vec(),
+                lsn: family.created,
+            });
+            changes.extend(
+                family
+                    .tree
+                    .iter()
+                    .map(|(level, slice)| Change::AddSlice { level, meta: slice.meta.clone() }),
+            );
+        }
+        changes.push(Change::NextFamily { family: numbers.next_family });
+        Edit::new(changes)
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

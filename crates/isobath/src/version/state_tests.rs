@@ -1,0 +1,262 @@
+use super::super::files::{Graveyard, LiveFile};
+use super::super::fixtures::{self, first_edit};
+use super::*;
+use crate::table::SliceMeta;
+
+fn apply(state: &mut State, changes: Vec<Change>) -> Result<Vec<FamilyId>> {
+    let graveyard = Graveyard::new();
+    let outputs: Vec<_> = (1..100).map(|number| LiveFile::new(number, &graveyard)).collect();
+    state.apply(&Edit::new(changes), FileSource::Outputs(&outputs))
+}
+
+/// A database with families 0 "default" and 1 "users", room for files below 100 and LSNs below 1000.
+fn sample() -> State {
+    let mut state = State::default();
+    apply(&mut state, first_edit().changes).unwrap();
+    let users = Change::CreateFamily {
+        family: 1,
+        name: "users".to_owned(),
+        options: b"{}".to_vec(),
+        lsn: 10,
+    };
+    let room = [Change::LsnCeiling { lsn: 1000 }, Change::NextFile { number: 100 }];
+    apply(&mut state, [vec![users], room.to_vec()].concat()).unwrap();
+    state
+}
+
+fn add(family: FamilyId, level: usize, file: u64, seqs: (Lsn, Lsn)) -> Change {
+    Change::AddSlice { level, meta: fixtures::meta(family, file, "a", "m", seqs) }
+}
+
+fn refused(changes: Vec<Change>) {
+    let mut state = sample();
+    apply(&mut state, vec![add(0, 1, 1, (1, 5))]).unwrap();
+    let before = format!("{state:?}");
+    // A good change first: none of the edit may stay.
+    let mut edit = vec![Change::DurableLsn { lsn: 77 }, add(1, 0, 50, (6, 7))];
+    edit.extend(changes.iter().cloned());
+    let error = apply(&mut state, edit).expect_err(&format!("{changes:?}"));
+    assert!(error.is_corruption(), "{error}");
+    assert_eq!(format!("{state:?}"), before, "{changes:?}");
+}
+
+#[test]
+fn the_first_edit_makes_a_database_with_the_default_family() {
+    let mut state = State::default();
+    apply(&mut state, first_edit().changes).unwrap();
+    assert_eq!(state.uuid(), [7; 16]);
+    assert_eq!(state.family_id("default"), Some(0));
+    assert_eq!((state.next_family(), state.next_file()), (1, 1));
+    assert_eq!(state.clean_close(), None);
+}
+
+#[test]
+fn anything_before_the_identity_is_refused() {
+    for changes in [vec![], vec![Change::NextFile { number: 3 }]] {
+        assert!(apply(&mut State::default(), changes).is_err());
+    }
+    let twice = Change::Database { uuid: [8; 16] };
+    refused(vec![twice]);
+}
+
+#[test]
+fn families_are_created_renamed_and_dropped() {
+    let mut state = sample();
+    assert_eq!(state.family_id("users"), Some(1));
+    let rename = |name: &str| Change::RenameFamily { family: 1, name: name.to_owned(), lsn: 11 };
+    assert_eq!(apply(&mut state, vec![rename("people")]).unwrap(), [1]);
+    assert_eq!((state.family_id("users"), state.family_id("people")), (None, Some(1)));
+    apply(&mut state, vec![Change::SetFamilyOptions { family: 1, options: b"[1]".to_vec() }])
+        .unwrap();
+    assert_eq!(&*state.family(1).unwrap().options, b"[1]");
+    assert_eq!(state.family(1).unwrap().created, 10);
+    apply(&mut state, vec![Change::DropFamily { family: 1, lsn: 12 }]).unwrap();
+    assert!(state.family(1).is_none() && state.family_id("people").is_none());
+    assert_eq!(state.next_family(), 2);
+    let again = Change::CreateFamily {
+        family: 1,
+        name: "users".to_owned(),
+        options: Vec::new(),
+        lsn: 13,
+    };
+    assert!(apply(&mut state, vec![again]).is_err(), "a family's id is never reused");
+}
+
+#[test]
+fn names_may_change_hands_within_one_edit() {
+    let mut state = sample();
+    let rename =
+        |family, name: &str| Change::RenameFamily { family, name: name.to_owned(), lsn: 11 };
+    let swap = vec![rename(1, "x"), rename(0, "users"), rename(1, "default"), rename(1, "default")];
+    apply(&mut state, swap).unwrap();
+    assert_eq!((state.family_id("users"), state.family_id("default")), (Some(0), Some(1)));
+    assert_eq!(state.family_id("x"), None);
+}
+
+#[test]
+fn slices_come_move_and_go() {
+    let mut state = sample();
+    apply(&mut state, vec![add(0, 0, 1, (1, 5)), add(1, 0, 1, (1, 5))]).unwrap();
+    let moved = Arc::clone(&state.family(0).unwrap().tree.runs[0]);
+    let untouched = Arc::clone(&state.family(1).unwrap().tree);
+    let gone = |level| Change::RemoveSlice { family: 0, level, file: 1 };
+    assert_eq!(apply(&mut state, vec![add(0, 2, 1, (1, 5)), gone(0)]).unwrap(), [0]);
+    let tree = &state.family(0).unwrap().tree;
+    assert!(Arc::ptr_eq(&tree.slices(2)[0], &moved), "a moved slice stays opened");
+    assert!(tree.is_sound());
+    apply(&mut state, vec![gone(2)]).unwrap();
+    assert!(state.family(0).unwrap().tree.is_empty());
+    assert!(Arc::ptr_eq(&state.family(1).unwrap().tree, &untouched));
+}
+
+#[test]
+fn a_file_two_families_share_dies_with_the_last_slice() {
+    let mut state = sample();
+    let graveyard = Graveyard::new();
+    let output = LiveFile::new(1, &graveyard);
+    let edit = Edit::new(vec![add(0, 0, 1, (1, 5)), add(1, 0, 1, (1, 5))]);
+    state.apply(&edit, FileSource::Outputs(&[output])).unwrap();
+    apply(&mut state, vec![Change::DropFamily { family: 1, lsn: 12 }]).unwrap();
+    assert_eq!(graveyard.take(), []);
+    let tree = Arc::clone(&state.family(0).unwrap().tree);
+    apply(&mut state, vec![Change::RemoveSlice { family: 0, level: 0, file: 1 }]).unwrap();
+    assert_eq!(graveyard.take(), [], "a reader still has the tree");
+    drop(tree);
+    assert_eq!(graveyard.take(), [1]);
+}
+
+#[test]
+fn edits_about_families_that_cannot_be_are_refused_whole() {
+    let create = |family, name: &str| Change::CreateFamily {
+        family,
+        name: name.to_owned(),
+        options: Vec::new(),
+        lsn: 9,
+    };
+    let rename =
+        |family, name: &str| Change::RenameFamily { family, name: name.to_owned(), lsn: 9 };
+    refused(vec![create(1, "new")]);
+    refused(vec![create(5, "users")]);
+    refused(vec![create(FamilyId::MAX, "new")]);
+    refused(vec![create(5, "new"), create(6, "new")]);
+    refused(vec![rename(1, "default")]);
+    refused(vec![rename(2, "new")]);
+    refused(vec![Change::DropFamily { family: 0, lsn: 9 }]);
+    refused(vec![Change::DropFamily { family: 2, lsn: 9 }]);
+    refused(vec![Change::DropFamily { family: 1, lsn: 9 }, add(1, 0, 2, (6, 7))]);
+    refused(vec![Change::SetFamilyOptions { family: 2, options: Vec::new() }]);
+    refused(vec![Change::NextFamily { family: 1 }]);
+}
+
+#[test]
+fn edits_about_slices_that_cannot_be_are_refused_whole() {
+    refused(vec![add(2, 0, 2, (6, 7))]);
+    refused(vec![add(0, 0, 100, (6, 7))]);
+    refused(vec![add(0, 0, 0, (6, 7))]);
+    refused(vec![add(0, 1, 2, (6, 7))]);
+    refused(vec![add(0, 0, 1, (6, 7))]);
+    refused(vec![add(0, 0, 2, (7, 6))]);
+    refused(vec![add(0, 0, 2, (999, 1000))]);
+    refused(vec![add(0, 0, 2, (6, Lsn::MAX))]);
+    refused(vec![Change::RemoveSlice { family: 0, level: 0, file: 1 }]);
+    refused(vec![Change::RemoveSlice { family: 0, level: 1, file: 2 }]);
+    let no_entries = SliceMeta { entries: 0, ..fixtures::meta(0, 2, "a", "b", (6, 7)) };
+    refused(vec![Change::AddSlice { level: 0, meta: no_entries }]);
+    let more_deletes = SliceMeta { deletes: 11, ..fixtures::meta(0, 2, "a", "b", (6, 7)) };
+    refused(vec![Change::AddSlice { level: 0, meta: more_deletes }]);
+    refused(vec![Change::AddSlice { level: 0, meta: fixtures::meta(0, 2, "b", "a", (6, 7)) }]);
+}
+
+#[test]
+fn a_file_that_no_job_holds_cannot_be_added() {
+    let mut state = sample();
+    let edit = Edit::new(vec![add(0, 0, 1, (1, 5))]);
+    assert!(state.apply(&edit, FileSource::Outputs(&[])).is_err());
+}
+
+#[test]
+fn numbers_that_move_back_or_pass_the_ceiling_are_refused() {
+    refused(vec![Change::DurableLsn { lsn: 76 }]);
+    refused(vec![Change::DurableLsn { lsn: 1001 }]);
+    refused(vec![Change::ReplayFrom { lsn: 1001 }]);
+    refused(vec![Change::ReplayFrom { lsn: 20 }, Change::ReplayFrom { lsn: 19 }]);
+    refused(vec![Change::LsnCeiling { lsn: 999 }]);
+    refused(vec![Change::NextFile { number: 99 }]);
+    refused(vec![Change::CleanClose { end: 76 }]);
+    refused(vec![Change::CleanClose { end: 1001 }]);
+    refused(vec![add(0, 0, 2, (200, 300)), Change::CleanClose { end: 300 }]);
+    let term = |term, ended_at, resumes_at| Change::Term(Term { term, ended_at, resumes_at });
+    refused(vec![term(1, 500, 1000), Change::LsnCeiling { lsn: 2000 }]);
+    refused(vec![term(2, 500, 999), Change::LsnCeiling { lsn: 2000 }]);
+    refused(vec![term(2, 76, 1000), Change::LsnCeiling { lsn: 2000 }]);
+    refused(vec![term(2, 1500, 1400), Change::LsnCeiling { lsn: 2000 }]);
+}
+
+#[test]
+fn a_clean_close_gives_the_unused_lsns_back_and_ends_with_any_edit() {
+    let mut state = sample();
+    apply(&mut state, vec![Change::CleanClose { end: 500 }]).unwrap();
+    assert_eq!((state.clean_close(), state.ceiling()), (Some(500), 500));
+    apply(&mut state, vec![Change::LsnCeiling { lsn: 700 }]).unwrap();
+    assert_eq!((state.clean_close(), state.ceiling()), (None, 700));
+}
+
+#[test]
+fn a_recovery_is_one_edit() {
+    let mut state = sample();
+    let recovery = vec![
+        add(0, 0, 1, (20, 700)),
+        Change::Term(Term { term: 2, ended_at: 701, resumes_at: 1000 }),
+        Change::LsnCeiling { lsn: 2000 },
+        Change::ReplayFrom { lsn: 1000 },
+    ];
+    apply(&mut state, recovery).unwrap();
+    assert_eq!((state.term().term, state.replay_from()), (2, 1000));
+    assert_eq!(state.terms().len(), 2);
+}
+
+#[test]
+fn a_snapshot_makes_the_same_state_again() {
+    let mut state = sample();
+    apply(&mut state, vec![add(0, 0, 1, (1, 5)), add(1, 0, 1, (1, 5)), add(1, 3, 2, (1, 1))])
+        .unwrap();
+    apply(&mut state, vec![Change::DropFamily { family: 1, lsn: 12 }]).unwrap();
+    for term in 2..100 {
+        let begin = term * 1000;
+        let changes = vec![
+            Change::Term(Term { term, ended_at: begin - 10, resumes_at: begin }),
+            Change::LsnCeiling { lsn: begin + 5 },
+            Change::ReplayFrom { lsn: begin },
+        ];
+        apply(&mut state, changes).unwrap();
+    }
+    let snapshot = state.snapshot();
+    let mut copy = State::default();
+    let graveyard = Graveyard::new();
+    let mut known = BTreeMap::new();
+    let source = FileSource::Replay { known: &mut known, graveyard: &graveyard };
+    copy.replay(&Edit::decode(&snapshot.encode()).unwrap(), source).unwrap();
+    assert_eq!(copy.snapshot(), snapshot);
+    assert_eq!(copy.terms().len(), TERMS_KEPT);
+    assert_eq!(copy.next_family(), 2);
+}
+
+#[test]
+fn replaying_in_place_gives_what_applying_gives() {
+    let edits = [
+        vec![add(0, 0, 1, (1, 5)), add(1, 0, 1, (1, 5))],
+        vec![Change::RemoveSlice { family: 0, level: 0, file: 1 }, add(0, 1, 2, (1, 5))],
+        vec![Change::RemoveSlice { family: 0, level: 1, file: 2 }, add(0, 4, 2, (1, 5))],
+    ];
+    let (mut applied, mut replayed) = (sample(), sample());
+    let graveyard = Graveyard::new();
+    let mut known = BTreeMap::new();
+    for edit in edits {
+        apply(&mut applied, edit.clone()).unwrap();
+        let source = FileSource::Replay { known: &mut known, graveyard: &graveyard };
+        replayed.replay(&Edit::new(edit), source).unwrap();
+    }
+    assert_eq!(applied.snapshot(), replayed.snapshot());
+    drop(known);
+    assert_eq!(graveyard.take(), [], "files 1 and 2 are still in use");
+}
