@@ -5,6 +5,7 @@
 
 use super::edit::{Change, Edit, Term};
 use super::files::{Graveyard, LiveFile};
+use super::names::NUMBER_END;
 use super::slice::Slice;
 use super::state::{Family, Numbers, State};
 use super::tree::Tree;
@@ -84,7 +85,10 @@ impl Draft {
             Change::ReplayFrom { lsn } => advance("replay start", &mut numbers.replay_from, *lsn)?,
             Change::LsnCeiling { lsn } => advance("LSN ceiling", &mut numbers.ceiling, *lsn)?,
             Change::DurableLsn { lsn } => advance("durable LSN", &mut numbers.durable, *lsn)?,
-            Change::NextFile { number } => advance("next file", &mut numbers.next_file, *number)?,
+            Change::NextFile { number } => {
+                check(*number < NUMBER_END, || format!("there is no file {number}"))?;
+                advance("next file", &mut numbers.next_file, *number)?;
+            }
             Change::NextFamily { family } => {
                 check(*family >= numbers.next_family, || {
                     format!("the next family moves back from {} to {family}", numbers.next_family)
@@ -235,9 +239,8 @@ impl FileSource<'_> {
                 outputs.iter().find(|file| file.number() == meta.file).cloned()
             }
             FileSource::Replay { known, graveyard } => {
-                let file = known
-                    .entry(meta.file)
-                    .or_insert_with(|| LiveFile::new(meta.file, graveyard));
+                let file =
+                    known.entry(meta.file).or_insert_with(|| LiveFile::new(meta.file, graveyard));
                 Some(Arc::clone(file))
             }
         };

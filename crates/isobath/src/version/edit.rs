@@ -43,29 +43,65 @@ pub(crate) struct Edit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Which database this is: the first change of every manifest.
-    Database { uuid: [u8; 16] },
+    Database {
+        uuid: [u8; 16],
+    },
     /// A family exists from the log record at `lsn` on.
-    CreateFamily { family: FamilyId, name: String, options: Vec<u8>, lsn: Lsn },
+    CreateFamily {
+        family: FamilyId,
+        name: String,
+        options: Vec<u8>,
+        lsn: Lsn,
+    },
     /// A family and all its slices are gone.
-    DropFamily { family: FamilyId, lsn: Lsn },
-    RenameFamily { family: FamilyId, name: String, lsn: Lsn },
-    SetFamilyOptions { family: FamilyId, options: Vec<u8> },
-    AddSlice { level: usize, meta: SliceMeta },
-    RemoveSlice { family: FamilyId, level: usize, file: u64 },
+    DropFamily {
+        family: FamilyId,
+        lsn: Lsn,
+    },
+    RenameFamily {
+        family: FamilyId,
+        name: String,
+        lsn: Lsn,
+    },
+    SetFamilyOptions {
+        family: FamilyId,
+        options: Vec<u8>,
+    },
+    AddSlice {
+        level: usize,
+        meta: SliceMeta,
+    },
+    RemoveSlice {
+        family: FamilyId,
+        level: usize,
+        file: u64,
+    },
     /// All epochs below `lsn` are installed: replay of the log starts there.
-    ReplayFrom { lsn: Lsn },
+    ReplayFrom {
+        lsn: Lsn,
+    },
     /// LSNs below `lsn` may have been given out.
-    LsnCeiling { lsn: Lsn },
+    LsnCeiling {
+        lsn: Lsn,
+    },
     /// Files below `number` may exist or have existed.
-    NextFile { number: u64 },
+    NextFile {
+        number: u64,
+    },
     /// Families below `family` exist or have existed.
-    NextFamily { family: FamilyId },
+    NextFamily {
+        family: FamilyId,
+    },
     /// A recovery kept the log up to `ended_at`; LSNs go on at `resumes_at`.
     Term(Term),
     /// The log was durable through `lsn`: invalid bytes below it are corruption, not a tail.
-    DurableLsn { lsn: Lsn },
+    DurableLsn {
+        lsn: Lsn,
+    },
     /// The log ends at `end`, synced, and no LSN at or above it is in use.
-    CleanClose { end: Lsn },
+    CleanClose {
+        end: Lsn,
+    },
 }
 
 /// A stretch of LSNs between two recoveries.
@@ -311,7 +347,10 @@ impl fmt::Display for Change {
             Change::NextFile { number } => write!(f, "next file {number}"),
             Change::NextFamily { family } => write!(f, "next family {family}"),
             Change::Term(Term { term, ended_at, resumes_at }) => {
-                write!(f, "term {term}: the one before ended at {ended_at}, resumes at {resumes_at}")
+                write!(
+                    f,
+                    "term {term}: the one before ended at {ended_at}, resumes at {resumes_at}"
+                )
             }
             Change::DurableLsn { lsn } => write!(f, "log durable through {lsn}"),
             Change::CleanClose { end } => write!(f, "clean close, log ends at {end}"),

@@ -11,7 +11,36 @@
 //! then is an orphan, and the next open removes it.
 
 use crate::components::sync::Mutex;
+use crate::components::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+
+/// Gives out file numbers, each once. Shared by all jobs.
+#[derive(Debug)]
+pub(crate) struct FileNumbers {
+    next: AtomicU64,
+    graveyard: Arc<Graveyard>,
+}
+
+impl FileNumbers {
+    pub(super) fn new(next: u64, graveyard: Arc<Graveyard>) -> Arc<FileNumbers> {
+        Arc::new(FileNumbers { next: AtomicU64::new(next), graveyard })
+    }
+
+    /// Takes charge of a new file, which the caller may now create.
+    pub(crate) fn allocate(&self) -> Arc<LiveFile> {
+        // Only the number's uniqueness matters, so no order with other memory is needed.
+        LiveFile::new(self.next.fetch_add(1, Ordering::Relaxed), &self.graveyard)
+    }
+
+    /// Above every number given out so far.
+    pub(super) fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn graveyard(&self) -> &Arc<Graveyard> {
+        &self.graveyard
+    }
+}
 
 /// A table file in use.
 #[derive(Debug)]

@@ -8,6 +8,9 @@ pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const LOG_DIR: &str = "wal";
 pub(crate) const TABLE_DIR: &str = "table";
 
+/// Files are numbered below this, so that counting on from any of them cannot wrap.
+pub(super) const NUMBER_END: u64 = 1 << 62;
+
 const MANIFEST_PREFIX: &str = "MANIFEST-";
 const TABLE_SUFFIX: &str = ".tbl";
 
@@ -22,13 +25,13 @@ pub(crate) fn table_name(number: u64) -> String {
 /// The number of a manifest, if `name` is exactly what [`manifest_name`] makes of a number.
 pub(crate) fn manifest_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix(MANIFEST_PREFIX)?.parse().ok()?;
-    (manifest_name(number) == name).then_some(number)
+    (number < NUMBER_END && manifest_name(number) == name).then_some(number)
 }
 
 /// The number of a table file, if `name` is exactly what [`table_name`] makes of a number.
 pub(crate) fn table_number(name: &str) -> Option<u64> {
     let number = name.strip_suffix(TABLE_SUFFIX)?.parse().ok()?;
-    (table_name(number) == name).then_some(number)
+    (number < NUMBER_END && table_name(number) == name).then_some(number)
 }
 
 pub(crate) fn manifest_path(db: &Path, number: u64) -> PathBuf {
@@ -45,7 +48,7 @@ mod tests {
 
     #[test]
     fn names_come_back_as_numbers() {
-        for number in [0, 1, 42, 999_999, 1_000_000, u64::MAX] {
+        for number in [0, 1, 42, 999_999, 1_000_000, NUMBER_END - 1] {
             assert_eq!(manifest_number(&manifest_name(number)), Some(number));
             assert_eq!(table_number(&table_name(number)), Some(number));
         }
@@ -55,7 +58,15 @@ mod tests {
 
     #[test]
     fn names_that_are_not_ours_have_no_number() {
-        for name in ["", "1.tbl", "+00001.tbl", "000001.tbl.bak", "0000001.tbl", "x.tbl", "000001"] {
+        for name in [
+            "",
+            "1.tbl",
+            "+00001.tbl",
+            "000001.tbl.bak",
+            "0000001.tbl",
+            "x.tbl",
+            "18446744073709551615.tbl",
+        ] {
             assert_eq!(table_number(name), None, "{name}");
         }
         for name in ["MANIFEST", "MANIFEST-1", "MANIFEST-000001~", "manifest-000001", "CURRENT"] {

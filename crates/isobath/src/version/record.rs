@@ -101,6 +101,16 @@ impl<'a> Records<'a> {
         (len > 0 && !self.failed).then_some(TornTail { offset: self.offset as u64, len })
     }
 
+    /// Where the next record is expected.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset as u64
+    }
+
+    /// Ends the iteration: what the last record holds makes no sense.
+    pub(super) fn stop(&mut self) {
+        self.failed = true;
+    }
+
     fn record_at(&self, offset: usize) -> Option<Record<'a>> {
         let header = self.bytes.get(offset..offset + RECORD_HEADER_LEN)?;
         let len = u32::from_le_bytes(header[..4].try_into().expect("4 bytes"));

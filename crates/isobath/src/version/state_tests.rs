@@ -73,12 +73,8 @@ fn families_are_created_renamed_and_dropped() {
     apply(&mut state, vec![Change::DropFamily { family: 1, lsn: 12 }]).unwrap();
     assert!(state.family(1).is_none() && state.family_id("people").is_none());
     assert_eq!(state.next_family(), 2);
-    let again = Change::CreateFamily {
-        family: 1,
-        name: "users".to_owned(),
-        options: Vec::new(),
-        lsn: 13,
-    };
+    let again =
+        Change::CreateFamily { family: 1, name: "users".to_owned(), options: Vec::new(), lsn: 13 };
     assert!(apply(&mut state, vec![again]).is_err(), "a family's id is never reused");
 }
 

@@ -1,0 +1,89 @@
+//! What a directory holds, judged by names alone.
+
+use super::names::{CURRENT, LOG_DIR, TABLE_DIR, manifest_number, table_number};
+use crate::error::{Error, Result};
+use crate::vfs::FileSystem;
+use std::path::Path;
+
+/// What an open or a create finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// No directory, or nothing of ours in it.
+    Nothing,
+    /// What a create leaves that was interrupted before anything could be written to the database.
+    InterruptedCreate,
+    /// `CURRENT` is there.
+    Database,
+    /// `CURRENT` is missing, although these files say that there was a database.
+    Lost { evidence: String },
+}
+
+impl Layout {
+    pub(crate) fn examine(fs: &dyn FileSystem, db: &Path) -> Result<Layout> {
+        if !fs.exists(db)? {
+            return Ok(Layout::Nothing);
+        }
+        if fs.exists(&db.join(CURRENT))? {
+            return Ok(Layout::Database);
+        }
+        let manifests = names(fs, db)?.into_iter().filter(|name| manifest_number(name).is_some());
+        let manifests: Vec<_> = manifests.collect();
+        let tables = names(fs, &db.join(TABLE_DIR))?;
+        let tables = tables.iter().filter(|name| table_number(name).is_some()).count();
+        let segments = names(fs, &db.join(LOG_DIR))?.len();
+        let is_past_create = manifests.iter().any(|name| manifest_number(name) != Some(1));
+        if tables > 0 || segments > 0 || is_past_create {
+            let evidence = format!(
+                "{} manifests ({}), {tables} table files, {segments} log segments",
+                manifests.len(),
+                manifests.join(", ")
+            );
+            return Ok(Layout::Lost { evidence });
+        }
+        Ok(if manifests.is_empty() { Layout::Nothing } else { Layout::InterruptedCreate })
+    }
+
+    /// An error that says what to do, unless there is a database.
+    pub(super) fn demand_database(self, db: &Path) -> Result<()> {
+        let detail = match self {
+            Layout::Database => return Ok(()),
+            Layout::Nothing => {
+                "it holds no CURRENT file; check the path, or create a database there".to_owned()
+            }
+            Layout::InterruptedCreate => "its creation was interrupted before anything could be \
+                                          written to it; create it again"
+                .to_owned(),
+            Layout::Lost { evidence } => lost(&evidence),
+        };
+        Err(Error::NotADatabase { path: db.to_owned(), detail })
+    }
+
+    /// An error that says what to do, unless a database can be created.
+    pub(super) fn demand_room(self, db: &Path) -> Result<()> {
+        match self {
+            Layout::Nothing | Layout::InterruptedCreate => Ok(()),
+            Layout::Database => Err(Error::InvalidArgument(format!(
+                "{} holds a database already; open it instead of creating it",
+                db.display()
+            ))),
+            Layout::Lost { evidence } => {
+                Err(Error::NotADatabase { path: db.to_owned(), detail: lost(&evidence) })
+            }
+        }
+    }
+}
+
+fn lost(evidence: &str) -> String {
+    format!(
+        "its CURRENT file is missing and with it the name of the manifest, yet there are {evidence}; \
+         nothing was touched, run `isobath repair`"
+    )
+}
+
+/// The names in a directory that may not be there.
+fn names(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<String>> {
+    if !fs.exists(dir)? {
+        return Ok(Vec::new());
+    }
+    Ok(fs.list(dir)?.into_iter().map(|entry| entry.name).collect())
+}

@@ -1,0 +1,82 @@
+//! Compares what the manifest names with what is there, when a database is opened.
+//!
+//! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over. A file that the manifest
+//! names is never removed, nor is one whose name is not ours; and nothing at all is removed if a file that
+//! the manifest names is missing.
+
+use super::names::{
+    CURRENT_TMP, TABLE_DIR, manifest_number, manifest_path, table_number, table_path,
+};
+use super::state::State;
+use crate::error::{Error, Result};
+use crate::vfs::FileSystem;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What is there beside what the manifest names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Survey {
+    /// Files of ours that nothing names, in the order of their paths.
+    pub(crate) orphans: Vec<PathBuf>,
+    /// The number of the newest table file, named or not; 0 if there is none.
+    pub(crate) table_number_max: u64,
+}
+
+/// Looks for orphans, and for files that are missing or too short to hold what the manifest says.
+pub(super) fn survey(
+    fs: &dyn FileSystem,
+    db: &Path,
+    manifest: u64,
+    state: &State,
+) -> Result<Survey> {
+    let mut missing = named_tables(state);
+    let mut survey = Survey::default();
+    let table_dir = db.join(TABLE_DIR);
+    let tables = if fs.exists(&table_dir)? { fs.list(&table_dir)? } else { Vec::new() };
+    for entry in tables.into_iter().filter(|entry| !entry.is_dir) {
+        let Some(number) = table_number(&entry.name) else { continue };
+        survey.table_number_max = survey.table_number_max.max(number);
+        match missing.remove(&number) {
+            None => survey.orphans.push(table_dir.join(&entry.name)),
+            Some(len) if entry.len < len => {
+                let detail = format!("the file ends before {len}, where the manifest has a slice");
+                return Err(Error::corruption(&table_path(db, number), entry.len, detail));
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(number) = missing.keys().next() {
+        let others = missing.len() - 1;
+        let detail = format!("the manifest names this file and {others} others that are missing");
+        return Err(Error::corruption(&table_path(db, *number), 0, detail));
+    }
+    for entry in fs.list(db)?.into_iter().filter(|entry| !entry.is_dir) {
+        let is_old_manifest = manifest_number(&entry.name).is_some_and(|other| other != manifest);
+        if is_old_manifest || entry.name == CURRENT_TMP {
+            survey.orphans.push(db.join(&entry.name));
+        }
+    }
+    survey.orphans.sort();
+    Ok(survey)
+}
+
+/// The table files that the manifest names, each with the least length it can have.
+fn named_tables(state: &State) -> BTreeMap<u64, u64> {
+    let mut named = BTreeMap::new();
+    for (_, family) in state.families() {
+        for (_, slice) in family.tree.iter() {
+            let root = slice.meta.root;
+            let end = root.offset.saturating_add(u64::from(root.len));
+            let len = named.entry(slice.meta.file).or_insert(0);
+            *len = end.max(*len);
+        }
+    }
+    named
+}
+
+impl Survey {
+    /// Removes the orphans. What cannot be removed stays for the next open; the errors say why.
+    pub(super) fn sweep(&self, fs: &dyn FileSystem) -> Vec<Error> {
+        self.orphans.iter().filter_map(|path| fs.remove(path).err()).collect()
+    }
+}

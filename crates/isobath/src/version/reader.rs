@@ -1,0 +1,104 @@
+//! Reads a manifest: record by record for tools, or folded into the state it stands for.
+
+use super::draft::FileSource;
+use super::edit::Edit;
+use super::files::Graveyard;
+use super::names::manifest_number;
+use super::record::{RECORD_HEADER_LEN, Records, TornTail};
+use super::state::State;
+use crate::error::{Error, Result};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
+use crate::vfs::{FileSystem, ReadMode};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A manifest's bytes, its header checked.
+#[derive(Debug)]
+pub(crate) struct ManifestReader {
+    path: PathBuf,
+    header: FileHeader,
+    bytes: Vec<u8>,
+}
+
+impl ManifestReader {
+    pub(crate) fn open(fs: &dyn FileSystem, path: &Path) -> Result<ManifestReader> {
+        let file = fs.open_read(path, ReadMode::Positional)?;
+        let mut bytes = vec![0; file.len() as usize];
+        file.read_at(0, &mut bytes)?;
+        let header = FileHeader::decode(&bytes, FileKind::Manifest)
+            .map_err(|error| error.in_file(path, 0))?;
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.and_then(manifest_number).is_some_and(|number| number != header.number) {
+            let detail = format!("the header says that this is manifest {}", header.number);
+            return Err(Error::corruption(path, 48, detail));
+        }
+        Ok(ManifestReader { path: path.to_owned(), header, bytes })
+    }
+
+    pub(crate) fn header(&self) -> &FileHeader {
+        &self.header
+    }
+
+    /// The edits in order, each with the offset of its record.
+    pub(crate) fn edits(&self) -> Edits<'_> {
+        let records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
+        Edits { path: &self.path, records }
+    }
+
+    /// Folds all edits. A torn tail is not an error: it holds nothing that anyone was told of.
+    pub(crate) fn fold(&self, graveyard: &Arc<Graveyard>) -> Result<(State, Option<TornTail>)> {
+        let mut state = State::default();
+        let mut known = BTreeMap::new();
+        let mut edits = self.edits();
+        for edit in edits.by_ref() {
+            let (offset, edit) = edit?;
+            let source = FileSource::Replay { known: &mut known, graveyard };
+            state.replay(&edit, source).map_err(|error| error.in_file(&self.path, offset))?;
+            if state.uuid() != self.header.uuid {
+                let detail = "the snapshot is of another database than the file's header";
+                return Err(Error::corruption(&self.path, offset, detail));
+            }
+        }
+        let torn_tail = edits.torn_tail();
+        if edits.records.offset() == FILE_HEADER_LEN as u64 {
+            let detail = "the snapshot that a manifest begins with is damaged or missing";
+            return Err(Error::corruption(&self.path, FILE_HEADER_LEN as u64, detail));
+        }
+        // What the edits removed before this open is no business of this open's graveyard.
+        drop(known);
+        graveyard.take();
+        Ok((state, torn_tail))
+    }
+}
+
+/// The edits of a manifest. Ends after an error.
+#[derive(Debug)]
+pub(crate) struct Edits<'a> {
+    path: &'a Path,
+    records: Records<'a>,
+}
+
+impl Edits<'_> {
+    /// Once the iterator has ended: what lies behind the last valid record.
+    pub(crate) fn torn_tail(&self) -> Option<TornTail> {
+        self.records.torn_tail()
+    }
+}
+
+impl Iterator for Edits<'_> {
+    type Item = Result<(u64, Edit)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let record = match self.records.next()? {
+            Ok(record) => record,
+            Err(error) => return Some(Err(error.in_file(self.path, 0))),
+        };
+        let base = record.offset + RECORD_HEADER_LEN as u64;
+        let edit = Edit::decode(record.payload).map_err(|error| error.in_file(self.path, base));
+        if edit.is_err() {
+            self.records.stop();
+        }
+        Some(edit.map(|edit| (record.offset, edit)))
+    }
+}

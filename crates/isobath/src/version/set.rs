@@ -1,0 +1,206 @@
+//! The version set: the state of the database and the manifest that keeps it.
+//!
+//! One value, behind one lock of the database. Whoever has built something installs it here by one edit:
+//!
+//! 1. the edit is checked against the state and its effect drafted; nothing is written if it breaks a rule;
+//! 2. it is appended to the manifest and synced;
+//! 3. the draft takes its place in memory.
+//!
+//! The caller has synced what the edit names: the table files, their directory, the log through the edit's
+//! LSN. An edit that fails in step 2 may be on disk nevertheless, so from then on no file is handed out for
+//! removal until a new manifest is in force that is known not to hold it (or until the next open).
+
+use super::current;
+use super::draft::FileSource;
+use super::edit::{Change, Edit, Term};
+use super::files::{FileNumbers, Graveyard, LiveFile};
+use super::layout::Layout;
+use super::manifest::Manifest;
+use super::names::{CURRENT_TMP, LOG_DIR, TABLE_DIR, manifest_path};
+use super::orphans::{self, Survey};
+use super::reader::ManifestReader;
+use super::record::TornTail;
+use super::state::State;
+use crate::components::{Point, yield_point};
+use crate::error::{Error, Result};
+use crate::format::{DEFAULT_FAMILY, FIRST_LSN, FamilyId};
+use crate::vfs::FileSystem;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The name of the family that every database has.
+pub(crate) const DEFAULT_FAMILY_NAME: &str = "default";
+
+/// The state of an open database and the manifest that keeps it.
+#[derive(Debug)]
+pub(crate) struct VersionSet {
+    state: State,
+    manifest: Manifest,
+    files: Arc<FileNumbers>,
+}
+
+/// What a look at a database's manifest found.
+#[derive(Debug)]
+pub(crate) struct Inspection {
+    pub(crate) manifest: u64,
+    pub(crate) state: State,
+    /// The end of the manifest that was dropped: an edit that nobody was told of.
+    pub(crate) torn_tail: Option<TornTail>,
+    pub(crate) survey: Survey,
+}
+
+/// What an open found and did, to be reported.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) manifest_path: PathBuf,
+    pub(crate) torn_tail: Option<TornTail>,
+    pub(crate) orphans: Vec<PathBuf>,
+    /// Why orphans could not be removed.
+    pub(crate) sweep_errors: Vec<Error>,
+}
+
+/// Reads the state of a database and looks at its files. Touches nothing.
+pub(crate) fn inspect(
+    fs: &dyn FileSystem,
+    db: &Path,
+    graveyard: &Arc<Graveyard>,
+) -> Result<Inspection> {
+    Layout::examine(fs, db)?.demand_database(db)?;
+    let number = current::read(fs, db)?;
+    let path = manifest_path(db, number);
+    if !fs.exists(&path)? {
+        return Err(Error::corruption(&path, 0, "CURRENT names this manifest, but it is missing"));
+    }
+    let (state, torn_tail) = ManifestReader::open(fs, &path)?.fold(graveyard)?;
+    let survey = orphans::survey(fs, db, number, &state)?;
+    Ok(Inspection { manifest: number, state, torn_tail, survey })
+}
+
+impl VersionSet {
+    /// Makes a new database, whose default family has `options` (JSON), in a directory that need not exist.
+    pub(crate) fn create(
+        fs: Arc<dyn FileSystem>,
+        db: &Path,
+        uuid: [u8; 16],
+        options: &[u8],
+    ) -> Result<VersionSet> {
+        Layout::examine(&*fs, db)?.demand_room(db)?;
+        let mut state = State::default();
+        state.apply(&first_edit(uuid, options), FileSource::Outputs(&[]))?;
+        let new_dirs = missing_ancestors(&*fs, db)?;
+        for dir in [db, &db.join(LOG_DIR), &db.join(TABLE_DIR)] {
+            fs.create_dir_all(dir)?;
+        }
+        for leftover in [manifest_path(db, 1), db.join(CURRENT_TMP)] {
+            if fs.exists(&leftover)? {
+                fs.remove(&leftover)?;
+            }
+        }
+        let manifest = Manifest::create(Arc::clone(&fs), db, &state)?;
+        for parent in new_dirs.iter().map(PathBuf::as_path).chain([db]).filter_map(parent) {
+            fs.sync_dir(parent)?;
+        }
+        let files = FileNumbers::new(state.next_file(), Graveyard::new());
+        Ok(VersionSet { state, manifest, files })
+    }
+
+    /// Opens the database in a directory and removes what the manifest does not name. The first edit
+    /// starts a new manifest.
+    pub(crate) fn open(fs: Arc<dyn FileSystem>, db: &Path) -> Result<(VersionSet, Opening)> {
+        let graveyard = Graveyard::new();
+        let found = inspect(&*fs, db, &graveyard)?;
+        for dir in [LOG_DIR, TABLE_DIR] {
+            fs.create_dir_all(&db.join(dir))?;
+        }
+        let sweep_errors = found.survey.sweep(&*fs);
+        let manifest = Manifest::resume(fs, db, found.manifest)?;
+        let next_file = found.state.next_file().max(found.survey.table_number_max + 1);
+        let files = FileNumbers::new(next_file, graveyard);
+        let opening = Opening {
+            manifest_path: manifest.path(),
+            torn_tail: found.torn_tail,
+            orphans: found.survey.orphans,
+            sweep_errors,
+        };
+        Ok((VersionSet { state: found.state, manifest, files }, opening))
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Where jobs get the numbers of their output files.
+    pub(crate) fn files(&self) -> &Arc<FileNumbers> {
+        &self.files
+    }
+
+    /// Makes an edit hold, on disk and then in memory, and returns the families it touched. `outputs` are
+    /// the files whose slices it adds.
+    ///
+    /// After an error the state in memory is as before. If the error is retryable the same edit may be
+    /// installed again; otherwise no edit is taken any more.
+    pub(crate) fn install(
+        &mut self,
+        mut edit: Edit,
+        outputs: &[Arc<LiveFile>],
+    ) -> Result<Vec<FamilyId>> {
+        if outputs.iter().any(|file| file.number() >= self.state.next_file()) {
+            edit.push(Change::NextFile { number: self.files.next() });
+        }
+        let draft = self.state.draft(&edit, FileSource::Outputs(outputs))?;
+        let appended = self.manifest.append(&edit, &self.state);
+        let graveyard = self.files.graveyard();
+        match (self.manifest.poison(), self.manifest.is_in_doubt()) {
+            (Some(_), _) => graveyard.shut(),
+            (None, true) => graveyard.hold(),
+            (None, false) => graveyard.release(),
+        }
+        appended?;
+        yield_point(Point::Installed);
+        Ok(self.state.commit(draft))
+    }
+}
+
+fn first_edit(uuid: [u8; 16], options: &[u8]) -> Edit {
+    Edit::new(vec![
+        Change::Database { uuid },
+        Change::Term(Term { term: 1, ended_at: FIRST_LSN, resumes_at: FIRST_LSN }),
+        Change::LsnCeiling { lsn: FIRST_LSN },
+        Change::DurableLsn { lsn: FIRST_LSN },
+        Change::ReplayFrom { lsn: FIRST_LSN },
+        Change::NextFile { number: 1 },
+        Change::CreateFamily {
+            family: DEFAULT_FAMILY,
+            name: DEFAULT_FAMILY_NAME.to_owned(),
+            options: options.to_vec(),
+            lsn: FIRST_LSN,
+        },
+    ])
+}
+
+/// The directories above `db` that are not there yet.
+fn missing_ancestors(fs: &dyn FileSystem, db: &Path) -> Result<Vec<PathBuf>> {
+    let mut missing = Vec::new();
+    let mut dir = db;
+    while let Some(above) = parent(dir)
+        && above != dir
+        && !fs.exists(above)?
+    {
+        missing.push(above.to_owned());
+        dir = above;
+    }
+    Ok(missing)
+}
+
+/// The directory that holds the entry of `dir`.
+fn parent(dir: &Path) -> Option<&Path> {
+    dir.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above })
+}
+
+#[cfg(test)]
+#[path = "set_tests.rs"]
+mod tests;

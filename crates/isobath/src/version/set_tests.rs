@@ -1,0 +1,294 @@
+//! The version set on a real disk; power failures are in `crash_tests.rs`.
+
+use super::super::edit::Change;
+use super::super::fixtures;
+use super::super::names::{CURRENT, manifest_name, table_path};
+use super::*;
+use crate::vfs::SystemFs;
+use std::fs;
+
+struct Scratch {
+    _dir: tempfile::TempDir,
+    db: PathBuf,
+    fs: Arc<dyn FileSystem>,
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        let dir = tempfile::tempdir().unwrap();
+        let db = dir.path().join("deep/db");
+        Scratch { _dir: dir, db, fs: Arc::new(SystemFs::new()) }
+    }
+
+    fn create(&self) -> VersionSet {
+        VersionSet::create(Arc::clone(&self.fs), &self.db, [9; 16], b"{}").unwrap()
+    }
+
+    fn open(&self) -> (VersionSet, Opening) {
+        VersionSet::open(Arc::clone(&self.fs), &self.db).unwrap()
+    }
+
+    fn open_error(&self) -> String {
+        let before = self.names();
+        let error = VersionSet::open(Arc::clone(&self.fs), &self.db).unwrap_err();
+        assert_eq!(self.names(), before, "an open that fails touches nothing");
+        error.to_string()
+    }
+
+    /// All files, as paths below the database.
+    fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for dir in [self.db.clone(), self.db.join(TABLE_DIR)] {
+            let Ok(entries) = fs::read_dir(dir) else { continue };
+            for entry in entries.map(|entry| entry.unwrap()) {
+                if entry.file_type().unwrap().is_file() {
+                    let path = entry.path();
+                    names.push(path.strip_prefix(&self.db).unwrap().display().to_string());
+                }
+            }
+        }
+        names.sort();
+        names
+    }
+
+    fn write_table(&self, number: u64) {
+        fs::write(table_path(&self.db, number), [0; 500]).unwrap();
+    }
+
+    /// Makes a table file and installs it as a run of the default family.
+    fn flush(&self, set: &mut VersionSet) -> u64 {
+        let output = set.files().allocate();
+        let number = output.number();
+        self.write_table(number);
+        set.install(flush_edit(set, number), &[output]).unwrap();
+        number
+    }
+}
+
+fn flush_edit(set: &VersionSet, number: u64) -> Edit {
+    let seq = set.state().ceiling();
+    let meta = fixtures::meta(0, number, "a", "z", (seq, seq + 9));
+    Edit::new(vec![Change::LsnCeiling { lsn: seq + 10 }, Change::AddSlice { level: 0, meta }])
+}
+
+fn runs(set: &VersionSet) -> Vec<u64> {
+    set.state().family(0).unwrap().tree.runs.iter().map(|run| run.meta.file).collect()
+}
+
+#[test]
+fn a_database_that_was_created_opens_with_what_was_installed() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    scratch.flush(&mut set);
+    scratch.flush(&mut set);
+    let expected = set.state().snapshot();
+    drop(set);
+    let (set, opening) = scratch.open();
+    assert_eq!(set.state().snapshot(), expected);
+    assert_eq!(runs(&set), [2, 1]);
+    assert_eq!((opening.torn_tail, opening.orphans.len()), (None, 0));
+    assert_eq!(
+        scratch.names(),
+        [CURRENT, "MANIFEST-000001", "table/000001.tbl", "table/000002.tbl"]
+    );
+}
+
+#[test]
+fn opening_changes_nothing_until_the_first_edit_starts_a_new_manifest() {
+    let scratch = Scratch::new();
+    drop(scratch.create());
+    let before = scratch.names();
+    drop(scratch.open());
+    assert_eq!(scratch.names(), before);
+    let (mut set, _) = scratch.open();
+    scratch.flush(&mut set);
+    assert_eq!(scratch.names(), [CURRENT, "MANIFEST-000002", "table/000001.tbl"]);
+    assert_eq!(fs::read_to_string(scratch.db.join(CURRENT)).unwrap().len(), 33);
+    let (mut set, _) = scratch.open();
+    assert_eq!(runs(&set), [1]);
+    assert_eq!(scratch.flush(&mut set), 2);
+    assert_eq!(set.manifest().number(), 3);
+}
+
+#[test]
+fn a_manifest_that_has_grown_is_replaced() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    set.manifest.set_roll_len_min(600);
+    let mut numbers = Vec::new();
+    for _ in 0..40 {
+        let file = scratch.flush(&mut set);
+        set.install(Edit::new(vec![remove(file)]), &[]).unwrap();
+        numbers.push(set.manifest().number());
+        let len = fs::metadata(set.manifest().path()).unwrap().len();
+        assert!(len < 1200, "{len}");
+    }
+    assert!(numbers.last() > Some(&5), "{numbers:?}");
+    let expected = set.state().snapshot();
+    assert_eq!(scratch.open().0.state().snapshot(), expected);
+}
+
+fn remove(file: u64) -> Change {
+    Change::RemoveSlice { family: 0, level: 0, file }
+}
+
+#[test]
+fn orphans_go_and_foreign_files_stay() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    let kept = scratch.flush(&mut set);
+    drop(set);
+    scratch.write_table(7);
+    for name in ["CURRENT.tmp", "MANIFEST-000009", "notes.txt", "table/7.tbl", "table/x.tbl"] {
+        fs::write(scratch.db.join(name), b"?").unwrap();
+    }
+    let (mut set, opening) = scratch.open();
+    let swept: Vec<_> =
+        opening.orphans.iter().map(|path| path.strip_prefix(&scratch.db).unwrap()).collect();
+    let expected = ["CURRENT.tmp", "MANIFEST-000009", "table/000007.tbl"];
+    assert_eq!(swept, expected.map(Path::new));
+    assert!(opening.sweep_errors.is_empty());
+    let left =
+        [CURRENT, "MANIFEST-000001", "notes.txt", "table/000001.tbl", "table/7.tbl", "table/x.tbl"];
+    assert_eq!(scratch.names(), left);
+    assert_eq!(kept, 1);
+    assert_eq!(scratch.flush(&mut set), 8, "the number of a removed orphan is not used again");
+}
+
+#[test]
+fn a_named_file_that_is_missing_or_cut_short_is_corruption_and_nothing_is_removed() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    let file = scratch.flush(&mut set);
+    scratch.flush(&mut set);
+    drop(set);
+    scratch.write_table(50);
+    fs::write(table_path(&scratch.db, file), [0; 191]).unwrap();
+    let error = scratch.open_error();
+    assert!(error.contains("000001.tbl at offset 191"), "{error}");
+    fs::remove_file(table_path(&scratch.db, file)).unwrap();
+    let error = scratch.open_error();
+    assert!(error.contains("000001.tbl") && error.contains("missing"), "{error}");
+}
+
+#[test]
+fn a_directory_without_current_says_what_to_do() {
+    let scratch = Scratch::new();
+    assert!(scratch.open_error().contains("create a database there"));
+    drop(scratch.create());
+    fs::remove_file(scratch.db.join(CURRENT)).unwrap();
+    assert!(scratch.open_error().contains("interrupted"));
+    scratch.write_table(1);
+    let error = scratch.open_error();
+    assert!(error.contains("MANIFEST-000001") && error.contains("isobath repair"), "{error}");
+    let error = VersionSet::create(Arc::clone(&scratch.fs), &scratch.db, [9; 16], b"{}");
+    assert!(matches!(error.unwrap_err(), Error::NotADatabase { .. }));
+    assert_eq!(scratch.names(), ["MANIFEST-000001", "table/000001.tbl"]);
+}
+
+#[test]
+fn an_interrupted_create_is_started_over_but_a_database_is_not() {
+    let scratch = Scratch::new();
+    drop(scratch.create());
+    fs::rename(scratch.db.join(CURRENT), scratch.db.join(CURRENT_TMP)).unwrap();
+    drop(scratch.create());
+    assert_eq!(scratch.names(), [CURRENT, "MANIFEST-000001"]);
+    let error = VersionSet::create(Arc::clone(&scratch.fs), &scratch.db, [9; 16], b"{}");
+    assert!(matches!(error.unwrap_err(), Error::InvalidArgument(_)));
+}
+
+#[test]
+fn a_missing_manifest_is_named() {
+    let scratch = Scratch::new();
+    drop(scratch.create());
+    fs::remove_file(scratch.db.join(manifest_name(1))).unwrap();
+    let error = scratch.open_error();
+    assert!(error.contains("MANIFEST-000001") && error.contains("missing"), "{error}");
+}
+
+#[test]
+fn an_edit_that_breaks_a_rule_is_not_written() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    let before = fs::read(set.manifest().path()).unwrap();
+    let output = set.files().allocate();
+    let mut edit = flush_edit(&set, output.number());
+    edit.push(remove(99));
+    assert!(set.install(edit, &[output]).unwrap_err().is_corruption());
+    assert_eq!(fs::read(set.manifest().path()).unwrap(), before);
+    assert_eq!(set.files().graveyard().take(), [1], "the job's output can go");
+}
+
+#[test]
+fn tools_see_each_edit_with_its_offset() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    scratch.flush(&mut set);
+    let reader = ManifestReader::open(&*scratch.fs, &set.manifest().path()).unwrap();
+    let mut edits = reader.edits();
+    let read: Vec<_> = edits.by_ref().map(|edit| edit.unwrap()).collect();
+    assert_eq!(read.len(), 2);
+    assert_eq!(read[0].0, 128);
+    assert!(matches!(read[0].1.changes[0], Change::Database { .. }));
+    assert!(matches!(read[1].1.changes[1], Change::AddSlice { .. }));
+    assert_eq!(edits.torn_tail(), None);
+}
+
+#[test]
+fn every_flipped_bit_of_a_manifest_gives_the_right_state_or_an_error() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    scratch.flush(&mut set);
+    scratch.flush(&mut set);
+    let (path, expected) = (set.manifest().path(), set.state().snapshot());
+    drop(set);
+    let good = fs::read(&path).unwrap();
+    let mut errors = 0;
+    for bit in 0..good.len() * 8 {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, &bad).unwrap();
+        match inspect(&*scratch.fs, &scratch.db, &Graveyard::new()) {
+            Ok(found) => assert_eq!(found.state.snapshot(), expected, "bit {bit}"),
+            Err(error) => {
+                let error = error.to_string();
+                assert!(error.contains("MANIFEST-000001"), "bit {bit}: {error}");
+                errors += 1;
+            }
+        }
+    }
+    // Only the receipts may be damaged without harm: two of 8 bytes after the snapshot's own.
+    assert_eq!(errors, good.len() * 8 - 3 * 64);
+}
+
+#[test]
+fn a_torn_last_edit_is_dropped_and_reported() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    scratch.flush(&mut set);
+    let path = set.manifest().path();
+    let whole = fs::metadata(&path).unwrap().len();
+    scratch.flush(&mut set);
+    drop(set);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 20]).unwrap();
+    let (mut set, opening) = scratch.open();
+    assert_eq!(runs(&set), [1]);
+    let tail = opening.torn_tail.unwrap();
+    assert_eq!((tail.offset, tail.len), (whole, bytes.len() as u64 - 20 - whole));
+    assert_eq!(opening.orphans, [table_path(&scratch.db, 2)]);
+    assert_eq!(scratch.flush(&mut set), 3);
+    assert_eq!(runs(&scratch.open().0), [3, 1]);
+}
+
+#[test]
+fn a_damaged_snapshot_is_never_a_torn_tail() {
+    let scratch = Scratch::new();
+    drop(scratch.create());
+    let path = scratch.db.join(manifest_name(1));
+    let bytes = fs::read(&path).unwrap();
+    for len in [0, 1, 127, 128, 129, bytes.len() - 9] {
+        fs::write(&path, &bytes[..len]).unwrap();
+        assert!(scratch.open_error().contains("MANIFEST-000001"), "length {len}");
+    }
+}
