@@ -127,3 +127,47 @@ pub(crate) fn spin_hint() {
     #[cfg(shuttle)]
     shuttle::thread::yield_now();
 }
+
+/// Gives the processor to another thread: for a wait that may outlast the time slice of whoever is
+/// waited for.
+#[cold]
+pub(crate) fn yield_now() {
+    #[cfg(not(any(loom, shuttle)))]
+    std::thread::yield_now();
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(shuttle)]
+    shuttle::thread::yield_now();
+}
+
+/// A small number that the calling thread keeps for its life, to spread threads over shards. Model
+/// checkers see every thread on one shard.
+#[inline]
+pub(crate) fn thread_slot() -> usize {
+    #[cfg(not(any(loom, shuttle)))]
+    return slots::current();
+    #[cfg(any(loom, shuttle))]
+    return 0;
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod slots {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+
+    #[inline]
+    pub(super) fn current() -> usize {
+        SLOT.with(|slot| if slot.get() == usize::MAX { assign(slot) } else { slot.get() })
+    }
+
+    #[cold]
+    fn assign(slot: &Cell<usize>) -> usize {
+        slot.set(NEXT.fetch_add(1, Relaxed) & (usize::MAX >> 1));
+        slot.get()
+    }
+}

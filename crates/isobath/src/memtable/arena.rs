@@ -1,0 +1,223 @@
+//! The arena of an epoch: memory that all its memtables allocate from and that is freed at once.
+//!
+//! Chunks from the [`ChunkPool`] are carved, under a lock, into *runs*; a run is used up by `fetch_add`. Threads
+//! are spread over several runs, so that they seldom share a cache line; tree nodes come from a run of their
+//! own, so that the index lies dense, apart from the records. Nothing is ever freed singly, so a reference
+//! into the arena is good while the arena lives.
+//!
+//!     chunk   | run: header, records ...... | run: header, nodes ... | run ... | large record | unused |
+//!     record  8-byte granules         node  64-byte granules
+
+use super::chunk::Chunk;
+use super::pool::ChunkPool;
+use crate::components::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use crate::components::sync::{Mutex, thread_slot};
+use crossbeam_utils::CachePadded;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+const SHARDS: usize = 8;
+const RUNS_PER_CHUNK: usize = 32;
+const RECORD_GRANULE: usize = 8;
+/// Nodes, and runs themselves, are aligned to a cache line.
+const NODE_GRANULE: usize = 64;
+
+/// Bump-allocated memory for records and nodes, shared by any number of threads and memtables.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    records: [CachePadded<Bump>; SHARDS],
+    nodes: CachePadded<Bump>,
+    carver: Mutex<Carver>,
+    allocated_bytes: AtomicUsize,
+    run_len: usize,
+    pool: Arc<ChunkPool>,
+}
+
+/// Where one shard allocates now.
+#[derive(Debug)]
+struct Bump(AtomicPtr<Run>);
+
+/// The head of a run; its memory follows at the next node granule.
+struct Run {
+    used: AtomicUsize,
+    len: usize,
+}
+
+const RUN_HEADER_LEN: usize = size_of::<Run>().next_multiple_of(NODE_GRANULE);
+
+#[derive(Debug)]
+struct Carver {
+    /// The last one is being carved.
+    chunks: Vec<Chunk>,
+    carved: usize,
+    /// Allocations too large for a chunk.
+    large: Vec<Chunk>,
+}
+
+impl Arena {
+    pub(crate) fn new(pool: Arc<ChunkPool>) -> Arena {
+        let run_len = (pool.chunk_len() / RUNS_PER_CHUNK).max(512) & !(NODE_GRANULE - 1);
+        Arena {
+            records: std::array::from_fn(|_| CachePadded::new(Bump::empty())),
+            nodes: CachePadded::new(Bump::empty()),
+            carver: Mutex::new(Carver { chunks: Vec::new(), carved: 0, large: Vec::new() }),
+            allocated_bytes: AtomicUsize::new(0),
+            run_len,
+            pool,
+        }
+    }
+
+    /// Bytes taken so far, counted by the run: what the epoch's memory budget is charged with.
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.allocated_bytes.load(Relaxed)
+    }
+
+    /// `len` uninitialised bytes, aligned to 8, that live as long as the arena.
+    #[inline]
+    pub(super) fn alloc_record(&self, len: usize) -> NonNull<u8> {
+        self.alloc(&self.records[thread_slot() % SHARDS], len.next_multiple_of(RECORD_GRANULE))
+    }
+
+    /// `len` uninitialised bytes, aligned to a cache line, that live as long as the arena.
+    pub(super) fn alloc_node(&self, len: usize) -> NonNull<u8> {
+        self.alloc(&self.nodes, len.next_multiple_of(NODE_GRANULE))
+    }
+
+    #[inline]
+    fn alloc(&self, bump: &Bump, len: usize) -> NonNull<u8> {
+        if len > self.run_len / 4 {
+            return self.alloc_apart(len);
+        }
+        loop {
+            let run = bump.0.load(Acquire);
+            if let Some(run) = NonNull::new(run)
+                && let Some(memory) = take_from(run, len)
+            {
+                return memory;
+            }
+            self.refill(bump, run);
+        }
+    }
+
+    /// An allocation that would waste much of a run: straight from a chunk, or with memory of its own.
+    #[cold]
+    fn alloc_apart(&self, len: usize) -> NonNull<u8> {
+        let len = len.next_multiple_of(NODE_GRANULE);
+        let mut carver = self.carver.lock();
+        if len <= self.pool.chunk_len() / 4 {
+            return self.carve(&mut carver, len);
+        }
+        self.allocated_bytes.fetch_add(len, Relaxed);
+        let chunk = Chunk::new(len);
+        let memory = chunk.base();
+        carver.large.push(chunk);
+        memory
+    }
+
+    /// Puts a fresh run in place of `spent`, unless another thread has.
+    #[cold]
+    fn refill(&self, bump: &Bump, spent: *mut Run) {
+        let mut carver = self.carver.lock();
+        if bump.0.load(Relaxed) != spent {
+            return;
+        }
+        let run = self.carve(&mut carver, self.run_len).cast::<Run>();
+        let len = self.run_len - RUN_HEADER_LEN;
+        // SAFETY: the carved memory is ours alone, aligned to a cache line and longer than the header.
+        unsafe { run.write(Run { used: AtomicUsize::new(0), len }) };
+        bump.0.store(run.as_ptr(), Release);
+    }
+
+    fn carve(&self, carver: &mut Carver, len: usize) -> NonNull<u8> {
+        let full = carver.chunks.last().is_none_or(|chunk| chunk.len() - carver.carved < len);
+        if full {
+            carver.chunks.push(self.pool.take());
+            carver.carved = 0;
+        }
+        let chunk = carver.chunks.last().expect("pushed if there was none");
+        // SAFETY: `carved + len` is within the chunk, by the check above.
+        let memory = unsafe { chunk.base().add(carver.carved) };
+        carver.carved += len;
+        self.allocated_bytes.fetch_add(len, Relaxed);
+        memory
+    }
+}
+
+impl Bump {
+    fn empty() -> Bump {
+        Bump(AtomicPtr::new(std::ptr::null_mut()))
+    }
+}
+
+#[inline]
+fn take_from(run: NonNull<Run>, len: usize) -> Option<NonNull<u8>> {
+    // SAFETY: a run is written before it is published, and lives as long as its arena.
+    let (used, capacity) = unsafe {
+        let run = run.as_ref();
+        (run.used.fetch_add(len, Relaxed), run.len)
+    };
+    if used.checked_add(len)? > capacity {
+        return None;
+    }
+    // SAFETY: the run's memory follows its header, and `used + len` is within it. Every caller of `fetch_add`
+    // got another `used`, so nobody else has these bytes.
+    Some(unsafe { run.cast::<u8>().add(RUN_HEADER_LEN + used) })
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let carver = &mut *self.carver.lock();
+        carver.chunks.drain(..).for_each(|chunk| self.pool.give_back(chunk));
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn arena(chunk_len: usize) -> Arena {
+        Arena::new(Arc::new(ChunkPool::new(chunk_len, 0, 4)))
+    }
+
+    #[test]
+    fn allocations_of_all_sizes_and_threads_do_not_overlap() {
+        let arena = arena(16 << 10);
+        let fill = |seed: usize| {
+            let mut taken = Vec::new();
+            for i in 0..if cfg!(miri) { 60 } else { 2000 } {
+                let len = 1 + (i * 37 + seed * 11) % 100 + if i % 50 == 0 { i * 10 } else { 0 };
+                let memory =
+                    if i % 9 == 0 { arena.alloc_node(len) } else { arena.alloc_record(len) };
+                assert_eq!(memory.as_ptr().addr() % if i % 9 == 0 { 64 } else { 8 }, 0);
+                // SAFETY: freshly allocated with this length.
+                unsafe { memory.write_bytes((seed * 100 + i) as u8, len) };
+                taken.push((memory.as_ptr().addr(), len, (seed * 100 + i) as u8));
+            }
+            taken
+        };
+        let mut taken: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|seed| scope.spawn(move || fill(seed))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        taken.sort_unstable();
+        for pair in taken.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
+        }
+        let bytes: usize = taken.iter().map(|&(_, len, _)| len).sum();
+        assert!(arena.allocated_bytes() >= bytes);
+    }
+
+    #[test]
+    fn chunks_go_back_to_the_pool_with_the_arena() {
+        let pool = Arc::new(ChunkPool::new(4096, 0, 8));
+        let arena = Arena::new(pool.clone());
+        for _ in 0..100 {
+            arena.alloc_record(100);
+        }
+        arena.alloc_record(100_000);
+        let stats = pool.stats();
+        assert!(stats.handed_out >= 2 && stats.idle_bytes == 0);
+        drop(arena);
+        assert_eq!(pool.stats().idle_bytes, (stats.handed_out as usize).min(8) * 4096);
+    }
+}

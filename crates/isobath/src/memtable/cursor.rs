@@ -1,0 +1,253 @@
+//! Walking a memtable in order, both ways, while others insert.
+//!
+//! The cursor remembers leaf, stamp and slot. A step reads the neighbouring slot and validates the stamp; if
+//! the leaf has changed and the key is not where it was, the step starts again from the root, by key. Leaves
+//! are never joined and bounds only fall, so a leaf entered through `next` under a valid stamp starts exactly
+//! where the last one ended: nothing that was there before is skipped, nothing comes twice. To the left,
+//! `prev` may lag behind a split; the true neighbour is the leaf whose `next` leads here, found by walking
+//! right from it.
+
+use super::Memtable;
+use super::lock::{Backoff, Stamp};
+use super::node::Node;
+use super::record::{Record, Version};
+use super::search::Target;
+use crate::cursor::{Cursor, Entry};
+use crate::error::Result;
+use crate::format::Lsn;
+use std::sync::Arc;
+
+/// A [`Cursor`] that keeps its memtable alive. What is inserted while it is open may or may not be met.
+pub(crate) struct MemtableCursor {
+    /// Its parts live in the arena that `table` keeps.
+    position: Option<Position>,
+    table: Arc<Memtable>,
+}
+
+struct Position {
+    leaf: Node<'static>,
+    stamp: Stamp,
+    index: usize,
+    record: Record<'static>,
+    version: Version<'static>,
+}
+
+/// A key and where it was when the leaf had this stamp.
+struct Spot<'a> {
+    leaf: Node<'a>,
+    stamp: Stamp,
+    index: usize,
+    record: Record<'a>,
+}
+
+/// Where a step through the leaves led.
+enum Step<'a> {
+    At(Spot<'a>),
+    /// There is no key that way.
+    End,
+    /// A leaf changed: search by key.
+    Changed,
+}
+
+impl MemtableCursor {
+    /// A cursor without an entry: seek first.
+    pub(crate) fn new(table: Arc<Memtable>) -> MemtableCursor {
+        MemtableCursor { position: None, table }
+    }
+
+    /// Moves to the newest version of the next key, past all older ones of this. Needs an entry.
+    pub(crate) fn next_key(&mut self) {
+        let Some(at) = &self.position else { return };
+        let mut step = slot_or_right(at.leaf, at.stamp, at.index + 1);
+        if matches!(step, Step::Changed)
+            && let Some(stamp) = at.leaf.lock().read()
+            && at.index < at.leaf.count()
+            && at.leaf.key(at.index) == Some(at.record)
+        {
+            step = slot_or_right(at.leaf, stamp, at.index + 1);
+        }
+        if matches!(step, Step::Changed) {
+            let key = at.record.key();
+            return self.settle(Target::Key(key), |leaf, stamp| {
+                let slot = leaf.search(key);
+                slot_or_right(leaf, stamp, slot.index + usize::from(slot.record.is_some()))
+            });
+        }
+        self.arrive(step);
+    }
+
+    /// Moves to the first entry from here on that a reader at `point` sees: an older version of this key, or
+    /// the newest such version of a key behind it.
+    pub(crate) fn skip_to_visible(&mut self, point: Lsn) {
+        while let Some(at) = &mut self.position {
+            loop {
+                if at.version.seq() < point {
+                    return;
+                }
+                let Some(older) = at.version.older() else { break };
+                at.version = older;
+            }
+            self.next_key();
+        }
+    }
+
+    /// Searches from the root and steps from there, again until nothing changes meanwhile.
+    fn settle(&mut self, target: Target<'_>, step: impl for<'a> Fn(Node<'a>, Stamp) -> Step<'a>) {
+        let table = self.table.clone();
+        let mut backoff = Backoff::new();
+        loop {
+            let (leaf, stamp) = table.find_leaf(target);
+            match step(leaf, stamp) {
+                Step::Changed => backoff.wait(),
+                arrived => return self.arrive(arrived),
+            }
+        }
+    }
+
+    #[inline]
+    fn arrive(&mut self, step: Step<'_>) {
+        self.position = match step {
+            Step::At(spot) => {
+                let version = spot.record.newest();
+                // SAFETY: node, record and version are of `self.table`'s arena, which lives as long as
+                // `self`; `entry` lends them out no longer than `self` is borrowed.
+                let (leaf, record, version) =
+                    unsafe { (spot.leaf.detach(), spot.record.detach(), version.detach()) };
+                Some(Position { leaf, stamp: spot.stamp, index: spot.index, record, version })
+            }
+            Step::End | Step::Changed => None,
+        };
+    }
+}
+
+impl Cursor for MemtableCursor {
+    fn seek_first(&mut self) -> Result<()> {
+        self.settle(Target::First, |leaf, stamp| slot_or_right(leaf, stamp, 0));
+        Ok(())
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.settle(Target::Last, |leaf, stamp| {
+            // A leaf that was split since has its last keys elsewhere.
+            if leaf.next().is_some() {
+                return Step::Changed;
+            }
+            left_of_slot(leaf, stamp, leaf.count())
+        });
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.settle(Target::Key(key), |leaf, stamp| {
+            slot_or_right(leaf, stamp, leaf.search(key).index)
+        });
+        Ok(())
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.settle(Target::Key(key), |leaf, stamp| {
+            let slot = leaf.search(key);
+            left_of_slot(leaf, stamp, slot.index + usize::from(slot.record.is_some()))
+        });
+        Ok(())
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if let Some(at) = &mut self.position {
+            match at.version.older() {
+                Some(older) => at.version = older,
+                None => self.next_key(),
+            }
+        }
+        Ok(())
+    }
+
+    fn prev_key(&mut self) -> Result<()> {
+        let Some(at) = &self.position else { return Ok(()) };
+        match left_of_slot(at.leaf, at.stamp, at.index) {
+            Step::Changed => {
+                let key = at.record.key();
+                self.settle(Target::Key(key), |leaf, stamp| {
+                    left_of_slot(leaf, stamp, leaf.search(key).index)
+                });
+            }
+            step => self.arrive(step),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        let Position { record, version, .. } = self.position.as_ref()?;
+        Some(Entry {
+            key: record.key(),
+            seq: version.seq(),
+            kind: version.kind(),
+            value: version.value(),
+        })
+    }
+}
+
+/// The key in slot `index`, or the first in the leaves to the right if there is no such slot.
+#[inline]
+fn slot_or_right(mut leaf: Node<'_>, mut stamp: Stamp, mut index: usize) -> Step<'_> {
+    loop {
+        if index < leaf.count() {
+            let record = leaf.key(index);
+            return match record {
+                Some(record) if leaf.lock().validate(stamp) => {
+                    Step::At(Spot { leaf, stamp, index, record })
+                }
+                _ => Step::Changed,
+            };
+        }
+        let next = leaf.next();
+        if !leaf.lock().validate(stamp) {
+            return Step::Changed;
+        }
+        let Some(next) = next else { return Step::End };
+        let Some(next_stamp) = next.lock().read() else { return Step::Changed };
+        (leaf, stamp, index) = (next, next_stamp, 0);
+    }
+}
+
+/// The key in the slot before `index`, or the last in the leaves to the left if there is no such slot.
+fn left_of_slot(mut leaf: Node<'_>, mut stamp: Stamp, mut index: usize) -> Step<'_> {
+    loop {
+        if let Some(before) = index.checked_sub(1) {
+            return match leaf.key(before) {
+                Some(record) if leaf.lock().validate(stamp) => {
+                    Step::At(Spot { leaf, stamp, index: before, record })
+                }
+                _ => Step::Changed,
+            };
+        }
+        if !leaf.lock().validate(stamp) {
+            return Step::Changed;
+        }
+        if leaf.low().is_none() {
+            return Step::End;
+        }
+        match left_neighbour(leaf) {
+            Some(found) => (leaf, stamp, index) = found,
+            None => return Step::Changed,
+        }
+    }
+}
+
+/// The leaf before this one, and how many keys it had when it had this stamp.
+fn left_neighbour(leaf: Node<'_>) -> Option<(Node<'_>, Stamp, usize)> {
+    let mut left = leaf.prev()?;
+    loop {
+        let stamp = left.lock().read()?;
+        let (next, count) = (left.next()?, left.count());
+        if !left.lock().validate(stamp) {
+            continue;
+        }
+        if next == leaf {
+            return Some((left, stamp, count));
+        }
+        left = next;
+    }
+}

@@ -1,0 +1,111 @@
+//! Key arithmetic: heads, common prefixes, and comparisons that skip what is known to be equal.
+//!
+//! The *head* of a key at an offset is the eight bytes from there, big-endian, with zeros where the key has
+//! ended, so integer order of heads is byte order of keys as far as heads can tell. Equal heads say nothing
+//! (`a` and `a\0` have equal heads): the rest is compared, then the lengths.
+
+use std::cmp::Ordering;
+
+pub(super) const HEAD_LEN: usize = 8;
+
+/// The head of `key` at `offset`, which may lie behind its end.
+#[inline]
+pub(super) fn head_at(key: &[u8], offset: usize) -> u64 {
+    match key.get(offset..).and_then(|rest| rest.first_chunk::<HEAD_LEN>()) {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => short_head(key, offset),
+    }
+}
+
+#[inline]
+fn short_head(key: &[u8], offset: usize) -> u64 {
+    let rest = key.get(offset..).unwrap_or(&[]);
+    if rest.is_empty() {
+        return 0;
+    }
+    if let Some(last) = key.last_chunk::<HEAD_LEN>() {
+        return u64::from_be_bytes(*last) << (8 * (HEAD_LEN - rest.len()));
+    }
+    let mut bytes = [0; HEAD_LEN];
+    bytes[..rest.len()].copy_from_slice(rest);
+    u64::from_be_bytes(bytes)
+}
+
+/// How many bytes the keys have in common.
+#[inline]
+pub(super) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[..len], &b[..len]);
+    let (chunks_a, _) = a.as_chunks::<8>();
+    let (chunks_b, _) = b.as_chunks::<8>();
+    for (i, (x, y)) in chunks_a.iter().zip(chunks_b).enumerate() {
+        let differing = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differing != 0 {
+            return i * 8 + differing.trailing_zeros() as usize / 8;
+        }
+    }
+    let whole = chunks_a.len() * 8;
+    whole + a[whole..].iter().zip(&b[whole..]).take_while(|(x, y)| x == y).count()
+}
+
+/// Compares keys whose first `offset` bytes and whose heads there are equal.
+#[inline]
+pub(super) fn compare_behind_head(a: &[u8], b: &[u8], offset: usize) -> Ordering {
+    let from = offset + HEAD_LEN;
+    let (rest_a, rest_b) = (a.get(from..).unwrap_or(&[]), b.get(from..).unwrap_or(&[]));
+    rest_a.cmp(rest_b).then(a.len().cmp(&b.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_pad_with_zeros_behind_the_end() {
+        assert_eq!(head_at(b"abcdefghi", 0), 0x6162_6364_6566_6768);
+        assert_eq!(head_at(b"abcdefghi", 1), 0x6263_6465_6667_6869);
+        assert_eq!(head_at(b"abcdefghi", 7), 0x6869_0000_0000_0000);
+        assert_eq!(head_at(b"ab", 1), 0x6200_0000_0000_0000);
+        assert_eq!(head_at(b"ab", 2), 0);
+        assert_eq!(head_at(b"ab", 9), 0);
+        assert_eq!(head_at(b"", 0), 0);
+    }
+
+    #[test]
+    fn common_prefixes_are_found_at_every_length() {
+        for len in 0..40 {
+            let a = vec![7; 40];
+            let mut b = a.clone();
+            assert_eq!(common_prefix_len(&a, &b[..len]), len);
+            b[len] = 8;
+            assert_eq!(common_prefix_len(&a, &b), len);
+        }
+    }
+
+    #[test]
+    fn head_then_rest_then_length_orders_as_bytes_do() {
+        let keys: [&[u8]; 10] = [
+            b"",
+            b"\0",
+            b"a",
+            b"a\0",
+            b"a\0\0\0\0\0\0\0\0",
+            b"a\0\0\0\0\0\0\0\0\0",
+            b"abcdefgh",
+            b"abcdefgh\0",
+            b"abcdefghi",
+            &[0xff; 12],
+        ];
+        for a in keys {
+            for b in keys {
+                let common = common_prefix_len(a, b);
+                for offset in 0..=common {
+                    let order = head_at(a, offset)
+                        .cmp(&head_at(b, offset))
+                        .then_with(|| compare_behind_head(a, b, offset));
+                    assert_eq!(order, a.cmp(b), "{a:?} {b:?} at {offset}");
+                }
+            }
+        }
+    }
+}

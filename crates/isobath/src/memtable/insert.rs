@@ -1,0 +1,179 @@
+//! Inserting: find the leaf, copy key and value into the arena, lock the leaf, link them in.
+//!
+//! What is copied is ready before the lock is taken. The lock is taken by compare-exchange on the stamp of
+//! the search, so what the search found is still so under it; if not, the search starts again and the copy
+//! is kept. A second version of a key locks its leaf too, for the order of versions and the tally, but readers
+//! needn't notice.
+//!
+//! Two shortcuts save the descent: a key above the last leaf's lower bound tries that leaf first, and a sorted
+//! batch tries the leaf of its previous key.
+
+use super::head::head_at;
+use super::lock::{Backoff, Stamp};
+use super::node::Node;
+use super::record::{Record, Version};
+use super::search::Target;
+use super::{Arena, Memtable};
+use crate::components::sync::atomic::Ordering::Relaxed;
+use crate::format::{Lsn, OpKind};
+use std::cmp::Ordering;
+
+/// An operation on its way into the tree.
+struct Operation<'k, 'a> {
+    key: &'k [u8],
+    seq: Lsn,
+    kind: OpKind,
+    value: &'k [u8],
+    arena: &'a Arena,
+    copied: Copied<'a>,
+}
+
+/// What of an operation is in the arena already.
+enum Copied<'a> {
+    Nothing,
+    /// Key and value. If the key turns out to be in the tree, the version alone is used.
+    Record(Record<'a>),
+    /// The value: the key was seen in the tree, and keys stay.
+    Version(Version<'a>),
+}
+
+impl<'a> Operation<'_, 'a> {
+    fn record(&mut self) -> Record<'a> {
+        if let Copied::Record(record) = self.copied {
+            return record;
+        }
+        let record = Record::create(self.arena, self.key, self.seq, self.kind, self.value);
+        self.copied = Copied::Record(record);
+        record
+    }
+
+    fn version(&mut self) -> Version<'a> {
+        match self.copied {
+            Copied::Record(record) => record.newest(),
+            Copied::Version(version) => version,
+            Copied::Nothing => {
+                let version = Version::create(self.arena, self.seq, self.kind, self.value);
+                self.copied = Copied::Version(version);
+                version
+            }
+        }
+    }
+}
+
+enum Placed {
+    Yes,
+    /// The leaf changed since it was stamped.
+    Changed,
+    /// The leaf has no room for another key.
+    Full,
+}
+
+impl Memtable {
+    /// Adds a version of a key. No two versions of a key may have the same sequence; they may come in any
+    /// order. Never fails and never waits for more than another thread's few stores.
+    pub(crate) fn insert(&self, key: &[u8], seq: Lsn, kind: OpKind, value: &[u8]) {
+        let mut op =
+            Operation { key, seq, kind, value, arena: &self.arena, copied: Copied::Nothing };
+        self.place(self.rightmost_for(key), &mut op);
+    }
+
+    /// Adds operations whose keys ascend (equal ones may follow each other). Neighbours in the tree cost one
+    /// descent together.
+    pub(crate) fn insert_sorted<'k>(
+        &self,
+        ops: impl Iterator<Item = (&'k [u8], Lsn, OpKind, &'k [u8])>,
+    ) {
+        let mut finger: Option<(Node<'_>, &[u8])> = None;
+        for (key, seq, kind, value) in ops {
+            let mut op =
+                Operation { key, seq, kind, value, arena: &self.arena, copied: Copied::Nothing };
+            let start = match finger {
+                Some((leaf, previous)) => {
+                    debug_assert!(previous <= key, "a sorted batch ascends");
+                    leaf.stamp_if_below_high(previous, key)
+                }
+                None => self.rightmost_for(key),
+            };
+            finger = Some((self.place(start, &mut op), key));
+        }
+    }
+
+    /// Puts an operation in its leaf, beginning with the one given if any; answers the leaf.
+    #[inline]
+    fn place<'a>(
+        &'a self,
+        start: Option<(Node<'a>, Stamp)>,
+        op: &mut Operation<'_, 'a>,
+    ) -> Node<'a> {
+        let mut start = start;
+        let mut backoff = Backoff::new();
+        loop {
+            let (leaf, stamp) = start.take().unwrap_or_else(|| self.find_leaf(Target::Key(op.key)));
+            match leaf.try_place(stamp, op) {
+                Placed::Yes => return leaf,
+                Placed::Changed => backoff.wait(),
+                Placed::Full => self.make_room(op.record()),
+            }
+        }
+    }
+
+    /// The last leaf, if the key belongs there.
+    #[inline]
+    fn rightmost_for(&self, key: &[u8]) -> Option<(Node<'_>, Stamp)> {
+        if head_at(key, 0) < self.rightmost_head.load(Relaxed) {
+            return None;
+        }
+        let leaf = self.rightmost()?;
+        let stamp = leaf.lock().read()?;
+        let belongs = leaf.high().is_none() && leaf.low().is_none_or(|low| low.key() <= key);
+        belongs.then_some((leaf, stamp))
+    }
+}
+
+impl<'a> Node<'a> {
+    #[inline]
+    fn try_place(self, stamp: Stamp, op: &mut Operation<'_, 'a>) -> Placed {
+        let slot = self.search(op.key);
+        let bytes = op.key.len() + op.value.len();
+        if let Some(record) = slot.record {
+            let version = op.version();
+            if !self.lock().try_lock(stamp) {
+                return Placed::Changed;
+            }
+            record.link(version);
+            self.tally(op.seq, bytes);
+            self.lock().unlock_unchanged(stamp);
+            return Placed::Yes;
+        }
+        if self.is_full() {
+            let certain = self.lock().validate(stamp);
+            return if certain { Placed::Full } else { Placed::Changed };
+        }
+        let record = op.record();
+        if !self.lock().try_lock(stamp) {
+            return Placed::Changed;
+        }
+        let head = if slot.has_prefix { slot.head } else { self.shorten_prefix(op.key) };
+        self.insert_key(slot.index, head, record);
+        self.tally(op.seq, bytes);
+        self.lock().unlock_changed(stamp);
+        Placed::Yes
+    }
+
+    /// A stamp of this leaf, if `key` belongs to it, given that `previous` does and is not above `key`.
+    fn stamp_if_below_high(self, previous: &[u8], key: &[u8]) -> Option<(Node<'a>, Stamp)> {
+        let stamp = self.lock().read()?;
+        let Some(high) = self.high() else { return Some((self, stamp)) };
+        let known = self.prefix().known as usize;
+        // The leaf's keys share the known prefix: a greater key without it lies beyond them.
+        if key.len() < known || previous.get(..known) != key.get(..known) {
+            return None;
+        }
+        let below = match head_at(key, known).cmp(&self.high_head()) {
+            Ordering::Less => true,
+            Ordering::Equal => key < high.key(),
+            Ordering::Greater => false,
+        };
+        below.then_some((self, stamp))
+    }
+}

@@ -1,0 +1,208 @@
+//! Making room: a full node is split, and the tree grows at its root.
+//!
+//! Room is made from the top: a full inner node met on the way down is split before its child is, so a split
+//! changes one node and its parent and holds no other lock. The left half stays in place; the right half is
+//! built unseen and is published complete, through the left one, its right neighbour and the parent.
+//!
+//! Where keys come in runs, the split is where the next key of the run goes, so that ascending or descending
+//! inserts leave full nodes behind.
+
+use super::Memtable;
+use super::head::{HEAD_LEN, common_prefix_len, head_at};
+use super::lock::{Backoff, Stamp};
+use super::node::{Node, Prefix};
+use super::record::Record;
+
+/// A prefix longer than the known one by no more than this is not worth comparing.
+const UNKNOWN_LEN_MIN: usize = HEAD_LEN / 2;
+/// Heads that start this many bytes early still tell keys apart well, and need not be computed anew.
+const SKIP_SLACK: usize = 2;
+
+impl Memtable {
+    /// Makes sure there was a moment when the leaf of `pending`, a record not yet in the tree, had room.
+    #[cold]
+    pub(super) fn make_room(&self, pending: Record<'_>) {
+        let mut backoff = Backoff::new();
+        while !self.try_make_room(pending) {
+            backoff.wait();
+        }
+    }
+
+    fn try_make_room(&self, pending: Record<'_>) -> bool {
+        let mut node = self.root();
+        let Some(mut stamp) = node.lock().read() else { return false };
+        if self.root() != node {
+            return false;
+        }
+        let mut parent = None;
+        loop {
+            if node.is_full() {
+                return self.try_split(parent, (node, stamp), pending) && node.level() == 0;
+            }
+            if node.level() == 0 {
+                return node.lock().validate(stamp);
+            }
+            let Some(child) = node.child_for(pending.key()) else { return false };
+            let Some(child_stamp) = child.lock().read() else { return false };
+            if !node.lock().validate(stamp) {
+                return false;
+            }
+            parent = Some((node, stamp));
+            (node, stamp) = (child, child_stamp);
+        }
+    }
+
+    /// Splits `node` if neither it nor its parent changed since they were stamped. No parent: it is the root.
+    fn try_split<'a>(
+        &'a self,
+        parent: Option<(Node<'a>, Stamp)>,
+        (node, stamp): (Node<'a>, Stamp),
+        pending: Record<'a>,
+    ) -> bool {
+        if parent.is_some_and(|(parent, stamp)| !parent.lock().try_lock(stamp)) {
+            return false;
+        }
+        if !node.lock().try_lock(stamp) {
+            if let Some((parent, stamp)) = parent {
+                parent.lock().unlock_unchanged(stamp);
+            }
+            return false;
+        }
+        if node.level() == 0 && node.capacity() < self.fanout {
+            self.grow(node);
+            node.lock().unlock_replaced(stamp);
+            return true;
+        }
+        let (separator, right) = self.split(node, pending);
+        match parent {
+            Some((parent, stamp)) => {
+                parent.insert_separator(separator, right);
+                parent.lock().unlock_changed(stamp);
+            }
+            None => {
+                let root = Node::create(&self.arena, node.level() + 1, self.fanout, None);
+                root.insert_child(0, node, 0);
+                root.insert_separator(separator, right);
+                self.root.store(root);
+            }
+        }
+        node.lock().unlock_changed(stamp);
+        true
+    }
+
+    /// Puts a larger leaf in place of a root that is a small leaf, so that small tables stay small.
+    fn grow(&self, leaf: Node<'_>) {
+        let capacity = (leaf.capacity() * 4).min(self.fanout);
+        let larger = Node::create(&self.arena, 0, capacity, None);
+        larger.set_prefix(leaf.prefix(), leaf.prefix_of());
+        leaf.copy_keys(0, larger);
+        larger.set_tally(leaf.totals());
+        larger.settle_prefix(None);
+        self.root.store(larger);
+    }
+
+    /// Moves the upper part of a locked node to a new one, and links that in among the leaves.
+    fn split<'a>(&'a self, node: Node<'a>, pending: Record<'a>) -> (Record<'a>, Node<'a>) {
+        let count = node.count();
+        let (first, last) = (key_in(node, 0), key_in(node, count - 1));
+        // What the keys to come in a half that starts nearly empty will have in common, at a guess.
+        let guess = common_prefix_len(first.key(), last.key())
+            .min(common_prefix_len(first.key(), pending.key()));
+        let at = split_point(node, pending.key());
+        let separator = if at == count { pending } else { key_in(node, at) };
+        let right = Node::create(&self.arena, node.level(), self.fanout, Some(separator));
+        right.set_prefix(node.prefix(), node.prefix_of());
+        // The separator of an inner node moves up: its children on both sides stay.
+        node.copy_keys(at + usize::from(node.level() > 0), right);
+        right.set_high(node.high());
+        right.settle_prefix(Some((guess, pending)));
+        right.set_next(node.next());
+        right.set_prev(node);
+        if node.level() == 0 {
+            match node.next() {
+                Some(next) => next.set_prev(right),
+                None => self.set_rightmost(right, separator),
+            }
+        }
+        node.truncate(at);
+        node.set_high(Some(separator));
+        node.set_next(Some(right));
+        node.settle_prefix(Some((guess, pending)));
+        (separator, right)
+    }
+}
+
+impl<'a> Node<'a> {
+    /// Adds a child to the right of the one that covered `separator` so far.
+    fn insert_separator(self, separator: Record<'a>, right: Node<'a>) {
+        let slot = self.search(separator.key());
+        let head = if slot.has_prefix { slot.head } else { self.shorten_prefix(separator.key()) };
+        let children = self.count() + 1;
+        self.insert_child(slot.index + 1, right, children);
+        self.insert_key(slot.index, head, separator);
+        if self.count().is_power_of_two() {
+            self.settle_prefix(None);
+        }
+    }
+
+    /// Makes the prefix short enough for a key that doesn't have it; answers the key's head.
+    pub(super) fn shorten_prefix(self, key: &[u8]) -> u64 {
+        let Prefix { known, .. } = self.prefix();
+        let of = self.prefix_of();
+        let common = of.map_or(0, |of| common_prefix_len(of.key(), key));
+        let skip = common.max(known as usize);
+        self.set_heads(skip);
+        self.set_prefix(Prefix { skip: skip as u32, known }, of);
+        head_at(key, skip)
+    }
+
+    /// Chooses the prefix by the node's bounds and keys. Where there is but one key or none, `guess` tells
+    /// how long a prefix to expect and a record that has it.
+    fn settle_prefix(self, guess: Option<(usize, Record<'a>)>) {
+        let count = self.count();
+        let known = match (self.low(), self.high()) {
+            (Some(low), Some(high)) => common_prefix_len(low.key(), high.key()),
+            _ => 0,
+        };
+        let (common, of) = if count >= 2 {
+            let (first, last) = (key_in(self, 0), key_in(self, count - 1));
+            (common_prefix_len(first.key(), last.key()), Some(first))
+        } else {
+            guess.map_or((known, None), |(common, of)| (common, Some(of)))
+        };
+        let best = if common > known + UNKNOWN_LEN_MIN { common } else { known };
+        let current = self.prefix().skip as usize;
+        let skip = if current <= best && best - current <= SKIP_SLACK { current } else { best };
+        if skip != current {
+            self.set_heads(skip);
+        }
+        let known = known.min(skip);
+        self.set_prefix(Prefix { skip: skip as u32, known: known as u32 }, of);
+        self.set_high_head(self.high().map_or(u64::MAX, |high| head_at(high.key(), known)));
+    }
+
+    fn set_heads(self, skip: usize) {
+        for i in 0..self.count() {
+            self.set_head(i, head_at(key_in(self, i).key(), skip));
+        }
+    }
+}
+
+/// How many keys stay in the left half when `key` makes the node split.
+fn split_point(node: Node<'_>, key: &[u8]) -> usize {
+    let count = node.count();
+    let last = node.last_insert();
+    if node.level() > 0 {
+        let ascending = node.high().is_none() && last + 1 == count;
+        return if ascending { count - 1 } else { count / 2 };
+    }
+    let slot = node.search(key);
+    let goes_last = slot.index == count && node.high().is_none();
+    let in_a_run = goes_last || slot.index == last + 1 || slot.index == last;
+    // Another thread may have put the key itself in; a split before it could leave the left half no range.
+    if in_a_run && slot.record.is_none() { slot.index } else { count / 2 }
+}
+
+fn key_in(node: Node<'_>, i: usize) -> Record<'_> {
+    node.key(i).expect("a locked node has a key in every slot below its count")
+}
