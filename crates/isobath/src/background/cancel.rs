@@ -1,0 +1,37 @@
+//! A wish that a job stop soon.
+
+use crate::components::sync::atomic::{AtomicBool, Ordering};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+/// Shared by whoever may ask and whoever is asked. Once cancelled it stays so.
+#[derive(Clone, Debug)]
+pub(crate) struct CancelToken(Arc<AtomicBool>);
+
+impl CancelToken {
+    pub(crate) fn new() -> CancelToken {
+        CancelToken(Arc::new(AtomicBool::new(false)))
+    }
+
+    pub(crate) fn cancel(&self) {
+        // Carries no data: the job looks now and then, and whoever cancels waits for its end.
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// [`Error::Cancelled`] if the job should stop. Cheap enough for every block of a merge.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+}
+
+impl Default for CancelToken {
+    fn default() -> Self {
+        CancelToken::new()
+    }
+}
