@@ -1,1 +1,33 @@
-//! See ARCHITECTURE.md.
+//! The write-ahead log: where a commit gets its LSN, and what survives.
+//!
+//! - [`record`]: the bytes of one record; [`segment`]: one file, its name and header page
+//! - [`log`]: the open log, `reserve → write → publish → harden`, made of
+//!   [`room`] (the tail and how far it may go), [`frontier`] (the finished prefix), [`syncer`] (one shared
+//!   sync), [`segment_table`] (from LSN to segment), [`health`] (poisoned, closed)
+//! - [`keeper`]: the background thread; [`shelf`]: files that are not in use
+//! - [`scan`]: reading it all back after a crash
+//!
+//! What is on disk at each step, and what recovery makes of it: `docs/internals/log.md`.
+
+mod frontier;
+mod health;
+mod keeper;
+mod log;
+mod reader;
+mod record;
+mod room;
+mod scan;
+mod seats;
+mod segment;
+mod segment_table;
+mod shelf;
+mod syncer;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+pub(crate) use log::{Log, LogOptions, LogStats, RaiseCeiling, Reservation};
+pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, record_len, seal};
+pub(crate) use room::RoomWaits;
+pub(crate) use scan::{Dumped, ScanEnd, Tail, dump, scan};
+pub(crate) use segment::{HEADER_PAGE_LEN, SEGMENT_LEN_MIN, SegmentInfo, SegmentKind, inventory};
+pub(crate) use syncer::SyncCounts;

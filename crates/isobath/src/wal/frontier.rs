@@ -1,0 +1,181 @@
+//! A frontier: the LSN below which every record has reached some state (copied, visible), moved on by
+//! whoever stands at it.
+//!
+//! Records reach the state in any order; the frontier passes them in LSN order. Each finished record
+//! leaves a mark in a ring: slot `(start / 32) % N` holds the record's end. Whoever finishes a record moves
+//! the frontier over it if it is next, and then over every finished successor, so nobody has to be
+//! scheduled just to take a turn. (On two cores, spinning for one's turn falls from 2 M to 0.04 M commits a
+//! second at 16 threads; the ring keeps above 1 M.)
+//!
+//! Let `F` be the frontier.
+//!
+//! **One slot, one record.** A record is at least 32 bytes long, so two records never start in one granule
+//! of 32. A record is marked only while its granule is less than N granules after F's, so when it writes
+//! its slot, F has passed whichever record used it a lap ago. A stale slot holds the end of a record that F
+//! has passed, hence at most F; so at F, `slot > F` means: the record that starts at F is finished. If F
+//! moves on in between, the compare-and-swap from F fails, as F never returns to a value.
+//!
+//! **No mark is forgotten** (as in Dekker's algorithm). Who moves F *to* `l` stores F, then loads the slot
+//! of `l`. Who marks the record at `l` stores the slot, then loads F. All four are sequentially consistent,
+//! so in their single order either the mover's load comes after the mark and sees it, or the marker's
+//! load comes after the move and sees F at `l` (or beyond). Whichever sees both moves F on, thereby becomes
+//! the mover to the next LSN, and the argument repeats.
+//!
+//! **No sleeper is forgotten**, by the same argument: a sleeper stores `wake_at`, then loads F; a mover
+//! stores F, then loads `wake_at`.
+
+use super::seats::{self, Seats};
+use crate::components::sync::{Mutex, atomic::*, spin_hint};
+use crate::format::Lsn;
+use crossbeam_utils::CachePadded;
+
+/// Log bytes that share a slot; no record is shorter.
+const GRANULE: u64 = 32;
+
+/// How often a waiter looks before it sleeps: about a microsecond, longer than a small record takes.
+const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 60 };
+
+/// Why a wait ended before its LSN was passed: [`Frontier::interrupt`] was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Interrupted;
+
+#[derive(Debug)]
+pub(super) struct Frontier {
+    at: CachePadded<AtomicU64>,
+    /// The least LSN a sleeper waits for. Changes only when someone sleeps or wakes.
+    wake_at: CachePadded<AtomicU64>,
+    interrupted: AtomicBool,
+    slots: Box<[AtomicU64]>,
+    sleepers: Mutex<Seats>,
+}
+
+impl Frontier {
+    /// A frontier at `start` under which records may finish up to about `32 * slots` bytes ahead.
+    pub(super) fn new(start: Lsn, slots: usize) -> Frontier {
+        assert!(slots.is_power_of_two());
+        Frontier {
+            at: CachePadded::new(AtomicU64::new(start)),
+            wake_at: CachePadded::new(AtomicU64::new(Lsn::MAX)),
+            interrupted: AtomicBool::new(false),
+            slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            sleepers: Mutex::default(),
+        }
+    }
+
+    /// The frontier: every record below is finished, and what it did is visible to the caller.
+    #[inline]
+    pub(super) fn at(&self) -> Lsn {
+        self.at.load(Ordering::Acquire)
+    }
+
+    /// Marks the record `[start, end)` as finished and moves the frontier as far as it goes. Once a record,
+    /// by its owner. Waits only if the record lies more than the ring's length ahead.
+    #[inline]
+    pub(super) fn mark(&self, start: Lsn, end: Lsn) {
+        if self.at.load(Ordering::Acquire) == start {
+            // Nobody else can move F from here: the record that starts at F is not marked.
+            announce(&self.at, end);
+            self.help(end);
+        } else {
+            self.mark_ahead(start, end);
+        }
+    }
+
+    fn mark_ahead(&self, start: Lsn, end: Lsn) {
+        let granule = start / GRANULE;
+        let lap = self.slots.len() as u64;
+        let room_from = (granule + 1).saturating_sub(lap) * GRANULE;
+        if self.at() < room_from && self.wait(room_from).is_err() {
+            return; // A predecessor will never finish, so the mark would never be read.
+        }
+        announce(self.slot(start), end);
+        self.help(self.at.load(Ordering::SeqCst));
+    }
+
+    /// Moves F over every finished record from `at`, a value F has or had.
+    #[inline]
+    fn help(&self, mut at: Lsn) {
+        loop {
+            let end = self.slot(at).load(Ordering::SeqCst);
+            if end <= at {
+                break;
+            }
+            match self.at.compare_exchange(at, end, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => {
+                    fence_for_loom();
+                    at = end;
+                }
+                Err(moved) => at = moved,
+            }
+        }
+        if at >= self.wake_at.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Returns once the frontier is at `target` or beyond.
+    #[inline]
+    pub(super) fn wait(&self, target: Lsn) -> Result<(), Interrupted> {
+        if self.at() >= target {
+            return Ok(());
+        }
+        for _ in 0..SPINS {
+            spin_hint();
+            if self.at() >= target {
+                return Ok(());
+            }
+        }
+        self.sleep(target)
+    }
+
+    #[cold]
+    fn sleep(&self, target: Lsn) -> Result<(), Interrupted> {
+        let mut sleepers = self.sleepers.lock();
+        let seat = sleepers.take(target);
+        announce(&self.wake_at, sleepers.least());
+        while sleepers.call(&seat).is_none()
+            && self.at.load(Ordering::SeqCst) < target
+            && !self.interrupted.load(Ordering::Acquire)
+        {
+            seats::sleep(&mut sleepers, &seat, |seats| seats);
+        }
+        sleepers.leave(seat);
+        self.wake_at.store(sleepers.least(), Ordering::Release);
+        drop(sleepers);
+        if self.at() >= target { Ok(()) } else { Err(Interrupted) }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        let mut sleepers = self.sleepers.lock();
+        let reached = if self.interrupted.load(Ordering::Acquire) { Lsn::MAX } else { self.at() };
+        sleepers.pass(reached);
+        self.wake_at.store(sleepers.least(), Ordering::Release);
+    }
+
+    /// Ends every wait, present and future, for an LSN that is not passed yet.
+    pub(super) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    #[inline]
+    fn slot(&self, start: Lsn) -> &AtomicU64 {
+        &self.slots[(start / GRANULE) as usize & (self.slots.len() - 1)]
+    }
+}
+
+/// Stores a value so that it precedes the caller's next sequentially consistent load in everyone's eyes.
+/// (An exchange costs half of a store and a full fence.)
+#[inline]
+fn announce(word: &AtomicU64, value: u64) {
+    word.swap(value, Ordering::SeqCst);
+    fence_for_loom();
+}
+
+/// Loom treats sequentially consistent accesses as acquire and release ones, but knows fences.
+#[inline]
+fn fence_for_loom() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}

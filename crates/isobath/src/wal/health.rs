@@ -1,0 +1,67 @@
+//! Whether the log still takes records, and if not, why.
+
+use crate::components::sync::{Mutex, atomic::*};
+use crate::error::{Error, Result};
+
+/// Healthy until the first failure or the close, and never again after.
+#[derive(Debug)]
+pub(super) struct Health {
+    ended: AtomicBool,
+    end: Mutex<Option<End>>,
+}
+
+#[derive(Clone, Debug)]
+enum End {
+    Poisoned(String),
+    Closed,
+}
+
+impl Health {
+    pub(super) fn new() -> Health {
+        Health { ended: AtomicBool::new(false), end: Mutex::new(None) }
+    }
+
+    /// Notes the failure. The first one stays, also if the log was closed before: what a close still had to
+    /// do was not done.
+    pub(super) fn poison(&self, cause: &Error) {
+        let mut end = self.end.lock();
+        if !matches!(*end, Some(End::Poisoned(_))) {
+            *end = Some(End::Poisoned(cause.to_string()));
+        }
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(super) fn close(&self) {
+        let mut end = self.end.lock();
+        end.get_or_insert(End::Closed);
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Fails after a failure or the close.
+    pub(super) fn check(&self) -> Result<()> {
+        if !self.ended.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match self.end.lock().clone() {
+            Some(End::Poisoned(cause)) => Err(Error::Poisoned(cause)),
+            Some(End::Closed) => Err(Error::Closed),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails after a failure, but not after a mere close.
+    pub(super) fn check_poison(&self) -> Result<()> {
+        match self.check() {
+            Err(Error::Closed) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// What to tell a commit that was waiting when the log ended.
+    pub(super) fn outcome_unknown(&self) -> Error {
+        match self.check() {
+            Err(Error::Poisoned(cause)) => Error::OutcomeUnknown(cause),
+            _ => Error::Closed,
+        }
+    }
+}

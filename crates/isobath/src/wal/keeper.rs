@@ -1,0 +1,255 @@
+//! What the log's own thread does so that writers never make a system call: it prepares segments, faults
+//! their pages in ahead of the tail, starts writing back behind it, and keeps the interval of the option.
+//!
+//! Writers wake it once for about [`WAKE_STEP`] bytes of log.
+
+use super::log::Inner;
+use super::segment::{Segment, SegmentInfo, SegmentKind, file_name, header_page};
+use super::shelf::Spare;
+use crate::components::sync::{Condvar, Mutex, atomic::*};
+use crate::error::Result;
+use crate::format::Lsn;
+use crate::vfs::SegmentFile;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of log between two wake-ups by writers.
+const WAKE_STEP: u64 = 1 << 20;
+/// How far ahead of the tail pages are faulted in.
+const PREFAULT_AHEAD: u64 = 2 << 20;
+/// Pages are faulted in by pieces of this, so that a writer close behind soon sees some.
+const PREFAULT_PIECE: u64 = 256 << 10;
+/// What lies behind is written back in pieces of this; a page written back too early costs a fault.
+const WRITE_BACK_PIECE: u64 = 1 << 20;
+/// The ceiling is raised when less than this many segments lie below it.
+const CEILING_AHEAD_SEGMENTS: u64 = 4;
+
+#[derive(Debug, Default)]
+pub(super) struct KeeperStats {
+    pub(super) created: AtomicU64,
+    pub(super) recycled: AtomicU64,
+}
+
+/// What wakes the keeper.
+#[derive(Debug)]
+pub(super) struct Bell {
+    state: Mutex<BellState>,
+    rang: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct BellState {
+    rung: bool,
+    stopped: bool,
+}
+
+impl Bell {
+    pub(super) fn new() -> Bell {
+        Bell { state: Mutex::default(), rang: Condvar::new() }
+    }
+
+    pub(super) fn ring(&self) {
+        self.state.lock().rung = true;
+        self.rang.notify_one();
+    }
+
+    pub(super) fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.rang.notify_one();
+    }
+
+    /// Sleeps until the bell rings or `timeout` has passed. False if the keeper should end.
+    fn wait(&self, timeout: Option<Duration>) -> bool {
+        let mut state = self.state.lock();
+        if !state.rung && !state.stopped {
+            match timeout {
+                Some(timeout) => self.rang.wait_for(&mut state, timeout),
+                None => self.rang.wait(&mut state),
+            }
+        }
+        state.rung = false;
+        !state.stopped
+    }
+}
+
+impl Inner {
+    /// The keeper's life.
+    pub(super) fn keep(&self) {
+        let mut written_back = self.start;
+        let mut synced_at_ns = self.clock.now_ns();
+        loop {
+            let tail = self.room.tail();
+            self.prefault();
+            self.make_room();
+            written_back = self.write_back(written_back);
+            self.sync_if_due(&mut synced_at_ns);
+            self.wake_keeper_at.store(tail + self.wake_step(), Ordering::Relaxed);
+            let behind = self.room.tail() >= tail + self.wake_step();
+            if behind {
+                continue;
+            }
+            if !self.bell.wait(self.options.sync_interval) {
+                return;
+            }
+        }
+    }
+
+    fn wake_step(&self) -> u64 {
+        WAKE_STEP.min(self.options.segment_len / 4)
+    }
+
+    /// Faults in what the writers will reach next.
+    pub(super) fn prefault(&self) {
+        let tail = self.room.tail();
+        let mut from = self.prefaulted.load(Ordering::Relaxed).max(tail);
+        let to = (tail + PREFAULT_AHEAD).min(self.room.prepared());
+        while from < to {
+            let piece_end = (from + PREFAULT_PIECE).min(to);
+            for segment in self.table.overlapping(from, piece_end) {
+                let start = from.max(segment.base);
+                let end = piece_end.min(segment.end);
+                segment.file.prefault(segment.offset(start), end - start);
+            }
+            from = piece_end;
+            self.prefaulted.store(from, Ordering::Relaxed);
+        }
+    }
+
+    /// Prepares segments and has the ceiling raised, until there is enough of both or it fails.
+    fn make_room(&self) {
+        let segment_len = self.options.segment_len;
+        if let Some(wanted) = self.room.wants_ceiling(CEILING_AHEAD_SEGMENTS * segment_len)
+            && let Err(error) = (self.options.raise_ceiling)(wanted)
+        {
+            self.room.fail(error);
+        }
+        while self.room.wants_segment(segment_len / 2) {
+            if let Err(error) = self.prepare_segment() {
+                self.room.fail(error);
+                break;
+            }
+        }
+    }
+
+    /// Makes the next segment ready: its header page durable, then its name, then the room it gives.
+    pub(super) fn prepare_segment(&self) -> Result<()> {
+        let base = self.room.prepared();
+        let end = base + self.options.segment_len;
+        if self.copied.wait(self.table.installable_from(base)).is_err() {
+            return self.health.check();
+        }
+        let path = self.options.dir.join(file_name(base, SegmentKind::Log));
+        let file = match self.shelf.take() {
+            Some(spare) => self.recycle(spare, base, &path)?,
+            None => self.create(base, &path)?,
+        };
+        file.renamed(&path);
+        // A failed sync of the directory is final like any other: the name may be lost though a later
+        // sync succeeds.
+        self.fs.sync_dir(&self.options.dir).inspect_err(|error| self.poison(error))?;
+        self.table.install(Segment { base, end, file });
+        self.room.extend(end);
+        Ok(())
+    }
+
+    fn recycle(&self, spare: Spare, base: Lsn, path: &Path) -> Result<Arc<dyn SegmentFile>> {
+        let opened = match &spare.file {
+            Some(file) => Ok(Arc::clone(file)),
+            None => self.open(&spare.path),
+        };
+        match opened.and_then(|file| self.name(file, &spare.path, base, path)) {
+            Ok(file) => {
+                self.keeper_stats.recycled.fetch_add(1, Ordering::Relaxed);
+                Ok(file)
+            }
+            Err(error) => {
+                self.shelf.put_back(spare);
+                Err(error)
+            }
+        }
+    }
+
+    fn create(&self, base: Lsn, path: &Path) -> Result<Arc<dyn SegmentFile>> {
+        let unfinished = self.options.dir.join(file_name(base, SegmentKind::Unfinished));
+        match self.open(&unfinished).and_then(|file| self.name(file, &unfinished, base, path)) {
+            Ok(file) => {
+                self.keeper_stats.created.fetch_add(1, Ordering::Relaxed);
+                Ok(file)
+            }
+            Err(error) => {
+                // Half a segment takes room that is short; if it cannot go now, the next start removes it.
+                let _ = self.fs.remove(&unfinished);
+                Err(error)
+            }
+        }
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn SegmentFile>> {
+        let len = super::segment::HEADER_PAGE_LEN + self.options.segment_len;
+        self.fs.open_segment(path, len, self.options.mode)
+    }
+
+    /// Writes the header page, makes it durable, and gives the file its name.
+    fn name(
+        &self,
+        file: Arc<dyn SegmentFile>,
+        from: &Path,
+        base: Lsn,
+        path: &Path,
+    ) -> Result<Arc<dyn SegmentFile>> {
+        let page = header_page(self.options.uuid, base, self.generation);
+        // SAFETY: the segment is not installed, so nobody else knows it; and records never touch this page.
+        unsafe { file.copy_in(0, &page) }?;
+        file.harden().inspect_err(|error| self.poison(error))?;
+        self.fs.rename(from, path)?;
+        Ok(file)
+    }
+
+    /// Starts writing back the whole pieces that are copied. Returns up to where.
+    fn write_back(&self, mut from: Lsn) -> Lsn {
+        let piece = WRITE_BACK_PIECE.min(self.options.segment_len);
+        let to = self.copied.at() / piece * piece;
+        from = from.max(self.syncer.durable() / piece * piece);
+        if from >= to {
+            return from;
+        }
+        for segment in self.table.overlapping(from, to) {
+            let start = from.max(segment.base);
+            let end = to.min(segment.end);
+            segment.file.write_back(segment.offset(start), end - start);
+        }
+        to
+    }
+
+    fn sync_if_due(&self, synced_at_ns: &mut u64) {
+        let Some(interval) = self.options.sync_interval else { return };
+        let now_ns = self.clock.now_ns();
+        if u128::from(now_ns.saturating_sub(*synced_at_ns)) >= interval.as_nanos() {
+            *synced_at_ns = now_ns;
+            // A failure poisons the log, which tells everyone.
+            let _ = self.harden(self.copied.at());
+        }
+    }
+
+    pub(super) fn retire(&self, below: Lsn) {
+        let below_durable = below.min(self.syncer.durable());
+        let file_len = super::segment::HEADER_PAGE_LEN + self.options.segment_len;
+        let mut retired: Vec<_> = self
+            .table
+            .remove_below(below_durable)
+            .into_iter()
+            .map(|segment| {
+                let path = segment.file.path();
+                let (kind, base) = (SegmentKind::Log, segment.base);
+                (SegmentInfo { path, kind, base, file_len }, Some(Arc::clone(&segment.file)))
+            })
+            .collect();
+        retired.extend(self.shelf.leftovers_below(below).into_iter().map(|info| (info, None)));
+        for (info, file) in retired {
+            // A file that can be neither renamed nor removed now is a leftover of the next start.
+            let _ = self.shelf.shelve(&*self.fs, &info, file);
+        }
+        self.bell.ring();
+    }
+}

@@ -1,0 +1,444 @@
+//! The log while it is open: reserve, write, publish, harden.
+//!
+//! ```text
+//! reserve(len) ── room ──► Reservation [start, end)          tail moves
+//!   .write(record)  stamp, copy into the segments            copied moves
+//!   (the caller applies the commit)
+//!   .publish()                                               visible moves
+//! wait_visible(end)                                          the commit may be acknowledged
+//! harden(end)                                                durable moves
+//! ```
+//!
+//! Between reserve and publish a writer waits for its predecessors at most, so nothing deadlocks. A
+//! reservation that is dropped before it was written becomes a skip record; one dropped after poisons the
+//! log, as its record may come back at recovery though its caller gave up.
+//!
+//! Invariants: `durable <= copied <= tail`, `visible <= copied`. `durable` moves only to a value `copied` had
+//! before the sync began. Once poisoned, nothing is synced or handed out again.
+
+use super::frontier::Frontier;
+use super::health::Health;
+use super::keeper::{Bell, KeeperStats};
+use super::record;
+use super::room::{Room, RoomWaits, SLACK};
+use super::segment::SEGMENT_LEN_MIN;
+use super::segment_table::SegmentTable;
+use super::shelf::Shelf;
+use super::syncer::{SyncCounts, Syncer};
+use super::{RECORD_ALIGN, RECORD_HEADER_LEN};
+use crate::components::sync::{Mutex, atomic::*};
+use crate::components::{Clock, Components, Point, Priority, ThreadHandle, yield_point};
+use crate::error::{Error, Result};
+use crate::format::Lsn;
+use crate::vfs::{FileSystem, ReadMode};
+use crossbeam_utils::CachePadded;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Marks in flight at a frontier: records finish up to 32 times as many bytes ahead of it.
+const FRONTIER_SLOTS: usize = 1 << 14;
+
+/// Called by the keeper, off the writers' path, when the ceiling should be raised above the given LSN: makes
+/// that durable and then calls [`Log::set_ceiling`], at once or later. It is called again until then. An
+/// error goes to the writers that wait for room.
+pub(crate) type RaiseCeiling = Box<dyn Fn(Lsn) -> Result<()> + Send + Sync>;
+
+/// How a log is opened.
+pub(crate) struct LogOptions {
+    pub(crate) dir: PathBuf,
+    pub(crate) uuid: [u8; 16],
+    /// Bytes of data in a segment: a power of two, 4096 at least.
+    pub(crate) segment_len: u64,
+    pub(crate) mode: ReadMode,
+    /// Segments that are kept for writing again.
+    pub(crate) spare_segments: usize,
+    /// Hardens everything in this interval, asked or not.
+    pub(crate) sync_interval: Option<Duration>,
+    pub(crate) raise_ceiling: RaiseCeiling,
+}
+
+/// Counters of a log since it was started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogStats {
+    /// Bytes reserved.
+    pub(crate) bytes: u64,
+    pub(crate) sync: SyncCounts,
+    pub(crate) segments_created: u64,
+    pub(crate) segments_recycled: u64,
+    pub(crate) room_waits: RoomWaits,
+    /// Bytes of records that were copied before their pages were faulted in.
+    pub(crate) bytes_not_prefaulted: u64,
+}
+
+/// The open log of one term.
+pub(crate) struct Log {
+    inner: Arc<Inner>,
+    keeper: Mutex<Option<Box<dyn ThreadHandle>>>,
+}
+
+pub(super) struct Inner {
+    pub(super) room: Room,
+    pub(super) copied: Frontier,
+    pub(super) visible: Frontier,
+    pub(super) syncer: Syncer,
+    pub(super) table: SegmentTable,
+    /// Bytes below were faulted in ahead of use.
+    pub(super) prefaulted: AtomicU64,
+    /// The reservation that reaches this wakes the keeper.
+    pub(super) wake_keeper_at: CachePadded<AtomicU64>,
+    bytes_not_prefaulted: AtomicU64,
+    pub(super) start: Lsn,
+    pub(super) generation: u16,
+    pub(super) health: Health,
+    pub(super) bell: Bell,
+    pub(super) shelf: Shelf,
+    pub(super) keeper_stats: KeeperStats,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) fs: Arc<dyn FileSystem>,
+    pub(super) options: LogOptions,
+}
+
+impl Log {
+    /// Starts a term at `start`, a multiple of the segment length above every LSN that may have been handed
+    /// out before. Records at or above `start` cannot exist, so files there are taken for reuse; files
+    /// below are left alone until [`Log::retire`]. LSNs from `ceiling` on are not handed out.
+    pub(crate) fn start(
+        components: &Components,
+        options: LogOptions,
+        start: Lsn,
+        ceiling: Lsn,
+        generation: u16,
+    ) -> Result<Log> {
+        let len = options.segment_len;
+        if !len.is_power_of_two() || len < SEGMENT_LEN_MIN {
+            return Err(Error::InvalidArgument(format!(
+                "the log's segment length {len} is not a power of two from {SEGMENT_LEN_MIN} on"
+            )));
+        }
+        if start == 0 || !start.is_multiple_of(len) {
+            return Err(Error::InvalidArgument(format!(
+                "a log of segments of {len} bytes cannot start at {start:#x}"
+            )));
+        }
+        let inner = Arc::new(Inner {
+            room: Room::new(start, ceiling),
+            copied: Frontier::new(start, FRONTIER_SLOTS),
+            visible: Frontier::new(start, FRONTIER_SLOTS),
+            syncer: Syncer::new(start),
+            table: SegmentTable::new(len),
+            prefaulted: AtomicU64::new(start),
+            wake_keeper_at: CachePadded::new(AtomicU64::new(start)),
+            bytes_not_prefaulted: AtomicU64::new(0),
+            start,
+            generation,
+            health: Health::new(),
+            bell: Bell::new(),
+            shelf: Shelf::open(&*components.fs, &options, start)?,
+            keeper_stats: KeeperStats::default(),
+            clock: Arc::clone(&components.clock),
+            fs: Arc::clone(&components.fs),
+            options,
+        });
+        inner.prepare_segment()?;
+        inner.prefault();
+        let body = Arc::clone(&inner);
+        let keeper = components
+            .threads
+            .spawn("isobath-log".to_owned(), Priority::Normal, Box::new(move || body.keep()))
+            .map_err(|error| Error::io("start the keeper of", &inner.options.dir, error))?;
+        Ok(Log { inner, keeper: Mutex::new(Some(keeper)) })
+    }
+
+    /// Reserves room for a record of `record_len` bytes, as sealed. Waits for room, or fails: with a
+    /// retryable error if none can be made, or because the log was poisoned or closed.
+    #[inline]
+    pub(crate) fn reserve(&self, record_len: u64) -> Result<Reservation<'_>> {
+        self.inner.reserve(record_len, SLACK)
+    }
+
+    /// The same for a small record of the engine's own, which may use the room others leave.
+    pub(crate) fn reserve_internal(&self, record_len: u64) -> Result<Reservation<'_>> {
+        self.inner.reserve(record_len, 0)
+    }
+
+    /// The longest record this log takes.
+    pub(crate) fn record_len_max(&self) -> u64 {
+        self.inner.table.record_len_max()
+    }
+
+    /// Where the next record will go.
+    #[inline]
+    pub(crate) fn tail(&self) -> Lsn {
+        self.inner.room.tail()
+    }
+
+    /// Every record below is in its segments.
+    #[inline]
+    pub(crate) fn copied(&self) -> Lsn {
+        self.inner.copied.at()
+    }
+
+    /// Every record below is applied.
+    #[inline]
+    pub(crate) fn visible(&self) -> Lsn {
+        self.inner.visible.at()
+    }
+
+    /// Everything below survives power loss.
+    #[inline]
+    pub(crate) fn durable(&self) -> Lsn {
+        self.inner.syncer.durable()
+    }
+
+    /// Returns once every record below `lsn` is published.
+    #[inline]
+    pub(crate) fn wait_visible(&self, lsn: Lsn) -> Result<()> {
+        self.inner.visible.wait(lsn).map_err(|_| self.inner.health.outcome_unknown())
+    }
+
+    /// Returns once everything below `up_to`, an end of a reserved record, survives power loss.
+    pub(crate) fn harden(&self, up_to: Lsn) -> Result<()> {
+        self.inner.harden(up_to)
+    }
+
+    /// Refuses all further records, and tells everyone who waits. The first cause stays.
+    pub(crate) fn poison(&self, cause: &Error) {
+        self.inner.poison(cause);
+    }
+
+    /// Fails if the log was poisoned or closed.
+    pub(crate) fn check_healthy(&self) -> Result<()> {
+        self.inner.health.check()
+    }
+
+    /// LSNs below `ceiling` may be handed out: the manifest says so durably.
+    pub(crate) fn set_ceiling(&self, ceiling: Lsn) {
+        self.inner.room.raise_ceiling(ceiling);
+        self.inner.bell.ring();
+    }
+
+    /// Gives up the segments that lie wholly below `below`, of this term and of earlier ones. The manifest
+    /// durably needs nothing below any more.
+    pub(crate) fn retire(&self, below: Lsn) {
+        self.inner.retire(below);
+    }
+
+    /// Refuses further records, waits for those reserved, hardens them and ends the keeper. A second call
+    /// does nothing.
+    pub(crate) fn close(&self) -> Result<()> {
+        let inner = &self.inner;
+        inner.health.close();
+        inner.room.shut();
+        let hardened = inner.health.check_poison().and_then(|()| inner.harden(inner.room.tail()));
+        self.end_keeper();
+        hardened
+    }
+
+    fn end_keeper(&self) {
+        self.inner.bell.stop();
+        let keeper = self.keeper.lock().take();
+        if let Some(keeper) = keeper {
+            keeper.join();
+        }
+    }
+
+    pub(crate) fn stats(&self) -> LogStats {
+        let inner = &self.inner;
+        LogStats {
+            bytes: inner.room.tail() - inner.start,
+            sync: inner.syncer.counts(),
+            segments_created: inner.keeper_stats.created.load(Ordering::Relaxed),
+            segments_recycled: inner.keeper_stats.recycled.load(Ordering::Relaxed),
+            room_waits: inner.room.waits(),
+            bytes_not_prefaulted: inner.bytes_not_prefaulted.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Log {
+    /// Ends the keeper, and hardens nothing: that is what [`Log::close`] is for.
+    fn drop(&mut self) {
+        self.inner.health.close();
+        self.inner.room.shut();
+        self.end_keeper();
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Log(tail {:#x}, durable {:#x})", self.tail(), self.durable())
+    }
+}
+
+impl Inner {
+    #[inline]
+    fn reserve(&self, len: u64, slack: u64) -> Result<Reservation<'_>> {
+        if len > self.table.record_len_max() {
+            return Err(Error::InvalidArgument(format!(
+                "a commit of {len} bytes is too long for the log; it takes {} at most",
+                self.table.record_len_max()
+            )));
+        }
+        assert!(len >= RECORD_HEADER_LEN as u64 && len.is_multiple_of(RECORD_ALIGN));
+        let start = match self.room.try_take(len, slack) {
+            Some(start) => start,
+            None => self.room.take(len, slack, &*self.clock, &|| self.bell.ring(), &|| {
+                self.health.check().err().unwrap_or(Error::Closed)
+            })?,
+        };
+        let end = start + len;
+        if end >= self.wake_keeper_at.load(Ordering::Relaxed) {
+            self.wake_keeper();
+        }
+        yield_point(Point::Reserved);
+        Ok(Reservation { log: self, start, end, stage: Stage::Reserved })
+    }
+
+    #[cold]
+    fn wake_keeper(&self) {
+        if self.wake_keeper_at.swap(Lsn::MAX, Ordering::Relaxed) != Lsn::MAX {
+            self.bell.ring();
+        }
+    }
+
+    pub(super) fn harden(&self, up_to: Lsn) -> Result<()> {
+        let ended = |_| self.health.outcome_unknown();
+        if self.syncer.durable() >= up_to {
+            return Ok(());
+        }
+        self.copied.wait(up_to).map_err(ended)?;
+        let round = || self.sync_round();
+        self.syncer.harden(up_to, &*self.clock, &round).map_err(|_| self.health.outcome_unknown())
+    }
+
+    /// Syncs everything copied so far and returns up to where.
+    fn sync_round(&self) -> Result<Lsn> {
+        self.health.check_poison()?;
+        let copied = self.copied.at();
+        for segment in self.table.overlapping(self.syncer.durable(), copied) {
+            segment.file.harden().inspect_err(|error| self.poison(error))?;
+        }
+        Ok(copied)
+    }
+
+    pub(super) fn poison(&self, cause: &Error) {
+        self.health.poison(cause);
+        self.room.shut();
+        self.copied.interrupt();
+        self.visible.interrupt();
+        self.syncer.stop();
+    }
+
+    /// Copies `bytes` to `lsn`. If it fails the log is poisoned.
+    ///
+    /// # Safety
+    /// The caller owns a reserved record that covers the range and is not yet marked copied.
+    #[inline]
+    unsafe fn copy_in(&self, mut lsn: Lsn, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            // SAFETY: the caller's promise covers every LSN of the range.
+            let segment = unsafe { self.table.find(lsn) };
+            let room = segment.end - lsn;
+            let len = usize::try_from(room).map_or(bytes.len(), |room| room.min(bytes.len()));
+            let (piece, rest) = bytes.split_at(len);
+            // SAFETY: LSNs are handed out once, so nobody else writes these bytes, and nobody reads them
+            // through this segment.
+            let copied = unsafe { segment.file.copy_in(segment.offset(lsn), piece) };
+            copied.inspect_err(|error| self.poison(error))?;
+            lsn += len as u64;
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Reserved,
+    Copied,
+    /// Published, or poisoned on the way.
+    Done,
+}
+
+/// The right and the duty to fill `[start, end)` of the log.
+#[must_use = "an unused reservation leaves a skip record in the log"]
+pub(crate) struct Reservation<'log> {
+    log: &'log Inner,
+    start: Lsn,
+    end: Lsn,
+    stage: Stage,
+}
+
+impl Reservation<'_> {
+    /// The record's LSN, the sequence of its first operation.
+    #[inline]
+    pub(crate) fn start(&self) -> Lsn {
+        self.start
+    }
+
+    /// The LSN after the record: the read point that sees it.
+    #[inline]
+    pub(crate) fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// Copies the record, sealed and as long as was reserved, into the log. An error of the file (only
+    /// possible where segments are not mapped) poisons the log.
+    #[inline]
+    pub(crate) fn write(&mut self, record: &mut [u8]) {
+        assert!(self.stage == Stage::Reserved, "a record is written once");
+        assert!(record.len() as u64 == self.end - self.start, "a record is as long as its room");
+        let log = self.log;
+        record::stamp(record, self.start, log.generation, log.syncer.durable());
+        if self.end > log.prefaulted.load(Ordering::Relaxed) {
+            log.bytes_not_prefaulted.fetch_add(record.len() as u64, Ordering::Relaxed);
+        }
+        self.copy(record);
+        yield_point(Point::Copied);
+    }
+
+    #[inline]
+    fn copy(&mut self, bytes: &[u8]) {
+        // SAFETY: this reservation covers the range and is not marked copied: its stage is `Reserved`.
+        match unsafe { self.log.copy_in(self.start, bytes) } {
+            Ok(()) => {
+                self.stage = Stage::Copied;
+                self.log.copied.mark(self.start, self.end);
+            }
+            Err(_) => self.stage = Stage::Done,
+        }
+    }
+
+    /// Says that the commit is applied. Does not wait for its predecessors: see [`Log::wait_visible`].
+    #[inline]
+    pub(crate) fn publish(mut self) {
+        assert!(self.stage != Stage::Reserved, "a record is written before it is published");
+        if self.stage == Stage::Copied {
+            self.stage = Stage::Done;
+            self.log.visible.mark(self.start, self.end);
+        }
+        yield_point(Point::Published);
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.stage == Stage::Reserved {
+            let log = self.log;
+            let durable = log.syncer.durable();
+            let len = self.end - self.start;
+            self.copy(&record::skip_header(len, self.start, log.generation, durable));
+            if self.stage == Stage::Copied {
+                self.stage = Stage::Done;
+                log.visible.mark(self.start, self.end);
+            }
+        }
+        if self.stage == Stage::Copied {
+            self.log.poison(&Error::InvalidArgument(format!(
+                "the commit at {:#x} was given up after its record was written",
+                self.start
+            )));
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Reading the log back by LSN: finds the segment files, joins their data into stretches, and decodes the
+//! record at an LSN or the next one after it. Only reads.
+//!
+//! Memory: one window of [`WINDOW_LEN`] bytes, or of one record if that is longer. A record's length is
+//! checked against the bytes there are before room is made for it.
+
+use super::record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader};
+use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
+use crate::error::{Error, Result};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn};
+use crate::vfs::{FileSystem, ReadFile, ReadMode};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const WINDOW_LEN: u64 = 1 << 20;
+const HEADER_LEN: u64 = RECORD_HEADER_LEN as u64;
+
+/// A segment file and what its header page says.
+struct Source {
+    path: PathBuf,
+    base: Lsn,
+    end: Lsn,
+    /// The generation of the segment, or what is wrong with the file.
+    generation: Result<u16, String>,
+}
+
+/// What stands at an LSN.
+pub(super) enum Found<'a> {
+    /// A record, verified. A skip record's payload means nothing.
+    Record { header: RecordHeader, payload: &'a [u8] },
+    /// No valid record.
+    Nothing,
+}
+
+/// A header that verifies, somewhere in the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sighting {
+    pub(super) header: RecordHeader,
+    /// True if the payload verifies too.
+    pub(super) whole: bool,
+}
+
+pub(super) struct LogReader<'a> {
+    fs: &'a dyn FileSystem,
+    dir: PathBuf,
+    /// By base; no two overlap.
+    sources: Vec<Source>,
+    open: Option<(usize, Arc<dyn ReadFile>)>,
+    window: Vec<u8>,
+    window_start: Lsn,
+}
+
+impl<'a> LogReader<'a> {
+    /// Finds the segments that hold LSNs from `from` on. With a `uuid`, all must belong to that database.
+    pub(super) fn open(
+        fs: &'a dyn FileSystem,
+        dir: &Path,
+        uuid: Option<[u8; 16]>,
+        from: Lsn,
+    ) -> Result<LogReader<'a>> {
+        let mut infos = inventory(fs, dir)?;
+        infos.retain(|info| info.kind == SegmentKind::Log);
+        let mut sources = Vec::new();
+        for (at, info) in infos.iter().enumerate() {
+            // An earlier term's longer segment may reach over the beginning of a later one: it was never
+            // used there.
+            let next_base = infos.get(at + 1).map_or(Lsn::MAX, |next| next.base);
+            let end = info.end().min(next_base);
+            if end > from {
+                let generation = check_source(fs, info, uuid)?;
+                sources.push(Source { path: info.path.clone(), base: info.base, end, generation });
+            }
+        }
+        Ok(LogReader {
+            fs,
+            dir: dir.to_owned(),
+            sources,
+            open: None,
+            window: Vec::new(),
+            window_start: 0,
+        })
+    }
+
+    /// The LSN after the last that any segment can hold, or 0.
+    pub(super) fn end(&self) -> Lsn {
+        self.sources.last().map_or(0, |source| source.end)
+    }
+
+    /// The first LSN from `from` on that no segment holds.
+    pub(super) fn first_gap(&self, from: Lsn) -> Lsn {
+        self.stretch_end(from, |_| true)
+    }
+
+    /// The record that begins at `lsn`, if it is valid and everything about it can be trusted.
+    pub(super) fn record_at(&mut self, lsn: Lsn) -> Result<Found<'_>> {
+        let end = self.stretch_end(lsn, |source| source.generation.is_ok());
+        let Some(sighting) = self.sight(lsn, end)? else { return Ok(Found::Nothing) };
+        if !sighting.whole {
+            return Ok(Found::Nothing);
+        }
+        let header = sighting.header;
+        let payload = self.payload(&header)?;
+        Ok(Found::Record { header, payload })
+    }
+
+    /// The payload of a record that was seen whole.
+    pub(super) fn payload(&mut self, header: &RecordHeader) -> Result<&[u8]> {
+        let payload_len = if header.skip { 0 } else { header.payload_len };
+        let bytes = self.bytes(header.lsn, HEADER_LEN + payload_len)?;
+        Ok(&bytes[RECORD_HEADER_LEN..])
+    }
+
+    /// The first header at or after `lsn` that verifies, whatever the header pages say. `progress` is told
+    /// the LSN reached.
+    pub(super) fn next_sighting(
+        &mut self,
+        mut lsn: Lsn,
+        progress: &mut dyn FnMut(Lsn),
+    ) -> Result<Option<Sighting>> {
+        while let Some(at) = self.sources.iter().position(|source| source.end > lsn) {
+            lsn = lsn.max(self.sources[at].base).next_multiple_of(RECORD_ALIGN);
+            let end = self.stretch_end(lsn, |_| true);
+            while lsn + HEADER_LEN <= end {
+                let window = self.bytes(lsn, WINDOW_LEN.min(end - lsn))?;
+                match first_candidate(window, lsn) {
+                    Some(candidate) => {
+                        if let Some(sighting) = self.sight(candidate, end)? {
+                            return Ok(Some(sighting));
+                        }
+                        lsn = candidate + RECORD_ALIGN;
+                    }
+                    None => lsn += window.len() as u64 - HEADER_LEN + RECORD_ALIGN,
+                }
+                progress(lsn);
+            }
+            lsn = end;
+        }
+        Ok(None)
+    }
+
+    /// What verifies of the record at `lsn`, which must end by `end`.
+    fn sight(&mut self, lsn: Lsn, end: Lsn) -> Result<Option<Sighting>> {
+        if end.saturating_sub(lsn) < HEADER_LEN {
+            return Ok(None);
+        }
+        let generation =
+            self.source_at(lsn).and_then(|at| self.sources[at].generation.clone().ok());
+        let header = RecordHeader::decode(self.bytes(lsn, HEADER_LEN)?, lsn);
+        let header = header.filter(|header| generation.is_none_or(|g| g == header.generation));
+        let Some(header) = header else { return Ok(None) };
+        let fits = header.record_len() <= end - lsn;
+        let whole = fits && {
+            let payload = self.payload(&header)?;
+            header.matches(payload)
+        };
+        Ok(Some(Sighting { header, whole }))
+    }
+
+    /// Where the unbroken run of usable segments that holds `lsn` ends; `lsn` if none holds it.
+    fn stretch_end(&self, lsn: Lsn, usable: impl Fn(&Source) -> bool) -> Lsn {
+        let Some(first) = self.source_at(lsn) else { return lsn };
+        let mut end = lsn;
+        for source in &self.sources[first..] {
+            if source.base > end || !usable(source) {
+                break;
+            }
+            end = source.end;
+        }
+        end
+    }
+
+    fn source_at(&self, lsn: Lsn) -> Option<usize> {
+        self.sources.iter().position(|source| (source.base..source.end).contains(&lsn))
+    }
+
+    /// The bytes `[lsn, lsn + len)`, all within one stretch.
+    fn bytes(&mut self, lsn: Lsn, len: u64) -> Result<&[u8]> {
+        let window_end = self.window_start + self.window.len() as u64;
+        if lsn < self.window_start || lsn + len > window_end {
+            self.load(lsn, len)?;
+        }
+        let at = (lsn - self.window_start) as usize;
+        Ok(&self.window[at..at + len as usize])
+    }
+
+    /// Moves the window to `lsn`, keeping what it has of it.
+    fn load(&mut self, lsn: Lsn, len: u64) -> Result<()> {
+        let window_end = self.window_start + self.window.len() as u64;
+        let kept = if (self.window_start..window_end).contains(&lsn) {
+            self.window.drain(..(lsn - self.window_start) as usize);
+            self.window.len() as u64
+        } else {
+            self.window.clear();
+            0
+        };
+        self.window_start = lsn;
+        let stretch = self.stretch_end(lsn, |_| true) - lsn;
+        self.window.resize(len.max(WINDOW_LEN).min(stretch) as usize, 0);
+        let mut window = std::mem::take(&mut self.window);
+        let outcome = self.read(lsn + kept, &mut window[kept as usize..]);
+        if outcome.is_err() {
+            window.clear();
+        }
+        self.window = window;
+        outcome
+    }
+
+    fn read(&mut self, mut lsn: Lsn, mut buf: &mut [u8]) -> Result<()> {
+        while !buf.is_empty() {
+            let Some(at) = self.source_at(lsn) else {
+                return Err(Error::malformed(format!("no log segment holds LSN {lsn:#x}")));
+            };
+            let (base, end) = (self.sources[at].base, self.sources[at].end);
+            let len = (end - lsn).min(buf.len() as u64);
+            let (piece, rest) = buf.split_at_mut(len as usize);
+            self.file(at)?.read_at(HEADER_PAGE_LEN + (lsn - base), piece)?;
+            lsn += len;
+            buf = rest;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, at: usize) -> Result<&dyn ReadFile> {
+        if self.open.as_ref().is_none_or(|(open, _)| *open != at) {
+            let file = self.fs.open_read(&self.sources[at].path, ReadMode::Positional)?;
+            self.open = Some((at, file));
+        }
+        Ok(&*self.open.as_ref().expect("just opened").1)
+    }
+
+    /// The file and offset of an LSN, and what is known to be wrong with the file.
+    pub(super) fn locate(&self, lsn: Lsn) -> Place {
+        match self.source_at(lsn) {
+            Some(at) => {
+                let source = &self.sources[at];
+                let path = source.path.clone();
+                let offset = HEADER_PAGE_LEN + (lsn - source.base);
+                Place { path, offset, damage: source.generation.clone().err() }
+            }
+            None => Place {
+                path: self.dir.join(file_name(lsn, SegmentKind::Log)),
+                offset: 0,
+                damage: Some("the segment is missing".to_owned()),
+            },
+        }
+    }
+}
+
+/// Where an LSN lies.
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    pub(super) offset: u64,
+    pub(super) damage: Option<String>,
+}
+
+/// The first place in `bytes`, which begin at `lsn`, whose LSN field says where it stands.
+fn first_candidate(bytes: &[u8], lsn: Lsn) -> Option<Lsn> {
+    let places = bytes.windows(RECORD_HEADER_LEN).step_by(RECORD_ALIGN as usize);
+    (lsn..).step_by(RECORD_ALIGN as usize).zip(places).find_map(|(place, bytes)| {
+        let field = u64::from_le_bytes(*bytes[12..].first_chunk().expect("8 bytes"));
+        (field == place).then_some(place)
+    })
+}
+
+/// Reads a segment's header page. Damage is a fact about the source; a foreign or newer file is an error.
+fn check_source(
+    fs: &dyn FileSystem,
+    info: &SegmentInfo,
+    uuid: Option<[u8; 16]>,
+) -> Result<Result<u16, String>> {
+    if info.data_len().is_none() {
+        return Ok(Err(format!("no log segment has {} bytes", info.file_len)));
+    }
+    let mut bytes = [0; FILE_HEADER_LEN];
+    fs.open_read(&info.path, ReadMode::Positional)?.read_at(0, &mut bytes)?;
+    match FileHeader::decode(&bytes, FileKind::Log) {
+        Ok(header) if header.number != info.base => {
+            Ok(Err(format!("its header says it begins at LSN {:#x}", header.number)))
+        }
+        Ok(header) if uuid.is_some_and(|uuid| uuid != header.uuid) => {
+            Err(Error::corruption(&info.path, 32, "the log segment belongs to another database"))
+        }
+        Ok(header) => Ok(Ok(header.generation as u16)),
+        Err(Error::Corruption { detail, .. }) => Ok(Err(detail)),
+        Err(other) => Err(other.in_file(&info.path, 0)),
+    }
+}

@@ -1,0 +1,198 @@
+//! Handing out LSNs: the tail of the log, and the limit up to which there is a place to put bytes.
+//!
+//! A reservation moves `tail` in a compare-and-swap loop that never passes `limit`, so an LSN is handed out
+//! only if its segment is installed, its directory entry durable, and the manifest's LSN ceiling above it.
+//! The last [`SLACK`] bytes below the limit are for internal records (epoch markers), which must not wait
+//! for space. A limit of 0 shuts the log: refusing costs the writers' fast path nothing.
+//!
+//! A writer that finds no room says how much it wants, wakes the keeper and sleeps until the limit moves,
+//! an attempt to move it fails (it returns that error, and the next writer asks again), or the log is shut.
+
+use crate::components::Clock;
+use crate::components::sync::{Condvar, Mutex, atomic::*};
+use crate::error::{Error, Result};
+use crate::format::Lsn;
+use crossbeam_utils::CachePadded;
+
+/// Bytes below the limit that ordinary records leave free.
+pub(super) const SLACK: u64 = 1024;
+
+#[derive(Debug)]
+pub(super) struct Room {
+    tail: CachePadded<AtomicU64>,
+    limit: CachePadded<AtomicU64>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The end of the last installed segment.
+    prepared: Lsn,
+    /// No LSN at or above is handed out before the manifest says so durably.
+    ceiling: Lsn,
+    /// The greatest limit a writer has asked for.
+    wanted: Lsn,
+    shut: bool,
+    failures: u64,
+    failure: Option<Error>,
+    waits: RoomWaits,
+}
+
+/// Writers that had to wait for room in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RoomWaits {
+    pub(crate) count: u64,
+    pub(crate) total_ns: u64,
+    pub(crate) max_ns: u64,
+}
+
+impl Room {
+    /// No room yet: nothing is prepared.
+    pub(super) fn new(start: Lsn, ceiling: Lsn) -> Room {
+        Room {
+            tail: CachePadded::new(AtomicU64::new(start)),
+            limit: CachePadded::new(AtomicU64::new(0)),
+            state: Mutex::new(State {
+                prepared: start,
+                ceiling,
+                wanted: start,
+                shut: false,
+                failures: 0,
+                failure: None,
+                waits: RoomWaits::default(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn tail(&self) -> Lsn {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    pub(super) fn prepared(&self) -> Lsn {
+        self.state.lock().prepared
+    }
+
+    pub(super) fn waits(&self) -> RoomWaits {
+        self.state.lock().waits
+    }
+
+    /// Reserves `len` bytes if they end `slack` bytes below the limit or lower. Acquire and release, so
+    /// that reservations order what their owners did before and do after.
+    #[inline]
+    pub(super) fn try_take(&self, len: u64, slack: u64) -> Option<Lsn> {
+        let mut start = self.tail.load(Ordering::Relaxed);
+        loop {
+            if start + len + slack > self.limit.load(Ordering::Acquire) {
+                return None;
+            }
+            match self.tail.compare_exchange_weak(
+                start,
+                start + len,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(start),
+                Err(moved) => start = moved,
+            }
+        }
+    }
+
+    /// Reserves `len` bytes, waiting for room. `wake_keeper` is called when something must be done for it;
+    /// `refusal` says why a log that was shut was shut.
+    #[cold]
+    pub(super) fn take(
+        &self,
+        len: u64,
+        slack: u64,
+        clock: &dyn Clock,
+        wake_keeper: &dyn Fn(),
+        refusal: &dyn Fn() -> Error,
+    ) -> Result<Lsn> {
+        let began = clock.now_ns();
+        let mut state = self.state.lock();
+        let mut failures_seen = state.failures;
+        let taken = loop {
+            if state.shut {
+                break Err(refusal());
+            }
+            if let Some(start) = self.try_take(len, slack) {
+                break Ok(start);
+            }
+            if state.failures != failures_seen
+                && let Some(error) = state.failure.clone()
+            {
+                break Err(error);
+            }
+            failures_seen = state.failures;
+            let wanted = self.tail() + len + slack;
+            state.wanted = state.wanted.max(wanted);
+            if wanted > self.limit.load(Ordering::Relaxed) {
+                wake_keeper();
+                self.changed.wait(&mut state);
+            }
+        };
+        let waited = clock.now_ns().saturating_sub(began);
+        let waits = &mut state.waits;
+        waits.count += 1;
+        waits.total_ns += waited;
+        waits.max_ns = waits.max_ns.max(waited);
+        taken
+    }
+
+    /// True if the next segment should be prepared: someone waits for it, or less than `ahead` is left.
+    /// Segments above the ceiling can wait.
+    pub(super) fn wants_segment(&self, ahead: u64) -> bool {
+        let state = self.state.lock();
+        let wanted = state.wanted.max(self.tail() + ahead);
+        !state.shut && state.prepared < wanted.min(state.ceiling)
+    }
+
+    /// The LSN that the ceiling should be raised above, if it is time: someone waits for it, or less than
+    /// `ahead` is left.
+    pub(super) fn wants_ceiling(&self, ahead: u64) -> Option<Lsn> {
+        let state = self.state.lock();
+        let wanted = state.wanted.max(self.tail() + ahead);
+        (!state.shut && state.ceiling < wanted).then_some(wanted)
+    }
+
+    /// There is a place for everything below `prepared` now.
+    pub(super) fn extend(&self, prepared: Lsn) {
+        self.change(|state| {
+            state.prepared = state.prepared.max(prepared);
+            state.failure = None;
+        });
+    }
+
+    /// LSNs below `ceiling` may be handed out.
+    pub(super) fn raise_ceiling(&self, ceiling: Lsn) {
+        self.change(|state| {
+            state.ceiling = state.ceiling.max(ceiling);
+            state.failure = None;
+        });
+    }
+
+    /// An attempt to make room failed: whoever waits for it is told.
+    pub(super) fn fail(&self, error: Error) {
+        self.change(|state| {
+            state.failures += 1;
+            state.failure = Some(error);
+            state.wanted = 0;
+        });
+    }
+
+    /// Hands out nothing more.
+    pub(super) fn shut(&self) {
+        self.change(|state| state.shut = true);
+    }
+
+    fn change(&self, edit: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        edit(&mut state);
+        let limit = if state.shut { 0 } else { state.prepared.min(state.ceiling) };
+        self.limit.store(limit, Ordering::Release);
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,161 @@
+//! Recovery's walk over the log: every valid record in order, and what the first invalid one means.
+//!
+//! The scan ends at the first record that does not verify, the *stop*. Then it looks on to the end of every
+//! segment. If a later header names a durable LSN above the stop, or the manifest does, bytes that were
+//! synced are not what was written: corruption. The same if a whole segment is missing in front of a record,
+//! because a segment's name is durable before it is used. Anything else behind the stop is a tail, which a
+//! power cut leaves: it was never promised, and is reported.
+//!
+//! Nothing here writes, renames or removes: a second recovery sees the same bytes.
+
+use super::reader::{Found, LogReader};
+use super::record::RecordHeader;
+use crate::error::{Error, Result};
+use crate::format::Lsn;
+use crate::vfs::FileSystem;
+use std::path::{Path, PathBuf};
+
+/// Progress is told after at least this many bytes.
+const PROGRESS_STEP: u64 = 1 << 20;
+
+/// Where a scan ended, and what lay behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScanEnd {
+    /// The LSN after the last valid record.
+    pub(crate) end: Lsn,
+    /// The records visited.
+    pub(crate) records: u64,
+    pub(crate) tail: Tail,
+}
+
+/// What follows the last valid record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// Nothing that looks like a record.
+    Clean,
+    /// A record that was not written whole.
+    Torn {
+        /// The bytes it would take.
+        len: u64,
+    },
+    /// Whole records behind one that is not. None of them was promised to survive.
+    Hole {
+        /// The whole records given up.
+        records: u64,
+        /// The bytes they take.
+        bytes: u64,
+        /// The end of the last.
+        last_end: Lsn,
+    },
+}
+
+/// Visits every valid record from `from` on, verified, in LSN order. `manifest_durable` is an LSN below which
+/// the manifest knows the log durable (0 if it knows nothing). `progress` gets bytes done and in all.
+pub(crate) fn scan(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    uuid: [u8; 16],
+    from: Lsn,
+    manifest_durable: Lsn,
+    visit: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<ScanEnd> {
+    let mut reader = LogReader::open(fs, dir, Some(uuid), from)?;
+    let total = reader.end().saturating_sub(from);
+    let mut told = from;
+    let mut tell = |lsn: Lsn| {
+        if lsn >= told + PROGRESS_STEP {
+            told = lsn;
+            progress(lsn - from, total);
+        }
+    };
+    let mut stop = from;
+    let mut records = 0;
+    while let Found::Record { header, payload } = reader.record_at(stop)? {
+        if !header.skip {
+            visit(stop, payload)?;
+            records += 1;
+        }
+        stop += header.record_len();
+        tell(stop);
+    }
+    if manifest_durable > stop {
+        return Err(damaged(&reader, stop, manifest_durable, "the manifest".to_owned()));
+    }
+    let tail = look_on(&mut reader, stop, &mut tell)?;
+    progress(total, total);
+    Ok(ScanEnd { end: stop, records, tail })
+}
+
+/// Judges what lies behind the stop.
+fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> Result<Tail> {
+    let gap = reader.first_gap(stop);
+    let mut tail = Tail::Clean;
+    let mut lsn = stop;
+    while let Some(sighting) = reader.next_sighting(lsn, tell)? {
+        let at = sighting.header.lsn;
+        let len = sighting.header.record_len();
+        if gap < at {
+            return Err(damaged(reader, gap, at, format!("the record at {at:#x}")));
+        }
+        if let Some(durable) = sighting.header.durable.filter(|durable| *durable > stop) {
+            return Err(damaged(reader, stop, durable, format!("the record at {at:#x}")));
+        }
+        if !sighting.whole {
+            if at == stop {
+                tail = Tail::Torn { len };
+            }
+            lsn = at + super::RECORD_ALIGN;
+            continue;
+        }
+        let (records, bytes) = match tail {
+            Tail::Hole { records, bytes, .. } => (records, bytes),
+            Tail::Clean | Tail::Torn { .. } => (0, 0),
+        };
+        lsn = at + len;
+        tail = Tail::Hole { records: records + 1, bytes: bytes + len, last_end: lsn };
+    }
+    Ok(tail)
+}
+
+fn damaged(reader: &LogReader<'_>, stop: Lsn, durable: Lsn, named_by: String) -> Error {
+    let place = reader.locate(stop);
+    let damage = place.damage.map_or_else(String::new, |damage| format!(" ({damage})"));
+    Error::corruption(
+        &place.path,
+        place.offset,
+        format!(
+            "no valid log record at LSN {stop:#x}{damage}, but {named_by} shows that the log was durable up to {durable:#x}"
+        ),
+    )
+}
+
+/// A record as tools show it.
+#[derive(Debug)]
+pub(crate) struct Dumped<'a> {
+    pub(crate) path: PathBuf,
+    pub(crate) offset: u64,
+    pub(crate) header: RecordHeader,
+    /// `None` if the payload does not verify, or is a skip record's.
+    pub(crate) payload: Option<&'a [u8]>,
+}
+
+/// Visits everything from `from` on that looks like a record, damaged or not, of any term.
+pub(crate) fn dump(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    from: Lsn,
+    visit: &mut dyn FnMut(&Dumped<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut reader = LogReader::open(fs, dir, None, from)?;
+    let mut lsn = from;
+    while let Some(sighting) = reader.next_sighting(lsn, &mut |_| ())? {
+        let header = sighting.header;
+        let place = reader.locate(header.lsn);
+        let shown = sighting.whole && !header.skip;
+        let payload = if shown { Some(reader.payload(&header)?) } else { None };
+        visit(&Dumped { path: place.path, offset: place.offset, header, payload })?;
+        lsn = header.lsn + if sighting.whole { header.record_len() } else { super::RECORD_ALIGN };
+    }
+    Ok(())
+}

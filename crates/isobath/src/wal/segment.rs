@@ -1,0 +1,170 @@
+//! One segment file: its name, its header page, and where an LSN lies in it.
+//!
+//! ```text
+//! wal/{base:016x}.wal     holds the LSNs [base, base + S): S is the file's length less the header page
+//! wal/{base:016x}.spare   nobody needs it any more; waits to be written again
+//! wal/{base:016x}.new     being made
+//!
+//! offset 0      the common file header (kind 1, number = base, generation = the term's), zeros after it
+//! offset 4096   S bytes: LSN l lies at 4096 + (l - base)
+//! ```
+//!
+//! A file gets the name `.wal` after its header page is durable, and its LSNs are handed out after the
+//! directory is.
+
+use crate::error::Result;
+use crate::format::{FileHeader, FileKind, Lsn};
+use crate::vfs::{FileSystem, SegmentFile};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The length of the header page; data begins here.
+pub(crate) const HEADER_PAGE_LEN: u64 = 4096;
+
+/// The least length of a segment's data.
+pub(crate) const SEGMENT_LEN_MIN: u64 = 4096;
+
+/// What a file in the log's directory is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SegmentKind {
+    /// Holds records, or is ready to.
+    Log,
+    /// Waits to be written again.
+    Spare,
+    /// Was being made.
+    Unfinished,
+}
+
+impl SegmentKind {
+    const ALL: [SegmentKind; 3] = [SegmentKind::Log, SegmentKind::Spare, SegmentKind::Unfinished];
+
+    fn extension(self) -> &'static str {
+        match self {
+            SegmentKind::Log => "wal",
+            SegmentKind::Spare => "spare",
+            SegmentKind::Unfinished => "new",
+        }
+    }
+}
+
+/// A file of the log, as the directory shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentInfo {
+    pub(crate) path: PathBuf,
+    pub(crate) kind: SegmentKind,
+    /// The LSN its name says it begins at.
+    pub(crate) base: Lsn,
+    /// The length of the file.
+    pub(crate) file_len: u64,
+}
+
+impl SegmentInfo {
+    /// The length of the data, or `None` if no segment has a file of this length.
+    pub(crate) fn data_len(&self) -> Option<u64> {
+        let len = self.file_len.checked_sub(HEADER_PAGE_LEN)?;
+        let plausible = len >= SEGMENT_LEN_MIN
+            && len.is_power_of_two()
+            && self.base.is_multiple_of(len)
+            && self.base.checked_add(len).is_some();
+        plausible.then_some(len)
+    }
+
+    /// The LSN after the last it can hold.
+    pub(crate) fn end(&self) -> Lsn {
+        self.base.saturating_add(self.file_len.saturating_sub(HEADER_PAGE_LEN))
+    }
+}
+
+pub(super) fn file_name(base: Lsn, kind: SegmentKind) -> String {
+    format!("{base:016x}.{}", kind.extension())
+}
+
+fn parse_name(name: &str) -> Option<(Lsn, SegmentKind)> {
+    let (base, extension) = name.split_once('.')?;
+    let kind = SegmentKind::ALL.into_iter().find(|kind| kind.extension() == extension)?;
+    let base = Lsn::from_str_radix(base, 16).ok()?;
+    (file_name(base, kind) == name).then_some((base, kind))
+}
+
+/// Every file of the log in `dir`, by base LSN. Files with other names are left out.
+pub(crate) fn inventory(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<SegmentInfo>> {
+    let mut found: Vec<SegmentInfo> = fs
+        .list(dir)?
+        .into_iter()
+        .filter(|entry| !entry.is_dir)
+        .filter_map(|entry| {
+            let (base, kind) = parse_name(&entry.name)?;
+            Some(SegmentInfo { path: dir.join(&entry.name), kind, base, file_len: entry.len })
+        })
+        .collect();
+    found.sort_by_key(|info| info.base);
+    Ok(found)
+}
+
+/// The header page of the segment at `base`.
+pub(super) fn header_page(uuid: [u8; 16], base: Lsn, generation: u16) -> Vec<u8> {
+    let header =
+        FileHeader { kind: FileKind::Log, uuid, number: base, generation: generation.into() };
+    let mut page = header.encode().to_vec();
+    page.resize(HEADER_PAGE_LEN as usize, 0);
+    page
+}
+
+/// A segment that is open for writing.
+pub(super) struct Segment {
+    pub(super) base: Lsn,
+    pub(super) end: Lsn,
+    pub(super) file: Arc<dyn SegmentFile>,
+}
+
+impl Segment {
+    /// Where `lsn` lies in the file.
+    pub(super) fn offset(&self, lsn: Lsn) -> u64 {
+        HEADER_PAGE_LEN + (lsn - self.base)
+    }
+}
+
+impl std::fmt::Debug for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Segment({:#x}..{:#x})", self.base, self.end)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes_of_the_header_page_hold() {
+        let page = header_page([7; 16], 0x40_0000, 3);
+        assert_eq!(page.len(), 4096);
+        assert_eq!(&page[..16], b"ISOBATH\0\x01\x01\x01\x00\x80\x00\x00\x00");
+        assert_eq!(&page[32..48], &[7; 16]);
+        assert_eq!(&page[48..64], b"\0\0\x40\0\0\0\0\0\x03\0\0\0\0\0\0\0");
+        assert!(page[128..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn names_come_back_and_others_are_left_alone() {
+        for kind in SegmentKind::ALL {
+            assert_eq!(parse_name(&file_name(0xabc000, kind)), Some((0xabc000, kind)));
+        }
+        for name in ["LOCK", "1.wal", "0000000000ABC000.wal", "0000000000abc000.wal.bak", "x.new"] {
+            assert_eq!(parse_name(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_length_is_no_segment() {
+        let info = |base, file_len| SegmentInfo {
+            path: PathBuf::new(),
+            kind: SegmentKind::Log,
+            base,
+            file_len,
+        };
+        assert_eq!(info(0x10000, 4096 + 0x10000).data_len(), Some(0x10000));
+        for (base, file_len) in [(0x10000, 0x10000), (0x8000, 0x11000), (0, 4096), (0, 0)] {
+            assert_eq!(info(base, file_len).data_len(), None);
+        }
+    }
+}

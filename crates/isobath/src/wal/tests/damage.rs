@@ -1,0 +1,195 @@
+//! Tails, holes and rot: what recovery makes of bytes that are not what was written.
+
+use super::support::*;
+use crate::error::Error;
+use crate::format::Lsn;
+use crate::wal::*;
+
+/// A log of `count` records of 100 bytes, hardened after each of `synced`. Returns their starts and ends.
+fn written(home: &Home, count: u64, synced: &[u64]) -> Vec<(Lsn, Lsn)> {
+    let log = home.start();
+    let ranges = (0..count).map(|n| {
+        let range = put(&log, &payload(n, 100)).unwrap();
+        if synced.contains(&n) {
+            log.harden(range.1).unwrap();
+        }
+        range
+    });
+    ranges.collect()
+}
+
+#[test]
+fn a_tail_torn_at_any_byte_ends_the_log_before_its_record() {
+    for byte in [0x00, 0xff, 0x5a] {
+        let home = Home::new();
+        let ranges = written(&home, 6, &[2]);
+        let (start, end) = ranges[5];
+        for cut in (start..end).rev() {
+            home.fill(cut, end, byte);
+            let (found, scanned) = home.scan().unwrap();
+            let padding = (start + 132..end).contains(&cut);
+            let kept = if padding { 6 } else { 5 };
+            assert_eq!(found, (0..kept).map(|n| payload(n, 100)).collect::<Vec<_>>());
+            let header_whole = cut >= start + RECORD_HEADER_LEN as u64;
+            let tail = match header_whole && !padding {
+                true => Tail::Torn { len: end - start },
+                false => Tail::Clean,
+            };
+            assert_eq!(scanned.tail, tail, "cut at {cut:#x}");
+        }
+    }
+}
+
+#[test]
+fn whole_records_behind_a_hole_are_given_up_and_reported() {
+    let home = Home::new();
+    let ranges = written(&home, 40, &[2]);
+    home.edit(ranges[10].0 + 50, |byte| byte ^ 1);
+    let (found, scanned) = home.scan().unwrap();
+    assert_eq!(found.len(), 10);
+    assert_eq!(scanned.end, ranges[10].0);
+    let bytes = ranges[39].1 - ranges[11].0;
+    assert_eq!(scanned.tail, Tail::Hole { records: 29, bytes, last_end: ranges[39].1 });
+}
+
+#[test]
+fn rot_below_a_durable_lsn_is_corruption_with_its_place() {
+    let home = Home::new();
+    let ranges = written(&home, 80, &[60]);
+    for damaged in [0, 30, 60] {
+        let at = ranges[damaged].0 + 40;
+        home.edit(at, |byte| byte ^ 0x10);
+        let error = home.scan().unwrap_err();
+        let (path, offset) = home.place(ranges[damaged].0);
+        match &error {
+            Error::Corruption { path: named, offset: at, .. } => {
+                assert_eq!((named, *at), (&path, offset as u64));
+            }
+            other => panic!("{other}"),
+        }
+        home.edit(at, |byte| byte ^ 0x10);
+    }
+    home.edit(ranges[61].0 + 40, |byte| byte ^ 0x10);
+    assert_eq!(home.scan().unwrap().0.len(), 61, "above the durable LSN it is a tail");
+}
+
+#[test]
+fn rot_below_what_the_manifest_knows_durable_is_corruption() {
+    let home = Home::new();
+    let ranges = written(&home, 10, &[9]);
+    home.edit(ranges[9].0 + 40, |byte| byte ^ 0x10);
+    assert_eq!(home.scan().unwrap().0.len(), 9, "no later record names it");
+    assert!(home.scan_from(START, ranges[9].1).unwrap_err().is_corruption());
+    assert_eq!(home.scan_from(START, ranges[9].0).unwrap().0.len(), 9);
+}
+
+#[test]
+fn a_missing_segment_in_front_of_a_record_is_corruption() {
+    let home = Home::new();
+    written(&home, 100, &[]);
+    for base in [START + SEGMENT_LEN, START] {
+        let (path, _) = home.place(base);
+        std::fs::remove_file(&path).unwrap();
+        match home.scan().unwrap_err() {
+            Error::Corruption { path: named, offset: 0, detail } => {
+                assert_eq!(named, path);
+                assert!(detail.contains("missing"), "{detail}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_missing_segment_at_the_end_is_corruption_if_it_was_durable() {
+    let home = Home::new();
+    let ranges = written(&home, 100, &[99]);
+    let mut bases = home.names(".wal");
+    while bases.len() > 1 {
+        std::fs::remove_file(home.path().join(bases.pop().unwrap())).unwrap();
+    }
+    assert!(home.scan_from(START, ranges[99].1).unwrap_err().is_corruption());
+}
+
+#[test]
+fn a_damaged_header_page_ends_the_log_or_is_corruption() {
+    let home = Home::new();
+    let ranges = written(&home, 100, &[]);
+    let second = START + SEGMENT_LEN;
+    let (path, _) = home.place(second);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[9] ^= 0x40;
+    std::fs::write(&path, &bytes).unwrap();
+    let (found, scanned) = home.scan().unwrap();
+    assert_eq!(scanned.end, ranges[found.len()].0);
+    assert!(ranges[found.len()].1 > second);
+    assert!(matches!(scanned.tail, Tail::Hole { .. }));
+    let error = home.scan_from(START, ranges[99].1).unwrap_err();
+    assert!(error.is_corruption(), "{error}");
+}
+
+#[test]
+fn a_foreign_or_newer_segment_is_refused() {
+    let home = Home::new();
+    written(&home, 10, &[]);
+    let (path, _) = home.place(START);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[..4096].copy_from_slice(&header([8; 16], 1));
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(home.scan().unwrap_err().to_string().contains("another database"));
+    bytes[..4096].copy_from_slice(&header(UUID, 9));
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(matches!(home.scan().unwrap_err(), Error::NewerFormat { .. }));
+}
+
+fn header(uuid: [u8; 16], version: u8) -> Vec<u8> {
+    let mut page = crate::wal::segment::header_page(uuid, START, 1);
+    page[10] = version;
+    let sum = crate::format::checksum64(&page[..120]);
+    page[120..128].copy_from_slice(&sum.to_le_bytes());
+    page
+}
+
+#[test]
+fn a_record_of_another_generation_ends_the_log() {
+    let home = Home::new();
+    written(&home, 3, &[]);
+    let log = Log::start(&home.components, home.options(), 0x10_0000, CEILING, 7).unwrap();
+    put(&log, b"seven").unwrap();
+    drop(log);
+    // The same record where the segment says another generation.
+    let path = home.path().join(format!("{:016x}.wal", 0x10_0000));
+    let mut bytes = std::fs::read(&path).unwrap();
+    assert_eq!(home.scan_from(0x10_0000, 0).unwrap().0, [b"seven"]);
+    bytes[..4096].copy_from_slice(&crate::wal::segment::header_page(UUID, 0x10_0000, 8));
+    std::fs::write(&path, &bytes).unwrap();
+    let empty = ScanEnd { end: 0x10_0000, records: 0, tail: Tail::Clean };
+    assert_eq!(home.scan_from(0x10_0000, 0).unwrap().1, empty);
+}
+
+/// Flips every bit of a small log. The answer is exact, a typed error, or a reported end at or above what
+/// was known durable; never a wrong record.
+#[test]
+fn every_flipped_bit_is_harmless_or_noticed() {
+    let home = Home::new();
+    let ranges = written(&home, 12, &[5]);
+    let durable = ranges[5].1;
+    let good: Vec<_> = (0..12).map(|n| payload(n, 100)).collect();
+    let (path, first) = home.place(START);
+    let original = std::fs::read(&path).unwrap();
+    let used = first + (ranges[11].1 - START) as usize;
+    let places = (0..128).chain((first..used).step_by(3));
+    for (turn, place) in places.enumerate() {
+        let mut bytes = original.clone();
+        bytes[place] ^= 1 << (turn % 8);
+        std::fs::write(&path, &bytes).unwrap();
+        match home.scan() {
+            Ok((found, scanned)) => {
+                assert_eq!(found, good[..found.len()], "byte {place}");
+                assert!(scanned.end >= durable, "byte {place} lost what was durable");
+            }
+            Err(Error::Corruption { .. } | Error::NewerFormat { .. }) => {}
+            Err(other) => panic!("byte {place}: {other}"),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Writing, reading back, recycling, and terms.
+
+use super::support::*;
+use crate::components::sync::atomic::*;
+use crate::error::Error;
+use crate::vfs::ReadMode;
+use crate::wal::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[test]
+fn records_of_every_length_come_back_across_segments() {
+    for mode in [ReadMode::Mapped, ReadMode::Positional] {
+        let home = Home::new();
+        let log = home.start_with(LogOptions { mode, ..home.options() });
+        // From empty to longer than five segments.
+        let lens = (0..64).chain([999, 4000, 4064, 4065, 4096, 9000, 22_000]);
+        let payloads: Vec<_> = lens.enumerate().map(|(n, len)| payload(n as u64, len)).collect();
+        let mut end = START;
+        for payload in &payloads {
+            let range = put(&log, payload).unwrap();
+            assert_eq!(range, (end, end + record_len(payload.len() as u64)));
+            end = range.1;
+        }
+        assert_eq!((log.tail(), log.copied(), log.visible()), (end, end, end));
+        log.close().unwrap();
+        assert_eq!(log.durable(), end);
+        drop(log);
+        let (found, scanned) = home.scan().unwrap();
+        assert_eq!(found, payloads);
+        assert_eq!((scanned.end, scanned.tail), (end, Tail::Clean));
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_if_the_process_dies() {
+    let home = Home::new();
+    let log = home.start();
+    let payloads: Vec<_> = (0..300).map(|n| payload(n, 100)).collect();
+    payloads.iter().for_each(|payload| drop(put(&log, payload).unwrap()));
+    assert_eq!(log.durable(), START, "nobody asked for a sync");
+    assert_eq!(home.scan().unwrap().0, payloads);
+    drop(log);
+    assert_eq!(home.scan().unwrap().0, payloads);
+}
+
+#[test]
+fn an_empty_or_absent_log_ends_where_it_begins() {
+    let home = Home::new();
+    std::fs::create_dir(home.path()).unwrap();
+    assert_eq!(home.scan().unwrap().1, ScanEnd { end: START, records: 0, tail: Tail::Clean });
+    home.start().close().unwrap();
+    assert_eq!(home.scan().unwrap().1, ScanEnd { end: START, records: 0, tail: Tail::Clean });
+}
+
+#[test]
+fn a_dropped_reservation_leaves_a_hole_that_nobody_sees() {
+    let home = Home::new();
+    let log = home.start();
+    put(&log, b"before").unwrap();
+    for len in [32, 4096, 9000] {
+        drop(log.reserve(len).unwrap());
+    }
+    let (_, end) = put(&log, b"after").unwrap();
+    log.harden(end).unwrap();
+    log.close().unwrap();
+    assert_eq!(home.scan().unwrap().0, [b"before".to_vec(), b"after".to_vec()]);
+}
+
+#[test]
+fn a_commit_given_up_after_its_record_was_written_poisons() {
+    let home = Home::new();
+    let log = home.start();
+    let mut record = sealed(b"half");
+    let mut reservation = log.reserve(record.len() as u64).unwrap();
+    reservation.write(&mut record);
+    drop(reservation);
+    assert!(matches!(log.reserve(32).err(), Some(Error::Poisoned(_))));
+    assert!(matches!(log.wait_visible(log.tail()), Err(Error::OutcomeUnknown(_))));
+    assert!(log.close().is_err());
+}
+
+#[test]
+fn retired_segments_are_written_again_and_their_old_records_never_read() {
+    let home = Home::new();
+    let log = home.start();
+    // One record a segment, so that what a recycled segment still holds are whole records.
+    let whole = payload(0, SEGMENT_LEN as usize - RECORD_HEADER_LEN);
+    for _ in 0..10 {
+        let (start, end) = put(&log, &whole).unwrap();
+        log.harden(end).unwrap();
+        log.retire(start);
+    }
+    let (start, end) = put(&log, b"last").unwrap();
+    log.close().unwrap();
+    assert!(log.stats().segments_recycled > 3, "{:?}", log.stats());
+    let (found, scanned) = home.scan_from(start, end).unwrap();
+    assert_eq!(found, [b"last"]);
+    assert_eq!((scanned.end, scanned.tail), (end, Tail::Clean));
+    assert!(home.names(".spare").len() <= 4);
+    assert!(home.names(".wal").len() <= 5);
+}
+
+#[test]
+fn only_durable_segments_are_retired() {
+    let home = Home::new();
+    let log = home.start();
+    for n in 0..100 {
+        put(&log, &payload(n, 200)).unwrap();
+    }
+    let names = home.names(".wal");
+    log.retire(log.tail());
+    assert!(names.iter().all(|name| home.names(".wal").contains(name)));
+    log.harden(log.tail()).unwrap();
+    log.retire(log.tail());
+    assert!(!home.names(".wal").contains(&names[0]));
+}
+
+#[test]
+fn a_new_term_leaves_the_old_one_alone_until_it_is_retired() {
+    let home = Home::new();
+    let log = home.start();
+    let payloads: Vec<_> = (0..100).map(|n| payload(n, 150)).collect();
+    payloads.iter().for_each(|payload| drop(put(&log, payload).unwrap()));
+    drop(log);
+    std::fs::write(home.path().join("0000000000ffff00.new"), b"half").unwrap();
+    let term_start = 0x10_0000;
+    // A file that the old term prepared and never used, in the new term's way.
+    let in_the_way = home.path().join(format!("{term_start:016x}.wal"));
+    std::fs::write(in_the_way, vec![0xee; (HEADER_PAGE_LEN + SEGMENT_LEN) as usize]).unwrap();
+    let log = Log::start(&home.components, home.options(), term_start, CEILING, 2).unwrap();
+    put(&log, b"new term").unwrap();
+    assert!(home.scan().unwrap_err().to_string().contains("missing"));
+    assert_eq!(home.names(".new"), Vec::<String>::new());
+    assert_eq!(home.scan_from(term_start, 0).unwrap().0, [b"new term"]);
+    assert!(home.names(".wal").contains(&format!("{START:016x}.wal")));
+    log.retire(term_start);
+    assert!(!home.names(".wal").contains(&format!("{START:016x}.wal")));
+    assert_eq!(home.scan_from(term_start, 0).unwrap().0, [b"new term"]);
+}
+
+#[test]
+fn a_longer_segment_of_an_earlier_term_does_not_hide_the_new_one() {
+    let home = Home::new();
+    let long = LogOptions { segment_len: 1 << 16, ..home.options() };
+    let log = Log::start(&home.components, long, 1 << 16, CEILING, 1).unwrap();
+    put(&log, b"old").unwrap();
+    drop(log);
+    let term_start = (1 << 16) + 8 * SEGMENT_LEN;
+    let log = Log::start(&home.components, home.options(), term_start, CEILING, 2).unwrap();
+    put(&log, b"new").unwrap();
+    assert!(home.scan_from(1 << 16, 0).unwrap_err().is_corruption());
+    assert_eq!(home.scan_from(term_start, 0).unwrap().0, [b"new"]);
+}
+
+#[test]
+fn the_ceiling_is_asked_for_ahead_and_never_passed() {
+    let home = Home::new();
+    let ceiling = Arc::new(AtomicU64::new(0));
+    let asked = Arc::clone(&ceiling);
+    let options = LogOptions {
+        raise_ceiling: Box::new(move |wanted| {
+            asked.fetch_max(wanted, Ordering::SeqCst);
+            Ok(())
+        }),
+        ..home.options()
+    };
+    let first = START + 2 * SEGMENT_LEN;
+    let log = Log::start(&home.components, options, START, first, 1).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while log.tail() < START + 64 * SEGMENT_LEN {
+                let (_, end) = put(&log, &payload(1, 500)).unwrap();
+                assert!(end <= ceiling.load(Ordering::SeqCst).max(first));
+            }
+        });
+        while log.tail() < START + 64 * SEGMENT_LEN {
+            log.set_ceiling(ceiling.load(Ordering::SeqCst));
+            std::thread::yield_now();
+        }
+    });
+    log.close().unwrap();
+}
+
+#[test]
+fn the_interval_hardens_without_being_asked() {
+    let home = Home::new();
+    let sync_interval = Some(Duration::from_millis(2));
+    let log = home.start_with(LogOptions { sync_interval, ..home.options() });
+    let (_, end) = put(&log, b"soon").unwrap();
+    while log.durable() < end {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_closed_log_refuses_records_and_a_second_close_does_nothing() {
+    let home = Home::new();
+    let log = home.start();
+    put(&log, b"last").unwrap();
+    log.close().unwrap();
+    log.close().unwrap();
+    assert!(matches!(log.reserve(32).err(), Some(Error::Closed)));
+    assert!(matches!(log.check_healthy(), Err(Error::Closed)));
+}
+
+#[test]
+fn options_that_cannot_work_are_refused() {
+    let home = Home::new();
+    let start = |len, start| {
+        let options = LogOptions { segment_len: len, ..home.options() };
+        Log::start(&home.components, options, start, CEILING, 1).err()
+    };
+    for (len, at) in [(5000, 5000), (2048, 2048), (4096, 0), (4096, 4104)] {
+        assert!(matches!(start(len, at), Some(Error::InvalidArgument(_))), "{len} {at}");
+    }
+    let log = home.start();
+    let too_long = log.record_len_max() + 8;
+    assert!(matches!(log.reserve(too_long).err(), Some(Error::InvalidArgument(_))));
+}
+
+#[test]
+fn the_dump_shows_every_record_and_where_it_is() {
+    let home = Home::new();
+    let log = home.start();
+    let first = put(&log, b"first").unwrap();
+    let second = put(&log, b"second").unwrap();
+    log.harden(second.1).unwrap();
+    drop(log.reserve(64).unwrap());
+    log.close().unwrap();
+    home.edit(first.0 + 33, |byte| !byte);
+    let mut seen = Vec::new();
+    dump(&*home.components.fs, &home.path(), 0, &mut |dumped| {
+        let payload = dumped.payload.map(<[u8]>::to_vec);
+        seen.push((dumped.offset, dumped.header.lsn, dumped.header.skip, payload));
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(
+        seen,
+        [
+            (4096, first.0, false, None),
+            (4096 + 40, second.0, false, Some(b"second".to_vec())),
+            (4096 + 80, second.1, true, None),
+        ]
+    );
+}

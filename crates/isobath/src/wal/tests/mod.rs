@@ -1,0 +1,7 @@
+//! The log as a whole: written, damaged, recovered.
+
+mod concurrency;
+mod damage;
+mod faults;
+mod lifecycle;
+mod support;

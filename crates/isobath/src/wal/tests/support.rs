@@ -1,0 +1,260 @@
+//! What the tests of the log share: a log in a temporary directory, and faults on request.
+
+use crate::components::Components;
+use crate::components::sync::atomic::*;
+use crate::error::{Error, Result};
+use crate::format::Lsn;
+use crate::vfs::*;
+use crate::wal::*;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) const UUID: [u8; 16] = [9; 16];
+pub(super) const SEGMENT_LEN: u64 = 4096;
+pub(super) const START: Lsn = SEGMENT_LEN;
+pub(super) const CEILING: Lsn = 1 << 40;
+
+pub(super) struct Home {
+    dir: tempfile::TempDir,
+    pub(super) components: Components,
+    pub(super) faults: Arc<Faults>,
+}
+
+impl Home {
+    pub(super) fn new() -> Home {
+        let mut components = Components::system();
+        let faults = Arc::new(Faults { inner: Arc::clone(&components.fs), ..Faults::default() });
+        components.fs = Arc::new(FaultyFs(Arc::clone(&faults)));
+        Home { dir: tempfile::tempdir().unwrap(), components, faults }
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.dir.path().join("wal")
+    }
+
+    pub(super) fn options(&self) -> LogOptions {
+        LogOptions {
+            dir: self.path(),
+            uuid: UUID,
+            segment_len: SEGMENT_LEN,
+            mode: ReadMode::Mapped,
+            spare_segments: 4,
+            sync_interval: None,
+            raise_ceiling: Box::new(|_| Ok(())),
+        }
+    }
+
+    pub(super) fn start(&self) -> Log {
+        self.start_with(self.options())
+    }
+
+    pub(super) fn start_with(&self, options: LogOptions) -> Log {
+        Log::start(&self.components, options, START, CEILING, 1).unwrap()
+    }
+
+    pub(super) fn scan_from(&self, from: Lsn, durable: Lsn) -> Result<(Vec<Vec<u8>>, ScanEnd)> {
+        let mut payloads = Vec::new();
+        let mut done = 0;
+        let end = scan(
+            &*self.components.fs,
+            &self.path(),
+            UUID,
+            from,
+            durable,
+            &mut |_, payload| {
+                payloads.push(payload.to_vec());
+                Ok(())
+            },
+            &mut |now, total| {
+                assert!(done <= now && now <= total);
+                done = now;
+            },
+        )?;
+        assert_eq!(end.records, payloads.len() as u64);
+        Ok((payloads, end))
+    }
+
+    pub(super) fn scan(&self) -> Result<(Vec<Vec<u8>>, ScanEnd)> {
+        self.scan_from(START, 0)
+    }
+
+    /// The segment file that holds `lsn`, and the offset in it.
+    pub(super) fn place(&self, lsn: Lsn) -> (PathBuf, usize) {
+        let base = lsn / SEGMENT_LEN * SEGMENT_LEN;
+        let path = self.path().join(format!("{base:016x}.wal"));
+        (path, (HEADER_PAGE_LEN + lsn % SEGMENT_LEN) as usize)
+    }
+
+    /// Changes the byte at `lsn` on disk.
+    pub(super) fn edit(&self, lsn: Lsn, change: impl Fn(u8) -> u8) {
+        let (path, offset) = self.place(lsn);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[offset] = change(bytes[offset]);
+        std::fs::write(&path, bytes).unwrap();
+    }
+
+    /// Changes the bytes of an LSN range that lies in one segment.
+    pub(super) fn fill(&self, from: Lsn, to: Lsn, byte: u8) {
+        let (path, offset) = self.place(from);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[offset..offset + (to - from) as usize].fill(byte);
+        std::fs::write(&path, bytes).unwrap();
+    }
+
+    pub(super) fn names(&self, extension: &str) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(self.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(extension))
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+pub(super) fn sealed(payload: &[u8]) -> Vec<u8> {
+    let mut record = vec![0; RECORD_HEADER_LEN];
+    record.extend_from_slice(payload);
+    seal(&mut record);
+    record
+}
+
+/// A whole commit; returns the record's range.
+pub(super) fn put(log: &Log, payload: &[u8]) -> Result<(Lsn, Lsn)> {
+    let mut record = sealed(payload);
+    let mut reservation = log.reserve(record.len() as u64)?;
+    let range = (reservation.start(), reservation.end());
+    reservation.write(&mut record);
+    reservation.publish();
+    log.wait_visible(range.1)?;
+    Ok(range)
+}
+
+/// The payload of the `n`th test record: `len` bytes that differ from every other's.
+pub(super) fn payload(n: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (n as usize * 31 + at * 7 + 1) as u8).collect()
+}
+
+/// Which calls fail.
+pub(super) struct Faults {
+    inner: Arc<dyn FileSystem>,
+    /// Segments cannot be made: no space.
+    pub(super) full: AtomicBool,
+    /// Segments cannot be synced.
+    pub(super) sync_fails: Arc<AtomicBool>,
+    /// Nothing can be copied into a segment.
+    pub(super) copy_fails: Arc<AtomicBool>,
+    /// Directories cannot be synced.
+    pub(super) sync_dir_fails: AtomicBool,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Faults {
+            inner: Components::system().fs,
+            full: AtomicBool::new(false),
+            sync_fails: Arc::default(),
+            copy_fails: Arc::default(),
+            sync_dir_fails: AtomicBool::new(false),
+        }
+    }
+}
+
+struct FaultyFs(Arc<Faults>);
+
+fn fault(action: &'static str, path: &Path, kind: io::ErrorKind) -> Error {
+    Error::io(action, path, io::Error::new(kind, "planted"))
+}
+
+impl FileSystem for FaultyFs {
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.0.inner.create_dir_all(path)
+    }
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        self.0.inner.list(dir)
+    }
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.0.inner.exists(path)
+    }
+    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+        self.0.inner.open_read(path, mode)
+    }
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        self.0.inner.create(path)
+    }
+    fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+        if self.0.full.load(Ordering::SeqCst) {
+            return Err(fault("prepare", path, io::ErrorKind::StorageFull));
+        }
+        Ok(Arc::new(FaultySegment {
+            inner: self.0.inner.open_segment(path, len, mode)?,
+            sync_fails: Arc::clone(&self.0.sync_fails),
+            copy_fails: Arc::clone(&self.0.copy_fails),
+        }))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.0.inner.rename(from, to)
+    }
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.0.inner.link(from, to)
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.0.inner.remove(path)
+    }
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.0.inner.remove_dir(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        if self.0.sync_dir_fails.load(Ordering::SeqCst) {
+            return Err(fault("sync", dir, io::ErrorKind::Other));
+        }
+        self.0.inner.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.0.inner.lock(path)
+    }
+    fn free_space(&self, dir: &Path) -> Result<u64> {
+        self.0.inner.free_space(dir)
+    }
+}
+
+struct FaultySegment {
+    inner: Arc<dyn SegmentFile>,
+    sync_fails: Arc<AtomicBool>,
+    copy_fails: Arc<AtomicBool>,
+}
+
+impl SegmentFile for FaultySegment {
+    unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if self.copy_fails.load(Ordering::SeqCst) {
+            return Err(fault("write to", &self.inner.path(), io::ErrorKind::Other));
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.copy_in(offset, bytes) }
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn harden(&self) -> Result<()> {
+        if self.sync_fails.load(Ordering::SeqCst) {
+            return Err(fault("sync", &self.inner.path(), io::ErrorKind::Other));
+        }
+        self.inner.harden()
+    }
+    fn write_back(&self, offset: u64, len: u64) {
+        self.inner.write_back(offset, len);
+    }
+    fn prefault(&self, offset: u64, len: u64) {
+        self.inner.prefault(offset, len);
+    }
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn path(&self) -> PathBuf {
+        self.inner.path()
+    }
+    fn renamed(&self, path: &Path) {
+        self.inner.renamed(path);
+    }
+}
