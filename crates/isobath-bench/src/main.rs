@@ -1,2 +1,29 @@
-//! The benchmark harness.
-fn main() {}
+//! `isobath-bench`: the same work on Isobath and on its peers, side by side.
+
+mod cli;
+mod command;
+mod drive;
+mod engine;
+mod generate;
+mod lua;
+mod measure;
+mod report;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+// The crate also takes the place of malloc for C and C++ code, so that every engine of a process is
+// served by one allocator.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    match command::execute(cli::Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The command line.
+
+mod engines;
+mod run;
+
+pub(crate) use engines::EngineFlags;
+pub(crate) use run::RunFlags;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// The same work on Isobath and on its peers, side by side
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Drive a Lua workload over one or more engines
+    Run(Box<RunFlags>),
+    /// List the engines of this build
+    Engines,
+    /// Run one point or row in this process and print its record (how the harness isolates them)
+    #[command(hide = true)]
+    Job { file: PathBuf },
+}

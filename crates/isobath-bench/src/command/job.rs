@@ -1,0 +1,93 @@
+//! A point or a row in a process of its own: its peak memory, its processor time and its bytes
+//! written are nobody else's, and an engine that crashes fails one row.
+
+use crate::drive::Stop;
+use crate::lua::{self, LuaPoint};
+use crate::report::Measured;
+use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Job {
+    Lua(Box<LuaPoint>),
+}
+
+impl Job {
+    pub(crate) fn run(&self, stop: &Stop) -> Result<Measured> {
+        match self {
+            Job::Lua(point) => lua::run_point(point, stop),
+        }
+    }
+}
+
+/// What a child prints: a panic or a crash prints nothing, which tells as much.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Measured(Box<Measured>),
+    Failed(String),
+}
+
+/// The hidden command `job`: the outcome goes to standard output, progress to standard error.
+pub(super) fn execute(file: &Path) -> Result<ExitCode> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let job: Job = serde_json::from_str(&text).context("reading a job")?;
+    let stop = Stop::on_signal()?;
+    let outcome = match job.run(&stop) {
+        Ok(measured) => Outcome::Measured(Box::new(measured)),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    };
+    serde_json::to_writer(std::io::stdout().lock(), &outcome).context("writing an outcome")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the job in a child of this program. `scratch` holds its description meanwhile.
+pub(crate) fn run_isolated(job: &Job, scratch: &Path, stop: &Stop) -> Result<Measured> {
+    let file = scratch.join("job.json");
+    std::fs::write(&file, serde_json::to_vec(job)?)
+        .with_context(|| format!("writing {}", file.display()))?;
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut command = Command::new(program);
+    // A group of its own: Ctrl-C reaches the parent only, which hands it on once.
+    command.arg("job").arg(&file).stdout(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().context("starting a process for a row")?;
+    let output = wait(&mut child, stop);
+    let status = child.wait().context("waiting for a row")?;
+    let _ = std::fs::remove_file(&file);
+    match serde_json::from_slice(&output?) {
+        Ok(Outcome::Measured(measured)) => Ok(*measured),
+        Ok(Outcome::Failed(reason)) => bail!("{reason}"),
+        Err(_) => bail!("its process ended without a record ({status})"),
+    }
+}
+
+/// Waits for the child's record, handing a request to stop on to it.
+fn wait(child: &mut Child, stop: &Stop) -> Result<Vec<u8>> {
+    let mut stdout = child.stdout.take().ok_or_else(|| anyhow!("a child without output"))?;
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stdout.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let mut told = false;
+    while child.try_wait().context("waiting for a row")?.is_none() {
+        if stop.requested() && !told {
+            told = true;
+            // Fails only when the child has just ended.
+            let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGINT);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    reader
+        .join()
+        .map_err(|_| anyhow!("reading a row's record panicked"))?
+        .context("reading a row's record")
+}

@@ -1,0 +1,33 @@
+//! What each command does.
+
+mod directory;
+mod job;
+mod run;
+mod run_config;
+
+pub(crate) use job::{Job, run_isolated};
+
+use crate::cli::{Cli, Command};
+use crate::engine;
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub(crate) fn execute(cli: Cli) -> Result<ExitCode> {
+    match cli.command {
+        Command::Run(flags) => run::execute(&flags),
+        Command::Engines => {
+            list_engines();
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Job { file } => job::execute(&file),
+    }
+}
+
+fn list_engines() {
+    for name in engine::names() {
+        if let Ok(kind) = engine::find(name) {
+            let levels: Vec<&str> = kind.durabilities.iter().map(|level| level.name()).collect();
+            println!("{name:<10} {:<14} durability: {}", (kind.version)(), levels.join(", "));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `run`: every engine × threads × parameter × repeat of a Lua workload, engines taking turns.
+
+use super::run_config::RunConfig;
+use super::{Job, directory, run_isolated};
+use crate::cli::RunFlags;
+use crate::drive::Stop;
+use crate::engine;
+use crate::lua::{LuaPoint, Workload};
+use crate::measure::{Machine, ensure_room, is_ram_file_system};
+use crate::report::{self, REPORT_FORMAT, Report};
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(super) fn execute(flags: &RunFlags) -> Result<ExitCode> {
+    let mut config = RunConfig::from_flags(flags)?;
+    let workload = Workload::read(&config.workload)?;
+    config.make_effective(&workload)?;
+    let settings = config.settings(&workload)?;
+    let base = config.common.path.clone();
+    directory::claim(&base)?;
+    let needed = settings
+        .items
+        .saturating_mul((settings.key_size + settings.value_size) as u64)
+        .saturating_mul(3);
+    if !config.no_load {
+        ensure_room(&base, needed)?;
+    }
+    let mut report = begin(&config, &workload, &base)?;
+    let saved = base.join("run.toml");
+    std::fs::write(&saved, &report.config)
+        .with_context(|| format!("writing {}", saved.display()))?;
+    let stop = Stop::on_signal()?;
+    run_points(&config, &workload, &stop, &mut report)?;
+    report::print_report(&report);
+    let failed = !report.failures.is_empty();
+    if let Some(out) = &flags.out {
+        report::write_all(&report, out)?;
+        println!("the report is in {}", out.display());
+    }
+    println!("to do it again: {}", report.command);
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn begin(config: &RunConfig, workload: &Workload, base: &Path) -> Result<Report> {
+    let mut machine = Machine::read(base);
+    for name in &config.engines {
+        machine.engines.insert(name.clone(), (engine::find(name)?.version)());
+    }
+    let mut warnings = Vec::new();
+    if is_ram_file_system(base) {
+        warnings.push(format!(
+            "{} is a RAM file system: sizes, syncs and bytes written mean little",
+            base.display()
+        ));
+    }
+    if cfg!(debug_assertions) {
+        warnings.push("this is a debug build: the figures mean little".to_owned());
+    }
+    for warning in &warnings {
+        eprintln!("warning: {warning}");
+    }
+    Ok(Report {
+        format: REPORT_FORMAT,
+        run_id: run_id(),
+        title: if workload.about.is_empty() {
+            workload.name.clone()
+        } else {
+            format!("{}: {}", workload.name, workload.about)
+        },
+        command: format!("isobath-bench run --config {}", base.join("run.toml").display()),
+        config: toml::to_string(config).context("writing the configuration")?,
+        machine,
+        rows: Vec::new(),
+        failures: Vec::new(),
+        warnings,
+    })
+}
+
+/// Seconds since 1970, in a form that sorts.
+pub(super) fn run_id() -> String {
+    format!(
+        "{:x}",
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
+    )
+}
+
+fn run_points(
+    config: &RunConfig,
+    workload: &Workload,
+    stop: &Stop,
+    report: &mut Report,
+) -> Result<()> {
+    let combinations = config.combinations();
+    let alone =
+        config.engines.len() * config.threads.len() * combinations.len() * config.repeat as usize
+            == 1;
+    let mut loaded: Vec<&str> = Vec::new();
+    for repeat in 0..config.repeat {
+        for params in &combinations {
+            for &threads in &config.threads {
+                // Each repeat begins with another engine, so that no engine always goes first.
+                for turn in 0..config.engines.len() {
+                    let name =
+                        config.engines[(turn + repeat as usize) % config.engines.len()].as_str();
+                    if stop.requested() {
+                        return Ok(());
+                    }
+                    let load = !config.no_load && !(config.load_once && loaded.contains(&name));
+                    let point = point(config, workload, name, threads, params, repeat, load)?;
+                    match run_one(config, point, alone, stop) {
+                        Ok(measured) => {
+                            loaded.push(name);
+                            report.rows.push(measured);
+                        }
+                        Err(error) => {
+                            let reason = format!(
+                                "{name} on {} t{threads} {params:?}: {error:#}",
+                                workload.name
+                            );
+                            eprintln!("FAILED: {reason}");
+                            report.failures.push(reason);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn point(
+    config: &RunConfig,
+    workload: &Workload,
+    name: &str,
+    threads: u64,
+    params: &BTreeMap<String, String>,
+    repeat: u64,
+    load: bool,
+) -> Result<LuaPoint> {
+    Ok(LuaPoint {
+        engine: name.to_owned(),
+        config: config.engine_config(name)?,
+        workload: config.workload.clone(),
+        settings: config.settings(workload)?,
+        params: params.clone(),
+        threads,
+        load_threads: config.load_threads.unwrap_or(1),
+        load,
+        settle: config.settle,
+        seconds: config.seconds,
+        units: config.units,
+        rate: config.rate,
+        repeat,
+        settle_limit_seconds: config.settle_limit_seconds,
+    })
+}
+
+fn run_one(
+    config: &RunConfig,
+    point: LuaPoint,
+    alone: bool,
+    stop: &Stop,
+) -> Result<report::Measured> {
+    let base = &config.common.path;
+    if point.load {
+        directory::clear(base, &point.engine)?;
+    }
+    let persistent = engine::find(&point.engine)?.persistent;
+    let point = LuaPoint { load: point.load || !persistent, ..point };
+    let job = Job::Lua(Box::new(point));
+    if alone { job.run(stop) } else { run_isolated(&job, base, stop) }
+}

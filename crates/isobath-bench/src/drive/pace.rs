@@ -1,0 +1,63 @@
+//! Open loop: operations are due at fixed times, and lateness counts as latency, so that a stall
+//! isn't hidden by the operations that it kept from starting.
+
+use std::time::{Duration, Instant};
+
+/// Below this the thread spins: a sleep would overshoot.
+const SPIN: Duration = Duration::from_micros(100);
+
+/// One thread's share of a target rate.
+pub(crate) struct Pace {
+    start: Instant,
+    interval: Duration,
+    offset: Duration,
+    due: u32,
+}
+
+impl Pace {
+    /// `rate` is in operations a second over all `threads`, whose turns are spread evenly.
+    pub(crate) fn new(rate: f64, thread: u64, threads: u64, start: Instant) -> Pace {
+        let interval = Duration::from_secs_f64(threads as f64 / rate);
+        Pace { start, interval, offset: Duration::from_secs_f64(thread as f64 / rate), due: 0 }
+    }
+
+    /// Waits for the next operation's time and returns it; returns at once when it has passed.
+    pub(crate) fn wait(&mut self) -> Instant {
+        let due = self.start + self.offset + self.interval * self.due;
+        self.due += 1;
+        loop {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return due;
+            }
+            if left > SPIN {
+                std::thread::sleep(left - SPIN);
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_start_at_the_rate_and_a_stall_makes_the_next_ones_late() {
+        let start = Instant::now();
+        let mut pace = Pace::new(1000.0, 0, 1, start);
+        assert_eq!(pace.wait(), start);
+        assert_eq!(pace.wait(), start + Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(20));
+        let due = pace.wait();
+        assert_eq!(due, start + Duration::from_millis(2));
+        assert!(due.elapsed() >= Duration::from_millis(18), "lateness is seen by the caller");
+    }
+
+    #[test]
+    fn threads_take_turns() {
+        let start = Instant::now();
+        assert_eq!(Pace::new(100.0, 1, 2, start).wait(), start + Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,1 @@
+//! Every engine of this build answers like the memory engine.

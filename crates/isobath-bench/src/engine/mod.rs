@@ -1,0 +1,95 @@
+//! What a workload may ask of a storage engine, and the list of engines.
+//!
+//! An [`Engine`] is an open database; a [`Session`] is one thread's way into it, so that an engine
+//! may keep a transaction, a read handle or a batch per thread without the harness holding any lock
+//! around a call. Values are handed to a visitor while they are pinned: an engine that can lend its
+//! bytes isn't made to copy them, and one that can't pays for its own copy.
+
+mod config;
+#[cfg(test)]
+mod conformance;
+mod memory;
+mod null;
+mod registry;
+mod settle;
+
+pub(crate) use config::{Codec, Durability, EngineConfig};
+pub(crate) use registry::{EngineKind, find, names};
+pub(crate) use settle::{Settled, settle};
+
+use anyhow::Result;
+use std::collections::BTreeMap;
+
+/// One operation of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation<'a> {
+    Put(&'a [u8], &'a [u8]),
+    Delete(&'a [u8]),
+}
+
+/// An open database.
+pub(crate) trait Engine: Send + Sync {
+    /// A way in for the calling thread.
+    fn session(&self) -> Result<Box<dyn Session>>;
+
+    /// Moves what is in memory to sorted files.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Work that the engine still owes, in a unit of its own; 0 when its background is idle.
+    fn debt(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    /// The engine's own counters, under stable dotted names.
+    fn counters(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
+    }
+
+    /// Microseconds that writers have been held back since opening.
+    fn stall_us(&self) -> u64 {
+        0
+    }
+
+    /// Closes after every session is dropped, and reports what went wrong in doing so.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Takes a row of a scan; `true` stops the scan.
+pub(crate) type RowVisitor<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
+
+/// One thread's handle.
+pub(crate) trait Session {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    fn delete(&mut self, key: &[u8]) -> Result<()>;
+
+    /// Applies the operations as one atomic batch where the engine has them.
+    fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()>;
+
+    /// Shows the value to `visit` and returns whether there was one.
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Looks up every key; `visit` gets the index of each key that exists, and its value.
+    fn multi_get(&mut self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        for (index, key) in keys.iter().enumerate() {
+            self.get(key, &mut |value| visit(index, value))?;
+        }
+        Ok(())
+    }
+
+    /// Rows of `[from, to)` in ascending order; no `to` means to the end.
+    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()>;
+
+    /// Positions a fresh cursor at the first row at or after `key` and shows that row.
+    fn seek(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {
+        let mut found = false;
+        self.scan(key, None, &mut |row_key, value| {
+            visit(row_key, value);
+            found = true;
+            true
+        })?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,51 @@
+//! An engine that does nothing: what a run on it costs is the harness itself.
+
+use super::{Engine, EngineConfig, Operation, RowVisitor, Session};
+use anyhow::Result;
+use std::hint::black_box;
+
+pub(super) fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
+    config.check_knobs("null", &[])?;
+    Ok(Box::new(Null))
+}
+
+struct Null;
+
+impl Engine for Null {
+    fn session(&self) -> Result<Box<dyn Session>> {
+        Ok(Box::new(NullSession))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct NullSession;
+
+impl Session for NullSession {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        black_box((key, value));
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        black_box(key);
+        Ok(())
+    }
+
+    fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
+        black_box(operations);
+        Ok(())
+    }
+
+    fn get(&mut self, key: &[u8], _visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        black_box(key);
+        Ok(false)
+    }
+
+    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, _visit: RowVisitor<'_>) -> Result<()> {
+        black_box((from, to));
+        Ok(())
+    }
+}

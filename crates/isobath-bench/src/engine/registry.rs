@@ -1,0 +1,73 @@
+//! Which engines this build carries, and what each can promise.
+
+use super::{Durability, Engine, EngineConfig, memory, null};
+use anyhow::{Result, bail};
+
+/// An engine that can be opened by name.
+pub(crate) struct EngineKind {
+    pub(crate) name: &'static str,
+    pub(crate) version: fn() -> String,
+    /// The levels it can serve exactly.
+    pub(crate) durabilities: &'static [Durability],
+    /// Whether the data outlives the process.
+    pub(crate) persistent: bool,
+    pub(crate) open: fn(&EngineConfig) -> Result<Box<dyn Engine>>,
+}
+
+impl EngineKind {
+    /// The level at which a request is served: the one asked for, else the nearest weaker one, else
+    /// the weakest. Rows say what was served, and rows of unequal levels are never compared.
+    pub(crate) fn serve(&self, wanted: Durability) -> Durability {
+        let weaker = self.durabilities.iter().copied().filter(|level| *level <= wanted).max();
+        weaker.or_else(|| self.durabilities.iter().copied().min()).unwrap_or(wanted)
+    }
+}
+
+const ALL_LEVELS: &[Durability] = &[Durability::Buffered, Durability::Process, Durability::Sync];
+
+/// Engines that can be built in by a feature of the same name.
+const PEERS: &[&str] = &["rocksdb", "tidesdb", "lmdb", "fjall", "redb"];
+
+fn own_version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}
+
+static KINDS: &[EngineKind] = &[
+    EngineKind {
+        name: "memory",
+        version: own_version,
+        durabilities: ALL_LEVELS,
+        persistent: false,
+        open: memory::open,
+    },
+    EngineKind {
+        name: "null",
+        version: own_version,
+        durabilities: ALL_LEVELS,
+        persistent: false,
+        open: null::open,
+    },
+];
+
+/// The engine of that name, or an error that says how to get it.
+pub(crate) fn find(name: &str) -> Result<&'static EngineKind> {
+    if let Some(kind) = KINDS.iter().find(|kind| kind.name == name) {
+        return Ok(kind);
+    }
+    if PEERS.contains(&name) {
+        bail!(
+            "engine `{name}` isn't in this build: run crates/isobath-bench/install-peers.sh once, \
+             then build with `--features {name}` (or `--features peers` for all)"
+        );
+    }
+    bail!(
+        "there is no engine `{name}` (this build has {}; peers by feature: {})",
+        names().join(", "),
+        PEERS.join(", ")
+    );
+}
+
+/// The engines of this build.
+pub(crate) fn names() -> Vec<&'static str> {
+    KINDS.iter().map(|kind| kind.name).collect()
+}

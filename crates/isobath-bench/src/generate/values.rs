@@ -1,0 +1,165 @@
+//! Values of stated compressibility that can be checked when they are read back.
+//!
+//! ```text
+//! value   stamp 8 bytes | body
+//! stamp   upper 7 bytes of mix(index) | version
+//! body    a slice of a fixed pool at an offset that the index and version determine
+//! ```
+
+use super::{Rng, mix};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// Room for the stamp.
+pub(crate) const VALUE_LEN_MIN: usize = 8;
+
+const POOL_LEN: usize = 1 << 20;
+const STAMP_LEN: usize = 8;
+
+/// How well a value's bytes compress.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Compressibility {
+    /// Random bytes.
+    None,
+    /// To about one half: runs of random bytes and of zeros in turn.
+    Half,
+    /// The alphabet over and over, as the seeds' tool writes: nearly to nothing.
+    Pattern,
+}
+
+pub(crate) struct Values {
+    pool: Vec<u8>,
+    len: usize,
+}
+
+impl Values {
+    pub(crate) fn new(len: usize, compressibility: Compressibility) -> Values {
+        debug_assert!(len >= VALUE_LEN_MIN);
+        let mut rng = Rng::new(0x000b_a7d0);
+        let mut pool = vec![0; POOL_LEN + len];
+        match compressibility {
+            Compressibility::None => fill_random(&mut rng, &mut pool),
+            Compressibility::Half => {
+                // The stamp doesn't compress, so the first run of the body is zeros for small values.
+                let run = len.clamp(16, 64) / 2;
+                for pair in pool.chunks_mut(2 * run) {
+                    let half = pair.len().min(run);
+                    fill_random(&mut rng, &mut pair[..half]);
+                }
+            }
+            Compressibility::Pattern => {
+                for (place, byte) in pool.iter_mut().enumerate() {
+                    *byte = b'a' + (place % 26) as u8;
+                }
+            }
+        }
+        Values { pool, len }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes the value of `index` at `version` over all of `value`, which has the stated length.
+    #[inline]
+    pub(crate) fn write(&self, index: u64, version: u8, value: &mut [u8]) {
+        let (head, body) = value.split_at_mut(STAMP_LEN);
+        head.copy_from_slice(&stamp(index, version).to_be_bytes());
+        body.copy_from_slice(self.body(index, version, body.len()));
+    }
+
+    /// Fills `value`, of any length up to the stated one, from the pool, unstamped.
+    #[inline]
+    pub(crate) fn write_any(&self, salt: u64, value: &mut [u8]) {
+        value.copy_from_slice(self.body(salt, 0, value.len()));
+    }
+
+    /// The version of a value of `index`, if it is one: the length and the stamp are always
+    /// compared, the body of one index in sixteen.
+    #[inline]
+    pub(crate) fn version_of(&self, index: u64, value: &[u8]) -> Option<u8> {
+        if value.len() != self.len {
+            return None;
+        }
+        let version = value[STAMP_LEN - 1];
+        let stamped = value[..STAMP_LEN] == stamp(index, version).to_be_bytes();
+        let sampled = mix(index) & 15 == 0;
+        let whole =
+            !sampled || value[STAMP_LEN..] == *self.body(index, version, value.len() - STAMP_LEN);
+        (stamped && whole).then_some(version)
+    }
+
+    #[inline]
+    fn body(&self, index: u64, version: u8, len: usize) -> &[u8] {
+        let offset = mix(index ^ (u64::from(version) << 56)) as usize % POOL_LEN;
+        &self.pool[offset..offset + len]
+    }
+}
+
+#[inline]
+fn stamp(index: u64, version: u8) -> u64 {
+    (mix(index) & !0xff) | u64::from(version)
+}
+
+fn fill_random(rng: &mut Rng, bytes: &mut [u8]) {
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&rng.next().to_le_bytes()[..chunk.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_known_again_and_a_wrong_one_is_not() {
+        let values = Values::new(100, Compressibility::Half);
+        let mut value = vec![0; 100];
+        for index in 0..64 {
+            values.write(index, 3, &mut value);
+            assert_eq!(values.version_of(index, &value), Some(3));
+            assert_eq!(values.version_of(index + 1, &value), None);
+            assert_eq!(values.version_of(index, &value[..99]), None);
+        }
+    }
+
+    #[test]
+    fn a_damaged_body_is_seen_on_sampled_indexes() {
+        let values = Values::new(100, Compressibility::None);
+        let mut value = vec![0; 100];
+        let seen = (0..1600).filter(|&index| {
+            values.write(index, 0, &mut value);
+            value[60] ^= 1;
+            values.version_of(index, &value).is_none()
+        });
+        assert!((60..150).contains(&seen.count()));
+    }
+
+    #[test]
+    fn random_bytes_are_as_many_as_promised() {
+        for (compressibility, low, high) in [
+            (Compressibility::None, 0.98, 1.0),
+            (Compressibility::Half, 0.45, 0.62),
+            (Compressibility::Pattern, 0.0, 1.0),
+        ] {
+            let values = Values::new(4096, compressibility);
+            let mut value = vec![0; 4096];
+            let mut nonzero = 0;
+            for index in 0..100 {
+                values.write(index, 0, &mut value);
+                nonzero += value.iter().filter(|byte| **byte != 0).count();
+            }
+            let share = nonzero as f64 / 409_600.0;
+            assert!((low..=high).contains(&share), "{compressibility:?}: {share}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_value_is_a_stamp() {
+        let values = Values::new(VALUE_LEN_MIN, Compressibility::Half);
+        let mut value = [0; VALUE_LEN_MIN];
+        values.write(9, 1, &mut value);
+        assert_eq!(values.version_of(9, &value), Some(1));
+    }
+}

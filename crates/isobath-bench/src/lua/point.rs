@@ -1,0 +1,246 @@
+//! One point of a `run`: one engine, one number of threads, one value of each swept parameter.
+//!
+//! open → load (measured, in parallel) → settle if asked → run → settle → close
+
+use super::state::ThreadState;
+use super::workload::{evaluate, function, lua_error};
+use super::{Settings, Workload, context, generator, kv};
+use crate::drive::{Limits, Pace, Progress, Share, Stop, TeamResult, Ticket, run_team};
+use crate::engine::{self, Engine, EngineConfig, settle};
+use crate::generate::Values;
+use crate::measure::{OpKind, Probe, Recorder, Stopwatch, dir_bytes, reset_peak_memory};
+use crate::report::{Load, Measured, Subject};
+use anyhow::{Context, Result, anyhow};
+use mlua::{Function, Lua, Table};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+/// All that a process needs to run a point.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct LuaPoint {
+    pub(crate) engine: String,
+    pub(crate) config: EngineConfig,
+    pub(crate) workload: PathBuf,
+    pub(crate) settings: Settings,
+    pub(crate) params: BTreeMap<String, String>,
+    pub(crate) threads: u64,
+    pub(crate) load_threads: u64,
+    /// Whether to call `load`; otherwise the database holds its data already.
+    pub(crate) load: bool,
+    pub(crate) settle: bool,
+    pub(crate) seconds: f64,
+    pub(crate) units: Option<u64>,
+    pub(crate) rate: Option<f64>,
+    pub(crate) repeat: u64,
+    pub(crate) settle_limit_seconds: f64,
+}
+
+/// Runs the point, showing progress.
+pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
+    let workload = Workload::read(&point.workload)?;
+    let kind = engine::find(&point.engine)?;
+    let engine = (kind.open)(&point.config).with_context(|| format!("opening {}", point.engine))?;
+    let values = Arc::new(Values::new(point.settings.value_size, point.settings.compressibility));
+    let cast = Cast { point, workload: &workload, values, engine: engine.as_ref(), stop };
+    let load = if point.load { cast.load()? } else { None };
+    reset_peak_memory().ok();
+    let stall_before = engine.stall_us();
+    let before = Probe::read();
+    let result = cast.run()?;
+    let stall_us = engine.stall_us() - stall_before;
+    let peak = Probe::read();
+    let limit = Duration::from_secs_f64(point.settle_limit_seconds);
+    let settled = if point.settle {
+        settle(engine.as_ref(), limit, stop, |_| {})?
+    } else {
+        Default::default()
+    };
+    let counters = engine.counters();
+    engine.close().with_context(|| format!("closing {}", point.engine))?;
+    let usage_settled = Probe::read().since(&before);
+    let TeamResult { recorder, share, wall_seconds, usage, sampler, .. } = result;
+    Ok(Measured {
+        engine: point.engine.clone(),
+        engine_version: (kind.version)(),
+        subject: point.subject(&workload),
+        repeat: point.repeat,
+        durability: point.config.durability,
+        sustained: false,
+        load,
+        // A unit is Lua and calls together, so its rate is over the whole time.
+        seconds: wall_seconds,
+        wall_seconds,
+        units: share.units,
+        hits: share.hits,
+        misses: share.misses,
+        kinds: recorder.kinds(),
+        user_bytes_written: share.user_bytes_written,
+        user_bytes_read: share.user_bytes_read,
+        usage,
+        usage_settled,
+        settled,
+        rss_peak_bytes: peak.rss_peak_bytes,
+        vms_peak_bytes: peak.vms_peak_bytes,
+        rss_anon_peak_bytes: sampler.rss_anon_peak_bytes,
+        rss_file_peak_bytes: sampler.rss_file_peak_bytes,
+        db_bytes: dir_bytes(&point.config.path),
+        live_bytes: None,
+        stall_us,
+        timeline: sampler.samples,
+        counters,
+        rows_verified: 0,
+        interrupted: stop.requested(),
+    })
+}
+
+impl LuaPoint {
+    fn subject(&self, workload: &Workload) -> Subject {
+        Subject {
+            test: workload.name.clone(),
+            workload: workload.name.clone(),
+            pattern: "lua".to_owned(),
+            threads: self.threads,
+            batch_size: self.settings.batch,
+            key_size: self.settings.key_size,
+            value_size: self.settings.value_size,
+            range_size: 0,
+            params: self.params.clone(),
+        }
+    }
+}
+
+/// Those who take part in a phase.
+struct Cast<'a> {
+    point: &'a LuaPoint,
+    workload: &'a Workload,
+    values: Arc<Values>,
+    engine: &'a dyn Engine,
+    stop: &'a Stop,
+}
+
+/// One thread's Lua.
+struct Actor {
+    state: Rc<RefCell<ThreadState>>,
+    ctx: Table,
+    table: Table,
+    _lua: Lua,
+}
+
+impl Cast<'_> {
+    fn actor(&self, thread: u64, threads: u64, published: Arc<AtomicU64>) -> Result<Actor> {
+        let settings = &self.point.settings;
+        let session = self.engine.session()?;
+        let seed = settings.seed.wrapping_add(thread);
+        let state =
+            ThreadState::new(session, settings.clone(), Arc::clone(&self.values), seed, published);
+        let state = Rc::new(RefCell::new(state));
+        let lua = Lua::new();
+        kv::install(&lua, &state).map_err(lua_error)?;
+        generator::install(&lua, &state).map_err(lua_error)?;
+        lua.load(format!("math.randomseed({seed})")).exec().map_err(lua_error)?;
+        let ctx = context::build(&lua, settings, &self.point.params, thread, threads)
+            .map_err(lua_error)?;
+        ctx.set("ops", self.point.units.unwrap_or(0)).map_err(lua_error)?;
+        let table = evaluate(&lua, &self.workload.path, &self.workload.source)?;
+        Ok(Actor { state, ctx, table, _lua: lua })
+    }
+
+    fn load(&self) -> Result<Option<Load>> {
+        let threads = self.point.load_threads;
+        if function(&self.actor(0, threads, Arc::default())?.table, "load")?.is_none() {
+            return Ok(None);
+        }
+        let title = format!("{} load", self.point.engine);
+        let progress = Progress::count(&title, self.point.settings.items);
+        let before = Probe::read();
+        let result = run_team(
+            self.engine,
+            threads,
+            Limits::default(),
+            self.stop,
+            &|done| progress.set(done),
+            |ticket, _, share| {
+                let actor = self.actor(ticket.thread, ticket.threads, ticket.counter())?;
+                actor.state.borrow_mut().stop = Some(self.stop.clone());
+                let load =
+                    function(&actor.table, "load")?.ok_or_else(|| anyhow!("`load` is gone"))?;
+                load.call::<()>(&actor.ctx).map_err(lua_error)?;
+                share.units = actor.state.borrow().operations;
+                Ok(())
+            },
+        )?;
+        drop(progress);
+        let mut load = Load {
+            operations: result.share.units,
+            seconds: result.wall_seconds,
+            ..Load::default()
+        };
+        if self.point.settle {
+            let spinner = Progress::spinner(&format!("{} settle", self.point.engine));
+            let limit = Duration::from_secs_f64(self.point.settle_limit_seconds);
+            load.settled = settle(self.engine, limit, self.stop, |debt| {
+                spinner.message(format!("debt {debt}"))
+            })?;
+        }
+        load.device_write_bytes = Probe::read().since(&before).device_write_bytes;
+        Ok(Some(load))
+    }
+
+    fn run(&self) -> Result<TeamResult> {
+        let point = self.point;
+        let title = format!("{} {} t{}", point.engine, self.workload.name, point.threads);
+        let progress = Progress::clock(&title, point.seconds);
+        let start = Instant::now();
+        let limits = Limits { seconds: Some(point.seconds), rate: point.rate };
+        let show = |done: u64| {
+            let elapsed = start.elapsed().as_secs_f64();
+            progress.set(elapsed as u64);
+            progress.message(format!("{:.0} ops/s", done as f64 / elapsed.max(0.001)));
+        };
+        run_team(self.engine, point.threads, limits, self.stop, &show, |ticket, recorder, share| {
+            let actor = self.actor(ticket.thread, ticket.threads, ticket.counter())?;
+            let run = function(&actor.table, "run")?.ok_or_else(|| anyhow!("`run` is gone"))?;
+            let share_of_units = point.units.map(|units| {
+                units * (ticket.thread + 1) / ticket.threads
+                    - units * ticket.thread / ticket.threads
+            });
+            let units = drive(&actor, &run, ticket, recorder, share_of_units)?;
+            let mut state = actor.state.borrow_mut();
+            recorder.merge(&state.recorder);
+            *share = Share { units, ..std::mem::take(&mut state.share) };
+            Ok(())
+        })
+    }
+}
+
+/// Calls `run` until time, units or patience are over; returns the units done.
+fn drive(
+    actor: &Actor,
+    run: &Function,
+    ticket: &Ticket<'_>,
+    recorder: &mut Recorder,
+    limit: Option<u64>,
+) -> Result<u64> {
+    let mut pace =
+        ticket.rate.map(|rate| Pace::new(rate, ticket.thread, ticket.threads, ticket.start));
+    let mut units = 0;
+    let mut stopwatch = Stopwatch::start();
+    while limit.is_none_or(|limit| units < limit) && !ticket.over(stopwatch.last()) {
+        let due = pace.as_mut().map(Pace::wait);
+        actor.ctx.raw_set("iter", units).map_err(lua_error)?;
+        run.call::<()>(&actor.ctx).map_err(lua_error)?;
+        let lap = stopwatch.lap();
+        // In open loop a unit's time starts when it was due, waiting for its turn included.
+        let nanos = due
+            .map_or(lap, |due| stopwatch.last().saturating_duration_since(due).as_nanos() as u64);
+        recorder.record(OpKind::Unit, nanos, 1);
+        units += 1;
+    }
+    Ok(units)
+}

@@ -1,0 +1,60 @@
+//! What may be said of two engines on the same subject.
+
+use super::record::{Measured, Report, Subject};
+use crate::measure::{Comparison, compare_samples};
+
+/// One engine against the base on one subject.
+pub(crate) struct Pair<'a> {
+    pub(crate) subject: &'a Subject,
+    pub(crate) engine: &'a str,
+    pub(crate) base: &'a str,
+    /// `None` when the rows promise different things.
+    pub(crate) comparison: Option<Comparison>,
+}
+
+/// Every engine against the base: `isobath` against each peer where it ran, else the first engine.
+pub(crate) fn pairs(report: &Report) -> Vec<Pair<'_>> {
+    let engines = report.engines();
+    let Some(subject_engine) =
+        engines.iter().copied().find(|name| *name == "isobath").or(engines.first().copied())
+    else {
+        return Vec::new();
+    };
+    let mut pairs = Vec::new();
+    for subject in report.subjects() {
+        let ours = report.repeats(subject_engine, subject);
+        for base in engines.iter().copied().filter(|name| *name != subject_engine) {
+            let theirs = report.repeats(base, subject);
+            if let (Some(our), Some(their)) = (ours.first(), theirs.first()) {
+                let comparison =
+                    our.comparable(their).then(|| compare_samples(&rates(&ours), &rates(&theirs)));
+                pairs.push(Pair { subject, engine: subject_engine, base, comparison });
+            }
+        }
+    }
+    pairs
+}
+
+/// Primitive operations a second of each repeat.
+pub(crate) fn rates(rows: &[&Measured]) -> Vec<f64> {
+    rows.iter().map(|row| row.per_second(row.primitives())).collect()
+}
+
+/// A sentence for each pair.
+pub(crate) fn sentences(report: &Report) -> Vec<String> {
+    pairs(report)
+        .into_iter()
+        .map(|pair| {
+            let label = pair.subject.label();
+            match pair.comparison {
+                Some(comparison) => {
+                    format!("{label}: {}", comparison.sentence(pair.engine, pair.base))
+                }
+                None => format!(
+                    "{label}: {} and {} promise different durability and aren't compared",
+                    pair.engine, pair.base
+                ),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,157 @@
+//! Tables for a person at a terminal.
+
+use super::record::{Measured, Report};
+use super::units::{bytes, count, micros, percent, seconds};
+use crate::measure::OpKind;
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use std::io::{IsTerminal, Write};
+
+/// Prints the report to standard output.
+pub(crate) fn print_report(report: &Report) {
+    let text = render(report);
+    // A reader that went away (a closed pipe) is no failure of the run.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn render(report: &Report) -> String {
+    let mut text = String::new();
+    for row in &report.rows {
+        text.push_str(&describe(row));
+        text.push('\n');
+    }
+    for comparison in super::compare::sentences(report) {
+        text.push_str(&comparison);
+        text.push('\n');
+    }
+    for warning in &report.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    for failure in &report.failures {
+        text.push_str(&format!("FAILED: {failure}\n"));
+    }
+    text
+}
+
+fn describe(row: &Measured) -> String {
+    let mut text = format!("{}\n", headline(row));
+    if let Some(load) = &row.load {
+        let rate = load.operations as f64 / load.seconds.max(1e-9);
+        text.push_str(&format!(
+            "  load     {} in {} ({}/s), {} written",
+            count(load.operations as f64),
+            seconds(load.seconds),
+            count(rate),
+            bytes(load.device_write_bytes as f64)
+        ));
+        if load.settled.seconds > 0.0 {
+            text.push_str(&format!(", settled in {}", seconds(load.settled.seconds)));
+        }
+        text.push('\n');
+    }
+    let primitives = row.primitives();
+    if row.units > 0 && row.units != primitives {
+        text.push_str(&format!("  rate     {} units/s, ", count(row.per_second(row.units))));
+    } else {
+        text.push_str("  rate     ");
+    }
+    text.push_str(&format!(
+        "{} ops/s over {}\n",
+        count(row.per_second(primitives)),
+        seconds(row.seconds)
+    ));
+    if let Some(rate) = row.hit_rate() {
+        text.push_str(&format!("  hits     {}\n", percent(rate)));
+    }
+    text.push_str(&format!("{}\n", latency_table(row)));
+    text.push_str(&resources(row));
+    text
+}
+
+fn headline(row: &Measured) -> String {
+    let line = format!(
+        "{} {} · {} · {} threads · {} B values · {} durability{}",
+        row.engine,
+        row.engine_version,
+        row.subject.label(),
+        row.subject.threads,
+        row.subject.value_size,
+        row.durability.name(),
+        if row.interrupted { " · INTERRUPTED" } else { "" },
+    );
+    if std::io::stdout().is_terminal() { format!("\x1b[1m{line}\x1b[0m") } else { line }
+}
+
+fn latency_table(row: &Measured) -> Table {
+    let mut table = new_table();
+    table.set_header(
+        ["operation", "calls", "calls/s", "mean", "p50", "p95", "p99", "p99.9", "max", "cv"]
+            .map(|name| Cell::new(name).add_attribute(Attribute::Bold)),
+    );
+    let repeats_unit = row.kinds.iter().filter(|entry| entry.kind != OpKind::Unit).count() == 1
+        && row.units == row.primitives();
+    for entry in &row.kinds {
+        if entry.kind == OpKind::Unit && repeats_unit {
+            continue;
+        }
+        let latency = &entry.latency;
+        let times = [
+            latency.mean_us,
+            latency.p50_us,
+            latency.p95_us,
+            latency.p99_us,
+            latency.p999_us,
+            latency.max_us,
+        ];
+        let mut cells = vec![
+            entry.kind.name().to_owned(),
+            count(latency.count as f64),
+            count(row.per_second(latency.count)),
+        ];
+        cells.extend(times.map(micros));
+        cells.push(format!("{:.0}%", latency.cv_percent()));
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn resources(row: &Measured) -> String {
+    let mut text = format!(
+        "  written  {} by the user, {} to files ({:.2}x until settled); {} on disk\n",
+        bytes(row.user_bytes_written as f64),
+        bytes(row.usage_settled.device_write_bytes as f64),
+        row.write_amplification(),
+        bytes(row.db_bytes as f64),
+    );
+    text.push_str(&format!(
+        "  memory   {} peak ({} anonymous, {} file-backed)\n",
+        bytes(row.rss_peak_bytes as f64),
+        bytes(row.rss_anon_peak_bytes as f64),
+        bytes(row.rss_file_peak_bytes as f64),
+    ));
+    text.push_str(&format!(
+        "  cpu      {:.2} us/op ({} user, {} system); writers held back {}\n",
+        row.cpu_us_per_op(),
+        seconds(row.usage.cpu_user_seconds),
+        seconds(row.usage.cpu_system_seconds),
+        seconds(row.stall_us as f64 / 1e6),
+    ));
+    if row.settled.debt_left > 0 {
+        text.push_str(&format!(
+            "  DEBT     {} left after {}\n",
+            row.settled.debt_left,
+            seconds(row.settled.seconds)
+        ));
+    }
+    text
+}
+
+pub(super) fn new_table() -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_BORDERS_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic);
+    table
+}

@@ -1,0 +1,187 @@
+//! The record of a run: plain data that every sink reads and that JSON keeps.
+
+use crate::engine::{Durability, Settled};
+use crate::measure::{KindLatency, Machine, OpKind, Sample, Usage};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What was run: two records with equal subjects but for the engine and the repeat are comparable.
+#[derive(Clone, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub(crate) struct Subject {
+    pub(crate) test: String,
+    pub(crate) workload: String,
+    pub(crate) pattern: String,
+    pub(crate) threads: u64,
+    pub(crate) batch_size: u64,
+    pub(crate) key_size: usize,
+    pub(crate) value_size: usize,
+    pub(crate) range_size: u64,
+    /// The parameters swept, by name.
+    pub(crate) params: BTreeMap<String, String>,
+}
+
+impl Subject {
+    /// A short name that tells this subject from the others of a run.
+    pub(crate) fn label(&self) -> String {
+        let params: String =
+            self.params.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        format!("{} t{}{params}", self.test, self.threads)
+    }
+}
+
+/// How the data came to be there.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Load {
+    pub(crate) operations: u64,
+    pub(crate) seconds: f64,
+    pub(crate) device_write_bytes: u64,
+    pub(crate) settled: Settled,
+}
+
+/// One engine on one subject, once.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) engine: String,
+    pub(crate) engine_version: String,
+    pub(crate) subject: Subject,
+    pub(crate) repeat: u64,
+    /// What was served, which may be less than what was asked for.
+    pub(crate) durability: Durability,
+    /// Sustained rows ran past twenty flushes and a minute, and left no growing debt.
+    pub(crate) sustained: bool,
+    pub(crate) load: Option<Load>,
+    /// The longest time a thread spent in timed sections; what rates are divided by.
+    pub(crate) seconds: f64,
+    pub(crate) wall_seconds: f64,
+    pub(crate) units: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) kinds: Vec<KindLatency>,
+    pub(crate) user_bytes_written: u64,
+    pub(crate) user_bytes_read: u64,
+    /// Of the measured phase.
+    pub(crate) usage: Usage,
+    /// Of the measured phase and all that it left to do: flush, settle, close.
+    pub(crate) usage_settled: Usage,
+    pub(crate) settled: Settled,
+    pub(crate) rss_peak_bytes: u64,
+    pub(crate) vms_peak_bytes: u64,
+    pub(crate) rss_anon_peak_bytes: u64,
+    pub(crate) rss_file_peak_bytes: u64,
+    pub(crate) db_bytes: u64,
+    /// Keys and values that a reader can see at the end, where the harness knows.
+    pub(crate) live_bytes: Option<u64>,
+    pub(crate) stall_us: u64,
+    pub(crate) timeline: Vec<Sample>,
+    pub(crate) counters: BTreeMap<String, f64>,
+    /// Rows compared with what they must be, after the measured phase.
+    pub(crate) rows_verified: u64,
+    pub(crate) interrupted: bool,
+}
+
+impl Measured {
+    /// Keys touched by operations of `kind`.
+    pub(crate) fn primitives_of(&self, kind: OpKind) -> u64 {
+        self.kinds.iter().filter(|entry| entry.kind == kind).map(|entry| entry.primitives).sum()
+    }
+
+    /// Keys touched by all operations.
+    pub(crate) fn primitives(&self) -> u64 {
+        self.kinds
+            .iter()
+            .filter(|entry| entry.kind != OpKind::Unit)
+            .map(|entry| entry.primitives)
+            .sum()
+    }
+
+    pub(crate) fn per_second(&self, count: u64) -> f64 {
+        if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
+    }
+
+    pub(crate) fn writes(&self) -> bool {
+        self.kinds.iter().any(|entry| entry.kind.writes())
+    }
+
+    /// Device bytes for each byte the user wrote, until the debt was paid.
+    pub(crate) fn write_amplification(&self) -> f64 {
+        quotient(self.usage_settled.device_write_bytes as f64, self.user_bytes_written as f64)
+    }
+
+    pub(crate) fn read_amplification(&self) -> f64 {
+        quotient(self.usage.device_read_bytes as f64, self.user_bytes_read as f64)
+    }
+
+    pub(crate) fn space_amplification(&self) -> f64 {
+        self.live_bytes.map_or(0.0, |live| quotient(self.db_bytes as f64, live as f64))
+    }
+
+    pub(crate) fn cpu_us_per_op(&self) -> f64 {
+        quotient(self.usage.cpu_seconds() * 1e6, self.primitives() as f64)
+    }
+
+    pub(crate) fn hit_rate(&self) -> Option<f64> {
+        let looked = self.hits + self.misses;
+        (looked > 0).then(|| self.hits as f64 / looked as f64)
+    }
+
+    /// Whether a ratio of this and `other` means something: reads don't depend on durability.
+    pub(crate) fn comparable(&self, other: &Measured) -> bool {
+        self.subject == other.subject
+            && self.sustained == other.sustained
+            && (self.durability == other.durability || !(self.writes() || other.writes()))
+    }
+}
+
+pub(crate) fn quotient(numerator: f64, denominator: f64) -> f64 {
+    if denominator > 0.0 { numerator / denominator } else { 0.0 }
+}
+
+/// A whole run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Report {
+    pub(crate) format: u32,
+    pub(crate) run_id: String,
+    pub(crate) title: String,
+    /// What to type to do it again.
+    pub(crate) command: String,
+    /// The effective configuration, as TOML.
+    pub(crate) config: String,
+    pub(crate) machine: Machine,
+    pub(crate) rows: Vec<Measured>,
+    /// Rows that failed, and why: an engine crashed, ran out of time or gave a wrong answer.
+    pub(crate) failures: Vec<String>,
+    /// What a reader must know, such as data on a RAM file system.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The version of the JSON that this build writes.
+pub(crate) const REPORT_FORMAT: u32 = 1;
+
+impl Report {
+    /// Engines in order of first appearance.
+    pub(crate) fn engines(&self) -> Vec<&str> {
+        let mut engines: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !engines.contains(&row.engine.as_str()) {
+                engines.push(&row.engine);
+            }
+        }
+        engines
+    }
+
+    /// Subjects in order of first appearance.
+    pub(crate) fn subjects(&self) -> Vec<&Subject> {
+        let mut subjects: Vec<&Subject> = Vec::new();
+        for row in &self.rows {
+            if !subjects.contains(&&row.subject) {
+                subjects.push(&row.subject);
+            }
+        }
+        subjects
+    }
+
+    /// Every repeat of an engine on a subject.
+    pub(crate) fn repeats(&self, engine: &str, subject: &Subject) -> Vec<&Measured> {
+        self.rows.iter().filter(|row| row.engine == engine && row.subject == *subject).collect()
+    }
+}
