@@ -5,8 +5,10 @@
 //! own, so that the index lies dense, apart from the records. Nothing is ever freed singly, so a reference
 //! into the arena is good while the arena lives.
 //!
-//!     chunk   | run: header, records ...... | run: header, nodes ... | run ... | large record | unused |
-//!     record  8-byte granules         node  64-byte granules
+//! ```text
+//! chunk   | run: header, records ...... | run: header, nodes ... | run ... | large record | unused |
+//! record  8-byte granules         node  64-byte granules
+//! ```
 
 use super::chunk::Chunk;
 use super::pool::ChunkPool;

@@ -1,7 +1,9 @@
 //! Nodes of the tree: their memory, and nothing of what the tree does with them.
 //!
-//!     leaf    | header, 128 bytes | heads: u64 × capacity | records: pointer × capacity |
-//!     inner   | header, 128 bytes | heads               | separators | children: pointer × (capacity + 1) |
+//! ```text
+//! leaf    | header, 128 bytes | heads: u64 × capacity | records: pointer × capacity |
+//! inner   | header, 128 bytes | heads               | separators | children: pointer × (capacity + 1) |
+//! ```
 //!
 //! A node covers the keys from `low` to below `high`; a missing bound is open. `low`, `level` and `capacity` are
 //! fixed before a node is published; every other word is atomic, is changed only under the node's lock, and

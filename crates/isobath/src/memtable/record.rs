@@ -1,7 +1,9 @@
 //! Records: a key with its versions, in the arena.
 //!
-//!     record   | newest: pointer | key_len: u32, 4 bytes unused | key, padded to 8 | its first version |
-//!     version  | older: pointer  | seq: u64 | value_len << 8 | kind: u64 | value, padded to 8 |
+//! ```text
+//! record   | newest: pointer | key_len: u32, 4 bytes unused | key, padded to 8 | its first version |
+//! version  | older: pointer  | seq: u64 | value_len << 8 | kind: u64 | value, padded to 8 |
+//! ```
 //!
 //! All but the two pointers is immutable once a record or version is published. The versions of a key form a
 //! list by descending sequence that only grows; it is changed under the lock of the key's leaf and read

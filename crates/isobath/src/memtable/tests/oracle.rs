@@ -29,7 +29,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
         1 => any::<u8>().prop_map(|byte| vec![byte]),
         1 => prop::collection::vec(any::<u8>(), 1..30),
         1 => any::<u8>().prop_map(|byte| {
-            let mut key = vec![b'L'; if cfg!(miri) { 200 } else { 64 << 10 }];
+            let mut key = vec![b'L'; if cfg!(miri) { 60 } else { 64 << 10 }];
             *key.last_mut().unwrap() = byte;
             key
         }),
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
             let value = if kind == OpKind::Put { value } else { Vec::new() };
             Step::Insert(key, kind, value)
         }),
-        2 => prop::collection::vec(key(), 1..40).prop_map(Step::Sorted),
+        2 => prop::collection::vec(key(), 1..if cfg!(miri) { 10 } else { 40 }).prop_map(Step::Sorted),
         2 => key().prop_map(Step::Seek),
         2 => key().prop_map(Step::SeekForPrev),
         6 => Just(Step::Next),
@@ -141,7 +141,7 @@ proptest! {
 
     #[test]
     fn any_sequence_of_operations_agrees_with_a_sorted_map(
-        steps in prop::collection::vec(step(), 1..if cfg!(miri) { 60 } else { 600 }),
+        steps in prop::collection::vec(step(), 1..if cfg!(miri) { 40 } else { 600 }),
     ) {
         for table in tables() {
             run(table, &steps);
