@@ -1,5 +1,80 @@
-//! Immutable sorted tables on disk.
+//! Immutable sorted tables on disk: a file of *slices*, one per column family, each self-contained.
+//!
+//! ```text
+//! file header     128 bytes, see format/file_header.rs
+//! per slice, in ascending order of family:
+//!   data blocks   sorted entries                       block.rs
+//!   filter        Bloom filter over the user keys      filter.rs    (in the root, if small)
+//!   index blocks  separators and block handles         index.rs     (only if there are many)
+//!   root          properties and index top             root.rs
+//! directory       the slices' roots                    footer.rs
+//! footer          64 bytes                             footer.rs
+//! ```
+//!
+//! Every block and root is framed (`frame.rs`): codec and checksum follow it. Writing: `writer.rs`, then
+//! `slice_writer.rs`, `block_builder.rs`, `output.rs`. Reading: `reader.rs` (get), `cursor.rs` (with
+//! `walk.rs` and `loader.rs`); both go through `cache/`. `verify.rs` checks a whole file, `dump.rs` shows
+//! it. A reader finds a slice by its [`SliceMeta`], which the manifest keeps; a tool without a manifest
+//! finds all slices by the footer.
 
+mod block;
+mod block_builder;
+mod codec;
+mod cursor;
+mod filter;
+mod footer;
+mod frame;
+mod index;
+mod inspect;
+mod loader;
 mod meta;
+mod options;
+mod output;
+mod reader;
+mod root;
+mod slice_writer;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod walk;
+mod writer;
 
+pub(crate) use block::Block;
+pub use codec::Codec;
+pub(crate) use cursor::TableCursor;
+pub(crate) use inspect::{BlockKind, DumpItem, TableFile};
 pub(crate) use meta::{BlockHandle, SliceMeta};
+pub(crate) use options::TableOptions;
+pub(crate) use reader::{Found, PinnedValue, Table, TableContext};
+pub(crate) use writer::{Finished, TableWriter};
+
+/// The longest user key.
+pub(crate) const KEY_LEN_MAX: usize = 64 << 10;
+
+/// The longest value that a table holds itself: with its key and headers it must fit a block.
+pub(crate) const VALUE_LEN_MAX: usize = block::BLOCK_LEN_MAX - (1 << 20);
+
+/// How many bytes `a` and `b` have in common at their beginnings.
+#[inline]
+pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[..len], &b[..len]);
+    let (a_words, b_words) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+    for (i, (a, b)) in a_words.iter().zip(b_words).enumerate() {
+        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if difference != 0 {
+            return i * 8 + difference.trailing_zeros() as usize / 8;
+        }
+    }
+    let done = a_words.len() * 8;
+    done + a[done..].iter().zip(&b[done..]).take_while(|(a, b)| a == b).count()
+}
+
+/// A block whose buffer has this length, for tests of what holds blocks.
+#[cfg(test)]
+pub(crate) fn block_of_len(len: usize) -> Block {
+    let value = vec![7; len - 40];
+    let mut builder = block_builder::BlockBuilder::new(16);
+    builder.add(b"key", 0, 1, crate::format::OpKind::Put, &value);
+    Block::parse(builder.finish(b"key").to_vec()).expect("a block just built")
+}

@@ -1,0 +1,122 @@
+//! Open table files, a bounded number of them. Opening checks the file's header, so a file that is
+//! another's, damaged at the start or of a newer format is refused before anything is read from it.
+
+use crate::error::{Error, Result};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
+use crate::vfs::{FileSystem, ReadFile, ReadMode};
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, UnitWeighter};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const SHARD_COUNT: usize = 8;
+
+/// The path of a table file.
+pub(crate) fn table_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:010}.tbl"))
+}
+
+/// `DefaultHasher::default` has fixed keys.
+type FixedHasher = BuildHasherDefault<DefaultHasher>;
+
+pub(crate) struct FileCache {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    mode: ReadMode,
+    open: Cache<u64, Arc<dyn ReadFile>, UnitWeighter, FixedHasher>,
+    /// A file that a tool has opened itself, whatever its name.
+    given: Option<(u64, Arc<dyn ReadFile>)>,
+}
+
+impl FileCache {
+    /// A cache of at most `capacity` open files of `dir`; files in use stay open beyond that.
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        dir: PathBuf,
+        mode: ReadMode,
+        capacity: usize,
+    ) -> FileCache {
+        let shard_count = if capacity < 64 * SHARD_COUNT { 1 } else { SHARD_COUNT };
+        let options = OptionsBuilder::new()
+            .shards(shard_count)
+            .weight_capacity((capacity / shard_count * shard_count) as u64)
+            .estimated_items_capacity(capacity)
+            .build()
+            .expect("both capacities are given");
+        let open = Cache::with_options(
+            options,
+            UnitWeighter,
+            FixedHasher::default(),
+            DefaultLifecycle::default(),
+        );
+        FileCache { fs, dir, mode, open, given: None }
+    }
+
+    /// A cache of the one file that is given, which holds table `number`.
+    pub(crate) fn of_one(
+        fs: Arc<dyn FileSystem>,
+        file: Arc<dyn ReadFile>,
+        number: u64,
+    ) -> FileCache {
+        let cache = FileCache::new(fs, PathBuf::new(), ReadMode::Positional, 0);
+        FileCache { given: Some((number, file)), ..cache }
+    }
+
+    /// The open file of this number.
+    pub(crate) fn get(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
+        match self.open.get(&number) {
+            Some(file) => Ok(file),
+            None => self.open(number),
+        }
+    }
+
+    #[cold]
+    fn open(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
+        if let Some((_, file)) = self.given.as_ref().filter(|(given, _)| *given == number) {
+            return Ok(file.clone());
+        }
+        let path = self.path(number);
+        let file = self.fs.open_read(&path, self.mode)?;
+        let header = read_header(&*file)?;
+        if header.number != number {
+            let detail = format!("the file says it is number {}", header.number);
+            return Err(Error::corruption(&path, 0, detail));
+        }
+        self.open.insert(number, file.clone());
+        Ok(file)
+    }
+
+    /// Closes a file that is about to be removed, once nobody reads it.
+    pub(crate) fn evict(&self, number: u64) {
+        self.open.remove(&number);
+    }
+
+    pub(crate) fn path(&self, number: u64) -> PathBuf {
+        if let Some((_, file)) = self.given.as_ref().filter(|(given, _)| *given == number) {
+            return file.path().to_owned();
+        }
+        table_path(&self.dir, number)
+    }
+
+    /// How many files are open.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+}
+
+impl std::fmt::Debug for FileCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileCache({} of {})", self.open.len(), self.dir.display())
+    }
+}
+
+/// Reads and checks the header of a table file.
+pub(crate) fn read_header(file: &dyn ReadFile) -> Result<FileHeader> {
+    if file.len() < FILE_HEADER_LEN as u64 {
+        return Err(Error::corruption(file.path(), 0, "the file is shorter than its header"));
+    }
+    let mut bytes = [0; FILE_HEADER_LEN];
+    file.read_at(0, &mut bytes)?;
+    FileHeader::decode(&bytes, FileKind::Table).map_err(|error| error.in_file(file.path(), 0))
+}

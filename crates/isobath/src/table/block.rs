@@ -1,0 +1,462 @@
+//! A decoded block, data or index alike, and the search in it.
+//!
+//! ```text
+//! entries    per entry: shared, unshared, value length (varints), unshared key bytes, value
+//! heads      per restart: 8 bytes of its key after the block's common prefix, big-endian, zero-padded
+//! restarts   per restart: u32 offset of its entry
+//! versions   per entry, `width` bytes: (sequence - base) << 4 | operation kind
+//! base       u64, the least sequence of the block
+//! count      u32, entries
+//! prefix     u16, length of the prefix that all keys share (at most 65535)
+//! interval   u8, every how many entries a restart stands
+//! width      u8, 1 to 8
+//! ```
+//!
+//! Integers are little-endian except the heads. Entries are sorted by key ascending, then sequence
+//! descending. `shared` counts the bytes a key has in common with the key before it; at a restart it is 0.
+//! The heads are searched first, without decoding a key: between two restarts at most `interval`
+//! entries are then walked. An index block is the same with an interval of 1 (see `index.rs`).
+//!
+//! Nothing here trusts the bytes: whatever they are, a call returns or fails, it does not panic.
+
+use crate::error::{Error, Result};
+use crate::format::{Lsn, OpKind};
+use std::cmp::Ordering;
+
+pub(crate) const HEAD_LEN: usize = 8;
+pub(crate) const RESTART_LEN: usize = 4;
+pub(crate) const TAIL_LEN: usize = 16;
+pub(crate) const KIND_BITS: u32 = 4;
+
+/// The longest decoded block. Offsets within it, and the headers behind them, fit 32 bits.
+pub(crate) const BLOCK_LEN_MAX: usize = (u32::MAX - (1 << 20)) as usize;
+
+/// The greatest sequence a block can hold.
+pub(crate) const SEQ_MAX: Lsn = Lsn::MAX >> KIND_BITS;
+
+/// The 8 bytes of `key` that follow a prefix, as an integer that sorts as they do.
+#[inline]
+pub(crate) fn key_head(key: &[u8], prefix_len: usize) -> u64 {
+    let rest = key.get(prefix_len..).unwrap_or_default();
+    match rest.first_chunk::<8>() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 8];
+            head[..rest.len()].copy_from_slice(rest);
+            u64::from_be_bytes(head)
+        }
+    }
+}
+
+/// A block in its decoded form. Cached, shared and immutable.
+#[derive(Default)]
+pub(crate) struct Block {
+    bytes: Vec<u8>,
+    heads_at: u32,
+    restarts_at: u32,
+    versions_at: u32,
+    entry_count: u32,
+    restart_count: u32,
+    prefix_len: u16,
+    interval: u8,
+    width: u8,
+    base: Lsn,
+    version_mask: u64,
+}
+
+/// Where the parts of an entry lie in their block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RawEntry {
+    /// How much of the key before is the beginning of this key.
+    pub(crate) shared: u32,
+    pub(crate) unshared_at: u32,
+    /// Where the unshared part of the key ends and the value begins.
+    pub(crate) value_at: u32,
+    /// Where the value ends and the next entry begins.
+    pub(crate) end: u32,
+}
+
+/// An entry found by a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hit {
+    /// Its ordinal in the block.
+    pub(crate) index: u32,
+    /// Its key begins with this many bytes of the key searched for.
+    pub(crate) shared: u32,
+    pub(crate) entry: RawEntry,
+    /// True if its key is the one searched for.
+    pub(crate) is_equal: bool,
+}
+
+#[cold]
+fn malformed(what: &str) -> Error {
+    Error::malformed(format!("a block {what}"))
+}
+
+impl Block {
+    /// Takes the decoded bytes and checks that the columns fit.
+    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Block> {
+        let Some((body, tail)) = bytes.split_last_chunk::<TAIL_LEN>() else {
+            return Err(malformed("is shorter than its tail"));
+        };
+        if bytes.len() > BLOCK_LEN_MAX {
+            return Err(malformed("is longer than blocks can be"));
+        }
+        let base = u64::from_le_bytes(tail[..8].try_into().expect("8 bytes"));
+        let entry_count = u32::from_le_bytes(tail[8..12].try_into().expect("4 bytes"));
+        let prefix_len = u16::from_le_bytes([tail[12], tail[13]]);
+        let [interval, width] = [tail[14], tail[15]];
+        if entry_count == 0 || interval == 0 || !(1..=8).contains(&width) || base > SEQ_MAX {
+            return Err(malformed("has an impossible tail"));
+        }
+        let restart_count = entry_count.div_ceil(u32::from(interval));
+        let columns = u64::from(restart_count) * (HEAD_LEN + RESTART_LEN) as u64
+            + u64::from(entry_count) * u64::from(width);
+        let heads_at = match (body.len() as u64).checked_sub(columns) {
+            Some(at) if at >= 3 => at as u32,
+            _ => return Err(malformed("is shorter than its columns")),
+        };
+        let restarts_at = heads_at + restart_count * HEAD_LEN as u32;
+        Ok(Block {
+            heads_at,
+            restarts_at,
+            versions_at: restarts_at + restart_count * RESTART_LEN as u32,
+            entry_count,
+            restart_count,
+            prefix_len,
+            interval,
+            width,
+            base,
+            version_mask: u64::MAX >> (64 - 8 * u32::from(width)),
+            bytes,
+        })
+    }
+
+    /// Gives the buffer back for another block.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// All of the decoded bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn entry_count(&self) -> u32 {
+        self.entry_count
+    }
+
+    /// Where the entries end.
+    #[inline]
+    pub(crate) fn entries_end(&self) -> u32 {
+        self.heads_at
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn charge(&self) -> usize {
+        self.bytes.capacity() + size_of::<Block>() + 2 * size_of::<usize>()
+    }
+
+    /// Decodes where the parts of the entry at offset `at` lie.
+    #[inline]
+    pub(crate) fn entry_at(&self, at: u32) -> Result<RawEntry> {
+        let start = at as usize;
+        // Columns and tail follow the entries, so four bytes are there after every entry's start.
+        let Some(first) = self.bytes.get(start..).and_then(|rest| rest.first_chunk::<4>()) else {
+            return Err(malformed("has an entry past its end"));
+        };
+        let word = u32::from_le_bytes(*first);
+        if word & 0x0000_8080 != 0 || word & 0x8080_0000 == 0x8080_0000 {
+            return self.long_entry_at(start);
+        }
+        let third = word >> 16 & 0x7f;
+        let is_long = word >> 23 & 1;
+        let value_len = third | (is_long * (word >> 24 << 7));
+        let unshared_at = at + 3 + is_long;
+        let value_at = unshared_at + (word >> 8 & 0x7f);
+        self.bounded(word & 0x7f, unshared_at, value_at, u64::from(value_len))
+    }
+
+    #[inline]
+    fn bounded(
+        &self,
+        shared: u32,
+        unshared_at: u32,
+        value_at: u32,
+        value_len: u64,
+    ) -> Result<RawEntry> {
+        let end = u64::from(value_at) + value_len;
+        if end > u64::from(self.heads_at) {
+            return Err(malformed("has an entry that runs past the entries' end"));
+        }
+        Ok(RawEntry { shared, unshared_at, value_at, end: end as u32 })
+    }
+
+    #[cold]
+    fn long_entry_at(&self, start: usize) -> Result<RawEntry> {
+        let entries = &self.bytes[..self.heads_at as usize];
+        let mut decoder = crate::format::Decoder::new(entries.get(start..).unwrap_or_default());
+        let shared = decoder.varint32()?;
+        let unshared = decoder.varint32()?;
+        let value_len = decoder.varint32()?;
+        let unshared_at = start + decoder.offset();
+        let value_at = unshared_at as u64 + u64::from(unshared);
+        if value_at > entries.len() as u64 {
+            return Err(malformed("has a key that runs past the entries' end"));
+        }
+        self.bounded(shared, unshared_at as u32, value_at as u32, u64::from(value_len))
+    }
+
+    /// The part of an entry's key that is stored with it.
+    #[inline]
+    pub(crate) fn unshared(&self, entry: RawEntry) -> &[u8] {
+        &self.bytes[entry.unshared_at as usize..entry.value_at as usize]
+    }
+
+    #[inline]
+    pub(crate) fn value(&self, entry: RawEntry) -> &[u8] {
+        &self.bytes[entry.value_at as usize..entry.end as usize]
+    }
+
+    /// Sequence and kind of the entry of this ordinal.
+    #[inline]
+    pub(crate) fn version(&self, index: u32) -> Result<(Lsn, OpKind)> {
+        if index >= self.entry_count {
+            return Err(malformed("has more entries than it says"));
+        }
+        let word = self.version_word(index);
+        let kind = OpKind::from_byte((word & ((1 << KIND_BITS) - 1)) as u8)?;
+        Ok((self.base.wrapping_add(word >> KIND_BITS), kind))
+    }
+
+    #[inline]
+    fn version_word(&self, index: u32) -> u64 {
+        // The tail of 16 bytes follows the column: eight bytes are there.
+        let at = self.versions_at as usize + index as usize * usize::from(self.width);
+        match self.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+            Some(word) => u64::from_le_bytes(*word) & self.version_mask,
+            None => 0,
+        }
+    }
+
+    #[inline]
+    fn seq(&self, index: u32) -> Lsn {
+        self.base.wrapping_add(self.version_word(index) >> KIND_BITS)
+    }
+
+    #[inline]
+    pub(super) fn head(&self, restart: u32) -> u64 {
+        let at = self.heads_at as usize + restart as usize * HEAD_LEN;
+        match self.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+            Some(head) => u64::from_be_bytes(*head),
+            None => 0,
+        }
+    }
+
+    /// The entry offset of a restart.
+    #[inline]
+    pub(crate) fn restart(&self, restart: u32) -> u32 {
+        let at = self.restarts_at as usize + restart as usize * RESTART_LEN;
+        match self.bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+            Some(offset) => u32::from_le_bytes(*offset),
+            None => 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn restart_count(&self) -> u32 {
+        self.restart_count
+    }
+
+    #[inline]
+    pub(crate) fn interval(&self) -> u32 {
+        u32::from(self.interval)
+    }
+
+    /// Length of the prefix that all keys of the block share.
+    pub(crate) fn prefix_len(&self) -> usize {
+        usize::from(self.prefix_len)
+    }
+
+    /// How `(key, point)` stands to a restart's entry.
+    #[inline]
+    fn is_restart_before(&self, restart: u32, key: &[u8], point: Lsn) -> Result<bool> {
+        let entry = self.entry_at(self.restart(restart))?;
+        Ok(match self.unshared(entry).cmp(key) {
+            Ordering::Less => true,
+            Ordering::Equal => self.seq(restart * self.interval()) >= point,
+            Ordering::Greater => false,
+        })
+    }
+
+    /// The number of restarts that lie before `(key, point)`, provided that `key` begins with the block's
+    /// prefix; any number otherwise.
+    #[inline]
+    fn restarts_before(&self, key: &[u8], point: Lsn) -> Result<u32> {
+        let head = key_head(key, self.prefix_len());
+        let (mut low, mut len) = (0, self.restart_count);
+        while len > 0 {
+            let half = len / 2;
+            let is_before = self.head(low + half) < head;
+            low = if is_before { low + half + 1 } else { low };
+            len = if is_before { len - half - 1 } else { half };
+        }
+        if low < self.restart_count && self.head(low) == head {
+            return self.equal_restarts_before(low, head, key, point);
+        }
+        Ok(low)
+    }
+
+    /// Continues where heads cannot decide: whole keys, then sequences.
+    fn equal_restarts_before(&self, first: u32, head: u64, key: &[u8], point: Lsn) -> Result<u32> {
+        let (mut low, mut high) = (first, self.restart_count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.head(middle) == head && self.is_restart_before(middle, key, point)? {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// The first entry at or after `(key, point)`: of a greater key, or of this key with a sequence below
+    /// `point`. `None` if all entries lie before.
+    #[inline]
+    pub(crate) fn search(&self, key: &[u8], point: Lsn) -> Result<Option<Hit>> {
+        let restart = self.restarts_before(key, point)?.saturating_sub(1);
+        let at = self.restart(restart);
+        let entry = self.entry_at(at)?;
+        let stored = self.unshared(entry);
+        let matched = super::common_prefix_len(stored, key);
+        if matched < self.prefix_len() {
+            // The key is not of this block: all entries lie before it, or none does.
+            if key.get(matched) > stored.get(matched) {
+                return Ok(None);
+            }
+            let entry = self.entry_at(self.restart(0))?;
+            return Ok(Some(Hit { index: 0, shared: 0, entry, is_equal: false }));
+        }
+        self.walk(key, point, restart * self.interval(), at, 0)
+    }
+
+    /// Walks forward from the entry of ordinal `index` at offset `at` to the first one at or after
+    /// `(key, point)`. `matched` is how much of `key` the entry before has in common with it, which must
+    /// lie before `(key, point)`; 0 at a restart.
+    ///
+    /// No key is put together: an entry that shares more with the one before than that shares with `key`
+    /// lies before `key` too, one that shares less lies after it, and only an equal length needs a look
+    /// (as does a length of 0, which at a restart says nothing).
+    #[inline]
+    pub(crate) fn walk(
+        &self,
+        key: &[u8],
+        point: Lsn,
+        mut index: u32,
+        mut at: u32,
+        mut matched: usize,
+    ) -> Result<Option<Hit>> {
+        while at < self.heads_at {
+            let entry = self.entry_at(at)?;
+            let shared = entry.shared as usize;
+            let hit = |is_equal| Hit { index, shared: entry.shared, entry, is_equal };
+            if shared == 0 {
+                matched = 0;
+            }
+            if shared < matched {
+                return Ok(Some(hit(false)));
+            }
+            if shared == matched {
+                let (stored, rest) = (self.unshared(entry), &key[matched..]);
+                let common = super::common_prefix_len(stored, rest);
+                match stored.get(common).cmp(&rest.get(common)) {
+                    Ordering::Greater => return Ok(Some(hit(false))),
+                    Ordering::Equal if self.seq(index) < point => return Ok(Some(hit(true))),
+                    _ => matched += common,
+                }
+            }
+            index += 1;
+            at = entry.end;
+        }
+        Ok(None)
+    }
+
+    /// The newest version (in this block) of the greatest key below `key`, or of the greatest of all.
+    /// Its key is left in `found`.
+    pub(crate) fn search_before(
+        &self,
+        key: Option<&[u8]>,
+        found: &mut Vec<u8>,
+    ) -> Result<Option<(u32, RawEntry)>> {
+        let restart = match key {
+            None => self.restart_count - 1,
+            Some(key) => match self.last_run_before(key)? {
+                None => return Ok(None),
+                Some(restart) => restart,
+            },
+        };
+        let (mut index, mut at) = (restart * self.interval(), self.restart(restart));
+        let mut newest = None;
+        found.clear();
+        while at < self.heads_at {
+            let entry = self.entry_at(at)?;
+            let is_same_key = newest.is_some()
+                && entry.unshared_at == entry.value_at
+                && entry.shared as usize == found.len();
+            if !is_same_key {
+                if key.is_some_and(|key| !self.is_below(entry, found, key)) {
+                    break;
+                }
+                self.extend_key(entry, found)?;
+                newest = Some((index, entry));
+            }
+            index += 1;
+            at = entry.end;
+        }
+        match newest {
+            // Older versions fill the run: the newest may stand in a run before.
+            Some((index, _)) if index > 0 && index.is_multiple_of(self.interval()) => {
+                Ok(self.search(found, Lsn::MAX)?.map(|hit| (hit.index, hit.entry)))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// The last restart whose key lies below `key`.
+    fn last_run_before(&self, key: &[u8]) -> Result<Option<u32>> {
+        let count = self.restarts_before(key, Lsn::MAX)?;
+        let stored = self.unshared(self.entry_at(self.restart(count.saturating_sub(1)))?);
+        let matched = super::common_prefix_len(stored, key);
+        if matched < self.prefix_len() {
+            let is_above_all = key.get(matched) > stored.get(matched);
+            return Ok(is_above_all.then(|| self.restart_count - 1));
+        }
+        Ok(count.checked_sub(1))
+    }
+
+    /// True if the entry's key, which follows `before`, lies below `key`.
+    fn is_below(&self, entry: RawEntry, before: &[u8], key: &[u8]) -> bool {
+        let shared = &before[..before.len().min(entry.shared as usize)];
+        shared.iter().chain(self.unshared(entry)).lt(key)
+    }
+
+    /// Turns the key of the entry before into that of `entry`.
+    #[inline]
+    pub(crate) fn extend_key(&self, entry: RawEntry, key: &mut Vec<u8>) -> Result<()> {
+        if entry.shared as usize > key.len() {
+            return Err(malformed("has a key that shares more than the key before it has"));
+        }
+        key.truncate(entry.shared as usize);
+        key.extend_from_slice(self.unshared(entry));
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Block({} entries, {} bytes)", self.entry_count, self.bytes.len())
+    }
+}

@@ -1,0 +1,241 @@
+//! Walks the versions of a slice in order, in both directions.
+//!
+//! The cursor holds one data block and the index block that leads to it. A seek looks first whether its
+//! target lies in that block, then in that index block, and only then starts from the top.
+
+use super::block::{Block, RawEntry};
+use super::loader::Loader;
+use super::reader::{PinnedValue, Table};
+use super::walk::IndexWalk;
+use crate::cursor::{Cursor, Entry};
+use crate::error::{Error, Result};
+use crate::format::{Lsn, OpKind};
+use std::sync::Arc;
+
+pub(crate) struct TableCursor {
+    table: Arc<Table>,
+    loader: Loader,
+    walk: IndexWalk,
+    /// The block that `walk` stands on, once it is loaded.
+    block: Option<Arc<Block>>,
+    is_valid: bool,
+    key: Vec<u8>,
+    /// A second buffer for keys, so that stepping back allocates nothing.
+    spare: Vec<u8>,
+    index: u32,
+    value_at: u32,
+    /// Where the value ends and the next entry begins.
+    end: u32,
+    seq: Lsn,
+    kind: OpKind,
+}
+
+impl TableCursor {
+    pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
+        TableCursor {
+            loader: Loader::new(fill_cache),
+            walk: IndexWalk::default(),
+            block: None,
+            is_valid: false,
+            key: Vec::new(),
+            spare: Vec::new(),
+            index: 0,
+            value_at: 0,
+            end: 0,
+            seq: 0,
+            kind: OpKind::Put,
+            table,
+        }
+    }
+
+    /// The current value, kept in memory for as long as it is wanted. Needs an entry.
+    pub(crate) fn value_pin(&self) -> Option<PinnedValue> {
+        let block = self.block.as_ref().filter(|_| self.is_valid)?;
+        Some(PinnedValue::new(block.clone(), self.value_at, self.end))
+    }
+
+    /// Takes the block that the walk stands on into hand, or none past either end.
+    fn load(&mut self) -> Result<bool> {
+        self.is_valid = false;
+        let before = self.block.take();
+        self.block = self.loader.load(&self.table, &self.walk, before)?;
+        Ok(self.block.is_some())
+    }
+
+    /// Runs `step`; an error leaves the cursor without an entry and names the block.
+    fn guarded<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.is_valid = false;
+        match step(self) {
+            Ok(done) => Ok(done),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        self.is_valid = false;
+        self.block = None;
+        let handle = self.walk.handle(&self.table).unwrap_or(self.table.root_at);
+        self.walk = IndexWalk::default();
+        self.table.located(error, handle)
+    }
+
+    /// Stands on an entry whose key is in `self.key` already.
+    #[inline]
+    fn stand(&mut self, block: &Block, index: u32, entry: RawEntry) -> Result<()> {
+        (self.seq, self.kind) = block.version(index)?;
+        self.index = index;
+        self.value_at = entry.value_at;
+        self.end = entry.end;
+        self.is_valid = true;
+        Ok(())
+    }
+
+    /// Stands on the first entry of the block in hand.
+    fn stand_first(&mut self) -> Result<()> {
+        let Some(block) = self.block.take() else { return Ok(()) };
+        let entry = block.entry_at(block.restart(0))?;
+        self.key.clear();
+        block.extend_key(entry, &mut self.key)?;
+        self.stand(&block, 0, entry)?;
+        self.block = Some(block);
+        Ok(())
+    }
+
+    fn next_block(&mut self) -> Result<()> {
+        self.is_valid = false;
+        self.walk.next(&self.table, &mut self.loader)?;
+        self.loader.note_sequential();
+        if self.load()? { self.stand_first() } else { Ok(()) }
+    }
+
+    /// Seeks within the block in hand, going on to the next if all its entries lie before.
+    fn seek_in_block(&mut self, key: &[u8]) -> Result<()> {
+        let Some(block) = self.block.clone() else { return Ok(()) };
+        match block.search(key, Lsn::MAX)? {
+            Some(hit) => {
+                self.key.clear();
+                self.key.extend_from_slice(key.get(..hit.shared as usize).unwrap_or_default());
+                self.key.extend_from_slice(block.unshared(hit.entry));
+                self.stand(&block, hit.index, hit.entry)
+            }
+            None => {
+                drop(block);
+                self.next_block()
+            }
+        }
+    }
+
+    fn seek_inner(&mut self, key: &[u8]) -> Result<()> {
+        if self.block.is_none() || !self.walk.is_covering(&self.table, key)? {
+            self.loader.note_seek();
+            self.walk.seek(&self.table, &mut self.loader, key)?;
+            self.load()?;
+        }
+        self.seek_in_block(key)
+    }
+
+    /// Stands on the newest version of the greatest key below `key`, or of the greatest of all. The walk
+    /// stands on the block where entries below `key` end.
+    fn stand_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        let mut found = std::mem::take(&mut self.key);
+        while let Some(block) = self.block.clone() {
+            if let Some((index, entry)) = block.search_before(key, &mut found)? {
+                if index == 0 && self.walk.is_continued(&self.table, &found)? {
+                    // The key's newest version stands in a block before.
+                    drop(block);
+                    self.walk.seek(&self.table, &mut self.loader, &found)?;
+                    self.load()?;
+                    self.seek_in_block(&found)?;
+                    return Ok(());
+                }
+                self.key = found;
+                return self.stand(&block, index, entry);
+            }
+            drop(block);
+            self.walk.prev(&self.table, &mut self.loader)?;
+            self.load()?;
+        }
+        self.key = found;
+        Ok(())
+    }
+}
+
+impl Cursor for TableCursor {
+    fn seek_first(&mut self) -> Result<()> {
+        self.guarded(|cursor| {
+            cursor.loader.note_seek();
+            cursor.walk.first(&cursor.table, &mut cursor.loader)?;
+            cursor.load()?;
+            cursor.stand_first()
+        })
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.guarded(|cursor| {
+            cursor.walk.last(&cursor.table, &mut cursor.loader)?;
+            cursor.load()?;
+            cursor.stand_before(None)
+        })
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.guarded(|cursor| cursor.seek_inner(key))
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.guarded(|cursor| {
+            cursor.seek_inner(key)?;
+            if cursor.is_valid && cursor.key == key {
+                return Ok(());
+            }
+            if !cursor.is_valid {
+                cursor.walk.last(&cursor.table, &mut cursor.loader)?;
+                cursor.load()?;
+            }
+            cursor.is_valid = false;
+            cursor.stand_before(Some(key))
+        })
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        let Some(block) = self.block.as_deref().filter(|_| self.is_valid) else { return Ok(()) };
+        if self.end >= block.entries_end() {
+            return self.guarded(TableCursor::next_block);
+        }
+        let stepped = block.entry_at(self.end).and_then(|entry| {
+            block.extend_key(entry, &mut self.key)?;
+            (self.seq, self.kind) = block.version(self.index + 1)?;
+            Ok(entry)
+        });
+        match stepped {
+            Ok(entry) => {
+                self.index += 1;
+                self.value_at = entry.value_at;
+                self.end = entry.end;
+                Ok(())
+            }
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    fn prev_key(&mut self) -> Result<()> {
+        if !self.is_valid {
+            return Ok(());
+        }
+        self.guarded(|cursor| {
+            let key = std::mem::replace(&mut cursor.key, std::mem::take(&mut cursor.spare));
+            let stood = cursor.stand_before(Some(&key));
+            cursor.spare = key;
+            stood
+        })
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        let block = self.block.as_deref().filter(|_| self.is_valid)?;
+        let value = block.bytes().get(self.value_at as usize..self.end as usize)?;
+        Some(Entry { key: &self.key, seq: self.seq, kind: self.kind, value })
+    }
+}

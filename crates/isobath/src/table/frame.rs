@@ -1,0 +1,143 @@
+//! A block as it lies on disk, and the one way bytes of a table file are read.
+//!
+//! ```text
+//! payload   as the codec left it
+//! codec     u8: 0 none, 1 LZ4, 2 Zstandard, 3 Snappy
+//! checksum  u64: XXH3-64 of payload and codec, xor (offset of the payload in the file × an odd constant)
+//! ```
+//!
+//! The checksum is verified on every read from disk, before anything is decoded; the offset in it
+//! notices a block that was written to, or read from, the wrong place.
+
+use super::BlockHandle;
+use super::codec::{Codec, Decompressor};
+use crate::error::{Error, Result};
+use crate::format::checksum64;
+use crate::vfs::ReadFile;
+
+/// Codec and checksum.
+pub(crate) const TRAILER_LEN: usize = 9;
+
+const OFFSET_MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn frame_checksum(payload_and_codec: &[u8], offset: u64) -> u64 {
+    checksum64(payload_and_codec) ^ offset.wrapping_mul(OFFSET_MIX)
+}
+
+/// Appends a stored block to `out`; its first byte will lie at `offset` of the file.
+pub(crate) fn put_frame(out: &mut Vec<u8>, codec: Codec, payload: &[u8], offset: u64) {
+    let start = out.len();
+    out.reserve(payload.len() + TRAILER_LEN);
+    out.extend_from_slice(payload);
+    out.push(codec as u8);
+    let checksum = frame_checksum(&out[start..], offset);
+    out.extend_from_slice(&checksum.to_le_bytes());
+}
+
+/// Checks a stored block and splits it into codec and payload.
+pub(crate) fn open_frame(stored: &[u8], offset: u64) -> Result<(Codec, &[u8])> {
+    let Some(checksum_at) = stored.len().checked_sub(8).filter(|&at| at > 0) else {
+        return Err(Error::malformed("a block is shorter than its trailer".to_owned()));
+    };
+    let (body, checksum) = stored.split_at(checksum_at);
+    if checksum != frame_checksum(body, offset).to_le_bytes() {
+        return Err(Error::malformed("a block's checksum does not match".to_owned()));
+    }
+    let (codec, payload) = body.split_last().expect("checked to be there");
+    Ok((Codec::from_byte(*codec)?, payload))
+}
+
+/// Reads, checks and decodes the block at `handle` into `out`, whose capacity is reused. Errors name file
+/// and offset.
+pub(crate) fn read_block(
+    file: &dyn ReadFile,
+    handle: BlockHandle,
+    decompressor: &Decompressor,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    check_within(file, handle)?;
+    let len = handle.len as usize;
+    let decoded = match file.mapped() {
+        Some(map) => {
+            let start = handle.offset as usize;
+            decode_frame(&map[start..start + len], handle.offset, decompressor, out)
+        }
+        None => {
+            out.clear();
+            out.resize(len, 0);
+            file.read_at(handle.offset, out)?;
+            decode_owned(handle.offset, decompressor, out)
+        }
+    };
+    decoded.map_err(|error| error.in_file(file.path(), handle.offset))
+}
+
+/// Checks and decodes stored bytes that lie elsewhere.
+pub(crate) fn decode_frame(
+    stored: &[u8],
+    offset: u64,
+    decompressor: &Decompressor,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let (codec, payload) = open_frame(stored, offset)?;
+    decompressor.decompress(codec, payload, out)
+}
+
+/// Checks and decodes stored bytes in place: raw blocks, the only large ones, are not copied again.
+fn decode_owned(offset: u64, decompressor: &Decompressor, out: &mut Vec<u8>) -> Result<()> {
+    let (codec, payload) = open_frame(out, offset)?;
+    if codec == Codec::None {
+        let payload_len = payload.len();
+        out.truncate(payload_len);
+        return Ok(());
+    }
+    let mut decoded = Vec::new();
+    decompressor.decompress(codec, payload, &mut decoded)?;
+    *out = decoded;
+    Ok(())
+}
+
+/// Refuses a handle that points outside of the file, before anything is allocated for it.
+pub(crate) fn check_within(file: &dyn ReadFile, handle: BlockHandle) -> Result<()> {
+    match handle.offset.checked_add(u64::from(handle.len)) {
+        Some(end) if end <= file.len() => Ok(()),
+        _ => Err(Error::corruption(
+            file.path(),
+            handle.offset,
+            format!(
+                "a block of {} bytes runs past the end of the file ({} bytes)",
+                handle.len,
+                file.len()
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes_hold() {
+        let mut out = Vec::new();
+        put_frame(&mut out, Codec::None, b"isobath", 128);
+        assert_eq!(&out[..8], b"isobath\0");
+        assert_eq!(&out[8..], 0x9a37_9f4f_21e1_4b39_u64.to_le_bytes());
+    }
+
+    #[test]
+    fn damage_and_misplacement_are_noticed() {
+        let mut good = Vec::new();
+        put_frame(&mut good, Codec::Lz4, b"some payload", 4096);
+        assert_eq!(open_frame(&good, 4096).unwrap(), (Codec::Lz4, &b"some payload"[..]));
+        assert!(open_frame(&good, 4097).unwrap_err().is_corruption());
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(open_frame(&bad, 4096).is_err(), "bit {bit}");
+        }
+        for len in 0..good.len() {
+            assert!(open_frame(&good[..len], 4096).is_err());
+        }
+    }
+}

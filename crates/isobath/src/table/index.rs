@@ -1,0 +1,160 @@
+//! The index of a slice: for each block a key that no entry of the block exceeds.
+//!
+//! An index block is a block (see `block.rs`) with an interval of 1. The key of an entry is a separator: at
+//! or above the last key of the block it leads to, below the first key of the next, and as short as
+//! that allows. Its value is the block's handle: varint of the offset within the slice, varint of the
+//! length. Its sequence is 0; but if the versions of one key fill the end of a block and go on in the
+//! next, the separator is that key and the sequence that of the block's last entry. So
+//! [`Block::search`] for (key, point) finds the one block in which the answer can stand.
+//!
+//! When the index outgrows `index_block_len` it is cut into leaves, and a *top* of the same form leads
+//! to them (its separators are the leaves' last ones). The top lies in the slice's root.
+
+use super::BlockHandle;
+use super::block::{Block, RawEntry};
+use super::block_builder::BlockBuilder;
+use crate::error::{Error, Result};
+use crate::format::{Decoder, Lsn, OpKind, put_varint};
+
+/// Writes into `out` the shortest key that is at or above `below` and under `above`; `common` is the
+/// length of their common prefix.
+pub(crate) fn shortest_separator(below: &[u8], above: &[u8], common: usize, out: &mut Vec<u8>) {
+    debug_assert!(below < above);
+    out.clear();
+    if below.len() <= common + 1 {
+        out.extend_from_slice(below);
+    } else if above.len() > common + 1 {
+        out.extend_from_slice(&above[..=common]);
+    } else if below[common] + 1 < above[common] {
+        out.extend_from_slice(&below[..=common]);
+        out[common] += 1;
+    } else {
+        // Any longer prefix of `below` with its last byte raised stays under `above`.
+        let raised = (common + 1..below.len()).find(|&i| below[i] < u8::MAX);
+        match raised {
+            Some(i) if i + 1 < below.len() => {
+                out.extend_from_slice(&below[..=i]);
+                out[i] += 1;
+            }
+            _ => out.extend_from_slice(below),
+        }
+    }
+}
+
+/// Collects the entries of one index block.
+pub(crate) struct IndexBuilder {
+    block: BlockBuilder,
+    last: Vec<u8>,
+    last_seq: Lsn,
+    value: Vec<u8>,
+}
+
+impl IndexBuilder {
+    pub(crate) fn new() -> IndexBuilder {
+        let block = BlockBuilder::new(1);
+        IndexBuilder { block, last: Vec::new(), last_seq: 0, value: Vec::new() }
+    }
+
+    /// Appends a block's handle, whose offset is relative to the slice.
+    pub(crate) fn add(&mut self, separator: &[u8], seq: Lsn, handle: BlockHandle) {
+        self.value.clear();
+        put_varint(&mut self.value, handle.offset);
+        put_varint(&mut self.value, u64::from(handle.len));
+        self.block.add(separator, 0, seq, OpKind::Put, &self.value);
+        self.last.clear();
+        self.last.extend_from_slice(separator);
+        self.last_seq = seq;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.block.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.block.len()
+    }
+
+    /// The separator that was added last, and its sequence.
+    pub(crate) fn last(&self) -> (&[u8], Lsn) {
+        (&self.last, self.last_seq)
+    }
+
+    pub(crate) fn finish(&mut self) -> &[u8] {
+        self.block.finish(&self.last)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.block.clear(usize::MAX);
+        self.last.clear();
+    }
+}
+
+/// The handle that an index entry holds. `base` is where the slice begins.
+#[inline]
+pub(crate) fn handle_of(index: &Block, entry: RawEntry, base: u64) -> Result<BlockHandle> {
+    let mut decoder = Decoder::new(index.value(entry));
+    let (offset, len) = (decoder.varint()?, decoder.varint32()?);
+    match base.checked_add(offset) {
+        Some(offset) => Ok(BlockHandle { offset, len }),
+        None => Err(Error::malformed("an index entry points past the end".to_owned())),
+    }
+}
+
+/// An entry of an index block, by ordinal.
+#[inline]
+pub(crate) fn index_entry(index: &Block, ordinal: u32) -> Result<RawEntry> {
+    index.entry_at(index.restart(ordinal))
+}
+
+/// Checks that a decoded block can serve as an index: every entry a restart.
+pub(crate) fn parse_index(bytes: Vec<u8>) -> Result<Block> {
+    let block = Block::parse(bytes)?;
+    if block.interval() != 1 {
+        return Err(Error::malformed("an index block has an interval other than 1".to_owned()));
+    }
+    Ok(block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn separator(below: &[u8], above: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let common = super::super::common_prefix_len(below, above);
+        shortest_separator(below, above, common, &mut out);
+        assert!(below <= &out[..] && &out[..] < above, "{below:?} {out:?} {above:?}");
+        out
+    }
+
+    #[test]
+    fn separators_are_short() {
+        assert_eq!(separator(b"apple", b"banana"), b"b");
+        assert_eq!(separator(b"apple", b"b"), b"aq");
+        assert_eq!(separator(b"apple", b"c"), b"b");
+        assert_eq!(separator(b"a\xff\xff", b"b"), b"a\xff\xff");
+        assert_eq!(separator(b"a\xffab", b"b"), b"a\xffb");
+        assert_eq!(separator(b"abc", b"abcdef"), b"abc");
+        assert_eq!(separator(b"abcdef", b"abd123"), b"abd");
+        assert_eq!(separator(b"user00123", b"user00124"), b"user00123");
+        assert_eq!(separator(b"", b"\0"), b"");
+    }
+
+    #[test]
+    fn golden_bytes_hold() {
+        let mut builder = IndexBuilder::new();
+        builder.add(b"abc", 0, BlockHandle { offset: 0, len: 300 });
+        builder.add(b"abd", 0, BlockHandle { offset: 300, len: 17 });
+        let mut expected = b"\x00\x03\x03abc\x00\xac\x02".to_vec();
+        expected.extend_from_slice(b"\x00\x03\x03abd\xac\x02\x11");
+        expected.extend_from_slice(b"c\0\0\0\0\0\0\0d\0\0\0\0\0\0\0");
+        expected.extend_from_slice(b"\0\0\0\0\x09\0\0\0");
+        expected.extend_from_slice(b"\x01\x01");
+        expected.extend_from_slice(b"\0\0\0\0\0\0\0\0\x02\0\0\0\x02\0\x01\x01");
+        assert_eq!(builder.finish(), expected);
+        let block = parse_index(expected).unwrap();
+        let hit = block.search(b"abc5", Lsn::MAX).unwrap().unwrap();
+        let handle = handle_of(&block, hit.entry, 1000).unwrap();
+        assert_eq!(handle, BlockHandle { offset: 1300, len: 17 });
+    }
+}

@@ -1,0 +1,310 @@
+//! An open slice: filter and index top at hand, everything else through the caches.
+//!
+//! A get costs one cache line of the filter, a search in the index top (and in a cached leaf, if the
+//! index has two levels), and a search in one data block; when the blocks are cached it allocates
+//! nothing and makes no system call.
+
+use super::block::{Block, Hit};
+use super::codec::{Codec, Decompressor};
+use super::filter::Filter;
+use super::frame::{open_frame, read_block};
+use super::index::{handle_of, parse_index};
+use super::root::{Content, FilterPlace, Root};
+use super::{BlockHandle, SliceMeta, TableCursor};
+use crate::cache::{BlockCache, BlockKey, CacheId, FileCache, ResidentCharge};
+use crate::error::{Error, Result};
+use crate::format::{Lsn, OpKind};
+use crate::vfs::ReadFile;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where the tables of one database find their files and keep their blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct TableContext {
+    pub(crate) files: Arc<FileCache>,
+    pub(crate) blocks: BlockCache,
+    pub(crate) cache_id: CacheId,
+    pub(crate) decompressor: Arc<Decompressor>,
+}
+
+impl TableContext {
+    pub(crate) fn new(files: Arc<FileCache>, blocks: BlockCache) -> TableContext {
+        let cache_id = blocks.new_id();
+        TableContext { files, blocks, cache_id, decompressor: Arc::default() }
+    }
+}
+
+/// What leads to the data blocks.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    /// There is only one, and it is here.
+    Data(Arc<Block>),
+    /// An index over data blocks.
+    Index(Arc<Block>),
+    /// An index over index blocks.
+    Top(Arc<Block>),
+}
+
+/// One family's slice of a table file, open for reading.
+pub(crate) struct Table {
+    pub(super) context: TableContext,
+    pub(super) file: u64,
+    /// Where the slice begins; handles in the index count from here.
+    pub(super) base: u64,
+    pub(super) root_at: BlockHandle,
+    pub(super) data_len: u64,
+    pub(super) way: Way,
+    filter: Option<Filter>,
+    _charge: ResidentCharge,
+}
+
+/// A version that a get found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) seq: Lsn,
+    pub(crate) kind: OpKind,
+    /// Empty for a delete.
+    pub(crate) value: PinnedValue,
+}
+
+/// A value that lies in a block, and keeps it in memory.
+#[derive(Clone)]
+pub(crate) struct PinnedValue {
+    block: Arc<Block>,
+    start: u32,
+    end: u32,
+}
+
+impl PinnedValue {
+    pub(super) fn new(block: Arc<Block>, start: u32, end: u32) -> PinnedValue {
+        debug_assert!(start <= end && end as usize <= block.bytes().len());
+        PinnedValue { block, start, end }
+    }
+}
+
+impl Deref for PinnedValue {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.block.bytes()[self.start as usize..self.end as usize]
+    }
+}
+
+impl std::fmt::Debug for PinnedValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PinnedValue({} bytes)", self.len())
+    }
+}
+
+/// Reads and decodes the root at `handle`.
+pub(super) fn read_root(file: &dyn ReadFile, handle: BlockHandle) -> Result<Root> {
+    let mut payload = Vec::new();
+    read_block(file, handle, &Decompressor::default(), &mut payload)?;
+    Root::decode(&payload, handle).map_err(|error| error.in_file(file.path(), handle.offset))
+}
+
+impl Table {
+    /// Opens a slice: reads root, index top and filter.
+    pub(crate) fn open(context: TableContext, meta: &SliceMeta) -> Result<Arc<Table>> {
+        let file = context.files.get(meta.file)?;
+        let root = read_root(&*file, meta.root)?;
+        if root.meta(meta.file, meta.root) != *meta {
+            return Err(Error::corruption(
+                file.path(),
+                meta.root.offset,
+                "the slice is not the one that the manifest tells of",
+            ));
+        }
+        let in_root = |error: Error| error.in_file(file.path(), meta.root.offset);
+        let base = root.base(meta.root);
+        let filter = match root.filter {
+            FilterPlace::None => None,
+            FilterPlace::Inline(stored) => Filter::decode(&stored).map_err(in_root)?,
+            FilterPlace::At(handle) => read_filter(&*file, base, handle, &context.decompressor)?,
+        };
+        let way = match root.content {
+            Content::Data(bytes) => Way::Data(Arc::new(Block::parse(bytes).map_err(in_root)?)),
+            Content::Index { levels, top } => {
+                let top = Arc::new(parse_index(top).map_err(in_root)?);
+                if levels == 1 { Way::Index(top) } else { Way::Top(top) }
+            }
+        };
+        let (Way::Data(block) | Way::Index(block) | Way::Top(block)) = &way;
+        let resident =
+            size_of::<Table>() + block.charge() + filter.as_ref().map_or(0, Filter::charge);
+        let _charge = context.blocks.charge_resident(resident as u64);
+        Ok(Arc::new(Table {
+            file: meta.file,
+            base,
+            root_at: meta.root,
+            data_len: root.data_len,
+            way,
+            filter,
+            _charge,
+            context,
+        }))
+    }
+
+    /// False only if the slice holds no version of any key of this hash.
+    #[inline]
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+    }
+
+    /// The newest version of `key` with a sequence below `point`. `hash` is the key's XXH3-64.
+    pub(crate) fn get(&self, key: &[u8], hash: u64, point: Lsn) -> Result<Option<Found>> {
+        if !self.may_contain(hash) {
+            return Ok(None);
+        }
+        match &self.way {
+            Way::Data(block) => self.get_in(block.clone(), self.root_at, key, point),
+            Way::Index(index) => self.get_through(index, self.root_at, key, point),
+            Way::Top(top) => match self.follow(top, self.root_at, key, point)? {
+                Some(handle) => self.get_through(&*self.index_block(handle)?, handle, key, point),
+                None => Ok(None),
+            },
+        }
+    }
+
+    fn get_through(
+        &self,
+        index: &Block,
+        index_at: BlockHandle,
+        key: &[u8],
+        point: Lsn,
+    ) -> Result<Option<Found>> {
+        match self.follow(index, index_at, key, point)? {
+            Some(handle) => self.get_in(self.block(handle)?, handle, key, point),
+            None => Ok(None),
+        }
+    }
+
+    /// The handle of the only block in which the first version at or after `(key, point)` can stand.
+    fn follow(
+        &self,
+        index: &Block,
+        index_at: BlockHandle,
+        key: &[u8],
+        point: Lsn,
+    ) -> Result<Option<BlockHandle>> {
+        let found = index.search(key, point).and_then(|hit| match hit {
+            Some(hit) => handle_of(index, hit.entry, self.base).map(Some),
+            None => Ok(None),
+        });
+        found.map_err(|error| self.located(error, index_at))
+    }
+
+    fn get_in(
+        &self,
+        block: Arc<Block>,
+        handle: BlockHandle,
+        key: &[u8],
+        point: Lsn,
+    ) -> Result<Option<Found>> {
+        let found = block.search(key, point).and_then(|hit| match hit {
+            Some(Hit { index, entry, is_equal: true, .. }) => {
+                block.version(index).map(|version| Some((version, entry)))
+            }
+            _ => Ok(None),
+        });
+        match found {
+            Ok(Some(((seq, kind), entry))) => {
+                let value = PinnedValue::new(block, entry.value_at, entry.end);
+                Ok(Some(Found { seq, kind, value }))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => Err(self.located(error, handle)),
+        }
+    }
+
+    /// A cursor over all versions. With `fill_cache` the blocks it reads stay in the block cache; without,
+    /// it reads past the cache into a buffer of its own, far ahead, as merges should.
+    pub(crate) fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
+        TableCursor::new(self.clone(), fill_cache)
+    }
+
+    /// A block that is in the cache.
+    #[inline]
+    pub(super) fn cached(&self, handle: BlockHandle) -> Option<Arc<Block>> {
+        self.context.blocks.get(&self.cache_key(handle))
+    }
+
+    /// A data block, through the cache.
+    #[inline]
+    pub(super) fn block(&self, handle: BlockHandle) -> Result<Arc<Block>> {
+        match self.cached(handle) {
+            Some(block) => Ok(block),
+            None => self.load(handle, Block::parse),
+        }
+    }
+
+    /// An index block below the top, through the cache.
+    #[inline]
+    pub(super) fn index_block(&self, handle: BlockHandle) -> Result<Arc<Block>> {
+        match self.cached(handle) {
+            Some(block) => Ok(block),
+            None => self.load(handle, parse_index),
+        }
+    }
+
+    /// Reads a block from disk into the cache.
+    #[cold]
+    pub(super) fn load(
+        &self,
+        handle: BlockHandle,
+        parse: fn(Vec<u8>) -> Result<Block>,
+    ) -> Result<Arc<Block>> {
+        let mut bytes = Vec::new();
+        self.read(handle, &mut bytes)?;
+        let block = Arc::new(parse(bytes).map_err(|error| self.located(error, handle))?);
+        self.context.blocks.insert(self.cache_key(handle), block.clone());
+        Ok(block)
+    }
+
+    /// Reads a block from disk, past the cache.
+    pub(super) fn read(&self, handle: BlockHandle, bytes: &mut Vec<u8>) -> Result<()> {
+        let file = self.context.files.get(self.file)?;
+        read_block(&*file, handle, &self.context.decompressor, bytes)
+    }
+
+    /// Where the data blocks end.
+    pub(super) fn data_end(&self) -> u64 {
+        self.base.saturating_add(self.data_len)
+    }
+
+    #[inline]
+    fn cache_key(&self, handle: BlockHandle) -> BlockKey {
+        BlockKey { id: self.context.cache_id, file: self.file, offset: handle.offset }
+    }
+
+    /// Adds file and offset to what a decoder said about the block at `handle`.
+    #[cold]
+    pub(super) fn located(&self, error: Error, handle: BlockHandle) -> Error {
+        error.in_file(&self.path(), handle.offset)
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.context.files.path(self.file)
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({} at {})", self.path().display(), self.base)
+    }
+}
+
+/// Reads a filter into its aligned lines, from the mapping directly if there is one.
+pub(super) fn read_filter(
+    file: &dyn ReadFile,
+    base: u64,
+    handle: BlockHandle,
+    decompressor: &Decompressor,
+) -> Result<Option<Filter>> {
+    let offset = base.saturating_add(handle.offset);
+    let mut stored = Vec::new();
+    read_block(file, BlockHandle { offset, len: handle.len }, decompressor, &mut stored)?;
+    Filter::decode(&stored).map_err(|error| error.in_file(file.path(), offset))
+}

@@ -1,0 +1,331 @@
+//! A slice's root: its properties, and the way to everything else of the slice.
+//!
+//! The payload of a stored block (`frame.rs`), never compressed: fields, each a varint tag, a varint
+//! length and that many bytes.
+//!
+//! ```text
+//! tag  field
+//!   1  summary, varints: family, entries, deletes, raw bytes, least sequence, greatest - least sequence,
+//!      data blocks, bytes of them on disk, bytes of the slice before this root; then the least user
+//!      key (length, bytes) and the greatest (length shared with the least, length of the rest, rest)
+//!   2  index: u8 levels (1: leads to data blocks, 2: to index blocks that do), then an index block
+//!   3  the only data block itself, decoded form, instead of field 2
+//!  64  filter, as in `filter.rs`
+//!  65  handle of the stored block that holds the filter: varint offset in the slice, varint length
+//! ```
+//!
+//! A reader refuses an unknown tag below 64 and keeps, but ignores, an unknown one from 64 on.
+
+use super::{BlockHandle, SliceMeta};
+use crate::error::{Error, Result};
+use crate::format::{Decoder, FILE_HEADER_LEN, FamilyId, Lsn, put_bytes, put_varint};
+
+const TAG_SUMMARY: u64 = 1;
+const TAG_INDEX: u64 = 2;
+const TAG_DATA: u64 = 3;
+const TAG_FILTER: u64 = 64;
+const TAG_FILTER_HANDLE: u64 = 65;
+const TAG_IGNORABLE_MIN: u64 = 64;
+
+/// What leads to the entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// The only data block.
+    Data(Vec<u8>),
+    /// An index block over data blocks (`levels` 1) or over index blocks (2).
+    Index { levels: u8, top: Vec<u8> },
+}
+
+/// Where the filter is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FilterPlace {
+    None,
+    Inline(Vec<u8>),
+    /// The offset is relative to the slice.
+    At(BlockHandle),
+}
+
+/// The decoded root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub(crate) family: FamilyId,
+    pub(crate) entries: u64,
+    pub(crate) deletes: u64,
+    pub(crate) raw_bytes: u64,
+    pub(crate) min_seq: Lsn,
+    pub(crate) max_seq: Lsn,
+    pub(crate) data_blocks: u64,
+    pub(crate) data_len: u64,
+    /// Bytes of the slice before its root.
+    pub(crate) body_len: u64,
+    pub(crate) smallest: Vec<u8>,
+    pub(crate) largest: Vec<u8>,
+    pub(crate) content: Content,
+    pub(crate) filter: FilterPlace,
+    /// Fields of a later version that may be ignored.
+    pub(crate) unknown: Vec<(u64, Vec<u8>)>,
+}
+
+impl Root {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_field(out, TAG_SUMMARY, &self.summary());
+        match &self.content {
+            Content::Data(block) => put_field(out, TAG_DATA, block),
+            Content::Index { levels, top } => {
+                put_varint(out, TAG_INDEX);
+                put_varint(out, 1 + top.len() as u64);
+                out.push(*levels);
+                out.extend_from_slice(top);
+            }
+        }
+        match &self.filter {
+            FilterPlace::None => {}
+            FilterPlace::Inline(filter) => put_field(out, TAG_FILTER, filter),
+            FilterPlace::At(handle) => {
+                let mut field = Vec::new();
+                put_varint(&mut field, handle.offset);
+                put_varint(&mut field, u64::from(handle.len));
+                put_field(out, TAG_FILTER_HANDLE, &field);
+            }
+        }
+        for (tag, field) in &self.unknown {
+            put_field(out, *tag, field);
+        }
+    }
+
+    fn summary(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64 + self.smallest.len() + self.largest.len());
+        for number in [
+            u64::from(self.family),
+            self.entries,
+            self.deletes,
+            self.raw_bytes,
+            self.min_seq,
+            self.max_seq - self.min_seq,
+            self.data_blocks,
+            self.data_len,
+            self.body_len,
+        ] {
+            put_varint(&mut out, number);
+        }
+        put_bytes(&mut out, &self.smallest);
+        let shared = super::common_prefix_len(&self.smallest, &self.largest);
+        put_varint(&mut out, shared as u64);
+        put_bytes(&mut out, &self.largest[shared..]);
+        out
+    }
+
+    /// Decodes the root that is stored at `handle`.
+    pub(crate) fn decode(payload: &[u8], handle: BlockHandle) -> Result<Root> {
+        let mut decoder = Decoder::new(payload);
+        let mut root: Option<Root> = None;
+        let mut content = None;
+        let mut filter = FilterPlace::None;
+        let mut unknown = Vec::new();
+        while !decoder.is_done() {
+            let tag = decoder.varint()?;
+            let field = decoder.bytes()?;
+            match tag {
+                TAG_SUMMARY => root = Some(decode_summary(field)?),
+                TAG_INDEX => content = Some(decode_index(field)?),
+                TAG_DATA => content = Some(Content::Data(field.to_vec())),
+                TAG_FILTER => filter = FilterPlace::Inline(field.to_vec()),
+                TAG_FILTER_HANDLE => {
+                    let mut field = Decoder::new(field);
+                    let (offset, len) = (field.varint()?, field.varint32()?);
+                    filter = FilterPlace::At(BlockHandle { offset, len });
+                }
+                tag if tag < TAG_IGNORABLE_MIN => {
+                    return Err(Error::newer_format(format!("field {tag} of a table slice")));
+                }
+                tag => unknown.push((tag, field.to_vec())),
+            }
+        }
+        let (Some(mut root), Some(content)) = (root, content) else {
+            return Err(Error::malformed("a slice's root lacks a field".to_owned()));
+        };
+        root.content = content;
+        root.filter = filter;
+        root.unknown = unknown;
+        root.check(handle)?;
+        Ok(root)
+    }
+
+    fn check(&self, handle: BlockHandle) -> Result<()> {
+        let room = handle.offset.checked_sub(FILE_HEADER_LEN as u64);
+        let is_possible = self.entries > 0
+            && self.deletes <= self.entries
+            && self.data_blocks > 0
+            && self.data_blocks <= self.entries
+            && self.smallest <= self.largest
+            && self.data_len <= self.body_len
+            && room.is_some_and(|room| self.body_len <= room);
+        if is_possible {
+            Ok(())
+        } else {
+            Err(Error::malformed("a slice's summary contradicts itself".to_owned()))
+        }
+    }
+
+    /// Where the slice begins, given where its root is.
+    pub(crate) fn base(&self, handle: BlockHandle) -> u64 {
+        handle.offset - self.body_len
+    }
+
+    /// What the manifest records of this slice.
+    pub(crate) fn meta(&self, file: u64, handle: BlockHandle) -> SliceMeta {
+        SliceMeta {
+            file,
+            family: self.family,
+            root: handle,
+            disk_bytes: self.body_len + u64::from(handle.len),
+            raw_bytes: self.raw_bytes,
+            entries: self.entries,
+            deletes: self.deletes,
+            smallest: self.smallest.as_slice().into(),
+            largest: self.largest.as_slice().into(),
+            min_seq: self.min_seq,
+            max_seq: self.max_seq,
+        }
+    }
+}
+
+fn put_field(out: &mut Vec<u8>, tag: u64, field: &[u8]) {
+    put_varint(out, tag);
+    put_bytes(out, field);
+}
+
+fn decode_index(field: &[u8]) -> Result<Content> {
+    match field.split_first() {
+        Some((&levels @ 1..=2, top)) => Ok(Content::Index { levels, top: top.to_vec() }),
+        Some((levels, _)) => Err(Error::newer_format(format!("an index of {levels} levels"))),
+        None => Err(Error::malformed("an index field is empty".to_owned())),
+    }
+}
+
+fn decode_summary(field: &[u8]) -> Result<Root> {
+    let mut decoder = Decoder::new(field);
+    let family = decoder.varint32()?;
+    let entries = decoder.varint()?;
+    let deletes = decoder.varint()?;
+    let raw_bytes = decoder.varint()?;
+    let min_seq = decoder.varint()?;
+    let max_seq = min_seq.checked_add(decoder.varint()?);
+    let data_blocks = decoder.varint()?;
+    let data_len = decoder.varint()?;
+    let body_len = decoder.varint()?;
+    let smallest = decoder.bytes()?.to_vec();
+    let shared = decoder.varint()?;
+    let rest = decoder.bytes()?;
+    let largest = match usize::try_from(shared).ok().and_then(|shared| smallest.get(..shared)) {
+        Some(shared) => [shared, rest].concat(),
+        None => return Err(decoder.malformed("the greatest key shares more than the least has")),
+    };
+    let Some(max_seq) = max_seq else {
+        return Err(decoder.malformed("the greatest sequence overflows"));
+    };
+    if !decoder.is_done() {
+        return Err(decoder.malformed("the summary is followed by something"));
+    }
+    Ok(Root {
+        family,
+        entries,
+        deletes,
+        raw_bytes,
+        min_seq,
+        max_seq,
+        data_blocks,
+        data_len,
+        body_len,
+        smallest,
+        largest,
+        content: Content::Data(Vec::new()),
+        filter: FilterPlace::None,
+        unknown: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANDLE: BlockHandle = BlockHandle { offset: 5000, len: 90 };
+
+    fn sample() -> Root {
+        Root {
+            family: 7,
+            entries: 300,
+            deletes: 2,
+            raw_bytes: 9000,
+            min_seq: 4096,
+            max_seq: 4396,
+            data_blocks: 3,
+            data_len: 4000,
+            body_len: 4100,
+            smallest: b"key-a".to_vec(),
+            largest: b"key-bcd".to_vec(),
+            content: Content::Index { levels: 1, top: b"TOP".to_vec() },
+            filter: FilterPlace::At(BlockHandle { offset: 4000, len: 100 }),
+            unknown: vec![(77, b"later".to_vec())],
+        }
+    }
+
+    fn encoded(root: &Root) -> Vec<u8> {
+        let mut out = Vec::new();
+        root.encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn golden_bytes_hold() {
+        let mut expected =
+            b"\x01\x1a\x07\xac\x02\x02\xa8\x46\x80\x20\xac\x02\x03\xa0\x1f\x84\x20".to_vec();
+        expected.extend_from_slice(b"\x05key-a\x04\x03bcd");
+        expected.extend_from_slice(b"\x02\x04\x01TOP");
+        expected.extend_from_slice(b"\x41\x03\xa0\x1f\x64");
+        expected.extend_from_slice(b"\x4d\x05later");
+        assert_eq!(encoded(&sample()), expected);
+    }
+
+    #[test]
+    fn every_form_comes_back_with_unknown_fields_kept() {
+        let mut root = sample();
+        assert_eq!(Root::decode(&encoded(&root), HANDLE).unwrap(), root);
+        root.content = Content::Data(b"block".to_vec());
+        root.filter = FilterPlace::Inline(b"filter".to_vec());
+        assert_eq!(Root::decode(&encoded(&root), HANDLE).unwrap(), root);
+        root.filter = FilterPlace::None;
+        assert_eq!(Root::decode(&encoded(&root), HANDLE).unwrap(), root);
+        let meta = root.meta(12, HANDLE);
+        assert_eq!((meta.file, meta.disk_bytes, root.base(HANDLE)), (12, 4190, 900));
+    }
+
+    #[test]
+    fn an_unknown_field_that_matters_is_a_newer_format() {
+        let mut bytes = encoded(&sample());
+        put_field(&mut bytes, 9, b"range deletes, say");
+        let error = Root::decode(&bytes, HANDLE).unwrap_err();
+        assert!(matches!(error, Error::NewerFormat { .. }), "{error}");
+    }
+
+    #[test]
+    fn contradictions_and_truncation_are_errors() {
+        let good = sample();
+        for bad in [
+            Root { entries: 0, ..good.clone() },
+            Root { deletes: 301, ..good.clone() },
+            Root { data_blocks: 301, ..good.clone() },
+            Root { body_len: 4900, ..good.clone() },
+            Root { smallest: b"z".to_vec(), ..good.clone() },
+        ] {
+            assert!(Root::decode(&encoded(&bad), HANDLE).is_err());
+        }
+        let bytes = encoded(&good);
+        for len in 0..bytes.len() {
+            // Only whole ignorable fields at the end can be cut off unnoticed: the frame notices those.
+            if let Ok(root) = Root::decode(&bytes[..len], HANDLE) {
+                assert_eq!(root.entries, good.entries);
+            }
+        }
+    }
+}

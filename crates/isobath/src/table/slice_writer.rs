@@ -1,0 +1,273 @@
+//! Writes one slice: data blocks as they fill, then filter, index and root.
+//!
+//! Memory is bounded by one data block, the index and the filter's hashes. Its buffers serve one slice
+//! after another.
+
+use super::block::{BLOCK_LEN_MAX, SEQ_MAX};
+use super::block_builder::BlockBuilder;
+use super::codec::{Codec, Compressor};
+use super::filter::put_filter;
+use super::index::{IndexBuilder, shortest_separator};
+use super::output::Output;
+use super::root::{Content, FilterPlace, Root};
+use super::{BlockHandle, KEY_LEN_MAX, SliceMeta, TableOptions, VALUE_LEN_MAX, common_prefix_len};
+use crate::cursor::Entry;
+use crate::error::{Error, Result};
+use crate::format::{FamilyId, Lsn, OpKind, checksum64};
+
+/// A slice of one data block up to this length keeps it in its root: one read serves everything.
+const INLINE_DATA_LEN: usize = 1024;
+/// A filter up to this length lies in the root.
+const INLINE_FILTER_LEN: usize = 1024;
+/// Buffers that large blocks made longer than this are given back.
+const BUFFER_LEN_KEPT: usize = 1 << 20;
+
+/// An index block that waits until the data blocks are written.
+struct Leaf {
+    codec: Codec,
+    payload: Vec<u8>,
+    separator: Vec<u8>,
+    seq: Lsn,
+}
+
+pub(crate) struct SliceWriter {
+    options: TableOptions,
+    family: FamilyId,
+    base: u64,
+    compressor: Compressor,
+    data: BlockBuilder,
+    index: IndexBuilder,
+    leaves: Vec<Leaf>,
+    hashes: Vec<u64>,
+    separator: Vec<u8>,
+    smallest: Vec<u8>,
+    last_key: Vec<u8>,
+    last_seq: Lsn,
+    entries: u64,
+    deletes: u64,
+    raw_bytes: u64,
+    min_seq: Lsn,
+    max_seq: Lsn,
+    data_blocks: u64,
+}
+
+impl SliceWriter {
+    pub(crate) fn new() -> SliceWriter {
+        let options = TableOptions::default();
+        SliceWriter {
+            family: 0,
+            base: 0,
+            compressor: Compressor::default(),
+            data: BlockBuilder::new(options.restart_interval),
+            index: IndexBuilder::new(),
+            leaves: Vec::new(),
+            hashes: Vec::new(),
+            separator: Vec::new(),
+            smallest: Vec::new(),
+            last_key: Vec::new(),
+            last_seq: 0,
+            entries: 0,
+            deletes: 0,
+            raw_bytes: 0,
+            min_seq: Lsn::MAX,
+            max_seq: 0,
+            data_blocks: 0,
+            options,
+        }
+    }
+
+    /// Starts a slice at offset `base` of the file.
+    pub(crate) fn begin(&mut self, family: FamilyId, options: &TableOptions, base: u64) {
+        self.data.clear(BUFFER_LEN_KEPT);
+        self.data.set_interval(options.restart_interval);
+        self.index.clear();
+        self.leaves.clear();
+        self.hashes.clear();
+        self.last_key.clear();
+        self.options = options.clone();
+        self.family = family;
+        self.base = base;
+        (self.entries, self.deletes, self.raw_bytes, self.data_blocks) = (0, 0, 0, 0);
+        (self.min_seq, self.max_seq, self.last_seq) = (Lsn::MAX, 0, 0);
+    }
+
+    pub(crate) fn family(&self) -> FamilyId {
+        self.family
+    }
+
+    pub(crate) fn raw_bytes(&self) -> u64 {
+        self.raw_bytes
+    }
+
+    /// Bytes of the slice that are written, and of the block in hand.
+    pub(crate) fn disk_bytes(&self, out: &Output) -> u64 {
+        let in_hand = if self.data.is_empty() { 0 } else { self.data.len() as u64 };
+        out.offset() - self.base + in_hand
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, entry: Entry<'_>, out: &mut Output) -> Result<()> {
+        let Entry { key, seq, kind, value } = entry;
+        let shared = common_prefix_len(&self.last_key, key);
+        let is_same_key = shared == key.len() && shared == self.last_key.len() && self.entries > 0;
+        let is_in_order = match key.get(shared) {
+            _ if self.entries == 0 => true,
+            None => is_same_key && seq < self.last_seq,
+            byte => byte > self.last_key.get(shared),
+        };
+        if !is_in_order || key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX || seq > SEQ_MAX {
+            return Err(self.refuse(entry, is_in_order));
+        }
+        if !self.data.is_empty() {
+            let block_len = self.options.block_len as usize;
+            if self.data.len() >= block_len || key.len() + value.len() >= block_len {
+                self.cut(Some((key, shared)), out)?;
+            }
+        }
+        self.data.add(key, shared, seq, kind, value);
+        if !is_same_key {
+            if self.options.filter_bits_per_key > 0 {
+                self.hashes.push(checksum64(key));
+            }
+            if self.entries == 0 {
+                self.smallest.clear();
+                self.smallest.extend_from_slice(key);
+            }
+            self.last_key.truncate(shared);
+            self.last_key.extend_from_slice(&key[shared..]);
+        }
+        self.last_seq = seq;
+        self.min_seq = self.min_seq.min(seq);
+        self.max_seq = self.max_seq.max(seq);
+        self.entries += 1;
+        self.deletes += u64::from(kind == OpKind::Delete);
+        self.raw_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    #[cold]
+    fn refuse(&self, entry: Entry<'_>, is_in_order: bool) -> Error {
+        let detail = if is_in_order {
+            format!(
+                "a key of {} bytes, a value of {} or sequence {} is beyond what a table holds",
+                entry.key.len(),
+                entry.value.len(),
+                entry.seq
+            )
+        } else {
+            format!(
+                "entries must come by key ascending, then sequence descending; {:?} at {} came after {:?} at {}",
+                String::from_utf8_lossy(entry.key),
+                entry.seq,
+                String::from_utf8_lossy(&self.last_key),
+                self.last_seq
+            )
+        };
+        if cfg!(feature = "paranoid") {
+            panic!("{detail}");
+        }
+        Error::InvalidArgument(detail)
+    }
+
+    /// Writes the data block in hand. `next` is the key that will begin the next one, and how much of it
+    /// is the same as in the last.
+    fn cut(&mut self, next: Option<(&[u8], usize)>, out: &mut Output) -> Result<()> {
+        let raw = self.data.finish(&self.last_key);
+        debug_assert!(raw.len() <= BLOCK_LEN_MAX);
+        let (codec, payload) = self.compressor.compress(self.options.codec, raw);
+        let mut handle = out.put_block(codec, payload)?;
+        handle.offset -= self.base;
+        self.data.clear(BUFFER_LEN_KEPT);
+        self.compressor.trim(BUFFER_LEN_KEPT);
+        self.data_blocks += 1;
+        match next {
+            Some((key, shared)) if shared == key.len() && shared == self.last_key.len() => {
+                self.index.add(&self.last_key, self.last_seq, handle);
+            }
+            Some((key, shared)) => {
+                shortest_separator(&self.last_key, key, shared, &mut self.separator);
+                self.index.add(&self.separator, 0, handle);
+            }
+            None => self.index.add(&self.last_key, 0, handle),
+        }
+        if next.is_some() && self.index.len() >= self.options.index_block_len as usize {
+            self.close_leaf();
+        }
+        Ok(())
+    }
+
+    fn close_leaf(&mut self) {
+        let (separator, seq) = self.index.last();
+        let (separator, raw) = (separator.to_vec(), self.index.finish());
+        let (codec, payload) = self.compressor.compress(self.options.codec, raw);
+        self.leaves.push(Leaf { codec, payload: payload.to_vec(), separator, seq });
+        self.index.clear();
+    }
+
+    /// Writes what is left of the slice. `None` if it got no entry.
+    pub(crate) fn finish(&mut self, file: u64, out: &mut Output) -> Result<Option<SliceMeta>> {
+        if self.entries == 0 {
+            return Ok(None);
+        }
+        let (content, filter, data_len) =
+            if self.data_blocks == 0 && self.data.len() <= INLINE_DATA_LEN {
+                self.data_blocks = 1;
+                let data = self.data.finish(&self.last_key).to_vec();
+                (Content::Data(data), FilterPlace::None, 0)
+            } else {
+                self.cut(None, out)?;
+                let data_len = out.offset() - self.base;
+                let filter = self.finish_filter(out)?;
+                (self.finish_index(out)?, filter, data_len)
+            };
+        let root = Root {
+            family: self.family,
+            entries: self.entries,
+            deletes: self.deletes,
+            raw_bytes: self.raw_bytes,
+            min_seq: self.min_seq,
+            max_seq: self.max_seq,
+            data_blocks: self.data_blocks,
+            data_len,
+            body_len: out.offset() - self.base,
+            smallest: std::mem::take(&mut self.smallest),
+            largest: std::mem::take(&mut self.last_key),
+            content,
+            filter,
+            unknown: Vec::new(),
+        };
+        let mut payload = Vec::new();
+        root.encode(&mut payload);
+        let handle = out.put_block(Codec::None, &payload)?;
+        Ok(Some(root.meta(file, handle)))
+    }
+
+    fn finish_filter(&mut self, out: &mut Output) -> Result<FilterPlace> {
+        if self.hashes.is_empty() {
+            return Ok(FilterPlace::None);
+        }
+        let mut filter = Vec::new();
+        put_filter(&mut filter, &self.hashes, self.options.filter_bits_per_key);
+        self.hashes.clear();
+        self.hashes.shrink_to(BUFFER_LEN_KEPT / size_of::<u64>());
+        if filter.len() <= INLINE_FILTER_LEN {
+            return Ok(FilterPlace::Inline(filter));
+        }
+        let mut handle = out.put_block(Codec::None, &filter)?;
+        handle.offset -= self.base;
+        Ok(FilterPlace::At(handle))
+    }
+
+    fn finish_index(&mut self, out: &mut Output) -> Result<Content> {
+        if self.leaves.is_empty() {
+            return Ok(Content::Index { levels: 1, top: self.index.finish().to_vec() });
+        }
+        self.close_leaf();
+        for leaf in self.leaves.drain(..) {
+            let handle = out.put_block(leaf.codec, &leaf.payload)?;
+            let handle = BlockHandle { offset: handle.offset - self.base, len: handle.len };
+            self.index.add(&leaf.separator, leaf.seq, handle);
+        }
+        Ok(Content::Index { levels: 2, top: self.index.finish().to_vec() })
+    }
+}

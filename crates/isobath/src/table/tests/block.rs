@@ -1,0 +1,119 @@
+//! The bytes of a block, and searches in blocks of every shape.
+
+use crate::format::{Lsn, OpKind};
+use crate::table::block::Block;
+use crate::table::block_builder::BlockBuilder;
+use crate::table::common_prefix_len;
+
+fn build(interval: u32, versions: &[(&[u8], Lsn, OpKind, &[u8])]) -> Vec<u8> {
+    let mut builder = BlockBuilder::new(interval);
+    let mut last: &[u8] = b"";
+    for &(key, seq, kind, value) in versions {
+        builder.add(key, common_prefix_len(last, key), seq, kind, value);
+        last = key;
+    }
+    let foretold = builder.len();
+    let bytes = builder.finish(last).to_vec();
+    assert_eq!(bytes.len(), foretold);
+    bytes
+}
+
+#[test]
+fn golden_bytes_hold() {
+    let bytes = build(
+        2,
+        &[
+            (b"key-a", 5000, OpKind::Put, b"one"),
+            (b"key-a", 4990, OpKind::Delete, b""),
+            (b"key-bcdefghijk", 4999, OpKind::Put, b"two"),
+        ],
+    );
+    let mut expected = b"\x00\x05\x03key-aone".to_vec();
+    expected.extend_from_slice(b"\x05\x00\x00");
+    expected.extend_from_slice(b"\x00\x0e\x03key-bcdefghijktwo");
+    // Heads after the prefix "key-", restarts, versions in one byte, base, count, prefix, interval, width.
+    expected.extend_from_slice(b"a\0\0\0\0\0\0\0bcdefghi");
+    expected.extend_from_slice(b"\0\0\0\0\x0e\0\0\0");
+    expected.extend_from_slice(b"\xa1\x00\x91");
+    expected.extend_from_slice(b"\x7e\x13\0\0\0\0\0\0\x03\0\0\0\x04\0\x02\x01");
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn searches_find_what_a_linear_walk_finds() {
+    let prefixes: [&[u8]; 3] = [b"", b"common/", b"12345678abcdefgh"];
+    for (interval, prefix) in [1, 2, 3, 16].into_iter().flat_map(|i| prefixes.map(|p| (i, p))) {
+        let mut keys: Vec<Vec<u8>> = (0..40u32)
+            .map(|i| [prefix, &[b'a' + (i % 5) as u8; 9][..i as usize % 10], &[i as u8]].concat())
+            .collect();
+        keys.sort();
+        keys.dedup();
+        let versions: Vec<_> = keys
+            .iter()
+            .enumerate()
+            .flat_map(|(i, key)| {
+                (0..1 + i as u64 % 7).rev().map(move |v| (key.clone(), 100 + v * 10))
+            })
+            .collect();
+        let entries: Vec<_> =
+            versions.iter().map(|(key, seq)| (&key[..], *seq, OpKind::Put, &key[..])).collect();
+        let block = Block::parse(build(interval, &entries)).unwrap();
+        let probes = keys.iter().flat_map(|key| {
+            [key.clone(), [&key[..], b"\0"].concat(), key[..key.len() - 1].to_vec()]
+        });
+        let outside = [b"".to_vec(), b"z".to_vec(), b"0".to_vec(), b"comzz".to_vec()];
+        for probe in probes.chain(outside) {
+            for point in [0, 100, 101, 115, 160, Lsn::MAX] {
+                let expected = versions
+                    .iter()
+                    .position(|(key, seq)| *key > probe || (*key == probe && *seq < point));
+                let hit = block.search(&probe, point).unwrap();
+                assert_eq!(hit.map(|hit| hit.index as usize), expected, "{probe:?} at {point}");
+                if let Some(hit) = hit {
+                    assert_eq!(hit.is_equal, versions[hit.index as usize].0 == probe);
+                    assert_eq!(block.version(hit.index).unwrap().0, versions[hit.index as usize].1);
+                }
+            }
+            let below = keys.iter().rfind(|key| **key < probe);
+            let mut found = Vec::new();
+            let before = block.search_before(Some(&probe), &mut found).unwrap();
+            let expected = below.map(|key| versions.iter().position(|(k, _)| k == key).unwrap());
+            assert_eq!(before.map(|(index, _)| index as usize), expected, "below {probe:?}");
+            assert!(below.is_none_or(|key| *key == found));
+        }
+    }
+}
+
+/// Bytes that pass no checksum on their way here must still not hurt.
+#[test]
+fn arbitrary_bytes_never_panic() {
+    let keys: Vec<_> = (0..30u32).map(|i| format!("key{i:05}").into_bytes()).collect();
+    let entries: Vec<_> =
+        keys.iter().map(|key| (&key[..], 100, OpKind::Put, &b"some value"[..])).collect();
+    let good = build(4, &entries);
+    let mut damaged = Vec::new();
+    for at in 0..good.len() {
+        for byte in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            damaged.push(bad);
+        }
+        damaged.push(good[at..].to_vec());
+    }
+    for bytes in damaged {
+        let Ok(block) = Block::parse(bytes) else { continue };
+        let mut found = Vec::new();
+        for key in &keys {
+            let _ = block.search(key, Lsn::MAX);
+            let _ = block.search_before(Some(key), &mut found);
+        }
+        let _ = block.search_before(None, &mut found);
+        let mut at = 0;
+        while let Ok(entry) = block.entry_at(at)
+            && entry.end > at
+        {
+            let _ = block.extend_key(entry, &mut found);
+            at = entry.end;
+        }
+    }
+}

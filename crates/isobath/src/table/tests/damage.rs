@@ -1,0 +1,185 @@
+//! Damaged files: the right answer or a typed error, never a wrong answer or a panic.
+
+use super::fixtures::*;
+use crate::cursor::Cursor;
+use crate::error::{Error, Result};
+use crate::format::{Lsn, checksum64};
+use crate::table::{Codec, SliceMeta, Table, TableContext, TableFile, TableOptions};
+use crate::vfs::{FileSystem, ReadMode};
+use std::sync::Arc;
+
+fn is_typed(error: &Error) -> bool {
+    matches!(error, Error::Corruption { .. } | Error::NewerFormat { .. })
+}
+
+fn sample() -> Vec<(u32, Vec<Version>)> {
+    let many = (0..14u64).flat_map(|i| {
+        (0..1 + i % 3).rev().map(move |v| {
+            Version::put(format!("key{i:04}"), 5000 + i * 10 + v, vec![i as u8; 8 + v as usize])
+        })
+    });
+    vec![(0, vec![Version::put("only", 77, "one")]), (3, many.collect())]
+}
+
+/// Reads everything in every way; answers must be right, errors typed and with the file's name.
+fn read_all(context: &TableContext, meta: &SliceMeta, expected: &[Version]) -> Result<()> {
+    let table = Table::open(context.clone(), meta)?;
+    let mut first_error = None;
+    let mut note = |error: Error| {
+        first_error.get_or_insert(error);
+    };
+    for version in expected {
+        match table.get(&version.key, checksum64(&version.key), version.seq + 1) {
+            Ok(found) => {
+                let found = found.expect("a version that was written is found");
+                assert_eq!((found.seq, &*found.value), (version.seq, &version.value[..]));
+            }
+            Err(error) => note(error),
+        }
+    }
+    for fill_cache in [true, false] {
+        match forward(&mut table.cursor(fill_cache)) {
+            Ok(seen) => assert_eq!(seen, expected),
+            Err(error) => note(error),
+        }
+        match backward(&mut table.cursor(fill_cache)) {
+            Ok(seen) => assert!(seen.len() <= expected.len()),
+            Err(error) => note(error),
+        }
+    }
+    if let Err(error) = table.verify(&mut |_| {}) {
+        note(error);
+    }
+    first_error.map_or(Ok(()), Err)
+}
+
+fn check_damaged(fixture: &Fixture, metas: &[SliceMeta], slices: &[(u32, Vec<Version>)]) -> bool {
+    let context = fixture.context(ReadMode::Positional, 1 << 20);
+    for (meta, (_, expected)) in metas.iter().zip(slices) {
+        if let Err(error) = read_all(&context, meta, expected) {
+            assert!(is_typed(&error), "{error:?}");
+            assert!(error.to_string().contains("0000000042.tbl"), "{error}");
+        }
+    }
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    let verified = TableFile::open(&fs, &fixture.path()).and_then(|file| file.verify(&mut |_| {}));
+    match verified {
+        Ok(()) => false,
+        Err(error) => {
+            assert!(is_typed(&error), "{error:?}");
+            true
+        }
+    }
+}
+
+fn small_blocks(codec: Codec) -> TableOptions {
+    TableOptions { block_len: 120, index_block_len: 60, codec, ..Default::default() }
+}
+
+#[test]
+fn every_flipped_bit_gives_the_right_answer_or_a_typed_error() {
+    for codec in [Codec::None, Codec::Lz4] {
+        let fixture = Fixture::new();
+        let slices = sample();
+        let finished = fixture.write(&small_blocks(codec), &slices);
+        let good = fixture.bytes();
+        assert!(!check_damaged(&fixture, &finished.slices, &slices));
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            fixture.set_bytes(bad);
+            let noticed = check_damaged(&fixture, &finished.slices, &slices);
+            assert!(noticed, "verify missed bit {bit} of {}", good.len() * 8);
+        }
+    }
+}
+
+#[test]
+fn truncated_and_extended_files_are_errors() {
+    let fixture = Fixture::new();
+    let slices = sample();
+    let finished = fixture.write(&small_blocks(Codec::Lz4), &slices);
+    let good = fixture.bytes();
+    for len in 0..good.len() {
+        fixture.set_bytes(good[..len].to_vec());
+        assert!(check_damaged(&fixture, &finished.slices, &slices), "{len}");
+    }
+    fixture.set_bytes([&good[..], &[0]].concat());
+    assert!(check_damaged(&fixture, &finished.slices, &slices));
+}
+
+#[test]
+fn blocks_that_swapped_places_are_noticed() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..64u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, vec![1; 100])).collect();
+    let options = TableOptions { codec: Codec::None, ..small_blocks(Codec::None) };
+    let finished = fixture.write(&options, &[(0, versions.clone())]);
+    let mut bytes = fixture.bytes();
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    let mut handles = Vec::new();
+    let show = &mut |item: crate::table::DumpItem<'_>| {
+        if let crate::table::DumpItem::Block { kind, handle, .. } = item
+            && kind == crate::table::BlockKind::Data
+        {
+            handles.push(handle);
+        }
+    };
+    TableFile::open(&fs, &fixture.path()).unwrap().dump(show).unwrap();
+    let same = handles.windows(2).find(|pair| pair[0].len == pair[1].len).unwrap();
+    let (a, b) = (same[0], same[1]);
+    let (a, b, len) = (a.offset as usize, b.offset as usize, a.len as usize);
+    let (front, back) = bytes.split_at_mut(b);
+    front[a..a + len].swap_with_slice(&mut back[..len]);
+    fixture.set_bytes(bytes);
+    let table = fixture.open(&finished, 0);
+    let error = forward(&mut table.cursor(true)).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains(&format!("offset {a}")), "{error}");
+}
+
+#[test]
+fn a_slice_that_the_manifest_does_not_mean_is_refused() {
+    let fixture = Fixture::new();
+    let finished = fixture.write(&small_blocks(Codec::None), &sample());
+    let context = fixture.context(ReadMode::Mapped, 0);
+    let good = finished.slices[1].clone();
+    for bad in [
+        SliceMeta { family: 4, ..good.clone() },
+        SliceMeta { entries: 1, ..good.clone() },
+        SliceMeta { largest: (*b"zzz").into(), ..good.clone() },
+        SliceMeta { root: finished.slices[0].root, ..good.clone() },
+    ] {
+        assert!(Table::open(context.clone(), &bad).unwrap_err().is_corruption());
+    }
+    assert!(Table::open(context, &good).is_ok());
+}
+
+#[test]
+fn a_cursor_has_no_entry_after_an_error_and_recovers_by_a_seek() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..200u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, vec![1; 100])).collect();
+    let finished = fixture.write(&small_blocks(Codec::None), &[(0, versions.clone())]);
+    let mut bytes = fixture.bytes();
+    bytes[3000] ^= 1;
+    fixture.set_bytes(bytes);
+    let table = fixture.open(&finished, 0);
+    for fill_cache in [true, false] {
+        let mut cursor = table.cursor(fill_cache);
+        cursor.seek_first().unwrap();
+        let mut good = 0;
+        let error = loop {
+            match cursor.next() {
+                Ok(()) => good += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(error.is_corruption() && good > 5 && cursor.entry().is_none());
+        cursor.next().unwrap();
+        cursor.prev_key().unwrap();
+        assert!(cursor.entry().is_none());
+        cursor.seek(&versions[150].key).unwrap();
+        assert_eq!(cursor.entry(), Some(versions[150].entry()));
+    }
+    assert!(table.get(&versions[3].key, checksum64(&versions[3].key), Lsn::MAX).unwrap().is_some());
+}

@@ -1,0 +1,67 @@
+//! The cache of open files, and what opening a file checks.
+
+use super::fixtures::*;
+use crate::cache::{FileCache, table_path};
+use crate::table::{TableOptions, TableWriter};
+use crate::vfs::{FileSystem, ReadMode};
+use std::path::Path;
+
+fn write(fixture: &Fixture, path: &Path, number: u64) {
+    let file = fixture.fs.create(path).unwrap();
+    TableWriter::create(file, [9; 16], number).unwrap().finish().unwrap();
+}
+
+fn cache(fixture: &Fixture, capacity: usize) -> FileCache {
+    FileCache::new(fixture.fs.clone(), fixture.dir.clone(), ReadMode::Mapped, capacity)
+}
+
+#[test]
+fn open_files_never_exceed_the_capacity() {
+    let fixture = Fixture::new();
+    for number in 0..1500 {
+        write(&fixture, &table_path(&fixture.dir, number), number);
+    }
+    for capacity in [0, 1, 7, 1000] {
+        let cache = cache(&fixture, capacity);
+        for number in (0..1500).chain(0..1500) {
+            assert!(!cache.get(number).unwrap().is_empty());
+            assert!(cache.open_count() <= capacity);
+        }
+        assert!(cache.open_count() * 2 >= capacity);
+    }
+}
+
+#[test]
+fn an_evicted_file_is_opened_again() {
+    let fixture = Fixture::new();
+    write(&fixture, &table_path(&fixture.dir, 3), 3);
+    let cache = cache(&fixture, 10);
+    let before = cache.get(3).unwrap();
+    cache.evict(3);
+    assert_eq!(cache.open_count(), 0);
+    assert!(!std::sync::Arc::ptr_eq(&before, &cache.get(3).unwrap()));
+}
+
+#[test]
+fn a_file_of_another_number_is_refused() {
+    let fixture = Fixture::new();
+    write(&fixture, &table_path(&fixture.dir, 3), 4);
+    let error = cache(&fixture, 10).get(3).err().unwrap();
+    assert!(error.is_corruption() && error.to_string().contains("number 4"), "{error}");
+    assert!(!cache(&fixture, 10).get(5).err().unwrap().is_corruption());
+}
+
+#[test]
+fn names_sort_as_numbers_do() {
+    assert_eq!(table_path(Path::new("/db/table"), 42), Path::new("/db/table/0000000042.tbl"));
+}
+
+#[test]
+fn a_file_that_is_no_table_is_refused() {
+    let fixture = Fixture::new();
+    fixture.write(&TableOptions::default(), &[]);
+    for bytes in [vec![], vec![0; 127], vec![0; 5000]] {
+        fixture.set_bytes(bytes);
+        assert!(cache(&fixture, 10).get(NUMBER).err().unwrap().is_corruption());
+    }
+}

@@ -1,0 +1,255 @@
+//! Tables in a file system that keeps one version of each file as plain bytes, so that tests can damage
+//! them.
+
+use crate::cache::{BlockCache, FileCache, table_path};
+use crate::cursor::{Cursor, Entry};
+use crate::error::{Error, Result};
+use crate::format::{FamilyId, Lsn, OpKind};
+use crate::table::{Finished, Table, TableContext, TableOptions, TableWriter};
+use crate::vfs::*;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::components::sync::Mutex;
+
+type Bytes = Arc<Mutex<Vec<u8>>>;
+
+#[derive(Default)]
+pub(crate) struct TestFs {
+    files: Mutex<HashMap<PathBuf, Bytes>>,
+}
+
+struct Reader {
+    bytes: Vec<u8>,
+    mode: ReadMode,
+    path: PathBuf,
+}
+
+struct Appender {
+    bytes: Bytes,
+    len: u64,
+    path: PathBuf,
+}
+
+fn unsupported(path: &Path) -> Error {
+    Error::io("use", path, io::ErrorKind::Unsupported.into())
+}
+
+impl ReadFile for Reader {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let start = offset as usize;
+        match self.bytes.get(start..start + buf.len()) {
+            Some(bytes) => buf.copy_from_slice(bytes),
+            None => {
+                return Err(Error::io("read", &self.path, io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        Ok(())
+    }
+
+    fn mapped(&self) -> Option<&[u8]> {
+        (self.mode == ReadMode::Mapped).then_some(&self.bytes)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_ahead(&self, offset: u64, len: u64) {
+        assert!(offset + len <= self.len());
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl WriteFile for Appender {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.bytes.lock().extend_from_slice(bytes);
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn write_back(&mut self) {}
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl FileSystem for TestFs {
+    fn create_dir_all(&self, _path: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        Err(unsupported(dir))
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        Ok(self.files.lock().contains_key(path))
+    }
+
+    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+        let files = self.files.lock();
+        let Some(bytes) = files.get(path) else {
+            return Err(Error::io("open", path, io::ErrorKind::NotFound.into()));
+        };
+        let bytes = bytes.lock().clone();
+        Ok(Arc::new(Reader { bytes, mode, path: path.to_owned() }))
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        let bytes = Bytes::default();
+        self.files.lock().insert(path.to_owned(), bytes.clone());
+        Ok(Box::new(Appender { bytes, len: 0, path: path.to_owned() }))
+    }
+
+    fn open_segment(&self, path: &Path, _: u64, _: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+        Err(unsupported(path))
+    }
+
+    fn rename(&self, from: &Path, _to: &Path) -> Result<()> {
+        Err(unsupported(from))
+    }
+
+    fn link(&self, from: &Path, _to: &Path) -> Result<()> {
+        Err(unsupported(from))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.files.lock().remove(path);
+        Ok(())
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        Err(unsupported(path))
+    }
+
+    fn sync_dir(&self, _dir: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        Err(unsupported(path))
+    }
+
+    fn free_space(&self, dir: &Path) -> Result<u64> {
+        Err(unsupported(dir))
+    }
+}
+
+/// One version, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) key: Vec<u8>,
+    pub(crate) seq: Lsn,
+    pub(crate) kind: OpKind,
+    pub(crate) value: Vec<u8>,
+}
+
+impl Version {
+    pub(crate) fn put(key: impl Into<Vec<u8>>, seq: Lsn, value: impl Into<Vec<u8>>) -> Version {
+        Version { key: key.into(), seq, kind: OpKind::Put, value: value.into() }
+    }
+
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        Entry { key: &self.key, seq: self.seq, kind: self.kind, value: &self.value }
+    }
+}
+
+pub(crate) const NUMBER: u64 = 42;
+
+/// A file system, the directory of the tables, and what readers share.
+pub(crate) struct Fixture {
+    pub(crate) fs: Arc<TestFs>,
+    pub(crate) dir: PathBuf,
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Fixture {
+        Fixture { fs: Arc::default(), dir: PathBuf::from("/tables") }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        table_path(&self.dir, NUMBER)
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.fs.files.lock()[&self.path()].lock().clone()
+    }
+
+    pub(crate) fn set_bytes(&self, bytes: Vec<u8>) {
+        self.fs.files.lock().insert(self.path(), Arc::new(Mutex::new(bytes)));
+    }
+
+    pub(crate) fn writer(&self) -> TableWriter {
+        let file = self.fs.create(&self.path()).unwrap();
+        TableWriter::create(file, [9; 16], NUMBER).unwrap()
+    }
+
+    pub(crate) fn write(
+        &self,
+        options: &TableOptions,
+        slices: &[(FamilyId, Vec<Version>)],
+    ) -> Finished {
+        let mut writer = self.writer();
+        for (family, versions) in slices {
+            writer.begin_slice(*family, options).unwrap();
+            for version in versions {
+                writer.add(version.entry()).unwrap();
+            }
+            writer.finish_slice().unwrap();
+        }
+        let finished = writer.finish().unwrap();
+        assert_eq!(finished.file_len, self.bytes().len() as u64);
+        finished
+    }
+
+    pub(crate) fn context(&self, mode: ReadMode, cache_bytes: u64) -> TableContext {
+        let files = FileCache::new(self.fs.clone(), self.dir.clone(), mode, 10);
+        TableContext::new(Arc::new(files), BlockCache::new(cache_bytes))
+    }
+
+    pub(crate) fn open(&self, finished: &Finished, slice: usize) -> Arc<Table> {
+        let context = self.context(ReadMode::Mapped, 1 << 20);
+        Table::open(context, &finished.slices[slice]).unwrap()
+    }
+}
+
+/// All versions, forward.
+pub(crate) fn forward(cursor: &mut dyn Cursor) -> Result<Vec<Version>> {
+    let mut seen = Vec::new();
+    cursor.seek_first()?;
+    while let Some(Entry { key, seq, kind, value }) = cursor.entry() {
+        seen.push(Version { key: key.to_vec(), seq, kind, value: value.to_vec() });
+        cursor.next()?;
+    }
+    Ok(seen)
+}
+
+/// The newest version of every key, backward.
+pub(crate) fn backward(cursor: &mut dyn Cursor) -> Result<Vec<Version>> {
+    let mut seen = Vec::new();
+    cursor.seek_last()?;
+    while let Some(Entry { key, seq, kind, value }) = cursor.entry() {
+        seen.push(Version { key: key.to_vec(), seq, kind, value: value.to_vec() });
+        cursor.prev_key()?;
+    }
+    Ok(seen)
+}

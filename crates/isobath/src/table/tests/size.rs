@@ -1,0 +1,53 @@
+//! What tables cost on disk and in memory.
+
+use super::fixtures::*;
+use crate::format::checksum64;
+use crate::table::{Codec, Table, TableOptions};
+use crate::vfs::ReadMode;
+
+#[test]
+fn ten_thousand_slices_of_one_key_are_small() {
+    let fixture = Fixture::new();
+    let slices: Vec<_> = (0..10_000u32)
+        .map(|family| {
+            let seq = 1_000_000_000 + u64::from(family) * 200;
+            (family, vec![Version::put(format!("key-{family:012}"), seq, vec![7; 100])])
+        })
+        .collect();
+    let finished = fixture.write(&TableOptions::default(), &slices);
+    let per_slice = finished.file_len / 10_000;
+    assert!(per_slice < 230, "{per_slice} bytes a slice");
+    let context = fixture.context(ReadMode::Mapped, 0);
+    for i in [0, 1, 5000, 9999] {
+        let table = Table::open(context.clone(), &finished.slices[i]).unwrap();
+        let key = &slices[i].1[0].key;
+        assert_eq!(*table.get(key, checksum64(key), u64::MAX).unwrap().unwrap().value, [7; 100]);
+    }
+    assert_eq!(context.blocks.resident_bytes(), 0);
+}
+
+#[test]
+fn overhead_of_a_large_slice_is_a_few_bytes_an_entry() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> = (0..50_000u64)
+        .map(|i| Version::put(format!("{i:016}"), 5_000_000 + i * 150, vec![i as u8; 100]))
+        .collect();
+    let options = TableOptions { codec: Codec::None, ..Default::default() };
+    let finished = fixture.write(&options, &[(0, versions)]);
+    let overhead = finished.file_len as f64 / 50_000.0 - 100.0;
+    assert!(overhead < 16.0, "{overhead} bytes an entry beside its value");
+}
+
+#[test]
+fn an_open_table_is_charged_until_it_is_dropped() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..20_000u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, "value")).collect();
+    let finished = fixture.write(&TableOptions::default(), &[(0, versions)]);
+    let context = fixture.context(ReadMode::Mapped, 1 << 20);
+    let table = Table::open(context.clone(), &finished.slices[0]).unwrap();
+    let charged = context.blocks.resident_bytes();
+    assert!((25_000..40_000).contains(&charged), "{charged}");
+    drop(table);
+    assert_eq!(context.blocks.resident_bytes(), 0);
+}

@@ -1,0 +1,101 @@
+//! Writes a table file: header, slices in ascending order of family, directory, footer.
+
+use super::footer::{FOOTER_LEN, Footer, put_directory};
+use super::output::Output;
+use super::slice_writer::SliceWriter;
+use super::{SliceMeta, TableOptions};
+use crate::cursor::Entry;
+use crate::error::{Error, Result};
+use crate::format::{FamilyId, FileHeader, FileKind};
+use crate::table::codec::Codec;
+use crate::vfs::WriteFile;
+
+/// Writes one table file. After an error the file is of no use; drop the writer and remove it.
+pub(crate) struct TableWriter {
+    number: u64,
+    out: Output,
+    slice: SliceWriter,
+    is_in_slice: bool,
+    slices: Vec<SliceMeta>,
+}
+
+/// A complete table file, synced. Its name survives power loss only after a sync of its directory.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) slices: Vec<SliceMeta>,
+    pub(crate) file_len: u64,
+}
+
+impl TableWriter {
+    /// Begins a table in a new, empty file.
+    pub(crate) fn create(
+        file: Box<dyn WriteFile>,
+        uuid: [u8; 16],
+        number: u64,
+    ) -> Result<TableWriter> {
+        let mut out = Output::new(file);
+        let header = FileHeader { kind: FileKind::Table, uuid, number, generation: 0 };
+        out.put_raw(&header.encode())?;
+        let slice = SliceWriter::new();
+        Ok(TableWriter { number, out, slice, is_in_slice: false, slices: Vec::new() })
+    }
+
+    /// Begins a family's slice. Families come in ascending order, each once.
+    pub(crate) fn begin_slice(&mut self, family: FamilyId, options: &TableOptions) -> Result<()> {
+        let last = self.slices.last().map(|slice| slice.family);
+        if self.is_in_slice || last.is_some_and(|last| last >= family) {
+            return Err(Error::InvalidArgument(format!(
+                "the slice of family {family} does not follow the one before"
+            )));
+        }
+        self.slice.begin(family, options, self.out.offset());
+        self.is_in_slice = true;
+        Ok(())
+    }
+
+    /// Adds an entry to the slice: by key ascending, then sequence descending.
+    #[inline]
+    pub(crate) fn add(&mut self, entry: Entry<'_>) -> Result<()> {
+        if !self.is_in_slice {
+            return Err(Error::InvalidArgument("there is no slice to add an entry to".to_owned()));
+        }
+        self.slice.add(entry, &mut self.out)
+    }
+
+    /// Bytes of the slice on disk so far, nearly.
+    pub(crate) fn slice_disk_bytes(&self) -> u64 {
+        self.slice.disk_bytes(&self.out)
+    }
+
+    /// Bytes of keys and values added to the slice so far.
+    pub(crate) fn slice_raw_bytes(&self) -> u64 {
+        self.slice.raw_bytes()
+    }
+
+    /// Completes the slice. One without entries leaves no trace.
+    pub(crate) fn finish_slice(&mut self) -> Result<Option<SliceMeta>> {
+        if !self.is_in_slice {
+            return Err(Error::InvalidArgument("there is no slice to finish".to_owned()));
+        }
+        self.is_in_slice = false;
+        let meta = self.slice.finish(self.number, &mut self.out)?;
+        self.slices.extend(meta.clone());
+        Ok(meta)
+    }
+
+    /// Writes directory and footer and syncs the file.
+    pub(crate) fn finish(mut self) -> Result<Finished> {
+        if self.is_in_slice {
+            self.finish_slice()?;
+        }
+        let roots: Vec<_> = self.slices.iter().map(|slice| (slice.family, slice.root)).collect();
+        let mut payload = Vec::new();
+        put_directory(&mut payload, &roots);
+        let directory = self.out.put_block(Codec::None, &payload)?;
+        let file_len = self.out.offset() + FOOTER_LEN as u64;
+        let footer = Footer { directory, file_len, number: self.number };
+        self.out.put_raw(&footer.encode())?;
+        let file_len = self.out.finish()?;
+        Ok(Finished { slices: self.slices, file_len })
+    }
+}
