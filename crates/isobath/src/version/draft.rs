@@ -15,6 +15,9 @@ use crate::table::SliceMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// No slice has as many bytes or entries, so that sums over slices do not overflow.
+const SLICE_SIZE_END: u64 = 1 << 42;
+
 /// Where the files of added slices come from.
 #[derive(Debug)]
 pub(crate) enum FileSource<'a> {
@@ -85,10 +88,7 @@ impl Draft {
             Change::ReplayFrom { lsn } => advance("replay start", &mut numbers.replay_from, *lsn)?,
             Change::LsnCeiling { lsn } => advance("LSN ceiling", &mut numbers.ceiling, *lsn)?,
             Change::DurableLsn { lsn } => advance("durable LSN", &mut numbers.durable, *lsn)?,
-            Change::NextFile { number } => {
-                check(*number < NUMBER_END, || format!("there is no file {number}"))?;
-                advance("next file", &mut numbers.next_file, *number)?;
-            }
+            Change::NextFile { number } => advance("next file", &mut numbers.next_file, *number)?,
             Change::NextFamily { family } => {
                 check(*family >= numbers.next_family, || {
                     format!("the next family moves back from {} to {family}", numbers.next_family)
@@ -251,15 +251,19 @@ impl FileSource<'_> {
     }
 }
 
-/// Moves a number that may only grow.
+/// Moves a number that may only grow, and not so far that counting on could wrap.
 fn advance(what: &str, number: &mut u64, to: u64) -> Result<()> {
+    check(to < NUMBER_END, || format!("the {what} cannot be {to}"))?;
     check(to >= *number, || format!("the {what} moves back from {number} to {to}"))?;
     *number = to;
     Ok(())
 }
 
 fn is_sane(meta: &SliceMeta) -> bool {
+    let end = meta.root.offset.saturating_add(u64::from(meta.root.len));
+    let sizes = [end, meta.disk_bytes, meta.raw_bytes, meta.entries];
     meta.file > 0
+        && sizes.iter().all(|&size| size < SLICE_SIZE_END)
         && meta.smallest <= meta.largest
         && meta.min_seq <= meta.max_seq
         && meta.max_seq < Lsn::MAX
@@ -270,6 +274,7 @@ fn is_sane(meta: &SliceMeta) -> bool {
 fn is_next_term(numbers: &Numbers, term: Term) -> bool {
     let (last, last_begin) = numbers.last_term.map_or((0, 0), |last| (last.term, last.resumes_at));
     term.term > last
+        && term.term < NUMBER_END
         && term.ended_at >= last_begin
         && term.ended_at >= numbers.durable
         && term.resumes_at >= term.ended_at
@@ -281,7 +286,9 @@ fn is_log_end(numbers: &Numbers, end: Lsn) -> bool {
 }
 
 fn is_below_ceiling(numbers: &Numbers) -> bool {
-    numbers.replay_from <= numbers.ceiling
+    let term_begin = numbers.last_term.map_or(0, |term| term.resumes_at);
+    term_begin <= numbers.ceiling
+        && numbers.replay_from <= numbers.ceiling
         && numbers.durable <= numbers.ceiling
         && numbers.seq_end <= numbers.ceiling
 }

@@ -88,7 +88,7 @@ impl Level {
         self.files.remove(at);
         self.fence.take();
         let slice = self.slices.remove(at);
-        self.disk_bytes -= slice.meta.disk_bytes;
+        self.disk_bytes = self.disk_bytes.saturating_sub(slice.meta.disk_bytes);
         Some(slice)
     }
 
@@ -103,7 +103,7 @@ impl Level {
                 next.meta.file, slice.meta.file, slice.meta.family
             )));
         }
-        self.disk_bytes += slice.meta.disk_bytes;
+        self.disk_bytes = self.disk_bytes.saturating_add(slice.meta.disk_bytes);
         self.files.insert(at, slice.meta.file);
         self.slices.insert(at, slice);
         self.fence.take();

@@ -1,7 +1,15 @@
 //! The state of the tree on disk, and what changes it.
 //!
-//! A [`Tree`] is one family's levels: immutable, shared, replaced by a changed copy. Its parts are [`Slice`]s
-//! of table files, and a table file lives while anything refers to it ([`LiveFile`]).
+//! - A [`Tree`] is one family's [`Level`]s: immutable, shared, replaced by a changed copy. Its parts are
+//!   [`Slice`]s of table files, and a table file lives while anything refers to it ([`LiveFile`]).
+//! - A [`State`] is all families and the numbers beside them: the fold of all [`Edit`]s. An edit is checked and
+//!   drafted (`draft.rs`) before it is written.
+//! - A [`Manifest`] keeps the edits on disk (`record.rs` frames them, `current.rs` names the file in force,
+//!   `reader.rs` reads it back).
+//! - The [`VersionSet`] is the state and its manifest: jobs install their edits there.
+//! - `layout.rs` and `orphans.rs` judge what lies in the directory.
+//!
+//! What is on disk at each step, and what a power failure leaves: `docs/internals/manifest.md`.
 
 mod current;
 mod draft;

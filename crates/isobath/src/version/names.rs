@@ -8,7 +8,7 @@ pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const LOG_DIR: &str = "wal";
 pub(crate) const TABLE_DIR: &str = "table";
 
-/// Files are numbered below this, so that counting on from any of them cannot wrap.
+/// Files are numbered below this, and LSNs and terms too, so that counting on from any cannot wrap.
 pub(super) const NUMBER_END: u64 = 1 << 62;
 
 const MANIFEST_PREFIX: &str = "MANIFEST-";

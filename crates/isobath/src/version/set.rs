@@ -125,6 +125,11 @@ impl VersionSet {
         Ok((VersionSet { state: found.state, manifest, files }, opening))
     }
 
+    #[cfg(test)]
+    pub(super) fn set_roll_len_min(&mut self, len: u64) {
+        self.manifest.set_roll_len_min(len);
+    }
+
     pub(crate) fn state(&self) -> &State {
         &self.state
     }

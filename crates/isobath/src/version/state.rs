@@ -8,6 +8,7 @@
 //!
 //! - every file in a tree is below `next_file`, every family below `next_family`, every sequence below
 //!   `ceiling`: so no number is ever used twice;
+//! - the running term begins at or below `ceiling`;
 //! - `replay_from` and `durable` never move back and are not above `ceiling`;
 //! - after a clean close `ceiling` is the log's end: no LSN may be used before an edit raises it.
 

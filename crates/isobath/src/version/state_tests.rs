@@ -2,6 +2,7 @@ use super::super::files::{Graveyard, LiveFile};
 use super::super::fixtures::{self, first_edit};
 use super::*;
 use crate::table::SliceMeta;
+use proptest::prelude::*;
 
 fn apply(state: &mut State, changes: Vec<Change>) -> Result<Vec<FamilyId>> {
     let graveyard = Graveyard::new();
@@ -160,6 +161,8 @@ fn edits_about_slices_that_cannot_be_are_refused_whole() {
     refused(vec![Change::AddSlice { level: 0, meta: no_entries }]);
     let more_deletes = SliceMeta { deletes: 11, ..fixtures::meta(0, 2, "a", "b", (6, 7)) };
     refused(vec![Change::AddSlice { level: 0, meta: more_deletes }]);
+    let huge = SliceMeta { disk_bytes: u64::MAX, ..fixtures::meta(0, 2, "a", "b", (6, 7)) };
+    refused(vec![Change::AddSlice { level: 0, meta: huge }]);
     refused(vec![Change::AddSlice { level: 0, meta: fixtures::meta(0, 2, "b", "a", (6, 7)) }]);
 }
 
@@ -178,6 +181,8 @@ fn numbers_that_move_back_or_pass_the_ceiling_are_refused() {
     refused(vec![Change::ReplayFrom { lsn: 20 }, Change::ReplayFrom { lsn: 19 }]);
     refused(vec![Change::LsnCeiling { lsn: 999 }]);
     refused(vec![Change::NextFile { number: 99 }]);
+    refused(vec![Change::NextFile { number: u64::MAX }]);
+    refused(vec![Change::LsnCeiling { lsn: u64::MAX }]);
     refused(vec![Change::CleanClose { end: 76 }]);
     refused(vec![Change::CleanClose { end: 1001 }]);
     refused(vec![add(0, 0, 2, (200, 300)), Change::CleanClose { end: 300 }]);
@@ -185,6 +190,7 @@ fn numbers_that_move_back_or_pass_the_ceiling_are_refused() {
     refused(vec![term(1, 500, 1000), Change::LsnCeiling { lsn: 2000 }]);
     refused(vec![term(2, 500, 999), Change::LsnCeiling { lsn: 2000 }]);
     refused(vec![term(2, 76, 1000), Change::LsnCeiling { lsn: 2000 }]);
+    refused(vec![term(2, 500, 2001), Change::LsnCeiling { lsn: 2000 }]);
     refused(vec![term(2, 1500, 1400), Change::LsnCeiling { lsn: 2000 }]);
 }
 
@@ -255,4 +261,60 @@ fn replaying_in_place_gives_what_applying_gives() {
     assert_eq!(applied.snapshot(), replayed.snapshot());
     drop(known);
     assert_eq!(graveyard.take(), [], "files 1 and 2 are still in use");
+}
+
+/// Changes that often make sense together, and often do not.
+fn any_change() -> impl Strategy<Value = Change> {
+    let family = 0u32..4;
+    let name = prop_oneof![Just("default"), Just("users"), Just("x"), Just("y")];
+    let key = prop_oneof![Just("a"), Just("f"), Just("m"), Just("t")];
+    let slice = (family.clone(), 0usize..3, 1u64..8, key.clone(), key, 1u64..60, 0u64..9);
+    prop_oneof![
+        8 => slice.prop_map(|(family, level, file, smallest, largest, seq, seqs)| {
+            let meta = fixtures::meta(family, file, smallest, largest, (seq, seq + seqs));
+            Change::AddSlice { level, meta }
+        }),
+        4 => (family.clone(), 0usize..3, 1u64..8)
+            .prop_map(|(family, level, file)| Change::RemoveSlice { family, level, file }),
+        1 => (family.clone(), name.clone()).prop_map(|(family, name)| {
+            Change::CreateFamily { family, name: name.to_owned(), options: Vec::new(), lsn: 1 }
+        }),
+        1 => (family.clone(), name)
+            .prop_map(|(family, name)| Change::RenameFamily { family, name: name.to_owned(), lsn: 1 }),
+        1 => family.prop_map(|family| Change::DropFamily { family, lsn: 1 }),
+        1 => (0u64..2000).prop_map(|lsn| Change::ReplayFrom { lsn }),
+        1 => (0u64..2000).prop_map(|lsn| Change::DurableLsn { lsn }),
+        1 => (900u64..2000).prop_map(|lsn| Change::LsnCeiling { lsn }),
+        1 => (0u64..2000).prop_map(|end| Change::CleanClose { end }),
+        1 => (1u64..5, 0u64..2000, 900u64..2000).prop_map(|(term, ended_at, resumes_at)| {
+            Change::Term(Term { term, ended_at, resumes_at })
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_edits_leave_a_sound_state_that_its_snapshot_and_a_replay_make_again(
+        edits in proptest::collection::vec(proptest::collection::vec(any_change(), 1..4), 1..40),
+    ) {
+        let mut state = sample();
+        let mut replayed = sample();
+        let (graveyard, mut known) = (Graveyard::new(), BTreeMap::new());
+        for changes in edits {
+            let before = format!("{state:?}");
+            if apply(&mut state, changes.clone()).is_err() {
+                prop_assert_eq!(format!("{state:?}"), before);
+                continue;
+            }
+            let source = FileSource::Replay { known: &mut known, graveyard: &graveyard };
+            let decoded = Edit::decode(&Edit::new(changes).encode()).unwrap();
+            replayed.replay(&decoded, source).unwrap();
+        }
+        prop_assert!(state.families().all(|(_, family)| family.tree.is_sound()));
+        prop_assert_eq!(replayed.snapshot(), state.snapshot());
+        let mut copy = State::default();
+        let source = FileSource::Replay { known: &mut known, graveyard: &graveyard };
+        copy.replay(&state.snapshot(), source).unwrap();
+        prop_assert_eq!(copy.snapshot(), state.snapshot());
+    }
 }
