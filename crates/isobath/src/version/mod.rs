@@ -36,7 +36,7 @@ pub(crate) use files::{FileNumbers, Graveyard, LiveFile};
 pub(crate) use layout::Layout;
 pub(crate) use level::Level;
 pub(crate) use manifest::Manifest;
-pub(crate) use names::{CURRENT, LOCK, LOG_DIR, TABLE_DIR, manifest_path, table_name, table_path};
+pub(crate) use names::{CURRENT, LOCK, LOG_DIR, TABLE_DIR, manifest_path};
 pub(crate) use orphans::Survey;
 pub(crate) use reader::{Edits, ManifestReader};
 pub(crate) use record::TornTail;

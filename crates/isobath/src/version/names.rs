@@ -1,5 +1,6 @@
 //! What the files of a database are called, and where they are.
 
+use crate::cache;
 use std::path::{Path, PathBuf};
 
 pub(crate) const CURRENT: &str = "CURRENT";
@@ -12,14 +13,9 @@ pub(crate) const TABLE_DIR: &str = "table";
 pub(super) const NUMBER_END: u64 = 1 << 62;
 
 const MANIFEST_PREFIX: &str = "MANIFEST-";
-const TABLE_SUFFIX: &str = ".tbl";
 
 pub(crate) fn manifest_name(number: u64) -> String {
     format!("{MANIFEST_PREFIX}{number:06}")
-}
-
-pub(crate) fn table_name(number: u64) -> String {
-    format!("{number:06}{TABLE_SUFFIX}")
 }
 
 /// The number of a manifest, if `name` is exactly what [`manifest_name`] makes of a number.
@@ -28,18 +24,20 @@ pub(crate) fn manifest_number(name: &str) -> Option<u64> {
     (number < NUMBER_END && manifest_name(number) == name).then_some(number)
 }
 
-/// The number of a table file, if `name` is exactly what [`table_name`] makes of a number.
-pub(crate) fn table_number(name: &str) -> Option<u64> {
-    let number = name.strip_suffix(TABLE_SUFFIX)?.parse().ok()?;
-    (number < NUMBER_END && table_name(number) == name).then_some(number)
+/// The number of a table file, if `name` is exactly the name of one.
+pub(super) fn table_number(name: &str) -> Option<u64> {
+    let number = name.strip_suffix(".tbl")?.parse().ok()?;
+    (number < NUMBER_END && cache::table_path(Path::new(""), number) == Path::new(name))
+        .then_some(number)
 }
 
 pub(crate) fn manifest_path(db: &Path, number: u64) -> PathBuf {
     db.join(manifest_name(number))
 }
 
-pub(crate) fn table_path(db: &Path, number: u64) -> PathBuf {
-    db.join(TABLE_DIR).join(table_name(number))
+/// Readers find tables in their directory by [`cache::table_path`]; this is the same from the database's.
+pub(super) fn table_path(db: &Path, number: u64) -> PathBuf {
+    cache::table_path(&db.join(TABLE_DIR), number)
 }
 
 #[cfg(test)]
@@ -50,10 +48,12 @@ mod tests {
     fn names_come_back_as_numbers() {
         for number in [0, 1, 42, 999_999, 1_000_000, NUMBER_END - 1] {
             assert_eq!(manifest_number(&manifest_name(number)), Some(number));
-            assert_eq!(table_number(&table_name(number)), Some(number));
+            let table = table_path(Path::new("db"), number);
+            let name = table.file_name().and_then(|name| name.to_str()).unwrap();
+            assert_eq!(table_number(name), Some(number));
         }
         assert_eq!(manifest_name(7), "MANIFEST-000007");
-        assert_eq!(table_path(Path::new("db"), 42), Path::new("db/table/000042.tbl"));
+        assert_eq!(table_path(Path::new("db"), 42), Path::new("db/table/0000000042.tbl"));
     }
 
     #[test]
@@ -61,9 +61,9 @@ mod tests {
         for name in [
             "",
             "1.tbl",
-            "+00001.tbl",
-            "000001.tbl.bak",
-            "0000001.tbl",
+            "+000000001.tbl",
+            "0000000001.tbl.bak",
+            "00000000001.tbl",
             "x.tbl",
             "18446744073709551615.tbl",
         ] {

@@ -4,7 +4,11 @@ use super::super::edit::Change;
 use super::super::fixtures;
 use super::super::names::{CURRENT, manifest_name, table_path};
 use super::*;
-use crate::vfs::SystemFs;
+use crate::cache::{BlockCache, FileCache};
+use crate::cursor::Entry;
+use crate::format::{OpKind, checksum64};
+use crate::table::{TableContext, TableOptions, TableWriter};
+use crate::vfs::{ReadMode, SystemFs};
 use std::fs;
 
 struct Scratch {
@@ -89,7 +93,7 @@ fn a_database_that_was_created_opens_with_what_was_installed() {
     assert_eq!((opening.torn_tail, opening.orphans.len()), (None, 0));
     assert_eq!(
         scratch.names(),
-        [CURRENT, "MANIFEST-000001", "table/000001.tbl", "table/000002.tbl"]
+        [CURRENT, "MANIFEST-000001", "table/0000000001.tbl", "table/0000000002.tbl"]
     );
 }
 
@@ -102,7 +106,7 @@ fn opening_changes_nothing_until_the_first_edit_starts_a_new_manifest() {
     assert_eq!(scratch.names(), before);
     let (mut set, _) = scratch.open();
     scratch.flush(&mut set);
-    assert_eq!(scratch.names(), [CURRENT, "MANIFEST-000002", "table/000001.tbl"]);
+    assert_eq!(scratch.names(), [CURRENT, "MANIFEST-000002", "table/0000000001.tbl"]);
     assert_eq!(fs::read_to_string(scratch.db.join(CURRENT)).unwrap().len(), 33);
     let (mut set, _) = scratch.open();
     assert_eq!(runs(&set), [1]);
@@ -145,11 +149,17 @@ fn orphans_go_and_foreign_files_stay() {
     let (mut set, opening) = scratch.open();
     let swept: Vec<_> =
         opening.orphans.iter().map(|path| path.strip_prefix(&scratch.db).unwrap()).collect();
-    let expected = ["CURRENT.tmp", "MANIFEST-000009", "table/000007.tbl"];
+    let expected = ["CURRENT.tmp", "MANIFEST-000009", "table/0000000007.tbl"];
     assert_eq!(swept, expected.map(Path::new));
     assert!(opening.sweep_errors.is_empty());
-    let left =
-        [CURRENT, "MANIFEST-000001", "notes.txt", "table/000001.tbl", "table/7.tbl", "table/x.tbl"];
+    let left = [
+        CURRENT,
+        "MANIFEST-000001",
+        "notes.txt",
+        "table/0000000001.tbl",
+        "table/7.tbl",
+        "table/x.tbl",
+    ];
     assert_eq!(scratch.names(), left);
     assert_eq!(kept, 1);
     assert_eq!(scratch.flush(&mut set), 8, "the number of a removed orphan is not used again");
@@ -165,10 +175,10 @@ fn a_named_file_that_is_missing_or_cut_short_is_corruption_and_nothing_is_remove
     scratch.write_table(50);
     fs::write(table_path(&scratch.db, file), [0; 191]).unwrap();
     let error = scratch.open_error();
-    assert!(error.contains("000001.tbl at offset 191"), "{error}");
+    assert!(error.contains("0000000001.tbl at offset 191"), "{error}");
     fs::remove_file(table_path(&scratch.db, file)).unwrap();
     let error = scratch.open_error();
-    assert!(error.contains("000001.tbl") && error.contains("missing"), "{error}");
+    assert!(error.contains("0000000001.tbl") && error.contains("missing"), "{error}");
 }
 
 #[test]
@@ -183,7 +193,7 @@ fn a_directory_without_current_says_what_to_do() {
     assert!(error.contains("MANIFEST-000001") && error.contains("isobath repair"), "{error}");
     let error = VersionSet::create(Arc::clone(&scratch.fs), &scratch.db, [9; 16], b"{}");
     assert!(matches!(error.unwrap_err(), Error::NotADatabase { .. }));
-    assert_eq!(scratch.names(), ["MANIFEST-000001", "table/000001.tbl"]);
+    assert_eq!(scratch.names(), ["MANIFEST-000001", "table/0000000001.tbl"]);
 }
 
 #[test]
@@ -291,4 +301,35 @@ fn a_damaged_snapshot_is_never_a_torn_tail() {
         fs::write(&path, &bytes[..len]).unwrap();
         assert!(scratch.open_error().contains("MANIFEST-000001"), "length {len}");
     }
+}
+
+#[test]
+fn a_slice_opens_its_table_once_and_keeps_it_open_when_it_moves() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    let output = set.files().allocate();
+    let file = scratch.fs.create(&table_path(&scratch.db, output.number())).unwrap();
+    let mut writer = TableWriter::create(file, set.state().uuid(), output.number()).unwrap();
+    writer.begin_slice(0, &TableOptions::default()).unwrap();
+    let entry = Entry { key: b"key", seq: 5000, kind: OpKind::Put, value: b"value" };
+    writer.add(entry).unwrap();
+    writer.finish_slice().unwrap();
+    let meta = writer.finish().unwrap().slices.remove(0);
+    let edit =
+        vec![Change::LsnCeiling { lsn: 6000 }, Change::AddSlice { level: 0, meta: meta.clone() }];
+    set.install(Edit::new(edit), &[output]).unwrap();
+
+    let (mut set, _) = scratch.open();
+    let dir = scratch.db.join(TABLE_DIR);
+    let files = FileCache::new(Arc::clone(&scratch.fs), dir, ReadMode::Positional, 10);
+    let context = TableContext::new(Arc::new(files), BlockCache::new(1 << 20));
+    let run = Arc::clone(&set.state().family(0).unwrap().tree.runs[0]);
+    let opened = Arc::clone(run.table(&context).unwrap());
+    let found = opened.get(b"key", checksum64(b"key"), 5001).unwrap().unwrap();
+    assert_eq!(&*found.value, b"value");
+
+    let file = meta.file;
+    set.install(Edit::new(vec![remove(file), Change::AddSlice { level: 3, meta }]), &[]).unwrap();
+    let moved = set.state().family(0).unwrap().tree.get(3, file).unwrap();
+    assert!(Arc::ptr_eq(moved.table(&context).unwrap(), &opened));
 }
