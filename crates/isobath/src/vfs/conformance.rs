@@ -47,6 +47,10 @@ fn everywhere(check: impl Fn(&Bench)) {
         let dir = tempfile::tempdir().unwrap();
         #[cfg(unix)]
         check(&Bench { fs: Box::new(SystemFs::new()), root: dir.path().to_owned(), mode });
+
+        let (fs, root) = (MemoryFs::new(), PathBuf::from("/in/memory"));
+        fs.create_dir_all(&root).unwrap();
+        check(&Bench { fs: Box::new(fs), root, mode });
     }
 }
 

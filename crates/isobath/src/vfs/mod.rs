@@ -17,7 +17,7 @@ mod memory;
 #[cfg(unix)]
 mod system;
 
-pub use memory::MemoryFs;
+pub use memory::{Fault, FileOp, MemoryFs, Unsynced, UnsyncedKind};
 #[cfg(unix)]
 pub use system::SystemFs;
 

@@ -1,0 +1,173 @@
+//! Faults: which operation fails, on which files, when, and with what error.
+
+use crate::components::sync::Mutex;
+use crate::components::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::path::Path;
+
+/// An operation that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FileOp {
+    /// `create_dir_all`
+    CreateDir,
+    /// `list`
+    List,
+    /// `exists`
+    Exists,
+    /// `open_read`
+    OpenRead,
+    /// `create`
+    Create,
+    /// `open_segment`
+    OpenSegment,
+    /// `rename`, by its first path
+    Rename,
+    /// `link`, by its first path
+    Link,
+    /// `remove`
+    Remove,
+    /// `remove_dir`
+    RemoveDir,
+    /// `sync_dir`
+    SyncDir,
+    /// `lock`
+    Lock,
+    /// `free_space`
+    FreeSpace,
+    /// `read_at` of a file or a segment; not the reading of a mapping
+    Read,
+    /// The handing over of appended bytes, by `append`, `flush`, `sync` or a drop
+    Write,
+    /// `sync` of an appended file
+    Sync,
+    /// `copy_in`
+    CopyIn,
+    /// `harden`
+    Harden,
+}
+
+const OPS: usize = FileOp::Harden as usize + 1;
+
+/// A fault to inject: by default it strikes once, at the first match, with `EIO`.
+///
+/// ```
+/// use isobath::vfs::{Fault, FileOp, MemoryFs};
+///
+/// let fs = MemoryFs::new();
+/// // The third and every later sync of a table fails, as if the disk had no room left.
+/// fs.inject(Fault::on(FileOp::Sync).suffix(".tbl").nth(3).forever().kind(std::io::ErrorKind::StorageFull));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fault {
+    op: Option<FileOp>,
+    suffix: String,
+    matches_before: u64,
+    forever: bool,
+    error: FaultError,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum FaultError {
+    Kind(io::ErrorKind),
+    Code(i32),
+}
+
+/// The number of "input or output error" on every unix.
+const EIO: i32 = 5;
+
+impl Fault {
+    /// A fault of one operation.
+    pub fn on(op: FileOp) -> Self {
+        Fault { op: Some(op), ..Fault::on_any() }
+    }
+
+    /// A fault of whatever operation comes.
+    pub fn on_any() -> Self {
+        Fault {
+            op: None,
+            suffix: String::new(),
+            matches_before: 0,
+            forever: false,
+            error: FaultError::Code(EIO),
+        }
+    }
+
+    /// Strikes only where the path, as text, ends so.
+    pub fn suffix(self, suffix: &str) -> Self {
+        Fault { suffix: suffix.to_owned(), ..self }
+    }
+
+    /// Lets n - 1 matching operations pass first.
+    pub fn nth(self, n: u64) -> Self {
+        Fault { matches_before: n.saturating_sub(1), ..self }
+    }
+
+    /// Goes on striking after the first time.
+    pub fn forever(self) -> Self {
+        Fault { forever: true, ..self }
+    }
+
+    /// Fails with this kind of error.
+    pub fn kind(self, kind: io::ErrorKind) -> Self {
+        Fault { error: FaultError::Kind(kind), ..self }
+    }
+
+    /// Fails with this error number of the system.
+    pub fn errno(self, code: i32) -> Self {
+        Fault { error: FaultError::Code(code), ..self }
+    }
+
+    fn matches(&self, op: FileOp, path: &Path) -> bool {
+        self.op.is_none_or(|wanted| wanted == op)
+            && path.as_os_str().as_encoded_bytes().ends_with(self.suffix.as_bytes())
+    }
+}
+
+impl FaultError {
+    fn error(self) -> io::Error {
+        match self {
+            FaultError::Kind(kind) => kind.into(),
+            FaultError::Code(code) => io::Error::from_raw_os_error(code),
+        }
+    }
+}
+
+/// The faults of a file system, and counts of what was tried.
+#[derive(Default)]
+pub(super) struct Faults {
+    armed: Mutex<Vec<Fault>>,
+    tried: [AtomicU64; OPS],
+}
+
+impl Faults {
+    pub(super) fn add(&self, fault: Fault) {
+        self.armed.lock().push(fault);
+    }
+
+    pub(super) fn clear(&self) {
+        self.armed.lock().clear();
+    }
+
+    pub(super) fn tried(&self, op: FileOp) -> u64 {
+        self.tried[op as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts an operation, and fails it if a fault says so. Every fault counts every match, struck or not.
+    pub(super) fn strike(&self, op: FileOp, path: &Path) -> io::Result<()> {
+        self.tried[op as usize].fetch_add(1, Ordering::Relaxed);
+        let mut struck = None;
+        self.armed.lock().retain_mut(|fault| {
+            if !fault.matches(op, path) {
+                return true;
+            }
+            if fault.matches_before > 0 {
+                fault.matches_before -= 1;
+                return true;
+            }
+            struck.get_or_insert(fault.error);
+            fault.forever
+        });
+        struck.map_or(Ok(()), |error| Err(error.error()))
+    }
+}

@@ -1,0 +1,222 @@
+//! Open files of a [`MemoryFs`](super::MemoryFs).
+
+use super::fault::FileOp;
+use super::file::{File, slice};
+use super::{Disk, Error, FileLock, ReadFile, ReadMode, Result, SegmentFile, WriteFile};
+use crate::components::sync::Mutex;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How many appended bytes are gathered before they are handed over.
+const BUFFER_LEN: usize = 128 << 10;
+
+pub(super) struct Reader {
+    disk: Arc<Disk>,
+    file: Arc<File>,
+    /// The bytes at the time it was opened, if it is mapped.
+    mapped: Option<Arc<Vec<u8>>>,
+    len: u64,
+    path: PathBuf,
+}
+
+impl Reader {
+    pub(super) fn new(disk: Arc<Disk>, file: Arc<File>, path: &Path, mode: ReadMode) -> Self {
+        let mapped = (mode == ReadMode::Mapped).then(|| file.contents());
+        let len = mapped.as_ref().map_or_else(|| file.len(), |bytes| bytes.len() as u64);
+        Reader { disk, file, mapped, len, path: path.to_owned() }
+    }
+
+    fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.disk.faults.strike(FileOp::Read, &self.path)?;
+        match &self.mapped {
+            Some(bytes) => buf.copy_from_slice(slice(bytes, offset, buf.len())?),
+            None => self.file.read(offset, buf)?,
+        }
+        Ok(())
+    }
+}
+
+impl ReadFile for Reader {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.try_read(offset, buf).map_err(|e| Error::io("read", &self.path, e))
+    }
+
+    fn mapped(&self) -> Option<&[u8]> {
+        self.mapped.as_deref().map(Vec::as_slice)
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_ahead(&self, _offset: u64, _len: u64) {}
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+pub(super) struct Appender {
+    disk: Arc<Disk>,
+    file: Arc<File>,
+    path: PathBuf,
+    buffer: Vec<u8>,
+    /// Bytes that the file has; the buffer follows them.
+    handed: usize,
+}
+
+impl Appender {
+    pub(super) fn new(disk: Arc<Disk>, file: Arc<File>, path: &Path) -> Self {
+        Appender { disk, file, path: path.to_owned(), buffer: Vec::new(), handed: 0 }
+    }
+
+    fn hand_over(&mut self) -> io::Result<()> {
+        if !self.buffer.is_empty() {
+            self.disk.faults.strike(FileOp::Write, &self.path)?;
+            self.file.write(self.handed, &self.buffer, &self.disk.steps)?;
+            self.handed += self.buffer.len();
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.buffer.len() + bytes.len() > BUFFER_LEN {
+            self.hand_over()?;
+        }
+        if bytes.len() >= BUFFER_LEN {
+            self.disk.faults.strike(FileOp::Write, &self.path)?;
+            self.file.write(self.handed, bytes, &self.disk.steps)?;
+            self.handed += bytes.len();
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn try_sync(&mut self) -> io::Result<()> {
+        if let Err(e) = self.disk.faults.strike(FileOp::Sync, &self.path) {
+            self.file.lose_dirt();
+            return Err(e);
+        }
+        self.file.sync();
+        Ok(())
+    }
+}
+
+impl WriteFile for Appender {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.try_append(bytes).map_err(|e| Error::io("append to", &self.path, e))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.hand_over().map_err(|e| Error::io("append to", &self.path, e))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.flush()?;
+        self.try_sync().map_err(|e| Error::io("sync", &self.path, e))
+    }
+
+    fn write_back(&mut self) {}
+
+    fn len(&self) -> u64 {
+        (self.handed + self.buffer.len()) as u64
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        let _ = self.hand_over();
+    }
+}
+
+pub(super) struct Segment {
+    disk: Arc<Disk>,
+    file: Arc<File>,
+    len: u64,
+    name: Mutex<PathBuf>,
+}
+
+impl Segment {
+    pub(super) fn new(disk: Arc<Disk>, file: Arc<File>, path: &Path) -> Self {
+        let len = file.len();
+        Segment { disk, file, len, name: Mutex::new(path.to_owned()) }
+    }
+
+    fn io(&self, action: &'static str, e: io::Error) -> Error {
+        Error::io(action, &self.name.lock(), e)
+    }
+
+    fn strike(&self, op: FileOp) -> io::Result<()> {
+        self.disk.faults.strike(op, &self.name.lock())
+    }
+
+    fn try_harden(&self) -> io::Result<()> {
+        if let Err(e) = self.strike(FileOp::Harden) {
+            self.file.lose_dirt();
+            return Err(e);
+        }
+        self.file.sync();
+        Ok(())
+    }
+}
+
+impl SegmentFile for Segment {
+    unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.len) {
+            return Err(self.io("write past the end of", ErrorKind::InvalidInput.into()));
+        }
+        self.strike(FileOp::CopyIn)
+            .and_then(|()| self.file.write(offset as usize, bytes, &self.disk.steps))
+            .map_err(|e| self.io("write to", e))
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.strike(FileOp::Read)
+            .and_then(|()| self.file.read(offset, buf))
+            .map_err(|e| self.io("read", e))
+    }
+
+    fn harden(&self) -> Result<()> {
+        self.try_harden().map_err(|e| self.io("sync", e))
+    }
+
+    fn write_back(&self, _offset: u64, _len: u64) {}
+
+    fn prefault(&self, _offset: u64, _len: u64) {}
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn path(&self) -> PathBuf {
+        self.name.lock().clone()
+    }
+
+    fn renamed(&self, path: &Path) {
+        *self.name.lock() = path.to_owned();
+    }
+}
+
+pub(super) struct HeldLock(Arc<File>);
+
+impl HeldLock {
+    /// The lock, if nobody else holds it.
+    pub(super) fn take(file: Arc<File>) -> Option<Self> {
+        file.try_lock().then(|| HeldLock(file))
+    }
+}
+
+impl FileLock for HeldLock {}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}

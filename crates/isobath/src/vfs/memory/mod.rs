@@ -1,0 +1,255 @@
+//! A file system in memory, which can fail and lose power on purpose.
+//!
+//! It is deterministic: it has no clock, no thread and no seed of its own, lists names in order, and numbers
+//! every change it takes (its *steps*). Clones share one state, as processes share a disk.
+//!
+//! # The device it models
+//!
+//! - A sector of 512 bytes is atomic: after a power cut it holds what it held when it was last synced, or what
+//!   any later write to it left; never part of a write to it. Sectors survive independently of each other.
+//! - A file's length survives independently of its bytes. Where the length survives and a sector does
+//!   not, the sector holds what was there before: zeros, if nothing was.
+//! - `sync` and `harden` make the bytes and the length of one file survive, `sync_dir` the names of one
+//!   directory; neither does the other's work, and closing a file does nothing.
+//! - Changes to names survive independently of each other too; a rename within a directory is one change, a
+//!   rename across directories is two.
+//! - A `sync` or `harden` that fails leaves its sectors marked clean, as kernels do: readers go on seeing them,
+//!   later syncs do not cover them, until they are written again.
+//! - What a write replaces is kept until it is synced, so files that are never synced cost memory for
+//!   every write to them.
+//! - Bytes that an appender gathers are not in the kernel yet, and die with the process.
+//!
+//! [`MemoryFs::killed`] and [`MemoryFs::crashed`] return what is left by the death of the process and by a
+//! power cut; whoever still holds handles into the old state changes nothing in the new one.
+
+mod crash;
+mod fault;
+mod file;
+mod handle;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use crash::{Unsynced, UnsyncedKind};
+pub use fault::{Fault, FileOp};
+
+use super::{DirEntry, FileLock, FileSystem, ReadFile, ReadMode, SegmentFile, WriteFile};
+use crate::components::sync::Mutex;
+use crate::components::sync::atomic::{AtomicU64, Ordering};
+use crate::error::{Error, Result};
+use fault::Faults;
+use file::{File, Space};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tree::{Node, Tree};
+
+/// A file system in memory. A clone is another handle of the same one.
+#[derive(Clone)]
+pub struct MemoryFs {
+    disk: Arc<Disk>,
+}
+
+/// What the clones of a file system share. The lock of the tree is taken before that of a file, never after.
+struct Disk {
+    tree: Mutex<Tree>,
+    steps: Steps,
+    space: Arc<Space>,
+    faults: Faults,
+}
+
+/// Numbers the changes in the order they are made.
+#[derive(Debug, Default)]
+struct Steps(AtomicU64);
+
+impl Steps {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl MemoryFs {
+    /// An empty file system: a root directory, and no limit of space.
+    pub fn new() -> Self {
+        MemoryFs::with(Tree::new(), 0, Arc::new(Space::new(u64::MAX)))
+    }
+
+    fn with(tree: Tree, steps: u64, space: Arc<Space>) -> Self {
+        let steps = Steps(AtomicU64::new(steps));
+        let disk = Disk { tree: Mutex::new(tree), steps, space, faults: Faults::default() };
+        MemoryFs { disk: Arc::new(disk) }
+    }
+
+    /// Limits the bytes of all files together to `bytes`: what would grow beyond fails as out of space. What
+    /// is there already stays, even if it is more.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.disk.space.set_capacity(bytes);
+    }
+
+    /// Adds a fault, which strikes from now on.
+    pub fn inject(&self, fault: Fault) {
+        self.disk.faults.add(fault);
+    }
+
+    /// Removes all faults. What they destroyed stays destroyed.
+    pub fn clear_faults(&self) {
+        self.disk.faults.clear();
+    }
+
+    /// How often an operation was tried so far, failed ones included.
+    pub fn tried(&self, op: FileOp) -> u64 {
+        self.disk.faults.tried(op)
+    }
+
+    /// How many changes were made so far: writes to files, and changes to names. See [`Unsynced::steps`].
+    pub fn steps(&self) -> u64 {
+        self.disk.steps.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for MemoryFs {
+    fn default() -> Self {
+        MemoryFs::new()
+    }
+}
+
+impl std::fmt::Debug for MemoryFs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryFs").field("steps", &self.steps()).finish_non_exhaustive()
+    }
+}
+
+impl Disk {
+    /// Does `body` to the tree as one step, unless a fault strikes first.
+    fn with_names<T>(
+        &self,
+        op: FileOp,
+        action: &'static str,
+        path: &Path,
+        body: impl FnOnce(&mut Tree) -> io::Result<T>,
+    ) -> Result<T> {
+        self.faults
+            .strike(op, path)
+            .and_then(|()| body(&mut self.tree.lock()))
+            .map_err(|e| Error::io(action, path, e))
+    }
+
+    fn new_file(&self) -> Arc<File> {
+        Arc::new(File::new(Arc::clone(&self.space)))
+    }
+}
+
+impl FileSystem for MemoryFs {
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.disk.with_names(FileOp::CreateDir, "create the directory", path, |tree| {
+            tree.create_dir_all(path, &self.disk.steps)
+        })
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        self.disk.with_names(FileOp::List, "list", dir, |tree| {
+            let entry = |(name, node): (&String, &Node)| match node {
+                Node::File(file) => DirEntry { name: name.clone(), len: file.len(), is_dir: false },
+                Node::Dir(_) => DirEntry { name: name.clone(), len: 0, is_dir: true },
+            };
+            Ok(tree.entries(dir)?.iter().map(entry).collect())
+        })
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.disk.with_names(FileOp::Exists, "look for", path, |tree| match tree.find(path) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        })
+    }
+
+    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+        let file = self.disk.with_names(FileOp::OpenRead, "open", path, |tree| tree.file(path))?;
+        Ok(Arc::new(handle::Reader::new(Arc::clone(&self.disk), file, path, mode)))
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        let file = self.disk.with_names(FileOp::Create, "create", path, |tree| {
+            let file = self.disk.new_file();
+            tree.add(path, Node::File(Arc::clone(&file)), &self.disk.steps)?;
+            Ok(file)
+        })?;
+        Ok(Box::new(handle::Appender::new(Arc::clone(&self.disk), file, path)))
+    }
+
+    fn open_segment(&self, path: &Path, len: u64, _: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+        let file = self.disk.with_names(FileOp::OpenSegment, "open", path, |tree| {
+            if tree.find(path).is_ok() {
+                let file = tree.file(path)?;
+                if file.len() != len {
+                    return Err(io::ErrorKind::AlreadyExists.into());
+                }
+                return Ok(file);
+            }
+            let file = self.disk.new_file();
+            file.grow_with_zeros(len)?;
+            tree.add(path, Node::File(Arc::clone(&file)), &self.disk.steps)?;
+            Ok(file)
+        })?;
+        Ok(Arc::new(handle::Segment::new(Arc::clone(&self.disk), file, path)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.disk.with_names(FileOp::Rename, "rename", from, |tree| {
+            tree.rename(from, to, &self.disk.steps)
+        })
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.disk.with_names(FileOp::Link, "link", from, |tree| match tree.find(from)? {
+            Node::File(file) => tree.add(to, Node::File(file), &self.disk.steps),
+            Node::Dir(_) => Err(io::ErrorKind::PermissionDenied.into()),
+        })
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.disk.with_names(FileOp::Remove, "remove", path, |tree| {
+            tree.file(path)?;
+            tree.take(path, &self.disk.steps)
+        })
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.disk.with_names(FileOp::RemoveDir, "remove the directory", path, |tree| {
+            if !tree.entries(path)?.is_empty() {
+                return Err(io::ErrorKind::DirectoryNotEmpty.into());
+            }
+            tree.take(path, &self.disk.steps)
+        })
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.disk.with_names(FileOp::SyncDir, "sync the directory", dir, |tree| tree.sync(dir))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        let file = self.disk.with_names(FileOp::Lock, "lock", path, |tree| {
+            if tree.find(path).is_ok() {
+                return tree.file(path);
+            }
+            let file = self.disk.new_file();
+            tree.add(path, Node::File(Arc::clone(&file)), &self.disk.steps)?;
+            Ok(file)
+        })?;
+        match handle::HeldLock::take(file) {
+            Some(held) => Ok(Box::new(held)),
+            None => Err(Error::Locked {
+                path: path.parent().unwrap_or(path).to_owned(),
+                holder: "this process".to_owned(),
+            }),
+        }
+    }
+
+    fn free_space(&self, dir: &Path) -> Result<u64> {
+        self.disk.with_names(FileOp::FreeSpace, "measure the free space of", dir, |tree| {
+            tree.find(dir)?;
+            Ok(self.disk.space.free())
+        })
+    }
+}
