@@ -1,0 +1,215 @@
+//! Which versions of a key someone can still read. Used by flushes and merges.
+//!
+//! A reader at point `p` sees of each key the newest version with a sequence below `p`. Readers stand at the
+//! snapshots, which are known one by one, and at any point from the horizon on. A version is needed if some
+//! reader's point lies above its sequence and not above the sequence of the next newer version; everything
+//! else may go.
+//!
+//! A delete that is needed may still go once two things hold: nothing older of its key lies beneath, in levels
+//! below or in older runs that take no part; and it is below every reader, so that no older version in this
+//! stream stays either. The second condition is stricter than answers to reads ask for: a transaction that
+//! read the key before it was deleted must find the delete when it looks for conflicts.
+
+use crate::cursor::Entry;
+use crate::format::{Lsn, OpKind};
+
+/// Judges versions in stream order: by key ascending, then newest first.
+#[derive(Debug)]
+pub(crate) struct Retain<'a> {
+    /// Ascending.
+    snapshots: &'a [Lsn],
+    horizon: Lsn,
+    oldest_reader: Lsn,
+    key: Vec<u8>,
+    /// Of the version judged last, if it is of `key`.
+    newer_seq: Option<Lsn>,
+}
+
+/// What becomes of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It stays.
+    Keep,
+    /// Nobody can read it.
+    Drop,
+    /// It stays, and all older versions of its key go: move on to the next key.
+    KeepLast,
+    /// It and all older versions of its key go: move on to the next key.
+    DropRest,
+}
+
+impl<'a> Retain<'a> {
+    /// For readers at `snapshots` (ascending) and at any point from `horizon` on.
+    pub(crate) fn new(snapshots: &'a [Lsn], horizon: Lsn) -> Self {
+        debug_assert!(snapshots.is_sorted());
+        let oldest_reader = snapshots.first().map_or(horizon, |oldest| horizon.min(*oldest));
+        Retain { snapshots, horizon, oldest_reader, key: Vec::new(), newer_seq: None }
+    }
+
+    /// True if a reader needs the version; deletes count as any other.
+    pub(crate) fn keeps(&mut self, entry: &Entry<'_>) -> bool {
+        if self.newer_seq.is_none() || self.key != entry.key {
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+            self.newer_seq = None;
+        }
+        let newer_seq = self.newer_seq.replace(entry.seq);
+        self.is_seen(entry.seq, newer_seq)
+    }
+
+    /// Decides on a version. `is_alone` says whether no version of the key lies beneath; it is asked only for
+    /// deletes that nothing else keeps.
+    #[inline]
+    pub(crate) fn judge(&mut self, entry: &Entry<'_>, is_alone: impl FnOnce() -> bool) -> Verdict {
+        if entry.seq >= self.oldest_reader {
+            return if self.keeps(entry) { Verdict::Keep } else { Verdict::Drop };
+        }
+        let newer_seq = self.newer_seq.take().filter(|_| self.key == entry.key);
+        if self.is_seen(entry.seq, newer_seq) && (entry.kind == OpKind::Put || !is_alone()) {
+            Verdict::KeepLast
+        } else {
+            Verdict::DropRest
+        }
+    }
+
+    /// True if some reader's point is in `seq + 1 ..= newer_seq`.
+    #[inline]
+    fn is_seen(&self, seq: Lsn, newer_seq: Option<Lsn>) -> bool {
+        let Some(newer_seq) = newer_seq else { return true };
+        if newer_seq >= self.horizon {
+            return true;
+        }
+        let above = self.snapshots.partition_point(|point| *point <= seq);
+        self.snapshots.get(above).is_some_and(|point| *point <= newer_seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cursor::list::{Version, sort_versions};
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// The stream after judging, walked as a merge walks it.
+    fn judged(
+        versions: &[Version],
+        snapshots: &[Lsn],
+        horizon: Lsn,
+        below: &Beneath,
+    ) -> Vec<Version> {
+        let mut retain = Retain::new(snapshots, horizon);
+        let mut kept = Vec::new();
+        let mut skipped: Option<&[u8]> = None;
+        for version in versions {
+            if skipped == Some(&version.key) {
+                continue;
+            }
+            let verdict = retain.judge(&version.as_entry(), || !below.contains_key(&version.key));
+            if matches!(verdict, Verdict::Keep | Verdict::KeepLast) {
+                kept.push(version.clone());
+            }
+            if matches!(verdict, Verdict::KeepLast | Verdict::DropRest) {
+                skipped = Some(&version.key);
+            }
+        }
+        kept
+    }
+
+    /// Keys with one old value each, in levels below.
+    type Beneath = BTreeMap<Vec<u8>, Lsn>;
+
+    /// What a reader at `point` finds: the sequence of the value it sees, for every key that has one.
+    fn answers(versions: &[Version], below: &Beneath, point: Lsn) -> BTreeMap<Vec<u8>, Lsn> {
+        let mut newest: BTreeMap<Vec<u8>, (Lsn, OpKind)> = BTreeMap::new();
+        let beneath = below.iter().map(|(key, seq)| (key, *seq, OpKind::Put));
+        let here = versions.iter().map(|version| (&version.key, version.seq, version.kind));
+        for (key, seq, kind) in beneath.chain(here).filter(|(_, seq, _)| *seq < point) {
+            let best = newest.entry(key.clone()).or_insert((seq, kind));
+            if seq > best.0 {
+                *best = (seq, kind);
+            }
+        }
+        let found = newest.into_iter().filter(|(_, (_, kind))| *kind == OpKind::Put);
+        found.map(|(key, (seq, _))| (key, seq)).collect()
+    }
+
+    fn versions() -> impl Strategy<Value = Vec<Version>> {
+        let one = (0u8..4, 10u64..40, prop::bool::weighted(0.4));
+        prop::collection::vec(one, 0..30).prop_map(|drawn| {
+            let mut seqs = BTreeSet::new();
+            let mut versions: Vec<_> = drawn
+                .into_iter()
+                .filter(|(key, seq, _)| seqs.insert((*key, *seq)))
+                .map(|(key, seq, is_delete)| match is_delete {
+                    true => Version::delete(&[key], seq),
+                    false => Version::put(&[key], seq, b"v"),
+                })
+                .collect();
+            sort_versions(&mut versions);
+            versions
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3000))]
+
+        #[test]
+        fn every_reader_finds_the_same_before_and_after(
+            versions in versions(),
+            snapshots in prop::collection::btree_set(5u64..45, 0..5),
+            horizon in 5u64..45,
+            below in prop::collection::btree_map(prop::collection::vec(0u8..4, 1), 1u64..9, 0..4),
+        ) {
+            let snapshots: Vec<_> = snapshots.into_iter().collect();
+            let kept = judged(&versions, &snapshots, horizon, &below);
+            for point in snapshots.iter().copied().chain(horizon..50) {
+                let (before, after) = (answers(&versions, &below, point), answers(&kept, &below, point));
+                prop_assert_eq!(before, after, "at {}", point);
+            }
+        }
+
+        #[test]
+        fn what_nobody_needs_is_gone(
+            versions in versions(),
+            snapshots in prop::collection::btree_set(5u64..45, 0..5),
+            horizon in 5u64..45,
+        ) {
+            let snapshots: Vec<_> = snapshots.into_iter().collect();
+            let points = || snapshots.iter().copied().chain(horizon..50);
+            let kept = judged(&versions, &snapshots, horizon, &Beneath::new());
+            for version in &kept {
+                let newer = kept.iter().rfind(|other| other.key == version.key && other.seq > version.seq);
+                let is_read = points().any(|p| version.seq < p && newer.is_none_or(|newer| p <= newer.seq));
+                let guards = newer.is_none() && points().any(|p| p <= version.seq);
+                prop_assert!(is_read || guards, "{:?} is of no use", version);
+                prop_assert!(version.kind == OpKind::Put || points().any(|p| p <= version.seq));
+            }
+        }
+
+        #[test]
+        fn a_flush_keeps_what_a_merge_above_data_keeps(
+            versions in versions(),
+            snapshots in prop::collection::btree_set(5u64..45, 0..5),
+            horizon in 5u64..45,
+        ) {
+            let snapshots: Vec<_> = snapshots.into_iter().collect();
+            let everywhere = (0u8..4).map(|key| (vec![key], 1)).collect();
+            let merged = judged(&versions, &snapshots, horizon, &everywhere);
+            let mut retain = Retain::new(&snapshots, horizon);
+            let mut flushed = versions.clone();
+            flushed.retain(|version| retain.keeps(&version.as_entry()));
+            prop_assert_eq!(flushed, merged);
+        }
+    }
+
+    #[test]
+    fn a_delete_stays_while_a_reader_is_below_it_even_with_nothing_beneath() {
+        let versions = [Version::delete(b"k", 20)];
+        let alone = Beneath::new();
+        assert_eq!(judged(&versions, &[], 21, &alone), []);
+        assert_eq!(judged(&versions, &[], 20, &alone), versions);
+        assert_eq!(judged(&versions, &[20], 30, &alone), versions);
+        assert_eq!(judged(&versions, &[21], 30, &alone), []);
+    }
+}
