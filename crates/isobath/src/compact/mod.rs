@@ -3,8 +3,36 @@
 //! Deciding is pure and returns a value; doing takes the value; installing is one manifest edit, made by
 //! whoever called:
 //!
-//! - `retain`    which versions somebody can still read
+//! - `policy`     what is fixed, and what the tree does not show
+//! - `shape`      how large each level should be, and the debt
+//! - `busy`       the jobs under way
+//! - `plan`       what to do next: `pick` chooses slices below level 0, `pick_runs` level 0's runs,
+//!   `manual` what somebody asked for
+//! - `retain`     which versions somebody can still read
+//! - `cut`        where one output ends and the next begins
 
+mod busy;
+mod cut;
+mod manual;
+mod pick;
+mod pick_runs;
+mod plan;
+mod policy;
 mod retain;
+mod shape;
 
+pub(crate) use busy::{Busy, JobId};
+pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
+pub(crate) use plan::{Merge, Move, Plan, Reason, plan};
+pub(crate) use policy::{Hints, Policy};
 pub(crate) use retain::{Retain, Verdict};
+pub(crate) use shape::{Debts, Shape, debts};
+
+#[cfg(test)]
+mod convergence;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod scripts;
+#[cfg(test)]
+mod simulation;

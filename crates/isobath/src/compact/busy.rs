@@ -1,0 +1,89 @@
+//! The jobs under way on one tree, as far as the next plan must keep clear of them.
+
+use super::plan::Plan;
+
+/// Running jobs. Slices that they read cannot be planned with, and where they will put their outputs nothing
+/// may land, nor pass below.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Busy {
+    jobs: Vec<Job>,
+    next_id: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    id: u64,
+    /// Ascending.
+    files: Vec<u64>,
+    target: usize,
+    smallest: Box<[u8]>,
+    largest: Box<[u8]>,
+}
+
+/// Names a running job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JobId(u64);
+
+impl Busy {
+    /// Enters a plan that is about to be carried out. It is under way until [`Busy::end`].
+    pub(crate) fn begin(&mut self, plan: &Plan) -> JobId {
+        let id = self.next_id;
+        self.next_id += 1;
+        match plan {
+            Plan::DoNothing => {}
+            Plan::Move(moves) => {
+                for step in moves {
+                    let meta = &step.slice.meta;
+                    let (smallest, largest) = (meta.smallest.clone(), meta.largest.clone());
+                    self.jobs.push(Job {
+                        id,
+                        files: vec![meta.file],
+                        target: step.to,
+                        smallest,
+                        largest,
+                    });
+                }
+            }
+            Plan::Merge(merge) => {
+                let mut files: Vec<_> =
+                    merge.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
+                files.sort_unstable();
+                let (smallest, largest) = merge.hull();
+                let (smallest, largest) = (smallest.into(), largest.into());
+                self.jobs.push(Job { id, files, target: merge.target, smallest, largest });
+            }
+        }
+        JobId(id)
+    }
+
+    /// Forgets a job, once its edit is installed or it has failed.
+    pub(crate) fn end(&mut self, id: JobId) {
+        self.jobs.retain(|job| job.id != id.0);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// True if a running job reads the slice.
+    pub(crate) fn reads(&self, file: u64) -> bool {
+        self.jobs.iter().any(|job| job.files.binary_search(&file).is_ok())
+    }
+
+    /// True if outputs of a running job may land in one of the levels below `above`, down to `target`, at
+    /// a key in `smallest..=largest`. Whatever comes from level `above` must not be put there or deeper.
+    pub(crate) fn lands_between(
+        &self,
+        above: usize,
+        target: usize,
+        smallest: &[u8],
+        largest: &[u8],
+    ) -> bool {
+        self.jobs.iter().any(|job| {
+            above < job.target
+                && job.target <= target
+                && &*job.smallest <= largest
+                && smallest <= &*job.largest
+        })
+    }
+}

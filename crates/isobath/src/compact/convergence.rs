@@ -1,0 +1,176 @@
+//! Plans carried out until there is nothing to do, on random trees: several jobs at once, ending in any order.
+//! That the tree stays sound is checked at every step by `Tree` itself.
+
+use super::model::{Done, ENTRY_BYTES, Model, small_policy};
+use super::{
+    Busy, Hints, JobId, ManualPlan, ManualRange, Plan, Policy, Shape, debts, plan, plan_manual,
+};
+use proptest::prelude::*;
+use std::ops::Bound;
+
+const KEYS: u64 = 60_000;
+/// More jobs than any of these trees can need.
+const JOBS_MAX: usize = 3000;
+
+#[derive(Clone, Debug)]
+struct Drawn {
+    /// Ends of slices by level, sorted and paired off; level 0 holds runs.
+    levels: Vec<Vec<u64>>,
+    runs: Vec<(u64, u64)>,
+    fill: Vec<u64>,
+    deletes: Vec<u64>,
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let ends = prop::collection::btree_set(0..KEYS, 0..60);
+    let level = ends.prop_map(|ends| ends.into_iter().collect::<Vec<_>>());
+    (
+        prop::collection::vec(level, 4),
+        prop::collection::vec((0..KEYS, 0..KEYS), 0..20),
+        prop::collection::vec(1u64..=100, 7),
+        prop::collection::vec(0u64..=100, 5),
+    )
+        .prop_map(|(levels, runs, fill, deletes)| Drawn { levels, runs, fill, deletes })
+}
+
+fn build(drawn: &Drawn) -> Model {
+    let mut model = Model::new();
+    let mut salt = 0;
+    let mut amounts = |start: u64, end: u64| {
+        salt += 1;
+        let fill = drawn.fill[salt % drawn.fill.len()];
+        let entries = ((end - start + 1) * fill / 100).max(1);
+        (entries, entries * drawn.deletes[salt % drawn.deletes.len()] / 100)
+    };
+    let mut added = Vec::new();
+    for (at, ends) in drawn.levels.iter().enumerate().rev() {
+        let base = (10 - at as u64) * 1000;
+        for pair in ends.chunks_exact(2) {
+            let (entries, deletes) = amounts(pair[0], pair[1]);
+            added.push((
+                at + 1,
+                model.slice((pair[0], pair[1]), entries, deletes, (base, base + 999)),
+            ));
+        }
+    }
+    model.tree = model.tree.with(&[], added).unwrap();
+    model.next_seq = 20_000;
+    for &(a, b) in &drawn.runs {
+        let (entries, deletes) = amounts(a.min(b), a.max(b));
+        model.flush((a.min(b), a.max(b)), entries, deletes);
+    }
+    model
+}
+
+/// Runs jobs, up to `threads` at once, until none is planned; `picks` says which of them ends next.
+fn settle(
+    model: &mut Model,
+    hints: &Hints,
+    threads: usize,
+    picks: &[usize],
+    mut next: impl FnMut(&Model, &Busy) -> Plan,
+) -> usize {
+    let mut busy = Busy::default();
+    let mut running: Vec<(JobId, Done)> = Vec::new();
+    for jobs in 0..JOBS_MAX {
+        let plan = if running.len() < threads { next(model, &busy) } else { Plan::DoNothing };
+        if !matches!(plan, Plan::DoNothing) {
+            let id = busy.begin(&plan);
+            let done = model.run(&plan, hints);
+            running.push((id, done));
+            continue;
+        }
+        if running.is_empty() {
+            return jobs;
+        }
+        let at = picks[jobs % picks.len()] % running.len();
+        let (id, done) = running.swap_remove(at);
+        model.install(done);
+        busy.end(id);
+    }
+    panic!("no end to it");
+}
+
+fn check_shape(model: &Model, policy: &Policy, hints: &Hints) -> Result<(), TestCaseError> {
+    prop_assert!(model.tree.runs.len() < policy.l0_trigger_runs);
+    let shape = Shape::of(&model.tree, policy, hints);
+    for (level, full) in shape.fullness(&model.tree, &Busy::default()) {
+        prop_assert!(full < 1.0, "level {} is {} full", level, full);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_tree_comes_into_shape_and_to_rest(
+        drawn in drawn(),
+        threads in 1usize..4,
+        picks in prop::collection::vec(0usize..4, 8),
+        is_idle: bool,
+        all_readers_gone: bool,
+        run_bytes in prop_oneof![Just(0), Just(40 * ENTRY_BYTES), Just(4000 * ENTRY_BYTES)],
+    ) {
+        let mut model = build(&drawn);
+        let policy = small_policy();
+        let oldest_reader = if all_readers_gone { u64::MAX } else { 0 };
+        let hints = Hints { run_bytes, oldest_reader, is_idle };
+        settle(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
+        check_shape(&model, &policy, &hints)?;
+        let debts = debts(&model.tree, &policy, &hints);
+        let base = policy.levels_max - 1;
+        prop_assert!(debts.pending_bytes[1..base].iter().all(|bytes| *bytes == 0));
+    }
+
+    #[test]
+    fn a_tree_under_a_stream_of_flushes_stays_in_shape(
+        flushes in prop::collection::vec((0..KEYS, 1..KEYS, 1u64..=100, 0u64..=100), 1..80),
+        threads in 1usize..4,
+        picks in prop::collection::vec(0usize..4, 8),
+    ) {
+        let mut model = Model::new();
+        let policy = small_policy();
+        for (start, len, fill, deletes) in flushes {
+            let entries = (len * fill / 100).max(1);
+            model.flush((start, start + len - 1), entries, entries * deletes / 100);
+            let hints = Hints { oldest_reader: u64::MAX, ..Hints::default() };
+            settle(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
+            check_shape(&model, &policy, &hints)?;
+        }
+    }
+
+    #[test]
+    fn a_request_for_everything_leaves_one_level_and_no_deletes(
+        drawn in drawn(),
+        threads in 1usize..4,
+        picks in prop::collection::vec(0usize..4, 8),
+        all_readers_gone: bool,
+    ) {
+        let mut model = build(&drawn);
+        let policy = small_policy();
+        let oldest_reader = if all_readers_gone { u64::MAX } else { 0 };
+        let hints = Hints { oldest_reader, ..Hints::default() };
+        let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: u64::MAX };
+        let mut is_done = false;
+        settle(&mut model, &hints, threads, &picks, |model, busy| {
+            match plan_manual(&model.tree, &policy, busy, &hints, &range) {
+                ManualPlan::Do(plan) => plan,
+                ManualPlan::Wait => {
+                    assert!(!busy.is_idle(), "it waits for nobody");
+                    Plan::DoNothing
+                }
+                ManualPlan::Done => {
+                    is_done = true;
+                    Plan::DoNothing
+                }
+            }
+        });
+        prop_assert!(is_done);
+        let bottom = policy.levels_max - 1;
+        for (level, slice) in model.tree.iter() {
+            prop_assert_eq!(level, bottom);
+            prop_assert!(!all_readers_gone || slice.meta.deletes == 0);
+        }
+    }
+}

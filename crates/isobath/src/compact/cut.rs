@@ -1,0 +1,151 @@
+//! Where one output ends and the next begins.
+//!
+//! Outputs end where slices of the next level end, if their length allows: then a later job that takes an
+//! output down reads whole slices there and rewrites nothing for an edge. An output also ends once it lies
+//! over so much of the next level that taking it down would be a long job. Outputs never end within the
+//! versions of one key.
+
+use super::plan::Merge;
+use crate::cursor::key_head;
+use crate::version::Slice;
+use std::sync::Arc;
+
+/// An output may end at an edge of the next level once it has this share of its length, in eighths ...
+const AT_EDGE_EIGHTHS: u64 = 6;
+/// ... and ends anywhere at this one.
+const ANYWHERE_EIGHTHS: u64 = 10;
+/// How many outputs' lengths of the next level an output may lie over.
+const OVERLAP_MAX: u64 = 12;
+/// An output that lies over too much ends only with at least this share of its length, in eighths.
+const OVER_TOO_MUCH_EIGHTHS: u64 = 1;
+
+/// Tells where to cut while the keys of a merge's outputs go by, ascending.
+#[derive(Debug)]
+pub(crate) struct Cutter<'a> {
+    output_bytes: u64,
+    fences: Edges<'a>,
+    guides: Edges<'a>,
+    /// Of the next level, beneath the current output.
+    overlap_bytes: u64,
+}
+
+/// Keys at which something happens, ascending: the next one to come, and its head.
+#[derive(Debug)]
+struct Edges<'a> {
+    at: usize,
+    head: u64,
+    keys: EdgeKeys<'a>,
+}
+
+#[derive(Debug)]
+enum EdgeKeys<'a> {
+    /// The edge lies before the key.
+    Fences(&'a [Box<[u8]>]),
+    /// The edge lies after the slice's largest key.
+    Guides(&'a [Arc<Slice>]),
+}
+
+impl<'a> Edges<'a> {
+    fn new(keys: EdgeKeys<'a>) -> Self {
+        let mut edges = Edges { at: 0, head: 0, keys };
+        edges.set_head();
+        edges
+    }
+
+    fn set_head(&mut self) {
+        self.head = match &self.keys {
+            EdgeKeys::Fences(keys) => keys.get(self.at).map(|key| key_head(key)),
+            EdgeKeys::Guides(slices) => {
+                slices.get(self.at).map(|slice| key_head(&slice.meta.largest))
+            }
+        }
+        .unwrap_or(u64::MAX);
+    }
+
+    /// True once for each edge that lies at or before `key`.
+    #[inline]
+    fn passes(&mut self, key: &[u8]) -> bool {
+        key_head(key) >= self.head && self.passes_slowly(key)
+    }
+
+    fn passes_slowly(&mut self, key: &[u8]) -> bool {
+        let is_past = match &self.keys {
+            EdgeKeys::Fences(keys) => keys.get(self.at).is_some_and(|fence| **fence <= *key),
+            EdgeKeys::Guides(slices) => {
+                slices.get(self.at).is_some_and(|slice| *slice.meta.largest < *key)
+            }
+        };
+        if is_past {
+            self.at += 1;
+            self.set_head();
+        }
+        is_past
+    }
+}
+
+impl<'a> Cutter<'a> {
+    /// For the outputs of a part of `merge` that reads about `part_bytes`.
+    pub(crate) fn new(merge: &'a Merge, part_bytes: u64) -> Self {
+        let output_bytes =
+            merge.output_bytes.map_or(u64::MAX, |wanted| match merge.guides.is_empty() {
+                true => even_share(part_bytes, wanted),
+                false => wanted,
+            });
+        Cutter {
+            output_bytes,
+            fences: Edges::new(EdgeKeys::Fences(&merge.fences)),
+            guides: Edges::new(EdgeKeys::Guides(&merge.guides)),
+            overlap_bytes: 0,
+        }
+    }
+
+    /// Whether the current output, which has `bytes`, ends before `key`, the key that comes next.
+    #[inline]
+    pub(crate) fn cuts_before(&mut self, key: &[u8], bytes: u64) -> bool {
+        let mut cuts = self.is_full(bytes);
+        while self.fences.passes(key) {
+            cuts = true;
+        }
+        while self.guides.passes(key) {
+            cuts |= self.cuts_at_edge(bytes);
+        }
+        if cuts {
+            self.overlap_bytes = 0;
+        }
+        cuts && bytes > 0
+    }
+
+    fn is_full(&self, bytes: u64) -> bool {
+        let has_guides = !matches!(self.guides.keys, EdgeKeys::Guides([]));
+        let eighths = if has_guides { ANYWHERE_EIGHTHS } else { 8 };
+        bytes / eighths >= self.output_bytes / 8
+    }
+
+    fn cuts_at_edge(&mut self, bytes: u64) -> bool {
+        if let EdgeKeys::Guides(slices) = &self.guides.keys {
+            self.overlap_bytes += slices[self.guides.at - 1].meta.disk_bytes;
+        }
+        let eighth = self.output_bytes / 8;
+        bytes / AT_EDGE_EIGHTHS >= eighth
+            || (self.overlap_bytes / OVERLAP_MAX >= self.output_bytes
+                && bytes / OVER_TOO_MUCH_EIGHTHS >= eighth)
+    }
+}
+
+/// The length at which outputs come out about equally long, so that none is left over short.
+fn even_share(total: u64, wanted: u64) -> u64 {
+    let count = (total.saturating_add(wanted / 2) / wanted.max(1)).max(1);
+    (total / count).max(wanted / 2).saturating_add(wanted / 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_come_out_even() {
+        assert_eq!(even_share(100, 64), 100 / 2 + 1);
+        assert_eq!(even_share(90, 64), 90 + 1);
+        assert_eq!(even_share(1, 64), 32 + 1);
+    }
+}

@@ -1,0 +1,121 @@
+//! Merging a range of keys all the way down because somebody asked for it.
+//!
+//! The caller asks again after each job until the answer is [`ManualPlan::Done`]. What was written since the
+//! request is left alone, so that requests end however fast others write.
+
+use super::busy::Busy;
+use super::pick::Picker;
+use super::plan::{Plan, Reason};
+use super::policy::{Hints, Policy};
+use super::shape::{Shape, Weight};
+use crate::format::Lsn;
+use crate::version::{Slice, Tree};
+use std::ops::Bound;
+
+/// What is to be merged down.
+#[derive(Clone, Debug)]
+pub(crate) struct ManualRange {
+    pub(crate) lower: Bound<Box<[u8]>>,
+    pub(crate) upper: Bound<Box<[u8]>>,
+    /// Everything with a sequence below this. The visible frontier when the request came.
+    pub(crate) upto: Lsn,
+}
+
+/// The next step of a request.
+#[derive(Debug)]
+pub(crate) enum ManualPlan {
+    /// Carry this out, then ask again.
+    Do(Plan),
+    /// Running jobs are in the way. Ask again when one has ended.
+    Wait,
+    /// All of the range is in the last level and free of deletes that can go.
+    Done,
+}
+
+impl ManualRange {
+    fn takes_in(&self, slice: &Slice) -> bool {
+        let (smallest, largest) = (&slice.meta.smallest, &slice.meta.largest);
+        let starts_before_end = match &self.upper {
+            Bound::Unbounded => true,
+            Bound::Included(upper) => smallest <= upper,
+            Bound::Excluded(upper) => smallest < upper,
+        };
+        let ends_after_start = match &self.lower {
+            Bound::Unbounded => true,
+            Bound::Included(lower) => largest >= lower,
+            Bound::Excluded(lower) => largest > lower,
+        };
+        starts_before_end && ends_after_start && slice.meta.min_seq < self.upto
+    }
+}
+
+/// Decides on the next step to take a range down to the last level.
+pub(crate) fn plan_manual(
+    tree: &Tree,
+    policy: &Policy,
+    busy: &Busy,
+    hints: &Hints,
+    range: &ManualRange,
+) -> ManualPlan {
+    let shape = Shape::of(tree, policy, hints);
+    let picker = Picker { tree, policy, busy, hints, shape: &shape };
+    let wanted = |slice: &Slice| range.takes_in(slice);
+    let highest =
+        (0..shape.bottom).find(|level| tree.slices(*level).iter().any(|slice| wanted(slice)));
+    let step = match highest {
+        Some(0) => picker.merge_runs_of(range),
+        Some(level) => picker.lower_from_first(level, &wanted),
+        None => match picker.rewrite_in_place(shape.bottom, &wanted, Reason::Manual) {
+            Some(plan) => Some(plan),
+            None if picker.awaits_rewrite(&wanted) => None,
+            None => return ManualPlan::Done,
+        },
+    };
+    step.map_or(ManualPlan::Wait, ManualPlan::Do)
+}
+
+impl Picker<'_> {
+    /// The runs that hold something of the range, and every older run that they may share keys with.
+    fn merge_runs_of(&self, range: &ManualRange) -> Option<Plan> {
+        let mut taken = Vec::new();
+        for run in self.runs_free_to_leave() {
+            let shares_keys = taken.iter().any(|newer: &&std::sync::Arc<Slice>| {
+                newer.overlaps(&run.meta.smallest, &run.meta.largest)
+            });
+            if shares_keys || range.takes_in(run) {
+                taken.push(run);
+            }
+        }
+        self.merge_these_runs(taken, Reason::Manual)
+    }
+
+    /// The first wanted slices of a level, as many as a job should read, one level down.
+    fn lower_from_first(&self, level: usize, wanted: &dyn Fn(&Slice) -> bool) -> Option<Plan> {
+        let target = self.shape.next(self.tree, level);
+        let slices = self.tree.slices(level);
+        let is_free = |at: &usize| {
+            wanted(&slices[*at]) && self.cost_of(level, *at..*at + 1, target).is_some()
+        };
+        let first = (0..slices.len()).find(is_free)?;
+        if self.cost_of(level, first..first + 1, target) == Some(0) {
+            return self.lower(level, |slice| wanted(slice), f64::MAX, Reason::Manual);
+        }
+        let mut window = first..first + 1;
+        while window.end < slices.len() && wanted(&slices[window.end]) {
+            let grown = first..window.end + 1;
+            let own: u64 = slices[grown.clone()].iter().map(|slice| slice.meta.disk_bytes).sum();
+            match self.cost_of(level, grown.clone(), target) {
+                Some(overlap) if own + overlap <= self.policy.job_bytes_max => window = grown,
+                _ => break,
+            }
+        }
+        Some(Plan::Merge(self.merge_window(level, window, target, Reason::Manual)))
+    }
+
+    /// True if a slice of the last level could shed deletes but for a job that is in the way.
+    fn awaits_rewrite(&self, wanted: &dyn Fn(&Slice) -> bool) -> bool {
+        self.tree.slices(self.shape.bottom).iter().any(|slice| {
+            slice.meta.deletes > 0 && slice.meta.max_seq < self.hints.oldest_reader && wanted(slice)
+        })
+    }
+}

@@ -1,0 +1,185 @@
+//! A tree without tables, for tests: slices say how many of the integer keys between their ends they hold,
+//! spread evenly, and a merge computes what its outputs would hold. It carries out plans with the planner's
+//! and the cutter's own code, so what is measured on it is their doing.
+
+use super::cut::Cutter;
+use super::{Hints, Merge, Plan, Policy};
+use crate::table::{BlockHandle, SliceMeta};
+use crate::version::{Graveyard, LiveFile, Slice, Tree};
+use std::sync::Arc;
+
+pub(super) const ENTRY_BYTES: u64 = 64;
+
+pub(super) struct Model {
+    pub(super) tree: Tree,
+    pub(super) next_file: u64,
+    pub(super) next_seq: u64,
+    graveyard: Arc<Graveyard>,
+}
+
+/// Entries read and written by a job.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    pub(super) entries_in: u64,
+    pub(super) entries_out: u64,
+}
+
+/// What is to change in the tree.
+pub(super) struct Done {
+    removed: Vec<(usize, u64)>,
+    added: Vec<(usize, Arc<Slice>)>,
+    pub(super) work: Work,
+}
+
+pub(super) fn number(key: &[u8]) -> u64 {
+    u64::from_be_bytes(key.try_into().expect("keys of the model have 8 bytes"))
+}
+
+struct Spread {
+    start: u64,
+    end: u64,
+    density: f64,
+    deletes: f64,
+}
+
+impl Spread {
+    fn of(slice: &Slice) -> Spread {
+        let (start, end) = (number(&slice.meta.smallest), number(&slice.meta.largest) + 1);
+        let entries = slice.meta.entries as f64;
+        let deletes = slice.meta.deletes as f64 / entries;
+        Spread { start, end, density: (entries / (end - start) as f64).min(1.0), deletes }
+    }
+}
+
+impl Model {
+    pub(super) fn new() -> Model {
+        Model { tree: Tree::default(), next_file: 1, next_seq: 1, graveyard: Graveyard::new() }
+    }
+
+    pub(super) fn slice(
+        &mut self,
+        keys: (u64, u64),
+        entries: u64,
+        deletes: u64,
+        seqs: (u64, u64),
+    ) -> Arc<Slice> {
+        let file = self.next_file;
+        self.next_file += 1;
+        let meta = SliceMeta {
+            file,
+            family: 0,
+            root: BlockHandle { offset: 128, len: 64 },
+            disk_bytes: entries * ENTRY_BYTES,
+            raw_bytes: entries * ENTRY_BYTES,
+            entries,
+            deletes,
+            smallest: keys.0.to_be_bytes().into(),
+            largest: keys.1.to_be_bytes().into(),
+            min_seq: seqs.0,
+            max_seq: seqs.1,
+        };
+        Slice::new(meta, LiveFile::new(file, &self.graveyard))
+    }
+
+    /// A flush: a run over `keys`, ends included.
+    pub(super) fn flush(&mut self, keys: (u64, u64), entries: u64, deletes: u64) {
+        let seqs = (self.next_seq, self.next_seq + entries);
+        self.next_seq += entries + 1;
+        let run = self.slice(keys, entries, deletes, seqs);
+        self.tree = self.tree.with(&[], vec![(0, run)]).unwrap();
+    }
+
+    /// What carrying out a plan changes.
+    pub(super) fn run(&mut self, plan: &Plan, hints: &Hints) -> Done {
+        match plan {
+            Plan::DoNothing => Done { removed: vec![], added: vec![], work: Work::default() },
+            Plan::Move(moves) => Done {
+                removed: moves.iter().map(|step| (step.from, step.slice.meta.file)).collect(),
+                added: moves.iter().map(|step| (step.to, step.slice.clone())).collect(),
+                work: Work::default(),
+            },
+            Plan::Merge(merge) => self.run_merge(merge, hints),
+        }
+    }
+
+    pub(super) fn install(&mut self, done: Done) {
+        self.tree = self.tree.with(&done.removed, done.added).unwrap();
+        assert!(self.tree.is_sound());
+    }
+
+    fn run_merge(&mut self, merge: &Merge, hints: &Hints) -> Done {
+        let spreads: Vec<_> = merge.inputs.iter().map(|(_, slice)| Spread::of(slice)).collect();
+        let seqs = merge.inputs.iter().map(|(_, slice)| (slice.meta.min_seq, slice.meta.max_seq));
+        let seqs = seqs.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap();
+        let drops_deletes = merge.is_bottom() && seqs.1 < hints.oldest_reader;
+        let mut cutter = Cutter::new(merge, merge.input_bytes());
+        let mut added = Vec::new();
+        let (mut start, mut last, mut held, mut deletes) = (0, 0, 0.0, 0.0);
+        let mut work = Work {
+            entries_in: merge.inputs.iter().map(|(_, slice)| slice.meta.entries).sum(),
+            entries_out: 0,
+        };
+        for (from, to) in steps(merge, &spreads) {
+            let here = |spread: &&Spread| spread.start <= from && to <= spread.end;
+            let absent: f64 =
+                spreads.iter().filter(here).map(|spread| 1.0 - spread.density).product();
+            let most_deleted =
+                spreads.iter().filter(here).map(|spread| spread.deletes).fold(0.0, f64::max);
+            let live = (1.0 - absent) * (to - from) as f64;
+            if live == 0.0 {
+                continue;
+            }
+            let bytes = held as u64 * ENTRY_BYTES;
+            if cutter.cuts_before(&from.to_be_bytes(), bytes) {
+                added.push((start, last, held, deletes));
+                (held, deletes) = (0.0, 0.0);
+            }
+            if held == 0.0 {
+                start = from;
+            }
+            last = to - 1;
+            held += live * if drops_deletes { 1.0 - most_deleted } else { 1.0 };
+            deletes += live * if drops_deletes { 0.0 } else { most_deleted };
+        }
+        added.push((start, last, held, deletes));
+        let mut slices = Vec::new();
+        for (start, last, held, deletes) in added.into_iter().filter(|output| output.2 >= 1.0) {
+            work.entries_out += held as u64;
+            slices
+                .push((merge.target, self.slice((start, last), held as u64, deletes as u64, seqs)));
+        }
+        let removed = merge.inputs.iter().map(|(level, slice)| (*level, slice.meta.file)).collect();
+        Done { removed, added: slices, work }
+    }
+}
+
+/// Key ranges within which nothing begins or ends, short enough to be cut between.
+fn steps(merge: &Merge, spreads: &[Spread]) -> Vec<(u64, u64)> {
+    let mut edges: Vec<u64> =
+        spreads.iter().flat_map(|spread| [spread.start, spread.end]).collect();
+    let (smallest, largest) = merge.hull();
+    let (first, end) = (number(smallest), number(largest) + 1);
+    edges.extend(merge.guides.iter().map(|slice| number(&slice.meta.largest) + 1));
+    edges.extend(merge.fences.iter().map(|fence| number(fence)));
+    let wanted = merge.output_bytes.unwrap_or(u64::MAX);
+    let fine = merge.input_bytes() / (wanted / 64).max(1) + 1;
+    let width = ((end - first) / fine).max(1);
+    edges.extend((0..fine).map(|at| first + at * width));
+    edges.retain(|edge| (first..=end).contains(edge));
+    edges.sort_unstable();
+    edges.dedup();
+    edges.windows(2).map(|pair| (pair[0], pair[1])).collect()
+}
+
+/// A policy for trees small enough to be looked at.
+pub(super) fn small_policy() -> Policy {
+    Policy {
+        l0_trigger_runs: 4,
+        size_ratio_max: 8,
+        base_bytes: 1 << 20,
+        target_file_bytes: 256 << 10,
+        job_bytes_max: 2 << 20,
+        levels_max: 5,
+        ..Policy::default()
+    }
+}

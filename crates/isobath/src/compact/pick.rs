@@ -1,0 +1,314 @@
+//! Chooses the slices of a job.
+//!
+//! A job's outputs lie within its hull, from the least to the greatest key of its inputs, so all slices of
+//! the target within the hull are inputs too, or are fenced off. No running job reads an input, and none puts
+//! anything between the job's levels within the hull.
+
+use super::busy::Busy;
+use super::plan::{Merge, Move, Plan, Reason, hull};
+use super::policy::{Hints, Policy};
+use super::shape::{Shape, Weight};
+use crate::version::{Slice, Tree};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A window of slices grows as long as that does not cost much more for each byte than its best slice.
+const WINDOW_SLACK: f64 = 1.25;
+
+pub(super) struct Picker<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) policy: &'a Policy,
+    pub(super) busy: &'a Busy,
+    pub(super) hints: &'a Hints,
+    pub(super) shape: &'a Shape,
+}
+
+impl Picker<'_> {
+    /// The fullest level that a job can be found for.
+    pub(super) fn relieve_the_fullest(&self) -> Option<Plan> {
+        let mut fullness = self.shape.fullness(self.tree, self.busy);
+        fullness.push((0, self.runs_fullness()));
+        fullness.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        fullness.iter().take_while(|(_, full)| *full >= 1.0).find_map(
+            |&(level, full)| match level {
+                0 => self.merge_runs(Reason::Runs).or_else(|| self.merge_runs_in_place()),
+                _ => self.lower_level(level, full),
+            },
+        )
+    }
+
+    fn runs_fullness(&self) -> f64 {
+        let free = self.tree.runs.iter().filter(|run| !self.busy.reads(run.meta.file)).count();
+        free as f64 / self.policy.l0_trigger_runs.max(1) as f64
+    }
+
+    fn lower_level(&self, level: usize, full: f64) -> Option<Plan> {
+        let excess = (full - 1.0) * self.shape.capacity(level) as f64;
+        self.lower(level, |_| true, excess, Reason::Size)
+    }
+
+    /// Takes slices of `level` that `wanted` accepts one level down: those that overlap least, for what they
+    /// weigh. Slices that overlap nothing are moved, as many as weigh `excess`.
+    pub(super) fn lower(
+        &self,
+        level: usize,
+        wanted: impl Fn(&Slice) -> bool,
+        excess: f64,
+        reason: Reason,
+    ) -> Option<Plan> {
+        let target = self.shape.next(self.tree, level);
+        let scale = Weight::of(self.tree);
+        let slices = self.tree.slices(level);
+        let mut best: Option<(f64, usize)> = None;
+        let mut moves = Vec::new();
+        let mut moved = 0.0;
+        for (at, slice) in slices.iter().enumerate().filter(|(_, slice)| wanted(slice)) {
+            let Some(overlap) = self.cost_of(level, at..at + 1, target) else { continue };
+            let weight = scale.weigh(slice);
+            let cost = overlap as f64 / weight;
+            if overlap == 0 && self.may_move(level, target) {
+                if moves.is_empty() || moved < excess {
+                    moved += weight;
+                    moves.push(Move { slice: slice.clone(), from: level, to: target });
+                }
+            } else if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, at));
+            }
+        }
+        if !moves.is_empty() {
+            return Some(Plan::Move(moves));
+        }
+        let (cost, at) = best?;
+        let window = self.grow_window(level, at, target, cost, scale);
+        Some(Plan::Merge(self.merge_window(level, window, target, reason)))
+    }
+
+    /// Bytes of the target that lie within the hull of a window of slices. `None` if something is busy.
+    pub(super) fn cost_of(&self, level: usize, window: Range<usize>, target: usize) -> Option<u64> {
+        let slices = &self.tree.slices(level)[window];
+        let (smallest, largest) = hull(slices.iter())?;
+        if slices.iter().any(|slice| self.busy.reads(slice.meta.file))
+            || self.busy.lands_between(level.min(target - 1), target, smallest, largest)
+        {
+            return None;
+        }
+        if level == target {
+            return Some(0);
+        }
+        self.bytes_within(target, smallest, largest)
+    }
+
+    /// Bytes of the slices of a level that overlap a range. `None` if one of them is busy.
+    fn bytes_within(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Option<u64> {
+        let Some(slices) = self.tree.levels.get(level - 1) else { return Some(0) };
+        slices
+            .overlapping(smallest, largest)
+            .iter()
+            .map(|slice| (!self.busy.reads(slice.meta.file)).then_some(slice.meta.disk_bytes))
+            .sum()
+    }
+
+    /// Adds the neighbours of a slice to the job while that is cheap: those that overlap little more than
+    /// what the job reads anyway.
+    fn grow_window(
+        &self,
+        level: usize,
+        at: usize,
+        target: usize,
+        cost: f64,
+        scale: Weight,
+    ) -> Range<usize> {
+        let slices = self.tree.slices(level);
+        let mut window = at..at + 1;
+        let mut open = [true, true];
+        while open[0] || open[1] {
+            for side in [1, 0] {
+                let grown = match side {
+                    1 => window.start..window.end + 1,
+                    _ => window.start.wrapping_sub(1)..window.end,
+                };
+                open[side] = open[side]
+                    && grown.end <= slices.len()
+                    && grown.start < grown.end
+                    && self.is_cheap(level, grown.clone(), target, cost, scale);
+                if open[side] {
+                    window = grown;
+                }
+            }
+        }
+        window
+    }
+
+    fn is_cheap(
+        &self,
+        level: usize,
+        window: Range<usize>,
+        target: usize,
+        cost: f64,
+        scale: Weight,
+    ) -> bool {
+        let slices = &self.tree.slices(level)[window.clone()];
+        let own: u64 = slices.iter().map(|slice| slice.meta.disk_bytes).sum();
+        let weight: f64 = slices.iter().map(|slice| scale.weigh(slice)).sum();
+        self.cost_of(level, window, target).is_some_and(|overlap| {
+            own + overlap <= self.policy.job_bytes_max
+                && overlap as f64 / weight <= cost * WINDOW_SLACK
+        })
+    }
+
+    pub(super) fn may_move(&self, from: usize, to: usize) -> bool {
+        let plain = self.policy.plain_depths;
+        self.shape.depth(from) >= plain || self.shape.depth(to) < plain
+    }
+
+    /// A merge of a window of a level below 0 with what it overlaps in the target.
+    pub(super) fn merge_window(
+        &self,
+        level: usize,
+        window: Range<usize>,
+        target: usize,
+        reason: Reason,
+    ) -> Merge {
+        let slices = &self.tree.slices(level)[window];
+        let (smallest, largest) = hull(slices.iter()).unwrap_or_default();
+        let mut inputs: Vec<_> = slices.iter().map(|slice| (level, slice.clone())).collect();
+        if target != level {
+            let below = self.tree.overlapping(target, smallest, largest);
+            inputs.extend(below.into_iter().map(|slice| (target, slice)));
+        }
+        self.merge(reason, inputs, target, Vec::new())
+    }
+
+    /// Completes a merge of slices that are chosen.
+    pub(super) fn merge(
+        &self,
+        reason: Reason,
+        inputs: Vec<(usize, Arc<Slice>)>,
+        target: usize,
+        fences: Vec<Box<[u8]>>,
+    ) -> Merge {
+        let (smallest, largest) = hull(inputs.iter().map(|(_, slice)| slice)).unwrap_or_default();
+        let mut beneath = match target {
+            0 => self.runs_beneath(&inputs),
+            _ => Vec::new(),
+        };
+        let deeper = (target + 1..=self.shape.bottom.max(target))
+            .map(|level| self.tree.overlapping(level, smallest, largest));
+        beneath.extend(deeper.filter(|slices| !slices.is_empty()));
+        let guides = match target {
+            0 => Vec::new(),
+            _ => self.tree.overlapping(self.shape.next(self.tree, target), smallest, largest),
+        };
+        let guides = if target < self.shape.bottom { guides } else { Vec::new() };
+        let mut merge = Merge {
+            reason,
+            target,
+            depth: self.shape.depth(target),
+            is_last_level: target == self.shape.bottom,
+            fences,
+            cuts: Vec::new(),
+            beneath,
+            guides,
+            output_bytes: (target > 0).then_some(self.policy.target_file_bytes),
+            inputs,
+        };
+        merge.cuts = self.cuts(&merge);
+        merge
+    }
+
+    fn runs_beneath(&self, inputs: &[(usize, Arc<Slice>)]) -> Vec<Vec<Arc<Slice>>> {
+        let is_input = |run: &Arc<Slice>| inputs.iter().any(|(_, input)| Arc::ptr_eq(input, run));
+        let older = self.tree.runs.iter().rev().take_while(|run| !is_input(run));
+        older.map(|run| vec![run.clone()]).collect()
+    }
+
+    /// Cuts a job at slices of the target (or, if it reads none, of the level below it), so that each part
+    /// reads about as much of them.
+    fn cuts(&self, merge: &Merge) -> Vec<Box<[u8]>> {
+        let bytes = merge.input_bytes();
+        let part_bytes = 2 * self.policy.target_file_bytes.max(1);
+        let parts = (bytes / part_bytes).min(self.policy.parts_max as u64);
+        if parts < 2 || merge.target == 0 {
+            return Vec::new();
+        }
+        let (smallest, _) = merge.hull();
+        let in_target = merge.inputs.iter().filter(|(level, _)| *level == merge.target);
+        let mut rulers: Vec<&Arc<Slice>> = in_target.map(|(_, slice)| slice).collect();
+        if rulers.is_empty() {
+            rulers = merge.guides.iter().collect();
+        }
+        let total: u64 = rulers.iter().map(|slice| slice.meta.disk_bytes).sum();
+        let (mut seen, mut cuts) = (0, Vec::new());
+        for slice in rulers {
+            let is_due = seen * parts >= total * (cuts.len() as u64 + 1);
+            if is_due && &*slice.meta.smallest > smallest {
+                cuts.push(slice.meta.smallest.clone());
+            }
+            seen += slice.meta.disk_bytes;
+        }
+        cuts
+    }
+
+    /// Slices of which a large share is deletes go down, to where the deletes meet what they hide.
+    pub(super) fn push_deletes(&self) -> Option<Plan> {
+        let is_heavy = |slice: &Slice| {
+            slice.meta.deletes * 100 >= slice.meta.entries * u64::from(self.policy.delete_percent)
+                && slice.meta.deletes > 0
+        };
+        let runs = &self.tree.runs;
+        let heavy_bytes: u64 =
+            runs.iter().filter(|run| is_heavy(run)).map(|run| run.meta.disk_bytes).sum();
+        if heavy_bytes * 2 > self.tree.disk_bytes(0)
+            && let Some(plan) = self.merge_runs(Reason::Deletes)
+        {
+            return Some(plan);
+        }
+        let middle = self.shape.base..self.shape.bottom;
+        middle
+            .into_iter()
+            .filter(|level| self.tree.slices(*level).iter().any(|slice| is_heavy(slice)))
+            .find_map(|level| self.lower(level, is_heavy, 0.0, Reason::Deletes))
+            .or_else(|| self.rewrite_in_place(self.shape.bottom, is_heavy, Reason::Deletes))
+    }
+
+    /// Rewrites a slice of the last level that `wanted` accepts, if that is sure to free it of all deletes.
+    pub(super) fn rewrite_in_place(
+        &self,
+        level: usize,
+        wanted: impl Fn(&Slice) -> bool,
+        reason: Reason,
+    ) -> Option<Plan> {
+        let may_shed = |slice: &Slice| {
+            slice.meta.deletes > 0 && slice.meta.max_seq < self.hints.oldest_reader && wanted(slice)
+        };
+        let slices = self.tree.slices(level);
+        let at = (0..slices.len()).find(|at| {
+            may_shed(&slices[*at]) && self.cost_of(level, *at..*at + 1, level).is_some()
+        })?;
+        let mut window = at..at + 1;
+        let mut bytes = slices[at].meta.disk_bytes;
+        while let Some(next) = slices.get(window.end)
+            && may_shed(next)
+            && bytes + next.meta.disk_bytes <= self.policy.job_bytes_max
+            && self.cost_of(level, window.start..window.end + 1, level).is_some()
+        {
+            bytes += next.meta.disk_bytes;
+            window.end += 1;
+        }
+        Some(Plan::Merge(self.merge_window(level, window, level, reason)))
+    }
+
+    /// With little to do, level 0 and levels that are no longer called for need not wait for more.
+    pub(super) fn tidy_up(&self) -> Option<Plan> {
+        let l0_bytes = self.tree.disk_bytes(0);
+        let is_worth_it = self.tree.runs.len() * 2 >= self.policy.l0_trigger_runs
+            && l0_bytes * 8 >= self.tree.disk_bytes(self.shape.base);
+        let runs = if is_worth_it { self.merge_runs(Reason::Idle) } else { None };
+        runs.or_else(|| {
+            let left_over = (self.shape.base..self.shape.bottom).find(|level| {
+                self.shape.is_left_over(*level) && !self.tree.slices(*level).is_empty()
+            })?;
+            self.lower(left_over, |_| true, f64::MAX, Reason::Idle)
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Chooses what becomes of level 0.
+//!
+//! Runs may share keys, and the newer run wins. So whatever leaves level 0 takes along every older run that
+//! it may share keys with, and runs that are made into one must be neighbours in time.
+
+use super::pick::Picker;
+use super::plan::{Move, Plan, Reason, hull};
+use crate::version::Slice;
+use std::sync::Arc;
+
+/// A run shorter than this share of an output is not moved down: many of them would litter a level.
+const MOVED_SHARE_MIN: u64 = 4;
+/// Fewer runs are not worth making into one.
+const IN_PLACE_RUNS_MIN: usize = 4;
+
+impl Picker<'_> {
+    /// Runs that overlap nothing older, each with the deepest level it can go to. They are what ascending
+    /// writes leave.
+    pub(super) fn runs_in_nobodys_way(&self) -> Vec<Move> {
+        let mut moves: Vec<Move> = Vec::new();
+        let mut staying: Vec<&Arc<Slice>> = Vec::new();
+        for run in self.tree.runs.iter().rev() {
+            let meta = &run.meta;
+            let overlaps = |other: &Arc<Slice>| other.overlaps(&meta.smallest, &meta.largest);
+            let is_free = meta.disk_bytes * MOVED_SHARE_MIN >= self.policy.target_file_bytes
+                && !self.busy.reads(meta.file)
+                && !staying.iter().any(|older| overlaps(older))
+                && !moves.iter().any(|older| overlaps(&older.slice));
+            match self.landing(&meta.smallest, &meta.largest) {
+                Some(to) if is_free && self.may_move(0, to) => {
+                    moves.push(Move { slice: run.clone(), from: 0, to });
+                }
+                _ => staying.push(run),
+            }
+        }
+        moves
+    }
+
+    /// The deepest level, from the base down, at which a range overlaps neither that level nor one above it.
+    fn landing(&self, smallest: &[u8], largest: &[u8]) -> Option<usize> {
+        let is_clear = |level: &usize| {
+            self.tree.overlapping(*level, smallest, largest).is_empty()
+                && !self.busy.lands_between(level - 1, *level, smallest, largest)
+        };
+        let deepest = (1..=self.shape.bottom).take_while(is_clear).last()?;
+        (deepest >= self.shape.base).then_some(deepest)
+    }
+
+    /// A merge of all runs that can leave level 0 into the base.
+    pub(super) fn merge_runs(&self, reason: Reason) -> Option<Plan> {
+        let runs = self.runs_free_to_leave();
+        self.merge_these_runs(runs, reason)
+    }
+
+    /// A merge of runs (newest first, with all older ones they overlap) into the base, or further down if they
+    /// overlap nothing there.
+    pub(super) fn merge_these_runs(&self, runs: Vec<&Arc<Slice>>, reason: Reason) -> Option<Plan> {
+        let (smallest, largest) = hull(runs.iter().copied())?;
+        let target = self.landing(smallest, largest).unwrap_or(self.shape.base);
+        if self.busy.lands_between(0, target, smallest, largest) {
+            return None;
+        }
+        let mut inputs: Vec<_> = runs.iter().map(|run| (0, (*run).clone())).collect();
+        let mut fences: Vec<Box<[u8]>> = Vec::new();
+        for slice in self.tree.overlapping(target, smallest, largest) {
+            if !runs.iter().any(|run| run.overlaps(&slice.meta.smallest, &slice.meta.largest)) {
+                fences.push(slice.meta.smallest.clone());
+            } else if self.busy.reads(slice.meta.file) {
+                return None;
+            } else {
+                inputs.push((target, slice));
+            }
+        }
+        Some(Plan::Merge(self.merge(reason, inputs, target, fences)))
+    }
+
+    /// Runs, newest first, that no job reads and that overlap no older run which has to stay.
+    pub(super) fn runs_free_to_leave(&self) -> Vec<&Arc<Slice>> {
+        let mut staying: Vec<&Arc<Slice>> = Vec::new();
+        let mut free: Vec<&Arc<Slice>> = Vec::new();
+        for run in self.tree.runs.iter().rev() {
+            let is_blocked = self.busy.reads(run.meta.file)
+                || staying
+                    .iter()
+                    .any(|older| older.overlaps(&run.meta.smallest, &run.meta.largest));
+            if is_blocked { staying.push(run) } else { free.push(run) }
+        }
+        free.reverse();
+        free
+    }
+
+    /// The newest runs as one: readers have fewer to look at while the base is busy. A run is taken in only if
+    /// it is no longer than those newer than it together, so that long runs are not rewritten for short ones.
+    pub(super) fn merge_runs_in_place(&self) -> Option<Plan> {
+        let mut chosen = 0;
+        let mut bytes = 0;
+        for run in &self.tree.runs {
+            let len = run.meta.disk_bytes;
+            if self.busy.reads(run.meta.file) || (chosen >= 2 && len > bytes) {
+                break;
+            }
+            bytes += len;
+            chosen += 1;
+        }
+        while chosen >= IN_PLACE_RUNS_MIN {
+            let (runs, rest) = self.tree.runs.split_at(chosen);
+            if are_apart(runs, rest) {
+                let inputs = runs.iter().map(|run| (0, run.clone())).collect();
+                return Some(Plan::Merge(self.merge(Reason::RunsInPlace, inputs, 0, Vec::new())));
+            }
+            chosen -= 1;
+        }
+        None
+    }
+}
+
+/// True if all of `runs` together are newer than each of the others with which their hull shares keys.
+fn are_apart(runs: &[Arc<Slice>], others: &[Arc<Slice>]) -> bool {
+    let Some((smallest, largest)) = hull(runs.iter()) else { return true };
+    let oldest = runs.iter().map(|run| run.meta.min_seq).min().unwrap_or(0);
+    others.iter().all(|other| other.meta.max_seq < oldest || !other.overlaps(smallest, largest))
+}

@@ -1,0 +1,114 @@
+//! What to do next for a tree: a value, computed from values.
+//!
+//! Order of need: whatever fits further down as it is, is moved; then the fullest level is relieved, level 0
+//! by its count of runs, the others by bytes over capacity; then, if there is time,
+//! slices full of deletes go down and what is left over is tidied up. Equal arguments give equal plans.
+//!
+//! Carrying out plans until there is nothing to do ends: every move and merge takes data down or makes runs
+//! fewer, and a slice is rewritten in place only if that empties it of deletes for good.
+
+use super::busy::Busy;
+use super::pick::Picker;
+use super::policy::{Hints, Policy};
+use super::shape::Shape;
+use crate::version::{Slice, Tree};
+use std::sync::Arc;
+
+/// A job, or none.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    DoNothing,
+    /// Slices that change their level and nothing else, all in one edit.
+    Move(Vec<Move>),
+    Merge(Merge),
+}
+
+/// A slice that has nothing in its way.
+#[derive(Debug)]
+pub(crate) struct Move {
+    pub(crate) slice: Arc<Slice>,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+}
+
+/// Slices to be merged into one level.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    pub(crate) reason: Reason,
+    /// With their levels: newest first as far as they share keys, in key order within a level below 0.
+    pub(crate) inputs: Vec<(usize, Arc<Slice>)>,
+    pub(crate) target: usize,
+    /// Of the target: 0 for level 0, 1 for the first level below it in use, and so on.
+    pub(crate) depth: usize,
+    /// The target is the last level of the tree.
+    pub(crate) is_last_level: bool,
+    /// No output holds keys on both sides of one of these, ascending: slices lie between that take no part.
+    pub(crate) fences: Vec<Box<[u8]>>,
+    /// Where the job can be cut into parts of about equal work, ascending.
+    pub(crate) cuts: Vec<Box<[u8]>>,
+    /// Older slices that take no part and may hold keys of the inputs: by level (or run), each in key order.
+    pub(crate) beneath: Vec<Vec<Arc<Slice>>>,
+    /// The slices of the next level that the outputs will lie over, in key order.
+    pub(crate) guides: Vec<Arc<Slice>>,
+    /// About the length of an output; `None` puts everything into one.
+    pub(crate) output_bytes: Option<u64>,
+}
+
+/// Why a merge is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Level 0 has enough runs.
+    Runs,
+    /// Level 0 cannot be merged down now, so its newest runs are made into one.
+    RunsInPlace,
+    /// A level is full.
+    Size,
+    /// Slices hold many deletes.
+    Deletes,
+    /// Nothing else to do.
+    Idle,
+    /// Somebody asked for it.
+    Manual,
+}
+
+impl Merge {
+    /// The least and greatest key of the inputs.
+    pub(crate) fn hull(&self) -> (&[u8], &[u8]) {
+        hull(self.inputs.iter().map(|(_, slice)| slice)).unwrap_or_default()
+    }
+
+    /// Bytes on disk of the inputs.
+    pub(crate) fn input_bytes(&self) -> u64 {
+        self.inputs.iter().map(|(_, slice)| slice.meta.disk_bytes).sum()
+    }
+
+    /// No older version of any of the job's keys is outside of it.
+    pub(crate) fn is_bottom(&self) -> bool {
+        self.beneath.iter().all(|slices| slices.is_empty())
+    }
+}
+
+/// The least and greatest key of some slices.
+pub(super) fn hull<'a>(
+    slices: impl Iterator<Item = &'a Arc<Slice>>,
+) -> Option<(&'a [u8], &'a [u8])> {
+    slices
+        .map(|slice| (&*slice.meta.smallest, &*slice.meta.largest))
+        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+}
+
+/// Decides on the next job.
+pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> Plan {
+    let shape = Shape::of(tree, policy, hints);
+    let picker = Picker { tree, policy, busy, hints, shape: &shape };
+    let moves = picker.runs_in_nobodys_way();
+    if !moves.is_empty() {
+        return Plan::Move(moves);
+    }
+    let plan = picker.relieve_the_fullest();
+    match plan {
+        None if hints.is_idle => picker.push_deletes().or_else(|| picker.tidy_up()),
+        plan => plan,
+    }
+    .unwrap_or(Plan::DoNothing)
+}

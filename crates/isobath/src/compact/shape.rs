@@ -1,0 +1,168 @@
+//! How large each level of a tree should be, and how far it is from that.
+//!
+//! The largest level is taken as it is, and the capacities of the levels above it follow from its measured
+//! size (dynamic capacity adaptation; Spooky, Dayan et al., VLDB 2022). So the tree never holds more than a
+//! fixed fraction of obsolete data, at any size. Data settles in the last level; levels above come into use
+//! from the bottom up as the tree grows, and level 0 is merged into the *base*, the first level in use.
+//!
+//! # How many levels, and how large
+//!
+//! Merging a batch of `B` bytes from level 0 into a base of `C` bytes rewrites `1 + C/B` bytes for each byte
+//! of the batch. Below, jobs take the slices that overlap least, which under uniform writes finds slices twice
+//! as dense as average, so that a ratio `T` between levels costs `1 + T/2`. For `k` levels above the last one,
+//! of size `N`, the cost is least with `C/B = T/2` and equal ratios, hence `T = (2N/B)^(1/(k+1))`. The planner
+//! takes the fewest levels that keep `T` within the policy's limit.
+
+use super::busy::Busy;
+use super::policy::{Hints, Policy};
+use crate::version::{Slice, Tree};
+
+/// Below this many batches in the whole tree, merging level 0 right into the last level is cheapest.
+const BATCHES_WITHOUT_MIDDLE: f64 = 4.0;
+/// Batches are not taken for smaller than this: tiny trees need no levels.
+const BATCH_BYTES_MIN: u64 = 1 << 20;
+
+/// The levels in use and their capacities.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Shape {
+    /// Where level 0 is merged to.
+    pub(crate) base: usize,
+    /// The last level.
+    pub(crate) bottom: usize,
+    /// Bytes in level 0 when it is merged down.
+    pub(crate) batch_bytes: u64,
+    /// The first level that the size of the tree calls for; levels above it are left from other times.
+    first_needed: usize,
+    /// By level, 0 for level 0.
+    capacities: Vec<u64>,
+    ratio: f64,
+}
+
+impl Shape {
+    pub(crate) fn of(tree: &Tree, policy: &Policy, hints: &Hints) -> Shape {
+        let bottom = (policy.levels_max.max(2) - 1).max(tree.level_count() - 1);
+        let largest = (1..=bottom).map(|level| tree.disk_bytes(level)).max().unwrap_or(0);
+        let batch_bytes = batch_bytes(tree, policy, hints);
+        let (middle_count, ratio) = middle_levels(largest, batch_bytes, policy, bottom - 1);
+        let first_needed = bottom - middle_count;
+        let mut capacities = vec![batch_bytes; bottom + 1];
+        capacities[0] = 0;
+        capacities[bottom] = u64::MAX;
+        let mut capacity = largest as f64;
+        for level in (first_needed..bottom).rev() {
+            capacity /= ratio;
+            capacities[level] = (capacity as u64).max(1);
+        }
+        let first_filled = (1..=bottom).find(|level| !tree.slices(*level).is_empty());
+        let base = first_filled.map_or(first_needed, |filled| filled.min(first_needed));
+        Shape { base, bottom, batch_bytes, first_needed, capacities, ratio }
+    }
+
+    /// The bytes a level should hold at most.
+    pub(crate) fn capacity(&self, level: usize) -> u64 {
+        self.capacities.get(level).copied().unwrap_or(u64::MAX)
+    }
+
+    /// How many levels of data may lie above `level` at most: 0 for level 0, 1 for the base.
+    pub(crate) fn depth(&self, level: usize) -> usize {
+        if level == 0 { 0 } else { 1 + level.saturating_sub(self.base) }
+    }
+
+    /// Where a job takes what leaves `level`: the next level in use.
+    pub(crate) fn next(&self, tree: &Tree, level: usize) -> usize {
+        let filled = (level + 1..=self.bottom).find(|below| !tree.slices(*below).is_empty());
+        let needed = self.first_needed.max(level + 1);
+        filled.map_or(needed, |filled| filled.min(needed)).min(self.bottom)
+    }
+
+    /// True for a level that the size of the tree no longer calls for.
+    pub(crate) fn is_left_over(&self, level: usize) -> bool {
+        level < self.first_needed
+    }
+
+    /// How full each level from the base to the last but one is, leaving out what running jobs take away:
+    /// 1 is full. Deletes weigh as much as what they hide.
+    pub(crate) fn fullness(&self, tree: &Tree, busy: &Busy) -> Vec<(usize, f64)> {
+        let scale = Weight::of(tree);
+        let full = |level: usize| {
+            let slices = tree.slices(level).iter().filter(|slice| !busy.reads(slice.meta.file));
+            let weight: f64 = slices.map(|slice| scale.weigh(slice)).sum();
+            (level, weight / self.capacity(level) as f64)
+        };
+        (self.base..self.bottom).map(full).collect()
+    }
+}
+
+/// How much a slice counts for: its bytes, and for each delete the bytes of an average entry, which the
+/// delete makes free once it is merged down.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weight {
+    entry_bytes: f64,
+}
+
+impl Weight {
+    pub(crate) fn of(tree: &Tree) -> Weight {
+        let (mut bytes, mut entries) = (0, 0);
+        for (_, slice) in tree.iter() {
+            bytes += slice.meta.disk_bytes;
+            entries += slice.meta.entries;
+        }
+        Weight { entry_bytes: bytes as f64 / entries.max(1) as f64 }
+    }
+
+    pub(crate) fn weigh(self, slice: &Slice) -> f64 {
+        slice.meta.disk_bytes as f64 + slice.meta.deletes as f64 * self.entry_bytes
+    }
+}
+
+fn batch_bytes(tree: &Tree, policy: &Policy, hints: &Hints) -> u64 {
+    let trigger = policy.l0_trigger_runs as u64;
+    let run_bytes = match (hints.run_bytes, tree.runs.len() as u64) {
+        (0, 0) => return policy.base_bytes.max(BATCH_BYTES_MIN),
+        (0, runs) => tree.disk_bytes(0) / runs,
+        (run_bytes, _) => run_bytes,
+    };
+    run_bytes.saturating_mul(trigger).max(BATCH_BYTES_MIN)
+}
+
+/// How many levels between level 0 and the last, and the ratio between levels.
+fn middle_levels(largest: u64, batch: u64, policy: &Policy, most: usize) -> (usize, f64) {
+    let batches = largest as f64 / batch as f64;
+    if batches <= BATCHES_WITHOUT_MIDDLE {
+        return (0, 1.0);
+    }
+    let limit = f64::from(policy.size_ratio_max.max(2));
+    let ratio = |count: usize| (2.0 * batches).powf(1.0 / (count + 1) as f64);
+    let fewest = (1..=most).find(|count| ratio(*count) <= limit);
+    let count = fewest.unwrap_or(most);
+    (count, if count == 0 { 1.0 } else { ratio(count) })
+}
+
+/// What merges have still to do. Writers are paced by it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Debts {
+    pub(crate) l0_runs: usize,
+    pub(crate) l0_bytes: u64,
+    /// By level: the bytes that jobs will read to bring what the level holds too much to where it belongs.
+    /// Level 0 counts in full.
+    pub(crate) pending_bytes: Vec<u64>,
+    pub(crate) total: u64,
+}
+
+/// Measures what merges have still to do.
+pub(crate) fn debts(tree: &Tree, policy: &Policy, hints: &Hints) -> Debts {
+    let shape = Shape::of(tree, policy, hints);
+    let l0_bytes = tree.disk_bytes(0);
+    let mut pending_bytes = vec![0; shape.bottom + 1];
+    let base_bytes = tree.disk_bytes(shape.base) as f64;
+    pending_bytes[0] =
+        (l0_bytes as f64 * (1.0 + base_bytes / shape.batch_bytes.max(l0_bytes) as f64)) as u64;
+    let mut arriving = 0.0;
+    for level in shape.base..shape.bottom {
+        let held = tree.disk_bytes(level) as f64 + arriving;
+        arriving = (held - shape.capacity(level) as f64).max(0.0);
+        pending_bytes[level] = (arriving * (1.0 + shape.ratio / 2.0)) as u64;
+    }
+    let total = pending_bytes.iter().sum();
+    Debts { l0_runs: tree.runs.len(), l0_bytes, pending_bytes, total }
+}
