@@ -179,3 +179,82 @@ fn fence_for_loom() {
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// Threads take ranges of random length, mark them, and check that what they waited for is done.
+    fn stress(threads: usize, each: u64, slots: usize) {
+        let frontier = Frontier::new(0, slots);
+        let tail = AtomicU64::new(0);
+        let done: Vec<AtomicBool> =
+            (0..threads as u64 * each * 64 / 8).map(|_| AtomicBool::new(false)).collect();
+        std::thread::scope(|scope| {
+            for thread in 0..threads as u64 {
+                let (frontier, tail, done) = (&frontier, &tail, &done);
+                scope.spawn(move || {
+                    for n in 0..each {
+                        let len = 32 + (n * 7 + thread * 13) % 5 * 8;
+                        let start = tail.fetch_add(len, Ordering::Relaxed);
+                        for word in start / 8..(start + len) / 8 {
+                            done[word as usize].store(true, Ordering::Relaxed);
+                        }
+                        frontier.mark(start, start + len);
+                        if n % 3 != 0 {
+                            frontier.wait(start + len).unwrap();
+                            let from = (start / 8).saturating_sub(40);
+                            for word in from..(start + len) / 8 {
+                                assert!(done[word as usize].load(Ordering::Relaxed));
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(frontier.at(), tail.into_inner());
+    }
+
+    #[test]
+    fn what_lies_below_is_finished_with_any_number_of_threads() {
+        let each = if cfg!(miri) { 20 } else { 4000 };
+        for threads in [1, 2, 4, 8, 16, 32] {
+            if cfg!(miri) && threads > 4 {
+                break;
+            }
+            stress(threads, each, 1 << 10);
+        }
+    }
+
+    #[test]
+    fn a_ring_shorter_than_what_is_in_flight_only_slows() {
+        let each = if cfg!(miri) { 20 } else { 1000 };
+        stress(4, each, 2);
+        stress(if cfg!(miri) { 3 } else { 16 }, each, 4);
+    }
+
+    #[test]
+    fn records_finished_in_reverse_are_passed_by_the_first() {
+        let frontier = Frontier::new(64, 64);
+        for record in (1..20).rev() {
+            frontier.mark(64 + record * 40, 64 + (record + 1) * 40);
+            assert_eq!(frontier.at(), 64);
+        }
+        frontier.mark(64, 104);
+        assert_eq!(frontier.at(), 64 + 20 * 40);
+    }
+
+    #[test]
+    fn an_interrupt_ends_waits_for_what_is_not_passed() {
+        let frontier = Frontier::new(0, 64);
+        frontier.mark(0, 40);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| frontier.wait(80));
+            std::thread::yield_now();
+            frontier.interrupt();
+            assert_eq!(waiter.join().unwrap(), Err(Interrupted));
+        });
+        assert_eq!(frontier.wait(40), Ok(()));
+        assert_eq!(frontier.wait(41), Err(Interrupted));
+    }
+}

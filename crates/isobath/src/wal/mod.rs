@@ -13,6 +13,8 @@ mod frontier;
 mod health;
 mod keeper;
 mod log;
+#[cfg(all(test, loom))]
+mod model;
 mod reader;
 mod record;
 mod room;

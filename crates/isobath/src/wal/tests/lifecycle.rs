@@ -37,7 +37,9 @@ fn what_was_acknowledged_is_there_if_the_process_dies() {
     let home = Home::new();
     let log = home.start();
     let payloads: Vec<_> = (0..300).map(|n| payload(n, 100)).collect();
-    payloads.iter().for_each(|payload| drop(put(&log, payload).unwrap()));
+    for payload in &payloads {
+        put(&log, payload).unwrap();
+    }
     assert_eq!(log.durable(), START, "nobody asked for a sync");
     assert_eq!(home.scan().unwrap().0, payloads);
     drop(log);
@@ -121,7 +123,9 @@ fn a_new_term_leaves_the_old_one_alone_until_it_is_retired() {
     let home = Home::new();
     let log = home.start();
     let payloads: Vec<_> = (0..100).map(|n| payload(n, 150)).collect();
-    payloads.iter().for_each(|payload| drop(put(&log, payload).unwrap()));
+    for payload in &payloads {
+        put(&log, payload).unwrap();
+    }
     drop(log);
     std::fs::write(home.path().join("0000000000ffff00.new"), b"half").unwrap();
     let term_start = 0x10_0000;

@@ -4,4 +4,5 @@ mod concurrency;
 mod damage;
 mod faults;
 mod lifecycle;
+mod measure;
 mod support;

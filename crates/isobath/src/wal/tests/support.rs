@@ -9,6 +9,7 @@ use crate::wal::*;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) const UUID: [u8; 16] = [9; 16];
 pub(super) const SEGMENT_LEN: u64 = 4096;
@@ -143,6 +144,8 @@ pub(super) struct Faults {
     pub(super) full: AtomicBool,
     /// Segments cannot be synced.
     pub(super) sync_fails: Arc<AtomicBool>,
+    /// What every sync of a segment takes longer.
+    pub(super) sync_delay_us: Arc<AtomicU64>,
     /// Nothing can be copied into a segment.
     pub(super) copy_fails: Arc<AtomicBool>,
     /// Directories cannot be synced.
@@ -155,6 +158,7 @@ impl Default for Faults {
             inner: Components::system().fs,
             full: AtomicBool::new(false),
             sync_fails: Arc::default(),
+            sync_delay_us: Arc::default(),
             copy_fails: Arc::default(),
             sync_dir_fails: AtomicBool::new(false),
         }
@@ -190,6 +194,7 @@ impl FileSystem for FaultyFs {
         Ok(Arc::new(FaultySegment {
             inner: self.0.inner.open_segment(path, len, mode)?,
             sync_fails: Arc::clone(&self.0.sync_fails),
+            sync_delay_us: Arc::clone(&self.0.sync_delay_us),
             copy_fails: Arc::clone(&self.0.copy_fails),
         }))
     }
@@ -222,6 +227,7 @@ impl FileSystem for FaultyFs {
 struct FaultySegment {
     inner: Arc<dyn SegmentFile>,
     sync_fails: Arc<AtomicBool>,
+    sync_delay_us: Arc<AtomicU64>,
     copy_fails: Arc<AtomicBool>,
 }
 
@@ -239,6 +245,10 @@ impl SegmentFile for FaultySegment {
     fn harden(&self) -> Result<()> {
         if self.sync_fails.load(Ordering::SeqCst) {
             return Err(fault("sync", &self.inner.path(), io::ErrorKind::Other));
+        }
+        match self.sync_delay_us.load(Ordering::Relaxed) {
+            0 => {}
+            delay_us => std::thread::sleep(Duration::from_micros(delay_us)),
         }
         self.inner.harden()
     }

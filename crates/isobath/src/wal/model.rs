@@ -1,0 +1,167 @@
+//! Exhaustive models of the two places where threads meet without a common lock all the way: the
+//! frontier and the syncer.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p isobath --lib wal::model` (half a minute)
+//!
+//! A forgotten mark or sleeper shows as a deadlock, which loom reports. Weaken the exchange in
+//! `frontier::announce` to a plain store, and remove its fence, to see that it does.
+
+use super::frontier::Frontier;
+use super::syncer::Syncer;
+use crate::components::Clock;
+use crate::components::sync::atomic::*;
+use crate::error::Error;
+use loom::thread;
+use std::sync::Arc;
+
+/// Explores every interleaving with at most this many preemptions.
+fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+fn spawn<T>(shared: &Arc<T>, body: impl FnOnce(&T) + 'static) -> thread::JoinHandle<()>
+where
+    T: Send + Sync + 'static,
+{
+    let shared = Arc::clone(shared);
+    thread::spawn(move || body(&shared))
+}
+
+/// Whoever has published and waited sees every record below its own, finished by whichever thread.
+#[test]
+fn a_record_that_is_passed_is_finished_with_all_before_it() {
+    check(3, || {
+        let done: Arc<[AtomicU64; 3]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let frontier = Arc::new(Frontier::new(0, 8));
+        let threads = [(0, 40), (40, 80)].map(|(start, end)| {
+            let done = Arc::clone(&done);
+            spawn(&frontier, move |frontier| {
+                done[(start / 40) as usize].store(1, Ordering::Relaxed);
+                frontier.mark(start, end);
+                frontier.wait(end).unwrap();
+                for before in 0..end / 40 {
+                    assert_eq!(done[before as usize].load(Ordering::Relaxed), 1);
+                }
+            })
+        });
+        done[2].store(1, Ordering::Relaxed);
+        frontier.mark(80, 120);
+        frontier.wait(120).unwrap();
+        assert!(done.iter().all(|done| done.load(Ordering::Relaxed) == 1));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(frontier.at(), 120);
+    });
+}
+
+/// No mark is forgotten even if nobody waits or comes after: the frontier ends at the end.
+#[test]
+fn the_frontier_ends_at_the_end_of_the_last_record() {
+    check(4, || {
+        let frontier = Arc::new(Frontier::new(0, 8));
+        let threads = [(0, 40), (40, 80)]
+            .map(|(start, end)| spawn(&frontier, move |frontier| frontier.mark(start, end)));
+        frontier.mark(80, 120);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(frontier.at(), 120);
+    });
+}
+
+/// A ring of two slots: a record two granules on must wait for the one that has its slot.
+#[test]
+fn laps_of_the_ring_do_not_mix() {
+    check(3, || {
+        let frontier = Arc::new(Frontier::new(0, 2));
+        let first = spawn(&frontier, |frontier| frontier.mark(0, 32));
+        let second = spawn(&frontier, |frontier| {
+            frontier.mark(64, 96);
+            frontier.mark(96, 128);
+        });
+        frontier.mark(32, 64);
+        frontier.wait(128).unwrap();
+        first.join().unwrap();
+        second.join().unwrap();
+        assert_eq!(frontier.at(), 128);
+    });
+}
+
+#[test]
+fn an_interrupted_waiter_always_wakes() {
+    check(4, || {
+        let frontier = Arc::new(Frontier::new(0, 8));
+        let waiter = spawn(&frontier, |frontier| {
+            let _ = frontier.wait(40);
+        });
+        let marker = spawn(&frontier, |frontier| frontier.mark(40, 80));
+        frontier.interrupt();
+        waiter.join().unwrap();
+        marker.join().unwrap();
+        assert_eq!(frontier.at(), 0);
+    });
+}
+
+struct StoppedClock;
+
+impl Clock for StoppedClock {
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    fn unix_ms(&self) -> u64 {
+        0
+    }
+}
+
+/// Three writers with one record each; a round covers what is copied when it begins.
+#[test]
+fn every_writer_is_covered_and_rounds_never_overlap() {
+    check(3, || {
+        let copied = Arc::new(AtomicU64::new(0));
+        let syncer = Arc::new(Syncer::new(0));
+        let write = move |syncer: &Syncer, copied: &AtomicU64, in_round: &AtomicBool| {
+            let end = copied.fetch_add(1, Ordering::AcqRel) + 1;
+            syncer
+                .harden(end, &StoppedClock, &|| {
+                    assert!(!in_round.swap(true, Ordering::AcqRel), "one round at a time");
+                    let reached = copied.load(Ordering::Acquire);
+                    in_round.store(false, Ordering::Release);
+                    Ok(reached)
+                })
+                .unwrap();
+            assert!(syncer.durable() >= end);
+        };
+        let in_round = Arc::new(AtomicBool::new(false));
+        let threads = [(); 2].map(|()| {
+            let (copied, in_round) = (Arc::clone(&copied), Arc::clone(&in_round));
+            spawn(&syncer, move |syncer| write(syncer, &copied, &in_round))
+        });
+        write(&syncer, &copied, &in_round);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(syncer.durable(), 3);
+    });
+}
+
+/// Whoever is not covered when a round fails, or comes later, is told.
+#[test]
+fn a_failed_round_is_the_last_and_everyone_hears_of_it() {
+    check(3, || {
+        let copied = Arc::new(AtomicU64::new(0));
+        let failed = Arc::new(AtomicBool::new(false));
+        let syncer = Arc::new(Syncer::new(0));
+        let write = move |syncer: &Syncer, copied: &AtomicU64, failed: &AtomicBool| {
+            let end = copied.fetch_add(1, Ordering::AcqRel) + 1;
+            let outcome = syncer.harden(end, &StoppedClock, &|| {
+                assert!(!failed.swap(true, Ordering::AcqRel), "no round after a failure");
+                Err(Error::Cancelled)
+            });
+            assert!(outcome.is_err());
+        };
+        let threads = [(); 2].map(|()| {
+            let (copied, failed) = (Arc::clone(&copied), Arc::clone(&failed));
+            spawn(&syncer, move |syncer| write(syncer, &copied, &failed))
+        });
+        write(&syncer, &copied, &failed);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(syncer.durable(), 0);
+    });
+}
