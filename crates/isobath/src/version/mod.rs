@@ -28,6 +28,8 @@ mod state;
 mod tree;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod fixtures;
 
 pub(crate) use draft::FileSource;

@@ -1,0 +1,344 @@
+//! Power failures, full disks and failing devices at every single operation of a version set's life.
+//!
+//! A fault that strikes every operation from the k-th on freezes the disk as the k-th found it. From there each
+//! run cuts the power in several ways: all that was not synced is lost, none of it, or a random part.
+
+use super::edit::{Change, Edit};
+use super::files::LiveFile;
+use super::fixtures;
+use super::layout::Layout;
+use super::names::{TABLE_DIR, table_path};
+use super::set::VersionSet;
+use crate::error::{Error, Result};
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+const DB: &str = "/data/db";
+
+fn open(fs: &MemoryFs) -> Result<VersionSet> {
+    let (mut set, opening) = VersionSet::open(Arc::new(fs.clone()), Path::new(DB))?;
+    assert!(opening.sweep_errors.is_empty(), "{opening:?}");
+    set.set_roll_len_min(300);
+    Ok(set)
+}
+
+fn create(fs: &MemoryFs) -> Result<VersionSet> {
+    let mut set = VersionSet::create(Arc::new(fs.clone()), Path::new(DB), [9; 16], b"{}")?;
+    set.set_roll_len_min(300);
+    Ok(set)
+}
+
+/// What a flush does: a synced table in a synced directory, then the edit.
+fn flush(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
+    let (output, edit) = build(fs, set)?;
+    set.install(edit, &[output]).map(drop)
+}
+
+fn build(fs: &MemoryFs, set: &VersionSet) -> Result<(Arc<LiveFile>, Edit)> {
+    let output = set.files().allocate();
+    let mut file = fs.create(&table_path(Path::new(DB), output.number()))?;
+    file.append(&[1; 500])?;
+    file.sync()?;
+    fs.sync_dir(&Path::new(DB).join(TABLE_DIR))?;
+    let seq = set.state().ceiling();
+    let meta = fixtures::meta(0, output.number(), "a", "z", (seq, seq + 9));
+    let changes = vec![Change::LsnCeiling { lsn: seq + 10 }, Change::AddSlice { level: 0, meta }];
+    Ok((output, Edit::new(changes)))
+}
+
+/// What a compaction does: all runs leave, and their files go.
+fn compact(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
+    let tree = Arc::clone(&set.state().family(0).unwrap().tree);
+    let gone = tree.runs.iter().map(|run| {
+        let file = run.meta.file;
+        Change::RemoveSlice { family: 0, level: 0, file }
+    });
+    set.install(Edit::new(gone.collect()), &[])?;
+    drop(tree);
+    for number in set.files().graveyard().take() {
+        fs.remove(&table_path(Path::new(DB), number))?;
+    }
+    Ok(())
+}
+
+/// A life with a create, flushes, compactions, rollovers, a reopen and a clean close. Notes each state that
+/// was acknowledged.
+fn life(fs: &MemoryFs, acked: &mut Vec<Edit>) -> Result<()> {
+    let mut set = create(fs)?;
+    acked.push(set.state().snapshot());
+    for round in 0..2 {
+        for _ in 0..3 {
+            flush(fs, &mut set)?;
+            acked.push(set.state().snapshot());
+        }
+        compact(fs, &mut set)?;
+        acked.push(set.state().snapshot());
+        if round == 0 {
+            set = open(fs)?;
+        }
+    }
+    let end = set.state().ceiling();
+    set.install(Edit::new(vec![Change::CleanClose { end }]), &[])?;
+    acked.push(set.state().snapshot());
+    Ok(())
+}
+
+/// The states of an undisturbed life, and how many operations it takes.
+fn undisturbed() -> (Vec<Edit>, u64) {
+    let fs = MemoryFs::new();
+    let mut states = Vec::new();
+    life(&fs, &mut states).unwrap();
+    (states, operation_count(&fs))
+}
+
+fn operation_count(fs: &MemoryFs) -> u64 {
+    use FileOp::*;
+    let all =
+        [CreateDir, List, Exists, OpenRead, Create, Rename, Remove, SyncDir, Read, Write, Sync];
+    all.into_iter().map(|op| fs.tried(op)).sum()
+}
+
+/// Ways to cut the power: nothing unsynced survives, all of it, or parts by a seed.
+fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
+    let mut random = way.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    fs.crashed(|unsynced| match way {
+        0 => 0,
+        1 => unsynced.steps.len(),
+        _ => {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random >> 33) as usize % (unsynced.steps.len() + 1)
+        }
+    })
+}
+
+const WAYS: u64 = 12;
+
+/// Opens what a cut has left, which must be one of two neighbouring states.
+fn recover(fs: &MemoryFs, states: &[Edit], acked: usize, what: &str) -> Option<VersionSet> {
+    if acked == 0 && Layout::examine(fs, Path::new(DB)).unwrap() != Layout::Database {
+        let set = create(fs).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(set.state().snapshot(), states[0], "{what}");
+        return None;
+    }
+    let set = open(fs).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let found = set.state().snapshot();
+    let is_last = acked > 0 && found == states[acked - 1];
+    let is_next = states.get(acked) == Some(&found);
+    assert!(is_last || is_next, "{what}: {acked} states were acknowledged, found {found:?}");
+    Some(set)
+}
+
+#[test]
+fn power_may_fail_at_any_operation() {
+    let (states, operations) = undisturbed();
+    assert!(states.len() == 10 && operations > 100, "{} {operations}", states.len());
+    for at in 1..=operations {
+        let fs = MemoryFs::new();
+        fs.inject(Fault::on_any().nth(at).forever());
+        let mut acked = Vec::new();
+        let outcome = life(&fs, &mut acked);
+        assert_eq!(acked, states[..acked.len()]);
+        assert!(outcome.is_err() || acked.len() == states.len());
+        for way in 0..WAYS {
+            let what = format!("operation {at}, way {way}");
+            let left = cut(&fs, way);
+            let Some(mut set) = recover(&left, &states, acked.len(), &what) else { continue };
+            flush(&left, &mut set).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let expected = set.state().snapshot();
+            let reopened = open(&cut(&left, 0)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(reopened.state().snapshot(), expected, "{what}");
+        }
+        let killed = fs.killed();
+        recover(&killed, &states, acked.len(), &format!("operation {at}, killed"));
+    }
+}
+
+#[test]
+fn power_may_fail_again_while_an_open_goes_on() {
+    let (states, operations) = undisturbed();
+    for at in (1..=operations).step_by(7) {
+        let fs = MemoryFs::new();
+        fs.inject(Fault::on_any().nth(at).forever());
+        let mut acked = Vec::new();
+        let _ = life(&fs, &mut acked);
+        let first = cut(&fs, at);
+        if recover(&first, &states, acked.len(), "first cut").is_none() {
+            continue;
+        }
+        for again_at in 1.. {
+            // Each time from the same disk, as the first cut left it.
+            let second = cut(&fs, at);
+            second.inject(Fault::on_any().nth(again_at).forever());
+            let mut now = None;
+            let outcome =
+                VersionSet::open(Arc::new(second.clone()), Path::new(DB)).map(|(mut set, _)| {
+                    now = Some(set.state().snapshot());
+                    flush(&second, &mut set).map(|()| set.state().snapshot())
+                });
+            for way in 0..4 {
+                let what = format!("operation {at}, then {again_at}, way {way}");
+                let set =
+                    open(&cut(&second, way)).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let found = set.state().snapshot();
+                match &outcome {
+                    Ok(Ok(flushed)) => assert_eq!(&found, flushed, "{what}"),
+                    _ => check_one_flush_at_most(&found, now.as_ref(), &states, acked.len(), &what),
+                }
+            }
+            if matches!(outcome, Ok(Ok(_))) {
+                break;
+            }
+        }
+    }
+}
+
+fn check_one_flush_at_most(
+    found: &Edit,
+    now: Option<&Edit>,
+    states: &[Edit],
+    acked: usize,
+    what: &str,
+) {
+    let slices = |edit: &Edit| {
+        edit.changes.iter().filter(|change| matches!(change, Change::AddSlice { .. })).count()
+    };
+    match now {
+        Some(now) => {
+            assert!(found == now || slices(found) == slices(now) + 1, "{what}: {found:?}");
+        }
+        None => {
+            let neighbours = &states[acked.saturating_sub(1)..states.len().min(acked + 1)];
+            assert!(neighbours.contains(found), "{what}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_failing_operation_is_survived_or_stops_the_writes() {
+    let (states, operations) = undisturbed();
+    for at in 1..=operations {
+        let fs = MemoryFs::new();
+        fs.inject(Fault::on_any().nth(at));
+        let mut acked = Vec::new();
+        let _ = life(&fs, &mut acked);
+        for way in 0..WAYS {
+            let what = format!("operation {at} failed, way {way}");
+            let left = cut(&fs, way);
+            if acked.is_empty() && open(&left).is_err() {
+                continue;
+            }
+            recover(&left, &states, acked.len(), &what);
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_got_over_once_there_is_room() {
+    let (_, operations) = undisturbed();
+    let mut failures = 0;
+    for at in 1..=operations {
+        let fs = MemoryFs::new();
+        let mut set = create(&fs).unwrap();
+        fs.inject(Fault::on_any().nth(at).kind(ErrorKind::StorageFull));
+        let mut expected = 0;
+        for _ in 0..8 {
+            if let Err(error) = flush(&fs, &mut set) {
+                failures += 1;
+                if set.manifest().poison().is_some() {
+                    break;
+                }
+                assert!(error.is_retryable(), "operation {at}: {error}");
+                flush(&fs, &mut set).unwrap_or_else(|error| panic!("operation {at}: {error}"));
+            }
+            expected += 1;
+            for number in set.files().graveyard().take() {
+                let _ = fs.remove(&table_path(Path::new(DB), number));
+            }
+        }
+        let runs = set.state().family(0).unwrap().tree.runs.len();
+        assert_eq!(runs, expected, "operation {at}");
+        for way in 0..WAYS {
+            let left = open(&cut(&fs, way)).unwrap_or_else(|error| panic!("{at} {way}: {error}"));
+            let found = left.state().family(0).unwrap().tree.runs.len();
+            let may_have_one_more = set.manifest().poison().is_some() && found == runs + 1;
+            assert!(found == runs || may_have_one_more, "operation {at}: {found}, not {runs}");
+        }
+    }
+    assert!(failures > 20, "{failures}");
+}
+
+/// A set with one edit that failed, the number of the file it added, and the file system.
+fn failed_install(fault: Fault) -> (MemoryFs, VersionSet, u64, Error) {
+    let fs = MemoryFs::new();
+    let mut set = create(&fs).unwrap();
+    flush(&fs, &mut set).unwrap();
+    let (output, edit) = build(&fs, &set).unwrap();
+    let number = output.number();
+    fs.inject(fault);
+    let error = set.install(edit, &[output]).unwrap_err();
+    fs.clear_faults();
+    assert_eq!(set.state().family(0).unwrap().tree.runs.len(), 1);
+    (fs, set, number, error)
+}
+
+#[test]
+fn an_edit_in_doubt_holds_its_files_until_a_new_manifest_is_in_force() {
+    let fault = Fault::on(FileOp::Write).suffix("MANIFEST-000001").kind(ErrorKind::StorageFull);
+    let (fs, mut set, number, error) = failed_install(fault);
+    assert!(error.is_retryable() && set.manifest().is_in_doubt(), "{error}");
+    assert_eq!(set.files().graveyard().take(), []);
+    flush(&fs, &mut set).unwrap();
+    assert!(!set.manifest().is_in_doubt());
+    assert_eq!(set.manifest().number(), 2);
+    assert_eq!(set.files().graveyard().take(), [number]);
+    let runs = open(&cut(&fs, 0)).unwrap().state().family(0).unwrap().tree.runs.len();
+    assert_eq!(runs, 2);
+}
+
+#[test]
+fn a_failed_sync_is_final_and_keeps_every_file() {
+    let (fs, mut set, _, error) = failed_install(Fault::on(FileOp::Sync).suffix("MANIFEST-000001"));
+    assert!(!error.is_retryable(), "{error}");
+    let tried = fs.tried(FileOp::Write);
+    let refused = set.install(Edit::new(vec![Change::NextFile { number: 90 }]), &[]).unwrap_err();
+    assert!(matches!(refused, Error::Poisoned(_)), "{refused}");
+    assert_eq!(fs.tried(FileOp::Write), tried);
+    assert_eq!(set.files().graveyard().take(), []);
+    // The kernel shows the edit, so an open finds it and must find its file too.
+    let runs = open(&fs.killed()).unwrap().state().family(0).unwrap().tree.runs.len();
+    assert_eq!(runs, 2);
+    let runs = open(&cut(&fs, 0)).unwrap().state().family(0).unwrap().tree.runs.len();
+    assert_eq!(runs, 1);
+}
+
+#[test]
+fn what_is_read_after_a_failed_sync_is_made_durable_before_anything_is_built_on_it() {
+    let (fs, set, _, _) = failed_install(Fault::on(FileOp::Sync).suffix("MANIFEST-000001"));
+    drop(set);
+    let fs = fs.killed();
+    let mut set = open(&fs).unwrap();
+    flush(&fs, &mut set).unwrap();
+    let runs = open(&cut(&fs, 0)).unwrap().state().family(0).unwrap().tree.runs.len();
+    assert_eq!(runs, 3);
+}
+
+#[test]
+fn a_switch_that_may_not_have_happened_stops_the_writes() {
+    for op in [FileOp::Rename, FileOp::SyncDir] {
+        let fs = MemoryFs::new();
+        drop(create(&fs).unwrap());
+        let mut set = open(&fs).unwrap();
+        // The sync of the directory before the rename is the first.
+        fs.inject(Fault::on(op).nth(if op == FileOp::SyncDir { 3 } else { 1 }));
+        assert!(flush(&fs, &mut set).is_err());
+        assert!(set.manifest().poison().is_some(), "{op:?}");
+        assert!(matches!(flush(&fs, &mut set), Err(Error::Poisoned(_))));
+        for way in 0..WAYS {
+            assert!(open(&cut(&fs, way)).unwrap().state().family(0).unwrap().tree.is_empty());
+        }
+    }
+}
