@@ -8,6 +8,7 @@ mod generate;
 mod lua;
 mod measure;
 mod report;
+mod suite;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -2,9 +2,11 @@
 
 mod engines;
 mod run;
+mod suite;
 
 pub(crate) use engines::EngineFlags;
 pub(crate) use run::RunFlags;
+pub(crate) use suite::SuiteFlags;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -21,6 +23,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Drive a Lua workload over one or more engines
     Run(Box<RunFlags>),
+    /// Run a fixed suite of rows over one or more engines
+    Suite(Box<SuiteFlags>),
+    /// List the suites and what they are for
+    Suites,
     /// List the engines of this build
     Engines,
     /// Run one point or row in this process and print its record (how the harness isolates them)

@@ -4,6 +4,7 @@
 use crate::drive::Stop;
 use crate::lua::{self, LuaPoint};
 use crate::report::Measured;
+use crate::suite::{SuiteJob, run_job};
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -18,12 +19,14 @@ use std::time::Duration;
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Job {
     Lua(Box<LuaPoint>),
+    Suite(Box<SuiteJob>),
 }
 
 impl Job {
     pub(crate) fn run(&self, stop: &Stop) -> Result<Measured> {
         match self {
             Job::Lua(point) => lua::run_point(point, stop),
+            Job::Suite(job) => run_job(job, stop),
         }
     }
 }

@@ -4,17 +4,25 @@ mod directory;
 mod job;
 mod run;
 mod run_config;
+mod suite;
+mod suite_config;
 
 pub(crate) use job::{Job, run_isolated};
 
 use crate::cli::{Cli, Command};
 use crate::engine;
+use crate::suite::SUITES;
 use anyhow::Result;
 use std::process::ExitCode;
 
 pub(crate) fn execute(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Run(flags) => run::execute(&flags),
+        Command::Suite(flags) => suite::execute(&flags),
+        Command::Suites => {
+            SUITES.iter().for_each(|(name, purpose)| println!("{name:<20} {purpose}"));
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Engines => {
             list_engines();
             Ok(ExitCode::SUCCESS)

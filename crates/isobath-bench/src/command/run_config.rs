@@ -110,7 +110,7 @@ impl Default for RunConfig {
     }
 }
 
-fn default_engine() -> &'static str {
+pub(super) fn default_engine() -> &'static str {
     if engine::names().contains(&"isobath") { "isobath" } else { "memory" }
 }
 

@@ -61,6 +61,8 @@ pub(crate) struct Share {
 pub(crate) struct TeamResult {
     pub(crate) recorder: Recorder,
     pub(crate) share: Share,
+    /// The last count that each thread published.
+    pub(crate) done: Vec<u64>,
     pub(crate) wall_seconds: f64,
     /// The longest time that any thread spent in timed sections.
     pub(crate) busy_seconds: f64,
@@ -101,7 +103,8 @@ where
         total.user_bytes_written += share.user_bytes_written;
         total.user_bytes_read += share.user_bytes_read;
     }
-    Ok(TeamResult { recorder, share: total, wall_seconds, busy_seconds, usage, sampler })
+    let done = counters.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+    Ok(TeamResult { recorder, done, share: total, wall_seconds, busy_seconds, usage, sampler })
 }
 
 type Outcome = Result<(Recorder, Share)>;

@@ -13,6 +13,17 @@ mod null;
 mod registry;
 mod settle;
 
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(feature = "redb")]
+mod redb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+#[cfg(feature = "tidesdb")]
+mod tidesdb;
+
 pub(crate) use config::{Codec, Durability, EngineConfig};
 pub(crate) use registry::{EngineKind, find, names};
 pub(crate) use settle::{Settled, settle};

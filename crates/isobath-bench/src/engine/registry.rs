@@ -9,6 +9,8 @@ pub(crate) struct EngineKind {
     pub(crate) version: fn() -> String,
     /// The levels it can serve exactly.
     pub(crate) durabilities: &'static [Durability],
+    /// Whether it keeps what is written, so that its answers can be checked.
+    pub(crate) answers: bool,
     /// Whether the data outlives the process.
     pub(crate) persistent: bool,
     pub(crate) open: fn(&EngineConfig) -> Result<Box<dyn Engine>>,
@@ -37,6 +39,7 @@ static KINDS: &[EngineKind] = &[
         name: "memory",
         version: own_version,
         durabilities: ALL_LEVELS,
+        answers: true,
         persistent: false,
         open: memory::open,
     },
@@ -44,9 +47,20 @@ static KINDS: &[EngineKind] = &[
         name: "null",
         version: own_version,
         durabilities: ALL_LEVELS,
+        answers: false,
         persistent: false,
         open: null::open,
     },
+    #[cfg(feature = "rocksdb")]
+    super::rocksdb::KIND,
+    #[cfg(feature = "tidesdb")]
+    super::tidesdb::KIND,
+    #[cfg(feature = "lmdb")]
+    super::lmdb::KIND,
+    #[cfg(feature = "fjall")]
+    super::fjall::KIND,
+    #[cfg(feature = "redb")]
+    super::redb::KIND,
 ];
 
 /// The engine of that name, or an error that says how to get it.

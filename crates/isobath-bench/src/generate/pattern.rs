@@ -38,6 +38,15 @@ impl Pattern {
         }
     }
 
+    /// The pattern in which a database is filled for this one: the same keys, each once.
+    pub(crate) fn of_population(self) -> Pattern {
+        match self {
+            Pattern::Zipfian | Pattern::Uniform => Pattern::Random,
+            Pattern::Reverse => Pattern::Seq,
+            other => other,
+        }
+    }
+
     pub(crate) fn key_shape(self) -> KeyShape {
         match self {
             Pattern::Seq | Pattern::Reverse => KeyShape::Ordered,

@@ -1,7 +1,8 @@
 //! What may be said of two engines on the same subject.
 
 use super::record::{Measured, Report, Subject};
-use crate::measure::{Comparison, compare_samples};
+use crate::measure::{Comparison, Verdict, compare_samples};
+use std::collections::BTreeMap;
 
 /// One engine against the base on one subject.
 pub(crate) struct Pair<'a> {
@@ -10,6 +11,45 @@ pub(crate) struct Pair<'a> {
     pub(crate) base: &'a str,
     /// `None` when the rows promise different things.
     pub(crate) comparison: Option<Comparison>,
+}
+
+impl Pair<'_> {
+    /// A ratio for a cell; `~` marks one inside the noise, `?` one of too few repeats.
+    pub(crate) fn short(&self) -> String {
+        match &self.comparison {
+            None => "unequal".to_owned(),
+            Some(comparison) => {
+                let mark = match comparison.verdict {
+                    Verdict::Noise => " ~",
+                    Verdict::Unknown => " ?",
+                    Verdict::Faster | Verdict::Slower => "",
+                };
+                format!("{:.2}x{mark}", comparison.ratio)
+            }
+        }
+    }
+}
+
+/// How many rows fell which way, against each base.
+pub(crate) fn tally(report: &Report) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for pair in pairs(report) {
+        let outcome = match &pair.comparison {
+            None => "promise different durability and aren't compared",
+            Some(comparison) => match comparison.verdict {
+                Verdict::Faster => "faster",
+                Verdict::Slower => "slower",
+                Verdict::Noise => "inside the noise",
+                Verdict::Unknown if comparison.ratio >= 1.0 => {
+                    "higher, with too few repeats to tell it from noise"
+                }
+                Verdict::Unknown => "lower, with too few repeats to tell it from noise",
+            },
+        };
+        *counts.entry(format!("{} against {}: {outcome}", pair.engine, pair.base)).or_default() +=
+            1;
+    }
+    counts.into_iter().collect()
 }
 
 /// Every engine against the base: `isobath` against each peer where it ran, else the first engine.

@@ -2,7 +2,7 @@
 
 use super::record::{Measured, Report};
 use super::units::{bytes, count, micros, percent, seconds};
-use crate::measure::OpKind;
+use crate::measure::{Latency, OpKind, median};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use std::io::{IsTerminal, Write};
 
@@ -11,6 +11,87 @@ pub(crate) fn print_report(report: &Report) {
     let text = render(report);
     // A reader that went away (a closed pipe) is no failure of the run.
     let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Prints a suite to standard output: a line for each row, engines side by side.
+pub(crate) fn print_suite(report: &Report) {
+    let mut text = format!("{}\n{}", suite_table(report), notes(report));
+    for (verdict, count) in super::compare::tally(report) {
+        text.push_str(&format!("{count:>4} rows {verdict}\n"));
+    }
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn suite_table(report: &Report) -> Table {
+    let engines = report.engines();
+    let mut table = new_table();
+    let mut header = vec!["row".to_owned(), "t".to_owned()];
+    for engine in &engines {
+        header.extend([
+            format!("{engine} ops/s"),
+            "p50".to_owned(),
+            "p99".to_owned(),
+            "p99.9".to_owned(),
+        ]);
+    }
+    let pairs = super::compare::pairs(report);
+    let bases: Vec<&str> = engines
+        .iter()
+        .copied()
+        .filter(|engine| pairs.iter().any(|pair| pair.base == *engine))
+        .collect();
+    header.extend(bases.iter().map(|base| format!("÷ {base}")));
+    table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    for subject in report.subjects() {
+        let mut cells = vec![subject.test.clone(), subject.threads.to_string()];
+        for engine in &engines {
+            cells.extend(engine_cells(&report.repeats(engine, subject)));
+        }
+        for base in &bases {
+            let pair = pairs.iter().find(|pair| pair.subject == subject && pair.base == *base);
+            cells.push(pair.map_or(String::new(), super::compare::Pair::short));
+        }
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Median rate and the percentiles of the slowest kind of operation.
+fn engine_cells(rows: &[&Measured]) -> [String; 4] {
+    if rows.is_empty() {
+        return Default::default();
+    }
+    let percentile = |of: fn(&Latency) -> f64| {
+        let medians = rows.iter().filter_map(|row| {
+            row.kinds.iter().map(|entry| of(&entry.latency)).max_by(f64::total_cmp)
+        });
+        micros(median(&medians.collect::<Vec<_>>()))
+    };
+    let rate = median(&super::compare::rates(rows));
+    let mark = if rows.iter().any(|row| row.writes()) {
+        rows[0].durability.name().chars().next()
+    } else {
+        None
+    };
+    let mark = mark.map_or(String::new(), |mark| format!(" {mark}"));
+    [
+        format!("{}{mark}", count(rate)),
+        percentile(|latency| latency.p50_us),
+        percentile(|latency| latency.p99_us),
+        percentile(|latency| latency.p999_us),
+    ]
+}
+
+fn notes(report: &Report) -> String {
+    let mut text = String::from(
+        "b buffered, p process, s sync: what a returned write survived; ratios are of equals only\n",
+    );
+    text.extend(report.warnings.iter().map(|warning| format!("warning: {warning}\n")));
+    text.extend(report.failures.iter().map(|failure| format!("FAILED: {failure}\n")));
+    text
 }
 
 fn render(report: &Report) -> String {

@@ -5,7 +5,7 @@ mod console;
 mod record;
 mod units;
 
-pub(crate) use console::print_report;
+pub(crate) use console::{print_report, print_suite};
 pub(crate) use record::{Load, Measured, REPORT_FORMAT, Report, Subject};
 
 use anyhow::{Context, Result};

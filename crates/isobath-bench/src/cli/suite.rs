@@ -1,0 +1,46 @@
+//! `suite`: fixed rows.
+
+use super::EngineFlags;
+use crate::generate::Compressibility;
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SuiteFlags {
+    /// The suite; `isobath-bench suites` lists them
+    #[arg(required_unless_present = "config")]
+    pub(crate) name: Option<String>,
+    /// Settings to start from, as a file that a suite has saved; flags override it
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) config: Option<PathBuf>,
+    /// Engines to run, separated by commas [default: isobath]
+    #[arg(long = "engine", short = 'e', value_delimiter = ',')]
+    pub(crate) engines: Vec<String>,
+    /// Size of everything: 1 is ten million operations a row [default: 0.1; smoke: 0.001]
+    #[arg(long)]
+    pub(crate) scale: Option<f64>,
+    /// Threads of rows that don't fix them [default: the machine's cores, at most 8]
+    #[arg(long, short = 't')]
+    pub(crate) threads: Option<u64>,
+    /// Times that every row is run, engines taking turns [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) repeat: Option<u64>,
+    /// Only rows whose names contain one of these, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) rows: Vec<String>,
+    /// How well values compress [default: half]
+    #[arg(long)]
+    pub(crate) compressibility: Option<Compressibility>,
+    /// Operations a second to start in all, whatever the engine does (open loop): latency counts from
+    /// when a call was due
+    #[arg(long, value_name = "PER_SECOND")]
+    pub(crate) rate: Option<f64>,
+    /// Keep the databases
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Where to write the report, in every form
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) engine_flags: EngineFlags,
+}

@@ -1,0 +1,186 @@
+//! `suite`: every row × repeat × engine, engines taking turns, each in a process of its own.
+//!
+//! A filled database is made once for each engine and shape of data; rows that only read open it, rows
+//! that change it work on a copy.
+
+use super::suite_config::SuiteConfig;
+use super::{Job, directory, run_isolated};
+use crate::cli::SuiteFlags;
+use crate::drive::Stop;
+use crate::engine;
+use crate::measure::{Machine, ensure_room, is_ram_file_system};
+use crate::report::{self, Measured, REPORT_FORMAT, Report};
+use crate::suite::{Phase, Row, SuiteJob};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+const WORK_DIR: &str = "row";
+
+pub(super) fn execute(flags: &SuiteFlags) -> Result<ExitCode> {
+    let config = SuiteConfig::from_flags(flags)?;
+    let rows = config.chosen_rows()?;
+    let base = &config.common.path;
+    directory::claim(base)?;
+    ensure_room(base, room_needed(&config, &rows))?;
+    let mut report = begin(&config, base)?;
+    let stop = Stop::on_signal()?;
+    let start = Instant::now();
+    run_rows(&config, &rows, &stop, &mut report)?;
+    if !config.keep {
+        for name in &config.engines {
+            directory::clear(base, name)?;
+        }
+    }
+    report::print_suite(&report);
+    if let Some(out) = &flags.out {
+        report::write_all(&report, out)?;
+        println!("the report is in {}", out.display());
+    }
+    println!("took {:.0} s; to do it again: {}", start.elapsed().as_secs_f64(), report.command);
+    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Fixtures of every engine at their largest, a copy, and as much again for merges.
+fn room_needed(config: &SuiteConfig, rows: &[Row]) -> u64 {
+    let largest =
+        rows.iter().map(|row| row.keys.max(row.operations) * row.entry_bytes()).max().unwrap_or(0);
+    let mut fixtures: Vec<(String, u64)> = rows
+        .iter()
+        .filter(|row| row.work.populated())
+        .map(|row| (row.fixture(), row.keys * row.entry_bytes()))
+        .collect();
+    fixtures.sort_unstable();
+    fixtures.dedup();
+    let kept: u64 = fixtures.iter().map(|(_, bytes)| bytes).sum();
+    kept * config.engines.len() as u64 + 3 * largest
+}
+
+fn begin(config: &SuiteConfig, base: &Path) -> Result<Report> {
+    let mut machine = Machine::read(base);
+    for name in &config.engines {
+        machine.engines.insert(name.clone(), (engine::find(name)?.version)());
+    }
+    let text = toml::to_string(config).context("writing the configuration")?;
+    let saved = base.join("suite.toml");
+    fs::write(&saved, &text).with_context(|| format!("writing {}", saved.display()))?;
+    let mut warnings = Vec::new();
+    if is_ram_file_system(base) {
+        warnings.push(format!(
+            "{} is a RAM file system: sizes, syncs and bytes written mean little",
+            base.display()
+        ));
+    }
+    if cfg!(debug_assertions) {
+        warnings.push("this is a debug build: the figures mean little".to_owned());
+    }
+    warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    Ok(Report {
+        format: REPORT_FORMAT,
+        run_id: super::run::run_id(),
+        title: format!("suite {} at scale {}", config.suite, config.scale.unwrap_or(0.0)),
+        command: format!("isobath-bench suite --config {}", saved.display()),
+        config: text,
+        machine,
+        rows: Vec::new(),
+        failures: Vec::new(),
+        warnings,
+    })
+}
+
+fn run_rows(config: &SuiteConfig, rows: &[Row], stop: &Stop, report: &mut Report) -> Result<()> {
+    for repeat in 0..config.repeat {
+        for (number, row) in rows.iter().enumerate() {
+            for turn in 0..config.engines.len() {
+                let name = config.engines[(turn + repeat as usize + number) % config.engines.len()]
+                    .as_str();
+                if stop.requested() {
+                    return Ok(());
+                }
+                eprintln!(
+                    "[{}/{}] {} on {name}",
+                    number + 1 + rows.len() * repeat as usize,
+                    rows.len() * config.repeat as usize,
+                    row.name
+                );
+                match run_row(config, row, name, repeat, stop) {
+                    Ok(measured) => report.rows.push(measured),
+                    Err(error) => {
+                        let reason = format!("{} on {name}: {error:#}", row.name);
+                        eprintln!("FAILED: {reason}");
+                        report.failures.push(reason);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run_row(
+    config: &SuiteConfig,
+    row: &Row,
+    name: &str,
+    repeat: u64,
+    stop: &Stop,
+) -> Result<Measured> {
+    let base = &config.common.path;
+    let home = base.join(name);
+    fs::create_dir_all(&home).with_context(|| format!("making {}", home.display()))?;
+    let job = |phase, directory: &str| -> Result<Job> {
+        Ok(Job::Suite(Box::new(SuiteJob {
+            engine: name.to_owned(),
+            config: config.engine_config(name, row, directory)?,
+            row: row.clone(),
+            phase,
+            repeat,
+            rate: config.rate,
+            settle_limit_seconds: config.settle_limit_seconds,
+        })))
+    };
+    if !engine::find(name)?.persistent {
+        return run_isolated(&job(Phase::Both, WORK_DIR)?, base, stop);
+    }
+    if !row.work.populated() {
+        remove(&home.join(WORK_DIR))?;
+        return run_isolated(&job(Phase::Measure, WORK_DIR)?, base, stop);
+    }
+    let fixture = row.fixture();
+    if !home.join(&fixture).exists() {
+        let partial = format!("{fixture}.partial");
+        remove(&home.join(&partial))?;
+        run_isolated(&job(Phase::Populate, &partial)?, base, stop).context("populating")?;
+        fs::rename(home.join(&partial), home.join(&fixture))
+            .context("keeping a filled database")?;
+    }
+    if !row.work.destructive() {
+        return run_isolated(&job(Phase::Measure, &fixture)?, base, stop);
+    }
+    remove(&home.join(WORK_DIR))?;
+    copy_dir(&home.join(&fixture), &home.join(WORK_DIR))?;
+    run_isolated(&job(Phase::Measure, WORK_DIR)?, base, stop)
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    if dir.exists() {
+        fs::remove_dir_all(dir).with_context(|| format!("deleting {}", dir.display()))?;
+    }
+    Ok(())
+}
+
+fn copy_dir(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_dir(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)
+                .with_context(|| format!("copying {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! The configuration of a `suite`: a file, flags over it, and the effective one that is saved.
+
+use super::run_config::Scalar;
+use crate::cli::SuiteFlags;
+use crate::engine::{self, EngineConfig};
+use crate::generate::Compressibility;
+use crate::suite::{Row, Scale, rows};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SuiteConfig {
+    pub(crate) suite: String,
+    pub(crate) engines: Vec<String>,
+    pub(crate) scale: Option<f64>,
+    pub(crate) threads: Option<u64>,
+    pub(crate) repeat: u64,
+    pub(crate) rows: Vec<String>,
+    pub(crate) compressibility: Compressibility,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rate: Option<f64>,
+    pub(crate) keep: bool,
+    pub(crate) settle_limit_seconds: f64,
+    pub(crate) common: EngineConfig,
+    pub(crate) engine: BTreeMap<String, BTreeMap<String, Scalar>>,
+}
+
+impl Default for SuiteConfig {
+    fn default() -> Self {
+        SuiteConfig {
+            suite: String::new(),
+            engines: vec![super::run_config::default_engine().to_owned()],
+            scale: None,
+            threads: None,
+            repeat: 1,
+            rows: Vec::new(),
+            compressibility: Compressibility::Half,
+            rate: None,
+            keep: false,
+            settle_limit_seconds: 300.0,
+            common: EngineConfig { path: PathBuf::from("data/suite"), ..EngineConfig::default() },
+            engine: BTreeMap::new(),
+        }
+    }
+}
+
+impl SuiteConfig {
+    pub(crate) fn from_flags(flags: &SuiteFlags) -> Result<SuiteConfig> {
+        let mut config = match &flags.config {
+            Some(path) => SuiteConfig::read(path)?,
+            None => SuiteConfig::default(),
+        };
+        if let Some(name) = &flags.name {
+            config.suite.clone_from(name);
+        }
+        if !flags.engines.is_empty() {
+            config.engines.clone_from(&flags.engines);
+        }
+        if !flags.rows.is_empty() {
+            config.rows.clone_from(&flags.rows);
+        }
+        config.scale = flags.scale.or(config.scale);
+        config.threads = flags.threads.or(config.threads);
+        config.repeat = flags.repeat.unwrap_or(config.repeat);
+        config.compressibility = flags.compressibility.unwrap_or(config.compressibility);
+        config.rate = flags.rate.or(config.rate);
+        config.keep |= flags.keep;
+        if let Some(db) = &flags.engine_flags.db {
+            config.common.path.clone_from(db);
+        }
+        flags.engine_flags.apply(&mut config.common);
+        for (engine, knobs) in flags.engine_flags.knobs()? {
+            let section = config.engine.entry(engine).or_default();
+            section.extend(knobs.into_iter().map(|(name, value)| (name, Scalar::Text(value))));
+        }
+        config.make_effective();
+        config.check()?;
+        Ok(config)
+    }
+
+    fn read(path: &Path) -> Result<SuiteConfig> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("in {}", path.display()))
+    }
+
+    fn make_effective(&mut self) {
+        self.scale.get_or_insert(if self.suite == "smoke" { 0.001 } else { 0.1 });
+        let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        self.threads.get_or_insert(cores.min(8));
+    }
+
+    fn check(&self) -> Result<()> {
+        for name in &self.engines {
+            engine::find(name)?;
+        }
+        if let Some(name) = self.engine.keys().find(|name| !self.engines.contains(name)) {
+            bail!("there is a section for engine `{name}`, which isn't among the engines to run");
+        }
+        if self.engines.is_empty() || self.repeat == 0 {
+            bail!("at least one engine and one repeat are needed");
+        }
+        if !self.scale.is_some_and(|scale| scale > 0.0 && scale <= 1000.0) {
+            bail!("the scale must be above 0 and at most 1000");
+        }
+        if !self.threads.is_some_and(|threads| (1..=1024).contains(&threads)) {
+            bail!("threads go from 1 to 1024");
+        }
+        Ok(())
+    }
+
+    /// The suite's rows that were chosen.
+    pub(crate) fn chosen_rows(&self) -> Result<Vec<Row>> {
+        let scale = Scale {
+            factor: self.scale.unwrap_or(0.1),
+            threads: self.threads.unwrap_or(1),
+            durability: self.common.durability,
+            compressibility: self.compressibility,
+        };
+        let mut rows = rows(&self.suite, &scale)?;
+        if !self.rows.is_empty() {
+            let all: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
+            rows.retain(|row| self.rows.iter().any(|part| row.name.contains(part.as_str())));
+            if rows.is_empty() {
+                bail!(
+                    "no row of {} matches {} (rows: {})",
+                    self.suite,
+                    self.rows.join(","),
+                    all.join(", ")
+                );
+            }
+        }
+        rows.iter().try_for_each(Row::check)?;
+        Ok(rows)
+    }
+
+    /// How to open `engine` for a row.
+    pub(crate) fn engine_config(
+        &self,
+        name: &str,
+        row: &Row,
+        directory: &str,
+    ) -> Result<EngineConfig> {
+        let mut config = self.common.clone();
+        config.path = self.common.path.join(name).join(directory);
+        config.durability = engine::find(name)?.serve(row.durability);
+        config.cache_bytes = row.cache_bytes.unwrap_or(config.cache_bytes);
+        if let Some(section) = self.engine.get(name) {
+            config.knobs.extend(section.iter().map(|(knob, value)| (knob.clone(), value.text())));
+        }
+        Ok(config)
+    }
+}

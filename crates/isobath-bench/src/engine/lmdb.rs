@@ -1,0 +1,135 @@
+//! LMDB through heed. Without a sync, pages are written through a shared map, so they survive a
+//! killed process; a read opens a transaction, as its users do.
+
+use super::registry::EngineKind;
+use super::{Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
+use anyhow::{Result, ensure};
+use heed::types::Bytes;
+use heed::{Database, Env, EnvFlags, EnvOpenOptions};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+pub(super) const KIND: EngineKind = EngineKind {
+    name: "lmdb",
+    version: || "0.9 (heed 0.22)".to_owned(),
+    durabilities: &[Durability::Process, Durability::Sync],
+    answers: true,
+    persistent: true,
+    open,
+};
+
+const KNOBS: &[&str] = &["map_size", "max_readers"];
+const MAP_SIZE_DEFAULT: usize = 64 << 30;
+
+type Table = Database<Bytes, Bytes>;
+
+fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
+    config.check_knobs("lmdb", KNOBS)?;
+    std::fs::create_dir_all(&config.path)?;
+    let mut options = EnvOpenOptions::new();
+    options.map_size(config.knob("map_size")?.unwrap_or(MAP_SIZE_DEFAULT));
+    options.max_readers(config.knob("max_readers")?.unwrap_or(2048));
+    if config.durability != Durability::Sync {
+        // SAFETY: the flags weaken what a power cut leaves, which a benchmark's data may lose.
+        unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP) };
+    }
+    // SAFETY: the harness owns the directory, and no one else changes the file while it is mapped.
+    let env = unsafe { options.open(&config.path)? };
+    let mut transaction = env.write_txn()?;
+    let table = env.create_database(&mut transaction, None)?;
+    transaction.commit()?;
+    Ok(Box::new(Lmdb { env, table }))
+}
+
+struct Lmdb {
+    env: Env,
+    table: Table,
+}
+
+impl Engine for Lmdb {
+    fn session(&self) -> Result<Box<dyn Session>> {
+        Ok(Box::new(LmdbSession { env: self.env.clone(), table: self.table }))
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(self.env.force_sync()?)
+    }
+
+    fn counters(&self) -> BTreeMap<String, f64> {
+        let info = self.env.info();
+        BTreeMap::from([("lmdb.last_page".to_owned(), info.last_page_number as f64)])
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        let closing = self.env.prepare_for_closing();
+        ensure!(
+            closing.wait_timeout(std::time::Duration::from_secs(10)),
+            "LMDB did not close: a session is left"
+        );
+        Ok(())
+    }
+}
+
+struct LmdbSession {
+    env: Env,
+    table: Table,
+}
+
+impl Session for LmdbSession {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write_batch(&[Operation::Put(key, value)])
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.write_batch(&[Operation::Delete(key)])
+    }
+
+    fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
+        let mut transaction = self.env.write_txn()?;
+        for operation in operations {
+            match *operation {
+                Operation::Put(key, value) => self.table.put(&mut transaction, key, value)?,
+                Operation::Delete(key) => {
+                    self.table.delete(&mut transaction, key)?;
+                }
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let transaction = self.env.read_txn()?;
+        let value = self.table.get(&transaction, key)?;
+        if let Some(value) = value {
+            visit(value);
+        }
+        Ok(value.is_some())
+    }
+
+    fn multi_get(&mut self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        let transaction = self.env.read_txn()?;
+        for (index, key) in keys.iter().enumerate() {
+            if let Some(value) = self.table.get(&transaction, key)? {
+                visit(index, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
+        if to.is_some_and(|to| to <= from) {
+            return Ok(());
+        }
+        let transaction = self.env.read_txn()?;
+        // LMDB has no empty keys, not even as a bound.
+        let lower = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
+        let bounds = (lower, to.map_or(Bound::Unbounded, Bound::Excluded));
+        for row in self.table.range(&transaction, &bounds)? {
+            let (key, value) = row?;
+            if visit(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,293 @@
+//! The named suites.
+
+use super::row::{Row, Work};
+use crate::engine::Durability;
+use crate::generate::{Compressibility, Pattern};
+use anyhow::{Result, bail};
+
+/// A suite's name, and what it is for.
+pub(crate) const SUITES: &[(&str, &str)] = &[
+    ("smoke", "every kind of work once, small: does it all run?"),
+    ("standard", "the rows that decide, at the machine's own number of threads"),
+    ("large", "standard at four times the size and 16 threads, with sustained writes"),
+    ("sync", "writes that survive a power cut, on 1 to 16 threads"),
+    ("single", "standard on one thread"),
+    ("larger-than-memory", "reads, seeks and ranges over data 16 times the cache"),
+    ("large-values", "values of 1 KiB to 64 KiB"),
+    ("sustained", "writes past twenty flushes, for a minute: the debt is being paid"),
+];
+
+/// What sizes the rows of a suite.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// 1 is the seeds' own size: ten million operations.
+    pub(crate) factor: f64,
+    pub(crate) threads: u64,
+    pub(crate) durability: Durability,
+    pub(crate) compressibility: Compressibility,
+}
+
+const FULL_OPERATIONS: f64 = 10_000_000.0;
+const KEYS_MIN: u64 = 2_000;
+/// Longest measured phase at full scale.
+const FULL_SECONDS: f64 = 40.0;
+
+/// The rows of a suite.
+pub(crate) fn rows(suite: &str, scale: &Scale) -> Result<Vec<Row>> {
+    let builder = Builder { scale: *scale };
+    Ok(match suite {
+        "smoke" => builder.smoke(),
+        "standard" => builder.standard(),
+        "large" => {
+            Builder { scale: Scale { factor: scale.factor * 4.0, threads: 16, ..*scale } }.large()
+        }
+        "sync" => builder.sync(),
+        "single" => Builder { scale: Scale { threads: 1, ..*scale } }.standard(),
+        "larger-than-memory" => builder.larger_than_memory(),
+        "large-values" => builder.large_values(),
+        "sustained" => builder.sustained(),
+        other => {
+            let known: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
+            bail!("there is no suite `{other}` (there are {})", known.join(", "));
+        }
+    })
+}
+
+struct Builder {
+    scale: Scale,
+}
+
+impl Builder {
+    /// A row of 16-byte keys and 100-byte values.
+    fn row(&self, work: Work, pattern: Pattern, batch: u64) -> Row {
+        let operations = self.count(FULL_OPERATIONS);
+        let batched = if batch > 1 || matches!(work, Work::Write | Work::Delete) {
+            format!("_b{batch}")
+        } else {
+            String::new()
+        };
+        Row {
+            name: format!("{}_{}{batched}", work.name(), pattern.name()),
+            work,
+            pattern,
+            threads: self.scale.threads,
+            keys: operations,
+            operations,
+            batch,
+            key_size: 16,
+            value_size: 100,
+            range_size: 0,
+            compressibility: self.scale.compressibility,
+            durability: self.scale.durability,
+            seconds_max: (FULL_SECONDS * self.scale.factor).clamp(0.5, FULL_SECONDS),
+            cache_bytes: None,
+            sustained: false,
+        }
+    }
+
+    fn count(&self, full: f64) -> u64 {
+        ((full * self.scale.factor) as u64).max(KEYS_MIN)
+    }
+
+    fn values(&self, pattern: Pattern, batch: u64, value_size: usize) -> Row {
+        let row = self.row(Work::Write, pattern, batch);
+        let operations =
+            (row.operations * 116 / (16 + value_size as u64)).max(KEYS_MIN).min(row.operations * 2);
+        Row {
+            name: format!("{}_v{value_size}", row.name),
+            value_size,
+            operations,
+            keys: operations,
+            ..row
+        }
+    }
+
+    fn range(&self, pattern: Pattern, range_size: u64) -> Row {
+        let row = self.row(Work::Range, pattern, 1);
+        let operations = (row.operations / range_size).max(KEYS_MIN / 20);
+        Row { name: format!("{}_{range_size}", row.name), range_size, operations, ..row }
+    }
+
+    fn writes(&self) -> Vec<Row> {
+        let mut rows =
+            vec![self.row(Work::Write, Pattern::Seq, 1), self.row(Work::Write, Pattern::Seq, 1000)];
+        rows.extend(
+            [1, 10, 100, 1000, 10_000].map(|batch| self.row(Work::Write, Pattern::Random, batch)),
+        );
+        rows.push(self.row(Work::Write, Pattern::Zipfian, 1));
+        rows.push(self.row(Work::Write, Pattern::Zipfian, 100));
+        rows.push(self.row(Work::Write, Pattern::Timestamp, 1));
+        rows.push(self.row(Work::Write, Pattern::Reverse, 1));
+        rows.push(self.row(Work::Write, Pattern::Swapped, 100));
+        rows.push(self.values(Pattern::Random, 100, 64));
+        rows.push(self.values(Pattern::Random, 10, 1024));
+        rows.push(self.values(Pattern::Random, 1, 4096));
+        rows
+    }
+
+    fn reads(&self) -> Vec<Row> {
+        vec![
+            self.row(Work::Read, Pattern::Random, 1),
+            self.row(Work::Read, Pattern::Zipfian, 1),
+            self.row(Work::Absent, Pattern::Random, 1),
+            self.row(Work::Seek, Pattern::Random, 1),
+            self.row(Work::Seek, Pattern::Seq, 1),
+            self.row(Work::Seek, Pattern::Zipfian, 1),
+            self.range(Pattern::Random, 100),
+            self.range(Pattern::Random, 1000),
+            self.range(Pattern::Seq, 100),
+            self.row(Work::Scan, Pattern::Random, 1),
+        ]
+    }
+
+    fn standard(&self) -> Vec<Row> {
+        let mut rows = self.writes();
+        rows.extend(self.reads());
+        rows.extend(self.cold_reads().into_iter().take(1));
+        rows.push(self.row(Work::Mixed, Pattern::Uniform, 1));
+        rows.push(self.row(Work::Mixed, Pattern::Zipfian, 1));
+        rows.extend([1, 100, 1000].map(|batch| self.row(Work::Delete, Pattern::Random, batch)));
+        rows.push(self.row(Work::Delete, Pattern::Zipfian, 1));
+        rows.extend(self.sync());
+        rows
+    }
+
+    /// The same work on data 16 times the cache: the cache shrinks where the data is small.
+    fn cold_reads(&self) -> Vec<Row> {
+        let rows = [
+            self.row(Work::Read, Pattern::Random, 1),
+            self.row(Work::Read, Pattern::Zipfian, 1),
+            self.row(Work::Seek, Pattern::Random, 1),
+            self.range(Pattern::Random, 100),
+        ];
+        rows.map(|row| Row {
+            name: format!("{}_16x_cache", row.name),
+            cache_bytes: Some(row.keys * row.entry_bytes() / 16),
+            ..row
+        })
+        .into()
+    }
+
+    fn larger_than_memory(&self) -> Vec<Row> {
+        let mut rows = self.cold_reads();
+        rows.push(Row {
+            name: "mixed_uniform_16x_cache".to_owned(),
+            cache_bytes: rows[0].cache_bytes,
+            ..self.row(Work::Mixed, Pattern::Uniform, 1)
+        });
+        rows
+    }
+
+    fn sync(&self) -> Vec<Row> {
+        [1, 4, 8, 16]
+            .map(|threads| {
+                let row = self.row(Work::Write, Pattern::Random, 1);
+                let operations = self.count(FULL_OPERATIONS / 20.0);
+                let name = format!("write_random_sync_t{threads}");
+                Row {
+                    name,
+                    threads,
+                    operations,
+                    keys: operations,
+                    durability: Durability::Sync,
+                    ..row
+                }
+            })
+            .into()
+    }
+
+    fn large(&self) -> Vec<Row> {
+        let mut rows = self.standard();
+        rows.extend(self.sustained());
+        rows
+    }
+
+    fn sustained(&self) -> Vec<Row> {
+        let wrap = |row: Row| {
+            // Long enough that no key space is filled by the warming alone.
+            let keys = self.count(FULL_OPERATIONS * 5.0);
+            Row {
+                name: format!("{}_sustained", row.name),
+                keys,
+                operations: keys,
+                seconds_max: 60.0,
+                sustained: true,
+                ..row
+            }
+        };
+        vec![
+            wrap(self.row(Work::Write, Pattern::Uniform, 1)),
+            wrap(self.values(Pattern::Uniform, 1, 4096)),
+        ]
+    }
+
+    fn large_values(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> =
+            [1024, 4096, 16_384, 65_536].map(|size| self.values(Pattern::Random, 1, size)).into();
+        let sized = self.values(Pattern::Random, 1, 4096);
+        let like = |row: Row| Row {
+            name: format!("{}_v4096", row.name),
+            value_size: 4096,
+            keys: sized.keys,
+            ..row
+        };
+        rows.push(like(self.row(Work::Read, Pattern::Random, 1)));
+        rows.push(like(self.range(Pattern::Random, 100)));
+        rows.push(like(self.row(Work::Mixed, Pattern::Uniform, 1)));
+        rows
+    }
+
+    fn smoke(&self) -> Vec<Row> {
+        let mut rows = vec![
+            self.row(Work::Write, Pattern::Seq, 1),
+            self.row(Work::Write, Pattern::Random, 1),
+            self.row(Work::Write, Pattern::Random, 100),
+            self.row(Work::Write, Pattern::Zipfian, 1),
+            self.row(Work::Write, Pattern::Timestamp, 1),
+            self.row(Work::Write, Pattern::Reverse, 1),
+            self.row(Work::Write, Pattern::Swapped, 1),
+            self.values(Pattern::Random, 1, 4096),
+        ];
+        rows.extend(self.reads());
+        rows.push(self.row(Work::Mixed, Pattern::Uniform, 1));
+        rows.push(self.row(Work::Delete, Pattern::Random, 1));
+        rows.push(self.row(Work::Delete, Pattern::Random, 100));
+        rows.extend(self.sync().into_iter().take(2));
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_suite_has_rows_of_possible_sizes_and_distinct_names() {
+        for (suite, _) in SUITES {
+            for factor in [0.0001, 0.1, 1.0] {
+                let scale = Scale {
+                    factor,
+                    threads: 8,
+                    durability: Durability::Process,
+                    compressibility: Compressibility::Half,
+                };
+                let rows = rows(suite, &scale).unwrap();
+                rows.iter().for_each(|row| row.check().unwrap());
+                let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+                assert_eq!(names.len(), rows.len(), "{suite} at {factor}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_suite_is_refused_with_the_known_ones() {
+        let scale = Scale {
+            factor: 1.0,
+            threads: 1,
+            durability: Durability::Process,
+            compressibility: Compressibility::Half,
+        };
+        assert!(rows("speedy", &scale).unwrap_err().to_string().contains("larger-than-memory"));
+    }
+}

@@ -1,0 +1,129 @@
+//! What a database must hold after a row, known from replaying the choices of its threads, and the
+//! check of every row against it.
+
+use super::block::{MEASURED, POPULATED};
+use super::row::{Row, Work};
+use crate::engine::Session;
+use crate::generate::{Chooser, Rng, Values, key_index, write_key};
+use anyhow::{Result, bail};
+
+pub(super) struct Oracle {
+    present: Bits,
+    rewritten: Bits,
+}
+
+impl Oracle {
+    /// Of a row whose threads have done `done` keys each, with choices from `seed`.
+    pub(super) fn replay(row: &Row, seed: u64, done: &[u64]) -> Oracle {
+        let mut oracle = Oracle { present: Bits::new(row.keys), rewritten: Bits::new(row.keys) };
+        if row.work.populated() {
+            (0..row.keys).for_each(|index| oracle.present.set(index, true));
+        }
+        if row.work.destructive() {
+            oracle.apply(row, seed, done);
+        }
+        oracle
+    }
+
+    /// Adds a phase.
+    pub(super) fn apply(&mut self, row: &Row, seed: u64, done: &[u64]) {
+        let threads = done.len() as u64;
+        for (thread, &count) in (0..threads).zip(done) {
+            let mut chooser = Chooser::new(row.pattern, row.keys, thread, threads, seed);
+            let mut coin = coin(seed, thread);
+            for _ in 0..count {
+                let index = chooser.next();
+                match row.work {
+                    Work::Delete => self.present.set(index, false),
+                    Work::Mixed if coin.next() & 1 == 1 => {}
+                    _ => {
+                        self.present.set(index, true);
+                        self.rewritten.set(index, true);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn keys(&self) -> u64 {
+        self.present.count()
+    }
+
+    /// Scans everything; returns the rows seen. Fails on the first row that isn't right.
+    pub(super) fn verify(
+        &self,
+        row: &Row,
+        values: &Values,
+        session: &mut dyn Session,
+    ) -> Result<u64> {
+        let shape = row.pattern.key_shape();
+        let (mut seen, mut wrong) = (0u64, None);
+        let mut last: Vec<u8> = Vec::new();
+        let mut exact = vec![0; row.key_size];
+        session.scan(b"", None, &mut |key, value| {
+            let fault = match key_index(shape, key) {
+                _ if seen > 0 && key <= last.as_slice() => Some("comes out of order"),
+                Some(index) if index < row.keys && key.len() == row.key_size => {
+                    write_key(shape, index, &mut exact);
+                    self.fault(index, *key == *exact, values.version_of(index, value))
+                }
+                _ => Some("was never written"),
+            };
+            last.clear();
+            last.extend_from_slice(key);
+            seen += 1;
+            wrong = fault;
+            wrong.is_some()
+        })?;
+        if let Some(fault) = wrong {
+            bail!("wrong answer: key {} {fault} (row {seen} of a whole scan)", hex(&last));
+        }
+        if seen != self.keys() {
+            bail!("wrong answer: a whole scan shows {seen} keys and must show {}", self.keys());
+        }
+        Ok(seen)
+    }
+
+    fn fault(&self, index: u64, exact: bool, version: Option<u8>) -> Option<&'static str> {
+        let expected = if self.rewritten.get(index) { MEASURED } else { POPULATED };
+        match version {
+            _ if !exact => Some("was never written"),
+            _ if !self.present.get(index) => Some("should be absent"),
+            None => Some("has a damaged value"),
+            Some(version) if version != expected => Some("has the value of another version"),
+            Some(_) => None,
+        }
+    }
+}
+
+/// The thread's choices between puts and gets in mixed work.
+pub(super) fn coin(seed: u64, thread: u64) -> Rng {
+    Rng::new(seed ^ 0xc0_1255 ^ (thread << 32))
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+struct Bits {
+    words: Vec<u64>,
+}
+
+impl Bits {
+    fn new(len: u64) -> Bits {
+        Bits { words: vec![0; len.div_ceil(64) as usize] }
+    }
+
+    fn set(&mut self, index: u64, to: bool) {
+        let (word, bit) = (&mut self.words[(index / 64) as usize], 1 << (index % 64));
+        *word = if to { *word | bit } else { *word & !bit };
+    }
+
+    fn get(&self, index: u64) -> bool {
+        self.words[(index / 64) as usize] >> (index % 64) & 1 == 1
+    }
+
+    fn count(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+}

@@ -1,0 +1,271 @@
+//! A row on one engine in this process, from an empty or a filled directory to its record.
+
+use super::oracle::Oracle;
+use super::row::{Row, Work};
+use super::worker::{Task, Worker};
+use crate::drive::{Limits, Progress, Stop, TeamResult, run_team};
+use crate::engine::{self, Engine, EngineConfig, EngineKind, Operation, Settled, settle};
+use crate::generate::{Chooser, Values, write_key};
+use crate::measure::{Probe, Usage, dir_bytes, reset_peak_memory};
+use crate::report::{Load, Measured, Subject};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// Seeds of the phases: reads visit keys in another order than they were written in.
+const POPULATE_SEED: u64 = 1;
+const WARM_SEED: u64 = 2;
+const MEASURE_SEED: u64 = 3;
+
+const POPULATE_BATCH: u64 = 1000;
+/// A sustained row begins when so many write buffers have gone by.
+const WARM_BUFFERS: u64 = 20;
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Phase {
+    /// Fill a database for rows to start from.
+    Populate,
+    /// Measure on a database that another process has filled, or on an empty one.
+    Measure,
+    /// Both in this process, for engines that keep nothing on disk.
+    Both,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct SuiteJob {
+    pub(crate) engine: String,
+    pub(crate) config: EngineConfig,
+    pub(crate) row: Row,
+    pub(crate) phase: Phase,
+    pub(crate) repeat: u64,
+    pub(crate) rate: Option<f64>,
+    pub(crate) settle_limit_seconds: f64,
+}
+
+/// Runs the job. A populating one gives a record whose measured part is the population.
+pub(crate) fn run_job(job: &SuiteJob, stop: &Stop) -> Result<Measured> {
+    job.row.check()?;
+    let kind = engine::find(&job.engine)?;
+    let values = Values::new(job.row.value_size, job.row.compressibility);
+    let before = Probe::read();
+    let engine = (kind.open)(&job.config).with_context(|| format!("opening {}", job.engine))?;
+    let stage = Stage { job, kind, values, engine, stop };
+    let load = if job.phase == Phase::Measure { None } else { Some(stage.populate()?) };
+    if job.phase == Phase::Populate {
+        return stage.record_population(load, &before);
+    }
+    stage.measure(load)
+}
+
+struct Stage<'a> {
+    job: &'a SuiteJob,
+    kind: &'static EngineKind,
+    values: Values,
+    engine: Box<dyn Engine>,
+    stop: &'a Stop,
+}
+
+impl Stage<'_> {
+    fn title(&self, what: &str) -> String {
+        format!("{} {} {what}", self.job.engine, self.job.row.name)
+    }
+
+    fn limit(&self) -> Duration {
+        Duration::from_secs_f64(self.job.settle_limit_seconds)
+    }
+
+    fn settle(&self) -> Result<Settled> {
+        let spinner = Progress::spinner(&self.title("settle"));
+        settle(self.engine.as_ref(), self.limit(), self.stop, |debt| {
+            spinner.message(format!("debt {debt}"))
+        })
+    }
+
+    /// Writes every key of the row once, in the order of its pattern, and settles.
+    fn populate(&self) -> Result<Load> {
+        let row = &self.job.row;
+        if !row.work.populated() {
+            return Ok(Load::default());
+        }
+        let progress = Progress::count(&self.title("populate"), row.keys);
+        let (before, start) = (Probe::read(), Instant::now());
+        let mut session = self.engine.session()?;
+        let mut chooser = Chooser::new(row.pattern.of_population(), row.keys, 0, 1, POPULATE_SEED);
+        let shape = row.pattern.key_shape();
+        let batch = POPULATE_BATCH.min((4 << 20) / row.entry_bytes()).max(1);
+        let mut keys = vec![0; batch as usize * row.key_size];
+        let mut values = vec![0; batch as usize * row.value_size];
+        let mut done = 0;
+        while done < row.keys && !self.stop.requested() {
+            let count = batch.min(row.keys - done) as usize;
+            for (key, value) in
+                keys.chunks_mut(row.key_size).zip(values.chunks_mut(row.value_size)).take(count)
+            {
+                let index = chooser.next();
+                write_key(shape, index, key);
+                self.values.write(index, super::block::POPULATED, value);
+            }
+            let pairs = keys.chunks(row.key_size).zip(values.chunks(row.value_size)).take(count);
+            let operations: Vec<Operation<'_>> =
+                pairs.map(|(key, value)| Operation::Put(key, value)).collect();
+            session.write_batch(&operations)?;
+            done += count as u64;
+            progress.set(done);
+        }
+        drop((session, progress));
+        let seconds = start.elapsed().as_secs_f64();
+        let settled = self.settle()?;
+        let device_write_bytes = Probe::read().since(&before).device_write_bytes;
+        Ok(Load { operations: done, seconds, device_write_bytes, settled })
+    }
+
+    fn phase(&self, seed: u64, limits: Limits, operations: u64, what: &str) -> Result<TeamResult> {
+        let row = &self.job.row;
+        let progress = Progress::count(&self.title(what), operations);
+        run_team(
+            self.engine.as_ref(),
+            row.threads,
+            limits,
+            self.stop,
+            &|done| progress.set(done),
+            |ticket, recorder, share| {
+                let limit = operations * (ticket.thread + 1) / ticket.threads
+                    - operations * ticket.thread / ticket.threads;
+                let task =
+                    Task { row, values: &self.values, seed, checked: self.kind.answers, limit };
+                Worker::run(&task, self.engine.session()?, ticket, recorder, share).map(|_| ())
+            },
+        )
+        .with_context(|| format!("{} on {}", row.name, self.job.engine))
+    }
+
+    fn measure(self, load: Option<Load>) -> Result<Measured> {
+        let row = &self.job.row;
+        let mut oracle_phases = Vec::new();
+        if row.sustained {
+            let buffered = WARM_BUFFERS * self.job.config.write_buffer_bytes / row.entry_bytes();
+            let warm = self.phase(WARM_SEED, Limits::default(), buffered, "warm up")?;
+            oracle_phases.push((WARM_SEED, warm.done));
+        }
+        reset_peak_memory().ok();
+        let (before, stall_before) = (Probe::read(), self.engine.stall_us());
+        let limits = Limits { seconds: Some(row.seconds_max), rate: self.job.rate };
+        let operations = if row.sustained { u64::MAX / 1024 } else { row.operations };
+        let result = self.phase(MEASURE_SEED, limits, operations, "measure")?;
+        let stall_us = self.engine.stall_us().saturating_sub(stall_before);
+        let peak = Probe::read();
+        oracle_phases.push((MEASURE_SEED, result.done.clone()));
+        let settled = if row.work.destructive() { self.settle()? } else { Settled::default() };
+        let counters = self.engine.counters();
+        let (keys, verified) = self.verify(&oracle_phases)?;
+        let Stage { job, kind, engine, stop, .. } = self;
+        engine.close().with_context(|| format!("closing {}", job.engine))?;
+        let usage_settled = Probe::read().since(&before);
+        let TeamResult { recorder, share, wall_seconds, busy_seconds, usage, sampler, .. } = result;
+        Ok(Measured {
+            load,
+            seconds: if job.rate.is_some() { wall_seconds } else { busy_seconds },
+            wall_seconds,
+            units: 0,
+            hits: share.hits,
+            misses: share.misses,
+            kinds: recorder.kinds(),
+            user_bytes_written: share.user_bytes_written,
+            user_bytes_read: share.user_bytes_read,
+            usage,
+            usage_settled,
+            settled,
+            rss_peak_bytes: peak.rss_peak_bytes,
+            vms_peak_bytes: peak.vms_peak_bytes,
+            rss_anon_peak_bytes: sampler.rss_anon_peak_bytes,
+            rss_file_peak_bytes: sampler.rss_file_peak_bytes,
+            db_bytes: dir_bytes(&job.config.path),
+            live_bytes: keys.map(|keys| keys * row.entry_bytes()),
+            stall_us,
+            timeline: sampler.samples,
+            counters,
+            rows_verified: verified,
+            interrupted: stop.requested(),
+            ..blank(job, kind)
+        })
+    }
+
+    /// Compares the whole content with what it must be; gives the keys there and the rows compared.
+    fn verify(&self, phases: &[(u64, Vec<u64>)]) -> Result<(Option<u64>, u64)> {
+        let row = &self.job.row;
+        if !self.kind.answers {
+            return Ok((None, 0));
+        }
+        if !row.work.destructive() {
+            return Ok((Some(row.keys), 0));
+        }
+        let mut oracle = Oracle::replay(row, 0, &[]);
+        for (seed, done) in phases {
+            oracle.apply(row, *seed, done);
+        }
+        let _spinner = Progress::spinner(&self.title("verify"));
+        let verified = oracle.verify(row, &self.values, self.engine.session()?.as_mut());
+        let verified =
+            verified.with_context(|| format!("{} after {}", self.job.engine, row.name))?;
+        Ok((Some(oracle.keys()), verified))
+    }
+
+    fn record_population(self, load: Option<Load>, before: &Probe) -> Result<Measured> {
+        let Stage { job, kind, engine, .. } = self;
+        engine.close().with_context(|| format!("closing {}", job.engine))?;
+        let db_bytes = dir_bytes(&job.config.path);
+        Ok(Measured {
+            load,
+            usage_settled: Probe::read().since(before),
+            db_bytes,
+            ..blank(job, kind)
+        })
+    }
+}
+
+/// A record with nothing measured yet.
+fn blank(job: &SuiteJob, kind: &EngineKind) -> Measured {
+    let row = &job.row;
+    Measured {
+        engine: job.engine.clone(),
+        engine_version: (kind.version)(),
+        subject: Subject {
+            test: row.name.clone(),
+            workload: row.work.name().to_owned(),
+            pattern: row.pattern.name().to_owned(),
+            threads: row.threads,
+            batch_size: row.batch,
+            key_size: row.key_size,
+            value_size: row.value_size,
+            range_size: if row.work == Work::Range { row.range_size } else { 0 },
+            params: Default::default(),
+        },
+        repeat: job.repeat,
+        durability: job.config.durability,
+        sustained: row.sustained,
+        load: None,
+        seconds: 0.0,
+        wall_seconds: 0.0,
+        units: 0,
+        hits: 0,
+        misses: 0,
+        kinds: Vec::new(),
+        user_bytes_written: 0,
+        user_bytes_read: 0,
+        usage: Usage::default(),
+        usage_settled: Usage::default(),
+        settled: Settled::default(),
+        rss_peak_bytes: 0,
+        vms_peak_bytes: 0,
+        rss_anon_peak_bytes: 0,
+        rss_file_peak_bytes: 0,
+        db_bytes: 0,
+        live_bytes: None,
+        stall_us: 0,
+        timeline: Vec::new(),
+        counters: Default::default(),
+        rows_verified: 0,
+        interrupted: false,
+    }
+}

@@ -1,0 +1,123 @@
+//! One row: what is done, to which keys, by how many threads.
+
+use crate::engine::Durability;
+use crate::generate::{Compressibility, KEY_LEN_MIN, Pattern, VALUE_LEN_MIN};
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// What the operations of a row are.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Work {
+    /// Puts into an empty database.
+    Write,
+    /// Gets of keys that exist.
+    Read,
+    /// Gets of keys that don't.
+    Absent,
+    /// Half puts over existing keys, half gets.
+    Mixed,
+    /// Deletes of existing keys.
+    Delete,
+    /// A fresh cursor positioned on an existing key.
+    Seek,
+    /// A range of `range_size` rows from an existing key.
+    Range,
+    /// Every row in order.
+    Scan,
+}
+
+impl Work {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Work::Write => "write",
+            Work::Read => "read",
+            Work::Absent => "absent",
+            Work::Mixed => "mixed",
+            Work::Delete => "delete",
+            Work::Seek => "seek",
+            Work::Range => "range",
+            Work::Scan => "scan",
+        }
+    }
+
+    /// Whether the database is filled before.
+    pub(crate) fn populated(self) -> bool {
+        self != Work::Write
+    }
+
+    /// Whether the row changes what it finds, so that it needs a database of its own.
+    pub(crate) fn destructive(self) -> bool {
+        matches!(self, Work::Write | Work::Mixed | Work::Delete)
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) work: Work,
+    pub(crate) pattern: Pattern,
+    pub(crate) threads: u64,
+    /// Keys that exist or are written: indexes `[0, keys)`.
+    pub(crate) keys: u64,
+    /// Keys to touch in all, at most.
+    pub(crate) operations: u64,
+    pub(crate) batch: u64,
+    pub(crate) key_size: usize,
+    pub(crate) value_size: usize,
+    pub(crate) range_size: u64,
+    pub(crate) compressibility: Compressibility,
+    pub(crate) durability: Durability,
+    /// Ends the measured phase early, on engines that are slow.
+    pub(crate) seconds_max: f64,
+    /// The cache, where it isn't that of the run.
+    pub(crate) cache_bytes: Option<u64>,
+    /// Measured after twenty write buffers have gone by, for `seconds_max`, whatever `operations` is.
+    pub(crate) sustained: bool,
+}
+
+impl Row {
+    /// Fails on sizes that can't be.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.key_size < KEY_LEN_MIN || self.key_size > 65_535 {
+            bail!(
+                "row {}: key size {} is impossible ({KEY_LEN_MIN} to 65535)",
+                self.name,
+                self.key_size
+            );
+        }
+        if self.value_size < VALUE_LEN_MIN || self.value_size > 1 << 30 {
+            bail!(
+                "row {}: value size {} is impossible ({VALUE_LEN_MIN} bytes to 1 GiB)",
+                self.name,
+                self.value_size
+            );
+        }
+        if self.threads == 0 || self.batch == 0 || self.keys < self.threads {
+            bail!(
+                "row {}: {} keys, {} threads and batches of {} can't be shared out",
+                self.name,
+                self.keys,
+                self.threads,
+                self.batch
+            );
+        }
+        Ok(())
+    }
+
+    /// Bytes of a key and its value.
+    pub(crate) fn entry_bytes(&self) -> u64 {
+        (self.key_size + self.value_size) as u64
+    }
+
+    /// The name of the filled database this row starts from: rows with equal names share it.
+    pub(crate) fn fixture(&self) -> String {
+        let shape = serde_json::to_string(&self.pattern.key_shape()).unwrap_or_default();
+        let compressibility = serde_json::to_string(&self.compressibility).unwrap_or_default();
+        format!(
+            "fixture-{shape}-{compressibility}-{}-{}-{}",
+            self.keys, self.key_size, self.value_size
+        )
+        .replace('"', "")
+    }
+}

@@ -1,0 +1,135 @@
+//! Every kind of work and every pattern, on every engine of this build, checked by the oracle; and
+//! what happens when an engine's answer is wrong.
+
+use super::phases::{Phase, SuiteJob, run_job};
+use super::row::{Row, Work};
+use crate::drive::Stop;
+use crate::engine::{self, Durability, EngineConfig};
+use crate::generate::{Compressibility, Pattern};
+use crate::measure::OpKind;
+use crate::report::Measured;
+use std::path::Path;
+
+fn row(work: Work, pattern: Pattern, batch: u64) -> Row {
+    Row {
+        name: format!("{work:?} {pattern:?} {batch}"),
+        work,
+        pattern,
+        threads: 2,
+        keys: 600,
+        operations: 600,
+        batch,
+        key_size: 16,
+        value_size: 40,
+        range_size: 25,
+        compressibility: Compressibility::Half,
+        durability: Durability::Process,
+        seconds_max: 30.0,
+        cache_bytes: None,
+        sustained: false,
+    }
+}
+
+fn run(engine: &str, row: Row, dir: &Path) -> anyhow::Result<Measured> {
+    let kind = engine::find(engine)?;
+    let config = EngineConfig {
+        path: dir.join(format!("{engine}-{}", row.name.replace(' ', "-"))),
+        durability: kind.serve(Durability::Process),
+        write_buffer_bytes: 1 << 20,
+        ..EngineConfig::default()
+    };
+    let engine = engine.to_owned();
+    let job = SuiteJob {
+        engine,
+        config,
+        row,
+        phase: Phase::Both,
+        repeat: 0,
+        rate: None,
+        settle_limit_seconds: 10.0,
+    };
+    run_job(&job, &Stop::default())
+}
+
+const PATTERNS: [Pattern; 7] = [
+    Pattern::Seq,
+    Pattern::Random,
+    Pattern::Zipfian,
+    Pattern::Uniform,
+    Pattern::Timestamp,
+    Pattern::Reverse,
+    Pattern::Swapped,
+];
+
+#[test]
+fn every_work_on_every_pattern_is_answered_rightly_by_every_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in engine::names() {
+        for work in [
+            Work::Write,
+            Work::Read,
+            Work::Absent,
+            Work::Mixed,
+            Work::Delete,
+            Work::Seek,
+            Work::Range,
+            Work::Scan,
+        ] {
+            for pattern in PATTERNS {
+                let measured = run(engine, row(work, pattern, 1), dir.path()).unwrap();
+                assert!(
+                    measured.primitives() >= 600,
+                    "{engine} {work:?} {pattern:?}: {}",
+                    measured.primitives()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_touch_as_many_keys_as_singles() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in engine::names() {
+        for (work, kind) in [(Work::Write, OpKind::Mput), (Work::Delete, OpKind::Mdel)] {
+            let measured = run(engine, row(work, Pattern::Random, 7), dir.path()).unwrap();
+            assert_eq!(measured.primitives_of(kind), 600, "{engine}");
+        }
+    }
+}
+
+#[test]
+fn a_row_keeps_count_of_hits_bytes_and_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let absent = run("memory", row(Work::Absent, Pattern::Random, 1), dir.path()).unwrap();
+    assert_eq!((absent.hits, absent.misses), (0, 600));
+    let write = run("memory", row(Work::Write, Pattern::Random, 1), dir.path()).unwrap();
+    assert_eq!(write.user_bytes_written, 600 * 56);
+    assert_eq!((write.rows_verified, write.live_bytes), (600, Some(600 * 56)));
+    let delete = run("memory", row(Work::Delete, Pattern::Random, 1), dir.path()).unwrap();
+    assert_eq!(delete.live_bytes, Some(0));
+}
+
+#[test]
+fn open_loop_starts_operations_at_the_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = SuiteJob {
+        engine: "memory".to_owned(),
+        config: EngineConfig { path: dir.path().join("x"), ..EngineConfig::default() },
+        row: Row { operations: 200, ..row(Work::Write, Pattern::Random, 1) },
+        phase: Phase::Both,
+        repeat: 0,
+        rate: Some(1000.0),
+        settle_limit_seconds: 1.0,
+    };
+    let measured = run_job(&job, &Stop::default()).unwrap();
+    assert!((0.15..1.0).contains(&measured.wall_seconds), "{}", measured.wall_seconds);
+}
+
+#[test]
+fn an_impossible_row_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = run("memory", Row { key_size: 4, ..row(Work::Write, Pattern::Seq, 1) }, dir.path())
+        .unwrap_err();
+    assert!(error.to_string().contains("key size 4 is impossible"));
+}

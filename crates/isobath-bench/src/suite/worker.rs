@@ -1,0 +1,334 @@
+//! One thread of a row: blocks of keys and values are made, then run against the clock.
+
+use super::block::{Block, MEASURED};
+use super::oracle::{coin, hex};
+use super::row::{Row, Work};
+use crate::drive::{Pace, Share, Ticket};
+use crate::engine::{Operation, Session};
+use crate::generate::{Chooser, KeyShape, Rng, Values, key_index};
+use crate::measure::{OpKind, Recorder, Stopwatch};
+use anyhow::{Result, bail};
+use std::time::{Duration, Instant};
+
+pub(super) struct Worker<'a> {
+    row: &'a Row,
+    values: &'a Values,
+    session: Box<dyn Session>,
+    ticket: &'a Ticket<'a>,
+    recorder: &'a mut Recorder,
+    share: &'a mut Share,
+    shape: KeyShape,
+    /// Off for an engine that keeps nothing.
+    checked: bool,
+    pace: Option<Pace>,
+    stopwatch: Stopwatch,
+    /// Keys touched.
+    done: u64,
+}
+
+/// What a thread's phase needs besides its ticket.
+pub(super) struct Task<'a> {
+    pub(super) row: &'a Row,
+    pub(super) values: &'a Values,
+    pub(super) seed: u64,
+    pub(super) checked: bool,
+    /// Keys that this thread touches at most.
+    pub(super) limit: u64,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn run(
+        task: &Task<'a>,
+        session: Box<dyn Session>,
+        ticket: &'a Ticket<'a>,
+        recorder: &'a mut Recorder,
+        share: &'a mut Share,
+    ) -> Result<u64> {
+        let row = task.row;
+        let mut chooser =
+            Chooser::new(row.pattern, row.keys, ticket.thread, ticket.threads, task.seed);
+        let mut coin = coin(task.seed, ticket.thread);
+        let mut worker = Worker {
+            row,
+            values: task.values,
+            session,
+            ticket,
+            recorder,
+            share,
+            shape: row.pattern.key_shape(),
+            checked: task.checked,
+            pace: ticket
+                .rate
+                .map(|rate| Pace::new(rate, ticket.thread, ticket.threads, ticket.start)),
+            stopwatch: Stopwatch::start(),
+            done: 0,
+        };
+        if row.work == Work::Scan {
+            worker.scans(task.limit)?;
+        } else {
+            worker.blocks(task.limit, &mut chooser, &mut coin)?;
+        }
+        Ok(worker.done)
+    }
+
+    fn blocks(&mut self, limit: u64, chooser: &mut Chooser, coin: &mut Rng) -> Result<()> {
+        let row = self.row;
+        let writes_values = matches!(row.work, Work::Write | Work::Mixed);
+        let value_size = if writes_values { row.value_size } else { 0 };
+        let batch = row.batch.min(limit.max(1)) as usize;
+        let mut block = Block::new(batch, row.key_size, value_size);
+        let shift = if row.work == Work::Absent { row.keys } else { 0 };
+        while self.done < limit && !self.ticket.over(Instant::now()) {
+            block.fill(chooser, self.shape, self.values, MEASURED, shift);
+            if row.work == Work::Mixed {
+                block.flip_coins(coin);
+            }
+            let count = block.len().min((limit - self.done) as usize);
+            self.run_block(&block, count, batch)?;
+        }
+        Ok(())
+    }
+
+    fn run_block(&mut self, block: &Block, count: usize, batch: usize) -> Result<()> {
+        match self.row.work {
+            Work::Write if batch > 1 => self.batches(&block.puts()[..count], batch, OpKind::Mput),
+            Work::Delete if batch > 1 => {
+                self.batches(&block.deletes()[..count], batch, OpKind::Mdel)
+            }
+            Work::Write => self.singles(count, |worker, place| {
+                worker.session.put(block.key(place), block.value(place)).map(|()| OpKind::Put)
+            }),
+            Work::Delete => self.singles(count, |worker, place| {
+                worker.session.delete(block.key(place)).map(|()| OpKind::Del)
+            }),
+            Work::Mixed => self.singles(count, |worker, place| {
+                if block.writes[place] {
+                    worker.session.put(block.key(place), block.value(place)).map(|()| OpKind::Put)
+                } else {
+                    worker.get(block, place, true)
+                }
+            }),
+            Work::Read => self.singles(count, |worker, place| worker.get(block, place, true)),
+            Work::Absent => self.singles(count, |worker, place| worker.get(block, place, false)),
+            Work::Seek => self.singles(count, |worker, place| worker.seek(block, place)),
+            Work::Range | Work::Scan => self.ranges(block, count),
+        }
+    }
+
+    /// Calls of one key each, back to back.
+    fn singles(
+        &mut self,
+        count: usize,
+        mut call: impl FnMut(&mut Self, usize) -> Result<OpKind>,
+    ) -> Result<()> {
+        self.stopwatch.skip();
+        for place in 0..count {
+            let due = self.wait();
+            let kind = call(self, place)?;
+            self.finish(kind, due, 1);
+            if self.ticket.over(self.stopwatch.last()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn batches(&mut self, operations: &[Operation<'_>], batch: usize, kind: OpKind) -> Result<()> {
+        self.stopwatch.skip();
+        for chunk in operations.chunks(batch) {
+            let due = self.wait();
+            self.session.write_batch(chunk)?;
+            self.finish(kind, due, chunk.len() as u64);
+            if self.ticket.over(self.stopwatch.last()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn ranges(&mut self, block: &Block, count: usize) -> Result<()> {
+        self.stopwatch.skip();
+        for place in 0..count {
+            let due = self.wait();
+            self.range(block.key(place), block.indexes[place])?;
+            self.finish(OpKind::Range, due, 1);
+            if self.ticket.over(self.stopwatch.last()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whole scans until the limit of rows is reached.
+    fn scans(&mut self, limit: u64) -> Result<()> {
+        while self.done < limit && !self.ticket.over(Instant::now()) {
+            self.stopwatch.skip();
+            let mut checker = RangeChecker::new(self);
+            let (mut rows, mut bytes) = (0u64, 0u64);
+            self.session.scan(b"", None, &mut |key, value| {
+                rows += 1;
+                bytes += (key.len() + value.len()) as u64;
+                checker.wrong(key, value)
+            })?;
+            checker.outcome()?;
+            if self.checked && rows != self.row.keys {
+                bail!(
+                    "wrong answer: a whole scan shows {rows} keys and must show {}",
+                    self.row.keys
+                );
+            }
+            self.share.user_bytes_read += bytes;
+            self.finish(OpKind::Scan, None, rows.max(1));
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Option<Instant> {
+        let due = self.pace.as_mut().map(Pace::wait);
+        if due.is_some() {
+            self.stopwatch.skip();
+        }
+        due
+    }
+
+    /// In open loop the latency counts from when the call was due.
+    #[inline]
+    fn finish(&mut self, kind: OpKind, due: Option<Instant>, primitives: u64) {
+        let lap = self.stopwatch.lap();
+        let nanos = due.map_or(lap, |due| {
+            self.stopwatch.last().saturating_duration_since(due).as_nanos() as u64
+        });
+        self.recorder.record(kind, nanos, primitives);
+        self.share.busy += Duration::from_nanos(lap);
+        self.done += primitives;
+        self.ticket.publish(self.done);
+        match kind {
+            OpKind::Put | OpKind::Mput => {
+                self.share.user_bytes_written += primitives * self.row.entry_bytes()
+            }
+            OpKind::Del | OpKind::Mdel => {
+                self.share.user_bytes_written += primitives * self.row.key_size as u64
+            }
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn get(&mut self, block: &Block, place: usize, expected: bool) -> Result<OpKind> {
+        let (values, index) = (self.values, block.indexes[place]);
+        let (mut right, mut bytes) = (true, 0);
+        let found = self.session.get(block.key(place), &mut |value| {
+            bytes = value.len() as u64;
+            right = values.version_of(index, value).is_some();
+        })?;
+        self.share.user_bytes_read += bytes;
+        if found {
+            self.share.hits += 1
+        } else {
+            self.share.misses += 1
+        }
+        if self.checked && (found != expected || !right) {
+            let fault = match (found, expected) {
+                (false, true) => "is absent and was written",
+                (true, false) => "is there and was never written",
+                _ => "has a damaged value",
+            };
+            bail!("wrong answer: key {} {fault}", hex(block.key(place)));
+        }
+        Ok(OpKind::Get)
+    }
+
+    fn seek(&mut self, block: &Block, place: usize) -> Result<OpKind> {
+        let (values, index, key) = (self.values, block.indexes[place], block.key(place));
+        let mut right = false;
+        self.session.seek(key, &mut |row_key, value| {
+            right = row_key == key && values.version_of(index, value).is_some()
+        })?;
+        if self.checked && !right {
+            bail!("wrong answer: a seek to the existing key {} lands elsewhere", hex(key));
+        }
+        Ok(OpKind::Seek)
+    }
+
+    /// Reads up to `range_size` rows from a key that exists.
+    fn range(&mut self, from: &[u8], index: u64) -> Result<()> {
+        let limit = self.row.range_size;
+        let mut checker = RangeChecker::new(self);
+        let (mut rows, mut bytes, mut starts) = (0, 0, false);
+        self.session.scan(from, None, &mut |key, value| {
+            if rows == 0 {
+                starts = key == from;
+            }
+            rows += 1;
+            bytes += (key.len() + value.len()) as u64;
+            checker.wrong(key, value) || rows == limit
+        })?;
+        checker.outcome()?;
+        self.share.user_bytes_read += bytes;
+        if self.checked && !starts {
+            bail!("wrong answer: a range from the existing key {} doesn't begin there", hex(from));
+        }
+        let expected = limit.min(self.row.keys - index);
+        if self.checked && self.shape == KeyShape::Ordered && rows != expected {
+            bail!(
+                "wrong answer: a range from key {} has {rows} rows and must have {expected}",
+                hex(from)
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Checks that rows ascend and hold values of their keys.
+struct RangeChecker<'a> {
+    shape: KeyShape,
+    keys: u64,
+    values: &'a Values,
+    last: [u8; 64],
+    last_len: usize,
+    fault: Option<String>,
+    checked: bool,
+}
+
+impl<'a> RangeChecker<'a> {
+    fn new(worker: &Worker<'a>) -> RangeChecker<'a> {
+        RangeChecker {
+            shape: worker.shape,
+            keys: worker.row.keys,
+            values: worker.values,
+            last: [0; 64],
+            last_len: 0,
+            fault: None,
+            checked: worker.checked,
+        }
+    }
+
+    /// Takes a row; `true` when it is wrong.
+    #[inline]
+    fn wrong(&mut self, key: &[u8], value: &[u8]) -> bool {
+        let head = &key[..key.len().min(self.last.len())];
+        let descends = self.last_len > 0 && *head < self.last[..self.last_len];
+        let known = key_index(self.shape, key).is_some_and(|index| {
+            index < self.keys && self.values.version_of(index, value).is_some()
+        });
+        if self.checked && (descends || !known) {
+            let what = if descends {
+                "comes out of order"
+            } else {
+                "has a damaged value or was never written"
+            };
+            self.fault = Some(format!("wrong answer: key {} {what}", hex(key)));
+            return true;
+        }
+        self.last[..head.len()].copy_from_slice(head);
+        self.last_len = head.len();
+        false
+    }
+
+    fn outcome(self) -> Result<()> {
+        match self.fault {
+            Some(fault) => bail!(fault),
+            None => Ok(()),
+        }
+    }
+}
