@@ -210,6 +210,10 @@ impl Cast<'_> {
                 units * (ticket.thread + 1) / ticket.threads
                     - units * ticket.thread / ticket.threads
             });
+            for kind in OpKind::ALL {
+                recorder.prepare(kind);
+                actor.state.borrow_mut().recorder.prepare(kind);
+            }
             let units = drive(&actor, &run, ticket, recorder, share_of_units)?;
             let mut state = actor.state.borrow_mut();
             recorder.merge(&state.recorder);

@@ -77,6 +77,11 @@ impl Recorder {
         self.primitives[kind as usize] += primitives;
     }
 
+    /// Makes room for a kind ahead of time, its pages touched, so that its first call isn't charged.
+    pub(crate) fn prepare(&mut self, kind: OpKind) {
+        self.histograms[kind as usize].get_or_insert_with(new_histogram).reset();
+    }
+
     pub(crate) fn merge(&mut self, other: &Recorder) {
         for (index, theirs) in other.histograms.iter().enumerate() {
             if let Some(theirs) = theirs {
@@ -94,7 +99,9 @@ impl Recorder {
         OpKind::ALL
             .into_iter()
             .filter_map(|kind| {
-                let histogram = self.histograms[kind as usize].as_ref()?;
+                let histogram = self.histograms[kind as usize]
+                    .as_ref()
+                    .filter(|histogram| !histogram.is_empty())?;
                 let primitives = self.primitives[kind as usize];
                 Some(KindLatency { kind, primitives, latency: Latency::of(histogram) })
             })

@@ -63,6 +63,9 @@ impl<'a> Worker<'a> {
             stopwatch: Stopwatch::start(),
             done: 0,
         };
+        for kind in OpKind::ALL {
+            worker.recorder.prepare(kind);
+        }
         if row.work == Work::Scan {
             worker.scans(task.limit)?;
         } else {
@@ -307,7 +310,10 @@ impl<'a> RangeChecker<'a> {
     #[inline]
     fn wrong(&mut self, key: &[u8], value: &[u8]) -> bool {
         let head = &key[..key.len().min(self.last.len())];
-        let descends = self.last_len > 0 && *head < self.last[..self.last_len];
+        let last = &self.last[..self.last_len];
+        // Heads of long keys may be equal.
+        let descends =
+            self.last_len > 0 && (head < last || (head == last && key.len() <= self.last.len()));
         let known = key_index(self.shape, key).is_some_and(|index| {
             index < self.keys && self.values.version_of(index, value).is_some()
         });
