@@ -9,29 +9,40 @@
 //! - `plan`       what to do next: `pick` chooses slices below level 0, `pick_runs` level 0's runs,
 //!   `manual` what somebody asked for
 //! - `retain`     which versions somebody can still read
+//! - `beneath`    whether a delete still hides anything
 //! - `cut`        where one output ends and the next begins
+//! - `run`        merges the keys of a part: `inputs` to read, tables to write
+//! - `job`        the parts of a merge, worked at by several threads
 
+mod beneath;
 mod busy;
 mod cut;
+mod inputs;
+mod job;
 mod manual;
 mod pick;
 mod pick_runs;
 mod plan;
 mod policy;
 mod retain;
+mod run;
 mod shape;
 
 pub(crate) use busy::{Busy, JobId};
+pub(crate) use job::{MergeJob, Outcome};
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
 pub(crate) use plan::{Merge, Move, Plan, Reason, plan};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use retain::{Retain, Verdict};
+pub(crate) use run::MergeContext;
 pub(crate) use shape::{Debts, Shape, debts};
 
 #[cfg(test)]
 mod convergence;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod run_tests;
 #[cfg(test)]
 mod scripts;
 #[cfg(test)]

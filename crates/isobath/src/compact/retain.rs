@@ -48,13 +48,19 @@ impl<'a> Retain<'a> {
 
     /// True if a reader needs the version; deletes count as any other.
     pub(crate) fn keeps(&mut self, entry: &Entry<'_>) -> bool {
-        if self.newer_seq.is_none() || self.key != entry.key {
+        if self.enters(entry.key) {
             self.key.clear();
             self.key.extend_from_slice(entry.key);
             self.newer_seq = None;
         }
         let newer_seq = self.newer_seq.replace(entry.seq);
         self.is_seen(entry.seq, newer_seq)
+    }
+
+    /// True if the entry is of another key than the one judged before, if older versions of that could follow.
+    #[inline]
+    pub(crate) fn enters(&self, key: &[u8]) -> bool {
+        self.newer_seq.is_none() || self.key != key
     }
 
     /// Decides on a version. `is_alone` says whether no version of the key lies beneath; it is asked only for

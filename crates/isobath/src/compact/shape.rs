@@ -19,8 +19,8 @@ use crate::version::{Slice, Tree};
 
 /// Below this many batches in the whole tree, merging level 0 right into the last level is cheapest.
 const BATCHES_WITHOUT_MIDDLE: f64 = 4.0;
-/// Batches are not taken for smaller than this: tiny trees need no levels.
-const BATCH_BYTES_MIN: u64 = 1 << 20;
+/// Batches are not taken for smaller than this fraction of the policy's: tiny trees need no levels.
+const BATCH_FRACTION_MIN: u64 = 256;
 
 /// The levels in use and their capacities.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,11 +118,11 @@ impl Weight {
 fn batch_bytes(tree: &Tree, policy: &Policy, hints: &Hints) -> u64 {
     let trigger = policy.l0_trigger_runs as u64;
     let run_bytes = match (hints.run_bytes, tree.runs.len() as u64) {
-        (0, 0) => return policy.base_bytes.max(BATCH_BYTES_MIN),
+        (0, 0) => return policy.base_bytes.max(1),
         (0, runs) => tree.disk_bytes(0) / runs,
         (run_bytes, _) => run_bytes,
     };
-    run_bytes.saturating_mul(trigger).max(BATCH_BYTES_MIN)
+    run_bytes.saturating_mul(trigger).max(policy.base_bytes / BATCH_FRACTION_MIN).max(1)
 }
 
 /// How many levels between level 0 and the last, and the ratio between levels.

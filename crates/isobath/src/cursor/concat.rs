@@ -18,7 +18,7 @@ pub(crate) trait SliceProvider {
     /// A cursor over a slice, not positioned.
     fn open(&self, index: usize) -> Result<Self::Cursor>;
     /// Whether a slice may hold a key that lies within its bounds, by its filter.
-    fn may_hold(&self, _index: usize, _key: &[u8]) -> Result<bool> {
+    fn may_hold(&self, _index: usize, _key: &[u8], _hash: u64) -> Result<bool> {
         Ok(true)
     }
 }
@@ -176,12 +176,12 @@ impl<P: SliceProvider> Cursor for ConcatCursor<P> {
         self.cross_forward()
     }
 
-    fn may_hold(&self, key: &[u8]) -> Result<bool> {
+    fn may_hold(&self, key: &[u8], hash: u64) -> Result<bool> {
         let index = self.first_ending_at_or_after(key);
         if index == self.slices.count() || self.slices.smallest(index) > key {
             return Ok(false);
         }
-        self.slices.may_hold(index, key)
+        self.slices.may_hold(index, key, hash)
     }
 }
 

@@ -102,7 +102,7 @@ impl Cursor for ListCursor {
         self.at.map(|at| self.versions[at].as_entry())
     }
 
-    fn may_hold(&self, key: &[u8]) -> Result<bool> {
+    fn may_hold(&self, key: &[u8], _hash: u64) -> Result<bool> {
         Ok(!self.has_filter || self.versions.iter().any(|version| version.key == key))
     }
 }

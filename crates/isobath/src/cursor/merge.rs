@@ -23,6 +23,7 @@
 
 use super::{Cursor, Entry, key_head};
 use crate::error::Result;
+use crate::format::checksum64;
 use std::cmp::Ordering;
 
 /// How many rungs a moving source is compared with one by one before bisection takes over.
@@ -201,8 +202,9 @@ impl<C: Cursor> MergeCursor<C> {
 
     fn seek_lazily(&mut self, key: &[u8]) -> Result<()> {
         let mut holder = None;
+        let hash = checksum64(key);
         for (at, source) in self.sources.iter_mut().enumerate() {
-            if !source.may_hold(key)? {
+            if !source.may_hold(key, hash)? {
                 self.stances[at] = Stance::Unplaced;
                 self.waiting += 1;
                 continue;
@@ -377,9 +379,9 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         self.advance(0, |source| source.next_key(scratch))
     }
 
-    fn may_hold(&self, key: &[u8]) -> Result<bool> {
+    fn may_hold(&self, key: &[u8], hash: u64) -> Result<bool> {
         for source in &self.sources {
-            if source.may_hold(key)? {
+            if source.may_hold(key, hash)? {
                 return Ok(true);
             }
         }

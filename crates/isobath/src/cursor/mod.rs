@@ -63,8 +63,11 @@ pub(crate) trait Cursor {
     }
 
     /// False only if there is surely no version of `key`. Moves nothing and costs little: a table asks its
-    /// filter. A merge asks before it positions a source.
-    fn may_hold(&self, _key: &[u8]) -> Result<bool> {
+    /// filter. A merge asks before it positions a source. `hash` is the key's [`checksum64`], as filters
+    /// take it.
+    ///
+    /// [`checksum64`]: crate::format::checksum64
+    fn may_hold(&self, _key: &[u8], _hash: u64) -> Result<bool> {
         Ok(true)
     }
 }
@@ -94,8 +97,8 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
         (**self).next_key(scratch)
     }
-    fn may_hold(&self, key: &[u8]) -> Result<bool> {
-        (**self).may_hold(key)
+    fn may_hold(&self, key: &[u8], hash: u64) -> Result<bool> {
+        (**self).may_hold(key, hash)
     }
 }
 

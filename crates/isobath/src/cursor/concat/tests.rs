@@ -69,7 +69,7 @@ fn a_slice_is_opened_only_when_wanted_and_kept_open_within_it() {
     concat.seek(&[4]).unwrap();
     concat.seek(&[3]).unwrap();
     assert_eq!(concat.slices.opened.get(), 1);
-    assert!(!concat.may_hold(&[9]).unwrap());
+    assert!(!concat.may_hold(&[9], 0).unwrap());
     concat.seek(&[9]).unwrap();
     assert_eq!((concat.entry(), concat.slices.opened.get()), (None, 1));
     concat.seek(&[5]).unwrap();

@@ -1,0 +1,46 @@
+//! Whether anything older of a key lies below a merge. It decides whether a delete can go.
+
+use crate::version::Slice;
+use std::sync::Arc;
+
+/// Walks along the slices beneath a merge while its keys go by, ascending.
+#[derive(Debug)]
+pub(crate) struct Beneath<'a> {
+    levels: Vec<&'a [Arc<Slice>]>,
+}
+
+impl<'a> Beneath<'a> {
+    /// Each of `levels` is in key order.
+    pub(crate) fn new(levels: &'a [Vec<Arc<Slice>>]) -> Self {
+        Beneath { levels: levels.iter().map(Vec::as_slice).collect() }
+    }
+
+    /// True if no slice can hold `key`. Keys must come ascending.
+    pub(crate) fn is_clear_of(&mut self, key: &[u8]) -> bool {
+        self.levels.iter_mut().all(|slices| {
+            let passed = slices.iter().take_while(|slice| &*slice.meta.largest < key).count();
+            *slices = &slices[passed..];
+            slices.first().is_none_or(|slice| key < &*slice.meta.smallest)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::Model;
+    use super::*;
+
+    #[test]
+    fn only_keys_between_slices_are_clear() {
+        let mut model = Model::new();
+        let mut level = |ends: &[(u64, u64)]| {
+            ends.iter().map(|ends| model.slice(*ends, 1, 0, (1, 1))).collect::<Vec<_>>()
+        };
+        let levels = vec![level(&[(10, 20), (30, 40)]), level(&[(33, 50)]), level(&[])];
+        let mut beneath = Beneath::new(&levels);
+        let clear: Vec<u64> =
+            (0..60).filter(|key: &u64| beneath.is_clear_of(&key.to_be_bytes())).collect();
+        let expected: Vec<u64> = (0..10).chain(21..30).chain(51..60).collect();
+        assert_eq!(clear, expected);
+    }
+}

@@ -1,0 +1,172 @@
+//! A merge under way, which several threads may work at.
+//!
+//! The parts of a merge are disjoint in keys, so their outputs are the merge's outputs side by side. Whoever
+//! has a [`MergeJob`] may take parts from it ([`MergeJob::help`]); its owner takes parts too, then waits only
+//! for parts that somebody is busy with. So a job ends with however many threads there are.
+
+use super::plan::{Merge, Move};
+use super::run::{MergeContext, Part, Written, run_part};
+use crate::components::sync::{Condvar, Mutex};
+use crate::error::{Error, Result};
+use crate::format::FamilyId;
+use crate::table::SliceMeta;
+use crate::version::{Change, LiveFile};
+use std::sync::Arc;
+
+/// A merge, its parts and what has been written so far.
+pub(crate) struct MergeJob {
+    merge: Merge,
+    context: MergeContext,
+    parts: Vec<Part>,
+    progress: Mutex<Progress>,
+    part_done: Condvar,
+}
+
+#[derive(Default)]
+struct Progress {
+    next_part: usize,
+    working: usize,
+    written: Vec<(usize, Written)>,
+    error: Option<Error>,
+}
+
+/// A part that somebody works at. It ends with the part's result, or without one if the thread panics.
+struct Turn<'a> {
+    job: &'a MergeJob,
+    part: usize,
+    result: Option<Result<Written>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut progress = self.job.progress.lock();
+        progress.working -= 1;
+        match self.result.take() {
+            Some(Ok(written)) => progress.written.push((self.part, written)),
+            failed => {
+                // Nobody begins another part.
+                progress.next_part = self.job.parts.len();
+                let panicked = || Error::Poisoned("a thread panicked in a merge".to_owned());
+                let error = failed.and_then(Result::err).unwrap_or_else(panicked);
+                progress.error.get_or_insert(error);
+            }
+        }
+        drop(progress);
+        self.job.part_done.notify_all();
+    }
+}
+
+/// What a job changes in the tree, once installed.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) removed: Vec<(usize, u64)>,
+    pub(crate) added: Vec<(usize, SliceMeta)>,
+    /// Keeps the files of what is added, until the tree does.
+    pub(crate) files: Vec<Arc<LiveFile>>,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) entries_in: u64,
+    pub(crate) entries_out: u64,
+}
+
+impl Outcome {
+    /// What moving slices changes.
+    pub(crate) fn of_moves(moves: &[Move]) -> Outcome {
+        Outcome {
+            removed: moves.iter().map(|step| (step.from, step.slice.meta.file)).collect(),
+            added: moves.iter().map(|step| (step.to, step.slice.meta.clone())).collect(),
+            files: moves.iter().map(|step| step.slice.file.clone()).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    /// The changes of one edit, to be installed as a whole.
+    pub(crate) fn changes(&self, family: FamilyId) -> Vec<Change> {
+        let removed =
+            self.removed.iter().map(|&(level, file)| Change::RemoveSlice { family, level, file });
+        let added = self.added.iter().cloned();
+        removed.chain(added.map(|(level, meta)| Change::AddSlice { level, meta })).collect()
+    }
+}
+
+impl MergeJob {
+    /// A job that nobody works at yet.
+    pub(crate) fn new(merge: Merge, context: MergeContext) -> MergeJob {
+        let mut parts = vec![Part::default()];
+        for cut in &merge.cuts {
+            if let Some(before) = parts.last_mut() {
+                before.end = Some(cut.clone());
+            }
+            parts.push(Part { start: Some(cut.clone()), end: None });
+        }
+        let (progress, part_done) = (Mutex::new(Progress::default()), Condvar::new());
+        MergeJob { merge, context, parts, progress, part_done }
+    }
+
+    /// In how many parts it can be worked at.
+    pub(crate) fn part_count(&self) -> usize {
+        self.parts.len()
+    }
+
+    pub(crate) fn merge(&self) -> &Merge {
+        &self.merge
+    }
+
+    /// Works at the job until no part is left to take.
+    pub(crate) fn help(&self) {
+        let part_bytes = self.merge.input_bytes() / self.parts.len() as u64;
+        while let Some(mut turn) = self.take() {
+            let part = &self.parts[turn.part];
+            turn.result = Some(run_part(&self.context, &self.merge, part, part_bytes));
+        }
+    }
+
+    fn take(&self) -> Option<Turn<'_>> {
+        let mut progress = self.progress.lock();
+        if progress.next_part == self.parts.len() {
+            return None;
+        }
+        progress.working += 1;
+        progress.next_part += 1;
+        Some(Turn { job: self, part: progress.next_part - 1, result: None })
+    }
+
+    /// Works at the job, waits for helpers to end theirs, and makes the names of the outputs durable. After
+    /// an error, all that was written is let go.
+    pub(crate) fn finish(&self) -> Result<Outcome> {
+        self.help();
+        let mut progress = self.progress.lock();
+        while progress.working > 0 {
+            self.part_done.wait(&mut progress);
+        }
+        let mut written = std::mem::take(&mut progress.written);
+        let error = progress.error.take();
+        drop(progress);
+        if let Some(error) = error {
+            return Err(error);
+        }
+        written.sort_unstable_by_key(|(part, _)| *part);
+        let outcome = self.outcome(written);
+        if !outcome.added.is_empty() {
+            self.context.fs.sync_dir(&self.context.table_dir)?;
+        }
+        Ok(outcome)
+    }
+
+    fn outcome(&self, written: Vec<(usize, Written)>) -> Outcome {
+        let inputs = &self.merge.inputs;
+        let mut outcome = Outcome {
+            removed: inputs.iter().map(|(level, slice)| (*level, slice.meta.file)).collect(),
+            bytes_read: self.merge.input_bytes(),
+            entries_in: inputs.iter().map(|(_, slice)| slice.meta.entries).sum(),
+            ..Outcome::default()
+        };
+        for (_, part) in written {
+            outcome.entries_out += part.slices.iter().map(|slice| slice.entries).sum::<u64>();
+            outcome.added.extend(part.slices.into_iter().map(|meta| (self.merge.target, meta)));
+            outcome.files.extend(part.files);
+            outcome.bytes_written += part.bytes;
+        }
+        outcome
+    }
+}

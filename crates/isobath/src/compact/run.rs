@@ -1,0 +1,149 @@
+//! Carries out a part of a merge: reads, judges, writes tables. Installs nothing.
+//!
+//! What is written becomes part of the tree only by the manifest edit that the caller makes. Until then the
+//! files are held by nothing but the outcome: if that is dropped, and after any error, they are removed as
+//! files in use by nobody are.
+
+use super::beneath::Beneath;
+use super::cut::Cutter;
+use super::inputs::open_inputs;
+use super::plan::Merge;
+use super::retain::{Retain, Verdict};
+use crate::background::CancelToken;
+use crate::cache::table_path;
+use crate::cursor::{Cursor, Entry};
+use crate::error::Result;
+use crate::format::{FamilyId, Lsn};
+use crate::table::{SliceMeta, TableContext, TableOptions, TableWriter};
+use crate::version::{FileNumbers, LiveFile};
+use crate::vfs::FileSystem;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How many versions go by between two looks at the cancel token.
+const CANCEL_INTERVAL: u32 = 1024;
+
+/// What merges of a family work with.
+#[derive(Clone)]
+pub(crate) struct MergeContext {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) table_dir: PathBuf,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) family: FamilyId,
+    pub(crate) tables: TableContext,
+    pub(crate) files: Arc<FileNumbers>,
+    /// How outputs are written. Chosen for the merge's depth and level.
+    pub(crate) options: TableOptions,
+    /// Read points below the horizon that somebody reads at, ascending ...
+    pub(crate) snapshots: Vec<Lsn>,
+    /// ... and the least of all other read points, now or later.
+    pub(crate) horizon: Lsn,
+    pub(crate) cancel: CancelToken,
+}
+
+/// A range of keys: from `start` on, up to but without `end`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) start: Option<Box<[u8]>>,
+    pub(crate) end: Option<Box<[u8]>>,
+}
+
+/// What a part of a merge wrote.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub(super) slices: Vec<SliceMeta>,
+    pub(super) files: Vec<Arc<LiveFile>>,
+    pub(super) bytes: u64,
+}
+
+/// Merges the keys of a part. `part_bytes` is about what the part reads.
+pub(super) fn run_part(
+    context: &MergeContext,
+    merge: &Merge,
+    part: &Part,
+    part_bytes: u64,
+) -> Result<Written> {
+    let mut inputs = open_inputs(merge, &context.tables);
+    match &part.start {
+        Some(start) => inputs.seek(start)?,
+        None => inputs.seek_first()?,
+    }
+    let mut retain = Retain::new(&context.snapshots, context.horizon);
+    let mut beneath = Beneath::new(&merge.beneath);
+    let mut outputs = Outputs::new(context, Cutter::new(merge, part_bytes));
+    let mut scratch = Vec::new();
+    let mut until_look = 0;
+    while let Some(entry) = inputs.entry() {
+        let enters = retain.enters(entry.key);
+        if enters && part.end.as_ref().is_some_and(|end| **end <= *entry.key) {
+            break;
+        }
+        if until_look == 0 {
+            context.cancel.check()?;
+            until_look = CANCEL_INTERVAL;
+        }
+        until_look -= 1;
+        let verdict = retain.judge(&entry, || beneath.is_clear_of(entry.key));
+        if matches!(verdict, Verdict::Keep | Verdict::KeepLast) {
+            outputs.add(entry, enters)?;
+        }
+        match verdict {
+            Verdict::Keep | Verdict::Drop => inputs.next()?,
+            Verdict::KeepLast | Verdict::DropRest => inputs.next_key(&mut scratch)?,
+        }
+    }
+    outputs.finish()
+}
+
+/// The tables that a part writes, one after the other.
+struct Outputs<'a> {
+    context: &'a MergeContext,
+    cutter: Cutter<'a>,
+    writer: Option<TableWriter>,
+    written: Written,
+}
+
+impl<'a> Outputs<'a> {
+    fn new(context: &'a MergeContext, cutter: Cutter<'a>) -> Self {
+        Outputs { context, cutter, writer: None, written: Written::default() }
+    }
+
+    /// `enters` is false if the entry may be of the same key as the one judged before it.
+    #[inline]
+    fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
+        if let Some(writer) = &mut self.writer
+            && !(enters && self.cutter.cuts_before(entry.key, writer.slice_disk_bytes()))
+        {
+            return writer.add(entry);
+        }
+        self.close()?;
+        self.open()?.add(entry)
+    }
+
+    #[cold]
+    fn open(&mut self) -> Result<&mut TableWriter> {
+        let file = self.context.files.allocate();
+        let number = file.number();
+        self.written.files.push(file);
+        let path = table_path(&self.context.table_dir, number);
+        let mut writer =
+            TableWriter::create(self.context.fs.create(&path)?, self.context.uuid, number)?;
+        writer.begin_slice(self.context.family, &self.context.options)?;
+        Ok(self.writer.insert(writer))
+    }
+
+    #[cold]
+    fn close(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            let finished = writer.finish()?;
+            self.written.slices.extend(finished.slices);
+            self.written.bytes += finished.file_len;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Written> {
+        self.close()?;
+        Ok(self.written)
+    }
+}

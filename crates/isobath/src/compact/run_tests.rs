@@ -1,0 +1,412 @@
+//! Plans carried out on real tables, in memory, installed in a real manifest: whatever is written, deleted,
+//! snapshot and merged, in whatever order jobs end, every reader finds what a list of all versions says.
+
+use super::model::small_policy;
+use super::{
+    Busy, Hints, JobId, ManualPlan, ManualRange, Merge, MergeContext, MergeJob, Outcome, Plan,
+    Policy, plan, plan_manual,
+};
+use crate::background::CancelToken;
+use crate::cache::{BlockCache, FileCache, table_path};
+use crate::cursor::list::{Version, sort_versions};
+use crate::cursor::{MergeCursor, VisibleCursor};
+use crate::error::{Error, Result};
+use crate::format::{DEFAULT_FAMILY, FIRST_LSN, Lsn, OpKind};
+use crate::table::{TableContext, TableOptions, TableWriter};
+use crate::version::{Change, Edit, Tree, VersionSet};
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+struct Bench {
+    fs: MemoryFs,
+    set: VersionSet,
+    tables: TableContext,
+    policy: Policy,
+    /// Everything ever written.
+    history: Vec<Version>,
+    snapshots: BTreeSet<Lsn>,
+    next_seq: Lsn,
+    busy: Busy,
+    running: Vec<(JobId, Running)>,
+}
+
+enum Running {
+    Moves(Outcome),
+    Merge(MergeJob),
+}
+
+fn tiny_policy() -> Policy {
+    Policy { base_bytes: 2048, target_file_bytes: 1024, job_bytes_max: 8192, ..small_policy() }
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let fs = MemoryFs::new();
+        let shared: Arc<dyn FileSystem> = Arc::new(fs.clone());
+        let db = Path::new("/db");
+        let mut set = VersionSet::create(shared.clone(), db, [7; 16], b"{}").unwrap();
+        let ceiling = Edit::new(vec![Change::LsnCeiling { lsn: 1 << 40 }]);
+        set.install(ceiling, &[]).unwrap();
+        let files = Arc::new(FileCache::new(shared, db.join("table"), ReadMode::Positional, 1000));
+        Bench {
+            fs,
+            set,
+            tables: TableContext::new(files, BlockCache::new(1 << 20)),
+            policy: tiny_policy(),
+            history: Vec::new(),
+            snapshots: BTreeSet::new(),
+            next_seq: FIRST_LSN,
+            busy: Busy::default(),
+            running: Vec::new(),
+        }
+    }
+
+    fn tree(&self) -> Arc<Tree> {
+        self.set.state().family(DEFAULT_FAMILY).unwrap().tree.clone()
+    }
+
+    fn table_dir(&self) -> PathBuf {
+        Path::new("/db").join("table")
+    }
+
+    fn options(&self) -> TableOptions {
+        TableOptions { block_len: 128, restart_interval: 3, ..TableOptions::default() }
+    }
+
+    fn flush(&mut self, writes: &[(u8, bool)]) {
+        let mut versions: Vec<Version> = Vec::new();
+        for &(key, is_delete) in writes {
+            let (seq, key) = (self.next_seq, vec![b'k', key / 8, key]);
+            self.next_seq += 1;
+            versions.push(match is_delete {
+                true => Version::delete(&key, seq),
+                false => Version::put(&key, seq, format!("value {seq} of the key").as_bytes()),
+            });
+        }
+        self.history.extend(versions.iter().cloned());
+        sort_versions(&mut versions);
+        let file = self.set.files().allocate();
+        let path = table_path(&self.table_dir(), file.number());
+        let mut writer =
+            TableWriter::create(self.fs.create(&path).unwrap(), [7; 16], file.number()).unwrap();
+        writer.begin_slice(DEFAULT_FAMILY, &self.options()).unwrap();
+        for version in &versions {
+            writer.add(version.as_entry()).unwrap();
+        }
+        let slices = writer.finish().unwrap().slices;
+        let added = slices.into_iter().map(|meta| Change::AddSlice { level: 0, meta }).collect();
+        self.set.install(Edit::new(added), &[file]).unwrap();
+    }
+
+    fn hints(&self, is_idle: bool) -> Hints {
+        let oldest = self.snapshots.first().copied().unwrap_or(self.next_seq);
+        Hints { run_bytes: 0, oldest_reader: oldest, is_idle }
+    }
+
+    fn context(&self) -> MergeContext {
+        MergeContext {
+            fs: Arc::new(self.fs.clone()),
+            table_dir: self.table_dir(),
+            uuid: [7; 16],
+            family: DEFAULT_FAMILY,
+            tables: self.tables.clone(),
+            files: self.set.files().clone(),
+            options: self.options(),
+            snapshots: self.snapshots.iter().copied().collect(),
+            horizon: self.next_seq,
+            cancel: CancelToken::new(),
+        }
+    }
+
+    fn plan(&self, is_idle: bool) -> Plan {
+        plan(&self.tree(), &self.policy, &self.busy, &self.hints(is_idle))
+    }
+
+    fn begin(&mut self, plan: Plan) -> bool {
+        let id = self.busy.begin(&plan);
+        let running = match plan {
+            Plan::DoNothing => return false,
+            Plan::Move(moves) => Running::Moves(Outcome::of_moves(&moves)),
+            Plan::Merge(merge) => Running::Merge(MergeJob::new(merge, self.context())),
+        };
+        self.running.push((id, running));
+        true
+    }
+
+    fn end(&mut self, at: usize) {
+        let (id, running) = self.running.remove(at);
+        let outcome = match running {
+            Running::Moves(outcome) => outcome,
+            Running::Merge(job) => job.finish().unwrap(),
+        };
+        self.install(outcome);
+        self.busy.end(id);
+    }
+
+    fn install(&mut self, outcome: Outcome) {
+        let edit = Edit::new(outcome.changes(DEFAULT_FAMILY));
+        self.set.install(edit, &outcome.files).unwrap();
+        assert!(self.tree().is_sound());
+        drop(outcome);
+        self.bury();
+    }
+
+    /// Removes the files that nothing uses.
+    fn bury(&self) {
+        for number in self.set.files().graveyard().take() {
+            let path = table_path(&self.table_dir(), number);
+            // A number may have been taken for a file that could not be created.
+            if self.fs.exists(&path).unwrap() {
+                self.fs.remove(&path).unwrap();
+            }
+        }
+    }
+
+    fn end_all(&mut self) {
+        while !self.running.is_empty() {
+            self.end(0);
+        }
+    }
+
+    fn settle(&mut self, is_idle: bool) {
+        self.end_all();
+        while self.begin(self.plan(is_idle)) {
+            self.end_all();
+        }
+    }
+
+    fn answers(&self, point: Lsn) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let tree = self.tree();
+        let mut sources = Vec::new();
+        for (_, slice) in tree.iter() {
+            sources.push(slice.table(&self.tables)?.cursor(true));
+        }
+        let merge = MergeCursor::new(sources);
+        let mut cursor = VisibleCursor::new(merge, point, Bound::Unbounded, Bound::Unbounded);
+        let mut found = BTreeMap::new();
+        cursor.seek_first()?;
+        while let Some((key, value)) = cursor.entry() {
+            found.insert(key.to_vec(), value.to_vec());
+            cursor.next()?;
+        }
+        Ok(found)
+    }
+
+    fn truth(&self, point: Lsn) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut newest = BTreeMap::new();
+        for version in self.history.iter().filter(|version| version.seq < point) {
+            newest.insert(version.key.clone(), version);
+        }
+        let puts = newest.into_iter().filter(|(_, version)| version.kind == OpKind::Put);
+        puts.map(|(key, version)| (key, version.value.clone())).collect()
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        for point in self.snapshots.iter().copied().chain([self.next_seq]) {
+            assert_eq!(self.answers(point).unwrap(), self.truth(point), "at {point}");
+        }
+    }
+
+    fn table_files(&self) -> BTreeSet<String> {
+        self.fs.list(&self.table_dir()).unwrap().into_iter().map(|entry| entry.name).collect()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Flush(Vec<(u8, bool)>),
+    Snapshot,
+    /// Lets go of one of the snapshots.
+    Release(usize),
+    Begin {
+        is_idle: bool,
+    },
+    End(usize),
+    Request(u8, u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let keys = prop_oneof![3 => 0u8..=255, 1 => 40u8..60];
+    let writes = prop::collection::vec((keys, prop::bool::weighted(0.3)), 1..40);
+    prop_oneof![
+        8 => writes.prop_map(Step::Flush),
+        2 => Just(Step::Snapshot),
+        2 => (0usize..9).prop_map(Step::Release),
+        8 => any::<bool>().prop_map(|is_idle| Step::Begin { is_idle }),
+        6 => (0usize..9).prop_map(Step::End),
+        1 => (0u8..=255, 0u8..=255).prop_map(|(a, b)| Step::Request(a.min(b), a.max(b))),
+    ]
+}
+
+fn apply(bench: &mut Bench, step: &Step) {
+    match step {
+        Step::Flush(writes) => bench.flush(writes),
+        Step::Snapshot => {
+            bench.snapshots.insert(bench.next_seq);
+        }
+        Step::Release(at) => {
+            if let Some(point) = bench.snapshots.iter().nth(*at).copied() {
+                bench.snapshots.remove(&point);
+            }
+        }
+        Step::Begin { is_idle } => {
+            let plan = bench.plan(*is_idle);
+            bench.begin(plan);
+        }
+        Step::End(at) => {
+            if let Some(last) = bench.running.len().checked_sub(1) {
+                bench.end((*at).min(last));
+            }
+        }
+        Step::Request(from, to) => {
+            let key = |key: u8| Bound::Included([b'k', key / 8, key].as_slice().into());
+            let range = ManualRange { lower: key(*from), upper: key(*to), upto: bench.next_seq };
+            let made =
+                plan_manual(&bench.tree(), &bench.policy, &bench.busy, &bench.hints(false), &range);
+            if let ManualPlan::Do(plan) = made {
+                bench.begin(plan);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn every_reader_finds_the_truth_whatever_is_merged_when(
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut bench = Bench::new();
+        for step in &steps {
+            apply(&mut bench, step);
+            bench.check();
+        }
+        bench.settle(true);
+        bench.check();
+        bench.snapshots.clear();
+        let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: Lsn::MAX };
+        loop {
+            let hints = bench.hints(false);
+            match plan_manual(&bench.tree(), &bench.policy, &bench.busy, &hints, &range) {
+                ManualPlan::Do(plan) => { bench.begin(plan); }
+                ManualPlan::Wait => panic!("nothing runs"),
+                ManualPlan::Done => break,
+            }
+            bench.end_all();
+            bench.check();
+        }
+        let deletes: u64 = bench.tree().iter().map(|(_, slice)| slice.meta.deletes).sum();
+        prop_assert_eq!(deletes, 0);
+        let in_tree = bench.tree().iter().count();
+        prop_assert_eq!(bench.table_files().len(), in_tree);
+    }
+}
+
+fn writes(count: usize, salt: usize) -> Vec<(u8, bool)> {
+    (0..count).map(|n| ((n * 89 + salt * 31) as u8, n % 7 == 0)).collect()
+}
+
+/// A bench whose next plan is a merge in several parts.
+fn with_a_large_merge() -> (Bench, Merge) {
+    let mut bench = Bench::new();
+    for salt in 0..40 {
+        bench.flush(&writes(200, salt));
+        match bench.plan(false) {
+            Plan::Merge(merge) if merge.cuts.len() > 1 => {
+                bench.bury();
+                return (bench, merge);
+            }
+            _ => bench.settle(false),
+        }
+    }
+    panic!("no large merge came up");
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // Threads of the test.
+fn threads_that_help_give_the_same_outputs_side_by_side() {
+    let (bench, merge) = with_a_large_merge();
+    let alone = MergeJob::new(merge, bench.context());
+    let outcome = alone.finish().unwrap();
+    let Plan::Merge(merge) = bench.plan(false) else { panic!("the same tree, another plan") };
+    let shared = MergeJob::new(merge, bench.context());
+    assert!(shared.part_count() > 2);
+    let together = std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| shared.help());
+        }
+        shared.finish().unwrap()
+    });
+    let content = |outcome: &Outcome| {
+        let slice = |(level, meta): &(usize, crate::table::SliceMeta)| {
+            (*level, meta.smallest.clone(), meta.largest.clone(), meta.entries)
+        };
+        outcome.added.iter().map(slice).collect::<Vec<_>>()
+    };
+    assert_eq!(content(&outcome), content(&together));
+    assert_eq!(outcome.entries_out, together.entries_out);
+    assert!(outcome.bytes_written > 0 && outcome.bytes_read > outcome.bytes_written);
+}
+
+#[test]
+fn a_cancelled_merge_leaves_no_file_behind() {
+    let (bench, merge) = with_a_large_merge();
+    let before = bench.table_files();
+    let context = bench.context();
+    context.cancel.cancel();
+    let job = MergeJob::new(merge, context);
+    assert!(matches!(job.finish(), Err(Error::Cancelled)));
+    bench.bury();
+    assert_eq!(bench.table_files(), before);
+}
+
+#[test]
+fn a_merge_that_fails_anywhere_leaves_no_file_behind_and_the_tree_as_it_was() {
+    let mut failures = 0;
+    for nth in 1.. {
+        let (bench, merge) = with_a_large_merge();
+        let before = bench.table_files();
+        let tree = bench.tree();
+        bench.fs.inject(Fault::on_any().suffix(".tbl").nth(nth));
+        let job = MergeJob::new(merge, bench.context());
+        let result = job.finish();
+        drop(job);
+        bench.fs.clear_faults();
+        let Err(error) = result else { break };
+        failures += 1;
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+        bench.bury();
+        assert_eq!(bench.table_files(), before, "fault {nth}");
+        assert!(Arc::ptr_eq(&tree, &bench.tree()));
+        bench.check();
+    }
+    assert!(failures > 10, "only {failures} faults met the merge");
+}
+
+#[test]
+fn versions_of_a_key_stay_in_one_output_however_many_a_snapshot_needs() {
+    let mut bench = Bench::new();
+    for _ in 0..4 {
+        for _ in 0..60 {
+            bench.flush_one_more(7);
+        }
+    }
+    bench.settle(true);
+    bench.check();
+}
+
+impl Bench {
+    fn flush_one_more(&mut self, key: u8) {
+        self.snapshots.insert(self.next_seq);
+        self.flush(&[(key, false), (key / 2, false), (key, false)]);
+        if self.tree().runs.len() >= self.policy.l0_trigger_runs {
+            self.settle(false);
+        }
+    }
+}
