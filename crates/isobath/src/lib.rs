@@ -2,22 +2,48 @@
 #![allow(dead_code, unused_imports)] // While the parts are being put together.
 
 mod background;
+mod batch;
 mod cache;
+mod close;
+mod column_family;
 mod compact;
 pub mod components;
 mod cursor;
+mod db;
+mod engine;
 mod error;
+mod events;
 mod flush;
 mod format;
+mod iter;
 pub mod keys;
+mod limits;
 mod memtable;
+mod metrics;
+mod options;
+mod pinned;
 mod read;
 mod recover;
+mod snapshot;
 mod table;
+mod upkeep;
 mod version;
 pub mod vfs;
 mod wal;
 mod write;
 
+pub use batch::Batch;
+pub use cache::BlockCache;
+pub use column_family::ColumnFamily;
+pub use db::Db;
 pub use error::{Error, Result};
+pub use events::{Event, EventListener};
 pub use format::{FamilyId, Lsn, OpKind};
+pub use iter::{Cursor, Range};
+pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
+pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
+pub use options::{Durability, FamilyOptions, Options, WriteOptions};
+pub use pinned::Slice;
+pub use snapshot::Snapshot;
+pub use table::Codec;
+pub use write::Commit;

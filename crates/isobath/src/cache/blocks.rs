@@ -106,11 +106,11 @@ struct Inner {
 
 /// A cache of decoded blocks. Clones share it.
 #[derive(Clone)]
-pub(crate) struct BlockCache(Arc<Inner>);
+pub struct BlockCache(Arc<Inner>);
 
 impl BlockCache {
     /// A cache of at most `capacity` bytes. With 0 it keeps nothing.
-    pub(crate) fn new(capacity: u64) -> BlockCache {
+    pub fn new(capacity: u64) -> BlockCache {
         let shard_count = (capacity / SHARD_BYTES_MIN).clamp(1, SHARD_COUNT_MAX);
         // Rounded down, as the cache itself rounds the count up and the capacity of each shard too.
         let shard_count = 1 << shard_count.ilog2();

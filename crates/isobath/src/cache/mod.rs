@@ -3,5 +3,6 @@
 mod blocks;
 mod files;
 
-pub(crate) use blocks::{BlockCache, BlockKey, CacheId, ResidentCharge};
+pub use blocks::BlockCache;
+pub(crate) use blocks::{BlockKey, CacheId, ResidentCharge};
 pub(crate) use files::{FileCache, read_header, table_path};

@@ -10,6 +10,7 @@
 //!   `manual` what somebody asked for
 //! - `retain`     which versions somebody can still read
 //! - `beneath`    whether a delete still hides anything
+//! - `schedule`   when jobs run, and the edit that installs each
 //! - `cut`        where one output ends and the next begins
 //! - `run`        merges the keys of a part: `inputs` to read, tables to write
 //! - `job`        the parts of a merge, worked at by several threads
@@ -26,6 +27,7 @@ mod plan;
 mod policy;
 mod retain;
 mod run;
+mod schedule;
 mod shape;
 
 pub(crate) use busy::{Busy, JobId};
@@ -35,6 +37,7 @@ pub(crate) use plan::{Merge, Move, Plan, Reason, plan};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use retain::{Retain, Verdict};
 pub(crate) use run::MergeContext;
+pub(crate) use schedule::{Merges, after_flush, compact_range, schedule, settle};
 pub(crate) use shape::{Debts, Shape, debts};
 
 #[cfg(test)]

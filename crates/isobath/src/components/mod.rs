@@ -9,6 +9,7 @@ mod bundle;
 mod clock;
 mod points;
 mod random;
+mod scratch;
 pub(crate) mod sync;
 mod threads;
 
@@ -17,4 +18,5 @@ pub use clock::{Clock, SystemClock};
 pub use points::Point;
 pub(crate) use points::yield_point;
 pub use random::{Random, SystemRandom};
+pub(crate) use scratch::with_scratch;
 pub use threads::{Priority, SystemThreads, ThreadHandle, Threads};

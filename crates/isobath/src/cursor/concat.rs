@@ -37,6 +37,11 @@ impl<P: SliceProvider> ConcatCursor<P> {
         ConcatCursor { slices, open: None, has_entry: false }
     }
 
+    /// The cursor of the slice that holds the entry.
+    pub(crate) fn current(&self) -> Option<&P::Cursor> {
+        self.open.as_ref().filter(|_| self.has_entry).map(|(_, cursor)| cursor)
+    }
+
     /// The first slice that ends at or after `key`, or the count of slices.
     fn first_ending_at_or_after(&self, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.slices.count());

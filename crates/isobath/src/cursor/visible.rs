@@ -51,6 +51,11 @@ impl<C: Cursor> VisibleCursor<C> {
         VisibleCursor { inner, point, lower, upper, has_entry: false, scratch: Vec::new() }
     }
 
+    /// What is shown through: it rests on the very version of the entry.
+    pub(crate) fn inner(&self) -> &C {
+        &self.inner
+    }
+
     /// The key and value where the cursor stands.
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {

@@ -1,1 +1,172 @@
-//! See ARCHITECTURE.md.
+//! From a sealed epoch to a table.
+//!
+//! On disk, step by step, and what recovery does if power fails there:
+//!
+//! 1. the epoch's memtables are written to one new table file, a slice for each family; the file is synced, then
+//!    its directory. Before step 2 the file is an orphan: the next open removes it and replays the log.
+//! 2. one manifest edit adds the slices and moves `replay from` to the epoch's end. It holds entirely or not at
+//!    all.
+//! 3. views are swapped, the epoch is forgotten, and log segments wholly below `replay from` are recycled.
+//!
+//! Epochs are installed strictly in order, so `replay from` never jumps over one that is only in memory.
+
+use crate::cache::table_path;
+use crate::compact::{self, Retain, Verdict};
+use crate::components::{Point, yield_point};
+use crate::cursor::Cursor;
+use crate::engine::{Engine, Epoch, Family, Keep};
+use crate::error::Result;
+use crate::events::Event;
+use crate::format::FamilyId;
+use crate::memtable::{Memtable, MemtableCursor};
+use crate::table::{Finished, TableOptions, TableWriter};
+use crate::version::{Change, Edit, FileNumbers, LiveFile, TABLE_DIR};
+use crate::vfs::FileSystem;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Has the oldest sealed epoch flushed in the background.
+pub(crate) fn submit(engine: &Arc<Engine>) {
+    let weak = Arc::downgrade(engine);
+    // A closed queue means a closing database, which flushes nothing more.
+    let _ = engine.flusher.submit(Box::new(move |_cancel| {
+        let Some(engine) = weak.upgrade() else { return };
+        if let Err(error) = flush_oldest(&engine) {
+            engine.poison("flush", error);
+        }
+    }));
+}
+
+/// What a flush wrote.
+pub(crate) struct Built {
+    pub(crate) file: Arc<LiveFile>,
+    pub(crate) table: Finished,
+}
+
+/// A memtable to be written, and how.
+pub(crate) struct Pending {
+    pub(crate) family: FamilyId,
+    pub(crate) options: TableOptions,
+    pub(crate) memtable: Arc<Memtable>,
+}
+
+/// Flushes the oldest sealed epoch and installs it.
+fn flush_oldest(engine: &Arc<Engine>) -> Result<()> {
+    let Some(epoch) = engine.epochs.list().sealed.first().cloned() else { return Ok(()) };
+    let started = engine.pacer.now_ns();
+    engine.log.wait_visible(epoch.end())?;
+    let (families, pending) = pending_of(engine, &epoch);
+    let target = engine.versions.lock().files().clone();
+    let keep = engine.snapshots.keep(&engine.log);
+    let fs = &*engine.options.components.fs;
+    let built = build_table(fs, &engine.dir, engine.uuid, &target, &pending, &keep)?;
+    yield_point(Point::Built);
+    install(engine, &epoch, &families, built.as_ref())?;
+    let took_ns = engine.pacer.now_ns() - started;
+    let bytes = built.as_ref().map_or(0, |built| built.table.file_len);
+    engine.gauges.flushes.add(1);
+    engine.gauges.flush_bytes.add(bytes);
+    engine.gauges.flush_ns.add(took_ns);
+    engine.tell(Event::Flushed {
+        file: built.map(|built| built.file.number()),
+        families: families.len(),
+        bytes,
+        took_us: took_ns / 1000,
+    });
+    let rate = epoch.bytes().saturating_mul(1_000_000_000) / took_ns.max(1);
+    engine.pacer.set_flush(engine.epochs.list().sealed.len() > 1, Some(rate));
+    drop((epoch, pending));
+    compact::after_flush(engine, &families);
+    Ok(())
+}
+
+/// The families written in an epoch that still exist, and their memtables.
+fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Family>>, Vec<Pending>) {
+    let live = epoch.memtables().into_iter().filter_map(|(id, memtable)| {
+        let family = engine.families.by_id(id)?;
+        let options = family.options.table_options(0);
+        Some((family, Pending { family: id, options, memtable }))
+    });
+    live.unzip()
+}
+
+/// Writes memtables, by ascending family, to a new table file, synced. `None` if nothing is worth keeping.
+pub(crate) fn build_table(
+    fs: &dyn FileSystem,
+    db: &Path,
+    uuid: [u8; 16],
+    numbers: &FileNumbers,
+    pending: &[Pending],
+    keep: &Keep,
+) -> Result<Option<Built>> {
+    if pending.is_empty() {
+        return Ok(None);
+    }
+    // Should anything fail, dropping `file` has the file removed.
+    let file = numbers.allocate();
+    let path = table_path(&db.join(TABLE_DIR), file.number());
+    let mut writer = TableWriter::create(fs.create(&path)?, uuid, file.number())?;
+    for slice in pending {
+        writer.begin_slice(slice.family, &slice.options)?;
+        write_memtable(&mut writer, &slice.memtable, keep)?;
+        writer.finish_slice()?;
+    }
+    let table = writer.finish()?;
+    if table.slices.is_empty() {
+        return Ok(None);
+    }
+    fs.sync_dir(&db.join(TABLE_DIR))?;
+    Ok(Some(Built { file, table }))
+}
+
+/// Adds every version that someone can still read; deletes stay, for what lies beneath.
+fn write_memtable(writer: &mut TableWriter, memtable: &Arc<Memtable>, keep: &Keep) -> Result<()> {
+    let mut retain = Retain::new(&keep.points, keep.horizon);
+    let mut cursor = MemtableCursor::new(memtable.clone());
+    cursor.seek_first()?;
+    while let Some(entry) = cursor.entry() {
+        match retain.judge(&entry, || false) {
+            Verdict::Keep => writer.add(entry)?,
+            Verdict::Drop => {}
+            Verdict::KeepLast => {
+                writer.add(entry)?;
+                cursor.next_key();
+                continue;
+            }
+            Verdict::DropRest => {
+                cursor.next_key();
+                continue;
+            }
+        }
+        cursor.next()?;
+    }
+    Ok(())
+}
+
+fn install(
+    engine: &Engine,
+    epoch: &Arc<Epoch>,
+    families: &[Arc<Family>],
+    built: Option<&Built>,
+) -> Result<()> {
+    let mut versions = engine.versions.lock();
+    let mut edit = Edit::default();
+    for slice in built.iter().flat_map(|built| &built.table.slices) {
+        // A family dropped since the table was begun takes its slice with it.
+        if versions.state().family(slice.family).is_some() {
+            edit.push(Change::AddSlice { level: 0, meta: slice.clone() });
+        }
+    }
+    edit.push(Change::ReplayFrom { lsn: epoch.end() });
+    let outputs: Vec<Arc<LiveFile>> = built.iter().map(|built| built.file.clone()).collect();
+    versions.install(edit, &outputs)?;
+    for family in families {
+        if let Some(state) = versions.state().family(family.id) {
+            family.install(state.tree.clone(), Some(epoch));
+        }
+    }
+    engine.epochs.retire_oldest(epoch);
+    drop(versions);
+    engine.log.retire(epoch.end());
+    Ok(())
+}

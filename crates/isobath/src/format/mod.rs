@@ -6,11 +6,16 @@
 mod checksum;
 mod file_header;
 mod kind;
+mod payload;
 mod varint;
 
 pub(crate) use checksum::{checksum32, checksum64};
 pub(crate) use file_header::{FILE_HEADER_LEN, FileHeader, FileKind};
 pub use kind::OpKind;
+pub(crate) use payload::{
+    BATCH_PREFIX_LEN, Op, Payload, decode_payload, put_batch_prefix, put_op, put_payload,
+    set_batch_count,
+};
 pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
 
 /// A log sequence number: a position in the flat byte space of the log, and at once an MVCC sequence
@@ -24,7 +29,7 @@ pub type Lsn = u64;
 pub type FamilyId = u32;
 
 /// The family that exists in every database.
-pub const DEFAULT_FAMILY: FamilyId = 0;
+pub(crate) const DEFAULT_FAMILY: FamilyId = 0;
 
 /// The least LSN of a record; 0 means "nothing".
 pub(crate) const FIRST_LSN: Lsn = 1 << 12;

@@ -1,1 +1,11 @@
-//! See ARCHITECTURE.md.
+//! How a reader finds what it asked for: [`get`] by key, [`scan`] in order.
+//!
+//! Both pin a view of the family (`engine/family.rs`) and resolve versions at a read point. Neither takes a lock
+//! that a writer holds.
+
+mod get;
+mod scan;
+mod source;
+
+pub(crate) use get::{Wanted, get, multi_get};
+pub(crate) use scan::{Pin, Scan, ScanBounds};

@@ -73,10 +73,20 @@ impl Draft {
         match change {
             Change::Database { uuid } => numbers.uuid = Some(*uuid),
             Change::CreateFamily { family, name, options, lsn } => {
+                numbers.families_changed = numbers.families_changed.max(*lsn);
                 self.create_family(state, *family, name, options, *lsn)?;
             }
-            Change::DropFamily { family, .. } => self.drop_family(state, *family)?,
-            Change::RenameFamily { family, name, .. } => self.rename(state, *family, name)?,
+            Change::DropFamily { family, lsn } => {
+                numbers.families_changed = numbers.families_changed.max(*lsn);
+                self.drop_family(state, *family)?;
+            }
+            Change::RenameFamily { family, name, lsn } => {
+                numbers.families_changed = numbers.families_changed.max(*lsn);
+                self.rename(state, *family, name)?;
+            }
+            Change::FamiliesChanged { lsn } => {
+                advance("families' change", &mut numbers.families_changed, *lsn)?;
+            }
             Change::SetFamilyOptions { family, options } => {
                 self.existing(state, *family)?.options = options.as_slice().into();
             }

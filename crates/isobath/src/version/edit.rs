@@ -98,6 +98,10 @@ pub(crate) enum Change {
     DurableLsn {
         lsn: Lsn,
     },
+    /// Creations, drops and renames of families by log records up to `lsn` are part of the state.
+    FamiliesChanged {
+        lsn: Lsn,
+    },
     /// The log ends at `end`, synced, and no LSN at or above it is in use.
     CleanClose {
         end: Lsn,
@@ -202,6 +206,7 @@ impl Change {
             }
             Change::DurableLsn { lsn } => put_integers(out, 13, &[*lsn]),
             Change::CleanClose { end } => put_integers(out, 14, &[*end]),
+            Change::FamiliesChanged { lsn } => put_integers(out, 15, &[*lsn]),
         }
     }
 
@@ -242,6 +247,7 @@ impl Change {
             }),
             13 => Change::DurableLsn { lsn: body.varint()? },
             14 => Change::CleanClose { end: body.varint()? },
+            15 => Change::FamiliesChanged { lsn: body.varint()? },
             unknown if unknown & MAY_SKIP != 0 => return Ok(None),
             unknown => {
                 return Err(Error::newer_format(format!(
@@ -353,6 +359,7 @@ impl fmt::Display for Change {
                 )
             }
             Change::DurableLsn { lsn } => write!(f, "log durable through {lsn}"),
+            Change::FamiliesChanged { lsn } => write!(f, "families changed up to {lsn}"),
             Change::CleanClose { end } => write!(f, "clean close, log ends at {end}"),
         }
     }

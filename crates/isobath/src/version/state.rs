@@ -53,6 +53,8 @@ pub(super) struct Numbers {
     pub(super) ceiling: Lsn,
     pub(super) durable: Lsn,
     pub(super) clean_close: Option<Lsn>,
+    /// The greatest LSN of a creation, drop or rename of a family.
+    pub(super) families_changed: Lsn,
     /// Above every sequence of every slice there has been since the manifest's snapshot.
     pub(super) seq_end: Lsn,
     pub(super) last_term: Option<Term>,
@@ -109,6 +111,11 @@ impl State {
     /// The end of the log, if the database was closed cleanly and nothing happened since.
     pub(crate) fn clean_close(&self) -> Option<Lsn> {
         self.numbers.clean_close
+    }
+
+    /// Creations, drops and renames of families up to this LSN are part of the state.
+    pub(crate) fn families_changed(&self) -> Lsn {
+        self.numbers.families_changed
     }
 
     /// The term that is running.
@@ -198,6 +205,7 @@ impl State {
             );
         }
         changes.push(Change::NextFamily { family: numbers.next_family });
+        changes.push(Change::FamiliesChanged { lsn: numbers.families_changed });
         Edit::new(changes)
     }
 }

@@ -1,1 +1,10 @@
-//! See ARCHITECTURE.md.
+//! The only way in: how a commit gets from its caller into the log and the memtables.
+
+mod commit;
+mod families;
+mod seal;
+
+pub use commit::Commit;
+pub(crate) use commit::{commit_batch, commit_one, harden};
+pub(crate) use families::{create_family, drop_family, rename_family};
+pub(crate) use seal::{flush_now, seal_if_written};

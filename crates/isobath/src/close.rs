@@ -1,0 +1,43 @@
+//! Closing a database.
+//!
+//! 1. new calls are refused
+//! 2. what is in memory is flushed to tables; power loss here costs nothing that the log does not hold
+//! 3. jobs are cancelled and waited for; outputs that were not installed are orphans, which the next open removes
+//! 4. the log is hardened and ended
+//! 5. one edit says that the close was clean: the next open replays what a racing commit left, or nothing
+//! 6. the lock is given up
+
+use crate::components::sync::atomic::Ordering;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::version::{Change, Edit};
+use crate::write;
+use std::sync::Arc;
+
+/// Closes the database. A second call does nothing.
+pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
+    if engine.closed.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
+    // Whoever changes families finishes first: its record and its edit belong together.
+    let _changing = engine.families_change.lock();
+    let flushed = engine.log.check_healthy().and_then(|()| write::flush_now(engine));
+    engine.compactors.close();
+    engine.upkeep.close();
+    engine.flusher.close();
+    engine.remove_dead_files();
+    let hardened = engine.log.close();
+    let noted = flushed.and(hardened).and_then(|()| {
+        let end = engine.log.tail();
+        let mut edit = Edit::new(vec![Change::DurableLsn { lsn: end }]);
+        // A commit that raced the close is in the log only, and stays there to be replayed.
+        if engine.epochs.list().open.is_empty() {
+            edit.push(Change::ReplayFrom { lsn: end });
+        }
+        edit.push(Change::CleanClose { end });
+        engine.versions.lock().install(edit, &[]).map(|_| ())
+    });
+    engine.versions.lock().files().graveyard().shut();
+    engine.lock.lock().take();
+    noted
+}

@@ -1,0 +1,301 @@
+//! When merges run: after each flush and each merge, as many disjoint ones at once as there are threads.
+//!
+//! A family's jobs under way are entered in its [`Merges`]; the next plan keeps clear of them. A job is planned when
+//! a thread is free for it, not before, so that it sees the tree as it is. Parts of one job are offered to the other
+//! threads; whoever is idle helps.
+//!
+//! On disk: outputs are written and synced, then their directory; before the edit they are orphans. One edit takes
+//! the inputs out and puts the outputs in. Then the view is swapped, and inputs go with their last reader.
+
+use super::{Busy, Hints, JobId, ManualPlan, ManualRange, Merge, MergeContext, MergeJob, Outcome};
+use super::{Plan, Policy, plan, plan_manual};
+use crate::background::CancelToken;
+use crate::components::sync::{Condvar, Mutex};
+use crate::components::{Point, yield_point};
+use crate::engine::{Engine, Family};
+use crate::error::{Error, Result};
+use crate::events::Event;
+use crate::read::ScanBounds;
+use crate::table::Codec;
+use crate::version::{Edit, TABLE_DIR};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a waiter sleeps at most before it looks again.
+const POLL: Duration = Duration::from_millis(100);
+
+/// The merges of one family.
+#[derive(Default)]
+pub(crate) struct Merges {
+    state: Mutex<State>,
+    /// A job ended.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    busy: Busy,
+    running: usize,
+    /// Smoothed bytes of the runs that flushes add.
+    run_bytes: u64,
+    /// Why the last job failed; cleared by the next flush, which tries again.
+    failure: Option<Error>,
+}
+
+/// The policy that follows from the options of a family.
+fn policy_of(engine: &Engine, family: &Family) -> Policy {
+    let budget = engine.options.write_budget.as_u64();
+    let plain_depths =
+        family.options.codecs.iter().take_while(|codec| **codec == Codec::None).count();
+    let all_plain = plain_depths == family.options.codecs.len();
+    let defaults = Policy::default();
+    Policy {
+        size_ratio_max: family.options.level_ratio,
+        base_bytes: budget * 4,
+        target_file_bytes: (budget / 2).clamp(64 << 10, defaults.target_file_bytes),
+        job_bytes_max: (budget * 4).min(defaults.job_bytes_max),
+        plain_depths: if all_plain { 0 } else { plain_depths },
+        ..defaults
+    }
+}
+
+fn hints_of(engine: &Engine, state: &State) -> Hints {
+    let keep = engine.snapshots.keep(&engine.log);
+    let oldest_reader =
+        keep.points.first().map_or(keep.horizon, |oldest| keep.horizon.min(*oldest));
+    Hints { run_bytes: state.run_bytes, oldest_reader, is_idle: state.running == 0 }
+}
+
+/// Has merges started that flushed runs call for, and sets the writers' pace.
+pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Family>]) {
+    engine.remove_dead_files();
+    for family in families {
+        let newest = family.view().tree.runs.first().map_or(0, |run| run.meta.disk_bytes);
+        let mut state = family.merges.state.lock();
+        state.run_bytes =
+            if state.run_bytes == 0 { newest } else { (3 * state.run_bytes + newest) / 4 };
+        state.failure = None;
+        drop(state);
+        note_level_zero(engine, family);
+        schedule(engine, family);
+    }
+}
+
+fn note_level_zero(engine: &Engine, family: &Family) {
+    let trigger = Policy::default().l0_trigger_runs;
+    let mut level_zero = engine.level_zero.lock();
+    level_zero.note(family.id, family.view().tree.runs.len(), trigger);
+    let (fullness, drain) = level_zero.pressure();
+    engine.pacer.set_merges(fullness, drain);
+}
+
+/// Starts jobs until there is nothing to do or no thread for it.
+pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Family>) {
+    let policy = policy_of(engine, family);
+    loop {
+        let mut state = family.merges.state.lock();
+        if state.running >= engine.compactor_count || state.failure.is_some() || family.is_dropped()
+        {
+            return;
+        }
+        let hints = hints_of(engine, &state);
+        let tree = family.view().tree.clone();
+        let planned = plan(&tree, &policy, &state.busy, &hints);
+        if matches!(planned, Plan::DoNothing) {
+            return;
+        }
+        let id = begin(&mut state, &planned);
+        drop(state);
+        submit(engine, family, planned, id);
+    }
+}
+
+fn begin(state: &mut State, planned: &Plan) -> JobId {
+    state.running += 1;
+    state.busy.begin(planned)
+}
+
+fn submit(engine: &Arc<Engine>, family: &Arc<Family>, planned: Plan, id: JobId) {
+    let (weak, worked_on) = (Arc::downgrade(engine), family.clone());
+    let job = Box::new(move |cancel: &CancelToken| {
+        let Some(engine) = weak.upgrade() else { return };
+        carry_out(&engine, &worked_on, planned, id, cancel);
+    });
+    if engine.compactors.submit(job).is_err() {
+        end(family, id, Some(Error::Closed));
+    }
+}
+
+fn end(family: &Family, id: JobId, failure: Option<Error>) {
+    let mut state = family.merges.state.lock();
+    state.busy.end(id);
+    state.running -= 1;
+    state.failure = failure.or(state.failure.take());
+    drop(state);
+    family.merges.ended.notify_all();
+}
+
+/// Runs a planned job and installs its result, then looks for the next.
+fn carry_out(
+    engine: &Arc<Engine>,
+    family: &Arc<Family>,
+    planned: Plan,
+    id: JobId,
+    cancel: &CancelToken,
+) {
+    let result = run_and_install(engine, family, planned, cancel);
+    let failure = result.err();
+    if let Some(error) = failure.clone().filter(|error| !matches!(error, Error::Cancelled)) {
+        engine.tell(Event::BackgroundError { job: "merge", error });
+    }
+    note_level_zero(engine, family);
+    end(family, id, failure);
+    engine.remove_dead_files();
+    schedule(engine, family);
+}
+
+fn run_and_install(
+    engine: &Arc<Engine>,
+    family: &Arc<Family>,
+    planned: Plan,
+    cancel: &CancelToken,
+) -> Result<()> {
+    let merge = match planned {
+        Plan::DoNothing => return Ok(()),
+        Plan::Move(moves) => {
+            install(engine, family, &Outcome::of_moves(&moves))?;
+            engine.gauges.moves.add(moves.len() as u64);
+            for step in &moves {
+                let (from_level, into_level) = (step.from, step.to);
+                engine.tell(Event::Moved {
+                    family: family.name().to_string(),
+                    from_level,
+                    into_level,
+                });
+            }
+            return Ok(());
+        }
+        Plan::Merge(merge) => merge,
+    };
+    let started = engine.pacer.now_ns();
+    let into_level = merge.target;
+    let from_level_zero = merge.inputs.iter().filter(|(level, _)| *level == 0);
+    let drained: u64 = from_level_zero.map(|(_, slice)| slice.meta.disk_bytes).sum();
+    let context = context_of(engine, family, &merge, cancel);
+    let job = Arc::new(MergeJob::new(merge, context));
+    for _ in 1..job.part_count().min(engine.compactor_count) {
+        let helped = job.clone();
+        // Without help the job takes longer, that is all.
+        let _ = engine.compactors.submit(Box::new(move |_| helped.help()));
+    }
+    let outcome = job.finish()?;
+    yield_point(Point::Built);
+    install(engine, family, &outcome)?;
+    let now = engine.pacer.now_ns();
+    let took_ns = now - started;
+    if drained > 0 && into_level > 0 {
+        engine.level_zero.lock().note_drain(drained, now, took_ns);
+    }
+    engine.gauges.compactions.add(1);
+    engine.gauges.compaction_read_bytes.add(outcome.bytes_read);
+    engine.gauges.compaction_written_bytes.add(outcome.bytes_written);
+    engine.gauges.compaction_ns.add(took_ns);
+    engine.tell(Event::Compacted {
+        family: family.name().to_string(),
+        into_level,
+        read_bytes: outcome.bytes_read,
+        written_bytes: outcome.bytes_written,
+        took_us: took_ns / 1000,
+    });
+    Ok(())
+}
+
+fn context_of(
+    engine: &Engine,
+    family: &Family,
+    merge: &Merge,
+    cancel: &CancelToken,
+) -> MergeContext {
+    let keep = engine.snapshots.keep(&engine.log);
+    let codec_level = if merge.is_last_level { usize::MAX } else { merge.depth };
+    MergeContext {
+        fs: engine.options.components.fs.clone(),
+        table_dir: engine.dir.join(TABLE_DIR),
+        uuid: engine.uuid,
+        family: family.id,
+        tables: engine.tables.clone(),
+        files: engine.versions.lock().files().clone(),
+        options: family.options.table_options(codec_level),
+        snapshots: keep.points,
+        horizon: keep.horizon,
+        cancel: cancel.clone(),
+    }
+}
+
+fn install(engine: &Engine, family: &Family, outcome: &Outcome) -> Result<()> {
+    let mut versions = engine.versions.lock();
+    if versions.state().family(family.id).is_none() {
+        // Dropped meanwhile: the outputs go with their last holder.
+        return Err(Error::Cancelled);
+    }
+    if let Err(error) = versions.install(Edit::new(outcome.changes(family.id)), &outcome.files) {
+        if !error.is_retryable() {
+            engine.log.poison(&error);
+        }
+        return Err(error);
+    }
+    if let Some(state) = versions.state().family(family.id) {
+        family.install(state.tree.clone(), None);
+    }
+    Ok(())
+}
+
+/// Waits until no merge is due or running in any family.
+pub(crate) fn settle(engine: &Arc<Engine>) -> Result<()> {
+    for family in engine.families.all() {
+        schedule(engine, &family);
+        let mut state = family.merges.state.lock();
+        while state.running > 0 {
+            engine.check_open()?;
+            family.merges.ended.wait_for(&mut state, POLL);
+        }
+        if let Some(error) = &state.failure {
+            return Err(error.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Merges a range down to the last level, as of what is in tables now.
+pub(crate) fn compact_range(
+    engine: &Arc<Engine>,
+    family: &Arc<Family>,
+    bounds: &ScanBounds,
+) -> Result<()> {
+    let own = |bound: &Bound<Vec<u8>>| bound.clone().map(Vec::into_boxed_slice);
+    let range = ManualRange {
+        lower: own(&bounds.lower),
+        upper: own(&bounds.upper),
+        upto: engine.log.visible(),
+    };
+    let policy = policy_of(engine, family);
+    loop {
+        engine.check_writable()?;
+        let mut state = family.merges.state.lock();
+        if let Some(error) = &state.failure {
+            return Err(error.clone());
+        }
+        let hints = hints_of(engine, &state);
+        let tree = family.view().tree.clone();
+        match plan_manual(&tree, &policy, &state.busy, &hints, &range) {
+            ManualPlan::Done => return Ok(()),
+            ManualPlan::Wait => family.merges.ended.wait_for(&mut state, POLL),
+            ManualPlan::Do(planned) => {
+                let id = begin(&mut state, &planned);
+                drop(state);
+                submit(engine, family, planned, id);
+            }
+        }
+    }
+}

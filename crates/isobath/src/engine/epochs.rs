@@ -1,0 +1,240 @@
+//! Epochs: generations of the in-memory state.
+//!
+//! An epoch owns an LSN range, an arena, and a memtable for each family that was written in it. One epoch is
+//! open; sealed ones wait, oldest first, for their flush.
+//!
+//! Sealing must not lose a racing writer. The sealer (1) marks the open epoch closing, (2) reserves a marker
+//! record, whose LSN is the boundary, (3) publishes the list with the next epoch. A writer that has its LSN and
+//! then sees an open epoch that isn't closing is below any boundary to come: a marker reserved before the
+//! writer's LSN would have made the closing mark visible to it, since both go through the log's tail. A writer
+//! that sees a closing epoch waits for the list and then picks by LSN. The sealer waits for nobody between
+//! (1) and (3).
+//!
+//! The epoch is complete, and may be flushed, once `visible` has passed the marker.
+
+use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::components::sync::{Condvar, Mutex, MutexGuard};
+use crate::format::{FamilyId, Lsn};
+use crate::memtable::{Arena, ChunkPool, Memtable};
+use crate::wal::Reservation;
+use arc_swap::ArcSwap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Sealed epochs that may wait for flush; with the open one, memory holds three budgets.
+pub(crate) const MAX_SEALED: usize = 2;
+
+/// One generation.
+pub(crate) struct Epoch {
+    /// Counts up; a newer epoch has a greater id.
+    pub(crate) id: u64,
+    /// The first LSN it owns.
+    pub(crate) start: Lsn,
+    /// The LSN after its marker, once sealed: where replay begins when the epoch is installed.
+    end: AtomicU64,
+    closing: AtomicBool,
+    pub(crate) arena: Arc<Arena>,
+    memtables: Mutex<BTreeMap<FamilyId, Arc<Memtable>>>,
+}
+
+impl Epoch {
+    fn new(id: u64, start: Lsn, arena: Arc<Arena>) -> Arc<Epoch> {
+        let (end, closing) = (AtomicU64::new(Lsn::MAX), AtomicBool::new(false));
+        Arc::new(Epoch { id, start, end, closing, arena, memtables: Mutex::new(BTreeMap::new()) })
+    }
+
+    /// True if the epoch surely owns `lsn`, which its caller has reserved already.
+    #[inline]
+    pub(crate) fn owns_while_open(&self, lsn: Lsn) -> bool {
+        lsn >= self.start && !self.closing.load(Ordering::SeqCst)
+    }
+
+    /// The LSN after the marker; `Lsn::MAX` while open.
+    pub(crate) fn end(&self) -> Lsn {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Bytes of memory taken.
+    #[inline]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.arena.allocated_bytes() as u64
+    }
+
+    /// The memtable of a family, created if this is its first write here.
+    pub(crate) fn memtable(&self, family: FamilyId) -> Arc<Memtable> {
+        let mut memtables = self.memtables.lock();
+        let fresh = || Arc::new(Memtable::new(self.arena.clone()));
+        memtables.entry(family).or_insert_with(fresh).clone()
+    }
+
+    /// Every memtable, by ascending family.
+    pub(crate) fn memtables(&self) -> Vec<(FamilyId, Arc<Memtable>)> {
+        self.memtables.lock().iter().map(|(id, memtable)| (*id, memtable.clone())).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.memtables.lock().is_empty()
+    }
+}
+
+/// The open epoch and those waiting for flush.
+pub(crate) struct EpochList {
+    pub(crate) open: Arc<Epoch>,
+    /// Oldest first.
+    pub(crate) sealed: Vec<Arc<Epoch>>,
+}
+
+/// A reserved marker record.
+pub(crate) trait Marker {
+    /// The LSN after it: the first of the next epoch.
+    fn end(&self) -> Lsn;
+}
+
+impl Marker for Reservation<'_> {
+    fn end(&self) -> Lsn {
+        Reservation::end(self)
+    }
+}
+
+/// The list, and who may change it.
+pub(crate) struct Epochs {
+    list: ArcSwap<EpochList>,
+    /// Held by whoever seals or retires.
+    change: Mutex<()>,
+    changed: Condvar,
+    pool: Arc<ChunkPool>,
+}
+
+impl Epochs {
+    /// One open epoch that owns every LSN from `start` on.
+    pub(crate) fn new(pool: Arc<ChunkPool>, start: Lsn) -> Epochs {
+        let open = Epoch::new(1, start, Arc::new(Arena::new(pool.clone())));
+        let list = ArcSwap::from_pointee(EpochList { open, sealed: Vec::new() });
+        Epochs { list, change: Mutex::new(()), changed: Condvar::new(), pool }
+    }
+
+    #[inline]
+    pub(crate) fn list(&self) -> arc_swap::Guard<Arc<EpochList>> {
+        self.list.load()
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<ChunkPool> {
+        &self.pool
+    }
+
+    /// The epoch that owns a reserved LSN; waits while the answer is being decided.
+    pub(crate) fn owner(&self, lsn: Lsn) -> Arc<Epoch> {
+        loop {
+            let list = self.list.load();
+            if list.open.owns_while_open(lsn) {
+                return list.open.clone();
+            }
+            if let Some(sealed) = list.sealed.iter().find(|epoch| lsn < epoch.end()) {
+                return sealed.clone();
+            }
+            // The open epoch is closing, and on which side of its boundary the LSN lies is not known yet.
+            // The sealer holds `change` until it is.
+            drop(self.change.lock());
+        }
+    }
+
+    /// The right to seal and retire.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.change.lock()
+    }
+
+    /// Seals the open epoch. `reserve_marker` reserves the marker record; if it fails nothing has changed.
+    pub(crate) fn seal<M: Marker, E>(
+        &self,
+        _right: &MutexGuard<'_, ()>,
+        reserve_marker: impl FnOnce() -> Result<M, E>,
+    ) -> Result<(Arc<Epoch>, M), E> {
+        let list = self.list.load_full();
+        let arena = Arc::new(Arena::new(self.pool.clone()));
+        list.open.closing.store(true, Ordering::SeqCst);
+        let marker = match reserve_marker() {
+            Ok(marker) => marker,
+            Err(error) => {
+                list.open.closing.store(false, Ordering::SeqCst);
+                return Err(error);
+            }
+        };
+        let end = marker.end();
+        list.open.end.store(end, Ordering::Release);
+        let open = Epoch::new(list.open.id + 1, end, arena);
+        let mut sealed = list.sealed.clone();
+        sealed.push(list.open.clone());
+        self.list.store(Arc::new(EpochList { open, sealed }));
+        Ok((list.open.clone(), marker))
+    }
+
+    /// Forgets the oldest sealed epoch, whose tables are installed.
+    pub(crate) fn retire_oldest(&self, epoch: &Arc<Epoch>) {
+        let right = self.change.lock();
+        let list = self.list.load_full();
+        let mut sealed = list.sealed.clone();
+        let oldest = sealed.remove(0);
+        assert!(Arc::ptr_eq(&oldest, epoch), "epochs are installed strictly in order");
+        self.list.store(Arc::new(EpochList { open: list.open.clone(), sealed }));
+        drop(right);
+        self.changed.notify_all();
+    }
+
+    /// Waits until an epoch was retired (or someone called [`Epochs::wake_all`]), at most a moment.
+    pub(crate) fn wait_for_room(&self, right: &mut MutexGuard<'_, ()>) {
+        self.changed.wait_for(right, Duration::from_millis(100));
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Marker for Lsn {
+        fn end(&self) -> Lsn {
+            *self
+        }
+    }
+
+    fn epochs() -> Epochs {
+        Epochs::new(Arc::new(ChunkPool::new(4096, 0, 0)), 4096)
+    }
+
+    #[test]
+    fn sealing_gives_the_lsns_before_the_marker_to_the_old_epoch() {
+        let epochs = epochs();
+        let old = epochs.list().open.clone();
+        let right = epochs.lock();
+        epochs.seal(&right, || Ok::<Lsn, ()>(5040)).unwrap();
+        drop(right);
+        assert_eq!(epochs.owner(4999).id, old.id);
+        assert_eq!(epochs.owner(5040).id, old.id + 1);
+    }
+
+    #[test]
+    fn a_seal_without_log_room_changes_nothing() {
+        let epochs = epochs();
+        let right = epochs.lock();
+        assert!(epochs.seal::<Lsn, ()>(&right, || Err(())).is_err());
+        drop(right);
+        assert_eq!(epochs.owner(9999).id, 1);
+        assert!(epochs.list().sealed.is_empty());
+    }
+
+    #[test]
+    fn epochs_retire_in_order() {
+        let epochs = epochs();
+        let right = epochs.lock();
+        let (first, _) = epochs.seal(&right, || Ok::<Lsn, ()>(5040)).unwrap();
+        let (second, _) = epochs.seal(&right, || Ok::<Lsn, ()>(6040)).unwrap();
+        drop(right);
+        epochs.retire_oldest(&first);
+        epochs.retire_oldest(&second);
+        assert!(epochs.list().sealed.is_empty());
+    }
+}

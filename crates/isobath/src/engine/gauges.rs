@@ -1,0 +1,33 @@
+//! Counters of an open database that no noun of its own keeps. Relaxed: they are read for people.
+
+use crate::components::sync::atomic::{AtomicU64, Ordering};
+
+/// A count that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What the background has done since open.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    pub(crate) flushes: Counter,
+    pub(crate) flush_bytes: Counter,
+    pub(crate) flush_ns: Counter,
+    pub(crate) compactions: Counter,
+    pub(crate) moves: Counter,
+    pub(crate) compaction_read_bytes: Counter,
+    pub(crate) compaction_written_bytes: Counter,
+    pub(crate) compaction_ns: Counter,
+    pub(crate) recovered_records: Counter,
+    pub(crate) recovered_bytes: Counter,
+}

@@ -1,0 +1,118 @@
+//! What an open database is made of: the noun that the verbs (write, read, flush, compact, recover) act on.
+//!
+//! ```text
+//! Engine ── log        the write-ahead log and its frontiers
+//!        ├─ epochs     the in-memory generations: one open, a few sealed and waiting for flush
+//!        ├─ families   name → Family ── view: memtables newest first + tree of slices
+//!        ├─ versions   the manifest and the state it describes; every change of it is one edit
+//!        ├─ snapshots  the registry of read points that merges must respect
+//!        ├─ pacer      how fast writers may go
+//!        └─ jobs       background workers
+//! ```
+
+mod epochs;
+mod families;
+mod family;
+mod gauges;
+mod level_zero;
+mod pacer;
+mod snapshots;
+
+pub(crate) use epochs::{Epoch, EpochList, Epochs, MAX_SEALED};
+pub(crate) use families::Families;
+pub(crate) use family::{Family, MemtableOf, View};
+pub(crate) use gauges::Gauges;
+pub(crate) use level_zero::LevelZero;
+pub(crate) use pacer::{Pacer, StallCause, StallGauge};
+pub(crate) use snapshots::{Keep, Snapshots};
+
+use crate::background::{Ticker, Workers};
+use crate::components::sync::Mutex;
+use crate::components::sync::atomic::{AtomicBool, Ordering};
+use crate::error::{Error, Result};
+use crate::events::Event;
+use crate::options::Options;
+use crate::table::TableContext;
+use crate::version::VersionSet;
+use crate::vfs::FileLock;
+use crate::wal::Log;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// An open database.
+pub(crate) struct Engine {
+    pub(crate) options: Options,
+    pub(crate) dir: PathBuf,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) log: Arc<Log>,
+    pub(crate) epochs: Epochs,
+    pub(crate) families: Families,
+    pub(crate) default_family: Arc<Family>,
+    pub(crate) versions: Arc<Mutex<VersionSet>>,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) pacer: Pacer,
+    pub(crate) gauges: Gauges,
+    pub(crate) tables: TableContext,
+    pub(crate) flusher: Workers,
+    pub(crate) compactors: Workers,
+    pub(crate) compactor_count: usize,
+    pub(crate) upkeep: Ticker,
+    pub(crate) closed: AtomicBool,
+    /// How full level 0 is, for families where it is worth noting, and how fast it empties.
+    pub(crate) level_zero: Mutex<LevelZero>,
+    /// Held by whoever creates, drops or renames a family.
+    pub(crate) families_change: Mutex<()>,
+    /// Held while the database is open.
+    pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
+}
+
+impl Engine {
+    /// Tells the listener.
+    pub(crate) fn tell(&self, event: Event) {
+        if let Some(listener) = &self.options.listener {
+            listener.event(&event);
+        }
+    }
+
+    /// An error once the database is closed or refuses writes.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        self.log.check_healthy()
+    }
+
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Refuses writes from now on: a job that writers depend on failed.
+    pub(crate) fn poison(&self, job: &'static str, error: Error) {
+        if matches!(error, Error::Cancelled | Error::Closed) {
+            return;
+        }
+        self.log.poison(&error);
+        self.epochs.wake_all();
+        self.tell(Event::BackgroundError { job, error });
+    }
+
+    /// How full write memory is: 1 when every budget is used up.
+    pub(crate) fn memory_fullness(&self) -> f64 {
+        let list = self.epochs.list();
+        let open = list.open.bytes() as f64 / self.options.write_budget.as_u64() as f64;
+        (list.sealed.len() as f64 + open.min(1.0)) / (MAX_SEALED + 1) as f64
+    }
+
+    /// Removes the table files that nothing needs any more.
+    pub(crate) fn remove_dead_files(&self) {
+        let graveyard = self.versions.lock().files().graveyard().clone();
+        for number in graveyard.take() {
+            self.tables.files.evict(number);
+            let path = self.tables.files.path(number);
+            // A file that cannot be removed now is an orphan for the next open.
+            if self.options.components.fs.remove(&path).is_ok() {
+                self.tell(Event::FileRemoved { path });
+            }
+        }
+    }
+}

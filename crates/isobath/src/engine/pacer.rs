@@ -1,0 +1,200 @@
+//! How fast writers may go.
+//!
+//! Flush and merges drain what writers pile up. Long before memory or level 0 is full, writers are slowed a
+//! little; the fuller, the more, so that their rate settles at what the background drains, and the hard stop
+//! (no epoch to write into) is hardly ever met. There is no cliff to fall off.
+//!
+//! Fullness is a number from 0 to 1, the worst of several causes. Below [`START`] writers are free. From there
+//! to 1 a byte costs `1/drain * (1 + k * excess)` nanoseconds of waiting, growing continuously, where `drain` is
+//! the smoothed rate at which the background has been emptying what is full.
+
+use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::components::{Clock, Threads};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The fullness at which pacing begins.
+const START: f64 = 0.5;
+/// A writer sleeps once it owes this much.
+const DEBT_NS: u64 = 250_000;
+/// A single wait is cut into pieces of at most this, so that relief is noticed.
+const NAP_NS: u64 = 5_000_000;
+
+/// Why writers wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum StallCause {
+    /// Paced while flush falls behind.
+    PacedByFlush = 0,
+    /// Paced while level 0 or the levels below fall behind.
+    PacedByMerge = 1,
+    /// Stopped: every memory budget is full.
+    Memory = 2,
+}
+
+impl StallCause {
+    pub(crate) const ALL: [StallCause; 3] =
+        [StallCause::PacedByFlush, StallCause::PacedByMerge, StallCause::Memory];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            StallCause::PacedByFlush => "flush falls behind",
+            StallCause::PacedByMerge => "merges fall behind",
+            StallCause::Memory => "write memory is full",
+        }
+    }
+}
+
+/// Waits of one cause.
+#[derive(Debug, Default)]
+pub(crate) struct StallGauge {
+    pub(crate) count: AtomicU64,
+    pub(crate) total_ns: AtomicU64,
+    pub(crate) max_ns: AtomicU64,
+}
+
+/// The writers' brake.
+pub(crate) struct Pacer {
+    clock: Arc<dyn Clock>,
+    threads: Arc<dyn Threads>,
+    /// False while writers are free: the one word a free writer looks at.
+    is_active: AtomicBool,
+    /// Picoseconds a byte, since merges are behind.
+    merge_cost_ps: AtomicU64,
+    /// Bytes a second that flushes have been draining.
+    flush_rate: AtomicU64,
+    /// True while sealed epochs wait behind the one being flushed.
+    is_flush_behind: AtomicBool,
+    /// When the next byte may be written, on the clock.
+    next_ns: AtomicU64,
+    stalls: [StallGauge; 3],
+}
+
+impl Pacer {
+    pub(crate) fn new(clock: Arc<dyn Clock>, threads: Arc<dyn Threads>) -> Pacer {
+        Pacer {
+            clock,
+            threads,
+            is_active: AtomicBool::new(false),
+            merge_cost_ps: AtomicU64::new(0),
+            flush_rate: AtomicU64::new(0),
+            is_flush_behind: AtomicBool::new(false),
+            next_ns: AtomicU64::new(0),
+            stalls: Default::default(),
+        }
+    }
+
+    /// Admits `bytes`, waiting if writers are paced. `fullness` tells how full write memory is, 0 to 1.
+    #[inline]
+    pub(crate) fn admit(
+        &self,
+        bytes: u64,
+        fail_fast: bool,
+        fullness: impl Fn() -> f64,
+    ) -> Result<()> {
+        if !self.is_active.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.pace(bytes, fail_fast, &fullness)
+    }
+
+    #[cold]
+    fn pace(&self, bytes: u64, fail_fast: bool, fullness: &dyn Fn() -> f64) -> Result<()> {
+        let merge_cost = self.merge_cost_ps.load(Ordering::Relaxed);
+        let flush_cost = match self.is_flush_behind.load(Ordering::Relaxed) {
+            true => cost(fullness(), self.flush_rate.load(Ordering::Relaxed) as f64),
+            false => 0,
+        };
+        let cause = match flush_cost > merge_cost {
+            true => StallCause::PacedByFlush,
+            false => StallCause::PacedByMerge,
+        };
+        let now = self.clock.now_ns();
+        let price = bytes.saturating_mul(flush_cost.max(merge_cost)) / 1000;
+        let claim = |next: u64| Some(next.max(now) + price);
+        let before = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
+        let due = before.unwrap_or(now).max(now) + price;
+        if due < now + DEBT_NS {
+            return Ok(());
+        }
+        if fail_fast {
+            return Err(Error::WouldStall(cause.name()));
+        }
+        let mut here = now;
+        while here + DEBT_NS / 4 < due && self.is_active.load(Ordering::Relaxed) {
+            self.threads.sleep(Duration::from_nanos((due - here).min(NAP_NS)));
+            here = self.clock.now_ns();
+        }
+        self.count(cause, here - now);
+        Ok(())
+    }
+
+    /// Records a wait.
+    pub(crate) fn count(&self, cause: StallCause, waited_ns: u64) {
+        let gauge = &self.stalls[cause as usize];
+        gauge.count.fetch_add(1, Ordering::Relaxed);
+        gauge.total_ns.fetch_add(waited_ns, Ordering::Relaxed);
+        gauge.max_ns.fetch_max(waited_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    /// Sets the pace from level 0: how full it is, 0 to 1, and how many bytes a second leave it.
+    pub(crate) fn set_merges(&self, fullness: f64, drain: f64) {
+        self.merge_cost_ps.store(cost(fullness, drain), Ordering::Relaxed);
+        self.refresh();
+    }
+
+    /// Sets the pace from flushes: whether sealed epochs wait, and the rate at which they are being flushed.
+    pub(crate) fn set_flush(&self, is_behind: bool, rate: Option<u64>) {
+        self.is_flush_behind.store(is_behind, Ordering::Relaxed);
+        if let Some(rate) = rate {
+            let before = self.flush_rate.load(Ordering::Relaxed);
+            let smoothed = if before == 0 { rate } else { before - before / 4 + rate / 4 };
+            self.flush_rate.store(smoothed, Ordering::Relaxed);
+        }
+        self.refresh();
+    }
+
+    fn refresh(&self) {
+        let is_active = self.merge_cost_ps.load(Ordering::Relaxed) > 0
+            || self.is_flush_behind.load(Ordering::Relaxed);
+        self.is_active.store(is_active, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stalls(&self) -> &[StallGauge; 3] {
+        &self.stalls
+    }
+}
+
+/// Picoseconds a byte at a fullness, when `drain` bytes a second leave: nothing below [`START`], the drain rate
+/// itself at three quarters, four times slower than the drain at 1.
+fn cost(fullness: f64, drain: f64) -> u64 {
+    if fullness < START {
+        return 0;
+    }
+    let excess = ((fullness - START) / (1.0 - START)).min(1.0);
+    let at_drain = 1e12 / drain.max(1e6);
+    (at_drain * 4.0 * excess * excess).max(1.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_of_a_byte_grows_without_a_cliff() {
+        assert_eq!(cost(0.49, 1e8), 0);
+        let at = |fullness| cost(fullness, 1e8);
+        assert!(at(0.5) < 100);
+        assert_eq!(at(0.75), 10_000);
+        assert_eq!(at(1.0), 40_000);
+        for step in 50..100 {
+            let (here, next) = (at(step as f64 / 100.0), at((step + 1) as f64 / 100.0));
+            assert!(here <= next && next - here <= 1700, "{step}: {here} to {next}");
+        }
+    }
+}

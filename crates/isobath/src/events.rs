@@ -1,0 +1,83 @@
+//! What the engine tells a listener about itself, as it happens.
+
+use crate::error::Error;
+use crate::format::Lsn;
+use std::path::PathBuf;
+
+/// Something that happened. Times are in microseconds, sizes in bytes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Recovery has replayed so much of the log.
+    RecoveryProgress {
+        /// Bytes replayed.
+        done_bytes: u64,
+        /// Bytes there are.
+        total_bytes: u64,
+    },
+    /// The log of an earlier process ended in something that is no record: a commit that was never
+    /// acknowledged, or, after power loss, commits that were not synced.
+    LogTailDiscarded {
+        /// Where the kept log ends.
+        end: Lsn,
+        /// Bytes after it that held something.
+        discarded_bytes: u64,
+    },
+    /// A flush wrote a table.
+    Flushed {
+        /// The table file, if anything survived.
+        file: Option<u64>,
+        /// Families with a slice in it.
+        families: usize,
+        /// Bytes written.
+        bytes: u64,
+        /// How long it took.
+        took_us: u64,
+    },
+    /// A merge finished and its result is installed.
+    Compacted {
+        /// The family.
+        family: String,
+        /// The level merged into.
+        into_level: usize,
+        /// Bytes read.
+        read_bytes: u64,
+        /// Bytes written.
+        written_bytes: u64,
+        /// How long it took.
+        took_us: u64,
+    },
+    /// A slice moved to another level without being rewritten.
+    Moved {
+        /// The family.
+        family: String,
+        /// From here.
+        from_level: usize,
+        /// To here.
+        into_level: usize,
+    },
+    /// A table file was removed since nothing needs it.
+    FileRemoved {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A background job failed. If it was the log, a flush or the manifest, writes are refused from now on.
+    BackgroundError {
+        /// What it was doing.
+        job: &'static str,
+        /// Why it failed.
+        error: Error,
+    },
+}
+
+/// Told of every [`Event`], on the thread it happens on: return quickly, and don't call the database.
+pub trait EventListener: Send + Sync + 'static {
+    /// Something happened.
+    fn event(&self, event: &Event);
+}
+
+impl<F: Fn(&Event) + Send + Sync + 'static> EventListener for F {
+    fn event(&self, event: &Event) {
+        self(event);
+    }
+}

@@ -1,0 +1,251 @@
+//! Reading in order: [`Range`], an iterator from both ends, and [`Cursor`], which can be moved about.
+//!
+//! Both see the database at one read point and keep what they read alive: the family's memtables and files as of
+//! the moment they were opened. Long-lived ones hold memory and disk space back.
+
+use crate::engine::{Engine, Family};
+use crate::error::Result;
+use crate::format::Lsn;
+use crate::pinned::Slice;
+use crate::read::{Pin, Scan, ScanBounds};
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+/// The bounds of a range, copied.
+pub(crate) fn bounds_of<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> ScanBounds {
+    let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+    ScanBounds { lower: own(range.start_bound()), upper: own(range.end_bound()) }
+}
+
+/// The bounds of the keys that begin with `prefix`.
+pub(crate) fn bounds_of_prefix(prefix: &[u8]) -> ScanBounds {
+    let mut after = prefix.to_vec();
+    while let Some(last) = after.last_mut() {
+        if *last < 0xff {
+            *last += 1;
+            break;
+        }
+        after.pop();
+    }
+    let upper = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(after) };
+    ScanBounds { lower: Bound::Included(prefix.to_vec()), upper }
+}
+
+/// A cursor over the visible keys of a family, within bounds. Moves in both directions; has no entry before the
+/// first move and after running off an end.
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// # let db = isobath::Options::in_memory().open("cursor")?;
+/// for key in ["a", "b", "d"] {
+///     db.put(key, "value")?;
+/// }
+/// let mut cursor = db.cursor::<&str>(..)?;
+/// cursor.seek("c")?;
+/// assert_eq!(cursor.key(), Some(&b"d"[..]));
+/// cursor.prev()?;
+/// assert_eq!(cursor.key(), Some(&b"b"[..]));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Cursor {
+    scan: Scan,
+}
+
+impl Cursor {
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        family: &Family,
+        point: Option<Lsn>,
+        bounds: &ScanBounds,
+    ) -> Result<Cursor> {
+        Ok(Cursor { scan: Pin::new(engine, family, point)?.scan(bounds)? })
+    }
+
+    /// Moves to the least key.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.scan.seek_first()
+    }
+
+    /// Moves to the greatest key.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.scan.seek_last()
+    }
+
+    /// Moves to the least key at or above `key`.
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.scan.seek(key.as_ref())
+    }
+
+    /// Moves to the greatest key at or below `key`.
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.scan.seek_for_prev(key.as_ref())
+    }
+
+    /// Moves to the next key. Without an entry it stays without.
+    #[allow(clippy::should_implement_trait)] // A cursor lends its entries, which an iterator cannot.
+    pub fn next(&mut self) -> Result<()> {
+        self.scan.next()
+    }
+
+    /// Moves to the key before.
+    pub fn prev(&mut self) -> Result<()> {
+        self.scan.prev()
+    }
+
+    /// True if the cursor stands on a key.
+    pub fn is_valid(&self) -> bool {
+        self.scan.entry().is_some()
+    }
+
+    /// The key, borrowed until the next move.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.scan.entry().map(|(key, _)| key)
+    }
+
+    /// The value, borrowed until the next move.
+    pub fn value(&self) -> Option<&[u8]> {
+        self.scan.entry().map(|(_, value)| value)
+    }
+
+    /// Key and value, borrowed until the next move.
+    pub fn entry(&self) -> Option<(&[u8], &[u8])> {
+        self.scan.entry()
+    }
+
+    /// The value, kept alive without being copied.
+    pub fn pinned_value(&self) -> Option<Slice> {
+        self.scan.entry()?;
+        Some(self.scan.inner().source()?.value())
+    }
+}
+
+impl std::fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Cursor(at {:?})",
+            self.key().map(<[u8]>::escape_ascii).map(|key| key.to_string())
+        )
+    }
+}
+
+/// The keys of a range with their values: ascending from the front, descending from the back, until both meet.
+/// After an error it ends.
+pub struct Range {
+    /// Both ends read the same view at the same point. An error of opening is yielded once.
+    pin: Option<Result<Pin>>,
+    bounds: ScanBounds,
+    front: Option<Scan>,
+    back: Option<Scan>,
+    /// What the back has yielded last, for the front to stop at, and the other way round.
+    front_key: Vec<u8>,
+    back_key: Vec<u8>,
+    wants_values: bool,
+}
+
+/// Which end of a range.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Front,
+    Back,
+}
+
+impl Range {
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        family: &Family,
+        point: Option<Lsn>,
+        bounds: ScanBounds,
+    ) -> Range {
+        let pin = Some(Pin::new(engine, family, point));
+        let (front_key, back_key) = (Vec::new(), Vec::new());
+        Range { pin, bounds, front: None, back: None, front_key, back_key, wants_values: true }
+    }
+
+    /// The same keys with empty values: nothing is pinned for them.
+    pub fn keys_only(mut self) -> Range {
+        self.wants_values = false;
+        self
+    }
+
+    /// Moves an end to its next key, opening its scan if this is its first move.
+    fn advance(&mut self, end: End) -> Result<()> {
+        let scan = if end == End::Front { &mut self.front } else { &mut self.back };
+        match (scan, end) {
+            (Some(scan), End::Front) => scan.next(),
+            (Some(scan), End::Back) => scan.prev(),
+            (scan, end) => {
+                let pin = match self.pin.take() {
+                    Some(Ok(pin)) => pin,
+                    Some(Err(error)) => return Err(error),
+                    None => return Ok(()),
+                };
+                let mut opened = pin.scan(&self.bounds)?;
+                self.pin = Some(Ok(pin));
+                if end == End::Front {
+                    opened.seek_first()?
+                } else {
+                    opened.seek_last()?
+                }
+                *scan = Some(opened);
+                Ok(())
+            }
+        }
+    }
+
+    fn step(&mut self, end: End) -> Option<Result<(Slice, Slice)>> {
+        if self.pin.is_none() {
+            return None;
+        }
+        if let Err(error) = self.advance(end) {
+            self.pin = None;
+            return Some(Err(error));
+        }
+        let (mine, other) = match end {
+            End::Front => (self.front.as_ref(), self.back.is_some().then_some(&self.back_key)),
+            End::Back => (self.back.as_ref(), self.front.is_some().then_some(&self.front_key)),
+        };
+        let scan = mine?;
+        let entry = scan.entry().filter(|(key, _)| match (end, other) {
+            (_, None) => true,
+            (End::Front, Some(other)) => *key < other.as_slice(),
+            (End::Back, Some(other)) => *key > other.as_slice(),
+        });
+        let Some((key, _)) = entry else {
+            self.pin = None;
+            return None;
+        };
+        let value = match scan.inner().source() {
+            Some(source) if self.wants_values => source.value(),
+            _ => Slice::copied(&[]),
+        };
+        let item = (Slice::copied(key), value);
+        let last = if end == End::Front { &mut self.front_key } else { &mut self.back_key };
+        last.clear();
+        last.extend_from_slice(&item.0);
+        Some(Ok(item))
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<(Slice, Slice)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(End::Front)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(End::Back)
+    }
+}
+
+impl std::iter::FusedIterator for Range {}
+
+impl std::fmt::Debug for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Range({:?})", self.bounds)
+    }
+}

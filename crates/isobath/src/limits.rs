@@ -1,0 +1,49 @@
+//! What the engine accepts. Outside of these a call answers [`Error::InvalidArgument`] and changes nothing.
+
+use crate::error::{Error, Result};
+
+/// The longest key, in bytes (64 KiB).
+pub const MAX_KEY_LEN: usize = 64 << 10;
+
+/// The longest value, in bytes (4 GiB less one).
+pub const MAX_VALUE_LEN: usize = u32::MAX as usize;
+
+/// The largest encoded batch, in bytes (8 GiB): a batch is one record of the log.
+pub const MAX_BATCH_LEN: usize = 8 << 30;
+
+/// The longest name of a column family, in bytes.
+pub const MAX_FAMILY_NAME_LEN: usize = 255;
+
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    if key.is_empty() {
+        return Err(Error::InvalidArgument("a key must have at least one byte".into()));
+    }
+    if key.len() > MAX_KEY_LEN {
+        return Err(Error::InvalidArgument(format!(
+            "a key may have at most {MAX_KEY_LEN} bytes, this one has {}",
+            key.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() > MAX_VALUE_LEN {
+        return Err(Error::InvalidArgument(format!(
+            "a value may have at most {MAX_VALUE_LEN} bytes, this one has {}",
+            value.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_family_name(name: &str) -> Result<()> {
+    let bad =
+        name.is_empty() || name.len() > MAX_FAMILY_NAME_LEN || name.chars().any(char::is_control);
+    if bad {
+        return Err(Error::InvalidArgument(format!(
+            "a column family's name has 1 to {MAX_FAMILY_NAME_LEN} bytes and no control characters: {name:?}"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,380 @@
+//! What a user can choose: few options, each with a default that is right for most.
+
+use crate::cache::BlockCache;
+use crate::components::Components;
+use crate::error::{Error, Result};
+use crate::events::EventListener;
+use crate::table::{Codec, TableOptions};
+use crate::vfs::{MemoryFs, ReadMode};
+use bytesize::ByteSize;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When a commit may be acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Promises less than [`Durability::Process`]; served as `Process`, which costs no more here.
+    Buffered,
+    /// Survives the death of the process (the kernel holds it). After power loss, what is there is a
+    /// prefix of history that may lack the newest commits.
+    #[default]
+    Process,
+    /// Survives power loss: acknowledged after an fdatasync, shared by everyone who waits.
+    Sync,
+}
+
+/// How one write is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WriteOptions {
+    /// When to acknowledge; `None` takes the database's default.
+    pub durability: Option<Durability>,
+    /// Answer [`Error::WouldStall`] rather than wait for flush, compaction or log room.
+    pub fail_fast: bool,
+}
+
+impl WriteOptions {
+    /// Acknowledge only what survives power loss.
+    pub fn sync() -> Self {
+        WriteOptions { durability: Some(Durability::Sync), fail_fast: false }
+    }
+
+    /// The same options with this durability.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// The same options, failing instead of waiting if `fail_fast`.
+    pub fn fail_fast(mut self, fail_fast: bool) -> Self {
+        self.fail_fast = fail_fast;
+        self
+    }
+}
+
+/// Options of one column family. Persisted with it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct FamilyOptions {
+    /// The codec of each level, level 0 first; the last one holds for all deeper levels. Default: none for
+    /// level 0, which is rewritten soon, LZ4 below. The last level of a tree always takes the last one.
+    pub codecs: Vec<Codec>,
+    /// Uncompressed bytes of a data block. Default 4 KiB. Larger ones compress better and scan faster;
+    /// smaller ones make a point read of uncached data cheaper.
+    pub block_size: ByteSize,
+    /// Bits of Bloom filter a key. Default 10 (about 1% false positives); 0 turns filters off.
+    pub filter_bits_per_key: u32,
+    /// How many times larger each level is than the one above. Default 10. Smaller: less space and faster
+    /// reads, more bytes rewritten.
+    pub level_ratio: u32,
+}
+
+impl Default for FamilyOptions {
+    fn default() -> Self {
+        FamilyOptions {
+            codecs: vec![Codec::None, Codec::Lz4],
+            block_size: ByteSize::kib(4),
+            filter_bits_per_key: 10,
+            level_ratio: 10,
+        }
+    }
+}
+
+impl FamilyOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        FamilyOptions::default()
+    }
+
+    /// One codec for every level.
+    pub fn codec(mut self, codec: Codec) -> Self {
+        self.codecs = vec![codec];
+        self
+    }
+
+    /// Sets [`FamilyOptions::codecs`].
+    pub fn codecs(mut self, codecs: impl Into<Vec<Codec>>) -> Self {
+        self.codecs = codecs.into();
+        self
+    }
+
+    /// Sets [`FamilyOptions::block_size`], in bytes.
+    pub fn block_size(mut self, bytes: u64) -> Self {
+        self.block_size = ByteSize(bytes);
+        self
+    }
+
+    /// Sets [`FamilyOptions::filter_bits_per_key`].
+    pub fn filter_bits_per_key(mut self, bits: u32) -> Self {
+        self.filter_bits_per_key = bits;
+        self
+    }
+
+    /// Sets [`FamilyOptions::level_ratio`].
+    pub fn level_ratio(mut self, ratio: u32) -> Self {
+        self.level_ratio = ratio;
+        self
+    }
+
+    pub(crate) fn codec_at(&self, level: usize) -> Codec {
+        self.codecs.get(level).or(self.codecs.last()).copied().unwrap_or(Codec::None)
+    }
+
+    /// How slices of a level are written.
+    pub(crate) fn table_options(&self, level: usize) -> TableOptions {
+        TableOptions {
+            block_len: self.block_size.as_u64() as u32,
+            codec: self.codec_at(level),
+            filter_bits_per_key: self.filter_bits_per_key,
+            ..TableOptions::default()
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        within("block_size", self.block_size.as_u64(), 256, 1 << 20)?;
+        within("filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;
+        within("level_ratio", u64::from(self.level_ratio), 2, 100)?;
+        within("codecs (entries)", self.codecs.len() as u64, 1, 16)
+    }
+
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain data always serialises")
+    }
+
+    pub(crate) fn from_json(json: &[u8]) -> Result<FamilyOptions> {
+        serde_json::from_slice(json).map_err(|why| {
+            Error::newer_format(format!("the options of a column family cannot be read: {why}"))
+        })
+    }
+}
+
+/// Options of a database, and the way to open one.
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = isobath::Options::new().write_budget(16 << 20).block_cache(32 << 20).open(dir.path())?;
+/// db.put(b"key", b"value")?;
+/// db.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Options {
+    /// Create the database if the directory is empty or missing. Default true.
+    pub create_if_missing: bool,
+    /// Refuse to open a database that exists. Default false.
+    pub error_if_exists: bool,
+    /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three
+    /// times as much is held while flushes run. Larger: fewer bytes rewritten by merges; smaller: less memory
+    /// and a shorter recovery.
+    pub write_budget: ByteSize,
+    /// Bytes of decoded blocks kept. Default 64 MiB. Ignored if a shared cache is given.
+    pub block_cache: ByteSize,
+    /// When writes are acknowledged unless they say otherwise. Default [`Durability::Process`].
+    pub durability: Durability,
+    /// Sync the log in the background this often, so that power loss costs at most that much. Default never.
+    pub sync_interval: Option<Duration>,
+    /// How log segments are written: mapped costs no system call a commit; positional is for file systems
+    /// where a shared mapping is unsafe (network, copy-on-write). Default mapped.
+    pub log_mode: ReadMode,
+    /// How tables are read. Default mapped.
+    pub read_mode: ReadMode,
+    /// Threads that merge tables. Default: one for each two processors, at least one, at most four.
+    pub compaction_threads: Option<usize>,
+    /// Table files kept open. Default 512, half of what most
+    /// systems let a process open.
+    pub max_open_files: Option<usize>,
+    /// Options of the default family, and of families created without their own.
+    pub family: FamilyOptions,
+    #[serde(skip)]
+    pub(crate) shared_cache: Option<BlockCache>,
+    #[serde(skip)]
+    pub(crate) listener: Option<Arc<dyn EventListener>>,
+    #[serde(skip, default = "Components::system")]
+    pub(crate) components: Components,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            create_if_missing: true,
+            error_if_exists: false,
+            write_budget: ByteSize::mib(64),
+            block_cache: ByteSize::mib(64),
+            durability: Durability::Process,
+            sync_interval: None,
+            log_mode: ReadMode::Mapped,
+            read_mode: ReadMode::Mapped,
+            compaction_threads: None,
+            max_open_files: None,
+            family: FamilyOptions::default(),
+            shared_cache: None,
+            listener: None,
+            components: Components::system(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| std::fmt::Error)?)
+    }
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// The defaults over a file system in memory, for tests: the data goes away with the last handle.
+    pub fn in_memory() -> Options {
+        let fs = Arc::new(MemoryFs::new());
+        Options::new().components(Components { fs, ..Components::system() })
+    }
+
+    /// Opens the database in `path`, recovering what an earlier process left.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if it is open elsewhere, [`Error::NotADatabase`] if the directory holds something
+    /// else, [`Error::Corruption`] naming the file and offset, [`Error::NewerFormat`], or an I/O error.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<crate::Db> {
+        self.check()?;
+        crate::Db::open_with(path.as_ref(), self.clone())
+    }
+
+    /// Sets [`Options::create_if_missing`].
+    pub fn create_if_missing(mut self, create: bool) -> Self {
+        self.create_if_missing = create;
+        self
+    }
+
+    /// Sets [`Options::error_if_exists`].
+    pub fn error_if_exists(mut self, refuse: bool) -> Self {
+        self.error_if_exists = refuse;
+        self
+    }
+
+    /// Sets [`Options::write_budget`], in bytes.
+    pub fn write_budget(mut self, bytes: u64) -> Self {
+        self.write_budget = ByteSize(bytes);
+        self
+    }
+
+    /// Sets [`Options::block_cache`], in bytes.
+    pub fn block_cache(mut self, bytes: u64) -> Self {
+        self.block_cache = ByteSize(bytes);
+        self
+    }
+
+    /// Uses a cache that several databases share.
+    pub fn shared_cache(mut self, cache: BlockCache) -> Self {
+        self.shared_cache = Some(cache);
+        self
+    }
+
+    /// Sets [`Options::durability`].
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Sets [`Options::sync_interval`].
+    pub fn sync_interval(mut self, interval: Option<Duration>) -> Self {
+        self.sync_interval = interval;
+        self
+    }
+
+    /// Sets [`Options::log_mode`].
+    pub fn log_mode(mut self, mode: ReadMode) -> Self {
+        self.log_mode = mode;
+        self
+    }
+
+    /// Sets [`Options::read_mode`].
+    pub fn read_mode(mut self, mode: ReadMode) -> Self {
+        self.read_mode = mode;
+        self
+    }
+
+    /// Sets [`Options::compaction_threads`].
+    pub fn compaction_threads(mut self, threads: usize) -> Self {
+        self.compaction_threads = Some(threads);
+        self
+    }
+
+    /// Sets [`Options::max_open_files`].
+    pub fn max_open_files(mut self, files: usize) -> Self {
+        self.max_open_files = Some(files);
+        self
+    }
+
+    /// Sets [`Options::family`].
+    pub fn family(mut self, family: FamilyOptions) -> Self {
+        self.family = family;
+        self
+    }
+
+    /// Has `listener` told of flushes, merges, stalls, recovery and errors.
+    pub fn listener(mut self, listener: Arc<dyn EventListener>) -> Self {
+        self.listener = Some(listener);
+        self
+    }
+
+    /// Replaces the outside world: files, clock, randomness, threads.
+    pub fn components(mut self, components: Components) -> Self {
+        self.components = components;
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        within("write_budget", self.write_budget.as_u64(), 64 << 10, 64 << 30)?;
+        within("compaction_threads", self.compaction_threads.unwrap_or(1) as u64, 1, 256)?;
+        within("max_open_files", self.max_open_files.unwrap_or(1000) as u64, 8, 1 << 20)?;
+        self.family.check()
+    }
+}
+
+fn within(what: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!("{what} must be from {least} to {most}, not {value}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_from_text_with_sizes_as_people_write_them() {
+        let options: Options = serde_json::from_str(
+            r#"{"write_budget": "16MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#,
+        )
+        .unwrap();
+        assert_eq!(options.write_budget, ByteSize::mib(16));
+        assert_eq!(options.durability, Durability::Sync);
+        assert_eq!(options.family.codec_at(5), Codec::Zstd);
+        let error = serde_json::from_str::<Options>(r#"{"write_buget": "16MiB"}"#).unwrap_err();
+        assert!(error.to_string().contains("write_buget"), "{error}");
+    }
+
+    #[test]
+    fn family_options_come_back_from_what_is_persisted() {
+        let options = FamilyOptions::new().codec(Codec::Lz4).filter_bits_per_key(3);
+        assert_eq!(FamilyOptions::from_json(&options.to_json()).unwrap(), options);
+    }
+
+    #[test]
+    fn senseless_values_are_refused_with_the_range() {
+        let error = Options::in_memory().write_budget(1).open("x").unwrap_err();
+        assert!(error.to_string().contains("write_budget must be from"), "{error}");
+    }
+}

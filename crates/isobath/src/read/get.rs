@@ -1,0 +1,92 @@
+//! One key: the memtables newest first, then the runs of level 0 newest first, then one slice of each level.
+//!
+//! The first version found is the answer, since every source holds only older versions than the ones before it.
+//! A hit in memory or in a cached block makes no system call and no allocation. The key is hashed once, for all
+//! filters.
+
+use crate::engine::{Engine, Family, View};
+use crate::error::Result;
+use crate::format::{Lsn, OpKind, checksum64};
+use crate::pinned::Slice;
+use crate::version::Slice as TableSlice;
+
+/// What the caller does with the value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Value,
+    /// Only whether there is one.
+    Presence,
+}
+
+/// The value of `key` at `point`, or at the newest read point.
+pub(crate) fn get(
+    engine: &Engine,
+    family: &Family,
+    key: &[u8],
+    point: Option<Lsn>,
+    wanted: Wanted,
+) -> Result<Option<Slice>> {
+    let (view, newest) = family.pin(&engine.log);
+    get_in(engine, &view, key, point.unwrap_or(newest), wanted)
+}
+
+/// The values of several keys, all at one read point.
+pub(crate) fn multi_get<K: AsRef<[u8]>>(
+    engine: &Engine,
+    family: &Family,
+    keys: &[K],
+    point: Option<Lsn>,
+) -> Result<Vec<Option<Slice>>> {
+    let (view, newest) = family.pin(&engine.log);
+    let point = point.unwrap_or(newest);
+    keys.iter().map(|key| get_in(engine, &view, key.as_ref(), point, Wanted::Value)).collect()
+}
+
+fn get_in(
+    engine: &Engine,
+    view: &View,
+    key: &[u8],
+    point: Lsn,
+    wanted: Wanted,
+) -> Result<Option<Slice>> {
+    for of in &view.memtables {
+        if let Some(found) = of.memtable.get(key, point) {
+            return Ok(match (found.kind, wanted) {
+                (OpKind::Delete, _) => None,
+                (OpKind::Put, Wanted::Presence) => Some(Slice::copied(&[])),
+                (OpKind::Put, Wanted::Value) => Some(Slice::in_memtable(found.value, &of.memtable)),
+            });
+        }
+    }
+    if view.tree.is_empty() {
+        return Ok(None);
+    }
+    let hash = checksum64(key);
+    let levels = view.tree.levels.iter().filter_map(|level| level.find(key));
+    let runs = view.tree.runs.iter().filter(|run| run.overlaps(key, key));
+    for slice in runs.chain(levels) {
+        if let Some(found) = get_in_slice(engine, slice, key, hash, point)? {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// `None` if the slice holds no version for the reader, `Some(None)` if it holds a delete.
+#[inline]
+fn get_in_slice(
+    engine: &Engine,
+    slice: &TableSlice,
+    key: &[u8],
+    hash: u64,
+    point: Lsn,
+) -> Result<Option<Option<Slice>>> {
+    if slice.meta.min_seq >= point {
+        return Ok(None);
+    }
+    let found = slice.table(&engine.tables)?.get(key, hash, point)?;
+    Ok(found.map(|found| match found.kind {
+        OpKind::Delete => None,
+        OpKind::Put => Some(Slice::in_block(found.value)),
+    }))
+}

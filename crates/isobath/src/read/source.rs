@@ -1,0 +1,135 @@
+//! The sources that a scan merges: memtables, runs of level 0, and the levels below.
+
+use crate::cursor::{ConcatCursor, Cursor, Entry, SliceProvider};
+use crate::error::Result;
+use crate::memtable::{Memtable, MemtableCursor};
+use crate::pinned::Slice;
+use crate::table::{Table, TableContext, TableCursor};
+use crate::version::Level;
+use std::sync::Arc;
+
+/// One source of a scan.
+pub(crate) enum Source {
+    Memtable { cursor: MemtableCursor, memtable: Arc<Memtable> },
+    Run { cursor: TableCursor, table: Arc<Table> },
+    Level(ConcatCursor<LevelSlices>),
+}
+
+impl Source {
+    pub(crate) fn memtable(memtable: &Arc<Memtable>) -> Source {
+        Source::Memtable {
+            cursor: MemtableCursor::new(memtable.clone()),
+            memtable: memtable.clone(),
+        }
+    }
+
+    pub(crate) fn run(table: &Arc<Table>) -> Source {
+        Source::Run { cursor: table.cursor(true), table: table.clone() }
+    }
+
+    pub(crate) fn level(level: &Arc<Level>, tables: &TableContext) -> Source {
+        Source::Level(ConcatCursor::new(LevelSlices {
+            level: level.clone(),
+            tables: tables.clone(),
+        }))
+    }
+
+    /// The current value, without copying it. Needs an entry.
+    pub(crate) fn value(&self) -> Slice {
+        let pinned = match self {
+            Source::Memtable { cursor, memtable } => {
+                return cursor
+                    .entry()
+                    .map_or(Slice::copied(&[]), |entry| Slice::in_memtable(entry.value, memtable));
+            }
+            Source::Run { cursor, .. } => cursor.value_pin(),
+            Source::Level(cursor) => cursor.current().and_then(TableCursor::value_pin),
+        };
+        pinned.map_or(Slice::copied(&[]), Slice::in_block)
+    }
+}
+
+/// The slices of a level, opened one at a time.
+pub(crate) struct LevelSlices {
+    level: Arc<Level>,
+    tables: TableContext,
+}
+
+impl SliceProvider for LevelSlices {
+    type Cursor = TableCursor;
+
+    fn count(&self) -> usize {
+        self.level.len()
+    }
+
+    fn smallest(&self, index: usize) -> &[u8] {
+        &self.level[index].meta.smallest
+    }
+
+    fn largest(&self, index: usize) -> &[u8] {
+        &self.level[index].meta.largest
+    }
+
+    fn open(&self, index: usize) -> Result<TableCursor> {
+        Ok(self.level[index].table(&self.tables)?.cursor(true))
+    }
+
+    fn may_hold(&self, index: usize, _key: &[u8], hash: u64) -> Result<bool> {
+        Ok(self.level[index].table(&self.tables)?.may_contain(hash))
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $cursor:ident => $call:expr) => {
+        match $self {
+            Source::Memtable { cursor: $cursor, .. } => $call,
+            Source::Run { cursor: $cursor, .. } => $call,
+            Source::Level($cursor) => $call,
+        }
+    };
+}
+
+impl Cursor for Source {
+    fn seek_first(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.seek_first())
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.seek_last())
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        each!(self, cursor => cursor.seek(key))
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        each!(self, cursor => cursor.seek_for_prev(key))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        each!(self, cursor => Cursor::next(cursor))
+    }
+
+    fn prev_key(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.prev_key())
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        each!(self, cursor => cursor.entry())
+    }
+
+    #[inline]
+    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        each!(self, cursor => Cursor::next_key(cursor, scratch))
+    }
+
+    fn may_hold(&self, key: &[u8], hash: u64) -> Result<bool> {
+        match self {
+            Source::Memtable { .. } => Ok(true),
+            Source::Run { table, .. } => Ok(table.may_contain(hash)),
+            Source::Level(cursor) => cursor.may_hold(key, hash),
+        }
+    }
+}

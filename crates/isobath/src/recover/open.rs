@@ -1,0 +1,225 @@
+//! Opening: see the module's list of steps.
+
+use super::replay::{Replayed, replay};
+use crate::background::{PanicReport, Workers};
+use crate::cache::{BlockCache, FileCache};
+use crate::components::sync::Mutex;
+use crate::components::sync::atomic::AtomicBool;
+use crate::components::{Components, Priority};
+use crate::engine::{Engine, Epochs, Families, Family, Gauges, Pacer, Snapshots};
+use crate::error::{Error, Result};
+use crate::format::{DEFAULT_FAMILY, Lsn};
+use crate::memtable::ChunkPool;
+use crate::options::{FamilyOptions, Options};
+use crate::table::TableContext;
+use crate::version::{Change, Edit, LOCK, LOG_DIR, Layout, TABLE_DIR, Term, VersionSet};
+use crate::vfs::FileSystem;
+use crate::wal::{Log, LogOptions};
+use crate::{compact, upkeep};
+use std::path::Path;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// LSNs reserved in the manifest at a time. An open after a crash skips at most this many; there are enough for
+/// four billion crashes.
+const CEILING_STEP: Lsn = 1 << 32;
+
+/// Table files kept open unless the options say otherwise: half of what most systems let a process open.
+const OPEN_FILES_DEFAULT: usize = 512;
+
+/// Log segments are a quarter of the write budget, within these.
+const SEGMENT_LEN_MIN: u64 = 64 << 10;
+const SEGMENT_LEN_MAX: u64 = 64 << 20;
+
+/// Opens the database in `db`.
+pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
+    let fs = options.components.fs.clone();
+    let is_new = judge(&*fs, db, &options)?;
+    fs.create_dir_all(db)?;
+    let lock = fs.lock(&db.join(LOCK))?;
+    let mut versions = if is_new {
+        VersionSet::create(
+            fs.clone(),
+            db,
+            new_uuid(&options.components),
+            &options.family.to_json(),
+        )?
+    } else {
+        VersionSet::open(fs.clone(), db)?.0
+    };
+    let pool = chunk_pool(&options);
+    let (replayed, rest) = replay(&options, db, &mut versions, &pool)?;
+    let segment_len = segment_len(&options);
+    let state = versions.state();
+    let resumes_at = state.ceiling().max(replayed.end).next_multiple_of(segment_len);
+    let term = Term { term: state.term().term + 1, ended_at: replayed.end, resumes_at };
+    let mut edit = Edit::new(rest.changes);
+    edit.push(Change::LsnCeiling { lsn: resumes_at });
+    edit.push(Change::Term(term));
+    edit.push(Change::ReplayFrom { lsn: resumes_at });
+    edit.push(Change::DurableLsn { lsn: resumes_at });
+    edit.push(Change::LsnCeiling { lsn: resumes_at + CEILING_STEP });
+    let outputs: Vec<_> = rest.built.iter().map(|built| built.file.clone()).collect();
+    versions.install(edit, &outputs)?;
+    let versions = Arc::new(Mutex::new(versions));
+    let log = start_log(&options, db, &versions, term, segment_len)?;
+    assemble(db, options, lock, versions, log, pool, &replayed)
+}
+
+/// Says whether a database is to be created, or refuses, before anything is touched.
+fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
+    let not_a_database =
+        |detail: &str| Err(Error::NotADatabase { path: db.to_owned(), detail: detail.to_owned() });
+    match Layout::examine(fs, db)? {
+        Layout::Database if options.error_if_exists => Err(Error::InvalidArgument(format!(
+            "{} holds a database already, and `error_if_exists` is set",
+            db.display()
+        ))),
+        Layout::Database => Ok(false),
+        // The version set says what was lost, and touches nothing.
+        Layout::Lost { .. } => Ok(false),
+        _ if !options.create_if_missing => {
+            not_a_database("there is none, and `create_if_missing` is not set")
+        }
+        Layout::InterruptedCreate => Ok(true),
+        Layout::Nothing => {
+            let strangers = fs.exists(db)?
+                && fs.list(db)?.iter().any(|entry| entry.name != LOCK && !entry.is_dir);
+            if strangers {
+                return not_a_database("it holds other files; give an empty or a new directory");
+            }
+            Ok(true)
+        }
+    }
+}
+
+fn new_uuid(components: &Components) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&components.random.next_u64().to_le_bytes());
+    uuid[8..].copy_from_slice(&components.random.next_u64().to_le_bytes());
+    // Version 4, variant 1, as RFC 9562 has it for random ones.
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
+fn segment_len(options: &Options) -> u64 {
+    let quarter = options.write_budget.as_u64() / 4;
+    quarter.clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX).next_power_of_two().min(SEGMENT_LEN_MAX)
+}
+
+/// Chunks of 2 MiB, or less for a small budget. What three epochs hold may stay idle: in steady state every chunk
+/// that a writer takes has been used before.
+fn chunk_pool(options: &Options) -> Arc<ChunkPool> {
+    let budget = options.write_budget.as_u64();
+    let chunk_len = (budget / 8).clamp(16 << 10, 2 << 20).next_power_of_two();
+    let idle_max = (budget * 2).div_ceil(chunk_len) as usize;
+    Arc::new(ChunkPool::new(chunk_len as usize, 4.min(idle_max), idle_max))
+}
+
+fn start_log(
+    options: &Options,
+    db: &Path,
+    versions: &Arc<Mutex<VersionSet>>,
+    term: Term,
+    segment_len: u64,
+) -> Result<Arc<Log>> {
+    let started: Arc<OnceLock<Weak<Log>>> = Arc::default();
+    let (known, manifest) = (started.clone(), versions.clone());
+    let raise_ceiling = Box::new(move |above: Lsn| {
+        let lsn = above + CEILING_STEP;
+        manifest.lock().install(Edit::new(vec![Change::LsnCeiling { lsn }]), &[])?;
+        if let Some(log) = known.get().and_then(Weak::upgrade) {
+            log.set_ceiling(lsn);
+        }
+        Ok(())
+    });
+    let log_options = LogOptions {
+        dir: db.join(LOG_DIR),
+        uuid: versions.lock().state().uuid(),
+        segment_len,
+        mode: options.log_mode,
+        spare_segments: (options.write_budget.as_u64() * 4 / segment_len).clamp(2, 16) as usize,
+        sync_interval: options.sync_interval,
+        raise_ceiling,
+    };
+    let ceiling = term.resumes_at + CEILING_STEP;
+    let log =
+        Log::start(&options.components, log_options, term.resumes_at, ceiling, term.term as u16)?;
+    let log = Arc::new(log);
+    let _ = started.set(Arc::downgrade(&log));
+    log.retire(term.resumes_at);
+    Ok(log)
+}
+
+fn assemble(
+    db: &Path,
+    options: Options,
+    lock: Box<dyn crate::vfs::FileLock>,
+    versions: Arc<Mutex<VersionSet>>,
+    log: Arc<Log>,
+    pool: Arc<ChunkPool>,
+    replayed: &Replayed,
+) -> Result<Arc<Engine>> {
+    let components = options.components.clone();
+    let blocks = options
+        .shared_cache
+        .clone()
+        .unwrap_or_else(|| BlockCache::new(options.block_cache.as_u64()));
+    let capacity = options.max_open_files.unwrap_or(OPEN_FILES_DEFAULT);
+    let files =
+        FileCache::new(components.fs.clone(), db.join(TABLE_DIR), options.read_mode, capacity);
+    let families = Families::default();
+    for (id, state) in versions.lock().state().families() {
+        let family_options = FamilyOptions::from_json(&state.options)?;
+        families.insert(Arc::new(Family::new(id, &state.name, family_options, state.tree.clone())));
+    }
+    let default_family = families
+        .by_id(DEFAULT_FAMILY)
+        .ok_or_else(|| Error::malformed("the manifest has no default column family".to_owned()))?;
+    let gauges = Gauges::default();
+    gauges.recovered_records.add(replayed.records);
+    gauges.recovered_bytes.add(replayed.bytes);
+    let threads = &*components.threads;
+    let report = panic_report(&log);
+    let compactor_count =
+        options.compaction_threads.unwrap_or_else(|| (threads.parallelism() / 2).clamp(1, 4));
+    let uuid = versions.lock().state().uuid();
+    let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
+    let engine = Arc::new(Engine {
+        dir: db.to_owned(),
+        uuid,
+        epochs: Epochs::new(pool, log.tail()),
+        families,
+        default_family,
+        versions,
+        snapshots: Snapshots::default(),
+        pacer: Pacer::new(components.clock.clone(), components.threads.clone()),
+        gauges,
+        tables: TableContext::new(Arc::new(files), blocks),
+        flusher: Workers::new(threads, "isobath-flush", 1, Priority::Normal, report.clone())?,
+        compactors: Workers::new(threads, "isobath-merge", compactor_count, Priority::Low, report)?,
+        compactor_count,
+        upkeep: upkeep::start(&components, started.clone(), panic_report(&log))?,
+        closed: AtomicBool::new(false),
+        level_zero: Mutex::default(),
+        families_change: Mutex::new(()),
+        lock: Mutex::new(Some(lock)),
+        log,
+        options,
+    });
+    let _ = started.set(Arc::downgrade(&engine));
+    for family in engine.families.all() {
+        compact::schedule(&engine, &family);
+    }
+    Ok(engine)
+}
+
+/// A job that panics leaves a broken invariant behind: the database refuses writes from then on.
+fn panic_report(log: &Arc<Log>) -> PanicReport {
+    let log = Arc::downgrade(log);
+    Arc::new(move |name, message| {
+        if let Some(log) = log.upgrade() {
+            log.poison(&Error::Poisoned(format!("a job of {name} panicked: {message}")));
+        }
+    })
+}

@@ -1,0 +1,224 @@
+//! Replaying the log of an earlier process into tables.
+
+use crate::engine::Keep;
+use crate::error::{Error, Result};
+use crate::events::{Event, EventListener};
+use crate::flush::{self, Pending};
+use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Op, Payload, decode_payload};
+use crate::memtable::{Arena, ChunkPool, Memtable};
+use crate::options::{FamilyOptions, Options};
+use crate::table::TableOptions;
+use crate::version::{Change, Edit, LOG_DIR, VersionSet};
+use crate::wal::{self, ScanEnd, Tail};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What the replay found.
+pub(super) struct Replayed {
+    /// The LSN after the last record that counts.
+    pub(super) end: Lsn,
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+}
+
+/// Replays the log into tables and changes of families, all installed but for the rest, which goes into the edit
+/// that ends the term.
+pub(super) fn replay(
+    options: &Options,
+    db: &Path,
+    versions: &mut VersionSet,
+    pool: &Arc<ChunkPool>,
+) -> Result<(Replayed, Rest)> {
+    let from = versions.state().replay_from();
+    let (uuid, durable) = (versions.state().uuid(), versions.state().durable());
+    let listener = options.listener.clone();
+    let mut progress = |done_bytes, total_bytes| {
+        if let Some(listener) = &listener {
+            listener.event(&Event::RecoveryProgress { done_bytes, total_bytes });
+        }
+    };
+    let mut replayer = Replayer {
+        options,
+        db,
+        versions,
+        pool,
+        arena: Arc::new(Arena::new(pool.clone())),
+        memtables: BTreeMap::new(),
+        changes: Vec::new(),
+        families: BTreeMap::new(),
+    };
+    replayer.load_families()?;
+    let fs = &*options.components.fs;
+    let scanned = wal::scan(
+        fs,
+        &db.join(LOG_DIR),
+        uuid,
+        from,
+        durable,
+        &mut |lsn, payload| replayer.record(lsn, payload),
+        &mut progress,
+    )?;
+    let rest = replayer.rest()?;
+    tell_of_tail(options, &scanned);
+    Ok((Replayed { end: scanned.end, records: scanned.records, bytes: scanned.end - from }, rest))
+}
+
+fn tell_of_tail(options: &Options, scanned: &ScanEnd) {
+    let discarded_bytes = match scanned.tail {
+        Tail::Clean => return,
+        Tail::Torn { len } => len,
+        Tail::Hole { bytes, .. } => bytes,
+    };
+    if let Some(listener) = &options.listener {
+        listener.event(&Event::LogTailDiscarded { end: scanned.end, discarded_bytes });
+    }
+}
+
+/// What the last edit of the recovery has to install.
+pub(super) struct Rest {
+    pub(super) changes: Vec<Change>,
+    pub(super) built: Option<flush::Built>,
+}
+
+struct Replayer<'a> {
+    options: &'a Options,
+    db: &'a Path,
+    versions: &'a mut VersionSet,
+    pool: &'a Arc<ChunkPool>,
+    arena: Arc<Arena>,
+    memtables: BTreeMap<FamilyId, Arc<Memtable>>,
+    /// Changes of families that the log knows and the manifest does not.
+    changes: Vec<Change>,
+    /// The families there are at this point of the log, with how their tables are written.
+    families: BTreeMap<FamilyId, TableOptions>,
+}
+
+impl Replayer<'_> {
+    fn load_families(&mut self) -> Result<()> {
+        let state = self.versions.state();
+        for (id, family) in state.families() {
+            let options = FamilyOptions::from_json(&family.options)?;
+            self.families.insert(id, options.table_options(0));
+        }
+        Ok(())
+    }
+
+    /// Below this, an unknown id is that of a family dropped since.
+    fn next_family(&self) -> FamilyId {
+        let created = self.changes.iter().filter_map(|change| match change {
+            Change::CreateFamily { family, .. } => Some(family + 1),
+            _ => None,
+        });
+        created.max().unwrap_or(0).max(self.versions.state().next_family())
+    }
+
+    fn record(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        match decode_payload(payload)? {
+            Payload::Batch(ops) => {
+                for (ordinal, op) in ops.iter().enumerate() {
+                    self.op(lsn + ordinal as u64, op)?;
+                }
+                if self.arena.allocated_bytes() as u64 >= self.options.write_budget.as_u64() {
+                    let end = lsn + wal::record_len(payload.len() as u64);
+                    self.install_so_far(end)?;
+                }
+            }
+            Payload::EpochMarker => {}
+            // What the manifest holds already is not repeated: names may have changed hands since.
+            _ if lsn <= self.versions.state().families_changed() => {}
+            Payload::FamilyCreate { id, name, options } => self.create(lsn, id, name, options)?,
+            Payload::FamilyDrop { id } => self.drop_family(lsn, id),
+            Payload::FamilyRename { id, name } => self.rename(lsn, id, name),
+        }
+        Ok(())
+    }
+
+    fn op(&mut self, seq: Lsn, op: &Op<'_>) -> Result<()> {
+        if !self.families.contains_key(&op.family) {
+            if op.family < self.next_family() {
+                return Ok(());
+            }
+            return Err(Error::malformed(format!(
+                "the log record at {seq:#x} writes to column family {}, which was never created",
+                op.family
+            )));
+        }
+        let fresh = || Arc::new(Memtable::new(self.arena.clone()));
+        let memtable = self.memtables.entry(op.family).or_insert_with(fresh);
+        memtable.insert(op.key, seq, op.kind, op.value);
+        Ok(())
+    }
+
+    fn create(&mut self, lsn: Lsn, id: FamilyId, name: &str, options: &[u8]) -> Result<()> {
+        self.families.insert(id, FamilyOptions::from_json(options)?.table_options(0));
+        let (name, options) = (name.to_owned(), options.to_vec());
+        self.changes.push(Change::CreateFamily { family: id, name, options, lsn });
+        Ok(())
+    }
+
+    fn drop_family(&mut self, lsn: Lsn, id: FamilyId) {
+        if id != DEFAULT_FAMILY && self.families.remove(&id).is_some() {
+            self.memtables.remove(&id);
+            self.changes.push(Change::DropFamily { family: id, lsn });
+        }
+    }
+
+    fn rename(&mut self, lsn: Lsn, id: FamilyId, name: &str) {
+        if self.families.contains_key(&id) {
+            self.changes.push(Change::RenameFamily { family: id, name: name.to_owned(), lsn });
+        }
+    }
+
+    /// Flushes the memtables to a table.
+    fn build(&mut self) -> Result<Option<flush::Built>> {
+        let families = &self.families;
+        let pending: Vec<Pending> = std::mem::take(&mut self.memtables)
+            .into_iter()
+            .filter_map(|(family, memtable)| {
+                Some(Pending { family, options: families.get(&family)?.clone(), memtable })
+            })
+            .collect();
+        let fs = &*self.options.components.fs;
+        let numbers = self.versions.files().clone();
+        // Nobody reads yet: of each key only the newest version counts.
+        let keep = Keep { points: Vec::new(), horizon: Lsn::MAX };
+        let built = flush::build_table(
+            fs,
+            self.db,
+            self.versions.state().uuid(),
+            &numbers,
+            &pending,
+            &keep,
+        )?;
+        drop(pending);
+        self.arena = Arc::new(Arena::new(self.pool.clone()));
+        Ok(built)
+    }
+
+    fn rest(mut self) -> Result<Rest> {
+        let built = self.build()?;
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.extend(added(built.as_ref()));
+        Ok(Rest { changes, built })
+    }
+
+    /// Installs what was replayed below `end`.
+    fn install_so_far(&mut self, end: Lsn) -> Result<()> {
+        let built = self.build()?;
+        let mut edit = Edit::new(std::mem::take(&mut self.changes));
+        edit.changes.extend(added(built.as_ref()));
+        edit.push(Change::ReplayFrom { lsn: end });
+        let outputs: Vec<_> = built.iter().map(|built| built.file.clone()).collect();
+        self.versions.install(edit, &outputs)?;
+        Ok(())
+    }
+}
+
+fn added(built: Option<&flush::Built>) -> impl Iterator<Item = Change> {
+    let slices = built.iter().flat_map(|built| &built.table.slices);
+    slices
+        .map(|meta| Change::AddSlice { level: 0, meta: meta.clone() })
+        .collect::<Vec<_>>()
+        .into_iter()
+}

@@ -1,0 +1,39 @@
+//! What has to be done now and then, whoever writes or not: files that the last reader let go are removed, memory
+//! that an idle database holds is flushed, and writers get warm memory.
+
+use crate::background::{PanicReport, Ticker};
+use crate::components::{Components, Priority};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::Lsn;
+use crate::write;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// The pause between two rounds.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// After so many rounds without a write, what is in memory is flushed.
+const IDLE_ROUNDS: u32 = 60;
+
+/// Starts the upkeep of a database that is being opened; `engine` is set once it is.
+pub(crate) fn start(
+    components: &Components,
+    engine: Arc<OnceLock<Weak<Engine>>>,
+    report: PanicReport,
+) -> Result<Ticker> {
+    let (mut tail, mut quiet_rounds) = (Lsn::MAX, 0);
+    let round = Box::new(move || {
+        let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
+        engine.epochs.pool().prefault_spares();
+        engine.remove_dead_files();
+        let here = engine.log.tail();
+        quiet_rounds = if here == tail { quiet_rounds + 1 } else { 0 };
+        tail = here;
+        if quiet_rounds == IDLE_ROUNDS {
+            // A failure poisons the log, which the next writer is told.
+            let _ = write::seal_if_written(&engine);
+        }
+    });
+    Ticker::new(&*components.threads, "isobath-upkeep", Priority::Low, ROUND, round, report)
+}

@@ -1,0 +1,200 @@
+//! The life of a commit.
+//!
+//! ```text
+//! admit    pacing, memory, log room: everything that can wait or fail
+//! encode   record and payload checksum, outside any lock
+//! reserve  the log's tail moves on: the commit has its LSN
+//! copy     the record goes into the mapped segment: no system call
+//! apply    the operations go into the memtable of the epoch that owns the LSN; infallible
+//! publish  the commit marks itself finished and helps the frontier along
+//! harden   Sync only: returns once `durable` has passed
+//! ```
+//!
+//! Two invariants make what recovery keeps a prefix of history: an LSN is handed out only where there is a place
+//! for its bytes, and a commit returns only when every commit before it is finished too. Between reserve and
+//! publish a writer waits for its predecessors only.
+//!
+//! What a put of a key of 16 and a value of 100 bytes costs: three copies (scratch, log, arena), one checksum of
+//! each of header and payload, three read-modify-writes on shared words (tail and the two frontiers), one
+//! memtable insert; no allocation but the arena's, no system call.
+
+use crate::batch::{Batch, OpAt};
+use crate::column_family::ColumnFamily;
+use crate::components::{Point, with_scratch, yield_point};
+use crate::engine::{Engine, Family};
+use crate::error::{Error, Result};
+use crate::format::{FamilyId, Lsn, Op, OpKind, put_batch_prefix, put_op};
+use crate::memtable::Memtable;
+use crate::options::{Durability, WriteOptions};
+use crate::wal::{self, RECORD_HEADER_LEN};
+use crate::write::seal;
+use std::sync::Arc;
+
+/// A batch of at least this many operations is sorted before it is applied, so that neighbours in the memtable
+/// cost no descent each.
+const SORT_MIN: usize = 4;
+
+/// A commit that returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Commit {
+    /// The read point just after it: a reader at this point or later sees the commit.
+    pub point: Lsn,
+}
+
+/// Commits one operation.
+pub(crate) fn commit_one(
+    engine: &Arc<Engine>,
+    family: &Arc<Family>,
+    kind: OpKind,
+    key: &[u8],
+    value: &[u8],
+    options: WriteOptions,
+) -> Result<Commit> {
+    check_family(family)?;
+    with_scratch(|record| {
+        record.resize(RECORD_HEADER_LEN, 0);
+        put_batch_prefix(record, 1);
+        put_op(record, &Op { kind, family: family.id, key, value });
+        commit(engine, record, options, |_, lsn| {
+            in_memtable(engine, family, lsn, |memtable| memtable.insert(key, lsn, kind, value));
+        })
+    })
+}
+
+/// Commits a batch, atomically over all the families it names.
+pub(crate) fn commit_batch(
+    engine: &Arc<Engine>,
+    default: &Arc<Family>,
+    batch: &mut Batch,
+    options: WriteOptions,
+) -> Result<Commit> {
+    if batch.is_empty() {
+        return Ok(Commit { point: engine.log.visible() });
+    }
+    let (record, ops, named) = batch.parts();
+    for family in named {
+        family.check_engine(engine)?;
+        check_family(family.inner())?;
+    }
+    commit(engine, record, options, |record, lsn| {
+        apply_batch(engine, default, named, record, ops, lsn);
+    })
+}
+
+fn check_family(family: &Family) -> Result<()> {
+    if family.is_dropped() { Err(Error::UnknownFamily(family.name().to_string())) } else { Ok(()) }
+}
+
+fn commit(
+    engine: &Arc<Engine>,
+    record: &mut Vec<u8>,
+    options: WriteOptions,
+    apply: impl FnOnce(&[u8], Lsn),
+) -> Result<Commit> {
+    admit(engine, record.len() as u64, options.fail_fast)?;
+    let log = &engine.log;
+    wal::seal(record);
+    let mut reservation = log.reserve(record.len() as u64)?;
+    reservation.write(record);
+    apply(record, reservation.start());
+    yield_point(Point::Applied);
+    let point = reservation.end();
+    reservation.publish();
+    log.wait_visible(point)?;
+    if options.durability.unwrap_or(engine.options.durability) == Durability::Sync {
+        log.harden(point)?;
+    }
+    Ok(Commit { point })
+}
+
+/// Everything that can wait or fail before an LSN is taken.
+#[inline]
+fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
+    engine.check_writable()?;
+    engine.pacer.admit(bytes, fail_fast, || engine.memory_fullness())?;
+    if seal::is_full(engine) {
+        seal::make_room(engine, fail_fast)?;
+    }
+    Ok(())
+}
+
+/// Runs `insert` on the memtable of `family` in the epoch that owns the reserved `lsn`.
+#[inline]
+fn in_memtable(engine: &Engine, family: &Family, lsn: Lsn, insert: impl FnOnce(&Memtable)) {
+    let view = family.view();
+    if let Some(newest) = view.memtables.first()
+        && newest.epoch.owns_while_open(lsn)
+    {
+        return insert(&newest.memtable);
+    }
+    drop(view);
+    insert(&family.memtable_in(&engine.epochs.owner(lsn)));
+}
+
+fn apply_batch(
+    engine: &Engine,
+    default: &Arc<Family>,
+    named: &[ColumnFamily],
+    record: &[u8],
+    ops: &[OpAt],
+    lsn: Lsn,
+) {
+    let family_of = |id: FamilyId| match id {
+        0 => default,
+        id => named
+            .iter()
+            .map(ColumnFamily::inner)
+            .find(|family| family.id == id)
+            .expect("named when added"),
+    };
+    if ops.len() < SORT_MIN {
+        for (ordinal, op) in ops.iter().enumerate() {
+            in_memtable(engine, family_of(op.family), lsn, |memtable| {
+                memtable.insert(op.key(record), lsn + ordinal as u64, op.kind, op.value(record));
+            });
+        }
+        return;
+    }
+    let order = sorted_last_wins(record, ops);
+    for group in order.chunk_by(|a, b| ops[*a as usize].family == ops[*b as usize].family) {
+        let family = family_of(ops[group[0] as usize].family);
+        in_memtable(engine, family, lsn, |memtable| {
+            memtable.insert_sorted(group.iter().map(|ordinal| {
+                let op = &ops[*ordinal as usize];
+                (op.key(record), lsn + u64::from(*ordinal), op.kind, op.value(record))
+            }));
+        });
+    }
+}
+
+/// The ordinals of a batch by family and key, without those that a later operation on the same key replaces:
+/// nobody can ever read between two operations of one commit.
+fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
+    let head = |op: &OpAt| {
+        let key = op.key(record);
+        let mut bytes = [0; 8];
+        let len = key.len().min(8);
+        bytes[..len].copy_from_slice(&key[..len]);
+        u64::from_be_bytes(bytes)
+    };
+    let mut order: Vec<(FamilyId, u64, u32)> =
+        ops.iter().enumerate().map(|(i, op)| (op.family, head(op), i as u32)).collect();
+    let by_key = |a: &(FamilyId, u64, u32), b: &(FamilyId, u64, u32)| {
+        let key = |ordinal: u32| ops[ordinal as usize].key(record);
+        (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| key(a.2).cmp(key(b.2))).then(b.2.cmp(&a.2))
+    };
+    if !order.is_sorted_by(|a, b| by_key(a, b).is_lt()) {
+        order.sort_unstable_by(by_key);
+    }
+    // Of equal keys the newest comes first.
+    order.dedup_by(|later, kept| {
+        later.0 == kept.0 && ops[later.2 as usize].key(record) == ops[kept.2 as usize].key(record)
+    });
+    order.into_iter().map(|(_, _, ordinal)| ordinal).collect()
+}
+
+/// Waits until everything below `point` survives power loss.
+pub(crate) fn harden(engine: &Engine, point: Lsn) -> Result<()> {
+    engine.check_open()?;
+    engine.log.harden(point)
+}

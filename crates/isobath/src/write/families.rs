@@ -1,0 +1,105 @@
+//! Creating, dropping and renaming column families.
+//!
+//! Each is a record in the log, hardened, then an edit in the manifest. The record puts the change at a place in
+//! history, between the commits before and after it; the edit is what opens read. On disk, step by step:
+//!
+//! 1. the record is reserved and copied; power loss here loses an unacknowledged change
+//! 2. the log is hardened through it: from here on recovery applies the change from the log
+//! 3. the edit is appended and synced: from here on the record is a repetition, which recovery skips
+//!
+//! The manifest never overtakes the log, and ids are never reused, so neither order of loss revives a family or
+//! mixes two up.
+
+use crate::engine::{Engine, Family};
+use crate::error::{Error, Result};
+use crate::format::{DEFAULT_FAMILY, Lsn, Payload, put_payload};
+use crate::limits::check_family_name;
+use crate::options::FamilyOptions;
+use crate::version::{Change, Edit, Tree};
+use crate::wal::{self, RECORD_HEADER_LEN};
+use std::sync::Arc;
+
+/// Creates a family.
+pub(crate) fn create_family(
+    engine: &Arc<Engine>,
+    name: &str,
+    options: FamilyOptions,
+) -> Result<Arc<Family>> {
+    check_family_name(name)?;
+    options.check()?;
+    engine.check_writable()?;
+    let _changing = engine.families_change.lock();
+    if engine.families.contains_name(name) {
+        return Err(Error::FamilyExists(name.to_owned()));
+    }
+    let id = engine.versions.lock().state().next_family();
+    let json = options.to_json();
+    let lsn = log_change(engine, &Payload::FamilyCreate { id, name, options: &json })?;
+    install(
+        engine,
+        Change::CreateFamily { family: id, name: name.to_owned(), options: json, lsn },
+    )?;
+    let family = Arc::new(Family::new(id, name, options, Arc::new(Tree::default())));
+    engine.families.insert(family.clone());
+    Ok(family)
+}
+
+/// Drops a family: its keys are gone, its files go once no reader needs them.
+pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Family>) -> Result<()> {
+    engine.check_writable()?;
+    if family.id == DEFAULT_FAMILY {
+        return Err(Error::InvalidArgument("the default column family cannot be dropped".into()));
+    }
+    let _changing = engine.families_change.lock();
+    if family.is_dropped() {
+        return Err(Error::UnknownFamily(family.name().to_string()));
+    }
+    let lsn = log_change(engine, &Payload::FamilyDrop { id: family.id })?;
+    // From here on merges of the family no longer install: they find it gone, under the same lock.
+    install(engine, Change::DropFamily { family: family.id, lsn })?;
+    engine.families.remove(family.id);
+    family.mark_dropped();
+    Ok(())
+}
+
+/// Gives a family another name.
+pub(crate) fn rename_family(engine: &Arc<Engine>, family: &Arc<Family>, name: &str) -> Result<()> {
+    check_family_name(name)?;
+    engine.check_writable()?;
+    if family.id == DEFAULT_FAMILY {
+        return Err(Error::InvalidArgument("the default column family cannot be renamed".into()));
+    }
+    let _changing = engine.families_change.lock();
+    if family.is_dropped() {
+        return Err(Error::UnknownFamily(family.name().to_string()));
+    }
+    if engine.families.contains_name(name) {
+        return Err(Error::FamilyExists(name.to_owned()));
+    }
+    let lsn = log_change(engine, &Payload::FamilyRename { id: family.id, name })?;
+    install(engine, Change::RenameFamily { family: family.id, name: name.to_owned(), lsn })?;
+    engine.families.rename(family.id, name);
+    Ok(())
+}
+
+/// Puts a record into the log and hardens it.
+fn log_change(engine: &Engine, payload: &Payload<'_>) -> Result<Lsn> {
+    let mut record = vec![0; RECORD_HEADER_LEN];
+    put_payload(&mut record, payload);
+    wal::seal(&mut record);
+    let mut reservation = engine.log.reserve(record.len() as u64)?;
+    reservation.write(&mut record);
+    let (start, end) = (reservation.start(), reservation.end());
+    reservation.publish();
+    engine.log.wait_visible(end)?;
+    engine.log.harden(end)?;
+    Ok(start)
+}
+
+fn install(engine: &Engine, change: Change) -> Result<()> {
+    let result = engine.versions.lock().install(Edit::new(vec![change]), &[]).map(|_| ());
+    if let Err(error) = &result {
+        engine.poison("change of a column family", error.clone());
+    }
+    result
+}

@@ -1,0 +1,96 @@
+//! Sealing the open epoch: when its memory or its log bytes reach the budget, or when asked to.
+//!
+//! On disk: a marker record in the log, nothing else. A crash before the marker is in the log leaves the epoch
+//! open for recovery, one after it changes nothing that recovery does: it replays by its own budget.
+
+use crate::components::sync::MutexGuard;
+use crate::components::{Point, yield_point};
+use crate::engine::{Engine, Epoch, MAX_SEALED, StallCause};
+use crate::error::{Error, Result};
+use crate::flush;
+use crate::format::{Payload, put_payload};
+use crate::wal::{self, RECORD_HEADER_LEN};
+use std::sync::Arc;
+
+/// True if the open epoch has used up its share of memory or of the log.
+#[inline]
+pub(crate) fn is_full(engine: &Engine) -> bool {
+    let list = engine.epochs.list();
+    let budget = engine.options.write_budget.as_u64();
+    list.open.bytes() >= budget || engine.log.tail().saturating_sub(list.open.start) >= 2 * budget
+}
+
+/// Seals the open epoch if it is full, waiting while too many sealed ones await their flush.
+#[cold]
+pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
+    let mut right = engine.epochs.lock();
+    let mut waiting_since = None;
+    let result = loop {
+        if let Err(error) = engine.check_writable() {
+            break Err(error);
+        }
+        if !is_full(engine) {
+            break Ok(());
+        }
+        if engine.epochs.list().sealed.len() < MAX_SEALED {
+            break seal(engine, &right).map(|_| ());
+        }
+        if fail_fast {
+            break Err(Error::WouldStall(StallCause::Memory.name()));
+        }
+        waiting_since.get_or_insert_with(|| engine.pacer.now_ns());
+        engine.epochs.wait_for_room(&mut right);
+    };
+    drop(right);
+    if let Some(since) = waiting_since {
+        engine.pacer.count(StallCause::Memory, engine.pacer.now_ns() - since);
+    }
+    result
+}
+
+/// Seals the open epoch if anything was written in it.
+pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>> {
+    let mut right = engine.epochs.lock();
+    loop {
+        engine.log.check_healthy()?;
+        let list = engine.epochs.list();
+        if list.open.is_empty() && engine.log.tail() == list.open.start {
+            return Ok(None);
+        }
+        if list.sealed.len() < MAX_SEALED {
+            return seal(engine, &right).map(Some);
+        }
+        engine.epochs.wait_for_room(&mut right);
+    }
+}
+
+/// Seals, and has the epoch flushed.
+fn seal(engine: &Arc<Engine>, right: &MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
+    let mut marker = vec![0; RECORD_HEADER_LEN];
+    put_payload(&mut marker, &Payload::EpochMarker);
+    wal::seal(&mut marker);
+    yield_point(Point::Sealing);
+    let (sealed, mut reservation) =
+        engine.epochs.seal(right, || engine.log.reserve_internal(marker.len() as u64))?;
+    yield_point(Point::Sealed);
+    reservation.write(&mut marker);
+    reservation.publish();
+    engine.pacer.set_flush(engine.epochs.list().sealed.len() > 1, None);
+    flush::submit(engine);
+    Ok(sealed)
+}
+
+/// Flushes everything written so far and waits until it is in tables.
+pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
+    let Some(epoch) =
+        seal_if_written(engine)?.or_else(|| engine.epochs.list().sealed.last().cloned())
+    else {
+        return engine.log.check_healthy();
+    };
+    let mut right = engine.epochs.lock();
+    while engine.epochs.list().sealed.iter().any(|sealed| sealed.id <= epoch.id) {
+        engine.log.check_healthy()?;
+        engine.epochs.wait_for_room(&mut right);
+    }
+    Ok(())
+}

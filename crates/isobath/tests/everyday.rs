@@ -1,0 +1,115 @@
+//! What a program does every day: write, read, scan, snapshot, flush, compact, close, reopen.
+
+use isobath::{Batch, Db, Options};
+
+fn small() -> Options {
+    Options::new().write_budget(256 << 10).block_cache(1 << 20)
+}
+
+fn key(i: u32) -> Vec<u8> {
+    format!("key{i:08}").into_bytes()
+}
+
+fn value(i: u32, round: u32) -> Vec<u8> {
+    let mut value = format!("value{i}.{round}.").into_bytes();
+    value.resize(100, b'.');
+    value
+}
+
+#[test]
+fn what_is_written_is_there_after_flush_compaction_and_reopen() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    for round in 0..3 {
+        for i in 0..20_000u32 {
+            let i = i.wrapping_mul(7919) % 20_000;
+            db.put(key(i), value(i, round)).unwrap();
+        }
+    }
+    for i in (0..20_000).step_by(3) {
+        db.delete(key(i)).unwrap();
+    }
+    let check = |db: &Db| {
+        for i in 0..20_000 {
+            let found = db.get(key(i)).unwrap();
+            if i % 3 == 0 {
+                assert!(found.is_none(), "{i}");
+            } else {
+                assert_eq!(found.unwrap(), value(i, 2), "{i}");
+            }
+        }
+        let all: Vec<_> = db.range::<&[u8]>(..).map(|item| item.unwrap().0.to_vec()).collect();
+        assert_eq!(all.len(), 20_000 - 6667);
+        assert!(all.is_sorted());
+        let mut back: Vec<_> =
+            db.range::<&[u8]>(..).rev().map(|item| item.unwrap().0.to_vec()).collect();
+        back.reverse();
+        assert_eq!(all, back);
+    };
+    check(&db);
+    db.flush().unwrap();
+    check(&db);
+    db.settle().unwrap();
+    check(&db);
+    println!("{:?}", db.metrics());
+    db.compact().unwrap();
+    check(&db);
+    println!("{:?}", db.metrics());
+    db.close().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    check(&db);
+}
+
+#[test]
+fn batches_across_families_are_atomic_and_families_live_their_own_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    let users = db.create_family("users").unwrap();
+    let mut batch = Batch::new();
+    for i in 0..100 {
+        batch.put(key(i), b"default").unwrap();
+        batch.put_in(&users, key(i), b"users").unwrap();
+        batch.delete_in(&users, key(i / 2)).unwrap();
+    }
+    db.write(batch).unwrap();
+    assert_eq!(db.get(key(7)).unwrap().unwrap(), b"default");
+    assert!(db.get_in(&users, key(7)).unwrap().is_none());
+    assert_eq!(db.get_in(&users, key(77)).unwrap().unwrap(), b"users");
+    db.rename_family(&users, "people").unwrap();
+    let other = db.create_family("users").unwrap();
+    assert!(db.get_in(&other, key(77)).unwrap().is_none());
+    db.drop_family(&other).unwrap();
+    assert!(db.put_in(&other, key(1), b"x").is_err());
+    drop((db, users, other));
+    let db = small().open(dir.path()).unwrap();
+    assert_eq!(db.list_families(), ["default", "people"]);
+    let people = db.family("people").unwrap();
+    assert_eq!(db.range_in::<&[u8]>(&people, ..).count(), 50);
+}
+
+#[test]
+fn a_snapshot_sees_its_moment_through_flush_and_compaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    for i in 0..5000 {
+        db.put(key(i), value(i, 0)).unwrap();
+    }
+    let snapshot = db.snapshot();
+    for i in 0..5000 {
+        if i % 2 == 0 {
+            db.put(key(i), value(i, 1)).unwrap()
+        } else {
+            db.delete(key(i)).unwrap()
+        };
+    }
+    db.flush().unwrap();
+    db.compact().unwrap();
+    for i in 0..5000 {
+        assert_eq!(snapshot.get(key(i)).unwrap().unwrap(), value(i, 0), "{i}");
+    }
+    assert_eq!(snapshot.range::<&[u8]>(..).count(), 5000);
+    assert_eq!(db.range::<&[u8]>(..).count(), 2500);
+    drop(snapshot);
+    db.compact().unwrap();
+    assert_eq!(db.range::<&[u8]>(..).count(), 2500);
+}
