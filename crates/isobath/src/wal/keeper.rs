@@ -84,6 +84,7 @@ impl Inner {
             self.make_room();
             written_back = self.write_back(written_back);
             self.sync_if_due(&mut synced_at_ns);
+            // A writer may move the tail past this and yet see the old value; then the next one rings.
             self.wake_keeper_at.store(tail + self.wake_step(), Ordering::Relaxed);
             let behind = self.room.tail() >= tail + self.wake_step();
             if behind {
@@ -154,6 +155,7 @@ impl Inner {
     }
 
     fn recycle(&self, spare: Spare, base: Lsn, path: &Path) -> Result<Arc<dyn SegmentFile>> {
+        self.shelf.sync_names(&*self.fs).inspect_err(|error| self.poison(error))?;
         let opened = match &spare.file {
             Some(file) => Ok(Arc::clone(file)),
             None => self.open(&spare.path),

@@ -185,7 +185,8 @@ impl Log {
         self.inner.visible.at()
     }
 
-    /// Everything below survives power loss.
+    /// Everything below survives power loss. It may be ahead of `visible`: a durable read point is the lesser
+    /// of both.
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
         self.inner.syncer.durable()
@@ -224,8 +225,8 @@ impl Log {
         self.inner.retire(below);
     }
 
-    /// Refuses further records, waits for those reserved, hardens them and ends the keeper. A second call
-    /// does nothing.
+    /// Refuses further records, waits until those reserved are written (so the caller must not hold one),
+    /// hardens them and ends the keeper. A second call does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.health.close();

@@ -22,6 +22,10 @@ struct Source {
     end: Lsn,
     /// The generation of the segment, or what is wrong with the file.
     generation: Result<u16, String>,
+    /// Where the unbroken run of segments from this one on ends.
+    held_until: Lsn,
+    /// The same for segments that nothing is wrong with; the base if something is wrong with this one.
+    trusted_until: Lsn,
 }
 
 /// What stands at an LSN.
@@ -68,9 +72,12 @@ impl<'a> LogReader<'a> {
             let end = info.end().min(next_base);
             if end > from {
                 let generation = check_source(fs, info, uuid)?;
-                sources.push(Source { path: info.path.clone(), base: info.base, end, generation });
+                let (path, base) = (info.path.clone(), info.base);
+                let (held_until, trusted_until) = (end, end);
+                sources.push(Source { path, base, end, generation, held_until, trusted_until });
             }
         }
+        join_runs(&mut sources);
         Ok(LogReader {
             fs,
             dir: dir.to_owned(),
@@ -88,12 +95,12 @@ impl<'a> LogReader<'a> {
 
     /// The first LSN from `from` on that no segment holds.
     pub(super) fn first_gap(&self, from: Lsn) -> Lsn {
-        self.stretch_end(from, |_| true)
+        self.source_at(from).map_or(from, |source| source.held_until)
     }
 
     /// The record that begins at `lsn`, if it is valid and everything about it can be trusted.
     pub(super) fn record_at(&mut self, lsn: Lsn) -> Result<Found<'_>> {
-        let end = self.stretch_end(lsn, |source| source.generation.is_ok());
+        let end = self.source_at(lsn).map_or(lsn, |source| source.trusted_until);
         let Some(sighting) = self.sight(lsn, end)? else { return Ok(Found::Nothing) };
         if !sighting.whole {
             return Ok(Found::Nothing);
@@ -117,11 +124,11 @@ impl<'a> LogReader<'a> {
         mut lsn: Lsn,
         progress: &mut dyn FnMut(Lsn),
     ) -> Result<Option<Sighting>> {
-        while let Some(at) = self.sources.iter().position(|source| source.end > lsn) {
-            lsn = lsn.max(self.sources[at].base).next_multiple_of(RECORD_ALIGN);
-            let end = self.stretch_end(lsn, |_| true);
+        while let Some(source) = self.sources.iter().find(|source| source.end > lsn) {
+            lsn = lsn.max(source.base).next_multiple_of(RECORD_ALIGN);
+            let end = source.held_until;
             while lsn + HEADER_LEN <= end {
-                let window = self.bytes(lsn, WINDOW_LEN.min(end - lsn))?;
+                let window = self.header_and_more(lsn)?;
                 match first_candidate(window, lsn) {
                     Some(candidate) => {
                         if let Some(sighting) = self.sight(candidate, end)? {
@@ -143,8 +150,8 @@ impl<'a> LogReader<'a> {
         if end.saturating_sub(lsn) < HEADER_LEN {
             return Ok(None);
         }
-        let generation =
-            self.source_at(lsn).and_then(|at| self.sources[at].generation.clone().ok());
+        let generation = self.source_at(lsn).and_then(|source| source.generation.as_ref().ok());
+        let generation = generation.copied();
         let header = RecordHeader::decode(self.bytes(lsn, HEADER_LEN)?, lsn);
         let header = header.filter(|header| generation.is_none_or(|g| g == header.generation));
         let Some(header) = header else { return Ok(None) };
@@ -156,21 +163,13 @@ impl<'a> LogReader<'a> {
         Ok(Some(Sighting { header, whole }))
     }
 
-    /// Where the unbroken run of usable segments that holds `lsn` ends; `lsn` if none holds it.
-    fn stretch_end(&self, lsn: Lsn, usable: impl Fn(&Source) -> bool) -> Lsn {
-        let Some(first) = self.source_at(lsn) else { return lsn };
-        let mut end = lsn;
-        for source in &self.sources[first..] {
-            if source.base > end || !usable(source) {
-                break;
-            }
-            end = source.end;
-        }
-        end
+    fn index_at(&self, lsn: Lsn) -> Option<usize> {
+        let at = self.sources.partition_point(|source| source.end <= lsn);
+        self.sources.get(at).is_some_and(|source| source.base <= lsn).then_some(at)
     }
 
-    fn source_at(&self, lsn: Lsn) -> Option<usize> {
-        self.sources.iter().position(|source| (source.base..source.end).contains(&lsn))
+    fn source_at(&self, lsn: Lsn) -> Option<&Source> {
+        self.index_at(lsn).map(|at| &self.sources[at])
     }
 
     /// The bytes `[lsn, lsn + len)`, all within one stretch.
@@ -181,6 +180,12 @@ impl<'a> LogReader<'a> {
         }
         let at = (lsn - self.window_start) as usize;
         Ok(&self.window[at..at + len as usize])
+    }
+
+    /// A header's length from `lsn` on, and whatever else of what follows is in the window.
+    fn header_and_more(&mut self, lsn: Lsn) -> Result<&[u8]> {
+        self.bytes(lsn, HEADER_LEN)?;
+        Ok(&self.window[(lsn - self.window_start) as usize..])
     }
 
     /// Moves the window to `lsn`, keeping what it has of it.
@@ -194,7 +199,7 @@ impl<'a> LogReader<'a> {
             0
         };
         self.window_start = lsn;
-        let stretch = self.stretch_end(lsn, |_| true) - lsn;
+        let stretch = self.first_gap(lsn) - lsn;
         self.window.resize(len.max(WINDOW_LEN).min(stretch) as usize, 0);
         let mut window = std::mem::take(&mut self.window);
         let outcome = self.read(lsn + kept, &mut window[kept as usize..]);
@@ -207,7 +212,7 @@ impl<'a> LogReader<'a> {
 
     fn read(&mut self, mut lsn: Lsn, mut buf: &mut [u8]) -> Result<()> {
         while !buf.is_empty() {
-            let Some(at) = self.source_at(lsn) else {
+            let Some(at) = self.index_at(lsn) else {
                 return Err(Error::malformed(format!("no log segment holds LSN {lsn:#x}")));
             };
             let (base, end) = (self.sources[at].base, self.sources[at].end);
@@ -231,8 +236,7 @@ impl<'a> LogReader<'a> {
     /// The file and offset of an LSN, and what is known to be wrong with the file.
     pub(super) fn locate(&self, lsn: Lsn) -> Place {
         match self.source_at(lsn) {
-            Some(at) => {
-                let source = &self.sources[at];
+            Some(source) => {
                 let path = source.path.clone();
                 let offset = HEADER_PAGE_LEN + (lsn - source.base);
                 Place { path, offset, damage: source.generation.clone().err() }
@@ -242,6 +246,21 @@ impl<'a> LogReader<'a> {
                 offset: 0,
                 damage: Some("the segment is missing".to_owned()),
             },
+        }
+    }
+}
+
+/// Works out where each source's run of neighbours ends.
+fn join_runs(sources: &mut [Source]) {
+    for at in (0..sources.len()).rev() {
+        let next = sources.get(at + 1).map(|next| (next.base, next.held_until, next.trusted_until));
+        let source = &mut sources[at];
+        if let Some((_, held, trusted)) = next.filter(|next| next.0 == source.end) {
+            source.held_until = held;
+            source.trusted_until = trusted;
+        }
+        if source.generation.is_err() {
+            source.trusted_until = source.base;
         }
     }
 }

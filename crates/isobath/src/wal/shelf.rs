@@ -2,6 +2,10 @@
 //!
 //! Nothing of an earlier term is touched before the engine says that the manifest no longer needs it:
 //! it is what a second recovery would read.
+//!
+//! A file that was renamed to a spare is renamed again only after the directory was synced in between:
+//! if changes to names survive a power cut independently, the second without the first would leave two
+//! names of one file, and one day two segments in it.
 
 use super::log::LogOptions;
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
@@ -30,6 +34,8 @@ pub(super) struct Shelf {
 #[derive(Default)]
 struct State {
     spares: Vec<Spare>,
+    /// A spare's name may not survive power loss.
+    unsynced: bool,
     /// Segments of earlier terms.
     leftovers: Vec<SegmentInfo>,
 }
@@ -38,7 +44,12 @@ impl Shelf {
     /// Sorts what is in the directory: unfinished files are removed; spares, and segments at or above
     /// `start` (prepared by an earlier term, never used), become spares; segments below are leftovers.
     pub(super) fn open(fs: &dyn FileSystem, options: &LogOptions, start: Lsn) -> Result<Shelf> {
-        fs.create_dir_all(&options.dir)?;
+        if !fs.exists(&options.dir)? {
+            fs.create_dir_all(&options.dir)?;
+            if let Some(parent) = options.dir.parent() {
+                fs.sync_dir(parent)?;
+            }
+        }
         let shelf = Shelf {
             dir: options.dir.clone(),
             file_len: HEADER_PAGE_LEN + options.segment_len,
@@ -70,6 +81,7 @@ impl Shelf {
         }
         let path = self.dir.join(file_name(info.base, SegmentKind::Spare));
         if info.path != path {
+            self.state.lock().unsynced = true;
             fs.rename(&info.path, &path)?;
         }
         if let Some(file) = &file {
@@ -85,6 +97,14 @@ impl Shelf {
 
     pub(super) fn take(&self) -> Option<Spare> {
         self.state.lock().spares.pop()
+    }
+
+    /// Makes the spares' names survive power loss, if they might not.
+    pub(super) fn sync_names(&self, fs: &dyn FileSystem) -> Result<()> {
+        if std::mem::take(&mut self.state.lock().unsynced) {
+            fs.sync_dir(&self.dir)?;
+        }
+        Ok(())
     }
 
     /// Takes out the leftovers that hold nothing at or above `below`. What an earlier term's file could

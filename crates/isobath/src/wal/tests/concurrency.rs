@@ -1,6 +1,7 @@
 //! Many writers at once.
 
 use super::support::*;
+use crate::components::sync::atomic::*;
 use crate::wal::*;
 
 fn writers(threads: u64, each: u64, sync_every: Option<u64>) {
@@ -50,4 +51,39 @@ fn every_record_of_many_writers_is_there_once_and_in_order() {
 fn writers_that_sync_share_the_syncs() {
     writers(8, 200, Some(1));
     writers(4, 300, Some(5));
+}
+
+/// Records up to ten segments long among small ones, while what is old is synced and recycled.
+#[test]
+fn segments_are_recycled_under_the_feet_of_many_writers() {
+    let home = Home::new();
+    let log = home.start();
+    let writing = AtomicU64::new(8);
+    let mut from = START;
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let (log, writing) = (&log, &writing);
+            scope.spawn(move || {
+                for n in 0..150u64 {
+                    let long = (thread + n) % 29 == 0;
+                    put(log, &payload(thread, if long { 40_000 } else { 300 })).unwrap();
+                }
+                writing.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        while writing.load(Ordering::SeqCst) > 0 {
+            let copied = log.copied();
+            log.harden(copied).unwrap();
+            log.retire(from);
+            from = copied;
+        }
+    });
+    log.close().unwrap();
+    assert!(log.stats().segments_recycled > 0);
+    let (found, scanned) = home.scan_from(from, log.tail()).unwrap();
+    assert_eq!((scanned.end, scanned.tail), (log.tail(), Tail::Clean));
+    for found in found {
+        let thread = (0..8).find(|thread| found.starts_with(&payload(*thread, 8))).unwrap();
+        assert_eq!(found, payload(thread, found.len()));
+    }
 }

@@ -119,6 +119,34 @@ fn only_durable_segments_are_retired() {
 }
 
 #[test]
+fn a_sync_covers_what_was_copied_before_it_began_and_no_more() {
+    let home = Home::new();
+    let log = home.start();
+    let (_, before) = put(&log, b"before").unwrap();
+    let mut late = sealed(b"late");
+    let mut reservation = log.reserve(late.len() as u64).unwrap();
+    log.harden(before).unwrap();
+    assert_eq!(log.durable(), before, "what is reserved is not copied");
+    home.faults.sync_delay_us.store(50_000, Ordering::SeqCst);
+    reservation.write(&mut late);
+    let copied = reservation.end();
+    std::thread::scope(|scope| {
+        let sync = scope.spawn(|| log.harden(copied));
+        while home.faults.syncs_begun.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let mut later = sealed(b"later");
+        let mut reservation = log.reserve(later.len() as u64).unwrap();
+        reservation.write(&mut later);
+        reservation.publish();
+        assert!(log.copied() > copied && log.durable() == before);
+        sync.join().unwrap().unwrap();
+    });
+    assert_eq!(log.durable(), copied, "what was copied while it ran is not covered");
+    reservation.publish();
+}
+
+#[test]
 fn a_new_term_leaves_the_old_one_alone_until_it_is_retired() {
     let home = Home::new();
     let log = home.start();

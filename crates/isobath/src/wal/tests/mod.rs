@@ -5,4 +5,5 @@ mod damage;
 mod faults;
 mod lifecycle;
 mod measure;
+mod power;
 mod support;

@@ -146,6 +146,8 @@ pub(super) struct Faults {
     pub(super) sync_fails: Arc<AtomicBool>,
     /// What every sync of a segment takes longer.
     pub(super) sync_delay_us: Arc<AtomicU64>,
+    /// Syncs since the delay was set.
+    pub(super) syncs_begun: Arc<AtomicU64>,
     /// Nothing can be copied into a segment.
     pub(super) copy_fails: Arc<AtomicBool>,
     /// Directories cannot be synced.
@@ -159,6 +161,7 @@ impl Default for Faults {
             full: AtomicBool::new(false),
             sync_fails: Arc::default(),
             sync_delay_us: Arc::default(),
+            syncs_begun: Arc::default(),
             copy_fails: Arc::default(),
             sync_dir_fails: AtomicBool::new(false),
         }
@@ -195,6 +198,7 @@ impl FileSystem for FaultyFs {
             inner: self.0.inner.open_segment(path, len, mode)?,
             sync_fails: Arc::clone(&self.0.sync_fails),
             sync_delay_us: Arc::clone(&self.0.sync_delay_us),
+            syncs_begun: Arc::clone(&self.0.syncs_begun),
             copy_fails: Arc::clone(&self.0.copy_fails),
         }))
     }
@@ -228,6 +232,7 @@ struct FaultySegment {
     inner: Arc<dyn SegmentFile>,
     sync_fails: Arc<AtomicBool>,
     sync_delay_us: Arc<AtomicU64>,
+    syncs_begun: Arc<AtomicU64>,
     copy_fails: Arc<AtomicBool>,
 }
 
@@ -248,7 +253,10 @@ impl SegmentFile for FaultySegment {
         }
         match self.sync_delay_us.load(Ordering::Relaxed) {
             0 => {}
-            delay_us => std::thread::sleep(Duration::from_micros(delay_us)),
+            delay_us => {
+                self.syncs_begun.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_micros(delay_us));
+            }
         }
         self.inner.harden()
     }

@@ -1,0 +1,360 @@
+//! Power cuts and deaths at any moment, over a device that loses any subset of what was not synced.
+//!
+//! The engine is played by [`Engine`]: it keeps what a manifest would, durably, and does in order what the
+//! log asks of it.
+
+use super::support::{UUID, payload, sealed};
+use crate::components::Components;
+use crate::components::sync::Mutex;
+use crate::error::Result;
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn};
+use crate::vfs::*;
+use crate::wal::*;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const WAL: &str = "/db/wal";
+const SEGMENT_LEN: u64 = 4096;
+
+/// A small generator, so that a failing seed can be run again.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+}
+
+/// What the manifest would hold, and what a test knows beside it.
+#[derive(Clone, Debug)]
+struct Manifest {
+    /// Where the term starts.
+    term_start: Lsn,
+    generation: u16,
+    /// The log below is not needed.
+    from: Lsn,
+    ceiling: Lsn,
+}
+
+struct Engine {
+    fs: MemoryFs,
+    witness: Arc<Witness>,
+    manifest: Manifest,
+    /// Records of this term: LSN, end, and the number its payload is made of.
+    history: Vec<(Lsn, Lsn, u64)>,
+    next: u64,
+}
+
+fn options() -> LogOptions {
+    LogOptions {
+        dir: WAL.into(),
+        uuid: UUID,
+        segment_len: SEGMENT_LEN,
+        mode: ReadMode::Mapped,
+        spare_segments: 2,
+        sync_interval: None,
+        raise_ceiling: Box::new(|_| Ok(())),
+    }
+}
+
+fn record_payload(n: u64) -> Vec<u8> {
+    let len = match n % 11 {
+        0 => 5000,
+        1 => 9000,
+        _ => 20 + n % 300,
+    };
+    let mut bytes = n.to_le_bytes().to_vec();
+    bytes.extend(payload(n, len as usize));
+    bytes
+}
+
+impl Engine {
+    fn start_log(&self) -> Log {
+        self.witness.told(self.manifest.from, self.manifest.from);
+        let fs = WitnessFs(self.fs.clone(), Arc::clone(&self.witness));
+        let components = Components { fs: Arc::new(fs), ..Components::system() };
+        let Manifest { term_start, generation, ceiling, .. } = self.manifest;
+        Log::start(&components, options(), term_start, ceiling, generation).unwrap()
+    }
+
+    fn put(&mut self, log: &Log) -> Lsn {
+        let n = self.next;
+        self.next += 1;
+        let mut record = sealed(&record_payload(n));
+        let mut reservation = log.reserve(record.len() as u64).unwrap();
+        let (start, end) = (reservation.start(), reservation.end());
+        self.history.push((start, end, n));
+        reservation.write(&mut record);
+        reservation.publish();
+        log.wait_visible(end).unwrap();
+        end
+    }
+
+    /// What recovery finds on `fs`, checked to be a prefix of the history from `from` on.
+    fn recover_from(&self, fs: &MemoryFs, from: Lsn, durable: Lsn) -> Result<ScanEnd> {
+        check_headers(fs, from);
+        let mut expected = self.history.iter().filter(|record| record.0 >= from);
+        let mut visit = |lsn, payload: &[u8]| {
+            let (start, _, n) = *expected.next().expect("a record that nobody wrote");
+            assert_eq!(lsn, start);
+            assert_eq!(payload, record_payload(n));
+            Ok(())
+        };
+        let end = scan(fs, Path::new(WAL), UUID, from, durable, &mut visit, &mut |_, _| ())?;
+        assert!(end.end >= durable, "what was hardened is there");
+        Ok(end)
+    }
+
+    fn recover(&self, fs: &MemoryFs, durable: Lsn) -> Result<ScanEnd> {
+        self.recover_from(fs, self.manifest.from, durable)
+    }
+
+    /// Goes on after a crash as an engine does: everything recovered is in tables, the manifest says so, and
+    /// the next term starts above the ceiling.
+    fn next_term(&mut self, fs: MemoryFs) -> Log {
+        self.fs = fs;
+        self.witness = Arc::default();
+        self.history.clear();
+        let term_start = self.manifest.ceiling.next_multiple_of(SEGMENT_LEN) + SEGMENT_LEN;
+        self.manifest = Manifest {
+            term_start,
+            generation: self.manifest.generation + 1,
+            from: term_start,
+            ceiling: term_start + (1 << 20),
+        };
+        self.start_log()
+    }
+}
+
+fn engine() -> Engine {
+    let (term_start, ceiling) = (SEGMENT_LEN, SEGMENT_LEN + (1 << 20));
+    let fs = MemoryFs::new();
+    fs.create_dir_all(Path::new("/db")).unwrap();
+    fs.sync_dir(Path::new("/")).unwrap();
+    Engine {
+        fs,
+        witness: Arc::default(),
+        manifest: Manifest { term_start, generation: 1, from: term_start, ceiling },
+        history: Vec::new(),
+        next: 0,
+    }
+}
+
+/// Every segment that may be read has its header page, whatever was lost; and no file has two names, which
+/// would show as two equal headers.
+fn check_headers(fs: &MemoryFs, from: Lsn) {
+    let mut numbers = Vec::new();
+    for info in inventory(fs, Path::new(WAL)).unwrap() {
+        let mut bytes = [0; FILE_HEADER_LEN];
+        fs.open_read(&info.path, ReadMode::Positional).unwrap().read_at(0, &mut bytes).unwrap();
+        let header = FileHeader::decode(&bytes, FileKind::Log);
+        if info.kind == SegmentKind::Log && info.base >= from {
+            assert_eq!(header.as_ref().unwrap().number, info.base);
+        }
+        numbers.extend(header.map(|header| header.number));
+    }
+    let count = numbers.len();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), count, "two names of one file");
+}
+
+/// Keeps the states of the disk from just before each sync, where the most is at stake, with what was
+/// promised by then.
+#[derive(Default)]
+struct Witness {
+    promised: Mutex<(Lsn, Lsn)>,
+    states: Mutex<Vec<(MemoryFs, Lsn, Lsn)>>,
+}
+
+impl Witness {
+    /// The log is needed from `from` on, and durable below `durable`.
+    fn told(&self, from: Lsn, durable: Lsn) {
+        *self.promised.lock() = (from, durable);
+    }
+
+    fn look(&self, fs: &MemoryFs) {
+        // Another thread may go on meanwhile: what was durable before is on the disk, and what is not needed
+        // after may be gone from it.
+        let (_, durable) = *self.promised.lock();
+        let state = fs.killed();
+        let (from, _) = *self.promised.lock();
+        self.states.lock().push((state, from, durable));
+    }
+}
+
+#[derive(Clone)]
+struct WitnessFs(MemoryFs, Arc<Witness>);
+
+struct WitnessSegment(Arc<dyn SegmentFile>, WitnessFs);
+
+impl FileSystem for WitnessFs {
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.0.create_dir_all(path)
+    }
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        self.0.list(dir)
+    }
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.0.exists(path)
+    }
+    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+        self.0.open_read(path, mode)
+    }
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        self.0.create(path)
+    }
+    fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+        Ok(Arc::new(WitnessSegment(self.0.open_segment(path, len, mode)?, self.clone())))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.0.rename(from, to)
+    }
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.0.link(from, to)
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.0.remove(path)
+    }
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.0.remove_dir(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.1.look(&self.0);
+        self.0.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.0.lock(path)
+    }
+    fn free_space(&self, dir: &Path) -> Result<u64> {
+        self.0.free_space(dir)
+    }
+}
+
+impl SegmentFile for WitnessSegment {
+    unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.copy_in(offset, bytes) }
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn harden(&self) -> Result<()> {
+        self.1.1.look(&self.1.0);
+        self.0.harden()
+    }
+    fn write_back(&self, offset: u64, len: u64) {
+        self.0.write_back(offset, len);
+    }
+    fn prefault(&self, offset: u64, len: u64) {
+        self.0.prefault(offset, len);
+    }
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn path(&self) -> PathBuf {
+        self.0.path()
+    }
+    fn renamed(&self, path: &Path) {
+        self.0.renamed(path);
+    }
+}
+
+/// A random subset of what was not synced, of one of a few temperaments.
+fn cut(fs: &MemoryFs, dice: &mut Dice) -> MemoryFs {
+    let temperament = dice.roll(4);
+    fs.crashed(|unsynced: &Unsynced<'_>| {
+        let steps = unsynced.steps.len() as u64;
+        (match temperament {
+            0 => 0,
+            1 => steps,
+            2 => dice.roll(steps + 1),
+            _ if dice.roll(8) == 0 => 0,
+            _ => steps,
+        }) as usize
+    })
+}
+
+/// One life after another on the same disk: write, harden, retire, lose power, recover, go on.
+fn lives(seed: u64) {
+    let mut dice = Dice((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut engine = engine();
+    let mut log = engine.start_log();
+    for _ in 0..10 {
+        let mut durable = engine.manifest.from;
+        for _ in 0..dice.roll(60) {
+            let end = engine.put(&log);
+            if dice.roll(5) == 0 {
+                log.harden(end).unwrap();
+                durable = end;
+                engine.witness.told(engine.manifest.from, durable);
+            }
+            if dice.roll(15) == 0 {
+                // An epoch was flushed and its edit is durable, which hardened the log first.
+                log.harden(end).unwrap();
+                durable = end;
+                engine.manifest.from = end;
+                engine.witness.told(end, end);
+                log.retire(end);
+            }
+        }
+        let killed = engine.fs.killed();
+        assert_eq!(engine.recover(&killed, durable).unwrap().end, log.tail());
+        // Cuts that do not end this life, but must leave a log that recovers.
+        for (state, from, durable) in std::mem::take(&mut *engine.witness.states.lock()) {
+            let left = cut(&state, &mut dice);
+            // The directory itself may not have been durable yet, the first time.
+            if left.exists(Path::new(WAL)).unwrap() {
+                engine.recover_from(&left, from, durable).unwrap();
+            }
+        }
+        let left = cut(&killed, &mut dice);
+        let scanned = engine.recover(&left, durable).unwrap();
+        drop(log);
+        // The power fails again while recovery reads.
+        let again = cut(&left, &mut dice);
+        assert_eq!(engine.recover(&again, durable).unwrap(), scanned);
+        log = engine.next_term(left);
+        if dice.roll(2) == 0 {
+            log.retire(engine.manifest.from);
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_moment_leaves_a_prefix_that_holds_what_was_hardened() {
+    for seed in 0..8 {
+        let outcome = std::panic::catch_unwind(|| lives(seed));
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+}
+
+/// Cuts at every single step of a short life, with everything up to the step kept and nothing after.
+#[test]
+fn a_power_cut_after_each_step_leaves_a_prefix() {
+    let mut engine = engine();
+    let log = engine.start_log();
+    let mut durable = SEGMENT_LEN;
+    for n in 0..60 {
+        let end = engine.put(&log);
+        if n % 7 == 0 {
+            log.harden(end).unwrap();
+            durable = end;
+        }
+    }
+    drop(log);
+    let mut last_end = 0;
+    for step in 0..=engine.fs.steps() {
+        let left = engine.fs.crashed(|unsynced| unsynced.steps_until(step));
+        if !left.exists(Path::new(WAL)).unwrap() {
+            continue;
+        }
+        let scanned = engine.recover(&left, durable).unwrap();
+        assert!(scanned.end >= last_end, "a later cut leaves no less");
+        last_end = scanned.end;
+    }
+    assert_eq!(last_end, engine.history.last().unwrap().1);
+}
