@@ -18,7 +18,7 @@ struct Load {
     threads: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Report {
     /// Entries that jobs read, for each entry that was flushed, over the second half of the load.
     passes: f64,
@@ -45,16 +45,7 @@ fn simulate(policy: &Policy, load: &Load) -> Report {
     let mut now = 0;
     let mut next_flush = 0;
     let mut flushed = 0;
-    let mut report = Report {
-        passes: 0.0,
-        l0_runs_max: 0,
-        l0_runs_mean: 0.0,
-        levels_mean: 0.0,
-        files: 0,
-        job_s_max: 0.0,
-        jobs: 0,
-        tail_s: 0.0,
-    };
+    let mut report = Report::default();
     let (mut read_late, mut samples) = (0, 0);
     let half = load.entries_total / 2;
     loop {

@@ -1,5 +1,4 @@
 //! Time.
-#![allow(clippy::disallowed_methods)] // The one place that may ask the system for the time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

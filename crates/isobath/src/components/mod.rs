@@ -4,6 +4,7 @@
 //! that a simulator or a model checker can own every one. Files come in through [`crate::vfs`]; the rest is
 //! here. Locks, condition variables and atomics switch by build (`cfg(loom)`, `cfg(shuttle)`, the
 //! `simulation` feature); clock, randomness and threads are values in [`Components`].
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
 
 mod bundle;
 mod clock;

@@ -1,5 +1,4 @@
 //! Background threads.
-#![allow(clippy::disallowed_methods)] // The one place that may start a thread or sleep.
 
 use std::io;
 use std::time::Duration;

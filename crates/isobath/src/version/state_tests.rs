@@ -1,3 +1,5 @@
+//! Edits that states take, and edits that they refuse.
+
 use super::super::files::{Graveyard, LiveFile};
 use super::super::fixtures::{self, first_edit};
 use super::*;

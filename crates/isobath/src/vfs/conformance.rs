@@ -1,5 +1,4 @@
 //! What every file system must do, run against each of them in both read modes.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // Tests start threads and make directories.
 
 use super::*;
 use crate::error::Error;

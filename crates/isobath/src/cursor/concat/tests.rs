@@ -1,3 +1,5 @@
+//! What a walk over the slices of one run returns, and which slices it opens.
+
 use super::super::list::{ListCursor, Version};
 use super::super::merge::tests::{moves, sources};
 use super::*;

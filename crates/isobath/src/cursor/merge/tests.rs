@@ -1,3 +1,5 @@
+//! Merging cursors against a sorted list, under random sources and movements.
+
 use super::super::list::{ListCursor, Version, sort_versions};
 use super::super::{Cursor, Entry, MergeCursor};
 use crate::format::OpKind;

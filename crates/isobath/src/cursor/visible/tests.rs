@@ -1,3 +1,5 @@
+//! What a reader sees, against a slow and simple computation of it.
+
 use super::super::MergeCursor;
 use super::super::list::{ListCursor, Version};
 use super::super::merge::tests::{key, sources};

@@ -7,7 +7,7 @@
 //! Mapped files are sound only while nobody outside the engine cuts or rewrites them: the database's lock
 //! keeps other engines out, and files are never truncated while they are open. An I/O error of the device
 //! under a mapping raises SIGBUS; whoever must survive that asks for [`ReadMode::Positional`].
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // The one place that may touch files.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
 
 mod appender;
 mod calls;

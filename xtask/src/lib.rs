@@ -1,0 +1,3 @@
+//! Chores of the workspace, as a library so that tests can run them.
+
+pub mod tidy;

@@ -1,0 +1,72 @@
+//! The engine reaches the outside world through `components` and `vfs` only, so that a simulation can own it.
+//!
+//! Files, time, threads, locks and atomics are meant, in code that ships; tests may use what they like.
+
+use super::scan::PathUse;
+use super::{Source, Violation, Workspace};
+
+const ENGINE: &str = "crates/isobath/src/";
+
+/// Folders that are the way out.
+const DOORS: [&str; 2] = ["crates/isobath/src/components/", "crates/isobath/src/vfs/"];
+
+/// What is closed, and what to use.
+const CLOSED: [(&[&str], &str); 22] = [
+    (&["std", "fs"], "crate::vfs::FileSystem"),
+    (&["std", "net"], "nothing: the engine has no network"),
+    (&["std", "process"], "an Error"),
+    (&["std", "time", "Instant"], "crate::components::Clock"),
+    (&["std", "time", "SystemTime"], "crate::components::Clock"),
+    (&["std", "time", "*"], "crate::components::Clock"),
+    (&["std", "thread"], "crate::components::Threads"),
+    (&["std", "thread_local"], "state that is passed along"),
+    (&["std", "hash", "RandomState"], "crate::components::Random"),
+    (&["std", "sync", "Mutex"], "crate::components::sync::Mutex"),
+    (&["std", "sync", "RwLock"], "crate::components::sync::Mutex"),
+    (&["std", "sync", "Condvar"], "crate::components::sync::Condvar"),
+    (&["std", "sync", "Barrier"], "crate::components::sync::Condvar"),
+    (&["std", "sync", "mpsc"], "crate::components::sync::Condvar"),
+    (&["std", "sync", "atomic"], "crate::components::sync::atomic"),
+    (&["std", "sync", "*"], "crate::components::sync"),
+    (&["std", "sync", "self"], "crate::components::sync"),
+    (&["core", "sync"], "crate::components::sync::atomic"),
+    (&["parking_lot"], "crate::components::sync"),
+    (&["loom"], "crate::components::sync"),
+    (&["shuttle"], "crate::components::sync"),
+    (&["memmap2"], "crate::vfs"),
+];
+
+/// Modules that may not be named as a whole, which would let their insides in under another name.
+const CLOSED_WHOLE: [&[&str]; 3] = [&["std", "sync"], &["std", "time"], &["std", "hash"]];
+
+/// Checks every file of the engine that ships.
+pub fn check(workspace: &Workspace) -> Vec<Violation> {
+    workspace
+        .rust()
+        .filter(|s| {
+            s.path.starts_with(ENGINE) && !DOORS.iter().any(|door| s.path.starts_with(door))
+        })
+        .filter(|s| !workspace.is_test_only(&s.path))
+        .flat_map(check_file)
+        .collect()
+}
+
+fn check_file(source: &Source) -> Vec<Violation> {
+    let paths = source.code.paths.iter().filter(|path| !path.in_test).filter_map(|path| {
+        let replacement = closed(path)?;
+        let what = format!("`{}` is outside: use {replacement}", path.names.join("::"));
+        Some(source.violation(path.line, what))
+    });
+    let macros = source.code.macros.iter().filter(|m| !m.in_test && m.name == "thread_local");
+    let macros = macros.map(|m| source.violation(m.line, "`thread_local!`: pass the state along"));
+    paths.chain(macros).collect()
+}
+
+fn closed(path: &PathUse) -> Option<&'static str> {
+    if CLOSED_WHOLE.iter().any(|whole| path.names == *whole) {
+        return Some("its parts, each by its own name");
+    }
+    // A name alone is something of the file's own, or the name of a build (`cfg(loom)`).
+    let found = CLOSED.iter().find(|(names, _)| path.starts_with(names) && path.names.len() > 1);
+    found.map(|(_, replacement)| *replacement)
+}

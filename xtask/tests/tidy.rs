@@ -1,0 +1,190 @@
+//! The workspace keeps the house rules, and each rule catches what it is there to catch.
+
+use xtask::tidy::{Source, Violation, Workspace, check, workspace_root};
+
+#[test]
+fn the_workspace_keeps_the_house_rules() {
+    let workspace = Workspace::load(&workspace_root()).unwrap();
+    assert!(workspace.sources.len() > 50, "the sources were not found");
+    let violations: Vec<_> = check(&workspace).iter().map(Violation::to_string).collect();
+    assert!(violations.is_empty(), "\n{}", violations.join("\n"));
+}
+
+/// What the rules say of these files.
+fn verdict_with(files: &[(&str, &str)], unsafe_files: &str, allowed: &str) -> Vec<(String, usize)> {
+    let sources = files.iter().map(|(path, text)| Source::new(path, text).unwrap()).collect();
+    let workspace = Workspace::of(sources, unsafe_files.to_owned(), allowed.to_owned());
+    check(&workspace).into_iter().map(|v| (v.path, v.line)).collect()
+}
+
+/// The lines that the rules complain about in one file of the engine.
+fn lines(path: &str, body: &str) -> Vec<usize> {
+    let path = format!("crates/isobath/src/{path}");
+    let text = format!("//! A file.\n{body}");
+    verdict_with(&[(&path, &text)], "", "").into_iter().map(|(_, line)| line).collect()
+}
+
+const CLEAN: &[usize] = &[];
+
+#[test]
+fn a_noun_that_imports_a_verb_is_caught() {
+    assert_eq!(lines("table/block.rs", "use crate::compact::Plan;"), [2]);
+    assert_eq!(lines("wal/mod.rs", "use crate::{error::Error, write::Commit};"), [2]);
+    assert_eq!(lines("vfs/mod.rs", "fn f() {\n    crate::recover::replay()\n}"), [3]);
+    assert_eq!(lines("cache/mod.rs", "use crate::db::Db;"), [2]);
+    assert_eq!(lines("cache/mod.rs", "use crate::Db;"), [2]);
+    assert_eq!(lines("keys/mod.rs", "pub fn f(batch: &crate::batch::Batch) {}"), [2]);
+    assert_eq!(lines("version/mod.rs", "use crate::*;"), [2]);
+}
+
+#[test]
+fn a_noun_that_climbs_to_a_verb_is_caught() {
+    assert_eq!(lines("table/mod.rs", "use super::flush::Job;"), [2]);
+    assert_eq!(lines("table/block.rs", "use super::super::flush::Job;"), [2]);
+    let nested = "mod m {\n    use super::super::super::flush::Job;\n}";
+    assert_eq!(lines("table/block.rs", nested), [3]);
+    assert_eq!(lines("table/block.rs", "use super::flush::Job;"), CLEAN);
+    let declares = "//! A file.\n#[cfg(test)]\n#[path = \"set_tests.rs\"]\nmod tests;\n";
+    let climbs = "//! A file.\nuse super::super::names;\nuse super::super::super::read;\n";
+    let moved = "crates/isobath/src/version/set_tests.rs";
+    let files = [("crates/isobath/src/version/set.rs", declares), (moved, climbs)];
+    assert_eq!(verdict_with(&files, "", ""), [(moved.to_owned(), 3)]);
+}
+
+#[test]
+fn what_nouns_and_verbs_may_import_is_not_complained_about() {
+    assert_eq!(lines("table/block.rs", "use crate::{Error, cache, format::Lsn, vfs};"), CLEAN);
+    assert_eq!(lines("write/commit.rs", "use crate::{compact, db::Db, table, wal};"), CLEAN);
+    assert_eq!(lines("db.rs", "use crate::{flush, read, write};"), CLEAN);
+    let words = "// crate::compact\nconst S: &str = \"crate::compact::X\";";
+    assert_eq!(lines("table/block.rs", words), CLEAN);
+}
+
+#[test]
+fn a_format_that_knows_files_and_a_background_that_knows_jobs_are_caught() {
+    assert_eq!(lines("format/varint.rs", "use crate::vfs::ReadFile;"), [2]);
+    assert_eq!(lines("format/varint.rs", "use crate::error::Error;"), CLEAN);
+    assert_eq!(lines("background/mod.rs", "use crate::table::Table;"), [2]);
+    assert_eq!(lines("background/mod.rs", "use crate::{components, error, metrics};"), CLEAN);
+}
+
+#[test]
+fn a_long_file_and_a_long_function_are_caught() {
+    assert_eq!(lines("db.rs", &"\n".repeat(599)), CLEAN);
+    assert_eq!(lines("db.rs", &"\n".repeat(600)), [0]);
+    let function = |lines: usize| format!("fn f() -> u8 {{{}1\n}}", "\n".repeat(lines - 2));
+    assert_eq!(lines("db.rs", &function(70)), CLEAN);
+    assert_eq!(lines("db.rs", &function(71)), [2]);
+    let inner =
+        format!("impl X {{\n    pub fn g(\n        self,\n    ) {{{}}}\n}}", "\n".repeat(70));
+    assert_eq!(lines("db.rs", &inner), [3]);
+    assert_eq!(lines("db.rs", "trait T {\n    fn f(&self);\n}"), CLEAN);
+}
+
+#[test]
+fn the_allowlist_only_shrinks() {
+    let path = "crates/isobath/src/db.rs";
+    let long = format!("//! A file.\n{}", "\n".repeat(650));
+    let list = |entry: &str| verdict_with(&[(path, &long)], "", entry);
+    // Any entry at all is one too many while the list is meant to be empty.
+    let in_list = ("xtask/tidy-allow.txt".to_owned(), 0);
+    let of_file = (path.to_owned(), 0);
+    let sorted = |mut verdict: Vec<(String, usize)>| {
+        verdict.sort();
+        verdict
+    };
+    assert_eq!(list(&format!("{path} 651")), std::slice::from_ref(&in_list));
+    assert_eq!(sorted(list(&format!("{path} 650"))), [of_file.clone(), in_list.clone()]);
+    assert_eq!(sorted(list(&format!("{path} 652"))), [of_file, in_list.clone()]);
+    assert_eq!(list("gone.rs 700").iter().filter(|v| **v == in_list).count(), 2);
+    assert!(list("no number").contains(&in_list));
+}
+
+#[test]
+fn unsafe_in_a_file_that_is_not_listed_is_caught() {
+    let body = "// unsafe\nfn f() {\n    unsafe { g() }\n}";
+    assert_eq!(lines("db.rs", body), [4]);
+    assert_eq!(lines("db.rs", "macro_rules! m { () => { unsafe { g() } } }"), [2]);
+    assert_eq!(lines("db.rs", "const S: &str = \"unsafe\"; // unsafe"), CLEAN);
+    let (path, text) = ("crates/isobath/src/db.rs", format!("//! A file.\n{body}"));
+    let verdict = |list: &str| verdict_with(&[(path, &text)], list, "");
+    assert_eq!(verdict("crates/isobath/src/db.rs miri db::"), []);
+    assert_eq!(verdict("crates/isobath/src/db.rs"), [("xtask/unsafe-files.txt".to_owned(), 1)]);
+}
+
+#[test]
+fn a_listed_file_without_unsafe_is_caught() {
+    let path = "crates/isobath/src/db.rs";
+    let verdict = |list: &str| verdict_with(&[(path, "//! A file.\n")], list, "");
+    assert_eq!(verdict("crates/isobath/src/db.rs miri db::"), [(path.to_owned(), 0)]);
+    let gone = verdict("crates/isobath/src/gone.rs miri x");
+    assert_eq!(gone, [("xtask/unsafe-files.txt".to_owned(), 0)]);
+}
+
+#[test]
+fn what_is_left_for_later_is_caught() {
+    let later = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
+    for word in later {
+        assert_eq!(lines("db.rs", &format!("// {word}: this")), [2], "{word}");
+        let script = format!("#!/bin/sh\n# {word}\n");
+        let caught = verdict_with(&[("xtask/miri.sh", &script)], "", "");
+        assert_eq!(caught, [("xtask/miri.sh".to_owned(), 2)]);
+        assert_eq!(lines("db.rs", &format!("// {word}S and a_{word}")), CLEAN);
+    }
+    assert_eq!(lines("db.rs", "fn f() {\n    todo!()\n}"), [3]);
+    assert_eq!(lines("db.rs", "fn f() {\n    std::unimplemented!(\"soon\")\n}"), [3]);
+}
+
+#[test]
+fn a_file_that_does_not_say_what_it_is_is_caught() {
+    let path = "crates/isobath-cli/src/main.rs";
+    assert_eq!(verdict_with(&[(path, "fn main() {}\n")], "", ""), [(path.to_owned(), 1)]);
+}
+
+#[test]
+fn reaching_outside_past_the_components_is_caught() {
+    for outside in [
+        "use std::fs;",
+        "use std::{io, fs::File};",
+        "use std::time::{Duration, Instant};",
+        "use std::time;",
+        "fn f() { std::thread::spawn(g); }",
+        "use std::sync::{Arc, Mutex};",
+        "use std::sync::atomic::AtomicU64;",
+        "use std::sync;",
+        "use std::sync::{self, Arc};",
+        "use core::sync::atomic::AtomicU64;",
+        "use parking_lot::RwLock;",
+        "thread_local! { static X: u8 = 0; }",
+        "std::thread_local! { static X: u8 = 0; }",
+        "macro_rules! m { () => { ::std::fs::read(p) } }",
+    ] {
+        let caught = lines("read/get.rs", outside);
+        assert!(!caught.is_empty() && caught.iter().all(|line| *line == 2), "{outside}");
+        assert_eq!(lines("vfs/system/mod.rs", outside), CLEAN, "{outside}");
+        assert_eq!(lines("components/clock.rs", outside), CLEAN, "{outside}");
+        let in_test = format!("#[cfg(test)]\nmod tests {{\n{outside}\n}}");
+        assert_eq!(lines("read/get.rs", &in_test), CLEAN, "{outside}");
+        let after_test = format!("#[cfg(test)]\nmod tests {{}}\n{outside}");
+        assert!(lines("read/get.rs", &after_test).contains(&4), "{outside}");
+    }
+    assert_eq!(lines("read/get.rs", "use std::{sync::Arc, time::Duration};"), CLEAN);
+    let elsewhere = [("crates/isobath-cli/src/x.rs", "//! A file.\nuse std::fs;")];
+    assert_eq!(verdict_with(&elsewhere, "", ""), []);
+}
+
+#[test]
+fn files_of_test_modules_may_reach_outside() {
+    let declares = "//! A file.\nmod a;\n#[cfg(test)]\nmod tests;\n\
+                    #[cfg(test)]\n#[path = \"b_tests.rs\"]\nmod b;\n";
+    let reaches = "//! A file.\nuse std::fs;\n";
+    let files = [
+        ("crates/isobath/src/wal/mod.rs", declares),
+        ("crates/isobath/src/wal/a.rs", reaches),
+        ("crates/isobath/src/wal/tests.rs", reaches),
+        ("crates/isobath/src/wal/tests/deep.rs", reaches),
+        ("crates/isobath/src/wal/b_tests.rs", reaches),
+    ];
+    let caught = verdict_with(&files, "", "");
+    assert_eq!(caught, [("crates/isobath/src/wal/a.rs".to_owned(), 2)]);
+}
