@@ -235,11 +235,13 @@ impl Inner {
     }
 
     pub(super) fn retire(&self, below: Lsn) {
-        let below_durable = below.min(self.syncer.durable());
+        // What nobody will read from the log any more need not be synced there: it survives in tables.
+        let copied_below = below.min(self.copied.at());
+        self.syncer.advance(copied_below);
         let file_len = super::segment::HEADER_PAGE_LEN + self.options.segment_len;
         let mut retired: Vec<_> = self
             .table
-            .remove_below(below_durable)
+            .remove_below(copied_below)
             .into_iter()
             .map(|segment| {
                 let path = segment.file.path();

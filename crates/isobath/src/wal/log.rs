@@ -13,8 +13,8 @@
 //! reservation that is dropped before it was written becomes a skip record; one dropped after poisons the
 //! log, as its record may come back at recovery though its caller gave up.
 //!
-//! Invariants: `durable <= copied <= tail`, `visible <= copied`. `durable` moves only to a value `copied` had
-//! before the sync began. Once poisoned, nothing is synced or handed out again.
+//! Invariants: `durable <= copied <= tail`, `visible <= copied`. `durable` moves to a value `copied` had
+//! before a sync began, or to where the log is not needed any more. Once poisoned, nothing is synced or handed out again.
 
 use super::frontier::Frontier;
 use super::health::Health;
@@ -220,7 +220,7 @@ impl Log {
     }
 
     /// Gives up the segments that lie wholly below `below`, of this term and of earlier ones. The manifest
-    /// durably needs nothing below any more.
+    /// durably needs nothing below any more, so all of that counts as durable from now on.
     pub(crate) fn retire(&self, below: Lsn) {
         self.inner.retire(below);
     }

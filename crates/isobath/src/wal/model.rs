@@ -165,3 +165,24 @@ fn a_failed_round_is_the_last_and_everyone_hears_of_it() {
         assert_eq!(syncer.durable(), 0);
     });
 }
+
+/// What another way made durable is covered too, and `durable` never goes back.
+#[test]
+fn a_round_and_an_advance_do_not_undo_each_other() {
+    check(4, || {
+        let syncer = Arc::new(Syncer::new(0));
+        let advance = spawn(&syncer, |syncer| {
+            syncer.advance(2);
+            assert!(syncer.durable() >= 2);
+        });
+        let harden = spawn(&syncer, |syncer| {
+            syncer.harden(1, &StoppedClock, &|| Ok(1)).unwrap();
+            assert!(syncer.durable() >= 1);
+        });
+        syncer.harden(1, &StoppedClock, &|| Ok(1)).unwrap();
+        advance.join().unwrap();
+        harden.join().unwrap();
+        assert_eq!(syncer.durable(), 2);
+        syncer.harden(3, &StoppedClock, &|| Ok(3)).unwrap();
+    });
+}

@@ -1,13 +1,13 @@
 //! The segments that are open, and the way from an LSN to its segment without a lock or a count.
 //!
 //! Segments are installed in LSN order before their LSNs can be reserved, and removed once everything in
-//! them is durable and no longer needed. A slot array finds them: the segment with index `base / S` stands
+//! them is copied and no longer needed. A slot array finds them: the segment with index `base / S` stands
 //! in slot `index % M` from before its first LSN can be reserved until it is removed or, a lap later,
 //! replaced, and it is replaced only after `copied` has passed its end.
 //!
 //! So whoever owns a reserved record that is not marked copied may use the pointers of the record's
 //! segments: `copied` is at or below the record's start, hence below those segments' ends, hence they are
-//! neither removed nor replaced. (`durable` never passes `copied`.)
+//! neither removed nor replaced.
 
 use super::segment::Segment;
 use crate::components::sync::{Mutex, atomic::*};
@@ -81,7 +81,7 @@ impl SegmentTable {
         live.values().filter(|s| s.base < to && from < s.end).map(Arc::clone).collect()
     }
 
-    /// Takes out the segments that end at or below `lsn`. All of that is durable.
+    /// Takes out the segments that end at or below `lsn`, which `copied` has passed.
     pub(super) fn remove_below(&self, lsn: Lsn) -> Vec<Arc<Segment>> {
         let mut live = self.live.lock();
         let mut removed = Vec::new();

@@ -147,8 +147,7 @@ impl Syncer {
         let mut state = self.state.lock();
         match outcome {
             Ok(reached) => {
-                debug_assert!(reached >= self.durable(), "durable never goes back");
-                self.durable.store(reached, Ordering::Release);
+                self.durable.fetch_max(reached, Ordering::Release);
                 state.counts.syncs += 1;
                 state.counts.total_ns += took_ns;
                 state.counts.max_ns = state.counts.max_ns.max(took_ns);
@@ -161,6 +160,16 @@ impl Syncer {
         let covered = 1 + state.seats.pass(reached);
         self.inside.fetch_sub(covered, Ordering::Relaxed);
         state.leading = state.seats.hand_over();
+    }
+
+    /// Everything below `lsn` survives power loss by other means than a round.
+    pub(super) fn advance(&self, lsn: Lsn) {
+        if self.durable() < lsn {
+            let mut state = self.state.lock();
+            let durable = self.durable.fetch_max(lsn, Ordering::Release).max(lsn);
+            let passed = state.seats.pass(durable);
+            self.inside.fetch_sub(passed, Ordering::Relaxed);
+        }
     }
 
     /// Ends every wait for what is not durable. A round that runs ends as it will.
