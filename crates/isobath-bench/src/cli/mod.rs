@@ -25,6 +25,24 @@ pub(crate) enum Command {
     Run(Box<RunFlags>),
     /// Run a fixed suite of rows over one or more engines
     Suite(Box<SuiteFlags>),
+    /// Compare two reports; the exit code is 1 when a row became slower or is gone
+    Compare {
+        /// The earlier report.json
+        before: PathBuf,
+        /// The later report.json
+        after: PathBuf,
+        /// Percent by which a rate may fall
+        #[arg(long, default_value_t = 5.0, value_name = "PERCENT")]
+        threshold: f64,
+    },
+    /// Write the page and the tables of a report again
+    Render {
+        /// A report.json
+        report: PathBuf,
+        /// Where to write them
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
     /// List the suites and what they are for
     Suites,
     /// List the engines of this build

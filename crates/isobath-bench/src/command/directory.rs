@@ -1,7 +1,9 @@
 //! Data directories of the harness's own: made, marked, and only then ever emptied.
 
 use anyhow::{Context, Result, bail};
-use std::fs;
+use nix::unistd::{Whence, lseek};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 const MARKER: &str = ".isobath-bench";
@@ -37,6 +39,39 @@ pub(crate) fn clear(dir: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Copies a closed database. Holes stay holes: a mapped file may be far larger than its data.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            copy_file(&entry.path(), &target)
+                .with_context(|| format!("copying {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn copy_file(from: &Path, to: &Path) -> Result<()> {
+    let (mut source, mut target) = (File::open(from)?, File::create(to)?);
+    let len = source.metadata()?.len();
+    target.set_len(len)?;
+    let mut place = 0;
+    while place < len {
+        // ENXIO: nothing but a hole is left.
+        let Ok(data) = lseek(&source, place as i64, Whence::SeekData) else { break };
+        let end = lseek(&source, data, Whence::SeekHole)?;
+        source.seek(SeekFrom::Start(data as u64))?;
+        target.seek(SeekFrom::Start(data as u64))?;
+        std::io::copy(&mut (&mut source).take((end - data) as u64), &mut target)?;
+        place = end as u64;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +93,28 @@ mod tests {
         claim(&base).unwrap();
         clear(&base, "null").unwrap();
         assert!(!base.join("null").exists());
+    }
+
+    #[test]
+    fn a_copy_is_equal_and_keeps_its_holes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("inner")).unwrap();
+        fs::write(from.join("inner/small"), "text").unwrap();
+        let mut sparse = File::create(from.join("sparse")).unwrap();
+        sparse.seek(SeekFrom::Start(64 << 20)).unwrap();
+        std::io::Write::write_all(&mut sparse, &[7; 10_000]).unwrap();
+        sparse.set_len(1 << 30).unwrap();
+        sparse.sync_all().unwrap();
+        copy(&from, &to).unwrap();
+        assert_eq!(fs::read(to.join("inner/small")).unwrap(), b"text");
+        let mut copied = File::open(to.join("sparse")).unwrap();
+        assert_eq!(copied.metadata().unwrap().len(), 1 << 30);
+        copied.seek(SeekFrom::Start(64 << 20)).unwrap();
+        let mut bytes = vec![0; 10_001];
+        copied.read_exact(&mut bytes).unwrap();
+        assert_eq!((bytes[9_999], bytes[10_000]), (7, 0));
+        copied.sync_all().unwrap();
+        assert!(crate::measure::dir_bytes(&to) < 4 << 20);
     }
 }

@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod compare;
 mod directory;
 mod job;
 mod run;
@@ -19,6 +20,10 @@ pub(crate) fn execute(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Run(flags) => run::execute(&flags),
         Command::Suite(flags) => suite::execute(&flags),
+        Command::Compare { before, after, threshold } => {
+            compare::execute(&before, &after, threshold)
+        }
+        Command::Render { report, out } => compare::render(&report, &out),
         Command::Suites => {
             SUITES.iter().for_each(|(name, purpose)| println!("{name:<20} {purpose}"));
             Ok(ExitCode::SUCCESS)

@@ -159,28 +159,13 @@ fn run_row(
         return run_isolated(&job(Phase::Measure, &fixture)?, base, stop);
     }
     remove(&home.join(WORK_DIR))?;
-    copy_dir(&home.join(&fixture), &home.join(WORK_DIR))?;
+    directory::copy(&home.join(&fixture), &home.join(WORK_DIR))?;
     run_isolated(&job(Phase::Measure, WORK_DIR)?, base, stop)
 }
 
 fn remove(dir: &Path) -> Result<()> {
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("deleting {}", dir.display()))?;
-    }
-    Ok(())
-}
-
-fn copy_dir(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
-    for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_dir(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), &target)
-                .with_context(|| format!("copying {}", entry.path().display()))?;
-        }
     }
     Ok(())
 }

@@ -130,7 +130,13 @@ impl Engine for Tides {
     }
 
     fn flush(&self) -> Result<()> {
-        Ok(self.db.flush_memtable()?)
+        // Refused while another flush holds the memtable.
+        loop {
+            match self.db.flush_memtable() {
+                Err(error) if is_busy(&error) => std::thread::sleep(RETRY_PAUSE),
+                outcome => return Ok(outcome?),
+            }
+        }
     }
 
     fn debt(&self) -> Result<u64> {

@@ -1,14 +1,20 @@
 //! What a run leaves: records, and the sinks that show them.
 
+mod columns;
 mod compare;
 mod console;
+mod gate;
+mod html;
 mod record;
+#[cfg(test)]
+pub(crate) mod testing;
 mod units;
 
 pub(crate) use console::{print_report, print_suite};
+pub(crate) use gate::{Change, Gate, judge};
 pub(crate) use record::{Load, Measured, REPORT_FORMAT, Report, Subject};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::path::Path;
 
 /// Writes the report in every form below `dir`.
@@ -18,6 +24,26 @@ pub(crate) fn write_all(report: &Report, dir: &Path) -> Result<()> {
         let path = dir.join(name);
         std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
     };
-    write("report.json", serde_json::to_string_pretty(report)?)?;
-    write("run.toml", report.config.clone())
+    write("report.json", serde_json::to_string(report)?)?;
+    write("report.html", html::render(report)?)?;
+    write("report.csv", columns::separated(report, b',')?)?;
+    write("report.tsv", columns::separated(report, b'\t')?)?;
+    write("timeline.tsv", columns::timeline(report)?)?;
+    write("config.toml", report.config.clone())
+}
+
+/// Reads a report that was written as JSON.
+pub(crate) fn read(path: &Path) -> Result<Report> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let report: Report = serde_json::from_str(&text)
+        .with_context(|| format!("{} isn't a report of isobath-bench", path.display()))?;
+    if report.format != REPORT_FORMAT {
+        bail!(
+            "{} has format {}, and this build reads {REPORT_FORMAT}",
+            path.display(),
+            report.format
+        );
+    }
+    Ok(report)
 }

@@ -119,6 +119,11 @@ impl Measured {
         quotient(self.usage.cpu_seconds() * 1e6, self.primitives() as f64)
     }
 
+    /// Of one processor.
+    pub(crate) fn cpu_percent(&self) -> f64 {
+        quotient(self.usage.cpu_seconds() * 100.0, self.wall_seconds)
+    }
+
     pub(crate) fn hit_rate(&self) -> Option<f64> {
         let looked = self.hits + self.misses;
         (looked > 0).then(|| self.hits as f64 / looked as f64)

@@ -1,0 +1,192 @@
+//! The table of results: the seeds' 33 columns, then ours, a line for each kind of operation of each
+//! record. CSV and TSV are this table; readers of the seeds' files find theirs unchanged in front.
+
+use super::record::{Measured, Report};
+use crate::engine::Durability;
+use crate::measure::{KindLatency, OpKind};
+use anyhow::{Context, Result};
+
+pub(super) const SEED_COLUMNS: usize = 33;
+
+struct Line<'a> {
+    row: &'a Measured,
+    kind: &'a KindLatency,
+    run_id: &'a str,
+}
+
+type Column = (&'static str, fn(&Line<'_>) -> String);
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+const COLUMNS: &[Column] = &[
+    ("engine", |line| line.row.engine.clone()),
+    ("test_name", |line| line.row.subject.test.clone()),
+    ("operation", |line| line.kind.kind.name().to_owned()),
+    ("ops_per_sec", |line| number(line.row.per_second(line.kind.primitives))),
+    ("duration_sec", |line| number(line.row.seconds)),
+    ("avg_latency_us", |line| number(line.kind.latency.mean_us)),
+    ("stddev_us", |line| number(line.kind.latency.stddev_us)),
+    ("cv_percent", |line| number(line.kind.latency.cv_percent())),
+    ("p50_us", |line| number(line.kind.latency.p50_us)),
+    ("p95_us", |line| number(line.kind.latency.p95_us)),
+    ("p99_us", |line| number(line.kind.latency.p99_us)),
+    ("min_us", |line| number(line.kind.latency.min_us)),
+    ("max_us", |line| number(line.kind.latency.max_us)),
+    ("peak_rss_mb", |line| mib(line.row.rss_peak_bytes)),
+    ("peak_vms_mb", |line| mib(line.row.vms_peak_bytes)),
+    ("disk_read_mb", |line| mib(line.row.usage.device_read_bytes)),
+    ("disk_write_mb", |line| mib(line.row.usage_settled.device_write_bytes)),
+    ("cpu_user_sec", |line| number(line.row.usage.cpu_user_seconds)),
+    ("cpu_sys_sec", |line| number(line.row.usage.cpu_system_seconds)),
+    ("cpu_percent", |line| number(line.row.cpu_percent())),
+    ("db_size_mb", |line| mib(line.row.db_bytes)),
+    ("write_amp", |line| number(line.row.write_amplification())),
+    ("read_amp", |line| number(line.row.read_amplification())),
+    ("space_amp", |line| number(line.row.space_amplification())),
+    ("workload", |line| line.row.subject.workload.clone()),
+    ("pattern", |line| line.row.subject.pattern.clone()),
+    ("threads", |line| line.row.subject.threads.to_string()),
+    ("num_operations", |line| line.kind.primitives.to_string()),
+    ("batch_size", |line| line.row.subject.batch_size.to_string()),
+    ("key_size", |line| line.row.subject.key_size.to_string()),
+    ("value_size", |line| line.row.subject.value_size.to_string()),
+    ("range_size", |line| line.row.subject.range_size.to_string()),
+    ("sync_enabled", |line| u8::from(line.row.durability == Durability::Sync).to_string()),
+    ("durability", |line| line.row.durability.name().to_owned()),
+    ("p999_us", |line| number(line.kind.latency.p999_us)),
+    ("rss_anon_mb", |line| mib(line.row.rss_anon_peak_bytes)),
+    ("stall_ms", |line| number(line.row.stall_us as f64 / 1e3)),
+    ("cpu_us_per_op", |line| number(line.row.cpu_us_per_op())),
+    ("engine_version", |line| line.row.engine_version.clone()),
+    ("run_id", |line| line.run_id.to_owned()),
+    ("repeat", |line| line.row.repeat.to_string()),
+    ("sustained", |line| u8::from(line.row.sustained).to_string()),
+    ("rss_file_mb", |line| mib(line.row.rss_file_peak_bytes)),
+    ("settle_sec", |line| number(line.row.settled.seconds)),
+    ("debt_left", |line| line.row.settled.debt_left.to_string()),
+    ("rows_verified", |line| line.row.rows_verified.to_string()),
+    ("params", |line| {
+        let pairs: Vec<String> =
+            line.row.subject.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        pairs.join(" ")
+    }),
+];
+
+fn number(value: f64) -> String {
+    if value.is_finite() { format!("{value:.3}") } else { "0".to_owned() }
+}
+
+fn mib(bytes: u64) -> String {
+    number(bytes as f64 / MIB)
+}
+
+/// The report as a table whose fields are separated by `delimiter`.
+pub(super) fn separated(report: &Report, delimiter: u8) -> Result<String> {
+    let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(Vec::new());
+    writer.write_record(COLUMNS.iter().map(|(name, _)| name))?;
+    for row in &report.rows {
+        let only_units = row.kinds.iter().all(|entry| entry.kind == OpKind::Unit);
+        for kind in row.kinds.iter().filter(|entry| entry.kind != OpKind::Unit || only_units) {
+            let line = Line { row, kind, run_id: &report.run_id };
+            writer.write_record(COLUMNS.iter().map(|(_, field)| field(&line)))?;
+        }
+    }
+    let bytes = writer.into_inner().context("writing a table")?;
+    String::from_utf8(bytes).context("a table in UTF-8")
+}
+
+/// Every sample of every record, tab-separated: the timeline.
+pub(super) fn timeline(report: &Report) -> Result<String> {
+    let mut writer = csv::WriterBuilder::new().delimiter(b'\t').from_writer(Vec::new());
+    let head = [
+        "engine",
+        "test_name",
+        "threads",
+        "params",
+        "repeat",
+        "seconds",
+        "operations",
+        "rss_anon_bytes",
+        "rss_file_bytes",
+    ];
+    writer.write_record(head.iter().chain(&[
+        "device_write_bytes",
+        "stall_us",
+        "debt",
+        "counters",
+    ]))?;
+    for row in &report.rows {
+        for sample in &row.timeline {
+            writer.write_record([
+                row.engine.clone(),
+                row.subject.test.clone(),
+                row.subject.threads.to_string(),
+                serde_json::to_string(&row.subject.params)?,
+                row.repeat.to_string(),
+                number(sample.seconds),
+                sample.operations.to_string(),
+                sample.rss_anon_bytes.to_string(),
+                sample.rss_file_bytes.to_string(),
+                sample.device_write_bytes.to_string(),
+                sample.stall_us.to_string(),
+                sample.debt.to_string(),
+                serde_json::to_string(&sample.counters)?,
+            ])?;
+        }
+    }
+    let bytes = writer.into_inner().context("writing a timeline")?;
+    String::from_utf8(bytes).context("a timeline in UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::sample_report;
+
+    #[test]
+    fn the_seeds_columns_come_first_in_their_order() {
+        let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+        let seeds = "engine, test_name, operation, ops_per_sec, duration_sec, avg_latency_us, stddev_us, cv_percent, \
+            p50_us, p95_us, p99_us, min_us, max_us, peak_rss_mb, peak_vms_mb, disk_read_mb, disk_write_mb, cpu_user_sec, \
+            cpu_sys_sec, cpu_percent, db_size_mb, write_amp, read_amp, space_amp, workload, pattern, threads, \
+            num_operations, batch_size, key_size, value_size, range_size, sync_enabled";
+        assert_eq!(names[..SEED_COLUMNS].join(", "), seeds);
+        let ours = [
+            "durability",
+            "p999_us",
+            "rss_anon_mb",
+            "stall_ms",
+            "cpu_us_per_op",
+            "engine_version",
+            "run_id",
+        ];
+        assert_eq!(names[SEED_COLUMNS..SEED_COLUMNS + ours.len()], ours);
+    }
+
+    #[test]
+    fn every_column_of_every_line_is_filled() {
+        let report = sample_report();
+        for delimiter in [b',', b'\t'] {
+            let text = separated(&report, delimiter).unwrap();
+            let mut reader =
+                csv::ReaderBuilder::new().delimiter(delimiter).from_reader(text.as_bytes());
+            let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+            assert!(records.len() >= report.rows.len());
+            for record in &records {
+                assert_eq!(record.len(), COLUMNS.len());
+                // Only the swept parameters may be none.
+                assert!(
+                    record.iter().take(COLUMNS.len() - 1).all(|field| !field.is_empty()),
+                    "{record:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_timeline_has_a_line_for_every_sample() {
+        let report = sample_report();
+        let samples: usize = report.rows.iter().map(|row| row.timeline.len()).sum();
+        assert_eq!(timeline(&report).unwrap().lines().count(), samples + 1);
+    }
+}

@@ -1,0 +1,134 @@
+//! Horizontal bars in groups: a group for each row, a bar for each engine, whiskers over the repeats.
+
+use super::palette::{FAINT, FONT, INK, engine_color};
+use super::series::Group;
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+pub(super) struct BarFigure<'a> {
+    pub(super) title: &'a str,
+    pub(super) engines: &'a [&'a str],
+    pub(super) groups: &'a [Group],
+    pub(super) logarithmic: bool,
+    pub(super) format: fn(f64) -> String,
+}
+
+const WIDTH: i32 = 900;
+const LEFT: i32 = 200;
+const RIGHT: i32 = 90;
+const TOP: i32 = 62;
+const BAR: i32 = 15;
+const GAP: i32 = 12;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+impl BarFigure<'_> {
+    /// The figure as an SVG element.
+    pub(super) fn draw(&self) -> Result<String> {
+        let group_height = self.engines.len() as i32 * BAR + GAP;
+        let height = TOP + self.groups.len() as i32 * group_height + 12;
+        let mut svg = String::new();
+        {
+            let area = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32))
+                .into_drawing_area();
+            self.draw_on(&area, height, group_height)
+                .map_err(|error| anyhow!("drawing {}: {error}", self.title))?;
+        }
+        Ok(svg)
+    }
+
+    fn draw_on(
+        &self,
+        area: &Area<'_>,
+        height: i32,
+        group_height: i32,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        area.fill(&WHITE)?;
+        self.head(area)?;
+        let scale = Scale::of(self.groups, self.logarithmic);
+        for tick in scale.ticks() {
+            let x = LEFT + scale.pixels(tick);
+            area.draw(&PathElement::new(vec![(x, TOP - 4), (x, height - 12)], FAINT))?;
+        }
+        for (place, group) in self.groups.iter().enumerate() {
+            let top = TOP + place as i32 * group_height;
+            let middle = top + self.engines.len() as i32 * BAR / 2;
+            area.draw(&Text::new(group.name.clone(), (LEFT - 8, middle), style(13, HPos::Right)))?;
+            for (engine, value) in group.values.iter().enumerate() {
+                let Some(value) = value else { continue };
+                let y = top + engine as i32 * BAR;
+                let end = LEFT + scale.pixels(value.median).max(1);
+                let color = engine_color(self.engines[engine]);
+                area.draw(&Rectangle::new([(LEFT, y), (end, y + BAR - 2)], color.filled()))?;
+                let (low, high) = (LEFT + scale.pixels(value.low), LEFT + scale.pixels(value.high));
+                if high > low {
+                    let line = y + BAR / 2 - 1;
+                    area.draw(&PathElement::new(vec![(low, line), (high, line)], INK))?;
+                }
+                let text = (self.format)(value.median);
+                area.draw(&Text::new(
+                    text,
+                    (end.max(high) + 5, y + BAR / 2 - 1),
+                    style(11, HPos::Left),
+                ))?;
+            }
+        }
+        area.present()?;
+        Ok(())
+    }
+
+    /// Title and legend.
+    fn head(&self, area: &Area<'_>) -> Result<(), Box<dyn std::error::Error>> {
+        let scale = if self.logarithmic { " (logarithmic)" } else { "" };
+        area.draw(&Text::new(format!("{}{scale}", self.title), (12, 18), style(17, HPos::Left)))?;
+        let mut x = LEFT;
+        for engine in self.engines {
+            area.draw(&Rectangle::new([(x, 36), (x + 12, 48)], engine_color(engine).filled()))?;
+            area.draw(&Text::new((*engine).to_owned(), (x + 17, 42), style(13, HPos::Left)))?;
+            x += 40 + 8 * engine.len() as i32;
+        }
+        Ok(())
+    }
+}
+
+fn style(size: i32, horizontal: HPos) -> TextStyle<'static> {
+    (FONT, size).into_font().color(&INK).pos(Pos::new(horizontal, VPos::Center))
+}
+
+/// Values to pixels from the left edge.
+struct Scale {
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+}
+
+impl Scale {
+    fn of(groups: &[Group], logarithmic: bool) -> Scale {
+        let values = || groups.iter().flat_map(|group| group.values.iter().flatten());
+        let high = values().map(|value| value.high).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+        let least = values().map(|value| value.low).filter(|low| *low > 0.0).fold(high, f64::min);
+        // A bar on a logarithmic scale begins one step of ten below the least, so that all are seen.
+        let low = if logarithmic { 10f64.powf(least.log10().floor() - 0.2) } else { 0.0 };
+        Scale { low, high, logarithmic }
+    }
+
+    fn pixels(&self, value: f64) -> i32 {
+        let room = f64::from(WIDTH - LEFT - RIGHT);
+        let share = if self.logarithmic {
+            (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
+        } else {
+            value / self.high
+        };
+        (share.clamp(0.0, 1.0) * room) as i32
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        if self.logarithmic {
+            let (first, last) = (self.low.log10().ceil() as i32, self.high.log10().floor() as i32);
+            return (first..=last).map(|power| 10f64.powi(power)).collect();
+        }
+        (1..=4).map(|quarter| self.high * f64::from(quarter) / 4.0).collect()
+    }
+}

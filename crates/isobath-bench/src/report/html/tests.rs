@@ -1,0 +1,33 @@
+//! The page of a real small report.
+
+use super::figures::{FIGURE_COUNT, figures};
+use super::render;
+use crate::report::testing::sample_report;
+
+#[test]
+fn a_standard_suite_fills_all_seventeen_figures() {
+    assert_eq!(FIGURE_COUNT, 17);
+    let report = sample_report();
+    let drawn = figures(&report).unwrap();
+    let names: Vec<&str> = drawn.iter().map(|figure| figure.name).collect();
+    // The null engine's amplification is nothing, and the memory engine has no files: still drawn.
+    assert_eq!(names.len(), FIGURE_COUNT, "{names:?}");
+    assert!(
+        drawn
+            .iter()
+            .all(|figure| figure.svg.starts_with("<svg")
+                && figure.svg.trim_end().ends_with("</svg>"))
+    );
+}
+
+#[test]
+fn the_page_needs_no_network_and_escapes_its_text() {
+    let report = sample_report();
+    let page = render(&report).unwrap();
+    assert!(page.contains("a test &lt;report&gt; &amp; more"));
+    let outside = page.replace("http://www.w3.org/2000/svg", "");
+    assert!(
+        !outside.contains("http://") && !outside.contains("https://") && !outside.contains("src=")
+    );
+    assert!(page.contains("isobath-bench suite standard"), "the command to repeat it");
+}

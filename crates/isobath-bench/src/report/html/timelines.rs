@@ -1,0 +1,144 @@
+//! Plots over time, and over what a run swept.
+
+use super::figures::Figure;
+use super::lines::{Line, LineFigure};
+use super::series::{label, spread};
+use crate::measure::Sample;
+use crate::report::record::{Measured, Report, Subject};
+use crate::report::units::{bytes, count};
+use anyhow::Result;
+use std::collections::BTreeMap;
+
+/// Shorter phases have nothing to show over time.
+const SECONDS_MIN: f64 = 1.5;
+
+/// Of one subject: rate, memory, debt and stalls over time.
+pub(super) fn timelines(report: &Report, subject: &Subject) -> Result<Vec<String>> {
+    let mut drawn = Vec::new();
+    let plots: [(&str, &str, fn(&Sample, &Sample) -> f64, fn(f64) -> String); 4] = [
+        (
+            "operations",
+            "keys/s",
+            |a, b| (b.operations - a.operations) as f64 / (b.seconds - a.seconds),
+            count,
+        ),
+        ("anonymous memory", "bytes", |_, b| b.rss_anon_bytes as f64, bytes),
+        (
+            "bytes to files",
+            "bytes/s",
+            |a, b| {
+                b.device_write_bytes.saturating_sub(a.device_write_bytes) as f64
+                    / (b.seconds - a.seconds)
+            },
+            bytes,
+        ),
+        (
+            "writers held back",
+            "ms/s",
+            |a, b| b.stall_us.saturating_sub(a.stall_us) as f64 / 1e3 / (b.seconds - a.seconds),
+            count,
+        ),
+    ];
+    for (what, y_name, of, format) in plots {
+        let lines: Vec<Line> = report
+            .engines()
+            .into_iter()
+            .filter_map(|engine| {
+                let row = report.repeats(engine, subject).into_iter().next()?;
+                Some(Line {
+                    engine: engine.to_owned(),
+                    qualifier: String::new(),
+                    points: points(row, of),
+                })
+            })
+            .filter(|line| {
+                line.points.len() > 2
+                    && line.points.last().is_some_and(|point| point.0 >= SECONDS_MIN)
+            })
+            .collect();
+        if lines.iter().flat_map(|line| &line.points).any(|point| point.1 > 0.0) {
+            let title = format!("{}: {what}", label(subject));
+            drawn.push(
+                LineFigure {
+                    title: &title,
+                    x_name: "seconds",
+                    y_name,
+                    lines: &lines,
+                    logarithmic: false,
+                    format,
+                }
+                .draw()?,
+            );
+        }
+    }
+    Ok(drawn)
+}
+
+fn points(row: &Measured, of: fn(&Sample, &Sample) -> f64) -> Vec<(f64, f64)> {
+    let pairs = row.timeline.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds + 0.01);
+    pairs.map(|pair| (pair[1].seconds, of(&pair[0], &pair[1]))).collect()
+}
+
+/// Of Lua workloads: rate over threads, and over each numeric parameter.
+pub(super) fn sweeps(report: &Report) -> Result<Vec<Figure>> {
+    let rate = |row: &Measured| row.per_second(row.primitives());
+    let mut axes: Vec<String> = vec!["threads".to_owned()];
+    for subject in report.subjects() {
+        axes.extend(
+            subject.params.keys().filter(|name| !axes.contains(name)).cloned().collect::<Vec<_>>(),
+        );
+    }
+    let mut drawn = Vec::new();
+    for axis in axes {
+        let mut lines: BTreeMap<(String, String), Vec<(f64, f64)>> = BTreeMap::new();
+        for subject in report.subjects().into_iter().filter(|subject| subject.pattern == "lua") {
+            let Some((x, rest)) = place(subject, &axis) else { continue };
+            for engine in report.engines() {
+                if let Some(value) = spread(&report.repeats(engine, subject), &rate) {
+                    lines
+                        .entry((engine.to_owned(), rest.clone()))
+                        .or_default()
+                        .push((x, value.median));
+                }
+            }
+        }
+        let lines: Vec<Line> = lines
+            .into_iter()
+            .map(|((engine, qualifier), points)| Line { engine, qualifier, points })
+            .filter(|line| line.points.len() > 1)
+            .collect();
+        if !lines.is_empty() {
+            let title = format!("Rate over {axis}");
+            let svg = LineFigure {
+                title: &title,
+                x_name: &axis,
+                y_name: "keys/s",
+                lines: &lines,
+                logarithmic: true,
+                format: count,
+            }
+            .draw()?;
+            drawn.push(Figure {
+                name: "sweep",
+                note: "Medians; the other parameters name the lines.",
+                svg,
+            });
+        }
+    }
+    Ok(drawn)
+}
+
+/// Where the subject lies on the axis, and what else tells it apart.
+fn place(subject: &Subject, axis: &str) -> Option<(f64, String)> {
+    let mut rest: Vec<String> = subject
+        .params
+        .iter()
+        .filter(|(name, _)| *name != axis)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    if axis == "threads" {
+        return Some((subject.threads as f64, rest.join(" ")));
+    }
+    rest.push(format!("t{}", subject.threads));
+    Some((subject.params.get(axis)?.parse().ok()?, rest.join(" ")))
+}
