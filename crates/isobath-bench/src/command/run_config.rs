@@ -24,6 +24,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+pub(super) const DEFAULT_ENGINE: &str = "isobath";
+
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RunConfig {
@@ -90,7 +92,7 @@ impl Default for RunConfig {
     fn default() -> Self {
         RunConfig {
             workload: PathBuf::new(),
-            engines: vec![default_engine().to_owned()],
+            engines: vec![DEFAULT_ENGINE.to_owned()],
             threads: vec![1],
             load_threads: None,
             seconds: 10.0,
@@ -108,10 +110,6 @@ impl Default for RunConfig {
             engine: BTreeMap::new(),
         }
     }
-}
-
-pub(super) fn default_engine() -> &'static str {
-    if engine::names().contains(&"isobath") { "isobath" } else { "memory" }
 }
 
 impl RunConfig {

@@ -32,7 +32,7 @@ impl Default for SuiteConfig {
     fn default() -> Self {
         SuiteConfig {
             suite: String::new(),
-            engines: vec![super::run_config::default_engine().to_owned()],
+            engines: vec![super::run_config::DEFAULT_ENGINE.to_owned()],
             scale: None,
             threads: None,
             repeat: 1,

@@ -8,6 +8,7 @@
 mod config;
 #[cfg(test)]
 mod conformance;
+mod isobath;
 mod memory;
 mod null;
 mod registry;
@@ -46,6 +47,12 @@ pub(crate) trait Engine: Send + Sync {
     /// Moves what is in memory to sorted files.
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Waits until nothing is owed, where the engine can tell by itself; `false` where the debt has to
+    /// be watched.
+    fn drain(&self) -> Result<bool> {
+        Ok(false)
     }
 
     /// Work that the engine still owes, in a unit of its own; 0 when its background is idle.

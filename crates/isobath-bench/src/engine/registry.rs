@@ -35,6 +35,7 @@ fn own_version() -> String {
 }
 
 static KINDS: &[EngineKind] = &[
+    super::isobath::KIND,
     EngineKind {
         name: "memory",
         version: own_version,

@@ -26,6 +26,9 @@ pub(crate) fn settle(
     const QUIET_POLLS: u32 = 5;
     let start = Instant::now();
     engine.flush()?;
+    if engine.drain()? {
+        return Ok(Settled { seconds: start.elapsed().as_secs_f64(), debt_left: 0 });
+    }
     let mut quiet = 0;
     let mut debt = engine.debt()?;
     while quiet < QUIET_POLLS && start.elapsed() < limit && !stop.requested() {

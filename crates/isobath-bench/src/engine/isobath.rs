@@ -1,0 +1,213 @@
+//! Isobath itself.
+
+use super::registry::EngineKind;
+use super::{Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
+use anyhow::{Result, bail};
+use isobath::{Batch, Db, FamilyOptions, Options, WriteOptions};
+use std::collections::BTreeMap;
+
+pub(super) const KIND: EngineKind = EngineKind {
+    name: "isobath",
+    version: || env!("CARGO_PKG_VERSION").to_owned(),
+    durabilities: &[Durability::Buffered, Durability::Process, Durability::Sync],
+    answers: true,
+    persistent: true,
+    open,
+};
+
+const KNOBS: &[&str] =
+    &["block_size", "level_ratio", "codecs", "compaction_threads", "max_open_files"];
+
+fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
+    config.check_knobs("isobath", KNOBS)?;
+    let mut family =
+        FamilyOptions::new().codecs(codecs(config)?).filter_bits_per_key(config.filter_bits);
+    if let Some(bytes) = config.knob("block_size")? {
+        family = family.block_size(bytes);
+    }
+    if let Some(ratio) = config.knob("level_ratio")? {
+        family = family.level_ratio(ratio);
+    }
+    let threads =
+        config.knob("compaction_threads")?.unwrap_or(config.background_threads.max(1) as usize);
+    let mut options = Options::new()
+        .write_budget(config.write_buffer_bytes)
+        .block_cache(config.cache_bytes)
+        .durability(durability(config.durability))
+        .compaction_threads(threads)
+        .family(family);
+    if let Some(files) = config.knob("max_open_files")? {
+        options = options.max_open_files(files);
+    }
+    Ok(Box::new(Isobath { db: options.open(&config.path)? }))
+}
+
+/// One codec for all levels, as the peers are told; the knob names one for each level.
+fn codecs(config: &EngineConfig) -> Result<Vec<isobath::Codec>> {
+    let Some(names) = config.knobs.get("codecs") else {
+        return Ok(vec![match config.codec {
+            Codec::None => isobath::Codec::None,
+            Codec::Lz4 => isobath::Codec::Lz4,
+            Codec::Zstd => isobath::Codec::Zstd,
+            Codec::Snappy => isobath::Codec::Snappy,
+        }]);
+    };
+    names
+        .split(',')
+        .map(|name| match name.trim() {
+            "none" => Ok(isobath::Codec::None),
+            "lz4" => Ok(isobath::Codec::Lz4),
+            "zstd" => Ok(isobath::Codec::Zstd),
+            "snappy" => Ok(isobath::Codec::Snappy),
+            other => bail!("knob `codecs`: `{other}` is none of none, lz4, zstd, snappy"),
+        })
+        .collect()
+}
+
+fn durability(level: Durability) -> isobath::Durability {
+    match level {
+        Durability::Buffered => isobath::Durability::Buffered,
+        Durability::Process => isobath::Durability::Process,
+        Durability::Sync => isobath::Durability::Sync,
+    }
+}
+
+struct Isobath {
+    db: Db,
+}
+
+impl Engine for Isobath {
+    fn session(&self) -> Result<Box<dyn Session>> {
+        Ok(Box::new(IsobathSession { db: self.db.clone(), batch: Batch::new() }))
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(self.db.flush()?)
+    }
+
+    fn drain(&self) -> Result<bool> {
+        self.db.settle()?;
+        Ok(true)
+    }
+
+    fn debt(&self) -> Result<u64> {
+        let metrics = self.db.metrics();
+        Ok(metrics.epochs_sealed + metrics.level_zero_runs())
+    }
+
+    fn counters(&self) -> BTreeMap<String, f64> {
+        let metrics = self.db.metrics();
+        let mut counters: BTreeMap<String, f64> = [
+            ("log_bytes", metrics.log_bytes),
+            ("log_syncs", metrics.log_syncs),
+            ("memtable_bytes", metrics.memtable_bytes),
+            ("arena_held_bytes", metrics.arena_held_bytes),
+            ("epochs_sealed", metrics.epochs_sealed),
+            ("flushes", metrics.flushes),
+            ("flush_bytes", metrics.flush_bytes),
+            ("compactions", metrics.compactions),
+            ("moves", metrics.moves),
+            ("compaction_read_bytes", metrics.compaction_read_bytes),
+            ("compaction_written_bytes", metrics.compaction_written_bytes),
+            ("cache_hits", metrics.cache_hits),
+            ("cache_misses", metrics.cache_misses),
+            ("cache_bytes", metrics.cache_bytes),
+            ("resident_bytes", metrics.resident_bytes),
+            ("level_zero_runs", metrics.level_zero_runs()),
+            ("table_bytes", metrics.table_bytes()),
+        ]
+        .into_iter()
+        .map(|(name, value)| (format!("isobath.{name}"), value as f64))
+        .collect();
+        for stall in &metrics.stalls {
+            counters
+                .insert(format!("isobath.stall.{}_ms", stall.cause), stall.total_ns as f64 / 1e6);
+            counters
+                .insert(format!("isobath.stall.{}_max_ms", stall.cause), stall.max_ns as f64 / 1e6);
+        }
+        counters
+    }
+
+    fn stall_us(&self) -> u64 {
+        self.db.metrics().stalls.iter().map(|stall| stall.total_ns).sum::<u64>() / 1000
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.db.close()?)
+    }
+}
+
+struct IsobathSession {
+    db: Db,
+    /// Its memory is used again.
+    batch: Batch,
+}
+
+impl Session for IsobathSession {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.db.put(key, value)?;
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.db.delete(key)?;
+        Ok(())
+    }
+
+    fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
+        self.batch.clear();
+        for operation in operations {
+            match *operation {
+                Operation::Put(key, value) => self.batch.put(key, value)?,
+                Operation::Delete(key) => self.batch.delete(key)?,
+            };
+        }
+        self.db.write_reusing(&mut self.batch, WriteOptions::default())?;
+        Ok(())
+    }
+
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.db.get(key)?;
+        if let Some(value) = &value {
+            visit(value);
+        }
+        Ok(value.is_some())
+    }
+
+    fn multi_get(&mut self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        for (index, value) in self.db.multi_get(keys)?.iter().enumerate() {
+            if let Some(value) = value {
+                visit(index, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
+        if to.is_some_and(|to| to <= from) {
+            return Ok(());
+        }
+        let mut rows = match to {
+            Some(to) => self.db.cursor(from..to)?,
+            None => self.db.cursor(from..)?,
+        };
+        rows.seek_to_first()?;
+        while let Some((key, value)) = rows.entry() {
+            if visit(key, value) {
+                break;
+            }
+            rows.next()?;
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {
+        let mut rows = self.db.cursor::<&[u8]>(..)?;
+        rows.seek(key)?;
+        let row = rows.entry();
+        if let Some((key, value)) = row {
+            visit(key, value);
+        }
+        Ok(row.is_some())
+    }
+}
