@@ -1,4 +1,6 @@
-//! Isobath: an embeddable, ordered, transactional key-value engine on a log-structured merge tree.
+//! The public face of the engine. What follows is the project's README.
+//!
+#![doc = include_str!("../../../README.md")]
 #![allow(dead_code, unused_imports)]
 // While the parts are being put together.
 // Tests start threads and look at files; what ships does so through `components` and `vfs`.
