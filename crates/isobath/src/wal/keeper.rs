@@ -1,6 +1,10 @@
 //! What the log's own thread does so that writers never make a system call: it prepares segments, faults
 //! their pages in ahead of the tail, starts writing back behind it, and keeps the interval of the option.
 //!
+//! It writes back only where somebody syncs now and then: a sync is short if most of it has begun already. Nobody
+//! else needs the log on the device: most segments are retired and used again before the system would write them
+//! out of its own accord, and a page that was not written back takes its next record without a fault.
+//!
 //! Writers wake it once for about [`WAKE_STEP`] bytes of log.
 
 use super::log::Inner;
@@ -22,6 +26,8 @@ const PREFAULT_AHEAD: u64 = 2 << 20;
 const PREFAULT_PIECE: u64 = 256 << 10;
 /// What lies behind is written back in pieces of this; a page written back too early costs a fault.
 const WRITE_BACK_PIECE: u64 = 1 << 20;
+/// A sync at most this many bytes of log ago says that there will be more.
+const SYNC_MEMORY: u64 = 256 << 20;
 /// The ceiling is raised when less than this many segments lie below it.
 const CEILING_AHEAD_SEGMENTS: u64 = 4;
 
@@ -211,7 +217,12 @@ impl Inner {
     /// Starts writing back the whole pieces that are copied. Returns up to where.
     fn write_back(&self, mut from: Lsn) -> Lsn {
         let piece = WRITE_BACK_PIECE.min(self.options.segment_len);
-        let to = self.copied.at() / piece * piece;
+        let copied = self.copied.at();
+        let asked = self.syncer.last_asked();
+        if asked == 0 || copied >= asked + SYNC_MEMORY {
+            return from;
+        }
+        let to = copied / piece * piece;
         from = from.max(self.syncer.durable() / piece * piece);
         if from >= to {
             return from;

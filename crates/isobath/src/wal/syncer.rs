@@ -28,6 +28,8 @@ pub(super) struct Stopped;
 #[derive(Debug)]
 pub(super) struct Syncer {
     durable: AtomicU64,
+    /// The greatest LSN that somebody has asked to be made durable.
+    last_asked: AtomicU64,
     /// Threads inside [`Syncer::harden`] that no finished round has covered.
     inside: AtomicUsize,
     state: Mutex<State>,
@@ -59,6 +61,7 @@ impl Syncer {
     pub(super) fn new(durable: Lsn) -> Syncer {
         Syncer {
             durable: AtomicU64::new(durable),
+            last_asked: AtomicU64::new(0),
             inside: AtomicUsize::new(0),
             state: Mutex::default(),
         }
@@ -67,6 +70,10 @@ impl Syncer {
     #[inline]
     pub(super) fn durable(&self) -> Lsn {
         self.durable.load(Ordering::Acquire)
+    }
+
+    pub(super) fn last_asked(&self) -> Lsn {
+        self.last_asked.load(Ordering::Relaxed)
     }
 
     pub(super) fn counts(&self) -> SyncCounts {
@@ -85,6 +92,7 @@ impl Syncer {
         if self.durable() >= up_to {
             return Ok(());
         }
+        self.last_asked.fetch_max(up_to, Ordering::Relaxed);
         if !self.join(up_to)? {
             return Ok(());
         }
