@@ -123,15 +123,11 @@ fn start_log(
     term: Term,
     segment_len: u64,
 ) -> Result<Arc<Log>> {
-    let started: Arc<OnceLock<Weak<Log>>> = Arc::default();
-    let (known, manifest) = (started.clone(), versions.clone());
+    let manifest = versions.clone();
     let raise_ceiling = Box::new(move |above: Lsn| {
         let lsn = above + CEILING_STEP;
         manifest.lock().install(Edit::new(vec![Change::LsnCeiling { lsn }]), &[])?;
-        if let Some(log) = known.get().and_then(Weak::upgrade) {
-            log.set_ceiling(lsn);
-        }
-        Ok(())
+        Ok(lsn)
     });
     let log_options = LogOptions {
         dir: db.join(LOG_DIR),
@@ -145,10 +141,8 @@ fn start_log(
     let ceiling = term.resumes_at + CEILING_STEP;
     let log =
         Log::start(&options.components, log_options, term.resumes_at, ceiling, term.term as u16)?;
-    let log = Arc::new(log);
-    let _ = started.set(Arc::downgrade(&log));
     log.retire(term.resumes_at);
-    Ok(log)
+    Ok(Arc::new(log))
 }
 
 fn assemble(

@@ -40,9 +40,9 @@ use std::time::Duration;
 const FRONTIER_SLOTS: usize = 1 << 14;
 
 /// Called by the keeper, off the writers' path, when the ceiling should be raised above the given LSN: makes
-/// that durable and then calls [`Log::set_ceiling`], at once or later. It is called again until then. An
-/// error goes to the writers that wait for room.
-pub(crate) type RaiseCeiling = Box<dyn Fn(Lsn) -> Result<()> + Send + Sync>;
+/// it durable in the manifest that LSNs below a new ceiling may be in use, and returns it. An error goes to
+/// the writers that wait for room, and the next of them has it tried again.
+pub(crate) type RaiseCeiling = Box<dyn Fn(Lsn) -> Result<Lsn> + Send + Sync>;
 
 /// How a log is opened.
 pub(crate) struct LogOptions {
@@ -211,12 +211,6 @@ impl Log {
     /// Fails if the log was poisoned or closed.
     pub(crate) fn check_healthy(&self) -> Result<()> {
         self.inner.health.check()
-    }
-
-    /// LSNs below `ceiling` may be handed out: the manifest says so durably.
-    pub(crate) fn set_ceiling(&self, ceiling: Lsn) {
-        self.inner.room.raise_ceiling(ceiling);
-        self.inner.bell.ring();
     }
 
     /// Gives up the segments that lie wholly below `below`, of this term and of earlier ones. The manifest

@@ -3,7 +3,8 @@
 //! A reservation moves `tail` in a compare-and-swap loop that never passes `limit`, so an LSN is handed out
 //! only if its segment is installed, its directory entry durable, and the manifest's LSN ceiling above it.
 //! The last [`SLACK`] bytes below the limit are for internal records (epoch markers), which must not wait
-//! for space. A limit of 0 shuts the log: refusing costs the writers' fast path nothing.
+//! for space. Shutting sets the tail's top bit: no reservation succeeds after, so the tail of a shut log is
+//! exactly the end of what was reserved; and the writers' fast path pays nothing for it.
 //!
 //! A writer that finds no room says how much it wants, wakes the keeper and sleeps until the limit moves,
 //! an attempt to move it fails (it returns that error, and the next writer asks again), or the log is shut.
@@ -13,6 +14,9 @@ use crate::components::sync::{Condvar, Mutex, atomic::*};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crossbeam_utils::CachePadded;
+
+/// The bit of the tail that says nothing more is handed out. No LSN has it.
+const SHUT: u64 = 1 << 63;
 
 /// Bytes below the limit that ordinary records leave free.
 pub(super) const SLACK: u64 = 1024;
@@ -68,7 +72,7 @@ impl Room {
 
     #[inline]
     pub(super) fn tail(&self) -> Lsn {
-        self.tail.load(Ordering::Acquire)
+        self.tail.load(Ordering::Acquire) & !SHUT
     }
 
     pub(super) fn prepared(&self) -> Lsn {
@@ -185,14 +189,16 @@ impl Room {
 
     /// Hands out nothing more.
     pub(super) fn shut(&self) {
-        self.change(|state| state.shut = true);
+        self.change(|state| {
+            state.shut = true;
+            self.tail.fetch_or(SHUT, Ordering::AcqRel);
+        });
     }
 
     fn change(&self, edit: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         edit(&mut state);
-        let limit = if state.shut { 0 } else { state.prepared.min(state.ceiling) };
-        self.limit.store(limit, Ordering::Release);
+        self.limit.store(state.prepared.min(state.ceiling), Ordering::Release);
         self.changed.notify_all();
     }
 }

@@ -4,6 +4,7 @@ use super::support::*;
 use crate::components::sync::atomic::*;
 use crate::error::Error;
 use crate::wal::*;
+use std::sync::Arc;
 
 #[test]
 fn a_failed_sync_poisons_for_ever() {
@@ -122,8 +123,13 @@ fn a_failed_sync_of_the_directory_poisons() {
 #[test]
 fn a_ceiling_that_cannot_be_raised_is_told_to_the_writers() {
     let home = Home::new();
+    let stuck = Arc::new(AtomicBool::new(true));
+    let is_stuck = Arc::clone(&stuck);
     let options = LogOptions {
-        raise_ceiling: Box::new(|_| Err(Error::WouldStall("planted"))),
+        raise_ceiling: Box::new(move |wanted| match is_stuck.load(Ordering::SeqCst) {
+            true => Err(Error::WouldStall("planted")),
+            false => Ok(wanted + CEILING),
+        }),
         ..home.options()
     };
     let log = Log::start(&home.components, options, START, START + SEGMENT_LEN, 1).unwrap();
@@ -134,6 +140,6 @@ fn a_ceiling_that_cannot_be_raised_is_told_to_the_writers() {
         }
     };
     assert!(matches!(error, Error::WouldStall(_)), "{error}");
-    log.set_ceiling(CEILING);
+    stuck.store(false, Ordering::SeqCst);
     put(&log, &payload(1, 500)).unwrap();
 }

@@ -211,32 +211,46 @@ fn a_longer_segment_of_an_earlier_term_does_not_hide_the_new_one() {
 }
 
 #[test]
-fn the_ceiling_is_asked_for_ahead_and_never_passed() {
+fn the_ceiling_is_raised_ahead_and_never_passed() {
     let home = Home::new();
-    let ceiling = Arc::new(AtomicU64::new(0));
-    let asked = Arc::clone(&ceiling);
+    let first = START + 2 * SEGMENT_LEN;
+    let ceiling = Arc::new(AtomicU64::new(first));
+    let raised = Arc::clone(&ceiling);
     let options = LogOptions {
         raise_ceiling: Box::new(move |wanted| {
-            asked.fetch_max(wanted, Ordering::SeqCst);
-            Ok(())
+            std::thread::sleep(Duration::from_millis(1));
+            raised.store(wanted + 100, Ordering::SeqCst);
+            Ok(wanted + 100)
         }),
         ..home.options()
     };
-    let first = START + 2 * SEGMENT_LEN;
     let log = Log::start(&home.components, options, START, first, 1).unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while log.tail() < START + 64 * SEGMENT_LEN {
-                let (_, end) = put(&log, &payload(1, 500)).unwrap();
-                assert!(end <= ceiling.load(Ordering::SeqCst).max(first));
-            }
-        });
-        while log.tail() < START + 64 * SEGMENT_LEN {
-            log.set_ceiling(ceiling.load(Ordering::SeqCst));
-            std::thread::yield_now();
-        }
-    });
+    while log.tail() < START + 64 * SEGMENT_LEN {
+        let (_, end) = put(&log, &payload(1, 500)).unwrap();
+        assert!(end <= ceiling.load(Ordering::SeqCst));
+    }
     log.close().unwrap();
+}
+
+#[test]
+fn nothing_is_reserved_once_a_close_has_begun() {
+    for _ in 0..20 {
+        let home = Home::new();
+        let log = home.start();
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let log = &log;
+                scope.spawn(move || while put(log, &payload(n, 40)).is_ok() {});
+            }
+            while log.tail() < START + 1000 {
+                std::thread::yield_now();
+            }
+            log.close().unwrap();
+            assert_eq!((log.tail(), log.copied()), (log.durable(), log.durable()));
+        });
+        assert_eq!(log.tail(), log.durable());
+        assert_eq!(home.scan().unwrap().1.end, log.durable());
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Home {
             mode: ReadMode::Mapped,
             spare_segments: 4,
             sync_interval: None,
-            raise_ceiling: Box::new(|_| Ok(())),
+            raise_ceiling: Box::new(|wanted| Ok(wanted + CEILING)),
         }
     }
 
