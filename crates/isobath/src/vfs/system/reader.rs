@@ -1,8 +1,17 @@
 //! Complete files, read at any offset: through a mapping, or by `pread`.
 //!
-//! Both tell the kernel that access is random. By default a fault or a read that misses the page cache brings
-//! 128 KiB of neighbours along, which a cold point read of one 4 KiB block pays for and never uses. A scan says
-//! what it wants by `read_ahead`. Faults on pages that are cached still map their neighbours.
+//! Both tell the kernel that access is random. By default a fault that misses the page cache brings its neighbours
+//! along, which a cold point read of one block pays for and never uses. Measured on 2000 cold reads of 4 KiB at
+//! random offsets (which lie across two pages), each way of reading twice:
+//!
+//! | | µs a read | KiB read from the device |
+//! |---|---|---|
+//! | mapped, default | 255-276 | 262 |
+//! | mapped, random | 135 | 7.9 |
+//! | `pread` | 74-135 | 7.9 |
+//!
+//! The price is that a mapped walk over cold bytes without `read_ahead` is slow (53 MiB/s, by default 1550): scans
+//! must say what they want, and then are as fast as the device. Faults on cached pages still map their neighbours.
 
 use super::{Error, ReadFile, ReadMode, Result, calls};
 use memmap2::{Advice, MmapOptions, MmapRaw};
