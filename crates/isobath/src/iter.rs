@@ -195,9 +195,7 @@ impl Range {
     }
 
     fn step(&mut self, end: End) -> Option<Result<(Slice, Slice)>> {
-        if self.pin.is_none() {
-            return None;
-        }
+        self.pin.as_ref()?;
         if let Err(error) = self.advance(end) {
             self.pin = None;
             return Some(Err(error));

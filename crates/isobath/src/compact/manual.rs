@@ -65,7 +65,7 @@ pub(crate) fn plan_manual(
     let step = match highest {
         Some(0) => picker.merge_runs_of(range),
         Some(level) => picker.lower_from_first(level, &wanted),
-        None => match picker.rewrite_in_place(shape.bottom, &wanted, Reason::Manual) {
+        None => match picker.rewrite_in_place(shape.bottom, wanted, Reason::Manual) {
             Some(plan) => Some(plan),
             None if picker.awaits_rewrite(&wanted) => None,
             None => return ManualPlan::Done,

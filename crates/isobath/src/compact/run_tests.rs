@@ -36,7 +36,7 @@ struct Bench {
 
 enum Running {
     Moves(Outcome),
-    Merge(MergeJob),
+    Merge(Box<MergeJob>),
 }
 
 fn tiny_policy() -> Policy {
@@ -131,7 +131,7 @@ impl Bench {
         let running = match plan {
             Plan::DoNothing => return false,
             Plan::Move(moves) => Running::Moves(Outcome::of_moves(&moves)),
-            Plan::Merge(merge) => Running::Merge(MergeJob::new(merge, self.context())),
+            Plan::Merge(merge) => Running::Merge(Box::new(MergeJob::new(merge, self.context()))),
         };
         self.running.push((id, running));
         true

@@ -156,7 +156,7 @@ fn a_short_run_is_not_moved_alone_but_goes_down_with_others() {
 fn enough_runs_are_merged_all_at_once_into_the_last_level_of_a_small_tree() {
     expect(
         &format!("{EIGHT_RUNS}\n6 | 1:c..d, 2:e..f"),
-        concat!("Runs 6: 0/18 0/17 0/16 0/15 0/14 0/13 0/12 0/11 6/1 6/2 cuts e"),
+        "Runs 6: 0/18 0/17 0/16 0/15 0/14 0/13 0/12 0/11 6/1 6/2 cuts e",
     );
 }
 
@@ -164,7 +164,7 @@ fn enough_runs_are_merged_all_at_once_into_the_last_level_of_a_small_tree() {
 fn a_larger_tree_gets_a_level_between() {
     expect(
         &format!("{EIGHT_RUNS}\n5 | 9:a\n6 | 1:a..d 1024M, 2:e..f 1024M"),
-        concat!("Runs 5: 0/18 0/17 0/16 0/15 0/14 0/13 0/12 0/11 5/9 above 1 2"),
+        "Runs 5: 0/18 0/17 0/16 0/15 0/14 0/13 0/12 0/11 5/9 above 1 2",
     );
 }
 

@@ -158,10 +158,11 @@ pub(crate) fn debts(tree: &Tree, policy: &Policy, hints: &Hints) -> Debts {
     pending_bytes[0] =
         (l0_bytes as f64 * (1.0 + base_bytes / shape.batch_bytes.max(l0_bytes) as f64)) as u64;
     let mut arriving = 0.0;
-    for level in shape.base..shape.bottom {
+    let levels = pending_bytes.iter_mut().enumerate();
+    for (level, pending) in levels.take(shape.bottom).skip(shape.base) {
         let held = tree.disk_bytes(level) as f64 + arriving;
         arriving = (held - shape.capacity(level) as f64).max(0.0);
-        pending_bytes[level] = (arriving * (1.0 + shape.ratio / 2.0)) as u64;
+        *pending = (arriving * (1.0 + shape.ratio / 2.0)) as u64;
     }
     let total = pending_bytes.iter().sum();
     Debts { l0_runs: tree.runs.len(), l0_bytes, pending_bytes, total }
