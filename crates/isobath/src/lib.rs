@@ -31,6 +31,7 @@ mod read;
 mod recover;
 mod snapshot;
 mod table;
+mod telemetry;
 mod upkeep;
 mod version;
 pub mod vfs;

@@ -1,12 +1,13 @@
 //! What has to be done now and then, whoever writes or not: files that the last reader let go are removed, memory
-//! that an idle database holds is flushed, and writers get warm memory.
+//! that an idle database holds is flushed, writers get warm memory, and figures are handed to whoever collects them.
 
 use crate::background::{PanicReport, Ticker};
 use crate::components::{Components, Priority};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::Lsn;
-use crate::write;
+use crate::metrics::Metrics;
+use crate::{telemetry, write};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub(crate) fn start(
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
         engine.epochs.pool().prefault_spares();
         engine.remove_dead_files();
+        telemetry::record(&engine.dir.to_string_lossy(), &Metrics::collect(&engine));
         let here = engine.log.tail();
         quiet_rounds = if here == tail { quiet_rounds + 1 } else { 0 };
         tail = here;

@@ -33,6 +33,7 @@ use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::options::Options;
 use crate::table::TableContext;
+use crate::telemetry;
 use crate::version::VersionSet;
 use crate::vfs::FileLock;
 use crate::wal::Log;
@@ -69,9 +70,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// Tells the listener.
     pub(crate) fn tell(&self, event: Event) {
-        if let Some(listener) = &self.options.listener {
-            listener.event(&event);
-        }
+        tell(&self.options, &event);
     }
 
     /// An error once the database is closed or refuses writes.
@@ -114,5 +113,13 @@ impl Engine {
                 self.tell(Event::FileRemoved { path });
             }
         }
+    }
+}
+
+/// Tells of an event: traces it, and hands it to the listener.
+pub(crate) fn tell(options: &Options, event: &Event) {
+    telemetry::trace(event);
+    if let Some(listener) = &options.listener {
+        listener.event(event);
     }
 }

@@ -1,8 +1,8 @@
 //! Replaying the log of an earlier process into tables.
 
-use crate::engine::Keep;
+use crate::engine::{self, Keep};
 use crate::error::{Error, Result};
-use crate::events::{Event, EventListener};
+use crate::events::Event;
 use crate::flush::{self, Pending};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Op, Payload, decode_payload};
 use crate::memtable::{Arena, ChunkPool, Memtable};
@@ -32,11 +32,8 @@ pub(super) fn replay(
 ) -> Result<(Replayed, Rest)> {
     let from = versions.state().replay_from();
     let (uuid, durable) = (versions.state().uuid(), versions.state().durable());
-    let listener = options.listener.clone();
     let mut progress = |done_bytes, total_bytes| {
-        if let Some(listener) = &listener {
-            listener.event(&Event::RecoveryProgress { done_bytes, total_bytes });
-        }
+        engine::tell(options, &Event::RecoveryProgress { done_bytes, total_bytes });
     };
     let mut replayer = Replayer {
         options,
@@ -70,9 +67,7 @@ fn tell_of_tail(options: &Options, scanned: &ScanEnd) {
         Tail::Torn { len } => len,
         Tail::Hole { bytes, .. } => bytes,
     };
-    if let Some(listener) = &options.listener {
-        listener.event(&Event::LogTailDiscarded { end: scanned.end, discarded_bytes });
-    }
+    engine::tell(options, &Event::LogTailDiscarded { end: scanned.end, discarded_bytes });
 }
 
 /// What the last edit of the recovery has to install.

@@ -1,0 +1,72 @@
+//! What the engine emits for others to collect: events through `tracing`, figures through `metrics`. It installs
+//! neither a subscriber nor a recorder; without them this costs next to nothing, and never anything on the path of a
+//! read or a write: figures are handed over once a second, from [`Metrics`].
+
+use crate::events::Event;
+use crate::metrics::Metrics;
+
+/// Emits an event.
+pub(crate) fn trace(event: &Event) {
+    match event {
+        Event::RecoveryProgress { done_bytes, total_bytes } => {
+            tracing::debug!(target: "isobath", done_bytes, total_bytes, "recovering");
+        }
+        Event::LogTailDiscarded { end, discarded_bytes } => {
+            tracing::warn!(target: "isobath", end, discarded_bytes, "the log ended in an unfinished tail");
+        }
+        Event::Flushed { file, families, bytes, took_us } => {
+            tracing::info!(target: "isobath", file, families, bytes, took_us, "flushed");
+        }
+        Event::Compacted { family, into_level, read_bytes, written_bytes, took_us } => {
+            tracing::info!(target: "isobath", family, into_level, read_bytes, written_bytes, took_us, "merged");
+        }
+        Event::Moved { family, from_level, into_level } => {
+            tracing::debug!(target: "isobath", family, from_level, into_level, "moved");
+        }
+        Event::FileRemoved { path } => {
+            tracing::debug!(target: "isobath", path = %path.display(), "removed");
+        }
+        Event::BackgroundError { job, error } => {
+            tracing::error!(target: "isobath", job, %error, "a background job failed");
+        }
+        #[allow(unreachable_patterns)]
+        // Events may be added; each should then say how it is traced.
+        _ => {}
+    }
+}
+
+/// Hands the figures of the database in `path` over.
+pub(crate) fn record(path: &str, figures: &Metrics) {
+    let counters = [
+        ("isobath_log_bytes", figures.log_bytes),
+        ("isobath_log_syncs", figures.log_syncs),
+        ("isobath_flushes", figures.flushes),
+        ("isobath_flush_bytes", figures.flush_bytes),
+        ("isobath_compactions", figures.compactions),
+        ("isobath_compaction_read_bytes", figures.compaction_read_bytes),
+        ("isobath_compaction_written_bytes", figures.compaction_written_bytes),
+        ("isobath_cache_hits", figures.cache_hits),
+        ("isobath_cache_misses", figures.cache_misses),
+    ];
+    for (name, value) in counters {
+        metrics::counter!(name, "db" => path.to_owned()).absolute(value);
+    }
+    let gauges = [
+        ("isobath_memtable_bytes", figures.memtable_bytes),
+        ("isobath_arena_held_bytes", figures.arena_held_bytes),
+        ("isobath_epochs_sealed", figures.epochs_sealed),
+        ("isobath_cache_bytes", figures.cache_bytes),
+        ("isobath_resident_bytes", figures.resident_bytes),
+        ("isobath_table_bytes", figures.table_bytes()),
+        ("isobath_level_zero_runs", figures.level_zero_runs()),
+        ("isobath_snapshots", figures.snapshots),
+    ];
+    for (name, value) in gauges {
+        metrics::gauge!(name, "db" => path.to_owned()).set(value as f64);
+    }
+    for stall in &figures.stalls {
+        let cause = [("db", path.to_owned()), ("cause", stall.cause.to_owned())];
+        metrics::counter!("isobath_stall_ns", &cause).absolute(stall.total_ns);
+        metrics::counter!("isobath_stalls", &cause).absolute(stall.count);
+    }
+}
