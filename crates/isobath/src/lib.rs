@@ -8,6 +8,9 @@
 
 mod background;
 mod batch;
+#[cfg(feature = "bench-internals")]
+#[doc(hidden)]
+pub mod bench_support;
 mod cache;
 mod close;
 mod column_family;
