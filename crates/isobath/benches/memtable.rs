@@ -104,9 +104,12 @@ enum Order {
     SharedPrefix,
 }
 
+/// The finaliser of SplitMix64: one to one, and without the regularities of a product.
 fn mixed(i: u64) -> u64 {
-    let x = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    let x = i.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }
 
 /// Keys of one length, end to end, so that fetching one costs the benchmark little.

@@ -21,8 +21,16 @@ use std::sync::Arc;
 pub(crate) struct MemtableCursor {
     /// Its parts live in the arena that `table` keeps.
     position: Option<Position>,
+    /// How many records behind this one were asked for already.
+    ahead: usize,
+    /// The leaf whose right neighbour was asked for last.
+    next_leaf_of: Option<Node<'static>>,
     table: Arc<Memtable>,
 }
+
+/// How many records a forward scan keeps on their way from memory. It gets there two a step, so that a seek
+/// for one entry fetches little in vain.
+const AHEAD_MAX: usize = 16;
 
 struct Position {
     leaf: Node<'static>,
@@ -52,7 +60,7 @@ enum Step<'a> {
 impl MemtableCursor {
     /// A cursor without an entry: seek first.
     pub(crate) fn new(table: Arc<Memtable>) -> MemtableCursor {
-        MemtableCursor { position: None, table }
+        MemtableCursor { position: None, ahead: 0, next_leaf_of: None, table }
     }
 
     /// Moves to the newest version of the next key, past all older ones of this. Needs an entry.
@@ -74,6 +82,27 @@ impl MemtableCursor {
             });
         }
         self.arrive(step);
+        self.look_ahead();
+    }
+
+    /// Asks for the memory that the next steps forward will read.
+    #[inline]
+    fn look_ahead(&mut self) {
+        let Some(at) = &self.position else { return };
+        let mut ahead = self.ahead.saturating_sub(1);
+        for _ in 0..2 {
+            if ahead < AHEAD_MAX {
+                ahead += 1;
+                prefetch_slot(at.leaf, at.index + ahead);
+            }
+        }
+        self.ahead = ahead;
+        if at.index + 2 * AHEAD_MAX >= at.leaf.count() && self.next_leaf_of != Some(at.leaf) {
+            self.next_leaf_of = Some(at.leaf);
+            if let Some(next) = at.leaf.next() {
+                next.prefetch_leaf();
+            }
+        }
     }
 
     /// Moves to the first entry from here on that a reader at `point` sees: an older version of this key, or
@@ -94,6 +123,7 @@ impl MemtableCursor {
     /// Searches from the root and steps from there, again until nothing changes meanwhile.
     fn settle(&mut self, target: Target<'_>, step: impl for<'a> Fn(Node<'a>, Stamp) -> Step<'a>) {
         let table = self.table.clone();
+        self.ahead = 0;
         let mut backoff = Backoff::new();
         loop {
             let (leaf, stamp) = table.find_leaf(target);
@@ -186,6 +216,21 @@ impl Cursor for MemtableCursor {
             kind: version.kind(),
             value: version.value(),
         })
+    }
+}
+
+/// Asks for the record in a slot of this leaf or, behind its end, of the next.
+#[inline]
+fn prefetch_slot(leaf: Node<'_>, index: usize) {
+    let count = leaf.count();
+    let (leaf, index) = match leaf.next() {
+        Some(next) if index >= count => (next, index - count),
+        _ => (leaf, index),
+    };
+    if index < leaf.count()
+        && let Some(record) = leaf.key(index)
+    {
+        record.prefetch();
     }
 }
 

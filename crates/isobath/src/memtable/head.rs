@@ -52,8 +52,35 @@ pub(super) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
 #[inline]
 pub(super) fn compare_behind_head(a: &[u8], b: &[u8], offset: usize) -> Ordering {
     let from = offset + HEAD_LEN;
+    if a.len() == b.len() && a.len() <= from + HEAD_LEN {
+        // What is left lies within the last eight bytes; that some of those are equal doesn't matter.
+        return match (a.last_chunk(), b.last_chunk()) {
+            (Some(last_a), Some(last_b)) if a.len() > from => {
+                u64::from_be_bytes(*last_a).cmp(&u64::from_be_bytes(*last_b))
+            }
+            _ => Ordering::Equal,
+        };
+    }
     let (rest_a, rest_b) = (a.get(from..).unwrap_or(&[]), b.get(from..).unwrap_or(&[]));
     rest_a.cmp(rest_b).then(a.len().cmp(&b.len()))
+}
+
+/// True if the keys agree from `from` to before `to`, given that they do in front of `from`.
+#[inline]
+pub(super) fn equal_between(a: &[u8], b: &[u8], from: usize, to: usize) -> bool {
+    let (Some(a), Some(b)) = (a.get(..to), b.get(..to)) else { return false };
+    let word = |bytes: &[u8], end: usize| {
+        bytes[..end].last_chunk::<HEAD_LEN>().map(|bytes| u64::from_ne_bytes(*bytes))
+    };
+    let mut end = to;
+    while end > from {
+        match (word(a, end), word(b, end)) {
+            (Some(a), Some(b)) if a == b => end = end.saturating_sub(HEAD_LEN),
+            (Some(_), Some(_)) => return false,
+            _ => return a[..end] == b[..end],
+        }
+    }
+    true
 }
 
 #[cfg(test)]
@@ -79,6 +106,22 @@ mod tests {
             assert_eq!(common_prefix_len(&a, &b[..len]), len);
             b[len] = 8;
             assert_eq!(common_prefix_len(&a, &b), len);
+        }
+    }
+
+    #[test]
+    fn keys_are_equal_between_bounds_or_not() {
+        let a: Vec<u8> = (0..40).collect();
+        for to in 0..40 {
+            for from in 0..to {
+                assert!(equal_between(&a, &a, from, to));
+                assert!(!equal_between(&a[..to - 1], &a, from, to));
+                for at in from..to {
+                    let mut b = a.clone();
+                    b[at] ^= 1;
+                    assert!(!equal_between(&a, &b, from, to), "{at} in {from}..{to}");
+                }
+            }
         }
     }
 

@@ -15,6 +15,7 @@ mod insert;
 mod lock;
 mod node;
 mod pool;
+mod prefetch;
 mod record;
 mod search;
 mod split;

@@ -15,6 +15,7 @@
 
 use super::arena::Arena;
 use super::lock::VersionLock;
+use super::prefetch::prefetch;
 use super::record::{Record, RecordHeader};
 use crate::components::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering::*};
 use crate::format::Lsn;
@@ -122,6 +123,9 @@ impl Link {
 const HEADER_LEN: usize = size_of::<Header>();
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(HEADER_LEN == 128);
+
+const LEAF_LEN: usize =
+    HEADER_LEN + FANOUT * (size_of::<AtomicU64>() + size_of::<AtomicPtr<RecordHeader>>());
 
 fn keys_offset(capacity: usize) -> usize {
     HEADER_LEN + capacity * size_of::<AtomicU64>()
@@ -301,6 +305,13 @@ impl<'a> Node<'a> {
             min_seq: tally.min_seq.load(Relaxed),
             max_seq: tally.max_seq.load(Relaxed),
         }
+    }
+
+    /// Asks for all cache lines of a full-grown leaf at once: a search needs most of them, one after another.
+    #[inline]
+    pub(super) fn prefetch_leaf(self) {
+        let start = self.0.as_ptr().cast::<u8>();
+        (0..LEAF_LEN).step_by(64).for_each(|offset| prefetch(start.wrapping_add(offset)));
     }
 
     /// # Safety

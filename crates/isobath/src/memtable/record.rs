@@ -10,6 +10,7 @@
 //! without. A new key and its first version are one allocation.
 
 use super::arena::Arena;
+use super::prefetch::prefetch;
 use crate::components::sync::atomic::{AtomicPtr, Ordering::*};
 use crate::format::{Lsn, OpKind};
 use std::marker::PhantomData;
@@ -110,6 +111,20 @@ impl<'a> Record<'a> {
                 }
             }
         }
+    }
+
+    /// Asks for the cache lines behind the first: a short key's version and the start of its value.
+    #[inline]
+    pub(super) fn prefetch_rest(self) {
+        let start = self.0.as_ptr().cast::<u8>();
+        prefetch(start.wrapping_add(64));
+        prefetch(start.wrapping_add(128));
+    }
+
+    #[inline]
+    pub(super) fn prefetch(self) {
+        prefetch(self.0.as_ptr());
+        self.prefetch_rest();
     }
 
     pub(super) fn as_ptr(self) -> *mut RecordHeader {

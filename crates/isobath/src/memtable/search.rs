@@ -5,7 +5,7 @@
 //! bounds tell, and then the rest of it is compared first.
 
 use super::Memtable;
-use super::head::{compare_behind_head, head_at};
+use super::head::{compare_behind_head, equal_between, head_at};
 use super::lock::{Backoff, Stamp};
 use super::node::{Node, Prefix};
 use super::record::Record;
@@ -43,11 +43,15 @@ impl<'a> Node<'a> {
     }
 
     /// On which side of all keys with this prefix the key lies; `None` if it has the prefix.
+    #[inline]
     fn beside_prefix(self, key: &[u8], prefix: Prefix) -> Option<Ordering> {
-        let range = prefix.known as usize..prefix.skip as usize;
-        let of = self.prefix_of()?.key().get(range.clone())?;
-        let rest = key.get(range.start..).unwrap_or(&[]);
-        let side = rest[..rest.len().min(of.len())].cmp(of);
+        let of = self.prefix_of()?.key();
+        let (known, skip) = (prefix.known as usize, prefix.skip as usize);
+        if equal_between(key, of, known, skip) {
+            return None;
+        }
+        // A torn read may have found a record without the prefix; validation will tell.
+        let side = key[..key.len().min(skip)].cmp(&of[..of.len().min(skip)]);
         (side != Ordering::Equal).then_some(side)
     }
 
@@ -62,6 +66,7 @@ impl<'a> Node<'a> {
     ) -> Slot<'a> {
         let slot = |index, record| Slot { index, record, head, has_prefix: true };
         let Some(record) = self.key(first) else { return slot(first, None) };
+        record.prefetch_rest();
         match compare_behind_head(key, record.key(), skip) {
             Ordering::Equal => return slot(first, Some(record)),
             Ordering::Less => return slot(first, None),
@@ -133,6 +138,9 @@ impl Memtable {
                 Target::Last => node.child(node.count()),
             };
             let child = child?;
+            if node.level() == 1 {
+                child.prefetch_leaf();
+            }
             let child_stamp = child.lock().read()?;
             // Validated after the child was stamped: a split of the child changes this node first.
             if !node.lock().validate(stamp) {
