@@ -7,12 +7,15 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::Lsn;
 use crate::metrics::Metrics;
-use crate::{telemetry, write};
+use crate::{compact, telemetry, write};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// The pause between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
+
+/// Every so many rounds without a write, merges do what pays only later.
+const QUIET_ROUNDS: u32 = 5;
 
 /// After so many rounds without a write, what is in memory is flushed.
 const IDLE_ROUNDS: u32 = 60;
@@ -32,6 +35,9 @@ pub(crate) fn start(
         let here = engine.log.tail();
         quiet_rounds = if here == tail { quiet_rounds + 1 } else { 0 };
         tail = here;
+        if quiet_rounds % QUIET_ROUNDS == QUIET_ROUNDS - 1 {
+            compact::schedule_idle(&engine);
+        }
         if quiet_rounds == IDLE_ROUNDS {
             // A failure poisons the log, which the next writer is told.
             let _ = write::seal_if_written(&engine);

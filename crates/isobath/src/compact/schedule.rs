@@ -60,11 +60,11 @@ fn policy_of(engine: &Engine, family: &Family) -> Policy {
     }
 }
 
-fn hints_of(engine: &Engine, state: &State) -> Hints {
+fn hints_of(engine: &Engine, state: &State, is_idle: bool) -> Hints {
     let keep = engine.snapshots.keep(&engine.log);
     let oldest_reader =
         keep.points.first().map_or(keep.horizon, |oldest| keep.horizon.min(*oldest));
-    Hints { run_bytes: state.run_bytes, oldest_reader, is_idle: state.running == 0 }
+    Hints { run_bytes: state.run_bytes, oldest_reader, is_idle }
 }
 
 /// Has merges started that flushed runs call for, and sets the writers' pace.
@@ -90,8 +90,20 @@ fn note_level_zero(engine: &Engine, family: &Family) {
     engine.pacer.set_merges(fullness, drain);
 }
 
-/// Starts jobs until there is nothing to do or no thread for it.
+/// Starts what is due.
 pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Family>) {
+    start_jobs(engine, family, false);
+}
+
+/// Starts what is due, and what pays only later: nobody has written for a while.
+pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
+    for family in engine.families.all() {
+        start_jobs(engine, &family, true);
+    }
+}
+
+/// Starts jobs until there is nothing to do or no thread for it.
+fn start_jobs(engine: &Arc<Engine>, family: &Arc<Family>, is_idle: bool) {
     let policy = policy_of(engine, family);
     loop {
         let mut state = family.merges.state.lock();
@@ -99,7 +111,7 @@ pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Family>) {
         {
             return;
         }
-        let hints = hints_of(engine, &state);
+        let hints = hints_of(engine, &state, is_idle);
         let tree = family.view().tree.clone();
         let planned = plan(&tree, &policy, &state.busy, &hints);
         if matches!(planned, Plan::DoNothing) {
@@ -251,17 +263,20 @@ fn install(engine: &Engine, family: &Family, outcome: &Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no merge is due or running in any family.
+/// Waits until no merge is due or running in any family, those that could wait for an idle time included.
 pub(crate) fn settle(engine: &Arc<Engine>) -> Result<()> {
     for family in engine.families.all() {
-        schedule(engine, &family);
-        let mut state = family.merges.state.lock();
-        while state.running > 0 {
+        loop {
             engine.check_open()?;
+            start_jobs(engine, &family, true);
+            let mut state = family.merges.state.lock();
+            if let Some(error) = &state.failure {
+                return Err(error.clone());
+            }
+            if state.running == 0 {
+                break;
+            }
             family.merges.ended.wait_for(&mut state, POLL);
-        }
-        if let Some(error) = &state.failure {
-            return Err(error.clone());
         }
     }
     Ok(())
@@ -286,7 +301,7 @@ pub(crate) fn compact_range(
         if let Some(error) = &state.failure {
             return Err(error.clone());
         }
-        let hints = hints_of(engine, &state);
+        let hints = hints_of(engine, &state, false);
         let tree = family.view().tree.clone();
         match plan_manual(&tree, &policy, &state.busy, &hints, &range) {
             ManualPlan::Done => return Ok(()),
