@@ -50,3 +50,5 @@ mod run_tests;
 mod scripts;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod cost;

@@ -14,6 +14,11 @@
 //! the ladder is sorted by descending key, still newest source first among equals, and heads are inverted so
 //! that the same integer comparison serves.
 //!
+//! Keys that share their beginnings, as those of a table or a time do, have equal heads and would have to be
+//! compared whole. So heads are taken behind a prefix: the bytes that all keys on the ladder share, less a few
+//! so that the scan does not leave it at once. A key without the prefix gets the least or the greatest head,
+//! so unequal heads still order as keys do, whatever the keys. When ties are many, the prefix is chosen anew.
+//!
 //! # Laziness
 //!
 //! A source that cannot change the answer yet is not positioned. [`Cursor::seek`] asks sources newest first
@@ -24,10 +29,18 @@
 use super::{Cursor, Entry, key_head};
 use crate::error::Result;
 use crate::format::checksum64;
+use crate::table::common_prefix_len;
+use std::cell::Cell;
 use std::cmp::Ordering;
 
 /// How many rungs a moving source is compared with one by one before bisection takes over.
 const LINEAR_RUNGS: usize = 4;
+
+/// How many bytes of what all keys share stay outside of the prefix.
+const SHARED_IN_HEAD: usize = 4;
+/// After so many ties the prefix is looked at again; if that does not change it, after ever more.
+const TIES_MIN: u32 = 8;
+const TIES_MAX: u32 = 1 << 12;
 
 /// Merges cursors. Nothing is copied: entries borrow from the source on the first rung.
 #[derive(Debug)]
@@ -36,6 +49,11 @@ pub(crate) struct MergeCursor<C> {
     stances: Vec<Stance>,
     ladder: Vec<Rung>,
     direction: Direction,
+    /// Heads are taken behind this.
+    prefix: Vec<u8>,
+    /// Comparisons that heads did not decide, since the prefix was last looked at.
+    ties: Cell<u32>,
+    ties_max: u32,
     /// How many sources are not `Stance::Placed`. Only ever above zero going forward.
     waiting: usize,
     scratch: Vec<u8>,
@@ -73,6 +91,9 @@ impl<C: Cursor> MergeCursor<C> {
             ladder: Vec::with_capacity(sources.len()),
             sources,
             direction: Direction::Forward,
+            prefix: Vec::new(),
+            ties: Cell::new(0),
+            ties_max: TIES_MIN,
             waiting: 0,
             scratch: Vec::new(),
         }
@@ -120,6 +141,34 @@ impl<C: Cursor> MergeCursor<C> {
                 self.insert(source);
             }
         }
+        if self.ties.get() >= self.ties_max {
+            self.choose_prefix();
+        }
+    }
+
+    /// Takes heads behind what all keys on the ladder share now.
+    #[cold]
+    fn choose_prefix(&mut self) {
+        self.ties.set(0);
+        let ends = (self.ladder.first(), self.ladder.last());
+        let (Some(first), Some(last)) =
+            (ends.0.and_then(|a| self.key(*a)), ends.1.and_then(|b| self.key(*b)))
+        else {
+            return;
+        };
+        let len = common_prefix_len(first, last).saturating_sub(SHARED_IN_HEAD);
+        if first[..len] == self.prefix[..] {
+            self.ties_max = (self.ties_max * 2).min(TIES_MAX);
+            return;
+        }
+        let prefix = first[..len].to_vec();
+        self.prefix = prefix;
+        self.ties_max = TIES_MIN;
+        for at in 0..self.ladder.len() {
+            if let Some(rung) = self.rung(self.ladder[at].source as usize) {
+                self.ladder[at] = rung;
+            }
+        }
     }
 
     /// Puts a source that is not on the ladder where it belongs.
@@ -132,9 +181,19 @@ impl<C: Cursor> MergeCursor<C> {
 
     #[inline]
     fn rung(&self, source: usize) -> Option<Rung> {
-        let head = key_head(self.sources[source].entry()?.key);
+        let key = self.sources[source].entry()?.key;
+        let head =
+            if self.prefix.is_empty() { key_head(key) } else { self.head_behind_prefix(key) };
         let head = if self.direction == Direction::Forward { head } else { !head };
         Some(Rung { head, source: source as u32 })
+    }
+
+    fn head_behind_prefix(&self, key: &[u8]) -> u64 {
+        match key.strip_prefix(self.prefix.as_slice()) {
+            Some(rest) => key_head(rest),
+            None if key < self.prefix.as_slice() => 0,
+            None => u64::MAX,
+        }
     }
 
     #[inline]
@@ -143,6 +202,7 @@ impl<C: Cursor> MergeCursor<C> {
     }
 
     fn is_before_by_key(&self, a: Rung, b: Rung) -> bool {
+        self.ties.set(self.ties.get() + 1);
         let order = self.key(a).cmp(&self.key(b));
         let order = if self.direction == Direction::Forward { order } else { order.reverse() };
         order.then(a.source.cmp(&b.source)) == Ordering::Less
@@ -194,6 +254,9 @@ impl<C: Cursor> MergeCursor<C> {
         match step(&mut self.sources[self.ladder[at].source as usize]) {
             Ok(()) => {
                 self.sink(at);
+                if self.ties.get() >= self.ties_max {
+                    self.choose_prefix();
+                }
                 Ok(())
             }
             Err(error) => self.give_up_on_error(Err(error)),

@@ -72,6 +72,13 @@ pub(crate) fn sources(most: usize) -> impl Strategy<Value = Vec<Vec<Version>>> {
     })
 }
 
+/// Puts a long common beginning before most keys.
+fn stretch(key: &mut Vec<u8>) {
+    if key.first().is_some_and(|first| *first < 2) {
+        key.splice(0..0, *b"\x01what many keys have in common/");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
@@ -88,6 +95,28 @@ proptest! {
             list
         };
         let mut merge = MergeCursor::new(sources.into_iter().zip(filters).map(list).collect());
+        for step in moves {
+            step.apply(&mut oracle).unwrap();
+            step.apply(&mut merge).unwrap();
+            prop_assert_eq!(merge.entry(), oracle.entry(), "after {:?}", step);
+        }
+    }
+
+    #[test]
+    fn keys_that_share_a_long_beginning_move_alike(
+        mut sources in sources(9),
+        mut moves in moves(),
+    ) {
+        for version in sources.iter_mut().flatten() {
+            stretch(&mut version.key);
+        }
+        for step in &mut moves {
+            if let Move::Seek(key) | Move::SeekForPrev(key) = step {
+                stretch(key);
+            }
+        }
+        let mut oracle = ListCursor::new(sources.concat());
+        let mut merge = MergeCursor::new(sources.into_iter().map(ListCursor::new).collect());
         for step in moves {
             step.apply(&mut oracle).unwrap();
             step.apply(&mut merge).unwrap();
@@ -203,4 +232,25 @@ fn many_sources_come_out_in_order() {
         merge.next().unwrap();
     }
     assert_eq!(merge.entry(), None);
+}
+
+#[test]
+fn heads_are_taken_behind_what_keys_share_and_anew_once_that_has_passed() {
+    let key = |n: u64| format!("table-17/row-{n:010}").into_bytes();
+    let list = |source: u64| {
+        let versions = (0..2000).map(|n| Version::put(&key(n * 5 + source), 9 - source, b""));
+        ListCursor::new(versions.collect())
+    };
+    let mut merge = MergeCursor::new((0..5).map(list).collect());
+    merge.seek_first().unwrap();
+    let mut ties = 0;
+    for n in 0..10_000 {
+        assert_eq!(merge.entry().unwrap().key, key(n));
+        let before = merge.ties.get();
+        merge.next().unwrap();
+        ties += merge.ties.get().saturating_sub(before);
+    }
+    assert_eq!(merge.entry(), None);
+    assert!(ties < 1000, "{ties} of about 20000 comparisons looked at whole keys");
+    assert!(merge.prefix.starts_with(b"table-17/row-"));
 }
