@@ -54,17 +54,15 @@ fn writers_that_sync_share_the_syncs() {
 }
 
 /// Records up to ten segments long among small ones, while what is old is synced and recycled.
-#[test]
-fn segments_are_recycled_under_the_feet_of_many_writers() {
-    let home = Home::new();
+fn recycle(home: &Home, threads: u64, each: u64) {
     let log = home.start();
-    let writing = AtomicU64::new(8);
+    let writing = AtomicU64::new(threads);
     let mut from = START;
     std::thread::scope(|scope| {
-        for thread in 0..8u64 {
+        for thread in 0..threads {
             let (log, writing) = (&log, &writing);
             scope.spawn(move || {
-                for n in 0..150u64 {
+                for n in 0..each {
                     let long = (thread + n) % 29 == 0;
                     put(log, &payload(thread, if long { 40_000 } else { 300 })).unwrap();
                 }
@@ -86,4 +84,17 @@ fn segments_are_recycled_under_the_feet_of_many_writers() {
         let thread = (0..8).find(|thread| found.starts_with(&payload(*thread, 8))).unwrap();
         assert_eq!(found, payload(thread, found.len()));
     }
+}
+
+#[test]
+fn segments_are_recycled_under_the_feet_of_many_writers() {
+    recycle(&Home::new(), 8, 150);
+}
+
+/// The same without a system, so that Miri can look on:
+/// `MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test --lib wal::tests::concurrency::in_memory`
+#[test]
+fn in_memory_too() {
+    let (threads, each) = if cfg!(miri) { (3, 8) } else { (8, 150) };
+    recycle(&Home::in_memory(), threads, each);
 }

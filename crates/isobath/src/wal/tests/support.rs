@@ -17,21 +17,32 @@ pub(super) const START: Lsn = SEGMENT_LEN;
 pub(super) const CEILING: Lsn = 1 << 40;
 
 pub(super) struct Home {
-    dir: tempfile::TempDir,
+    _dir: Option<tempfile::TempDir>,
+    path: PathBuf,
     pub(super) components: Components,
     pub(super) faults: Arc<Faults>,
 }
 
 impl Home {
     pub(super) fn new() -> Home {
-        let mut components = Components::system();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("wal");
+        Home::with(Some(dir), path, Components::system())
+    }
+
+    pub(super) fn in_memory() -> Home {
+        let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
+        Home::with(None, "/wal".into(), Components { fs, ..Components::system() })
+    }
+
+    fn with(dir: Option<tempfile::TempDir>, path: PathBuf, mut components: Components) -> Home {
         let faults = Arc::new(Faults { inner: Arc::clone(&components.fs), ..Faults::default() });
         components.fs = Arc::new(FaultyFs(Arc::clone(&faults)));
-        Home { dir: tempfile::tempdir().unwrap(), components, faults }
+        Home { _dir: dir, path, components, faults }
     }
 
     pub(super) fn path(&self) -> PathBuf {
-        self.dir.path().join("wal")
+        self.path.clone()
     }
 
     pub(super) fn options(&self) -> LogOptions {
