@@ -2,3 +2,4 @@
 #![allow(missing_docs)]
 
 pub mod memtable;
+pub mod table;

@@ -19,6 +19,8 @@
 //!
 //! Nothing here trusts the bytes: whatever they are, a call returns or fails, it does not panic.
 
+use super::key_buffer::KeyBuffer;
+use super::{chunk, common_prefix_len};
 use crate::error::{Error, Result};
 use crate::format::{Lsn, OpKind};
 use std::cmp::Ordering;
@@ -27,6 +29,10 @@ pub(crate) const HEAD_LEN: usize = 8;
 pub(crate) const RESTART_LEN: usize = 4;
 pub(crate) const TAIL_LEN: usize = 16;
 pub(crate) const KIND_BITS: u32 = 4;
+
+const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
+const PUT: u64 = OpKind::Put as u64;
+const DELETE: u64 = OpKind::Delete as u64;
 
 /// The longest decoded block. Offsets within it, and the headers behind them, fit 32 bits.
 pub(crate) const BLOCK_LEN_MAX: usize = (u32::MAX - (1 << 20)) as usize;
@@ -160,53 +166,53 @@ impl Block {
     }
 
     /// Decodes where the parts of the entry at offset `at` lie.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn entry_at(&self, at: u32) -> Result<RawEntry> {
-        let start = at as usize;
-        // Columns and tail follow the entries, so four bytes are there after every entry's start.
-        let Some(first) = self.bytes.get(start..).and_then(|rest| rest.first_chunk::<4>()) else {
-            return Err(malformed("has an entry past its end"));
-        };
-        let word = u32::from_le_bytes(*first);
-        if word & 0x0000_8080 != 0 || word & 0x8080_0000 == 0x8080_0000 {
-            return self.long_entry_at(start);
+        match self.short_entry_at(at) {
+            Some(entry) => Ok(entry),
+            None => self.long_entry_at(at),
         }
-        let third = word >> 16 & 0x7f;
+    }
+
+    /// The same for an entry whose header is of the common form: single bytes, but for the value's length,
+    /// which may be of two. `None` for others, and if there is no entry at `at`.
+    #[inline(always)]
+    pub(super) fn short_entry_at(&self, at: u32) -> Option<RawEntry> {
+        // Columns and tail follow the entries, so four bytes are there after every entry's start.
+        let word = u32::from_le_bytes(*chunk::<4>(&self.bytes, at as usize)?);
+        if word & 0x0000_8080 != 0 || word & 0x8080_0000 == 0x8080_0000 {
+            return None;
+        }
         let is_long = word >> 23 & 1;
-        let value_len = third | (is_long * (word >> 24 << 7));
+        let high = if is_long == 0 { 0 } else { word >> 24 << 7 };
+        let value_len = (word >> 16 & 0x7f) | high;
         let unshared_at = at + 3 + is_long;
         let value_at = unshared_at + (word >> 8 & 0x7f);
-        self.bounded(word & 0x7f, unshared_at, value_at, u64::from(value_len))
-    }
-
-    #[inline]
-    fn bounded(
-        &self,
-        shared: u32,
-        unshared_at: u32,
-        value_at: u32,
-        value_len: u64,
-    ) -> Result<RawEntry> {
-        let end = u64::from(value_at) + value_len;
-        if end > u64::from(self.heads_at) {
-            return Err(malformed("has an entry that runs past the entries' end"));
+        let end = value_at + value_len;
+        if end > self.heads_at {
+            return None;
         }
-        Ok(RawEntry { shared, unshared_at, value_at, end: end as u32 })
+        Some(RawEntry { shared: word & 0x7f, unshared_at, value_at, end })
     }
 
+    /// The general form. Every malformed entry ends here.
     #[cold]
-    fn long_entry_at(&self, start: usize) -> Result<RawEntry> {
+    fn long_entry_at(&self, at: u32) -> Result<RawEntry> {
         let entries = &self.bytes[..self.heads_at as usize];
-        let mut decoder = crate::format::Decoder::new(entries.get(start..).unwrap_or_default());
+        let Some(rest) = entries.get(at as usize..) else {
+            return Err(malformed("has an entry past its end"));
+        };
+        let mut decoder = crate::format::Decoder::new(rest);
         let shared = decoder.varint32()?;
         let unshared = decoder.varint32()?;
         let value_len = decoder.varint32()?;
-        let unshared_at = start + decoder.offset();
-        let value_at = unshared_at as u64 + u64::from(unshared);
-        if value_at > entries.len() as u64 {
-            return Err(malformed("has a key that runs past the entries' end"));
+        let unshared_at = at + decoder.offset() as u32;
+        let value_at = u64::from(unshared_at) + u64::from(unshared);
+        let end = value_at + u64::from(value_len);
+        if end > entries.len() as u64 {
+            return Err(malformed("has an entry that runs past the entries' end"));
         }
-        self.bounded(shared, unshared_at as u32, value_at as u32, u64::from(value_len))
+        Ok(RawEntry { shared, unshared_at, value_at: value_at as u32, end: end as u32 })
     }
 
     /// The part of an entry's key that is stored with it.
@@ -223,19 +229,35 @@ impl Block {
     /// Sequence and kind of the entry of this ordinal.
     #[inline]
     pub(crate) fn version(&self, index: u32) -> Result<(Lsn, OpKind)> {
-        if index >= self.entry_count {
-            return Err(malformed("has more entries than it says"));
+        match self.known_version(index) {
+            Some(version) => Ok(version),
+            None => Err(self.unknown_version(index)),
         }
+    }
+
+    /// The same; `None` if there is no such entry, or its kind is unknown.
+    #[inline(always)]
+    pub(super) fn known_version(&self, index: u32) -> Option<(Lsn, OpKind)> {
         let word = self.version_word(index);
-        let kind = OpKind::from_byte((word & ((1 << KIND_BITS) - 1)) as u8)?;
-        Ok((self.base.wrapping_add(word >> KIND_BITS), kind))
+        let kind = match word & KIND_MASK {
+            PUT => OpKind::Put,
+            DELETE => OpKind::Delete,
+            _ => return None,
+        };
+        (index < self.entry_count).then_some((self.base.wrapping_add(word >> KIND_BITS), kind))
+    }
+
+    #[cold]
+    fn unknown_version(&self, index: u32) -> Error {
+        let kind = OpKind::from_byte((self.version_word(index) & KIND_MASK) as u8);
+        kind.err().unwrap_or_else(|| malformed("has more entries than it says"))
     }
 
     #[inline]
     fn version_word(&self, index: u32) -> u64 {
         // The tail of 16 bytes follows the column: eight bytes are there.
         let at = self.versions_at as usize + index as usize * usize::from(self.width);
-        match self.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        match chunk::<8>(&self.bytes, at) {
             Some(word) => u64::from_le_bytes(*word) & self.version_mask,
             None => 0,
         }
@@ -249,7 +271,7 @@ impl Block {
     #[inline]
     pub(super) fn head(&self, restart: u32) -> u64 {
         let at = self.heads_at as usize + restart as usize * HEAD_LEN;
-        match self.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        match chunk::<8>(&self.bytes, at) {
             Some(head) => u64::from_be_bytes(*head),
             None => 0,
         }
@@ -259,7 +281,7 @@ impl Block {
     #[inline]
     pub(crate) fn restart(&self, restart: u32) -> u32 {
         let at = self.restarts_at as usize + restart as usize * RESTART_LEN;
-        match self.bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+        match chunk::<4>(&self.bytes, at) {
             Some(offset) => u32::from_le_bytes(*offset),
             None => 0,
         }
@@ -294,7 +316,7 @@ impl Block {
     /// The number of restarts that lie before `(key, point)`, provided that `key` begins with the block's
     /// prefix; any number otherwise.
     #[inline]
-    fn restarts_before(&self, key: &[u8], point: Lsn) -> Result<u32> {
+    pub(super) fn restarts_before(&self, key: &[u8], point: Lsn) -> Result<u32> {
         let head = key_head(key, self.prefix_len());
         let (mut low, mut len) = (0, self.restart_count);
         while len > 0 {
@@ -330,28 +352,83 @@ impl Block {
         let restart = self.restarts_before(key, point)?.saturating_sub(1);
         let at = self.restart(restart);
         let entry = self.entry_at(at)?;
-        let stored = self.unshared(entry);
-        let matched = super::common_prefix_len(stored, key);
-        if matched < self.prefix_len() {
-            // The key is not of this block: all entries lie before it, or none does.
-            if key.get(matched) > stored.get(matched) {
-                return Ok(None);
+        match self.compare_prefix(entry, key) {
+            Ordering::Equal => self.walk(key, point, restart * self.interval(), at, 0),
+            Ordering::Less => Ok(None),
+            Ordering::Greater => {
+                let entry = self.entry_at(self.restart(0))?;
+                Ok(Some(Hit { index: 0, shared: 0, entry, is_equal: false }))
             }
-            let entry = self.entry_at(self.restart(0))?;
-            return Ok(Some(Hit { index: 0, shared: 0, entry, is_equal: false }));
         }
-        self.walk(key, point, restart * self.interval(), at, 0)
+    }
+
+    /// [`Block::search`] for a block in which every entry is a restart.
+    #[inline]
+    pub(crate) fn search_restarts(
+        &self,
+        key: &[u8],
+        point: Lsn,
+    ) -> Result<Option<(u32, RawEntry)>> {
+        let restart = self.restarts_before(key, point)?;
+        let entry = self.entry_at(self.restart(restart.min(self.restart_count - 1)))?;
+        match self.compare_prefix(entry, key) {
+            Ordering::Equal => Ok((restart < self.restart_count).then_some((restart, entry))),
+            Ordering::Less => Ok(None),
+            Ordering::Greater => Ok(Some((0, self.entry_at(self.restart(0))?))),
+        }
+    }
+
+    /// How the prefix of the block, which a restart's entry begins with, stands to `key`. If `key` does not
+    /// begin with it, all entries stand so.
+    #[inline]
+    pub(super) fn compare_prefix(&self, entry: RawEntry, key: &[u8]) -> Ordering {
+        let stored = self.unshared(entry);
+        let prefix = &stored[..self.prefix_len().min(stored.len())];
+        let common = common_prefix_len(prefix, key);
+        match key.get(common) {
+            _ if common == prefix.len() => Ordering::Equal,
+            None => Ordering::Greater,
+            Some(byte) => prefix[common].cmp(byte),
+        }
+    }
+
+    /// How the key of an entry stands to `key`. `matched` is how much of `key` the entry before has in
+    /// common with it, 0 if there is none, and becomes what this entry has. The entry before must not lie
+    /// above `key`.
+    ///
+    /// No key is put together: an entry that shares more with the one before than that shares with `key`
+    /// stands as that does, one that shares less lies above, and only an equal length needs a look (as
+    /// does a length of 0, which at a restart says nothing).
+    #[inline(always)]
+    pub(super) fn compare(&self, entry: RawEntry, key: &[u8], matched: &mut usize) -> Ordering {
+        let shared = entry.shared as usize;
+        if shared == 0 {
+            *matched = 0;
+        }
+        if shared != *matched {
+            return if shared > *matched { Ordering::Less } else { Ordering::Greater };
+        }
+        let (stored, rest) = (self.unshared(entry), &key[*matched..]);
+        if let (Some(a), Some(b)) = (stored.first(), rest.first())
+            && a != b
+        {
+            return a.cmp(b);
+        }
+        let common = common_prefix_len(stored, rest);
+        *matched += common;
+        if common == rest.len() {
+            if common == stored.len() { Ordering::Equal } else { Ordering::Greater }
+        } else if common == stored.len() || stored[common] < rest[common] {
+            Ordering::Less
+        } else {
+            Ordering::Greater
+        }
     }
 
     /// Walks forward from the entry of ordinal `index` at offset `at` to the first one at or after
-    /// `(key, point)`. `matched` is how much of `key` the entry before has in common with it, which must
-    /// lie before `(key, point)`; 0 at a restart.
-    ///
-    /// No key is put together: an entry that shares more with the one before than that shares with `key`
-    /// lies before `key` too, one that shares less lies after it, and only an equal length needs a look
-    /// (as does a length of 0, which at a restart says nothing).
-    #[inline]
-    pub(crate) fn walk(
+    /// `(key, point)`; what is before must lie before that. `matched` as in [`Block::compare`].
+    #[inline(always)]
+    fn walk(
         &self,
         key: &[u8],
         point: Lsn,
@@ -361,22 +438,10 @@ impl Block {
     ) -> Result<Option<Hit>> {
         while at < self.heads_at {
             let entry = self.entry_at(at)?;
-            let shared = entry.shared as usize;
-            let hit = |is_equal| Hit { index, shared: entry.shared, entry, is_equal };
-            if shared == 0 {
-                matched = 0;
-            }
-            if shared < matched {
-                return Ok(Some(hit(false)));
-            }
-            if shared == matched {
-                let (stored, rest) = (self.unshared(entry), &key[matched..]);
-                let common = super::common_prefix_len(stored, rest);
-                match stored.get(common).cmp(&rest.get(common)) {
-                    Ordering::Greater => return Ok(Some(hit(false))),
-                    Ordering::Equal if self.seq(index) < point => return Ok(Some(hit(true))),
-                    _ => matched += common,
-                }
+            let order = self.compare(entry, key, &mut matched);
+            if order != Ordering::Less && (order == Ordering::Greater || self.seq(index) < point) {
+                let is_equal = order == Ordering::Equal;
+                return Ok(Some(Hit { index, shared: entry.shared, entry, is_equal }));
             }
             index += 1;
             at = entry.end;
@@ -384,74 +449,15 @@ impl Block {
         Ok(None)
     }
 
-    /// The newest version (in this block) of the greatest key below `key`, or of the greatest of all.
-    /// Its key is left in `found`.
-    pub(crate) fn search_before(
-        &self,
-        key: Option<&[u8]>,
-        found: &mut Vec<u8>,
-    ) -> Result<Option<(u32, RawEntry)>> {
-        let restart = match key {
-            None => self.restart_count - 1,
-            Some(key) => match self.last_run_before(key)? {
-                None => return Ok(None),
-                Some(restart) => restart,
-            },
-        };
-        let (mut index, mut at) = (restart * self.interval(), self.restart(restart));
-        let mut newest = None;
-        found.clear();
-        while at < self.heads_at {
-            let entry = self.entry_at(at)?;
-            let is_same_key = newest.is_some()
-                && entry.unshared_at == entry.value_at
-                && entry.shared as usize == found.len();
-            if !is_same_key {
-                if key.is_some_and(|key| !self.is_below(entry, found, key)) {
-                    break;
-                }
-                self.extend_key(entry, found)?;
-                newest = Some((index, entry));
-            }
-            index += 1;
-            at = entry.end;
-        }
-        match newest {
-            // Older versions fill the run: the newest may stand in a run before.
-            Some((index, _)) if index > 0 && index.is_multiple_of(self.interval()) => {
-                Ok(self.search(found, Lsn::MAX)?.map(|hit| (hit.index, hit.entry)))
-            }
-            other => Ok(other),
-        }
-    }
-
-    /// The last restart whose key lies below `key`.
-    fn last_run_before(&self, key: &[u8]) -> Result<Option<u32>> {
-        let count = self.restarts_before(key, Lsn::MAX)?;
-        let stored = self.unshared(self.entry_at(self.restart(count.saturating_sub(1)))?);
-        let matched = super::common_prefix_len(stored, key);
-        if matched < self.prefix_len() {
-            let is_above_all = key.get(matched) > stored.get(matched);
-            return Ok(is_above_all.then(|| self.restart_count - 1));
-        }
-        Ok(count.checked_sub(1))
-    }
-
-    /// True if the entry's key, which follows `before`, lies below `key`.
-    fn is_below(&self, entry: RawEntry, before: &[u8], key: &[u8]) -> bool {
-        let shared = &before[..before.len().min(entry.shared as usize)];
-        shared.iter().chain(self.unshared(entry)).lt(key)
-    }
-
     /// Turns the key of the entry before into that of `entry`.
-    #[inline]
-    pub(crate) fn extend_key(&self, entry: RawEntry, key: &mut Vec<u8>) -> Result<()> {
-        if entry.shared as usize > key.len() {
-            return Err(malformed("has a key that shares more than the key before it has"));
+    #[inline(always)]
+    pub(super) fn extend_key(&self, entry: RawEntry, key: &mut KeyBuffer) -> Result<()> {
+        let (start, end) = (entry.unshared_at as usize, entry.value_at as usize);
+        if key.replace_tail(entry.shared as usize, &self.bytes, start, end) {
+            Ok(())
+        } else {
+            Err(malformed("has a key that shares more than the key before it has"))
         }
-        key.truncate(entry.shared as usize);
-        key.extend_from_slice(self.unshared(entry));
-        Ok(())
     }
 }
 

@@ -3,7 +3,9 @@
 //! The cursor holds one data block and the index block that leads to it. A seek looks first whether its
 //! target lies in that block, then in that index block, and only then starts from the top.
 
+use super::backward::Run;
 use super::block::{Block, RawEntry};
+use super::key_buffer::KeyBuffer;
 use super::loader::Loader;
 use super::reader::{PinnedValue, Table};
 use super::walk::IndexWalk;
@@ -19,9 +21,12 @@ pub(crate) struct TableCursor {
     /// The block that `walk` stands on, once it is loaded.
     block: Option<Arc<Block>>,
     is_valid: bool,
-    key: Vec<u8>,
-    /// A second buffer for keys, so that stepping back allocates nothing.
-    spare: Vec<u8>,
+    key: KeyBuffer,
+    /// A second buffer, so that stepping back allocates nothing.
+    spare: KeyBuffer,
+    run: Run,
+    /// The ordinal of the entry that the keys of `run` lie before, in the block in hand.
+    run_end: Option<u32>,
     index: u32,
     value_at: u32,
     /// Where the value ends and the next entry begins.
@@ -37,8 +42,10 @@ impl TableCursor {
             walk: IndexWalk::default(),
             block: None,
             is_valid: false,
-            key: Vec::new(),
-            spare: Vec::new(),
+            key: KeyBuffer::default(),
+            spare: KeyBuffer::default(),
+            run: Run::default(),
+            run_end: None,
             index: 0,
             value_at: 0,
             end: 0,
@@ -57,6 +64,7 @@ impl TableCursor {
     /// Takes the block that the walk stands on into hand, or none past either end.
     fn load(&mut self) -> Result<bool> {
         self.is_valid = false;
+        self.run_end = None;
         let before = self.block.take();
         self.block = self.loader.load(&self.table, &self.walk, before)?;
         Ok(self.block.is_some())
@@ -82,24 +90,52 @@ impl TableCursor {
 
     /// Stands on an entry whose key is in `self.key` already.
     #[inline]
-    fn stand(&mut self, block: &Block, index: u32, entry: RawEntry) -> Result<()> {
-        (self.seq, self.kind) = block.version(index)?;
+    fn stand(&mut self, version: (Lsn, OpKind), index: u32, entry: RawEntry) {
+        (self.seq, self.kind) = version;
         self.index = index;
         self.value_at = entry.value_at;
         self.end = entry.end;
         self.is_valid = true;
-        Ok(())
     }
 
     /// Stands on the first entry of the block in hand.
     fn stand_first(&mut self) -> Result<()> {
-        let Some(block) = self.block.take() else { return Ok(()) };
+        let Some(block) = self.block.as_deref() else { return Ok(()) };
         let entry = block.entry_at(block.restart(0))?;
         self.key.clear();
         block.extend_key(entry, &mut self.key)?;
-        self.stand(&block, 0, entry)?;
-        self.block = Some(block);
+        self.stand(block.version(0)?, 0, entry);
         Ok(())
+    }
+
+    /// Moves to the next entry, if it is of the block in hand and of a common form. Otherwise false, and
+    /// nothing has changed.
+    #[inline(always)]
+    fn step(&mut self) -> bool {
+        let Some(block) = self.block.as_deref().filter(|_| self.is_valid) else { return false };
+        let Some(entry) = block.short_entry_at(self.end) else { return false };
+        let Some(version) = block.known_version(self.index + 1) else { return false };
+        let (start, end) = (entry.unshared_at as usize, entry.value_at as usize);
+        if !self.key.replace_short_tail(entry.shared as usize, block.bytes(), start, end) {
+            return false;
+        }
+        self.stand(version, self.index + 1, entry);
+        true
+    }
+
+    #[inline(never)]
+    fn step_slowly(&mut self) -> Result<()> {
+        let Some(block) = self.block.clone().filter(|_| self.is_valid) else { return Ok(()) };
+        if self.end >= block.entries_end() {
+            drop(block);
+            return self.guarded(TableCursor::next_block);
+        }
+        self.guarded(|cursor| {
+            let entry = block.entry_at(cursor.end)?;
+            block.extend_key(entry, &mut cursor.key)?;
+            cursor.stand(block.version(cursor.index + 1)?, cursor.index + 1, entry);
+            Ok(())
+        })
     }
 
     fn next_block(&mut self) -> Result<()> {
@@ -111,18 +147,17 @@ impl TableCursor {
 
     /// Seeks within the block in hand, going on to the next if all its entries lie before.
     fn seek_in_block(&mut self, key: &[u8]) -> Result<()> {
-        let Some(block) = self.block.clone() else { return Ok(()) };
+        let Some(block) = self.block.as_deref() else { return Ok(()) };
         match block.search(key, Lsn::MAX)? {
             Some(hit) => {
-                self.key.clear();
-                self.key.extend_from_slice(key.get(..hit.shared as usize).unwrap_or_default());
-                self.key.extend_from_slice(block.unshared(hit.entry));
-                self.stand(&block, hit.index, hit.entry)
+                let shared = key.get(..hit.shared as usize).unwrap_or_default();
+                self.key.set(shared);
+                let (start, end) = (hit.entry.unshared_at as usize, hit.entry.value_at as usize);
+                self.key.replace_tail(shared.len(), block.bytes(), start, end);
+                self.stand(block.version(hit.index)?, hit.index, hit.entry);
+                Ok(())
             }
-            None => {
-                drop(block);
-                self.next_block()
-            }
+            None => self.next_block(),
         }
     }
 
@@ -140,17 +175,19 @@ impl TableCursor {
     fn stand_before(&mut self, key: Option<&[u8]>) -> Result<()> {
         let mut found = std::mem::take(&mut self.key);
         while let Some(block) = self.block.clone() {
-            if let Some((index, entry)) = block.search_before(key, &mut found)? {
-                if index == 0 && self.walk.is_continued(&self.table, &found)? {
+            if let Some((index, entry)) = block.search_before(key, &mut found, &mut self.run)? {
+                if index == 0 && self.walk.is_continued(&self.table, found.as_slice())? {
                     // The key's newest version stands in a block before.
                     drop(block);
-                    self.walk.seek(&self.table, &mut self.loader, &found)?;
+                    self.walk.seek(&self.table, &mut self.loader, found.as_slice())?;
                     self.load()?;
-                    self.seek_in_block(&found)?;
+                    self.seek_in_block(found.as_slice())?;
                     return Ok(());
                 }
                 self.key = found;
-                return self.stand(&block, index, entry);
+                self.run_end = Some(index);
+                self.stand(block.version(index)?, index, entry);
+                return Ok(());
             }
             drop(block);
             self.walk.prev(&self.table, &mut self.loader)?;
@@ -186,7 +223,7 @@ impl Cursor for TableCursor {
     fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.guarded(|cursor| {
             cursor.seek_inner(key)?;
-            if cursor.is_valid && cursor.key == key {
+            if cursor.is_valid && cursor.key.as_slice() == key {
                 return Ok(());
             }
             if !cursor.is_valid {
@@ -200,33 +237,29 @@ impl Cursor for TableCursor {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        let Some(block) = self.block.as_deref().filter(|_| self.is_valid) else { return Ok(()) };
-        if self.end >= block.entries_end() {
-            return self.guarded(TableCursor::next_block);
-        }
-        let stepped = block.entry_at(self.end).and_then(|entry| {
-            block.extend_key(entry, &mut self.key)?;
-            (self.seq, self.kind) = block.version(self.index + 1)?;
-            Ok(entry)
-        });
-        match stepped {
-            Ok(entry) => {
-                self.index += 1;
-                self.value_at = entry.value_at;
-                self.end = entry.end;
-                Ok(())
-            }
-            Err(error) => Err(self.fail(error)),
-        }
+        if self.step() { Ok(()) } else { self.step_slowly() }
     }
 
     fn prev_key(&mut self) -> Result<()> {
         if !self.is_valid {
             return Ok(());
         }
+        if self.run_end == Some(self.index)
+            && let Some(block) = self.block.as_deref()
+            && let Some((index, entry)) = self.run.pop(&mut self.key)
+        {
+            self.run_end = Some(index);
+            return match block.version(index) {
+                Ok(version) => {
+                    self.stand(version, index, entry);
+                    Ok(())
+                }
+                Err(error) => Err(self.fail(error)),
+            };
+        }
         self.guarded(|cursor| {
             let key = std::mem::replace(&mut cursor.key, std::mem::take(&mut cursor.spare));
-            let stood = cursor.stand_before(Some(&key));
+            let stood = cursor.stand_before(Some(key.as_slice()));
             cursor.spare = key;
             stood
         })
@@ -236,6 +269,6 @@ impl Cursor for TableCursor {
     fn entry(&self) -> Option<Entry<'_>> {
         let block = self.block.as_deref().filter(|_| self.is_valid)?;
         let value = block.bytes().get(self.value_at as usize..self.end as usize)?;
-        Some(Entry { key: &self.key, seq: self.seq, kind: self.kind, value })
+        Some(Entry { key: self.key.as_slice(), seq: self.seq, kind: self.kind, value })
     }
 }

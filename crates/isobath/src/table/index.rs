@@ -2,19 +2,20 @@
 //!
 //! An index block is a block (see `block.rs`) with an interval of 1. The key of an entry is a separator: at
 //! or above the last key of the block it leads to, below the first key of the next, and as short as
-//! that allows. Its value is the block's handle: varint of the offset within the slice, varint of the
-//! length. Its sequence is 0; but if the versions of one key fill the end of a block and go on in the
+//! that allows. Its value is the block's handle: a byte that holds the lengths (0 to 8) of the two numbers
+//! that follow in its low and its high half, the offset within the slice, the length; both little-endian.
+//! Its sequence is 0; but if the versions of one key fill the end of a block and go on in the
 //! next, the separator is that key and the sequence that of the block's last entry. So
 //! [`Block::search`] for (key, point) finds the one block in which the answer can stand.
 //!
 //! When the index outgrows `index_block_len` it is cut into leaves, and a *top* of the same form leads
 //! to them (its separators are the leaves' last ones). The top lies in the slice's root.
 
-use super::BlockHandle;
 use super::block::{Block, RawEntry};
 use super::block_builder::BlockBuilder;
+use super::{BlockHandle, chunk};
 use crate::error::{Error, Result};
-use crate::format::{Decoder, Lsn, OpKind, put_varint};
+use crate::format::{Lsn, OpKind};
 
 /// Writes into `out` the shortest key that is at or above `below` and under `above`; `common` is the
 /// length of their common prefix.
@@ -58,8 +59,10 @@ impl IndexBuilder {
     /// Appends a block's handle, whose offset is relative to the slice.
     pub(crate) fn add(&mut self, separator: &[u8], seq: Lsn, handle: BlockHandle) {
         self.value.clear();
-        put_varint(&mut self.value, handle.offset);
-        put_varint(&mut self.value, u64::from(handle.len));
+        let (offset_width, len_width) = (width(handle.offset), width(u64::from(handle.len)));
+        self.value.push((offset_width | len_width << 4) as u8);
+        self.value.extend_from_slice(&handle.offset.to_le_bytes()[..offset_width]);
+        self.value.extend_from_slice(&handle.len.to_le_bytes()[..len_width]);
         self.block.add(separator, 0, seq, OpKind::Put, &self.value);
         self.last.clear();
         self.last.extend_from_slice(separator);
@@ -89,15 +92,38 @@ impl IndexBuilder {
     }
 }
 
+/// The bytes that `value` takes without leading zeros.
+fn width(value: u64) -> usize {
+    (64 - value.leading_zeros() as usize).div_ceil(8)
+}
+
 /// The handle that an index entry holds. `base` is where the slice begins.
 #[inline]
 pub(crate) fn handle_of(index: &Block, entry: RawEntry, base: u64) -> Result<BlockHandle> {
-    let mut decoder = Decoder::new(index.value(entry));
-    let (offset, len) = (decoder.varint()?, decoder.varint32()?);
-    match base.checked_add(offset) {
-        Some(offset) => Ok(BlockHandle { offset, len }),
-        None => Err(Error::malformed("an index entry points past the end".to_owned())),
+    let at = entry.value_at as usize;
+    let widths = index.bytes()[at];
+    let (offset_width, len_width) = (usize::from(widths & 15), usize::from(widths >> 4));
+    let len_at = at + 1 + offset_width;
+    let is_whole = offset_width <= 8 && len_width <= 4 && len_at + len_width == entry.end as usize;
+    let offset = number(index, at + 1, offset_width).checked_add(base);
+    match offset {
+        Some(offset) if is_whole => {
+            Ok(BlockHandle { offset, len: number(index, len_at, len_width) as u32 })
+        }
+        _ => Err(malformed_handle()),
     }
+}
+
+/// The integer of `width` bytes at `at`. Columns and tail follow the entries, so eight bytes are there.
+#[inline]
+fn number(index: &Block, at: usize, width: usize) -> u64 {
+    let Some(bytes) = chunk::<8>(index.bytes(), at) else { return 0 };
+    u64::from_le_bytes(*bytes) & (1u64.unbounded_shl(8 * width as u32)).wrapping_sub(1)
+}
+
+#[cold]
+fn malformed_handle() -> Error {
+    Error::malformed("an index entry holds no handle".to_owned())
 }
 
 /// An entry of an index block, by ordinal.
@@ -145,16 +171,16 @@ mod tests {
         let mut builder = IndexBuilder::new();
         builder.add(b"abc", 0, BlockHandle { offset: 0, len: 300 });
         builder.add(b"abd", 0, BlockHandle { offset: 300, len: 17 });
-        let mut expected = b"\x00\x03\x03abc\x00\xac\x02".to_vec();
-        expected.extend_from_slice(b"\x00\x03\x03abd\xac\x02\x11");
+        let mut expected = b"\x00\x03\x03abc\x20\x2c\x01".to_vec();
+        expected.extend_from_slice(b"\x00\x03\x04abd\x12\x2c\x01\x11");
         expected.extend_from_slice(b"c\0\0\0\0\0\0\0d\0\0\0\0\0\0\0");
         expected.extend_from_slice(b"\0\0\0\0\x09\0\0\0");
         expected.extend_from_slice(b"\x01\x01");
         expected.extend_from_slice(b"\0\0\0\0\0\0\0\0\x02\0\0\0\x02\0\x01\x01");
         assert_eq!(builder.finish(), expected);
         let block = parse_index(expected).unwrap();
-        let hit = block.search(b"abc5", Lsn::MAX).unwrap().unwrap();
-        let handle = handle_of(&block, hit.entry, 1000).unwrap();
+        let (_, entry) = block.search_restarts(b"abc5", Lsn::MAX).unwrap().unwrap();
+        let handle = handle_of(&block, entry, 1000).unwrap();
         assert_eq!(handle, BlockHandle { offset: 1300, len: 17 });
     }
 }

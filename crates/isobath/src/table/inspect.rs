@@ -6,6 +6,7 @@ use super::codec::{Codec, Decompressor};
 use super::footer::{FOOTER_LEN, Footer, decode_directory};
 use super::frame::{check_within, open_frame, read_block};
 use super::index::{handle_of, index_entry, parse_index};
+use super::key_buffer::KeyBuffer;
 use super::reader::{Table, TableContext, read_root};
 use super::root::{Content, FilterPlace, Root};
 use super::verify::Progress;
@@ -214,13 +215,13 @@ impl TableFile {
 }
 
 fn dump_entries(block: &Block, show: &mut dyn FnMut(DumpItem<'_>)) -> Result<()> {
-    let mut key = Vec::new();
+    let mut key = KeyBuffer::default();
     let mut at = block.restart(0);
     for index in 0..block.entry_count() {
         let raw = block.entry_at(at)?;
         block.extend_key(raw, &mut key)?;
         let (seq, kind) = block.version(index)?;
-        show(DumpItem::Entry(Entry { key: &key, seq, kind, value: block.value(raw) }));
+        show(DumpItem::Entry(Entry { key: key.as_slice(), seq, kind, value: block.value(raw) }));
         at = raw.end;
     }
     Ok(())

@@ -13,10 +13,11 @@
 //!
 //! Every block and root is framed (`frame.rs`): codec and checksum follow it. Writing: `writer.rs`, then
 //! `slice_writer.rs`, `block_builder.rs`, `output.rs`. Reading: `reader.rs` (get), `cursor.rs` (with
-//! `walk.rs` and `loader.rs`); both go through `cache/`. `verify.rs` checks a whole file, `dump.rs` shows
+//! `walk.rs`, `loader.rs`, `backward.rs` and `key_buffer.rs`); both go through `cache/`. `verify.rs` checks a whole file, `dump.rs` shows
 //! it. A reader finds a slice by its [`SliceMeta`], which the manifest keeps; a tool without a manifest
 //! finds all slices by the footer.
 
+mod backward;
 mod block;
 mod block_builder;
 mod codec;
@@ -26,6 +27,7 @@ mod footer;
 mod frame;
 mod index;
 mod inspect;
+mod key_buffer;
 mod loader;
 mod meta;
 mod options;
@@ -59,15 +61,31 @@ pub(crate) const VALUE_LEN_MAX: usize = block::BLOCK_LEN_MAX - (1 << 20);
 pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let (a, b) = (&a[..len], &b[..len]);
-    let (a_words, b_words) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
-    for (i, (a, b)) in a_words.iter().zip(b_words).enumerate() {
+    let mut at = 0;
+    while let (Some(a), Some(b)) = (chunk::<8>(a, at), chunk::<8>(b, at)) {
         let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
         if difference != 0 {
-            return i * 8 + difference.trailing_zeros() as usize / 8;
+            return at + difference.trailing_zeros() as usize / 8;
         }
+        at += 8;
     }
-    let done = a_words.len() * 8;
-    done + a[done..].iter().zip(&b[done..]).take_while(|(a, b)| a == b).count()
+    if let (Some(a), Some(b)) = (chunk::<4>(a, at), chunk::<4>(b, at)) {
+        let difference = u32::from_le_bytes(*a) ^ u32::from_le_bytes(*b);
+        if difference != 0 {
+            return at + difference.trailing_zeros() as usize / 8;
+        }
+        at += 4;
+    }
+    while at < len && a[at] == b[at] {
+        at += 1;
+    }
+    at
+}
+
+/// The `N` bytes from `at` on, if there are so many.
+#[inline(always)]
+fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.first_chunk()
 }
 
 /// A block whose buffer has this length, for tests of what holds blocks.

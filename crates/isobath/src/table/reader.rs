@@ -189,8 +189,8 @@ impl Table {
         key: &[u8],
         point: Lsn,
     ) -> Result<Option<BlockHandle>> {
-        let found = index.search(key, point).and_then(|hit| match hit {
-            Some(hit) => handle_of(index, hit.entry, self.base).map(Some),
+        let found = index.search_restarts(key, point).and_then(|hit| match hit {
+            Some((_, entry)) => handle_of(index, entry, self.base).map(Some),
             None => Ok(None),
         });
         found.map_err(|error| self.located(error, index_at))

@@ -6,6 +6,7 @@ use super::block::{Block, key_head};
 use super::common_prefix_len;
 use super::filter::Filter;
 use super::index::{handle_of, index_entry, parse_index};
+use super::key_buffer::KeyBuffer;
 use super::reader::{Table, read_filter, read_root};
 use super::root::{Content, FilterPlace, Root};
 use crate::error::{Error, Result};
@@ -153,16 +154,16 @@ impl Verifier<'_> {
 
     fn data_block(&mut self, block: &Block) -> Result<()> {
         block.check_columns()?;
-        let mut key = Vec::new();
+        let mut key = KeyBuffer::default();
         let mut at = 0;
         for index in 0..block.entry_count() {
             let entry = block.entry_at(at)?;
             block.extend_key(entry, &mut key)?;
             let (seq, kind) = block.version(index)?;
             if index == 0 {
-                self.check_start(&key)?;
+                self.check_start(key.as_slice())?;
             }
-            self.version(&key, seq, kind, block.value(entry))?;
+            self.version(key.as_slice(), seq, kind, block.value(entry))?;
             at = entry.end;
         }
         self.data_blocks += 1;
@@ -226,24 +227,24 @@ impl Block {
     /// Checks that restarts, heads and the prefix say what the entries are, and that the entries fill
     /// their part of the block.
     fn check_columns(&self) -> Result<()> {
-        let mut key = Vec::new();
+        let mut key = KeyBuffer::default();
         let mut first = Vec::new();
         let mut at = 0;
         for index in 0..self.entry_count() {
             let entry = self.entry_at(at)?;
             self.extend_key(entry, &mut key)?;
             if index == 0 {
-                first.clone_from(&key);
+                first = key.as_slice().to_vec();
             }
             ensure(
-                common_prefix_len(&first, &key) >= self.prefix_len(),
+                common_prefix_len(&first, key.as_slice()) >= self.prefix_len(),
                 "a key lacks the prefix of its block",
             )?;
             if index.is_multiple_of(self.interval()) {
                 let restart = index / self.interval();
                 let agrees = entry.shared == 0
                     && self.restart(restart) == at
-                    && self.head(restart) == key_head(&key, self.prefix_len());
+                    && self.head(restart) == key_head(key.as_slice(), self.prefix_len());
                 ensure(agrees, "a restart does not agree with its entry")?;
             }
             at = entry.end;

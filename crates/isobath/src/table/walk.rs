@@ -56,8 +56,8 @@ impl IndexWalk {
     pub(super) fn seek(&mut self, table: &Table, loader: &mut Loader, key: &[u8]) -> Result<()> {
         if !self.is_leaf_covering(table, key)? {
             let top_index = match &table.way {
-                Way::Top(top) => match top.search(key, Lsn::MAX)? {
-                    Some(hit) => hit.index,
+                Way::Top(top) => match top.search_restarts(key, Lsn::MAX)? {
+                    Some((index, _)) => index,
                     None => return self.leave(),
                 },
                 _ => 0,
@@ -65,9 +65,9 @@ impl IndexWalk {
             self.stand_on_leaf(table, loader, top_index)?;
         }
         let Some(leaf) = &self.leaf else { return Ok(()) };
-        match leaf.search(key, Lsn::MAX)? {
-            Some(hit) => {
-                self.index = hit.index;
+        match leaf.search_restarts(key, Lsn::MAX)? {
+            Some((index, _)) => {
+                self.index = index;
                 self.is_on = true;
                 Ok(())
             }

@@ -1,9 +1,11 @@
 //! The bytes of a block, and searches in blocks of every shape.
 
 use crate::format::{Lsn, OpKind};
+use crate::table::backward::Run;
 use crate::table::block::Block;
 use crate::table::block_builder::BlockBuilder;
 use crate::table::common_prefix_len;
+use crate::table::key_buffer::KeyBuffer;
 
 fn build(interval: u32, versions: &[(&[u8], Lsn, OpKind, &[u8])]) -> Vec<u8> {
     let mut builder = BlockBuilder::new(interval);
@@ -75,11 +77,12 @@ fn searches_find_what_a_linear_walk_finds() {
                 }
             }
             let below = keys.iter().rfind(|key| **key < probe);
-            let mut found = Vec::new();
-            let before = block.search_before(Some(&probe), &mut found).unwrap();
+            let mut found = KeyBuffer::default();
+            let before =
+                block.search_before(Some(&probe), &mut found, &mut Run::default()).unwrap();
             let expected = below.map(|key| versions.iter().position(|(k, _)| k == key).unwrap());
             assert_eq!(before.map(|(index, _)| index as usize), expected, "below {probe:?}");
-            assert!(below.is_none_or(|key| *key == found));
+            assert!(below.is_none_or(|key| *key == found.as_slice()));
         }
     }
 }
@@ -102,12 +105,12 @@ fn arbitrary_bytes_never_panic() {
     }
     for bytes in damaged {
         let Ok(block) = Block::parse(bytes) else { continue };
-        let mut found = Vec::new();
+        let mut found = KeyBuffer::default();
         for key in &keys {
             let _ = block.search(key, Lsn::MAX);
-            let _ = block.search_before(Some(key), &mut found);
+            let _ = block.search_before(Some(key), &mut found, &mut Run::default());
         }
-        let _ = block.search_before(None, &mut found);
+        let _ = block.search_before(None, &mut found, &mut Run::default());
         let mut at = 0;
         while let Ok(entry) = block.entry_at(at)
             && entry.end > at

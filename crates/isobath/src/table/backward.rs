@@ -1,0 +1,128 @@
+//! Walking a block backward, key by key.
+//!
+//! Prefix compression only goes forward: a step back walks from a restart again. So the walk leaves the keys
+//! it passed in a [`Run`], and the steps that follow take them from there.
+
+use super::block::{Block, RawEntry};
+use super::key_buffer::KeyBuffer;
+use crate::error::Result;
+use crate::format::Lsn;
+use std::cmp::Ordering;
+
+/// The keys between a restart and a position, each with its newest version; all but those of which the run
+/// before may hold a newer one.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    passed: Vec<Passed>,
+    /// The keys, one after another.
+    keys: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Passed {
+    index: u32,
+    entry: RawEntry,
+    key_start: usize,
+}
+
+impl Run {
+    pub(super) fn clear(&mut self) {
+        self.passed.clear();
+        self.keys.clear();
+    }
+
+    fn push(&mut self, index: u32, entry: RawEntry, key: &[u8]) {
+        self.passed.push(Passed { index, entry, key_start: self.keys.len() });
+        self.keys.extend_from_slice(key);
+    }
+
+    /// Drops the least key if it is that of the restart at `index`: it may have a newer version before.
+    fn forget_first(&mut self, index: u32) {
+        // The keys' bytes stay: those after it are found from their own start.
+        if self.passed.first().is_some_and(|first| first.index == index) {
+            self.passed.remove(0);
+        }
+    }
+
+    /// Takes the greatest key out, and puts it into `key`.
+    #[inline]
+    pub(super) fn pop(&mut self, key: &mut KeyBuffer) -> Option<(u32, RawEntry)> {
+        let Passed { index, entry, key_start } = self.passed.pop()?;
+        key.set(self.keys.get(key_start..).unwrap_or_default());
+        self.keys.truncate(key_start);
+        Some((index, entry))
+    }
+}
+
+impl Block {
+    /// The newest version (in this block) of the greatest key below `key`, or of the greatest of all.
+    /// Its key is left in `found`, what else was passed in `run`.
+    pub(super) fn search_before(
+        &self,
+        key: Option<&[u8]>,
+        found: &mut KeyBuffer,
+        run: &mut Run,
+    ) -> Result<Option<(u32, RawEntry)>> {
+        run.clear();
+        let restart = match key {
+            None => self.restart_count() - 1,
+            Some(key) => match self.last_restart_before(key)? {
+                None => return Ok(None),
+                Some(restart) => restart,
+            },
+        };
+        self.pass_until(key, restart, found, run)?;
+        let newest = run.pop(found);
+        match newest {
+            // Older versions fill the run: the newest may stand in a run before.
+            Some((index, _)) if index > 0 && index == restart * self.interval() => {
+                Ok(self.search(found.as_slice(), Lsn::MAX)?.map(|hit| (hit.index, hit.entry)))
+            }
+            _ => {
+                run.forget_first(restart * self.interval());
+                Ok(newest)
+            }
+        }
+    }
+
+    /// Leaves the keys from a restart on that lie below `key` in `run`.
+    fn pass_until(
+        &self,
+        key: Option<&[u8]>,
+        restart: u32,
+        found: &mut KeyBuffer,
+        run: &mut Run,
+    ) -> Result<()> {
+        let (mut index, mut at) = (restart * self.interval(), self.restart(restart));
+        let mut matched = 0;
+        found.clear();
+        while at < self.entries_end() {
+            let entry = self.entry_at(at)?;
+            if let Some(key) = key
+                && self.compare(entry, key, &mut matched) != Ordering::Less
+            {
+                break;
+            }
+            let is_same_key =
+                entry.unshared_at == entry.value_at && entry.shared as usize == found.len();
+            if !is_same_key || run.passed.is_empty() {
+                self.extend_key(entry, found)?;
+                run.push(index, entry, found.as_slice());
+            }
+            index += 1;
+            at = entry.end;
+        }
+        Ok(())
+    }
+
+    /// The last restart whose key lies below `key`.
+    fn last_restart_before(&self, key: &[u8]) -> Result<Option<u32>> {
+        let count = self.restarts_before(key, Lsn::MAX)?;
+        let entry = self.entry_at(self.restart(count.saturating_sub(1)))?;
+        Ok(match self.compare_prefix(entry, key) {
+            Ordering::Equal => count.checked_sub(1),
+            Ordering::Less => Some(self.restart_count() - 1),
+            Ordering::Greater => None,
+        })
+    }
+}
