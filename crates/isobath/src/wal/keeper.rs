@@ -126,15 +126,17 @@ impl Inner {
     /// Prepares segments and has the ceiling raised, until there is enough of both or it fails.
     fn make_room(&self) {
         let segment_len = self.options.segment_len;
+        let asked = self.room.asked();
         if let Some(wanted) = self.room.wants_ceiling(CEILING_AHEAD_SEGMENTS * segment_len) {
             match (self.options.raise_ceiling)(wanted) {
                 Ok(ceiling) => self.room.raise_ceiling(ceiling),
-                Err(error) => self.room.fail(error),
+                Err(error) => self.room.fail(asked, error),
             }
         }
         while self.room.wants_segment(segment_len / 2) {
+            let asked = self.room.asked();
             if let Err(error) = self.prepare_segment() {
-                self.room.fail(error);
+                self.room.fail(asked, error);
                 break;
             }
         }

@@ -6,8 +6,9 @@
 //! for space. Shutting sets the tail's top bit: no reservation succeeds after, so the tail of a shut log is
 //! exactly the end of what was reserved; and the writers' fast path pays nothing for it.
 //!
-//! A writer that finds no room says how much it wants, wakes the keeper and sleeps until the limit moves,
-//! an attempt to move it fails (it returns that error, and the next writer asks again), or the log is shut.
+//! A writer that finds no room asks for it: it says how much it wants, wakes the keeper and sleeps until the
+//! limit moves, an attempt to move it fails that began after it asked (it returns that error, and the next
+//! writer asks again), or the log is shut.
 
 use crate::components::Clock;
 use crate::components::sync::{Condvar, Mutex, atomic::*};
@@ -38,8 +39,10 @@ struct State {
     /// The greatest limit a writer has asked for.
     wanted: Lsn,
     shut: bool,
-    failures: u64,
-    failure: Option<Error>,
+    /// How often writers asked for room.
+    asked: u64,
+    /// The last attempt to make room, if it failed: how often writers had asked when it began, and the error.
+    failure: Option<(u64, Error)>,
     waits: RoomWaits,
 }
 
@@ -62,7 +65,7 @@ impl Room {
                 ceiling,
                 wanted: start,
                 shut: false,
-                failures: 0,
+                asked: 0,
                 failure: None,
                 waits: RoomWaits::default(),
             }),
@@ -117,7 +120,8 @@ impl Room {
     ) -> Result<Lsn> {
         let began = clock.now_ns();
         let mut state = self.state.lock();
-        let mut failures_seen = state.failures;
+        state.asked += 1;
+        let ask = state.asked;
         let taken = loop {
             if state.shut {
                 break Err(refusal());
@@ -125,12 +129,11 @@ impl Room {
             if let Some(start) = self.try_take(len, slack) {
                 break Ok(start);
             }
-            if state.failures != failures_seen
-                && let Some(error) = state.failure.clone()
+            if let Some((asked, error)) = &state.failure
+                && *asked >= ask
             {
-                break Err(error);
+                break Err(error.clone());
             }
-            failures_seen = state.failures;
             let wanted = self.tail() + len + slack;
             state.wanted = state.wanted.max(wanted);
             if wanted > self.limit.load(Ordering::Relaxed) {
@@ -178,11 +181,15 @@ impl Room {
         });
     }
 
-    /// An attempt to make room failed: whoever waits for it is told.
-    pub(super) fn fail(&self, error: Error) {
+    /// How often writers have asked for room: see [`Room::fail`].
+    pub(super) fn asked(&self) -> u64 {
+        self.state.lock().asked
+    }
+
+    /// An attempt to make room failed that began when writers had asked `asked` times: those are told.
+    pub(super) fn fail(&self, asked: u64, error: Error) {
         self.change(|state| {
-            state.failures += 1;
-            state.failure = Some(error);
+            state.failure = Some((asked, error));
             state.wanted = 0;
         });
     }
