@@ -3,6 +3,7 @@
 mod compare;
 mod directory;
 mod job;
+mod ramp;
 mod run;
 mod run_config;
 mod suite;

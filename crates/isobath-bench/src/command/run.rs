@@ -1,7 +1,7 @@
 //! `run`: every engine × threads × parameter × repeat of a Lua workload, engines taking turns.
 
 use super::run_config::RunConfig;
-use super::{Job, directory, run_isolated};
+use super::{Job, directory, ramp, run_isolated};
 use crate::cli::RunFlags;
 use crate::drive::Stop;
 use crate::engine;
@@ -33,7 +33,10 @@ pub(super) fn execute(flags: &RunFlags) -> Result<ExitCode> {
     std::fs::write(&saved, &report.config)
         .with_context(|| format!("writing {}", saved.display()))?;
     let stop = Stop::on_signal()?;
-    run_points(&config, &workload, &stop, &mut report)?;
+    match config.ramp_p99_ms {
+        Some(objective) => ramp::run_ramps(&config, &workload, objective, &stop, &mut report)?,
+        None => run_points(&config, &workload, &stop, &mut report)?,
+    }
     report::print_report(&report);
     let failed = !report.failures.is_empty();
     if let Some(out) = &flags.out {
@@ -108,8 +111,8 @@ fn run_points(
                     if stop.requested() {
                         return Ok(());
                     }
-                    let load = !config.no_load && !(config.load_once && loaded.contains(&name));
-                    let point = point(config, workload, name, threads, params, repeat, load)?;
+                    let there = config.no_load || (config.load_once && loaded.contains(&name));
+                    let point = point(config, workload, name, threads, params, repeat, !there)?;
                     match run_one(config, point, alone, stop) {
                         Ok(measured) => {
                             loaded.push(name);
@@ -131,7 +134,7 @@ fn run_points(
     Ok(())
 }
 
-fn point(
+pub(super) fn point(
     config: &RunConfig,
     workload: &Workload,
     name: &str,
@@ -158,7 +161,7 @@ fn point(
     })
 }
 
-fn run_one(
+pub(super) fn run_one(
     config: &RunConfig,
     point: LuaPoint,
     alone: bool,

@@ -14,7 +14,7 @@
 //! Ranges are half-open, `nil` as `to` is the end. Keys are strings or integers, see `state`.
 
 use super::convert::{engine_error, nested};
-use super::state::{ThreadState, append_key, append_value, timed};
+use super::state::{Arena, ThreadState, append_key, append_value, timed};
 use crate::engine::Operation;
 use crate::measure::OpKind;
 use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua, Result, Table, Value};
@@ -188,70 +188,70 @@ fn walk(_: &Lua, state: &mut ThreadState, (from, to, limit): RangeArguments) -> 
     Ok((rows, bytes))
 }
 
+/// Where a scan goes on, what it has gathered, what it took: its own, so that its callback may use
+/// every verb.
+struct Scan {
+    next: Vec<u8>,
+    end: Option<Vec<u8>>,
+    chunk: Arena,
+    rows: u64,
+    elapsed: Duration,
+}
+
 /// Gathers rows in chunks and calls back between them, so that Lua's time isn't the engine's. The
 /// scan is resumed after the last key of a chunk, which costs it a seek for each quarter mebibyte.
 fn scan(lua: &Lua, shared: &Shared, (from, to, callback): (Value, Value, Function)) -> Result<u64> {
-    let (mut chunk, bounded) = {
+    let mut scan = {
         let mut state = shared.try_borrow_mut().map_err(|_| nested())?;
+        state.check_stop()?;
         state.set_key(&from)?;
-        let bounded = state.set_key_end(&to)?;
-        (std::mem::take(&mut state.arena), bounded)
+        let end = state.set_key_end(&to)?.then(|| state.key_end.clone());
+        let chunk = std::mem::take(&mut state.arena);
+        Scan { next: state.key.clone(), end, chunk, rows: 0, elapsed: Duration::ZERO }
     };
-    let mut total = Progress::default();
     let outcome = loop {
-        let full = match gather(&mut shared.borrow_mut(), &mut chunk, bounded, &mut total) {
+        let full = match gather(&mut shared.borrow_mut(), &mut scan) {
             Ok(full) => full,
             Err(error) => break Err(error),
         };
-        match call_back(lua, &chunk, &callback) {
-            Ok(stopped) if stopped || !full => break Ok(total.rows),
+        match call_back(lua, &scan.chunk, &callback) {
+            Ok(stopped) if stopped || !full => break Ok(scan.rows),
             Ok(_) => {}
             Err(error) => break Err(error),
         }
     };
     let mut state = shared.borrow_mut();
-    state.arena = chunk;
-    state.record(OpKind::Scan, total.elapsed, total.rows.max(1));
+    state.record(OpKind::Scan, scan.elapsed, scan.rows.max(1));
+    state.arena = scan.chunk;
     outcome
 }
 
-#[derive(Default)]
-struct Progress {
-    rows: u64,
-    elapsed: Duration,
-}
-
-/// Fills the chunk from `state.key` on; `true` when there may be more, and then `state.key` is where.
-fn gather(
-    state: &mut ThreadState,
-    chunk: &mut super::state::Arena,
-    bounded: bool,
-    total: &mut Progress,
-) -> Result<bool> {
+/// Fills the chunk; `true` when there may be more.
+fn gather(state: &mut ThreadState, scan: &mut Scan) -> Result<bool> {
+    let Scan { next, end, chunk, .. } = scan;
     chunk.clear();
-    let ThreadState { session, key, key_end, .. } = state;
     let (result, elapsed) = timed(|| {
-        session.scan(key, bounded.then_some(key_end.as_slice()), &mut |key, value| {
+        state.session.scan(next, end.as_deref(), &mut |key, value| {
             chunk.push(key);
             chunk.push(value);
             chunk.bytes.len() >= SCAN_CHUNK
         })
     });
     result.map_err(engine_error)?;
-    total.elapsed += elapsed;
-    total.rows += chunk.len() as u64 / 2;
-    state.share.user_bytes_read += chunk.bytes.len() as u64;
     let full = chunk.bytes.len() >= SCAN_CHUNK;
     if full {
         // The least key after the last one.
-        state.key.clear();
-        state.key.extend_from_slice(chunk.get(chunk.len() - 2));
-        state.key.push(0);
+        next.clear();
+        next.extend_from_slice(chunk.get(chunk.len() - 2));
+        next.push(0);
     }
+    state.share.user_bytes_read += chunk.bytes.len() as u64;
+    scan.rows += chunk.len() as u64 / 2;
+    scan.elapsed += elapsed;
     Ok(full)
 }
 
-fn call_back(lua: &Lua, chunk: &super::state::Arena, callback: &Function) -> Result<bool> {
+fn call_back(lua: &Lua, chunk: &Arena, callback: &Function) -> Result<bool> {
     for row in 0..chunk.len() / 2 {
         let (key, value) =
             (lua.create_string(chunk.get(2 * row))?, lua.create_string(chunk.get(2 * row + 1))?);

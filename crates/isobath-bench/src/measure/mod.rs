@@ -10,7 +10,7 @@ mod statistics;
 
 pub(crate) use clock::Stopwatch;
 pub(crate) use disk::{dir_bytes, ensure_room, is_ram_file_system};
-pub(crate) use machine::{Machine, allocator_name};
+pub(crate) use machine::Machine;
 pub(crate) use probe::{Probe, Usage, reset_peak_memory};
 pub(crate) use recorder::{KindLatency, Latency, OpKind, Recorder};
 pub(crate) use sampler::{Sample, Sampler};

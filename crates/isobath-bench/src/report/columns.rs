@@ -6,8 +6,6 @@ use crate::engine::Durability;
 use crate::measure::{KindLatency, OpKind};
 use anyhow::{Context, Result};
 
-pub(super) const SEED_COLUMNS: usize = 33;
-
 struct Line<'a> {
     row: &'a Measured,
     kind: &'a KindLatency,
@@ -142,6 +140,8 @@ pub(super) fn timeline(report: &Report) -> Result<String> {
 mod tests {
     use super::*;
     use crate::report::testing::sample_report;
+
+    const SEED_COLUMNS: usize = 33;
 
     #[test]
     fn the_seeds_columns_come_first_in_their_order() {

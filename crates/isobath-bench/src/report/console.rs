@@ -2,7 +2,7 @@
 
 use super::record::{Measured, Report};
 use super::units::{bytes, count, micros, percent, seconds};
-use crate::measure::{Latency, OpKind, median};
+use crate::measure::{Latency, median};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use std::io::{IsTerminal, Write};
 
@@ -168,12 +168,7 @@ fn latency_table(row: &Measured) -> Table {
         ["operation", "calls", "calls/s", "mean", "p50", "p95", "p99", "p99.9", "max", "cv"]
             .map(|name| Cell::new(name).add_attribute(Attribute::Bold)),
     );
-    let repeats_unit = row.kinds.iter().filter(|entry| entry.kind != OpKind::Unit).count() == 1
-        && row.units == row.primitives();
     for entry in &row.kinds {
-        if entry.kind == OpKind::Unit && repeats_unit {
-            continue;
-        }
         let latency = &entry.latency;
         let times = [
             latency.mean_us,

@@ -80,11 +80,6 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Keys touched by operations of `kind`.
-    pub(crate) fn primitives_of(&self, kind: OpKind) -> u64 {
-        self.kinds.iter().filter(|entry| entry.kind == kind).map(|entry| entry.primitives).sum()
-    }
-
     /// Keys touched by all operations.
     pub(crate) fn primitives(&self) -> u64 {
         self.kinds

@@ -16,4 +16,4 @@ mod tests;
 
 pub(crate) use catalog::{SUITES, Scale, rows};
 pub(crate) use phases::{Phase, SuiteJob, run_job};
-pub(crate) use row::{Row, Work};
+pub(crate) use row::Row;

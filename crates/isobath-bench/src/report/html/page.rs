@@ -31,7 +31,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
     table(&mut page, report)?;
     over_time(&mut page, report)?;
     write!(page, "<h2>Configuration</h2><pre>{}</pre>", escape(&report.config))?;
-    write!(page, "<script>{SCRIPT}</script></body></html>\n")?;
+    writeln!(page, "<script>{SCRIPT}</script></body></html>")?;
     Ok(page)
 }
 

@@ -12,10 +12,13 @@ use std::collections::BTreeMap;
 /// Shorter phases have nothing to show over time.
 const SECONDS_MIN: f64 = 1.5;
 
+/// What is drawn, its unit, its value from two samples that follow each other, and how to write it.
+type Plot = (&'static str, &'static str, fn(&Sample, &Sample) -> f64, fn(f64) -> String);
+
 /// Of one subject: rate, memory, debt and stalls over time.
 pub(super) fn timelines(report: &Report, subject: &Subject) -> Result<Vec<String>> {
     let mut drawn = Vec::new();
-    let plots: [(&str, &str, fn(&Sample, &Sample) -> f64, fn(f64) -> String); 4] = [
+    let plots: [Plot; 4] = [
         (
             "operations",
             "keys/s",

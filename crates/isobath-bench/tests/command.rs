@@ -1,0 +1,313 @@
+//! The program as a user runs it: every bundled workload, what it leaves, and what it says of bad input.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_isobath-bench");
+
+fn workloads() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads")
+}
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+fn succeed(arguments: &[&str]) -> String {
+    let output = bench(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+    text(&output)
+}
+
+fn refuse(arguments: &[&str]) -> String {
+    let output = bench(arguments);
+    assert!(!output.status.success(), "{arguments:?} was accepted");
+    text(&output)
+}
+
+fn str_of(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn lua(dir: &Path, source: &str) -> PathBuf {
+    let path = dir.join("w.lua");
+    fs::write(&path, source).unwrap();
+    path
+}
+
+const SMALL: [&str; 8] = ["--items", "300", "--users", "60", "--units", "200", "-t", "2"];
+
+#[test]
+fn every_bundled_workload_runs_on_memory_and_on_isobath() {
+    let mut count = 0;
+    for entry in fs::read_dir(workloads()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "lua") {
+            let dir = tempfile::tempdir().unwrap();
+            let db = dir.path().join("db");
+            let head = ["run", str_of(&path), "-e", "memory,isobath", "--db", str_of(&db)];
+            let shown = succeed(&[&head[..], &SMALL[..]].concat());
+            assert!(
+                shown.contains("ops/s") && !shown.contains("FAILED"),
+                "{}: {shown}",
+                path.display()
+            );
+            count += 1;
+        }
+    }
+    assert_eq!(count, 11);
+}
+
+#[test]
+fn a_run_prints_what_it_promises_and_leaves_its_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let mixed = workloads().join("mixed.lua");
+    let head = ["run", str_of(&mixed), "--db", str_of(&db), "--value-size", "512"];
+    let shown = succeed(&[&head[..], &SMALL[..]].concat());
+    for part in [
+        "p50", "p99", "p99.9", "max", "put", "get", "del", "range", "hits", "written", "on disk",
+        "memory", "peak",
+    ] {
+        assert!(shown.contains(part), "no {part} in {shown}");
+    }
+    assert!(db.join("isobath/CURRENT").exists(), "the database stays on disk");
+}
+
+#[test]
+fn a_saved_run_is_replayed_and_reports_come_in_every_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), dir.path().join("out"));
+    let batch = workloads().join("batch.lua");
+    let head = [
+        "run",
+        str_of(&batch),
+        "-e",
+        "memory",
+        "--db",
+        str_of(&db),
+        "--sweep",
+        "B=1,4",
+        "--out",
+        str_of(&out),
+    ];
+    succeed(&[&head[..], &SMALL[..]].concat());
+    for name in
+        ["report.json", "report.html", "report.csv", "report.tsv", "timeline.tsv", "config.toml"]
+    {
+        assert!(fs::metadata(out.join(name)).unwrap().len() > 100, "{name}");
+    }
+    let saved = db.join("run.toml");
+    let again = dir.path().join("again");
+    let shown = succeed(&["run", "--config", str_of(&saved), "--out", str_of(&again)]);
+    assert!(shown.contains("B=4"), "{shown}");
+    assert_eq!(
+        fs::read(out.join("config.toml")).unwrap(),
+        fs::read(again.join("config.toml")).unwrap()
+    );
+}
+
+#[test]
+fn reports_are_compared_by_exit_code_and_rendered_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), dir.path().join("out"));
+    succeed(&[
+        "suite",
+        "smoke",
+        "-e",
+        "null",
+        "--rows",
+        "write_seq",
+        "--db",
+        str_of(&db),
+        "--out",
+        str_of(&out),
+    ]);
+    let report = out.join("report.json");
+    let shown = succeed(&["compare", str_of(&report), str_of(&report)]);
+    assert!(shown.contains("1 the same, 0 worse"), "{shown}");
+    let slower = fs::read_to_string(&report).unwrap().replace("\"seconds\":0", "\"seconds\":9");
+    let slow = dir.path().join("slow.json");
+    fs::write(&slow, slower).unwrap();
+    assert!(refuse(&["compare", str_of(&report), str_of(&slow)]).contains("WORSE"));
+    let again = dir.path().join("again");
+    succeed(&["render", str_of(&report), "--out", str_of(&again)]);
+    assert!(again.join("report.html").exists());
+}
+
+#[test]
+fn the_smoke_suite_passes_on_isobath() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let shown = succeed(&[
+        "suite",
+        "smoke",
+        "-e",
+        "isobath,memory",
+        "--scale",
+        "0.0002",
+        "--db",
+        str_of(&db),
+    ]);
+    assert!(!shown.contains("FAILED"), "{shown}");
+    assert!(!db.join("isobath").exists(), "a suite's databases are deleted");
+}
+
+#[test]
+fn an_open_loop_run_and_a_ramp_report_rates() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = lua(dir.path(), "return { run = function() kv.put(gen.uniform(1000)) end }");
+    let db = dir.path().join("db");
+    let head = ["run", str_of(&path), "-e", "memory", "--db", str_of(&db), "-s", "0.3"];
+    let shown = succeed(&[&head[..], &["--rate", "1000"]].concat());
+    assert!(shown.contains("unit"), "{shown}");
+    let shown = succeed(&[&head[..], &["--ramp-p99-ms", "50"]].concat());
+    assert!(shown.contains("units/s keep p99 under 50 ms"), "{shown}");
+}
+
+#[test]
+fn errors_of_lua_name_file_and_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let run = |source: &str| {
+        let path = lua(dir.path(), source);
+        refuse(&["run", str_of(&path), "-e", "memory", "--db", str_of(&db), "--units", "10"])
+    };
+    assert!(
+        run("return {\n run = function(ctx)\n  ctx.nothing.at = 1\n end }").contains("w.lua:3")
+    );
+    assert!(run("return {\n run = = }").contains("w.lua:2"));
+    assert!(
+        run("return { run = function()\n kv.put({}, 'x') end }")
+            .contains("a key is a string or an integer")
+    );
+}
+
+#[test]
+fn a_scan_calls_back_row_by_row_and_the_callback_may_use_kv() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let source = "return {
+      load = function() for i = 1, 50 do kv.put('k' .. i, ('v'):rep(20000)) end end,
+      run = function()
+        local rows, last = 0, ''
+        kv.scan('k', 'l', function(key, value)
+          assert(key > last and #value == 20000 and kv.touch(key))
+          rows, last = rows + 1, key
+        end)
+        assert(rows == 50, rows)
+        rows = 0
+        kv.scan('k', nil, function() rows = rows + 1 return rows == 7 end)
+        assert(rows == 7, rows)
+        assert(#kv.range('k1', 'k2') == 11)
+        assert(kv.get('k1') == ('v'):rep(20000) and kv.get('none') == nil)
+        kv.mput({'a', 'b'}, {'1', '2'})
+        local got = kv.mget({'a', 'none', 'b'})
+        assert(got[1] == '1' and got[2] == false and got[3] == '2')
+        kv.mdel({'a', 'b'})
+        assert(kv.mtouch({'a', 'b'}) == 0 and kv.seek('a') == 'k1')
+        assert(select('#', kv.walk('k', 'l', 3)) == 2 and (kv.walk('k', 'l', 3)) == 3)
+      end }";
+    let path = lua(dir.path(), source);
+    for engine in ["memory", "isobath"] {
+        let size = ["--value-size", "32K"];
+        let head = [
+            "run",
+            str_of(&path),
+            "-e",
+            engine,
+            "--load-threads",
+            "1",
+            "--db",
+            str_of(&db),
+            "--units",
+            "3",
+        ];
+        succeed(&[&head[..], &size[..]].concat());
+    }
+}
+
+#[test]
+fn bad_input_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let mixed = workloads().join("mixed.lua");
+    let run =
+        |more: &[&str]| refuse(&[&["run", str_of(&mixed), "--db", str_of(&db)], more].concat());
+    assert!(run(&["-e", "speedydb"]).contains("there is no engine `speedydb`"));
+    assert!(run(&["--value-size", "3"]).contains("value size 3 is impossible"));
+    assert!(run(&["--key-size", "2"]).contains("key size 2 is impossible"));
+    assert!(run(&["-t", "0"]).contains("threads go from 1"));
+    assert!(run(&["--items", "99999999999999"]).contains("MiB free"));
+    assert!(run(&["--knob", "isobath.warp=9"]).contains("no knob `warp`"));
+    assert!(run(&["--knob", "rocksdb.x=9"]).contains("isn't among the engines"));
+    if !cfg!(feature = "rocksdb") {
+        assert!(run(&["-e", "rocksdb"]).contains("--features rocksdb"));
+    }
+    assert!(refuse(&["run", "absent.lua", "--db", str_of(&db)]).contains("absent.lua"));
+    let config = dir.path().join("bad.toml");
+    fs::write(&config, "workload = 'x'\nsecond = 1\n").unwrap();
+    assert!(refuse(&["run", "--config", str_of(&config)]).contains("second"));
+    assert!(refuse(&["suite", "speedy", "--db", str_of(&db)]).contains("larger-than-memory"));
+}
+
+#[test]
+fn a_directory_of_someone_else_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("thesis.txt"), "years").unwrap();
+    let mixed = workloads().join("mixed.lua");
+    let shown = refuse(&["run", str_of(&mixed), "--db", str_of(dir.path())]);
+    assert!(shown.contains("didn't make"), "{shown}");
+}
+
+#[test]
+fn a_ram_file_system_is_warned_of() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+    let db = dir.path().join("db");
+    let shown =
+        succeed(&["suite", "smoke", "-e", "null", "--rows", "write_seq", "--db", str_of(&db)]);
+    assert!(shown.contains("RAM file system"), "{shown}");
+}
+
+#[test]
+fn an_interrupt_ends_a_run_cleanly_and_keeps_what_was_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), dir.path().join("out"));
+    let mixed = workloads().join("mixed.lua");
+    for threads in ["1", "1,2"] {
+        let mut child = Command::new(PROGRAM)
+            .args([
+                "run",
+                str_of(&mixed),
+                "-e",
+                "memory",
+                "--items",
+                "100",
+                "-s",
+                "60",
+                "-t",
+                threads,
+            ])
+            .args(["--db", str_of(&db), "--out", str_of(&out)])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+        child.wait().unwrap();
+        let report = fs::read_to_string(out.join("report.json")).unwrap();
+        assert!(report.contains("\"interrupted\":true"), "threads {threads}");
+        fs::remove_dir_all(&out).unwrap();
+    }
+}
