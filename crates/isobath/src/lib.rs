@@ -3,8 +3,8 @@
 #![doc = include_str!("../../../README.md")]
 #![allow(dead_code, unused_imports)]
 // While the parts are being put together.
-// Tests start threads and look at files; what ships does so through `components` and `vfs`.
-#![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_types))]
+// What ships reaches files, time and threads through `components` and `vfs`; tests may do so directly.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod background;
 mod batch;

@@ -43,6 +43,8 @@ pub(crate) use shape::{Debts, Shape, debts};
 #[cfg(test)]
 mod convergence;
 #[cfg(test)]
+mod cost;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod run_tests;
@@ -50,5 +52,3 @@ mod run_tests;
 mod scripts;
 #[cfg(test)]
 mod simulation;
-#[cfg(test)]
-mod cost;
