@@ -41,7 +41,7 @@ pub(crate) struct OpAt {
 pub struct Batch {
     record: Vec<u8>,
     ops: Vec<OpAt>,
-    /// The families named, but for the default one, so that a commit can check that they still exist.
+    /// The families named by handles, so that a commit can check that they still exist, and in this database.
     families: Vec<ColumnFamily>,
 }
 
@@ -110,7 +110,7 @@ impl Batch {
 
     fn name_family(&mut self, family: &ColumnFamily) -> FamilyId {
         // Batches name few families and name the same one in a row.
-        if family.id() != 0 && !self.families.iter().rev().any(|known| known.same_as(family)) {
+        if !self.families.iter().rev().any(|known| known.same_as(family)) {
             self.families.push(family.clone());
         }
         family.id()

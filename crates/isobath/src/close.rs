@@ -29,12 +29,8 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
     let hardened = engine.log.close();
     let noted = flushed.and(hardened).and_then(|()| {
         let end = engine.log.tail();
-        let mut edit = Edit::new(vec![Change::DurableLsn { lsn: end }]);
-        // A commit that raced the close is in the log only, and stays there to be replayed.
-        if engine.epochs.list().open.is_empty() {
-            edit.push(Change::ReplayFrom { lsn: end });
-        }
-        edit.push(Change::CleanClose { end });
+        // `replay from` stays where the last flush put it: a commit that raced the close is in the log only.
+        let edit = Edit::new(vec![Change::DurableLsn { lsn: end }, Change::CleanClose { end }]);
         engine.versions.lock().install(edit, &[]).map(|_| ())
     });
     engine.versions.lock().files().graveyard().shut();

@@ -337,6 +337,9 @@ impl Options {
     fn check(&self) -> Result<()> {
         within("write_budget", self.write_budget.as_u64(), 64 << 10, 64 << 30)?;
         within("compaction_threads", self.compaction_threads.unwrap_or(1) as u64, 1, 256)?;
+        if let Some(interval) = self.sync_interval {
+            within("sync_interval (microseconds)", interval.as_micros() as u64, 100, 1 << 50)?;
+        }
         within("max_open_files", self.max_open_files.unwrap_or(1000) as u64, 8, 1 << 20)?;
         self.family.check()
     }

@@ -2,7 +2,7 @@
 
 use crate::column_family::ColumnFamily;
 use crate::engine::{Engine, Family};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::iter::{Cursor, Range, bounds_of};
 use crate::pinned::Slice;
@@ -51,6 +51,9 @@ impl Snapshot {
 
     fn get_from(&self, family: &Family, key: &[u8]) -> Result<Option<Slice>> {
         self.engine.check_open()?;
+        if family.is_dropped() {
+            return Err(Error::UnknownFamily(family.name().to_string()));
+        }
         read::get(&self.engine, family, key, Some(self.point), Wanted::Value)
     }
 

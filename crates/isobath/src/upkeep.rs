@@ -1,10 +1,12 @@
 //! What has to be done now and then, whoever writes or not: files that the last reader let go are removed, memory
-//! that an idle database holds is flushed, writers get warm memory, and figures are handed to whoever collects them.
+//! that an idle database holds is flushed, what a full disk kept from being flushed is tried again, writers
+//! get warm memory, and figures are handed to whoever collects them.
 
 use crate::background::{PanicReport, Ticker};
 use crate::components::{Components, Priority};
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::flush;
 use crate::format::Lsn;
 use crate::metrics::Metrics;
 use crate::{compact, telemetry, write};
@@ -31,6 +33,7 @@ pub(crate) fn start(
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
         engine.epochs.pool().prefault_spares();
         engine.remove_dead_files();
+        flush::retry(&engine);
         telemetry::record(&engine.dir.to_string_lossy(), &Metrics::collect(&engine));
         let here = engine.log.tail();
         quiet_rounds = if here == tail { quiet_rounds + 1 } else { 0 };

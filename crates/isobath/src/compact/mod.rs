@@ -37,7 +37,9 @@ pub(crate) use plan::{Merge, Move, Plan, Reason, plan};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use retain::{Retain, Verdict};
 pub(crate) use run::MergeContext;
-pub(crate) use schedule::{Merges, after_flush, compact_range, schedule, schedule_idle, settle};
+pub(crate) use schedule::{
+    Merges, after_flush, compact_range, forget, schedule, schedule_idle, settle,
+};
 pub(crate) use shape::{Debts, Shape, debts};
 
 #[cfg(test)]

@@ -266,20 +266,31 @@ fn install(engine: &Engine, family: &Family, outcome: &Outcome) -> Result<()> {
 /// Waits until no merge is due or running in any family, those that could wait for an idle time included.
 pub(crate) fn settle(engine: &Arc<Engine>) -> Result<()> {
     for family in engine.families.all() {
+        forget_failure(&family);
         loop {
-            engine.check_open()?;
+            engine.check_writable()?;
+            // Asked again after each job: one that has ended is looked upon before its successor is planned.
             start_jobs(engine, &family, true);
             let mut state = family.merges.state.lock();
-            if let Some(error) = &state.failure {
-                return Err(error.clone());
+            match &state.failure {
+                Some(_) if family.is_dropped() => break,
+                Some(error) => return Err(error.clone()),
+                None if state.running == 0 => break,
+                None => family.merges.ended.wait_for(&mut state, POLL),
             }
-            if state.running == 0 {
-                break;
-            }
-            family.merges.ended.wait_for(&mut state, POLL);
         }
     }
     Ok(())
+}
+
+/// Lets merges be tried again that failed for want of space or files.
+fn forget_failure(family: &Family) {
+    family.merges.state.lock().failure = None;
+}
+
+/// Takes a dropped family out of what paces writers.
+pub(crate) fn forget(engine: &Engine, family: &Family) {
+    note_level_zero(engine, family);
 }
 
 /// Merges a range down to the last level, as of what is in tables now.
@@ -295,6 +306,7 @@ pub(crate) fn compact_range(
         upto: engine.log.visible(),
     };
     let policy = policy_of(engine, family);
+    forget_failure(family);
     loop {
         engine.check_writable()?;
         let mut state = family.merges.state.lock();

@@ -22,6 +22,8 @@ pub enum Point {
     Installed,
     /// A reader holds a view and is about to load the visible frontier.
     Pinned,
+    /// A view's number is current, the view itself cannot be seen yet.
+    Publishing,
 }
 
 #[cfg(not(feature = "simulation"))]

@@ -14,6 +14,7 @@
 
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::components::sync::{Condvar, Mutex, MutexGuard};
+use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Arena, ChunkPool, Memtable};
 use crate::wal::Reservation;
@@ -103,6 +104,8 @@ pub(crate) struct Epochs {
     /// Held by whoever seals or retires.
     change: Mutex<()>,
     changed: Condvar,
+    /// Why the last flush failed, if it can be tried again and was not yet.
+    flush_failure: Mutex<Option<Error>>,
     pool: Arc<ChunkPool>,
 }
 
@@ -111,7 +114,8 @@ impl Epochs {
     pub(crate) fn new(pool: Arc<ChunkPool>, start: Lsn) -> Epochs {
         let open = Epoch::new(1, start, Arc::new(Arena::new(pool.clone())));
         let list = ArcSwap::from_pointee(EpochList { open, sealed: Vec::new() });
-        Epochs { list, change: Mutex::new(()), changed: Condvar::new(), pool }
+        let flush_failure = Mutex::new(None);
+        Epochs { list, change: Mutex::new(()), changed: Condvar::new(), flush_failure, pool }
     }
 
     #[inline]
@@ -188,6 +192,22 @@ impl Epochs {
 
     pub(crate) fn wake_all(&self) {
         self.changed.notify_all();
+    }
+
+    /// Notes that a flush failed, for want of space or of files, and tells who waits.
+    pub(crate) fn note_flush_failure(&self, error: Error) {
+        *self.flush_failure.lock() = Some(error);
+        self.wake_all();
+    }
+
+    /// Fails if flushes are stuck until somebody tries again.
+    pub(crate) fn check_flushes(&self) -> Result<()> {
+        self.flush_failure.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes the failure, for somebody who tries again.
+    pub(crate) fn take_flush_failure(&self) -> Option<Error> {
+        self.flush_failure.lock().take()
     }
 }
 

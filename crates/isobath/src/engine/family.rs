@@ -7,13 +7,14 @@
 //!
 //! A reader needs a view and a read point that fit: the view alone misses memtables created since, the point
 //! alone may meet a merge that dropped what it needs. So: load the view, load `visible`, and check that the
-//! view is still current; a memtable is published before the commit that caused it becomes visible, hence a
-//! view that is still current holds everything below the point.
+//! view is still current; a memtable is published before any commit in it becomes visible, hence a view that
+//! is still current holds everything below the point. A view's number becomes current before the view can be
+//! seen: a second writer may find the memtable in it, and be visible, while the first is still publishing.
 
 use super::epochs::Epoch;
 use crate::compact::Merges;
-use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::components::sync::{Mutex, yield_now};
 use crate::components::{Point, yield_point};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::Memtable;
@@ -44,7 +45,7 @@ pub(crate) struct Family {
     name: Mutex<Arc<str>>,
     pub(crate) options: FamilyOptions,
     view: ArcSwap<View>,
-    /// The number of the current view, stored after the view itself.
+    /// The number of the current view, stored before the view itself.
     current: AtomicU64,
     /// Held by whoever replaces the view.
     change: Mutex<()>,
@@ -94,6 +95,9 @@ impl Family {
             if self.current.load(Ordering::Acquire) == view.number {
                 return (view, point);
             }
+            // Whoever publishes may have been interrupted halfway.
+            drop(view);
+            yield_now();
         }
     }
 
@@ -138,7 +142,9 @@ impl Family {
     /// Called with `change` held.
     fn publish(&self, old: &View, memtables: Vec<MemtableOf>, tree: Arc<Tree>) {
         let number = old.number + 1;
-        self.view.store(Arc::new(View { number, memtables, tree }));
+        let view = Arc::new(View { number, memtables, tree });
         self.current.store(number, Ordering::Release);
+        yield_point(Point::Publishing);
+        self.view.store(view);
     }
 }

@@ -162,6 +162,10 @@ impl Pacer {
     fn refresh(&self) {
         let is_active = self.merge_cost_ps.load(Ordering::Relaxed) > 0
             || self.is_flush_behind.load(Ordering::Relaxed);
+        if !is_active {
+            // Relief forgives what writers owed; or the next pause would begin with the rest of this one.
+            self.next_ns.store(0, Ordering::Relaxed);
+        }
         self.is_active.store(is_active, Ordering::Relaxed);
     }
 

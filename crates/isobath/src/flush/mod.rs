@@ -15,7 +15,7 @@ use crate::compact::{self, Retain, Verdict};
 use crate::components::{Point, yield_point};
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Epoch, Family, Keep};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::format::FamilyId;
 use crate::memtable::{Memtable, MemtableCursor};
@@ -25,16 +25,35 @@ use crate::vfs::FileSystem;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Has the oldest sealed epoch flushed in the background.
+/// Has the sealed epochs flushed in the background.
 pub(crate) fn submit(engine: &Arc<Engine>) {
     let weak = Arc::downgrade(engine);
     // A closed queue means a closing database, which flushes nothing more.
     let _ = engine.flusher.submit(Box::new(move |_cancel| {
         let Some(engine) = weak.upgrade() else { return };
-        if let Err(error) = flush_oldest(&engine) {
-            engine.poison("flush", error);
+        if let Err(error) = flush_sealed(&engine) {
+            give_up(&engine, error);
         }
     }));
+}
+
+/// Has a flush that failed for want of space or of files tried again.
+pub(crate) fn retry(engine: &Arc<Engine>) {
+    if engine.epochs.take_flush_failure().is_some() {
+        submit(engine);
+    }
+}
+
+/// What a failed flush had in memory stays there and in the log. If it can be tried again, [`retry`] will; until
+/// then writers find less room, and in the end are told why.
+fn give_up(engine: &Arc<Engine>, error: Error) {
+    // What was written of the table takes room that is short.
+    engine.remove_dead_files();
+    if !error.is_retryable() {
+        return engine.poison("flush", error);
+    }
+    engine.epochs.note_flush_failure(error.clone());
+    engine.tell(Event::BackgroundError { job: "flush", error });
 }
 
 /// What a flush wrote.
@@ -50,9 +69,15 @@ pub(crate) struct Pending {
     pub(crate) memtable: Arc<Memtable>,
 }
 
+fn flush_sealed(engine: &Arc<Engine>) -> Result<()> {
+    loop {
+        let Some(oldest) = engine.epochs.list().sealed.first().cloned() else { return Ok(()) };
+        flush_epoch(engine, oldest)?;
+    }
+}
+
 /// Flushes the oldest sealed epoch and installs it.
-fn flush_oldest(engine: &Arc<Engine>) -> Result<()> {
-    let Some(epoch) = engine.epochs.list().sealed.first().cloned() else { return Ok(()) };
+fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     let started = engine.pacer.now_ns();
     engine.log.wait_visible(epoch.end())?;
     let (families, pending) = pending_of(engine, &epoch);

@@ -12,7 +12,9 @@ use crate::format::{DEFAULT_FAMILY, Lsn};
 use crate::memtable::ChunkPool;
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
-use crate::version::{Change, Edit, LOCK, LOG_DIR, Layout, TABLE_DIR, Term, VersionSet};
+use crate::version::{
+    Change, Edit, LOCK, LOG_DIR, Layout, TABLE_DIR, Term, VersionSet, missing_ancestors, parent,
+};
 use crate::vfs::FileSystem;
 use crate::wal::{Log, LogOptions};
 use crate::{compact, upkeep};
@@ -34,7 +36,7 @@ const SEGMENT_LEN_MAX: u64 = 64 << 20;
 pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let fs = options.components.fs.clone();
     let is_new = judge(&*fs, db, &options)?;
-    fs.create_dir_all(db)?;
+    create_dir(&*fs, db)?;
     let lock = fs.lock(&db.join(LOCK))?;
     let mut versions = if is_new {
         VersionSet::create(
@@ -65,6 +67,13 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     assemble(db, options, lock, versions, log, pool, &replayed)
 }
 
+/// Makes the database's directory and those above it, so that they survive power loss.
+fn create_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
+    let missing = missing_ancestors(fs, db)?;
+    fs.create_dir_all(db)?;
+    missing.iter().filter_map(|dir| parent(dir)).try_for_each(|above| fs.sync_dir(above))
+}
+
 /// Says whether a database is to be created, or refuses, before anything is touched.
 fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
     let not_a_database =
@@ -83,7 +92,10 @@ fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
         Layout::InterruptedCreate => Ok(true),
         Layout::Nothing => {
             let strangers = fs.exists(db)?
-                && fs.list(db)?.iter().any(|entry| entry.name != LOCK && !entry.is_dir);
+                && fs
+                    .list(db)?
+                    .iter()
+                    .any(|entry| ![LOCK, LOG_DIR, TABLE_DIR].contains(&&*entry.name));
             if strangers {
                 return not_a_database("it holds other files; give an empty or a new directory");
             }

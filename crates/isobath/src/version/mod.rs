@@ -42,7 +42,9 @@ pub(crate) use names::{CURRENT, LOCK, LOG_DIR, TABLE_DIR, manifest_path};
 pub(crate) use orphans::Survey;
 pub(crate) use reader::{Edits, ManifestReader};
 pub(crate) use record::TornTail;
-pub(crate) use set::{DEFAULT_FAMILY_NAME, Inspection, Opening, VersionSet, inspect};
+pub(crate) use set::{
+    DEFAULT_FAMILY_NAME, Inspection, Opening, VersionSet, inspect, missing_ancestors, parent,
+};
 pub(crate) use slice::Slice;
 pub(crate) use state::{Family, State};
 pub(crate) use tree::{LEVELS_MAX, Tree};

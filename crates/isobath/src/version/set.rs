@@ -188,7 +188,7 @@ fn first_edit(uuid: [u8; 16], options: &[u8]) -> Edit {
 }
 
 /// The directories above `db` that are not there yet.
-fn missing_ancestors(fs: &dyn FileSystem, db: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn missing_ancestors(fs: &dyn FileSystem, db: &Path) -> Result<Vec<PathBuf>> {
     let mut missing = Vec::new();
     let mut dir = db;
     while let Some(above) = parent(dir)
@@ -202,7 +202,7 @@ fn missing_ancestors(fs: &dyn FileSystem, db: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The directory that holds the entry of `dir`.
-fn parent(dir: &Path) -> Option<&Path> {
+pub(crate) fn parent(dir: &Path) -> Option<&Path> {
     dir.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above })
 }
 

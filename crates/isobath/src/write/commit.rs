@@ -196,5 +196,11 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
 /// Waits until everything below `point` survives power loss.
 pub(crate) fn harden(engine: &Engine, point: Lsn) -> Result<()> {
     engine.check_open()?;
+    if point > engine.log.tail() {
+        return Err(Error::InvalidArgument(format!(
+            "the commit at {point:#x} is none of this database, whose log ends at {:#x}",
+            engine.log.tail()
+        )));
+    }
     engine.log.harden(point)
 }

@@ -10,14 +10,20 @@
 //! The manifest never overtakes the log, and ids are never reused, so neither order of loss revives a family or
 //! mixes two up.
 
+use crate::compact;
 use crate::engine::{Engine, Family};
 use crate::error::{Error, Result};
+use crate::events::Event;
 use crate::format::{DEFAULT_FAMILY, Lsn, Payload, put_payload};
 use crate::limits::check_family_name;
 use crate::options::FamilyOptions;
 use crate::version::{Change, Edit, Tree};
 use crate::wal::{self, RECORD_HEADER_LEN};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a change that found no room on the disk waits before it tries again.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Creates a family.
 pub(crate) fn create_family(
@@ -59,6 +65,7 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Family>) -> Result<
     install(engine, Change::DropFamily { family: family.id, lsn })?;
     engine.families.remove(family.id);
     family.mark_dropped();
+    compact::forget(engine, family);
     Ok(())
 }
 
@@ -96,10 +103,21 @@ fn log_change(engine: &Engine, payload: &Payload<'_>) -> Result<Lsn> {
     Ok(start)
 }
 
+/// Installs a change whose record is in the log already: it cannot be taken back, so on a full disk this waits
+/// for room.
 fn install(engine: &Engine, change: Change) -> Result<()> {
-    let result = engine.versions.lock().install(Edit::new(vec![change]), &[]).map(|_| ());
-    if let Err(error) = &result {
-        engine.poison("change of a column family", error.clone());
+    const JOB: &str = "change of a column family";
+    let edit = Edit::new(vec![change]);
+    let mut is_told = false;
+    loop {
+        let Err(error) = engine.versions.lock().install(edit.clone(), &[]) else { return Ok(()) };
+        if !error.is_retryable() || engine.check_writable().is_err() {
+            engine.poison(JOB, error.clone());
+            return Err(Error::OutcomeUnknown(error.to_string()));
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            engine.tell(Event::BackgroundError { job: JOB, error });
+        }
+        engine.options.components.threads.sleep(RETRY_PAUSE);
     }
-    result
 }

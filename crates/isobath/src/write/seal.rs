@@ -35,6 +35,9 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
         if engine.epochs.list().sealed.len() < MAX_SEALED {
             break seal(engine, &right).map(|_| ());
         }
+        if let Err(error) = engine.epochs.check_flushes() {
+            break Err(error);
+        }
         if fail_fast {
             break Err(Error::WouldStall(StallCause::Memory.name()));
         }
@@ -60,6 +63,7 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
         if list.sealed.len() < MAX_SEALED {
             return seal(engine, &right).map(Some);
         }
+        engine.epochs.check_flushes()?;
         engine.epochs.wait_for_room(&mut right);
     }
 }
@@ -82,6 +86,7 @@ fn seal(engine: &Arc<Engine>, right: &MutexGuard<'_, ()>) -> Result<Arc<Epoch>> 
 
 /// Flushes everything written so far and waits until it is in tables.
 pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
+    flush::retry(engine);
     let Some(epoch) =
         seal_if_written(engine)?.or_else(|| engine.epochs.list().sealed.last().cloned())
     else {
@@ -90,6 +95,7 @@ pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
     let mut right = engine.epochs.lock();
     while engine.epochs.list().sealed.iter().any(|sealed| sealed.id <= epoch.id) {
         engine.log.check_healthy()?;
+        engine.epochs.check_flushes()?;
         engine.epochs.wait_for_room(&mut right);
     }
     Ok(())

@@ -1,0 +1,449 @@
+//! Does what a history says, to a database and to the model of it, and compares.
+
+use super::ops::{Cut, KeyIndex, Move, Op, Settings, Write};
+use super::state::{Family, History, Map, State};
+use isobath::vfs::MemoryFs;
+use isobath::{
+    Batch, ColumnFamily, Cursor, Db, Durability, Error, Range, Slice, Snapshot, WriteOptions,
+};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+const DIR: &str = "/data/db";
+
+struct TakenSnapshot {
+    snapshot: Snapshot,
+    state: Arc<State>,
+}
+
+pub(crate) struct Run {
+    fs: MemoryFs,
+    db: Option<Db>,
+    handles: BTreeMap<u32, ColumnFamily>,
+    history: History,
+    snapshots: Vec<TakenSnapshot>,
+    families_ever: u32,
+}
+
+/// Keys of various lengths, some with long shared prefixes.
+fn key(index: KeyIndex) -> Vec<u8> {
+    let mut key = match index % 4 {
+        0 => Vec::new(),
+        1 => b"prefix".to_vec(),
+        2 => vec![0xff; 9],
+        _ => vec![b'x'; 300],
+    };
+    key.push(index / 4);
+    if index.is_multiple_of(3) {
+        key.push(0);
+    }
+    key
+}
+
+/// Values tell of their place in the history; half compressible.
+fn value(stamp: usize, len: u32) -> Arc<[u8]> {
+    let mut value = format!("{stamp}.").into_bytes();
+    let mut word = stamp as u32 | 1;
+    while value.len() < len as usize {
+        word = word.wrapping_mul(2_654_435_761).rotate_left(7);
+        value.extend_from_slice(&[word as u8, word as u8, b'.', b'.']);
+    }
+    value.truncate(len as usize);
+    value.into()
+}
+
+fn bounds(from: KeyIndex, to: KeyIndex) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let lower = match from % 5 {
+        0 => Bound::Unbounded,
+        1 => Bound::Excluded(key(from)),
+        _ => Bound::Included(key(from)),
+    };
+    let upper = match to % 5 {
+        0 => Bound::Unbounded,
+        1 => Bound::Included(key(to)),
+        _ => Bound::Excluded(key(to)),
+    };
+    (lower, upper)
+}
+
+/// What of a map lies within bounds; `BTreeMap::range` panics on bounds that cross.
+fn within(map: &Map, bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Vec<(Vec<u8>, Arc<[u8]>)> {
+    let lies_within = |key: &Vec<u8>| {
+        (match &bounds.0 {
+            Bound::Included(lower) => key >= lower,
+            Bound::Excluded(lower) => key > lower,
+            Bound::Unbounded => true,
+        }) && (match &bounds.1 {
+            Bound::Included(upper) => key <= upper,
+            Bound::Excluded(upper) => key < upper,
+            Bound::Unbounded => true,
+        })
+    };
+    map.iter().filter(|(key, _)| lies_within(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+fn same(found: Option<&Slice>, expected: Option<&Arc<[u8]>>, what: &dyn std::fmt::Debug) {
+    let short =
+        |bytes: &[u8]| (bytes.len(), bytes[..bytes.len().min(12)].escape_ascii().to_string());
+    let (found, expected) = (found.map(|v| &v[..]), expected.map(|v| &v[..]));
+    assert!(
+        found == expected,
+        "{what:?}: found {:?}, expected {:?}",
+        found.map(short),
+        expected.map(short)
+    );
+}
+
+/// A small generator for choices within one cut.
+fn scramble(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ (mixed >> 27)
+}
+
+fn cut(fs: &MemoryFs, how: Cut) -> MemoryFs {
+    match how {
+        Cut::LosesAll => fs.crashed(|_| 0),
+        Cut::LosesNothing => fs.crashed(|unsynced| unsynced.steps.len()),
+        Cut::StopsAt(part) => {
+            let step = fs.steps() * u64::from(part) / u64::from(u16::MAX);
+            fs.crashed(|unsynced| unsynced.steps_until(step))
+        }
+        Cut::Random(mut seed) => {
+            fs.crashed(|unsynced| scramble(&mut seed) as usize % (unsynced.steps.len() + 1))
+        }
+    }
+}
+
+impl Run {
+    pub(crate) fn new(settings: Settings) -> Run {
+        let fs = MemoryFs::new();
+        let db = settings.options(&fs).open(DIR).unwrap();
+        let default = Family { name: "default".to_owned(), map: Map::new() };
+        let state = State { families: BTreeMap::from([(0, default)]) };
+        let handles = BTreeMap::from([(0, db.default_family())]);
+        let history = History::new(state);
+        Run { fs, db: Some(db), handles, history, snapshots: Vec::new(), families_ever: 0 }
+    }
+
+    fn db(&self) -> &Db {
+        self.db.as_ref().unwrap()
+    }
+
+    pub(crate) fn step(&mut self, at: usize, op: &Op) {
+        match op {
+            Op::Write { writes, sync } => self.write(at, writes, *sync),
+            Op::Get { .. } | Op::MultiGet { .. } | Op::Prefix { .. } => self.read(op),
+            Op::Range { family, from, to, backwards, snapshot } => {
+                self.range(*family, *snapshot, bounds(*from, *to), *backwards);
+            }
+            Op::Cursor { family, from, to, moves, snapshot } => {
+                self.cursor(*family, *snapshot, bounds(*from, *to), moves);
+            }
+            Op::TakeSnapshot => {
+                let (snapshot, state) = (self.db().snapshot(), self.history.now().clone());
+                self.snapshots.push(TakenSnapshot { snapshot, state });
+            }
+            Op::ReadSnapshot { snapshot, family, key } => {
+                self.read_snapshot(*snapshot, *family, *key);
+            }
+            Op::ReleaseSnapshot(index) => {
+                if !self.snapshots.is_empty() {
+                    self.snapshots.swap_remove(*index as usize % self.snapshots.len());
+                }
+            }
+            Op::Flush => {
+                self.db().flush().unwrap();
+                self.history.all_is_durable();
+            }
+            Op::Sync => {
+                self.db().sync().unwrap();
+                self.history.all_is_durable();
+            }
+            Op::Settle => self.db().settle().unwrap(),
+            Op::Compact { family, from, to } => {
+                let (id, _) = self.pick(*family);
+                self.db().compact_range(&self.handles[&id], bounds(*from, *to)).unwrap();
+            }
+            Op::CreateFamily { .. } | Op::DropFamily(_) | Op::RenameFamily { .. } => {
+                self.change_families(op);
+            }
+            Op::Reopen(settings) => {
+                self.snapshots.clear();
+                self.db.take().unwrap().close().unwrap();
+                self.history.all_is_durable();
+                self.open(settings, &self.fs.clone());
+            }
+            Op::Kill(settings) => {
+                let left = self.fs.killed();
+                self.history.all_is_durable();
+                self.open(settings, &left);
+            }
+            Op::CutPower(how, settings) => {
+                let left = cut(&self.fs, *how);
+                self.open(settings, &left);
+            }
+        }
+    }
+
+    fn read(&self, op: &Op) {
+        match op {
+            Op::Get { family, key: index } => {
+                let (id, state) = self.pick(*family);
+                let (handle, expected) =
+                    (&self.handles[&id], state.families[&id].map.get(&key(*index)));
+                same(self.db().get_in(handle, key(*index)).unwrap().as_ref(), expected, op);
+                let contains = self.db().contains_in(handle, key(*index)).unwrap();
+                assert_eq!(contains, expected.is_some());
+            }
+            Op::MultiGet { family, keys } => {
+                let (id, state) = self.pick(*family);
+                let keys: Vec<_> = keys.iter().map(|index| key(*index)).collect();
+                let found = self.db().multi_get_in(&self.handles[&id], &keys).unwrap();
+                for (key, found) in keys.iter().zip(&found) {
+                    same(found.as_ref(), state.families[&id].map.get(key), op);
+                }
+            }
+            Op::Prefix { family, key: index, len } => {
+                let (id, state) = self.pick(*family);
+                let mut prefix = key(*index);
+                prefix.truncate(*len as usize);
+                let range = self.db().prefix_in(&self.handles[&id], &prefix);
+                let expected = state.families[&id].map.iter();
+                let expected = expected.filter(|(key, _)| key.starts_with(&prefix));
+                let expected: Vec<_> = expected.map(|(k, v)| (k.clone(), v.clone())).collect();
+                check_both_ends(range, &expected, 0);
+            }
+            _ => unreachable!("not a read"),
+        }
+    }
+
+    pub(crate) fn finish(mut self) {
+        self.check_snapshots();
+        self.snapshots.clear();
+        self.db.take().unwrap().close().unwrap();
+    }
+
+    fn pick(&self, family: u8) -> (u32, Arc<State>) {
+        let state = self.history.now().clone();
+        (state.nth(family), state)
+    }
+
+    fn write(&mut self, at: usize, writes: &[Write], sync: bool) {
+        let mut state = State::clone(self.history.now());
+        let mut batch = Batch::new();
+        for (ordinal, write) in writes.iter().enumerate() {
+            match *write {
+                Write::Put { family, key: index, len } => {
+                    let id = state.nth(family);
+                    let value = value(at * 100 + ordinal, len);
+                    batch.put_in(&self.handles[&id], key(index), &value).unwrap();
+                    state.families.get_mut(&id).unwrap().map.insert(key(index), value);
+                }
+                Write::Delete { family, key: index } => {
+                    let id = state.nth(family);
+                    batch.delete_in(&self.handles[&id], key(index)).unwrap();
+                    state.families.get_mut(&id).unwrap().map.remove(&key(index));
+                }
+            }
+        }
+        let options = if sync {
+            WriteOptions::sync()
+        } else {
+            WriteOptions::default().durability(Durability::Process)
+        };
+        self.db().write_with(batch, options).unwrap();
+        self.history.push(state);
+        if sync && !writes.is_empty() {
+            self.history.all_is_durable();
+        }
+    }
+
+    /// A reading of `family` now or as of a snapshot, with what it ought to show.
+    fn reading(&self, family: u8, snapshot: Option<u8>) -> (u32, Arc<State>, Option<&Snapshot>) {
+        let (id, state) = self.pick(family);
+        match snapshot {
+            Some(index) if !self.snapshots.is_empty() => {
+                let taken = &self.snapshots[index as usize % self.snapshots.len()];
+                (id, taken.state.clone(), Some(&taken.snapshot))
+            }
+            _ => (id, state, None),
+        }
+    }
+
+    fn range(
+        &self,
+        family: u8,
+        snapshot: Option<u8>,
+        bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+        backwards: u32,
+    ) {
+        let (id, state, snapshot) = self.reading(family, snapshot);
+        let handle = &self.handles[&id];
+        let range = match snapshot {
+            Some(snapshot) => snapshot.range_in(handle, bounds.clone()),
+            None => self.db().range_in(handle, bounds.clone()),
+        };
+        let empty = Map::new();
+        let map = state.families.get(&id).map_or(&empty, |family| &family.map);
+        check_both_ends(range, &within(map, &bounds), backwards);
+    }
+
+    fn cursor(
+        &self,
+        family: u8,
+        snapshot: Option<u8>,
+        bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+        moves: &[Move],
+    ) {
+        let (id, state, snapshot) = self.reading(family, snapshot);
+        let handle = &self.handles[&id];
+        let mut cursor = match snapshot {
+            Some(snapshot) => snapshot.cursor_in(handle, bounds.clone()).unwrap(),
+            None => self.db().cursor_in(handle, bounds.clone()).unwrap(),
+        };
+        let empty = Map::new();
+        let map = state.families.get(&id).map_or(&empty, |family| &family.map);
+        check_moves(&mut cursor, &within(map, &bounds), moves);
+    }
+
+    fn read_snapshot(&self, index: u8, family: u8, index_of_key: KeyIndex) {
+        let (id, state, Some(snapshot)) = self.reading(family, Some(index)) else { return };
+        let found = snapshot.get_in(&self.handles[&id], key(index_of_key)).unwrap();
+        let expected =
+            state.families.get(&id).and_then(|family| family.map.get(&key(index_of_key)));
+        same(found.as_ref(), expected, &("snapshot", id, index_of_key));
+    }
+
+    fn check_snapshots(&self) {
+        for index in 0..self.snapshots.len() {
+            for key in 0..=255 {
+                self.read_snapshot(index as u8, key, key);
+            }
+        }
+    }
+
+    fn change_families(&mut self, op: &Op) {
+        let mut state = State::clone(self.history.now());
+        match op {
+            Op::CreateFamily { name, options } => {
+                let name = format!("family {}", name % 8);
+                let created = self.db().create_family_with(&name, options.clone());
+                if state.has_name(&name) {
+                    assert!(matches!(created, Err(Error::FamilyExists(_))), "{created:?}");
+                    return;
+                }
+                self.families_ever += 1;
+                self.handles.insert(self.families_ever, created.unwrap());
+                state.families.insert(self.families_ever, Family { name, map: Map::new() });
+            }
+            Op::DropFamily(family) => {
+                let id = state.nth(*family);
+                let dropped = self.db().drop_family(&self.handles[&id]);
+                if id == 0 {
+                    assert!(matches!(dropped, Err(Error::InvalidArgument(_))), "{dropped:?}");
+                    return;
+                }
+                dropped.unwrap();
+                let handle = self.handles.remove(&id).unwrap();
+                state.families.remove(&id);
+                let refused = self.db().put_in(&handle, "key", "value");
+                assert!(matches!(refused, Err(Error::UnknownFamily(_))), "{refused:?}");
+                for taken in &self.snapshots {
+                    let refused = taken.snapshot.get_in(&handle, "key");
+                    assert!(matches!(refused, Err(Error::UnknownFamily(_))), "{refused:?}");
+                }
+            }
+            Op::RenameFamily { family, name } => {
+                let id = state.nth(*family);
+                let name = format!("family {}", name % 8);
+                let renamed = self.db().rename_family(&self.handles[&id], &name);
+                if id == 0 || state.has_name(&name) {
+                    renamed.unwrap_err();
+                    return;
+                }
+                renamed.unwrap();
+                state.families.get_mut(&id).unwrap().name = name;
+            }
+            _ => unreachable!(),
+        }
+        self.history.push(state);
+        // The change is acknowledged when its record is synced, and with it everything before.
+        self.history.all_is_durable();
+    }
+
+    /// Opens what is on `fs`, and finds out which state it is in.
+    fn open(&mut self, settings: &Settings, fs: &MemoryFs) {
+        self.check_snapshots();
+        self.snapshots.clear();
+        self.handles.clear();
+        self.db = None;
+        self.fs = fs.clone();
+        let db = settings.options(fs).open(DIR).unwrap();
+        let mut seen = BTreeMap::new();
+        for name in db.list_families() {
+            let handle = db.family(&name).unwrap();
+            let items = db.range_in::<&[u8]>(&handle, ..).map(|item| {
+                let (key, value) = item.unwrap();
+                (key.to_vec(), Arc::from(&value[..]))
+            });
+            seen.insert(name, items.collect::<Map>());
+        }
+        self.history.cut_to(&seen).unwrap();
+        // What recovery kept is in tables.
+        self.history.all_is_durable();
+        for (id, family) in &self.history.now().families {
+            self.handles.insert(*id, db.family(&family.name).unwrap());
+        }
+        self.db = Some(db);
+    }
+}
+
+/// Takes items from both ends, in an order that the bits of `backwards` give, and compares.
+fn check_both_ends(mut range: Range, expected: &[(Vec<u8>, Arc<[u8]>)], backwards: u32) {
+    let mut left = expected.iter();
+    for turn in 0.. {
+        let (found, wanted) = if backwards >> (turn % 32) & 1 == 0 {
+            (range.next(), left.next())
+        } else {
+            (range.next_back(), left.next_back())
+        };
+        let found = found.map(Result::unwrap);
+        assert_eq!(found.as_ref().map(|(key, _)| &key[..]), wanted.map(|(key, _)| &key[..]));
+        same(found.as_ref().map(|(_, value)| value), wanted.map(|(_, value)| value), &"range");
+        if found.is_none() {
+            return;
+        }
+    }
+}
+
+fn check_moves(cursor: &mut Cursor, expected: &[(Vec<u8>, Arc<[u8]>)], moves: &[Move]) {
+    let mut at: Option<usize> = None;
+    for step in moves {
+        at = match *step {
+            Move::First => (!expected.is_empty()).then_some(0),
+            Move::Last => expected.len().checked_sub(1),
+            Move::Seek(index) => {
+                let at = expected.partition_point(|(k, _)| *k < key(index));
+                (at < expected.len()).then_some(at)
+            }
+            Move::SeekForPrev(index) => {
+                expected.partition_point(|(k, _)| *k <= key(index)).checked_sub(1)
+            }
+            Move::Next => at.map(|at| at + 1).filter(|at| *at < expected.len()),
+            Move::Prev => at.and_then(|at| at.checked_sub(1)),
+        };
+        match *step {
+            Move::First => cursor.seek_to_first(),
+            Move::Last => cursor.seek_to_last(),
+            Move::Seek(index) => cursor.seek(key(index)),
+            Move::SeekForPrev(index) => cursor.seek_for_prev(key(index)),
+            Move::Next => cursor.next(),
+            Move::Prev => cursor.prev(),
+        }
+        .unwrap();
+        let wanted = at.map(|at| (&expected[at].0[..], &expected[at].1[..]));
+        assert!(cursor.entry() == wanted, "after {step:?}, at {at:?}: {:?}", cursor.key());
+    }
+}
