@@ -35,6 +35,7 @@ mod recover;
 mod snapshot;
 mod table;
 mod telemetry;
+pub mod tools;
 mod upkeep;
 mod version;
 pub mod vfs;

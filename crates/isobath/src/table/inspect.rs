@@ -38,6 +38,9 @@ pub(crate) enum BlockKind {
     Directory,
 }
 
+/// Takes what a dump meets. An error of its own ends the dump.
+pub(crate) type Show<'a> = &'a mut dyn FnMut(DumpItem<'_>) -> Result<()>;
+
 /// One thing found in a table file, in the order in which a dump meets it.
 #[derive(Debug)]
 pub(crate) enum DumpItem<'a> {
@@ -62,6 +65,8 @@ pub(crate) enum DumpItem<'a> {
     },
     /// An entry of the data block before (or of the root).
     Entry(Entry<'a>),
+    /// A part that cannot be read; what follows is of the next part that can.
+    Damage(&'a Error),
     Footer {
         offset: u64,
         file_len: u64,
@@ -103,6 +108,11 @@ impl TableFile {
         &self.header
     }
 
+    /// The length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.footer.file_len
+    }
+
     /// The slices, as the manifest would record them.
     pub(crate) fn slices(&self) -> &[SliceMeta] {
         &self.slices
@@ -110,52 +120,69 @@ impl TableFile {
 
     /// Checks everything: that the parts fill the file without a gap, and each slice.
     pub(crate) fn verify(&self, progress: Progress<'_>) -> Result<()> {
-        let mut end = FILE_HEADER_LEN as u64;
-        for meta in &self.slices {
-            let base = (meta.root.offset + u64::from(meta.root.len)).checked_sub(meta.disk_bytes);
-            if base != Some(end) {
-                return Err(
-                    self.corruption(meta.root.offset, "a slice does not follow the one before")
-                );
-            }
-            Table::open(self.context.clone(), meta)?.verify(progress)?;
-            end = meta.root.offset + u64::from(meta.root.len);
+        match self.check(progress).into_iter().next() {
+            Some(first) => Err(first),
+            None => Ok(()),
         }
-        if end != self.footer.directory.offset {
-            return Err(self.corruption(end, "the directory does not follow the last slice"));
-        }
-        Ok(())
     }
 
     fn corruption(&self, offset: u64, detail: &str) -> Error {
         Error::corruption(self.file.path(), offset, detail)
     }
 
-    /// Shows everything in the file, in its order on disk as far as an index allows.
-    pub(crate) fn dump(&self, show: &mut dyn FnMut(DumpItem<'_>)) -> Result<()> {
-        show(DumpItem::Header(&self.header));
+    /// Everything that [`TableFile::verify`] would complain of, not just the first: what is wrong with each slice
+    /// as a whole, and each of its blocks that cannot be read.
+    pub(crate) fn check(&self, progress: Progress<'_>) -> Vec<Error> {
+        let mut found = Vec::new();
+        let mut end = FILE_HEADER_LEN as u64;
+        for meta in &self.slices {
+            let base = (meta.root.offset + u64::from(meta.root.len)).checked_sub(meta.disk_bytes);
+            if base != Some(end) {
+                let detail = "a slice does not follow the one before";
+                found.push(self.corruption(meta.root.offset, detail));
+            }
+            end = meta.root.offset + u64::from(meta.root.len);
+            let opened = Table::open(self.context.clone(), meta);
+            let Err(first) = opened.and_then(|table| table.verify(progress)) else { continue };
+            found.push(first);
+            let dumped = self.dump_slice(meta, &mut |item| {
+                if let DumpItem::Damage(error) = item {
+                    found.push(error.clone());
+                }
+                Ok(())
+            });
+            found.extend(dumped.err());
+        }
+        if end != self.footer.directory.offset {
+            found.push(self.corruption(end, "the directory does not follow the last slice"));
+        }
+        found
+    }
+
+    /// Shows everything in the file, in its order on disk as far as an index allows. A block that is damaged is
+    /// shown as such, and what else can be read is shown nevertheless.
+    pub(crate) fn dump(&self, show: Show<'_>) -> Result<()> {
+        show(DumpItem::Header(&self.header))?;
         for meta in &self.slices {
             self.dump_slice(meta, show)?;
         }
         self.dump_block(BlockKind::Directory, self.footer.directory, show)?;
         let file_len = self.footer.file_len;
-        show(DumpItem::Footer { offset: file_len - FOOTER_LEN as u64, file_len });
-        Ok(())
+        show(DumpItem::Footer { offset: file_len - FOOTER_LEN as u64, file_len })
     }
 
-    fn dump_slice(&self, meta: &SliceMeta, show: &mut dyn FnMut(DumpItem<'_>)) -> Result<()> {
-        let root = read_root(&*self.file, meta.root)?;
+    fn dump_slice(&self, meta: &SliceMeta, show: Show<'_>) -> Result<()> {
+        let root = match read_root(&*self.file, meta.root) {
+            Ok(root) => root,
+            Err(error) => return show(DumpItem::Damage(&error)),
+        };
         self.dump_block(BlockKind::Root, meta.root, show)?;
-        show(DumpItem::Slice { root: &root, meta });
+        show(DumpItem::Slice { root: &root, meta })?;
         let base = root.base(meta.root);
-        let at_root = |error: Error| error.in_file(self.file.path(), meta.root.offset);
         match root.content {
-            Content::Data(bytes) => {
-                dump_entries(&Block::parse(bytes).map_err(at_root)?, show).map_err(at_root)?;
-            }
+            Content::Data(bytes) => self.dump_entries(Block::parse(bytes), meta.root, show)?,
             Content::Index { levels, top } => {
-                let top = parse_index(top).map_err(at_root)?;
-                self.dump_index(&top, meta.root, base, levels, show)?;
+                self.dump_index(parse_index(top), meta.root, base, levels, show)?;
             }
         }
         if let FilterPlace::At(handle) = root.filter {
@@ -165,66 +192,102 @@ impl TableFile {
         Ok(())
     }
 
+    /// Shows the index block that lies at `index_at`, and everything it leads to.
     fn dump_index(
         &self,
-        index: &Block,
+        index: Result<Block>,
         index_at: BlockHandle,
         base: u64,
         levels: u8,
-        show: &mut dyn FnMut(DumpItem<'_>),
+        show: Show<'_>,
     ) -> Result<()> {
+        let located = |error: Error| error.in_file(self.file.path(), index_at.offset);
+        let index = match index.map_err(located) {
+            Ok(index) => index,
+            Err(error) => return show(DumpItem::Damage(&error)),
+        };
         for ordinal in 0..index.entry_count() {
-            let at_index = |error: Error| error.in_file(self.file.path(), index_at.offset);
-            let entry = index_entry(index, ordinal).map_err(at_index)?;
-            let leads_to = handle_of(index, entry, base).map_err(at_index)?;
-            let (seq, _) = index.version(ordinal).map_err(at_index)?;
-            show(DumpItem::Separator { key: index.unshared(entry), seq, leads_to });
-            let at_block = |error: Error| error.in_file(self.file.path(), leads_to.offset);
+            let separator = index_entry(&index, ordinal).and_then(|entry| {
+                let (seq, _) = index.version(ordinal)?;
+                Ok((entry, seq, handle_of(&index, entry, base)?))
+            });
+            let (entry, seq, leads_to) = match separator.map_err(located) {
+                Ok(separator) => separator,
+                Err(error) => return show(DumpItem::Damage(&error)),
+            };
+            show(DumpItem::Separator { key: index.unshared(entry), seq, leads_to })?;
+            let kind = if levels > 1 { BlockKind::Index } else { BlockKind::Data };
+            let Some(bytes) = self.dump_block(kind, leads_to, show)? else { continue };
             if levels > 1 {
-                let bytes = self.dump_block(BlockKind::Index, leads_to, show)?;
-                let leaf = parse_index(bytes).map_err(at_block)?;
-                self.dump_index(&leaf, leads_to, base, levels - 1, show)?;
+                self.dump_index(parse_index(bytes), leads_to, base, levels - 1, show)?;
             } else {
-                let bytes = self.dump_block(BlockKind::Data, leads_to, show)?;
-                let block = Block::parse(bytes).map_err(at_block)?;
-                dump_entries(&block, show).map_err(at_block)?;
+                self.dump_entries(Block::parse(bytes), leads_to, show)?;
             }
         }
         Ok(())
     }
 
+    /// Shows the entries of a data block that lies at `block_at`.
+    fn dump_entries(
+        &self,
+        block: Result<Block>,
+        block_at: BlockHandle,
+        show: Show<'_>,
+    ) -> Result<()> {
+        let located = |error: Error| error.in_file(self.file.path(), block_at.offset);
+        let block = match block.map_err(located) {
+            Ok(block) => block,
+            Err(error) => return show(DumpItem::Damage(&error)),
+        };
+        let mut key = KeyBuffer::default();
+        let mut at = block.restart(0);
+        for index in 0..block.entry_count() {
+            let decoded = block.entry_at(at).and_then(|raw| {
+                block.extend_key(raw, &mut key)?;
+                Ok((raw, block.version(index)?))
+            });
+            let (raw, (seq, kind)) = match decoded.map_err(located) {
+                Ok(decoded) => decoded,
+                Err(error) => return show(DumpItem::Damage(&error)),
+            };
+            show(DumpItem::Entry(Entry { key: key.as_slice(), seq, kind, value: block.value(raw) }))?;
+            at = raw.end;
+        }
+        Ok(())
+    }
+
+    /// Shows a stored block and decodes it; `None` if it is damaged.
     fn dump_block(
         &self,
         kind: BlockKind,
         handle: BlockHandle,
-        show: &mut dyn FnMut(DumpItem<'_>),
-    ) -> Result<Vec<u8>> {
+        show: Show<'_>,
+    ) -> Result<Option<Vec<u8>>> {
+        match self.read_stored(handle) {
+            Ok((codec, decoded)) => {
+                show(DumpItem::Block { kind, handle, codec, decoded_len: decoded.len() })?;
+                Ok(Some(decoded))
+            }
+            Err(error) => {
+                show(DumpItem::Damage(&error))?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn read_stored(&self, handle: BlockHandle) -> Result<(Codec, Vec<u8>)> {
         check_within(&*self.file, handle)?;
         let mut stored = vec![0; handle.len as usize];
         self.file.read_at(handle.offset, &mut stored)?;
         let mut decoded = Vec::new();
-        let codec = open_frame(&stored, handle.offset)
+        open_frame(&stored, handle.offset)
             .and_then(|(codec, payload)| {
                 self.context.decompressor.decompress(codec, payload, &mut decoded)?;
                 Ok(codec)
             })
-            .map_err(|error| error.in_file(self.file.path(), handle.offset))?;
-        show(DumpItem::Block { kind, handle, codec, decoded_len: decoded.len() });
-        Ok(decoded)
+            .map(|codec| (codec, decoded))
+            .map_err(|error| error.in_file(self.file.path(), handle.offset))
     }
-}
-
-fn dump_entries(block: &Block, show: &mut dyn FnMut(DumpItem<'_>)) -> Result<()> {
-    let mut key = KeyBuffer::default();
-    let mut at = block.restart(0);
-    for index in 0..block.entry_count() {
-        let raw = block.entry_at(at)?;
-        block.extend_key(raw, &mut key)?;
-        let (seq, kind) = block.version(index)?;
-        show(DumpItem::Entry(Entry { key: key.as_slice(), seq, kind, value: block.value(raw) }));
-        at = raw.end;
-    }
-    Ok(())
 }
 
 /// Reads and checks the footer.

@@ -44,7 +44,7 @@ mod writer;
 pub(crate) use block::Block;
 pub use codec::Codec;
 pub(crate) use cursor::TableCursor;
-pub(crate) use inspect::{BlockKind, DumpItem, TableFile};
+pub(crate) use inspect::{BlockKind, DumpItem, Show, TableFile};
 pub(crate) use meta::{BlockHandle, SliceMeta};
 pub(crate) use options::TableOptions;
 pub(crate) use reader::{Found, PinnedValue, Table, TableContext};

@@ -29,7 +29,7 @@ fn decode(bytes: &[u8]) -> Result<u64> {
 }
 
 /// The number of the manifest in force. `CURRENT` must exist.
-pub(super) fn read(fs: &dyn FileSystem, db: &Path) -> Result<u64> {
+pub(crate) fn read(fs: &dyn FileSystem, db: &Path) -> Result<u64> {
     let path = db.join(CURRENT);
     let file = fs.open_read(&path, ReadMode::Positional)?;
     if file.len() > LEN_MAX {

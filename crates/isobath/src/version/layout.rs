@@ -44,7 +44,7 @@ impl Layout {
     }
 
     /// An error that says what to do, unless there is a database.
-    pub(super) fn demand_database(self, db: &Path) -> Result<()> {
+    pub(crate) fn demand_database(self, db: &Path) -> Result<()> {
         let detail = match self {
             Layout::Database => return Ok(()),
             Layout::Nothing => {

@@ -32,13 +32,16 @@ mod crash_tests;
 #[cfg(test)]
 mod fixtures;
 
+pub(crate) use current::read as read_current;
 pub(crate) use draft::FileSource;
 pub(crate) use edit::{Change, Edit, Term};
 pub(crate) use files::{FileNumbers, Graveyard, LiveFile};
 pub(crate) use layout::Layout;
 pub(crate) use level::Level;
 pub(crate) use manifest::Manifest;
-pub(crate) use names::{CURRENT, LOCK, LOG_DIR, TABLE_DIR, manifest_path};
+pub(crate) use names::{
+    CURRENT, LOCK, LOG_DIR, TABLE_DIR, manifest_number, manifest_path, table_number, table_path,
+};
 pub(crate) use orphans::Survey;
 pub(crate) use reader::{Edits, ManifestReader};
 pub(crate) use record::TornTail;

@@ -25,7 +25,7 @@ pub(crate) fn manifest_number(name: &str) -> Option<u64> {
 }
 
 /// The number of a table file, if `name` is exactly the name of one.
-pub(super) fn table_number(name: &str) -> Option<u64> {
+pub(crate) fn table_number(name: &str) -> Option<u64> {
     let number = name.strip_suffix(".tbl")?.parse().ok()?;
     (number < NUMBER_END && cache::table_path(Path::new(""), number) == Path::new(name))
         .then_some(number)
@@ -36,7 +36,7 @@ pub(crate) fn manifest_path(db: &Path, number: u64) -> PathBuf {
 }
 
 /// Readers find tables in their directory by [`cache::table_path`]; this is the same from the database's.
-pub(super) fn table_path(db: &Path, number: u64) -> PathBuf {
+pub(crate) fn table_path(db: &Path, number: u64) -> PathBuf {
     cache::table_path(&db.join(TABLE_DIR), number)
 }
 

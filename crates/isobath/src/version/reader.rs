@@ -4,7 +4,7 @@ use super::draft::FileSource;
 use super::edit::Edit;
 use super::files::Graveyard;
 use super::names::manifest_number;
-use super::record::{RECORD_HEADER_LEN, Records, TornTail};
+use super::record::{RECORD_HEADER_LEN, Records, TornTail, receipt};
 use super::state::State;
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
@@ -40,10 +40,32 @@ impl ManifestReader {
         &self.header
     }
 
+    /// The length of the file in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// The edits in order, each with the offset of its record.
     pub(crate) fn edits(&self) -> Edits<'_> {
         let records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
         Edits { path: &self.path, records }
+    }
+
+    /// The offsets of receipts that are not what was written although a later record's is: they had been synced.
+    pub(crate) fn damaged_receipts(&self) -> Vec<u64> {
+        let (mut damaged, mut suspects) = (Vec::new(), Vec::new());
+        let mut records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
+        while let Some(Ok(record)) = records.next() {
+            let at = record.offset as usize + RECORD_HEADER_LEN + record.payload.len();
+            let is_whole =
+                self.bytes[at..].starts_with(&receipt(self.header.number, record.offset));
+            if is_whole {
+                damaged.append(&mut suspects);
+            } else {
+                suspects.push(at as u64);
+            }
+        }
+        damaged
     }
 
     /// Folds all edits. A torn tail is not an error: it holds nothing that anyone was told of.

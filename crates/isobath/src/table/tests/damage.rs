@@ -124,6 +124,7 @@ fn blocks_that_swapped_places_are_noticed() {
         {
             handles.push(handle);
         }
+        Ok(())
     };
     TableFile::open(&fs, &fixture.path()).unwrap().dump(show).unwrap();
     let same = handles.windows(2).find(|pair| pair[0].len == pair[1].len).unwrap();

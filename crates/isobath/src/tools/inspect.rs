@@ -1,0 +1,140 @@
+//! What a database consists of, by its manifest and its directory, without opening it.
+
+use super::lock;
+use crate::components::Components;
+use crate::error::Result;
+use crate::format::{FamilyId, Lsn};
+use crate::version::{self, Graveyard, LOG_DIR, State, TABLE_DIR, table_number, table_path};
+use crate::vfs::FileSystem;
+use crate::wal::{self, SegmentKind};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A closed database as it lies there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The database's identity, in hexadecimal digits.
+    pub uuid: String,
+    /// The number of the manifest in force.
+    pub manifest: u64,
+    /// How often the database was opened.
+    pub term: u64,
+    /// Replay of the log begins here; everything below is in tables.
+    pub replay_from: Lsn,
+    /// The log is known to have been durable up to here.
+    pub durable: Lsn,
+    /// True if the database was closed cleanly.
+    pub closed_cleanly: bool,
+    /// The table files in use, by number.
+    pub tables: Vec<TableInUse>,
+    /// The files of the log, by LSN.
+    pub segments: Vec<SegmentFile>,
+}
+
+/// A table file that the manifest names.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TableInUse {
+    /// Its number.
+    pub number: u64,
+    /// Its path.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// What it holds.
+    pub slices: Vec<SliceInTable>,
+}
+
+/// One family's share of a table file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SliceInTable {
+    /// The family's id.
+    pub family: FamilyId,
+    /// The level it is in.
+    pub level: usize,
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+    /// Bytes of keys and values before compression.
+    pub raw_bytes: u64,
+    /// Versions, deletes included.
+    pub entries: u64,
+    /// Deletes.
+    pub deletes: u64,
+    /// The least key.
+    pub smallest: Vec<u8>,
+    /// The greatest key.
+    pub largest: Vec<u8>,
+}
+
+/// A file of the log.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SegmentFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The LSN it begins at.
+    pub base: Lsn,
+    /// False if it only waits to be written again.
+    pub in_use: bool,
+}
+
+/// Reads what the database in `db` consists of. It must be closed, and stays locked meanwhile; nothing is changed.
+pub fn inspect(db: &Path, components: &Components) -> Result<Inspection> {
+    let fs = &*components.fs;
+    version::Layout::examine(fs, db)?.demand_database(db)?;
+    let _lock = lock::hold(fs, db)?;
+    let found = version::inspect(fs, db, &Graveyard::new())?;
+    let state = &found.state;
+    let segments = wal::inventory(fs, &db.join(LOG_DIR))?.into_iter().map(|segment| SegmentFile {
+        in_use: segment.kind == SegmentKind::Log && segment.end() > state.replay_from(),
+        path: segment.path,
+        bytes: segment.file_len,
+        base: segment.base,
+    });
+    Ok(Inspection {
+        uuid: format!("{:032x}", u128::from_be_bytes(state.uuid())),
+        manifest: found.manifest,
+        term: state.term().term,
+        replay_from: state.replay_from(),
+        durable: state.durable(),
+        closed_cleanly: state.clean_close().is_some(),
+        tables: tables(fs, db, state)?,
+        segments: segments.collect(),
+    })
+}
+
+fn tables(fs: &dyn FileSystem, db: &Path, state: &State) -> Result<Vec<TableInUse>> {
+    let lens: BTreeMap<u64, u64> = fs
+        .list(&db.join(TABLE_DIR))?
+        .into_iter()
+        .filter_map(|entry| Some((table_number(&entry.name)?, entry.len)))
+        .collect();
+    let mut tables: BTreeMap<u64, TableInUse> = BTreeMap::new();
+    for (family, described) in state.families() {
+        for (level, slice) in described.tree.iter() {
+            let (meta, number) = (&slice.meta, slice.meta.file);
+            let table = tables.entry(number).or_insert_with(|| TableInUse {
+                number,
+                path: table_path(db, number),
+                bytes: lens.get(&number).copied().unwrap_or(0),
+                slices: Vec::new(),
+            });
+            table.slices.push(SliceInTable {
+                family,
+                level,
+                disk_bytes: meta.disk_bytes,
+                raw_bytes: meta.raw_bytes,
+                entries: meta.entries,
+                deletes: meta.deletes,
+                smallest: meta.smallest.to_vec(),
+                largest: meta.largest.to_vec(),
+            });
+        }
+    }
+    Ok(tables.into_values().collect())
+}

@@ -1,0 +1,19 @@
+//! What tools need of a database beyond opening it: checking every file, looking at one, and reading what the
+//! manifest says. Nothing here writes: damaged files stay as they are.
+//!
+//! - [`verify`] checks every checksum of every file of a closed database and lists what it finds;
+//! - [`inspect`] tells what a closed database consists of.
+//!
+//! `verify` and `inspect` hold the database's lock meanwhile, so what they see holds still.
+
+mod inspect;
+mod lock;
+mod report;
+mod verify;
+mod verify_log;
+mod verify_manifest;
+mod verify_tables;
+
+pub use inspect::{Inspection, SegmentFile, SliceInTable, TableInUse, inspect};
+pub use report::{Finding, Report};
+pub use verify::verify;

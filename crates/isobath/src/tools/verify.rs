@@ -1,0 +1,83 @@
+//! Checks a closed database from the disk up: `CURRENT`, the manifest, every table it names, every segment of the
+//! log. What cannot be read is a finding, and the check goes on with what can: without a manifest all tables and
+//! the whole log are checked by themselves.
+
+use super::report::Report;
+use super::{lock, verify_log, verify_manifest, verify_tables};
+use crate::components::Components;
+use crate::error::{Error, Result};
+use crate::version::{CURRENT, Layout};
+use crate::vfs::FileSystem;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a verification works with.
+pub(super) struct Verification<'a> {
+    pub(super) fs: &'a Arc<dyn FileSystem>,
+    pub(super) db: &'a Path,
+    pub(super) report: Report,
+    progress: &'a mut dyn FnMut(u64, u64),
+    done_bytes: u64,
+    total_bytes: u64,
+}
+
+impl Verification<'_> {
+    /// Counts a file that is about to be checked.
+    pub(super) fn expect(&mut self, len: u64) {
+        self.report.files += 1;
+        self.report.bytes += len;
+        self.total_bytes += len;
+    }
+
+    /// Says that so many bytes more were checked.
+    pub(super) fn advance(&mut self, len: u64) {
+        self.done_bytes = (self.done_bytes + len).min(self.total_bytes);
+        (self.progress)(self.done_bytes, self.total_bytes);
+    }
+
+    /// Says that everything up to `end` (of all that is expected) was checked.
+    pub(super) fn advance_to(&mut self, end: u64) {
+        self.advance(end.saturating_sub(self.done_bytes));
+    }
+
+    pub(super) fn done_bytes(&self) -> u64 {
+        self.done_bytes
+    }
+}
+
+/// Checks every checksum of every file of the database in `db`, which must be closed and stays locked meanwhile.
+/// Changes nothing. `progress` is told the bytes checked and the bytes there are.
+///
+/// Damage is no error but a [`super::Finding`]. Bytes that no checksum covers and nothing reads (the unwritten rest
+/// of a log segment, segments waiting to be written again) are not looked at.
+///
+/// # Errors
+/// [`Error::NotADatabase`], [`Error::Locked`], [`Error::NewerFormat`], or an I/O error that says nothing of the
+/// bytes on disk, such as a missing permission.
+pub fn verify(
+    db: &Path,
+    components: &Components,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report> {
+    let fs = &components.fs;
+    let layout = Layout::examine(&**fs, db)?;
+    if !matches!(layout, Layout::Database | Layout::Lost { .. }) {
+        return Err(Error::NotADatabase {
+            path: db.to_owned(),
+            detail: "it holds no CURRENT file and nothing that one would belong to".to_owned(),
+        });
+    }
+    let _lock = lock::hold(&**fs, db)?;
+    let report = Report::default();
+    let mut verification = Verification { fs, db, report, progress, done_bytes: 0, total_bytes: 0 };
+    if let Layout::Lost { evidence } = layout {
+        let detail = format!("it is missing, yet there are {evidence}");
+        verification.report.damage(&db.join(CURRENT), None, detail);
+    }
+    let state = verify_manifest::verify(&mut verification)?;
+    let tables = verify_tables::gather(&mut verification, state.as_ref())?;
+    let log = verify_log::gather(&mut verification)?;
+    verify_tables::verify(&mut verification, state.as_ref(), &tables)?;
+    verify_log::verify(&mut verification, state.as_ref(), &log)?;
+    Ok(verification.report)
+}

@@ -1,0 +1,243 @@
+//! Checks the log: the header page of every segment, every record, and that no record is missing that had been
+//! durable.
+//!
+//! Two walks see it. The scan that an open would do judges what the database needs (from `replay from` on): it
+//! knows what a power cut may leave, and ends at the first damage. The other walk visits whatever looks like a
+//! record in every segment, needed or not, and finds the rest. There a *break* is a place where a record should
+//! begin and no whole one does. A break is damage if a record behind it (of the same term) or the manifest says
+//! that the log had been durable beyond it; otherwise it is a tail, which is no finding.
+
+use super::verify::Verification;
+use crate::error::Result;
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, decode_payload};
+use crate::version::{LOG_DIR, State};
+use crate::vfs::ReadMode;
+use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind, Tail};
+use std::path::PathBuf;
+
+/// Finds the segments.
+pub(super) fn gather(verification: &mut Verification<'_>) -> Result<Vec<SegmentInfo>> {
+    let (fs, dir) = (verification.fs, verification.db.join(LOG_DIR));
+    if !fs.exists(&dir)? {
+        verification.report.damage(&dir, None, "the log's directory is missing");
+        return Ok(Vec::new());
+    }
+    let mut segments = wal::inventory(&**fs, &dir)?;
+    segments.retain(|segment| segment.kind == SegmentKind::Log);
+    segments.iter().for_each(|segment| verification.expect(segment.file_len));
+    Ok(segments)
+}
+
+pub(super) fn verify(
+    verification: &mut Verification<'_>,
+    state: Option<&State>,
+    segments: &[SegmentInfo],
+) -> Result<()> {
+    for segment in segments {
+        if let Err(error) = check_header(verification, state, segment) {
+            verification.report.absorb(error)?;
+        }
+    }
+    let dir = verification.db.join(LOG_DIR);
+    if !verification.fs.exists(&dir)? {
+        return Ok(());
+    }
+    if let Some(state) = state
+        && let Err(error) = scan(verification, state, segments)
+    {
+        verification.report.absorb(error)?;
+    }
+    let before = verification.done_bytes();
+    let mut walk = Walk { verification, state, segments, run: None };
+    let fs = walk.verification.fs;
+    let walked = wal::dump(&**fs, &dir, 0, &mut |dumped| walk.visit(dumped, before));
+    walk.end_run();
+    if let Err(error) = walked {
+        verification.report.absorb(error)?;
+    }
+    let len: u64 = segments.iter().map(|segment| segment.file_len).sum();
+    verification.advance_to(before + len);
+    Ok(())
+}
+
+/// Checks a segment's length, its header and that the rest of the header page is zero.
+fn check_header(
+    verification: &mut Verification<'_>,
+    state: Option<&State>,
+    segment: &SegmentInfo,
+) -> Result<()> {
+    let path = &segment.path;
+    if segment.data_len().is_none() {
+        let detail = format!("no log segment has {} bytes", segment.file_len);
+        verification.report.damage(path, None, detail);
+        return Ok(());
+    }
+    let mut page = vec![0; HEADER_PAGE_LEN as usize];
+    verification.fs.open_read(path, ReadMode::Positional)?.read_at(0, &mut page)?;
+    let header =
+        FileHeader::decode(&page, FileKind::Log).map_err(|error| error.in_file(path, 0))?;
+    if header.number != segment.base {
+        let detail = format!("its header says it begins at LSN {:#x}", header.number);
+        // A segment that is used again gets its new header before its new name.
+        if state.is_some_and(|state| segment.end() <= state.replay_from()) {
+            verification.report.note(
+                path,
+                Some(48),
+                format!("{detail}; nothing needs it any more"),
+            );
+        } else {
+            verification.report.damage(path, Some(48), detail);
+        }
+    }
+    if state.is_some_and(|state| state.uuid() != header.uuid) {
+        verification.report.damage(path, Some(32), "the log segment belongs to another database");
+    }
+    if let Some(at) = page[FILE_HEADER_LEN..].iter().position(|byte| *byte != 0) {
+        let offset = (FILE_HEADER_LEN + at) as u64;
+        let detail = "the header page holds something behind the header";
+        verification.report.damage(path, Some(offset), detail);
+    }
+    Ok(())
+}
+
+/// Does what an open would do to find the end of the log.
+fn scan(
+    verification: &mut Verification<'_>,
+    state: &State,
+    segments: &[SegmentInfo],
+) -> Result<()> {
+    let dir = verification.db.join(LOG_DIR);
+    let (from, durable) = (state.replay_from(), state.durable());
+    let fs = &**verification.fs;
+    let mut visit = |_: Lsn, _: &[u8]| Ok(());
+    let scanned = wal::scan(fs, &dir, state.uuid(), from, durable, &mut visit, &mut |_, _| ())?;
+    if state.clean_close().is_none() && locate(segments, from).is_none() {
+        // An open makes the first segment of its term after the edit that begins the term.
+        let detail = format!(
+            "no log segment holds LSN {from:#x}, where replay begins: an open was interrupted before it made one, \
+             or it was removed"
+        );
+        verification.report.note(&dir, None, detail);
+    }
+    let detail = match scanned.tail {
+        Tail::Clean => return Ok(()),
+        Tail::Torn { len } => {
+            format!("the log ends in a record of {len} bytes that was not written whole")
+        }
+        Tail::Hole { records, bytes, .. } => format!(
+            "the log ends here, in front of {records} whole records ({bytes} bytes) behind one that is not"
+        ),
+    };
+    let (path, offset) = locate(segments, scanned.end).unwrap_or((dir, 0));
+    let detail = format!("{detail}; it was never promised to survive, the next open discards it");
+    verification.report.note(&path, Some(offset), detail);
+    Ok(())
+}
+
+/// The file and offset of an LSN.
+fn locate(segments: &[SegmentInfo], lsn: Lsn) -> Option<(PathBuf, u64)> {
+    let holds = |segment: &&SegmentInfo| segment.base <= lsn && lsn < segment.end();
+    // Where an earlier term's longer segment reaches over a later one, the later one counts.
+    let segment = segments.iter().rfind(holds)?;
+    Some((segment.path.clone(), HEADER_PAGE_LEN + (lsn - segment.base)))
+}
+
+/// Records of one term, one after the other.
+struct Run {
+    generation: u16,
+    /// Where the next record should begin.
+    next: Lsn,
+    /// Where no whole record begins although one should, and nothing yet says that it had been durable.
+    breaks: Vec<Lsn>,
+}
+
+/// The walk over everything that looks like a record.
+struct Walk<'a, 'b> {
+    verification: &'a mut Verification<'b>,
+    state: Option<&'a State>,
+    segments: &'a [SegmentInfo],
+    run: Option<Run>,
+}
+
+impl Walk<'_, '_> {
+    fn visit(&mut self, dumped: &Dumped<'_>, done_before: u64) -> Result<()> {
+        let header = &dumped.header;
+        let goes_on = self.run.as_ref().is_some_and(|run| {
+            run.generation == header.generation && self.is_unbroken(run.next, header.lsn)
+        });
+        if !goes_on {
+            self.end_run();
+            let next = self.known_start(header.generation, header.lsn).unwrap_or(header.lsn);
+            self.run = Some(Run { generation: header.generation, next, breaks: Vec::new() });
+        }
+        let mut proven = Vec::new();
+        if let Some(run) = &mut self.run {
+            if run.next < header.lsn {
+                run.breaks.push(run.next);
+            }
+            if dumped.payload.is_none() && !header.skip {
+                run.breaks.push(header.lsn);
+            }
+            // A record within the payload of a damaged one does not lead back.
+            run.next = run.next.max(header.lsn + header.record_len());
+            if let Some(durable) = header.durable {
+                proven.extend(run.breaks.extract_if(.., |lsn| *lsn < durable));
+            }
+        }
+        for lsn in proven {
+            self.damaged(lsn, &format!("the record at LSN {:#x}", header.lsn));
+        }
+        self.verification.report.log_records += u64::from(header.skip || dumped.payload.is_some());
+        if let Some(Err(error)) = dumped.payload.map(decode_payload) {
+            self.verification.report.absorb(error.in_file(&dumped.path, dumped.offset))?;
+        }
+        let passed = self.segments.iter().take_while(|segment| segment.end() <= header.lsn);
+        let passed: u64 = passed.map(|segment| segment.file_len).sum();
+        self.verification.advance_to(done_before + passed);
+        Ok(())
+    }
+
+    /// Where the records of this term must have begun, if that is known and no segment is missing up to `lsn`.
+    fn known_start(&self, generation: u16, lsn: Lsn) -> Option<Lsn> {
+        let state = self.state?;
+        let term = state.terms().iter().rfind(|term| term.term as u16 == generation)?;
+        let starts = [state.replay_from(), term.resumes_at];
+        let known =
+            |start: &Lsn| (term.resumes_at..=lsn).contains(start) && self.is_unbroken(*start, lsn);
+        starts.into_iter().filter(known).min()
+    }
+
+    /// True if segments hold everything from `from` to `to`.
+    fn is_unbroken(&self, from: Lsn, to: Lsn) -> bool {
+        let mut reached = from;
+        for segment in self.segments {
+            if segment.base <= reached {
+                reached = reached.max(segment.end());
+            }
+        }
+        from <= to && reached > to && self.segments.iter().any(|segment| segment.base <= from)
+    }
+
+    /// Judges the breaks that are left by what the manifest says.
+    fn end_run(&mut self) {
+        let (Some(run), Some(state)) = (self.run.take(), self.state) else { return };
+        if state.term().term as u16 != run.generation {
+            return;
+        }
+        for lsn in run.breaks.iter().copied().chain([run.next]) {
+            if lsn < state.durable() {
+                self.damaged(lsn, "the manifest");
+            }
+        }
+    }
+
+    fn damaged(&mut self, lsn: Lsn, witness: &str) {
+        let Some((path, offset)) = locate(self.segments, lsn) else { return };
+        let is_needed = self.state.is_none_or(|state| lsn >= state.replay_from());
+        let needed = if is_needed { "" } else { "; nothing needs it any more, no data is lost" };
+        let detail = format!(
+            "no valid log record at LSN {lsn:#x}, but {witness} shows that the log was durable beyond it{needed}"
+        );
+        self.verification.report.damage(&path, Some(offset), detail);
+    }
+}

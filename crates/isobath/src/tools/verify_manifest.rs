@@ -1,0 +1,66 @@
+//! Checks `CURRENT` and the manifest it names.
+
+use super::verify::Verification;
+use crate::error::Result;
+use crate::version::{
+    CURRENT, Graveyard, ManifestReader, State, manifest_number, manifest_path, read_current,
+};
+
+/// The state that the manifest stands for, if it could be read.
+pub(super) fn verify(verification: &mut Verification<'_>) -> Result<Option<State>> {
+    let (fs, db) = (verification.fs, verification.db);
+    let current = db.join(CURRENT);
+    if !fs.exists(&current)? {
+        return Ok(None);
+    }
+    let number = match read_current(&**fs, db) {
+        Ok(number) => number,
+        Err(error) => {
+            verification.report.absorb(error)?;
+            return Ok(None);
+        }
+    };
+    for entry in fs.list(db)? {
+        if entry.name == CURRENT {
+            verification.expect(entry.len);
+            verification.advance(entry.len);
+        }
+        if manifest_number(&entry.name).is_some_and(|other| other != number) {
+            let detail = "a manifest that CURRENT does not name; the next open removes it";
+            verification.report.note(&db.join(&entry.name), None, detail);
+        }
+    }
+    let path = manifest_path(db, number);
+    if !fs.exists(&path)? {
+        verification.report.damage(&path, None, "it is missing, yet CURRENT names it");
+        return Ok(None);
+    }
+    match read(verification, number) {
+        Ok(state) => Ok(Some(state)),
+        Err(error) => {
+            verification.report.absorb(error)?;
+            Ok(None)
+        }
+    }
+}
+
+fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
+    let path = manifest_path(verification.db, number);
+    let reader = ManifestReader::open(&**verification.fs, &path)?;
+    verification.expect(reader.len());
+    verification.report.edits += reader.edits().filter(|edit| edit.is_ok()).count() as u64;
+    for offset in reader.damaged_receipts() {
+        let detail = "the receipt of a record is damaged; the record itself is whole";
+        verification.report.damage(&path, Some(offset), detail);
+    }
+    let (state, torn_tail) = reader.fold(&Graveyard::new())?;
+    if let Some(tail) = torn_tail {
+        let detail = format!(
+            "its last {} bytes are an edit that was not written whole and that nobody was told of",
+            tail.len
+        );
+        verification.report.note(&path, Some(tail.offset), detail);
+    }
+    verification.advance(reader.len());
+    Ok(state)
+}

@@ -1,0 +1,117 @@
+//! Checks the table files: that each is there, is what the manifest says, and is sound from its header to its
+//! footer.
+
+use super::verify::Verification;
+use crate::error::Result;
+use crate::table::{SliceMeta, TableFile};
+use crate::version::{State, TABLE_DIR, table_number, table_path};
+use std::collections::BTreeMap;
+
+/// A table file to check.
+pub(super) struct Wanted {
+    number: u64,
+    /// What the manifest says of it; empty if there is no manifest.
+    slices: Vec<SliceMeta>,
+}
+
+/// Finds the table files: those that the manifest names or, without one, all there are.
+pub(super) fn gather(
+    verification: &mut Verification<'_>,
+    state: Option<&State>,
+) -> Result<Vec<Wanted>> {
+    let (fs, dir) = (verification.fs, verification.db.join(TABLE_DIR));
+    let entries = if fs.exists(&dir)? { fs.list(&dir)? } else { Vec::new() };
+    let mut present: BTreeMap<u64, u64> = entries
+        .iter()
+        .filter(|entry| !entry.is_dir)
+        .filter_map(|entry| Some((table_number(&entry.name)?, entry.len)))
+        .collect();
+    let mut wanted: BTreeMap<u64, Vec<SliceMeta>> = BTreeMap::new();
+    match state {
+        None => wanted.extend(present.keys().map(|number| (*number, Vec::new()))),
+        Some(state) => {
+            for (_, family) in state.families() {
+                for (_, slice) in family.tree.iter() {
+                    wanted.entry(slice.meta.file).or_default().push(slice.meta.clone());
+                }
+            }
+        }
+    }
+    let mut found = Vec::with_capacity(wanted.len());
+    for (number, slices) in wanted {
+        match present.remove(&number) {
+            Some(len) => {
+                verification.expect(len);
+                found.push(Wanted { number, slices });
+            }
+            None => {
+                let path = table_path(verification.db, number);
+                let detail =
+                    format!("it is missing, yet the manifest has {} slices in it", slices.len());
+                verification.report.damage(&path, None, detail);
+            }
+        }
+    }
+    for number in present.keys() {
+        let path = table_path(verification.db, *number);
+        let detail = "a table that the manifest does not name; the next open removes it";
+        verification.report.note(&path, None, detail);
+    }
+    Ok(found)
+}
+
+pub(super) fn verify(
+    verification: &mut Verification<'_>,
+    state: Option<&State>,
+    tables: &[Wanted],
+) -> Result<()> {
+    for wanted in tables {
+        let path = table_path(verification.db, wanted.number);
+        let before = verification.done_bytes();
+        match TableFile::open(verification.fs, &path) {
+            Ok(table) => {
+                check_identity(verification, state, wanted, &table);
+                check_slices(verification, wanted, &table);
+                for error in table.check(&mut |len| verification.advance(len)) {
+                    verification.report.absorb(error)?;
+                }
+                verification.report.slices += table.slices().len() as u64;
+                let entries = table.slices().iter().map(|slice| slice.entries);
+                verification.report.entries += entries.sum::<u64>();
+                verification.advance_to(before + table.len());
+            }
+            Err(error) => verification.report.absorb(error)?,
+        }
+    }
+    Ok(())
+}
+
+/// The header says which table of which database it is.
+fn check_identity(
+    verification: &mut Verification<'_>,
+    state: Option<&State>,
+    wanted: &Wanted,
+    table: &TableFile,
+) {
+    let path = table_path(verification.db, wanted.number);
+    let header = table.header();
+    if header.number != wanted.number {
+        let detail = format!("the header says that this is table {}", header.number);
+        verification.report.damage(&path, Some(48), detail);
+    }
+    if state.is_some_and(|state| state.uuid() != header.uuid) {
+        verification.report.damage(&path, Some(32), "the table belongs to another database");
+    }
+}
+
+/// What the manifest has in the file must be there, just so.
+fn check_slices(verification: &mut Verification<'_>, wanted: &Wanted, table: &TableFile) {
+    let path = table_path(verification.db, wanted.number);
+    for meta in wanted.slices.iter().filter(|meta| !table.slices().contains(meta)) {
+        let detail = format!(
+            "the manifest has a slice of family {} here that the file does not have, or not so",
+            meta.family
+        );
+        verification.report.damage(&path, Some(meta.root.offset), detail);
+    }
+}
