@@ -1,2 +1,28 @@
-//! The `isobath` command-line tool.
-fn main() {}
+//! The `isobath` command: look into, verify and change a database from a shell.
+//!
+//! `cli.rs` says what can be asked, `command/` does it (one file a group of commands), `text.rs` turns bytes into
+//! text that can be read back, `failure.rs` says what went wrong and what to do, `progress.rs` shows how far it is.
+//! What each command prints and its exit codes: `docs/cli.md`.
+
+mod cli;
+mod command;
+mod failure;
+mod progress;
+mod text;
+
+use clap::Parser;
+use command::Outcome;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match command::execute(cli::Cli::parse().command) {
+        Ok(Outcome::Yes) => ExitCode::SUCCESS,
+        Ok(Outcome::No) => ExitCode::from(1),
+        // Whoever reads the output has seen enough, as `head` does.
+        Err(failure) if failure.is_closed_output() => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::from(2)
+        }
+    }
+}

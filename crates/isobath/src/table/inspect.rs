@@ -250,7 +250,12 @@ impl TableFile {
                 Ok(decoded) => decoded,
                 Err(error) => return show(DumpItem::Damage(&error)),
             };
-            show(DumpItem::Entry(Entry { key: key.as_slice(), seq, kind, value: block.value(raw) }))?;
+            show(DumpItem::Entry(Entry {
+                key: key.as_slice(),
+                seq,
+                kind,
+                value: block.value(raw),
+            }))?;
             at = raw.end;
         }
         Ok(())

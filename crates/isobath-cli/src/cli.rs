@@ -1,0 +1,246 @@
+//! What can be asked.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done; for `get` the key is there, for `verify` nothing is damaged
+  1  `get`: the key is not there; `verify`: damage was found
+  2  it could not be done: standard error says why and what to do
+
+Keys and values are text: printable characters stand for themselves, a backslash is \\\\, other bytes are \\xNN
+(\\t, \\n, \\r and \\0 are understood too). With --hex they are pairs of hexadecimal digits.";
+
+/// Look into, verify and change an Isobath database
+#[derive(Debug, Parser)]
+#[command(name = "isobath", version, propagate_version = true, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Create a database in a new or empty directory
+    Create(Create),
+    /// Print the value of a key; exit code 1 and no output if it is not there
+    Get(Get),
+    /// Set a key to a value
+    Put(Put),
+    /// Remove a key; not an error if it is not there
+    Delete(Delete),
+    /// Print the keys of a range with their values, one entry a line, separated by a tab
+    Scan(Scan),
+    /// List and manage column families
+    #[command(subcommand)]
+    Families(Families),
+    /// Move everything written so far from the log into tables
+    Flush(Database),
+    /// Merge a column family down to its last level
+    Compact(Compact),
+    /// Print what the database consists of and what it costs
+    Stats(Stats),
+    /// Check every checksum of every file; changes nothing; exit code 1 if damage was found
+    Verify(Verify),
+}
+
+/// Which database.
+#[derive(Args, Debug)]
+pub(crate) struct Database {
+    /// The database's directory
+    #[arg(value_name = "DB")]
+    pub(crate) path: PathBuf,
+}
+
+/// Which family of which database.
+#[derive(Args, Debug)]
+pub(crate) struct Keyspace {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// The column family
+    #[arg(long, short, value_name = "NAME", default_value = "default")]
+    pub(crate) family: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HexFlag {
+    /// Read and print keys and values as pairs of hexadecimal digits
+    #[arg(long)]
+    pub(crate) hex: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SyncFlag {
+    /// Return only once it survives power loss, not just the death of the process
+    #[arg(long)]
+    pub(crate) sync: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Create {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    #[command(flatten)]
+    pub(crate) codec: CodecFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CodecFlag {
+    /// How tables are compressed at every level [default: none in level 0, lz4 below]
+    #[arg(long, value_enum)]
+    pub(crate) codec: Option<CodecName>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum CodecName {
+    None,
+    Lz4,
+    Zstd,
+    Snappy,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Get {
+    #[command(flatten)]
+    pub(crate) keyspace: Keyspace,
+    pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+    /// Print the value's bytes as they are, and no newline
+    #[arg(long)]
+    pub(crate) raw: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Put {
+    #[command(flatten)]
+    pub(crate) keyspace: Keyspace,
+    pub(crate) key: OsString,
+    /// The value; without it, all of standard input, byte by byte as it is
+    pub(crate) value: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+    #[command(flatten)]
+    pub(crate) sync: SyncFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    pub(crate) keyspace: Keyspace,
+    pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+    #[command(flatten)]
+    pub(crate) sync: SyncFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Scan {
+    #[command(flatten)]
+    pub(crate) keyspace: Keyspace,
+    #[command(flatten)]
+    pub(crate) bounds: BoundFlags,
+    /// Only keys that begin so
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
+    pub(crate) prefix: Option<OsString>,
+    /// At most so many entries
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// From the greatest key to the least
+    #[arg(long, short)]
+    pub(crate) reverse: bool,
+    /// Print no values
+    #[arg(long, short)]
+    pub(crate) keys_only: bool,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BoundFlags {
+    /// The least key
+    #[arg(long, value_name = "KEY")]
+    pub(crate) from: Option<OsString>,
+    /// Keys below this one; itself not
+    #[arg(long, value_name = "KEY")]
+    pub(crate) to: Option<OsString>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Families {
+    /// Print the names of the column families, in the order of their creation
+    List(ListFamilies),
+    /// Create a column family
+    Create(CreateFamily),
+    /// Drop a column family and all its keys
+    Drop(DropFamily),
+    /// Give a column family another name
+    Rename(RenameFamily),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ListFamilies {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// Print ids, names and options as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CreateFamily {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) codec: CodecFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DropFamily {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    pub(crate) name: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RenameFamily {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    pub(crate) name: String,
+    pub(crate) new_name: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Compact {
+    #[command(flatten)]
+    pub(crate) keyspace: Keyspace,
+    #[command(flatten)]
+    pub(crate) bounds: BoundFlags,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stats {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// Print everything as one JSON value
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// List every table file and what it holds
+    #[arg(long)]
+    pub(crate) files: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// Print the report as one JSON value
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,54 @@
+//! `families`: list, create, drop, rename.
+
+use super::Outcome;
+use super::open::{family_options, with_database};
+use super::output::Output;
+use crate::cli::{Families, ListFamilies};
+use crate::failure::Result;
+use isobath::FamilyOptions;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Listed {
+    id: u32,
+    name: String,
+    options: FamilyOptions,
+}
+
+pub(super) fn families(asked: &Families) -> Result<Outcome> {
+    match asked {
+        Families::List(asked) => return list(asked),
+        Families::Create(asked) => with_database(&asked.database.path, |db| {
+            db.create_family_with(&asked.name, family_options(&asked.codec))?;
+            Ok(())
+        })?,
+        Families::Drop(asked) => {
+            with_database(&asked.database.path, |db| Ok(db.drop_family(&db.family(&asked.name)?)?))?
+        }
+        Families::Rename(asked) => with_database(&asked.database.path, |db| {
+            Ok(db.rename_family(&db.family(&asked.name)?, &asked.new_name)?)
+        })?,
+    }
+    Ok(Outcome::Yes)
+}
+
+fn list(asked: &ListFamilies) -> Result<Outcome> {
+    with_database(&asked.database.path, |db| {
+        let mut output = Output::new();
+        let names = db.list_families();
+        if asked.json {
+            let mut listed = Vec::with_capacity(names.len());
+            for name in names {
+                let family = db.family(&name)?;
+                listed.push(Listed { id: family.id(), name, options: family.options().clone() });
+            }
+            output.json(&listed)?;
+        } else {
+            for name in names {
+                output.line(&name)?;
+            }
+        }
+        output.finish()?;
+        Ok(Outcome::Yes)
+    })
+}

@@ -1,0 +1,78 @@
+//! `create`, `get`, `put`, `delete`.
+
+use super::Outcome;
+use super::open::{family_options, options, with_family};
+use super::output::Output;
+use crate::cli::{Create, Delete, Get, Put, SyncFlag};
+use crate::failure::{Failure, Result};
+use crate::text::Form;
+use isobath::{Batch, Error, WriteOptions};
+use std::io::Read;
+
+pub(super) fn create(asked: &Create) -> Result<Outcome> {
+    let path = &asked.database.path;
+    let options = options()
+        .create_if_missing(true)
+        .error_if_exists(true)
+        .family(family_options(&asked.codec));
+    match options.open(path) {
+        Ok(db) => db.close()?,
+        Err(Error::InvalidArgument(_)) => {
+            return Err(Failure::Request(format!(
+                "{} holds a database already; it was not touched",
+                path.display()
+            )));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(Outcome::Yes)
+}
+
+pub(super) fn get(asked: &Get) -> Result<Outcome> {
+    let form = Form::of(asked.form.hex);
+    let key = form.read(&asked.key)?;
+    with_family(&asked.keyspace, |db, family| {
+        let Some(value) = db.get_in(family, &key)? else { return Ok(Outcome::No) };
+        let mut output = Output::new();
+        if asked.raw {
+            output.bytes(&value)?;
+        } else {
+            output.line(&form.show(&value))?;
+        }
+        output.finish()?;
+        Ok(Outcome::Yes)
+    })
+}
+
+pub(super) fn put(asked: &Put) -> Result<Outcome> {
+    let form = Form::of(asked.form.hex);
+    let key = form.read(&asked.key)?;
+    let value = match &asked.value {
+        Some(value) => form.read(value)?,
+        None => {
+            let mut value = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut value).map_err(Failure::Input)?;
+            value
+        }
+    };
+    with_family(&asked.keyspace, |db, family| {
+        let mut batch = Batch::new();
+        batch.put_in(family, key, value)?;
+        db.write_with(batch, write_options(&asked.sync))?;
+        Ok(Outcome::Yes)
+    })
+}
+
+pub(super) fn delete(asked: &Delete) -> Result<Outcome> {
+    let key = Form::of(asked.form.hex).read(&asked.key)?;
+    with_family(&asked.keyspace, |db, family| {
+        let mut batch = Batch::new();
+        batch.delete_in(family, key)?;
+        db.write_with(batch, write_options(&asked.sync))?;
+        Ok(Outcome::Yes)
+    })
+}
+
+fn write_options(flag: &SyncFlag) -> WriteOptions {
+    if flag.sync { WriteOptions::sync() } else { WriteOptions::default() }
+}

@@ -1,0 +1,38 @@
+//! Doing what was asked. Every command opens the database, does one thing, and closes it again, so that errors of
+//! closing are heard of; `verify` alone works on a closed database.
+
+mod families;
+mod keys;
+mod open;
+mod output;
+mod scan;
+mod stats;
+mod upkeep;
+mod verify;
+
+use crate::cli::Command;
+use crate::failure::Result;
+
+/// The answer, as the exit code tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Done; found; undamaged.
+    Yes,
+    /// Not found; damaged.
+    No,
+}
+
+pub(crate) fn execute(command: Command) -> Result<Outcome> {
+    match command {
+        Command::Create(asked) => keys::create(&asked),
+        Command::Get(asked) => keys::get(&asked),
+        Command::Put(asked) => keys::put(&asked),
+        Command::Delete(asked) => keys::delete(&asked),
+        Command::Scan(asked) => scan::scan(&asked),
+        Command::Families(asked) => families::families(&asked),
+        Command::Flush(database) => upkeep::flush(&database),
+        Command::Compact(asked) => upkeep::compact(&asked),
+        Command::Stats(asked) => stats::stats(&asked),
+        Command::Verify(asked) => verify::verify(&asked),
+    }
+}

@@ -1,0 +1,70 @@
+//! Opening and closing a database for one command.
+
+use crate::cli::{CodecFlag, CodecName, Keyspace};
+use crate::failure::Result;
+use crate::progress::Progress;
+use isobath::{Codec, ColumnFamily, Db, Event, FamilyOptions, Options};
+use std::path::Path;
+use std::sync::Arc;
+
+/// One command writes little, and log segments are made when a database opens: the smaller, the sooner it is open.
+/// Large enough to recover what a server left without making many small tables of it.
+const WRITE_BUDGET_BYTES: u64 = 16 << 20;
+const BLOCK_CACHE_BYTES: u64 = 16 << 20;
+
+/// The options all commands open a database with; there must be one.
+pub(super) fn options() -> Options {
+    Options::new()
+        .create_if_missing(false)
+        .write_budget(WRITE_BUDGET_BYTES)
+        .block_cache(BLOCK_CACHE_BYTES)
+}
+
+/// The options of a family that is to be created.
+pub(super) fn family_options(codec: &CodecFlag) -> FamilyOptions {
+    let options = FamilyOptions::new();
+    match codec.codec {
+        None => options,
+        Some(CodecName::None) => options.codec(Codec::None),
+        Some(CodecName::Lz4) => options.codec(Codec::Lz4),
+        Some(CodecName::Zstd) => options.codec(Codec::Zstd),
+        Some(CodecName::Snappy) => options.codec(Codec::Snappy),
+    }
+}
+
+/// Opens the database, has `work` done, and closes it. The first error counts.
+pub(super) fn with_database<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
+    let recovery = Progress::new("recovering");
+    let listener = move |event: &Event| match event {
+        Event::RecoveryProgress { done_bytes, total_bytes } => {
+            recovery.set(*done_bytes, *total_bytes);
+        }
+        Event::LogTailDiscarded { end, discarded_bytes } => {
+            recovery.note(&format!(
+                "the log ended in {discarded_bytes} bytes at LSN {end:#x} that are no whole record and were \
+                 never promised to survive; they were discarded"
+            ));
+        }
+        Event::BackgroundError { job, error } => {
+            recovery.note(&format!("a background {job} failed: {error}"));
+        }
+        _ => {}
+    };
+    let db = options().listener(Arc::new(listener)).open(path)?;
+    let done = work(&db);
+    let closed = db.close();
+    let value = done?;
+    closed?;
+    Ok(value)
+}
+
+/// [`with_database`], with one of its families.
+pub(super) fn with_family<T>(
+    keyspace: &Keyspace,
+    work: impl FnOnce(&Db, &ColumnFamily) -> Result<T>,
+) -> Result<T> {
+    with_database(&keyspace.database.path, |db| {
+        let family = db.family(&keyspace.family)?;
+        work(db, &family)
+    })
+}

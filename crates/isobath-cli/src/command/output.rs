@@ -1,0 +1,35 @@
+//! Standard output, buffered, with errors told apart from those of the engine.
+
+use crate::failure::{Failure, Result};
+use serde::Serialize;
+use std::io::{BufWriter, StdoutLock, Write};
+
+pub(super) struct Output {
+    out: BufWriter<StdoutLock<'static>>,
+}
+
+impl Output {
+    pub(super) fn new() -> Output {
+        Output { out: BufWriter::with_capacity(64 << 10, std::io::stdout().lock()) }
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(Failure::Output)
+    }
+
+    pub(super) fn line(&mut self, line: &str) -> Result<()> {
+        self.bytes(line.as_bytes())?;
+        self.bytes(b"\n")
+    }
+
+    pub(super) fn json(&mut self, value: &impl Serialize) -> Result<()> {
+        serde_json::to_writer_pretty(&mut self.out, value)
+            .map_err(|error| Failure::Output(error.into()))?;
+        self.bytes(b"\n")
+    }
+
+    /// Hands everything over; what is not finished may be lost.
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.out.flush().map_err(Failure::Output)
+    }
+}

@@ -1,0 +1,69 @@
+//! `scan`: a range of keys, one entry a line.
+
+use super::Outcome;
+use super::open::with_family;
+use super::output::Output;
+use crate::cli::{BoundFlags, Scan};
+use crate::failure::Result;
+use crate::text::Form;
+use isobath::Slice;
+use std::ops::Bound;
+
+pub(super) type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// The least key and the one to stop before.
+pub(super) fn bounds(flags: &BoundFlags, form: Form) -> Result<KeyBounds> {
+    let from = flags.from.as_ref().map(|key| form.read(key)).transpose()?;
+    let to = flags.to.as_ref().map(|key| form.read(key)).transpose()?;
+    Ok((
+        from.map_or(Bound::Unbounded, Bound::Included),
+        to.map_or(Bound::Unbounded, Bound::Excluded),
+    ))
+}
+
+pub(super) fn scan(asked: &Scan) -> Result<Outcome> {
+    let form = Form::of(asked.form.hex);
+    let bounds = bounds(&asked.bounds, form)?;
+    let prefix = asked.prefix.as_ref().map(|key| form.read(key)).transpose()?;
+    with_family(&asked.keyspace, |db, family| {
+        let range = match prefix {
+            Some(prefix) => db.prefix_in(family, prefix),
+            None => db.range_in(family, bounds),
+        };
+        let range = if asked.keys_only { range.keys_only() } else { range };
+        let limit = asked.limit.unwrap_or(usize::MAX);
+        if asked.reverse {
+            print(range.rev().take(limit), form, asked.keys_only)?;
+        } else {
+            print(range.take(limit), form, asked.keys_only)?;
+        }
+        Ok(Outcome::Yes)
+    })
+}
+
+fn print(
+    entries: impl Iterator<Item = isobath::Result<(Slice, Slice)>>,
+    form: Form,
+    keys_only: bool,
+) -> Result<()> {
+    let mut output = Output::new();
+    let mut line = String::new();
+    for entry in entries {
+        let (key, value) = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                // What was read before the damage is good.
+                output.finish()?;
+                return Err(error.into());
+            }
+        };
+        line.clear();
+        form.put(&mut line, &key);
+        if !keys_only {
+            line.push('\t');
+            form.put(&mut line, &value);
+        }
+        output.line(&line)?;
+    }
+    output.finish()
+}

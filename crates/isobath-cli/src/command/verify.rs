@@ -1,0 +1,58 @@
+//! `verify`: every checksum of every file, with nothing changed.
+
+use super::Outcome;
+use super::output::Output;
+use crate::cli::Verify;
+use crate::failure::Result;
+use crate::progress::Progress;
+use crate::text::size;
+use isobath::components::Components;
+use isobath::tools::{self, Finding, Report};
+
+pub(super) fn verify(asked: &Verify) -> Result<Outcome> {
+    let progress = Progress::new("verifying");
+    let mut tell = |done_bytes, total_bytes| progress.set(done_bytes, total_bytes);
+    let report = tools::verify(&asked.database.path, &Components::system(), &mut tell)?;
+    drop(progress);
+    let mut output = Output::new();
+    if asked.json {
+        output.json(&report)?;
+    } else {
+        print(&mut output, &report)?;
+    }
+    output.finish()?;
+    Ok(if report.is_clean() { Outcome::Yes } else { Outcome::No })
+}
+
+fn print(output: &mut Output, report: &Report) -> Result<()> {
+    for note in &report.notes {
+        output.line(&line("note", note))?;
+    }
+    for finding in &report.findings {
+        output.line(&line("damage", finding))?;
+    }
+    output.line(&format!(
+        "checked {} files ({}): {} manifest edits, {} slices with {} entries, {} log records",
+        report.files,
+        size(report.bytes),
+        report.edits,
+        report.slices,
+        report.entries,
+        report.log_records
+    ))?;
+    match report.findings.len() {
+        0 => output.line("nothing is damaged"),
+        count => output.line(&format!(
+            "{count} damaged places; nothing was changed. Copy the directory before anything else is tried, then \
+             restore the files named above from a backup"
+        )),
+    }
+}
+
+fn line(what: &str, finding: &Finding) -> String {
+    let path = finding.path.display();
+    match finding.offset {
+        Some(offset) => format!("{what}: {path} at offset {offset}: {}", finding.detail),
+        None => format!("{what}: {path}: {}", finding.detail),
+    }
+}

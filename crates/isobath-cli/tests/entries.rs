@@ -1,0 +1,130 @@
+//! `create`, `get`, `put`, `delete`, `scan`: what is written comes back, as text and as hexadecimal digits.
+
+mod support;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use support::*;
+
+#[test]
+fn what_is_put_is_there_until_it_is_deleted() {
+    let home = Home::new();
+    home.run("put", &["key", "value"]).ok();
+    assert_eq!(home.run("get", &["key"]).ok(), "value\n");
+    assert_eq!(home.run("get", &["key", "--raw"]).ok(), "value");
+    home.run("put", &["key", "other", "--sync"]).ok();
+    assert_eq!(home.run("get", &["key"]).ok(), "other\n");
+    home.run("delete", &["key"]).ok();
+    home.run("delete", &["key", "--sync"]).ok();
+    assert_eq!(home.run("get", &["key"]).code, 1);
+}
+
+#[test]
+fn a_missing_key_is_exit_code_1_and_no_output() {
+    let run = Home::new().run("get", &["nothing"]);
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (1, "", ""));
+}
+
+#[test]
+fn bytes_come_back_as_escaped_text_and_as_hexadecimal_digits() {
+    let home = Home::new();
+    for (text, hex) in [
+        ("plain", "706c61696e"),
+        ("tab\\tnewline\\nzero\\x00", "746162096e65776c696e650a7a65726f00"),
+        ("back\\\\slash", "6261636b5c736c617368"),
+        ("é\\xff", "c3a9ff"),
+    ] {
+        home.run("put", &[text, text]).ok();
+        assert_eq!(home.run("get", &[text]).ok(), format!("{text}\n"));
+        assert_eq!(home.run("get", &["--hex", hex]).ok(), format!("{hex}\n"));
+        let scanned = home.run("scan", &[]).ok();
+        assert!(scanned.lines().any(|line| line == format!("{text}\t{text}")), "{scanned}");
+        // What `scan` prints can be given back to `put`.
+        home.run("put", &["--hex", hex, "00"]).ok();
+        assert_eq!(home.run("get", &[text]).ok(), "\\x00\n");
+    }
+    home.run("get", &["C:\\dir"]).fails_with(2, &["--hex"]);
+    home.run("get", &["--hex", "abc"]).fails_with(2, &["two digits"]);
+}
+
+#[test]
+fn a_value_is_read_from_standard_input_as_it_is() {
+    let home = Home::new();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_isobath"))
+        .args(["put", &home.db(), "blob"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"\\x00 \xff\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(home.run("get", &["blob", "--hex"]).code, 2);
+    assert_eq!(home.run("get", &["626c6f62", "--hex"]).ok(), "5c78303020ff0a\n");
+}
+
+#[test]
+fn scans_keep_to_their_bounds_in_both_directions() {
+    let home = Home::new();
+    for key in ["a", "b1", "b2", "c", "d\\xff", "d\\xff\\xff"] {
+        home.run("put", &[key, "v"]).ok();
+    }
+    let keys = |rest: &[&str]| {
+        let all = [rest, &["--keys-only"]].concat();
+        home.run("scan", &all).ok().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&[]), ["a", "b1", "b2", "c", "d\\xff", "d\\xff\\xff"]);
+    assert_eq!(keys(&["--from", "b1", "--to", "c"]), ["b1", "b2"]);
+    assert_eq!(keys(&["--from", "b2", "--reverse"]), ["d\\xff\\xff", "d\\xff", "c", "b2"]);
+    assert_eq!(keys(&["--prefix", "b"]), ["b1", "b2"]);
+    assert_eq!(keys(&["--prefix", "d\\xff", "--reverse", "-n", "1"]), ["d\\xff\\xff"]);
+    assert_eq!(keys(&["--limit", "2"]), ["a", "b1"]);
+    assert_eq!(keys(&["--hex", "--from", "64"]), ["64ff", "64ffff"]);
+    assert_eq!(keys(&["--from", "x", "--to", "b"]), [""; 0]);
+    home.run("scan", &["--prefix", "b", "--from", "a"]).fails_with(2, &["cannot be used with"]);
+}
+
+#[test]
+fn output_that_nobody_reads_on_is_no_failure() {
+    let home = Home::compacted();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_isobath"))
+        .args(["scan", &home.db()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn create_leaves_alone_what_is_there() {
+    let home = Home::new();
+    home.run("put", &["key", "value"]).ok();
+    home.run("create", &[]).fails_with(2, &["holds a database already"]);
+    assert_eq!(home.run("get", &["key"]).ok(), "value\n");
+    let other = tempfile::tempdir().unwrap();
+    std::fs::write(other.path().join("letter.txt"), "dear").unwrap();
+    isobath(&["create", other.path().to_str().unwrap()]).fails_with(2, &["other files"]);
+    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_path_without_a_database_is_exit_code_2_and_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    for path in [dir.path().to_owned(), dir.path().join("none")] {
+        let path = path.to_str().unwrap();
+        for command in ["get", "put", "delete", "scan", "stats", "verify", "flush", "compact"] {
+            let rest = if matches!(command, "get" | "put" | "delete") { &["k"][..] } else { &[] };
+            let run = isobath(&[&[command, path], rest].concat());
+            run.fails_with(2, &["isobath create"]);
+        }
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn keys_out_of_limits_are_refused() {
+    let home = Home::new();
+    home.run("put", &["", "value"]).fails_with(2, &["at least one byte"]);
+    home.run("put", &[&"k".repeat(70_000), "value"]).fails_with(2, &["at most 65536"]);
+}
