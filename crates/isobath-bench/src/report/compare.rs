@@ -35,7 +35,7 @@ pub(crate) fn tally(report: &Report) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for pair in pairs(report) {
         let outcome = match &pair.comparison {
-            None => "promise different durability and aren't compared",
+            None => "of different durability, not compared",
             Some(comparison) => match comparison.verdict {
                 Verdict::Faster => "faster",
                 Verdict::Slower => "slower",
@@ -46,7 +46,7 @@ pub(crate) fn tally(report: &Report) -> Vec<(String, usize)> {
                 Verdict::Unknown => "lower, with too few repeats to tell it from noise",
             },
         };
-        *counts.entry(format!("{} against {}: {outcome}", pair.engine, pair.base)).or_default() +=
+        *counts.entry(format!("{} against {}, {outcome}", pair.engine, pair.base)).or_default() +=
             1;
     }
     counts.into_iter().collect()

@@ -17,7 +17,7 @@ pub(crate) fn print_report(report: &Report) {
 pub(crate) fn print_suite(report: &Report) {
     let mut text = format!("{}\n{}", suite_table(report), notes(report));
     for (verdict, count) in super::compare::tally(report) {
-        text.push_str(&format!("{count:>4} rows {verdict}\n"));
+        text.push_str(&format!("{verdict}: {count} rows\n"));
     }
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

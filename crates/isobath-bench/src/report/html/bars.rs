@@ -12,6 +12,8 @@ pub(super) struct BarFigure<'a> {
     pub(super) engines: &'a [&'a str],
     pub(super) groups: &'a [Group],
     pub(super) logarithmic: bool,
+    /// A value to draw a dark line at, such as 1 for ratios.
+    pub(super) reference: Option<f64>,
     pub(super) format: fn(f64) -> String,
 }
 
@@ -28,7 +30,7 @@ impl BarFigure<'_> {
     /// The figure as an SVG element.
     pub(super) fn draw(&self) -> Result<String> {
         let group_height = self.engines.len() as i32 * BAR + GAP;
-        let height = TOP + self.groups.len() as i32 * group_height + 12;
+        let height = TOP + self.groups.len() as i32 * group_height + 16;
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32))
@@ -51,6 +53,7 @@ impl BarFigure<'_> {
         for tick in scale.ticks() {
             let x = LEFT + scale.pixels(tick);
             area.draw(&PathElement::new(vec![(x, TOP - 4), (x, height - 12)], FAINT))?;
+            area.draw(&Text::new((self.format)(tick), (x, height - 6), style(10, HPos::Center)))?;
         }
         for (place, group) in self.groups.iter().enumerate() {
             let top = TOP + place as i32 * group_height;
@@ -74,6 +77,10 @@ impl BarFigure<'_> {
                     style(11, HPos::Left),
                 ))?;
             }
+        }
+        if let Some(reference) = self.reference {
+            let x = LEFT + scale.pixels(reference);
+            area.draw(&PathElement::new(vec![(x, TOP - 4), (x, height - 12)], INK))?;
         }
         area.present()?;
         Ok(())

@@ -149,9 +149,16 @@ fn bars(
     if groups.is_empty() {
         return Ok(None);
     }
-    BarFigure { title, engines: &report.engines(), groups: &groups, logarithmic, format }
-        .draw()
-        .map(Some)
+    BarFigure {
+        title,
+        engines: &report.engines(),
+        groups: &groups,
+        logarithmic,
+        reference: None,
+        format,
+    }
+    .draw()
+    .map(Some)
 }
 
 fn rate(row: &Measured) -> f64 {
@@ -196,6 +203,7 @@ fn speedups(report: &Report) -> Result<Option<String>> {
         engines: &bases,
         groups: &groups,
         logarithmic: true,
+        reference: Some(1.0),
         format: |x| format!("{x:.2}x"),
     }
     .draw()
@@ -326,6 +334,7 @@ fn percentiles(report: &Report) -> Result<Option<String>> {
         engines: &engines,
         groups: &groups,
         logarithmic: true,
+        reference: None,
         format: micros,
     }
     .draw()

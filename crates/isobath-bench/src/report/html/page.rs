@@ -88,7 +88,7 @@ fn findings(page: &mut String, report: &Report) -> Result<()> {
     }
     write!(page, "<h2>Findings</h2><ul>")?;
     for (finding, rows) in tally {
-        write!(page, "<li>{rows} rows: {}</li>", escape(&finding))?;
+        write!(page, "<li>{}: {rows} rows</li>", escape(&finding))?;
     }
     write!(page, "</ul><details><summary>Each row in a sentence</summary><ul>")?;
     for sentence in compare::sentences(report) {
