@@ -133,3 +133,25 @@ fn an_impossible_row_is_refused() {
         .unwrap_err();
     assert!(error.to_string().contains("key size 4 is impossible"));
 }
+
+/// The harness's own cost: keys and values made, the clock read, the histogram filled. Debug builds
+/// say nothing of it, and a busy machine is given several chances.
+#[test]
+fn an_operation_on_nothing_costs_less_than_150_ns() {
+    if cfg!(debug_assertions) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let large = |work| Row {
+        threads: 1,
+        keys: 1_000_000,
+        operations: 1_000_000,
+        value_size: 100,
+        ..row(work, Pattern::Random, 1)
+    };
+    for work in [Work::Write, Work::Absent, Work::Seek] {
+        let cost = || run("null", large(work), dir.path()).unwrap().wall_seconds * 1e3;
+        let least = (0..5).map(|_| cost()).fold(f64::INFINITY, f64::min);
+        assert!(least < 150.0, "{work:?}: {least} ns");
+    }
+}
