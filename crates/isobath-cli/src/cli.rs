@@ -6,12 +6,11 @@ use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  done; for `get` the key is there, for `verify` nothing is damaged
-  1  `get`: the key is not there; `verify`: damage was found
+  0  done; for `get` the key is there, for `verify` and `dump` nothing is damaged
+  1  `get`: the key is not there; `verify`, `dump`: damage was found
   2  it could not be done: standard error says why and what to do
 
-Keys and values are text: printable characters stand for themselves, a backslash is \\\\, other bytes are \\xNN
-(\\t, \\n, \\r and \\0 are understood too). With --hex they are pairs of hexadecimal digits.";
+Keys and values are text: printable characters stand for themselves, a backslash is \\\\, other bytes are \\xNN (\\t, \\n, \\r and \\0 are understood too). With --hex they are pairs of hexadecimal digits. What begins with a dash comes after `--`.";
 
 /// Look into, verify and change an Isobath database
 #[derive(Debug, Parser)]
@@ -44,6 +43,9 @@ pub(crate) enum Command {
     Stats(Stats),
     /// Check every checksum of every file; changes nothing; exit code 1 if damage was found
     Verify(Verify),
+    /// Print what one file says: a manifest, CURRENT, a table or a log segment, whole or damaged; changes nothing;
+    /// exit code 1 if damage was met
+    Dump(Dump),
 }
 
 /// Which database.
@@ -243,4 +245,15 @@ pub(crate) struct Verify {
     /// Print the report as one JSON value
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Dump {
+    /// The file
+    pub(crate) file: PathBuf,
+    /// At most so many edits, records or entries
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
 }

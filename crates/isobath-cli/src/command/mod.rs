@@ -1,6 +1,8 @@
 //! Doing what was asked. Every command opens the database, does one thing, and closes it again, so that errors of
-//! closing are heard of; `verify` alone works on a closed database.
+//! closing are heard of; `verify` works on a closed
+//! database, and `dump` on one file of any.
 
+mod dump;
 mod families;
 mod keys;
 mod open;
@@ -34,5 +36,6 @@ pub(crate) fn execute(command: Command) -> Result<Outcome> {
         Command::Compact(asked) => upkeep::compact(&asked),
         Command::Stats(asked) => stats::stats(&asked),
         Command::Verify(asked) => verify::verify(&asked),
+        Command::Dump(asked) => dump::dump(&asked),
     }
 }

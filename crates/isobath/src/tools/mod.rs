@@ -2,10 +2,15 @@
 //! manifest says. Nothing here writes: damaged files stay as they are.
 //!
 //! - [`verify`] checks every checksum of every file of a closed database and lists what it finds;
-//! - [`inspect`] tells what a closed database consists of.
+//! - [`inspect`] tells what a closed database consists of;
+//! - [`dump`] shows one file, whole or damaged, item by item.
 //!
 //! `verify` and `inspect` hold the database's lock meanwhile, so what they see holds still.
 
+mod dump;
+mod dump_log;
+mod dump_manifest;
+mod dump_table;
 mod inspect;
 mod lock;
 mod report;
@@ -14,6 +19,7 @@ mod verify_log;
 mod verify_manifest;
 mod verify_tables;
 
+pub use dump::{DumpItem, Field, dump};
 pub use inspect::{Inspection, SegmentFile, SliceInTable, TableInUse, inspect};
 pub use report::{Finding, Report};
 pub use verify::verify;

@@ -1,0 +1,147 @@
+//! Shows one file of a database as a list of items: what each file's own codec says of its bytes, and where.
+
+use super::{dump_log, dump_manifest, dump_table};
+use crate::components::Components;
+use crate::error::{Error, Result};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
+use crate::version::{CURRENT, manifest_number};
+use crate::vfs::{FileSystem, ReadMode};
+use std::path::Path;
+
+/// One thing in a file.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DumpItem<'a> {
+    /// Where it begins in the file, in bytes.
+    pub offset: u64,
+    /// 0 for what stands by itself, 1 for a part of the item before, and so on.
+    pub depth: usize,
+    /// What it is: `header`, `edit`, `record`, `block`, `entry` and so on; `damage` for what cannot be read.
+    pub name: &'static str,
+    /// What it says.
+    pub fields: &'a [(&'static str, Field<'a>)],
+}
+
+/// A value in a [`DumpItem`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Field<'a> {
+    /// A count, length or identity.
+    Number(u64),
+    /// A position in the log, which people write in hexadecimal digits.
+    Lsn(u64),
+    /// A key or a value.
+    Bytes(&'a [u8]),
+    /// Something in words.
+    Text(&'a str),
+}
+
+/// Takes the items of a dump.
+pub(super) type Visit<'a> = &'a mut dyn FnMut(&DumpItem<'_>) -> Result<()>;
+
+/// Hands items on, and counts those that are damage.
+pub(super) struct Dump<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) path: &'a Path,
+    visit: Visit<'a>,
+    damaged: u64,
+}
+
+impl Dump<'_> {
+    pub(super) fn show(
+        &mut self,
+        offset: u64,
+        depth: usize,
+        name: &'static str,
+        fields: &[(&'static str, Field<'_>)],
+    ) -> Result<()> {
+        (self.visit)(&DumpItem { offset, depth, name, fields })
+    }
+
+    pub(super) fn header(&mut self, header: &FileHeader) -> Result<()> {
+        let kind = format!("{:?}", header.kind).to_lowercase();
+        let uuid = format!("{:032x}", u128::from_be_bytes(header.uuid));
+        let (kind, uuid) = (("kind", Field::Text(&kind)), ("database", Field::Text(&uuid)));
+        let generation = ("generation", Field::Number(header.generation));
+        match header.kind {
+            FileKind::Log => {
+                let base = ("base", Field::Lsn(header.number));
+                self.show(0, 0, "header", &[kind, base, generation, uuid])
+            }
+            FileKind::Table | FileKind::Manifest => {
+                let number = ("number", Field::Number(header.number));
+                self.show(0, 0, "header", &[kind, number, uuid])
+            }
+        }
+    }
+
+    pub(super) fn damage(&mut self, offset: u64, detail: &str) -> Result<()> {
+        self.damaged += 1;
+        self.show(offset, 0, "damage", &[("detail", Field::Text(detail))])
+    }
+
+    /// Shows an error that is damage; gives back any other.
+    pub(super) fn absorb(&mut self, error: &Error) -> Result<()> {
+        match error {
+            Error::Corruption { offset, detail, .. } => self.damage(*offset, detail),
+            other => Err(other.clone()),
+        }
+    }
+}
+
+/// Shows the file at `path`: a manifest, `CURRENT`, a table or a log segment, whole or damaged, of a database that
+/// is open or closed. Its header says which it is or, if that is damaged, its name. Nothing is locked and nothing
+/// changed; what another process writes meanwhile may look torn.
+///
+/// Returns how many damaged parts it met; each was an item too. An error of `visit` ends the dump and is returned.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if the file is none of a database, [`Error::NewerFormat`], or an I/O error.
+pub fn dump(
+    path: &Path,
+    components: &Components,
+    visit: &mut dyn FnMut(&DumpItem<'_>) -> Result<()>,
+) -> Result<u64> {
+    let mut dump = Dump { fs: &*components.fs, path, visit, damaged: 0 };
+    match detect(&*components.fs, path)? {
+        Detected::Current => dump_manifest::current(&mut dump)?,
+        Detected::File(FileKind::Manifest) => dump_manifest::manifest(&mut dump)?,
+        Detected::File(FileKind::Table) => dump_table::table(&mut dump, &components.fs)?,
+        Detected::File(FileKind::Log) => dump_log::segment(&mut dump)?,
+    }
+    Ok(dump.damaged)
+}
+
+enum Detected {
+    Current,
+    File(FileKind),
+}
+
+fn detect(fs: &dyn FileSystem, path: &Path) -> Result<Detected> {
+    let file = fs.open_read(path, ReadMode::Positional)?;
+    let mut bytes = vec![0; file.len().min(FILE_HEADER_LEN as u64) as usize];
+    file.read_at(0, &mut bytes)?;
+    for kind in [FileKind::Log, FileKind::Table, FileKind::Manifest] {
+        match FileHeader::decode(&bytes, kind) {
+            Ok(_) => return Ok(Detected::File(kind)),
+            Err(error @ Error::NewerFormat { .. }) => return Err(error.in_file(path, 0)),
+            Err(_) => {}
+        }
+    }
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if name == CURRENT {
+        return Ok(Detected::Current);
+    }
+    if manifest_number(name).is_some() {
+        return Ok(Detected::File(FileKind::Manifest));
+    }
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("tbl") => Ok(Detected::File(FileKind::Table)),
+        Some("wal" | "spare" | "new") => Ok(Detected::File(FileKind::Log)),
+        _ => Err(Error::InvalidArgument(format!(
+            "neither the header nor the name of {} is that of a file of a database; give CURRENT, a MANIFEST-*, \
+             a *.tbl or a *.wal file",
+            path.display()
+        ))),
+    }
+}

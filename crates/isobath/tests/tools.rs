@@ -1,0 +1,115 @@
+//! What tools see of a database: every flipped byte that a checksum covers, in whatever file.
+
+use isobath::components::Components;
+use isobath::tools::{self, Report};
+use isobath::{Options, WriteOptions};
+use std::path::{Path, PathBuf};
+
+fn small() -> Options {
+    Options::new().write_budget(64 << 10).block_cache(1 << 20)
+}
+
+fn verify(db: &Path) -> Report {
+    tools::verify(db, &Components::system(), &mut |_, _| ()).unwrap()
+}
+
+/// Flips a bit of each byte of `places` in turn and demands that a verification names the file, at or before the
+/// byte.
+fn every_flip_is_found(db: &Path, file: &Path, places: impl Iterator<Item = usize>) {
+    let good = std::fs::read(file).unwrap();
+    let mut count = 0;
+    for at in places {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        std::fs::write(file, &bad).unwrap();
+        let report = verify(db);
+        let is_found = report
+            .findings
+            .iter()
+            .any(|finding| finding.path == file && finding.offset.is_some_and(|o| o <= at as u64));
+        assert!(is_found, "byte {at} of {}: {report:?}", file.display());
+        count += 1;
+    }
+    assert!(count > 0, "{}", file.display());
+    std::fs::write(file, good).unwrap();
+    assert!(verify(db).is_clean());
+}
+
+/// Every so many bytes, so that the debug build takes seconds.
+const STEP: usize = 3;
+
+fn files(dir: &Path, ending: &str) -> Vec<PathBuf> {
+    let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<_> = paths.filter(|path| path.to_str().unwrap().contains(ending)).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn every_flipped_byte_of_tables_manifest_and_current_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    let other = db.create_family("other").unwrap();
+    for i in 0..60u32 {
+        db.put(i.to_be_bytes(), [i as u8; 40]).unwrap();
+        db.put_in(&other, i.to_be_bytes(), b"v").unwrap();
+        db.delete(i.to_le_bytes()).unwrap();
+    }
+    db.flush().unwrap();
+    db.close().unwrap();
+    let report = verify(dir.path());
+    assert!(report.is_clean() && report.notes.is_empty(), "{report:?}");
+    assert!(report.slices == 2 && report.entries >= 120, "{report:?}");
+    for file in files(&dir.path().join("table"), ".tbl") {
+        let len = std::fs::read(&file).unwrap().len();
+        every_flip_is_found(dir.path(), &file, (0..len).step_by(STEP));
+    }
+    let manifest = files(dir.path(), "MANIFEST").remove(0);
+    let len = std::fs::read(&manifest).unwrap().len();
+    // The last receipt is not synced: without it the record counts too.
+    every_flip_is_found(dir.path(), &manifest, (0..len - 8).step_by(STEP));
+    every_flip_is_found(dir.path(), &dir.path().join("CURRENT"), 0..33);
+}
+
+#[test]
+fn every_flipped_byte_of_a_synced_record_is_found() {
+    let (live, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let db = small().open(live.path()).unwrap();
+    for i in 0..20u64 {
+        // A header of 32 bytes and a payload of 40, so that no byte is padding, which no checksum covers.
+        db.put_with(i.to_be_bytes(), [7; 23], WriteOptions::sync()).unwrap();
+    }
+    copy(live.path(), killed.path());
+    let report = verify(killed.path());
+    assert!(report.is_clean() && report.log_records == 20, "{report:?}");
+    let segment = files(&killed.path().join("wal"), ".wal").remove(0);
+    every_flip_is_found(killed.path(), &segment, (0..4096 + 19 * 72).step_by(STEP));
+}
+
+#[test]
+fn an_inspection_tells_what_the_manifest_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    db.put("a", "1").unwrap();
+    db.put("b", "2").unwrap();
+    let components = Components::system();
+    assert!(tools::inspect(dir.path(), &components).unwrap_err().to_string().contains("locked by"));
+    db.close().unwrap();
+    let found = tools::inspect(dir.path(), &components).unwrap();
+    assert!(found.closed_cleanly && found.term == 2 && found.tables.len() == 1, "{found:?}");
+    let slice = &found.tables[0].slices[0];
+    assert_eq!((slice.entries, &slice.smallest[..], &slice.largest[..]), (2, &b"a"[..], &b"b"[..]));
+    assert_eq!(found.tables[0].bytes, std::fs::metadata(&found.tables[0].path).unwrap().len());
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+        if path.is_dir() {
+            copy(&path, &to.join(name))
+        } else {
+            std::fs::copy(&path, to.join(name)).map(|_| ()).unwrap()
+        }
+    }
+}
