@@ -1,0 +1,263 @@
+//! Many threads at once, with budgets so small that sealing, flushing and merging never rest. `ISOBATH_TEST_LONG=1`
+//! goes on for minutes.
+
+use isobath::{Batch, Db, Error, Options};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const WRITERS: u64 = 3;
+const KEYS: u64 = 200;
+
+fn long() -> bool {
+    std::env::var_os("ISOBATH_TEST_LONG").is_some()
+}
+
+fn small() -> Options {
+    Options::new().write_budget(128 << 10).block_cache(512 << 10).compaction_threads(2)
+}
+
+fn key(writer: u64, n: u64) -> Vec<u8> {
+    format!("{writer}:{:05}", n % KEYS).into_bytes()
+}
+
+fn value(n: u64) -> Vec<u8> {
+    let mut value = n.to_be_bytes().to_vec();
+    value.resize(20 + (n % 150) as usize, n as u8);
+    value
+}
+
+fn number(value: &[u8]) -> u64 {
+    assert_eq!(value, self::value(u64::from_be_bytes(value[..8].try_into().unwrap())));
+    u64::from_be_bytes(value[..8].try_into().unwrap())
+}
+
+/// What the threads share. Batch `n` of a writer sets its key `n % KEYS` to `n`, in both families.
+struct Shared {
+    db: Db,
+    other: isobath::ColumnFamily,
+    /// The newest acknowledged batch of each writer.
+    acknowledged: Vec<AtomicU64>,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn write(&self, writer: u64) {
+        for n in 1.. {
+            if self.stopped() {
+                return;
+            }
+            let mut batch = Batch::new();
+            batch.put(key(writer, n), value(n)).unwrap();
+            batch.put_in(&self.other, key(writer, n), value(n)).unwrap();
+            self.db.write(batch).unwrap();
+            self.acknowledged[writer as usize].store(n, Ordering::Release);
+        }
+    }
+
+    /// Whoever reads after a commit was acknowledged sees it, whatever is sealed or installed meanwhile.
+    fn read_own_moment(&self) {
+        for turn in 0.. {
+            if self.stopped() {
+                return;
+            }
+            let writer = turn % WRITERS;
+            let n = self.acknowledged[writer as usize].load(Ordering::Acquire);
+            if n == 0 {
+                continue;
+            }
+            let found = match turn % 2 {
+                0 => self.db.get(key(writer, n)),
+                _ => self.db.get_in(&self.other, key(writer, n)),
+            };
+            let found = found.unwrap().map(|value| number(&value));
+            assert!(found >= Some(n), "{n} was acknowledged, {found:?} is read");
+        }
+    }
+
+    /// A snapshot shows whole batches, the same in both families, and each writer's as a prefix.
+    fn read_snapshots(&self, backwards: bool) {
+        while !self.stopped() {
+            let floor: Vec<_> =
+                self.acknowledged.iter().map(|n| n.load(Ordering::Acquire)).collect();
+            let snapshot = self.db.snapshot();
+            let collect = |range: isobath::Range| {
+                let read = |item: isobath::Result<(isobath::Slice, isobath::Slice)>| {
+                    let (key, value) = item.unwrap();
+                    (key.to_vec(), number(&value))
+                };
+                match backwards {
+                    true => range.rev().map(read).collect::<Vec<_>>().into_iter().rev().collect(),
+                    false => range.map(read).collect::<Vec<_>>(),
+                }
+            };
+            let ours = collect(snapshot.range::<&[u8]>(..));
+            let theirs = collect(snapshot.range_in::<&[u8]>(&self.other, ..));
+            assert_eq!(ours, theirs, "half a batch is seen at {snapshot:?}");
+            for writer in 0..WRITERS {
+                let prefix = format!("{writer}:");
+                let of_writer =
+                    || ours.iter().filter(|(key, _)| key.starts_with(prefix.as_bytes()));
+                let newest = of_writer().map(|(_, n)| *n).max().unwrap_or(0);
+                assert!(newest >= floor[writer as usize]);
+                assert_eq!(of_writer().count() as u64, newest.min(KEYS));
+                for (key, n) in of_writer() {
+                    assert!(*n + KEYS > newest, "{} holds {n} beside {newest}", key.escape_ascii());
+                }
+                if newest > 0 {
+                    let found = snapshot.get(key(writer, newest)).unwrap().unwrap();
+                    assert_eq!(number(&found), newest);
+                }
+            }
+        }
+    }
+
+    fn trouble(&self) {
+        for turn in 0u64.. {
+            if self.stopped() {
+                return;
+            }
+            match turn % 4 {
+                0 => self.db.flush().unwrap(),
+                1 => self.db.compact().unwrap(),
+                2 => self.db.compact_range::<&[u8]>(&self.other, ..).unwrap(),
+                _ => {
+                    let brief = self.db.create_family(&format!("brief {turn}")).unwrap();
+                    self.db.put_in(&brief, "key", "value").unwrap();
+                    self.db.drop_family(&brief).unwrap();
+                    self.db.put_in(&brief, "key", "value").unwrap_err();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_reader_sees_whole_batches_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    let other = db.create_family("other").unwrap();
+    let acknowledged = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
+    let shared = Shared { db, other, acknowledged, stop: AtomicBool::new(false) };
+    std::thread::scope(|scope| {
+        let shared = &shared;
+        for writer in 0..WRITERS {
+            scope.spawn(move || shared.write(writer));
+        }
+        scope.spawn(|| shared.read_own_moment());
+        scope.spawn(|| shared.read_own_moment());
+        scope.spawn(|| shared.read_snapshots(false));
+        scope.spawn(|| shared.read_snapshots(true));
+        scope.spawn(|| shared.trouble());
+        std::thread::sleep(Duration::from_secs(if long() { 300 } else { 5 }));
+        shared.stop.store(true, Ordering::Relaxed);
+    });
+    let metrics = shared.db.metrics();
+    println!(
+        "batches {:?}, flushes {}, merges {}",
+        shared.acknowledged, metrics.flushes, metrics.compactions
+    );
+    assert!(metrics.flushes > 0 && metrics.compactions > 0);
+    shared.db.close().unwrap();
+}
+
+#[test]
+fn more_writers_than_processors_still_make_progress() {
+    for writers in [1, 2, 8, 32] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().write_budget(4 << 20).open(dir.path()).unwrap();
+        let (puts, began) = (AtomicU64::new(0), Instant::now());
+        let lasts = Duration::from_millis(if long() { 10_000 } else { 700 });
+        let slowest = std::thread::scope(|scope| {
+            let write = |writer: u64| {
+                let (db, puts) = (&db, &puts);
+                move || {
+                    let mut n = 0u64;
+                    while began.elapsed() < lasts {
+                        let key = (n * WRITERS + writer).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                        db.put(key.to_be_bytes(), [7; 100]).unwrap();
+                        n += 1;
+                    }
+                    puts.fetch_add(n, Ordering::Relaxed);
+                    n
+                }
+            };
+            let threads: Vec<_> = (0..writers).map(|writer| scope.spawn(write(writer))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).min().unwrap()
+        });
+        let rate = puts.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
+        println!("{writers} writers: {rate:.0} puts a second together, {slowest} by the slowest");
+        assert!(slowest > 0, "a writer out of {writers} starved");
+    }
+}
+
+#[test]
+fn a_close_loses_nothing_that_writers_were_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut floor = vec![0; WRITERS as usize];
+    for round in 0..if long() { 1000 } else { 12u64 } {
+        let db = small().open(dir.path()).unwrap();
+        let acknowledged: Vec<_> = floor.iter().map(|n| AtomicU64::new(*n)).collect();
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (db, acknowledged) = (db.clone(), &acknowledged);
+                scope.spawn(move || {
+                    for n in acknowledged[writer as usize].load(Ordering::Relaxed) + 1.. {
+                        match db.put(key(writer, n), value(n)) {
+                            Ok(_) => acknowledged[writer as usize].store(n, Ordering::Relaxed),
+                            Err(Error::Closed) => return,
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                });
+            }
+            let flusher = db.clone();
+            scope.spawn(move || while flusher.flush().is_ok() {});
+            std::thread::sleep(Duration::from_millis(5 + round * 17 % 60));
+            db.close().unwrap();
+        });
+        let db = small().open(dir.path()).unwrap();
+        for writer in 0..WRITERS {
+            let n = acknowledged[writer as usize].load(Ordering::Relaxed);
+            let found = db.get(key(writer, n)).unwrap().map(|value| number(&value));
+            // The put that heard of the close may be there all the same.
+            assert!(
+                n == 0 || found >= Some(n),
+                "round {round}: {n} was acknowledged, {found:?} is left"
+            );
+            floor[writer as usize] = n.max(found.unwrap_or(0));
+        }
+    }
+}
+
+#[test]
+fn readers_may_outlive_their_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    for n in 0..5000 {
+        db.put(n.to_string(), value(n)).unwrap();
+    }
+    db.flush().unwrap();
+    db.put("newest", value(7)).unwrap();
+    let (mut range, snapshot) = (db.range::<&[u8]>(..), db.snapshot());
+    let mut cursor = db.cursor::<&[u8]>(..).unwrap();
+    let pinned = db.get("newest").unwrap().unwrap();
+    let family = db.default_family();
+    assert!(range.next().unwrap().is_ok());
+    drop(db);
+    let reopened = small().open(dir.path()).unwrap();
+    reopened.delete("newest").unwrap();
+    reopened.compact().unwrap();
+    assert_eq!(range.map(Result::unwrap).count(), 5000);
+    cursor.seek("newest").unwrap();
+    assert_eq!(cursor.value(), Some(&value(7)[..]));
+    assert_eq!(number(&pinned), 7);
+    assert!(matches!(snapshot.get("newest"), Err(Error::Closed)));
+    assert!(
+        reopened.get_in(&family, "newest").is_err(),
+        "a handle of the database that was closed"
+    );
+}
