@@ -38,8 +38,10 @@ impl Space {
     }
 
     fn take(&self, bytes: u64) -> io::Result<()> {
+        // Writing over what is there needs no room, even on a disk that holds more than it may by now.
         let capacity = self.capacity();
-        let grown = |used: u64| used.checked_add(bytes).filter(|used| *used <= capacity);
+        let grown =
+            |used: u64| used.checked_add(bytes).filter(|used| bytes == 0 || *used <= capacity);
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
             Ok(_) => Ok(()),
             Err(_) => Err(ErrorKind::StorageFull.into()),

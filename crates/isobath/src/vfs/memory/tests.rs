@@ -299,6 +299,18 @@ fn a_failed_flush_can_be_tried_again() {
 }
 
 #[test]
+fn a_disk_that_is_over_full_still_takes_what_needs_no_room() {
+    let fs = MemoryFs::new();
+    let segment = fs.open_segment(p("/s"), 4096, ReadMode::Mapped).unwrap();
+    fs.set_capacity(0);
+    // SAFETY: nobody else uses the segment.
+    unsafe { segment.copy_in(100, b"record") }.unwrap();
+    let mut file = fs.create(p("/f")).unwrap();
+    let full = file.append(b"more").and_then(|()| file.flush()).unwrap_err();
+    assert!(full.is_out_of_space(), "{full}");
+}
+
+#[test]
 fn space_runs_out_and_comes_back_when_the_last_handle_of_a_removed_file_is_gone() {
     let fs = MemoryFs::new();
     fs.set_capacity(1000);

@@ -1,0 +1,84 @@
+//! Ten thousand column families cost their bytes, not ten thousand files, through flush, reopen and kill.
+
+use isobath::components::Components;
+use isobath::vfs::{FileSystem, MemoryFs};
+use isobath::{Batch, Db, Options};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const FAMILIES: usize = 10_000;
+
+fn options(fs: &MemoryFs) -> Options {
+    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+    Options::new().components(components).write_budget(16 << 20)
+}
+
+fn files_and_bytes(fs: &MemoryFs, dir: &Path) -> (usize, u64) {
+    let mut sum = (0, 0);
+    for entry in fs.list(dir).unwrap() {
+        let below = dir.join(&entry.name);
+        let more = if entry.is_dir { files_and_bytes(fs, &below) } else { (1, entry.len) };
+        sum = (sum.0 + more.0, sum.1 + more.1);
+    }
+    sum
+}
+
+/// Opens and reads all of them: even ones hold `round`, odd ones what they held first.
+fn check(fs: &MemoryFs, round: u8) -> Db {
+    let db = options(fs).open("/db").unwrap();
+    assert_eq!(db.list_families().len(), FAMILIES + 1);
+    for n in 0..FAMILIES {
+        let family = db.family(&format!("family {n}")).unwrap();
+        let expected = if n % 2 == 0 { round } else { 1 };
+        assert_eq!(db.get_in(&family, "key").unwrap().unwrap(), [expected; 20], "family {n}");
+    }
+    db
+}
+
+fn check_files(fs: &MemoryFs) {
+    let (files, bytes) = files_and_bytes(fs, Path::new("/db"));
+    println!("{files} files, {bytes} bytes");
+    assert!(files < 60 && bytes < 128 << 20, "{files} files, {bytes} bytes");
+}
+
+#[test]
+fn ten_thousand_families_are_made_written_flushed_reopened_and_recovered() {
+    let (fs, began) = (MemoryFs::new(), Instant::now());
+    let mut since = began;
+    let mut lap = |what: &str| {
+        println!("{what}: {:.2} s", since.elapsed().as_secs_f64());
+        since = Instant::now();
+    };
+    let db = options(&fs).open("/db").unwrap();
+    let families: Vec<_> =
+        (0..FAMILIES).map(|n| db.create_family(&format!("family {n}")).unwrap()).collect();
+    lap("created");
+    for family in &families {
+        db.put_in(family, "key", [1; 20]).unwrap();
+    }
+    lap("written one by one");
+    db.flush().unwrap();
+    lap("flushed");
+    let tables = fs.list(Path::new("/db/table")).unwrap().len();
+    assert!(tables <= 4, "{tables} table files for one flush");
+    check_files(&fs);
+    db.close().unwrap();
+    lap("closed");
+    let db = check(&fs, 1);
+    lap("reopened and read");
+
+    let mut batch = Batch::new();
+    for n in (0..FAMILIES).step_by(2) {
+        batch.put_in(&db.family(&format!("family {n}")).unwrap(), "key", [2; 20]).unwrap();
+    }
+    db.write(batch).unwrap();
+    lap("a batch over half of them");
+    let left = fs.killed();
+    let recovered = check(&left, 2);
+    lap("recovered and read");
+    recovered.settle().unwrap();
+    lap("settled");
+    check_files(&left);
+    assert!(began.elapsed() < Duration::from_secs(180), "something grows faster than the families");
+}

@@ -1,0 +1,165 @@
+//! What the hot paths do not do: a put under process durability makes no system call, a get from memory or from a
+//! cached block neither a system call nor an allocation. Page faults and growth are counted too.
+//!
+//! Calls are counted by `strace`, where it is installed and may attach, on a child that marks where to count.
+#![cfg(target_os = "linux")]
+
+use isobath::{Db, Options};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::process::{Command, Stdio};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const WARM_PUTS: u64 = 300_000;
+const PUTS: u64 = 100_000;
+const GETS: u64 = 20_000;
+
+fn key(n: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    key
+}
+
+fn minor_faults() -> u64 {
+    // SAFETY: all zeros is a valid `rusage`, which the call fills.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+        usage.ru_minflt as u64
+    }
+}
+
+/// A call that does nothing and stands out in a trace.
+fn mark(which: u64) {
+    let name = format!("/isobath-mark-{which}");
+    assert!(std::fs::metadata(name).is_err());
+}
+
+fn filled(dir: &std::path::Path) -> Db {
+    let db = Options::new().write_budget(16 << 20).block_cache(64 << 20).open(dir).unwrap();
+    for n in 0..WARM_PUTS {
+        db.put(key(n), [7; 100]).unwrap();
+    }
+    db
+}
+
+#[test]
+fn a_get_of_what_is_in_memory_allocates_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = filled(dir.path());
+    db.flush().unwrap();
+    db.settle().unwrap();
+    db.put("in the memtable", [7; 100]).unwrap();
+    let read_all = || {
+        for n in 0..GETS {
+            assert_eq!(db.get(key(n)).unwrap().unwrap().len(), 100);
+            assert!(db.get("absent").unwrap().is_none());
+            assert_eq!(db.get("in the memtable").unwrap().unwrap().len(), 100);
+        }
+    };
+    read_all();
+    let (allocations, faults) = (ALLOCATIONS.get(), minor_faults());
+    read_all();
+    let (allocations, faults) = (ALLOCATIONS.get() - allocations, minor_faults() - faults);
+    println!("{} gets: {allocations} allocations, {faults} page faults", 3 * GETS);
+    assert_eq!(allocations, 0);
+    assert!(faults <= 3 * GETS / 1000, "{faults} page faults");
+}
+
+/// Untraced, since a tracer slows down the threads that fault pages in ahead of the writer. The best of three runs:
+/// a busy machine keeps those threads from running too.
+#[test]
+fn a_put_in_steady_state_faults_no_page_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = filled(dir.path());
+    let run = |run: u64| {
+        let faults = minor_faults();
+        for n in WARM_PUTS + run * PUTS..WARM_PUTS + (run + 1) * PUTS {
+            db.put(key(n), [7; 100]).unwrap();
+        }
+        minor_faults() - faults
+    };
+    let faults = (0..3).map(run).min().unwrap();
+    let metrics = db.metrics();
+    println!(
+        "{PUTS} puts: {faults} page faults; {} of {} chunks were cold, {} bytes of the log not faulted in",
+        metrics.arena_chunks_cold, metrics.arena_chunks, metrics.log_bytes_not_prefaulted
+    );
+    assert!(faults <= PUTS / 1000, "{faults} page faults");
+}
+
+/// The child of the test below: puts, then gets, each between two marks.
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn child_to_be_traced() {
+    let Some(dir) = std::env::var_os("ISOBATH_TRACE_DIR") else { return };
+    let db = filled(std::path::Path::new(&dir));
+    mark(1);
+    for n in WARM_PUTS..WARM_PUTS + PUTS {
+        db.put(key(n), [7; 100]).unwrap();
+    }
+    mark(2);
+    db.settle().unwrap();
+    (0..GETS).for_each(|n| assert!(db.get(key(n)).unwrap().is_some()));
+    mark(3);
+    (0..GETS).for_each(|n| assert!(db.get(key(n)).unwrap().is_some()));
+    mark(4);
+}
+
+/// The calls of the marking thread between two marks.
+fn calls_between(trace: &str, from: u64, to: u64) -> Vec<&str> {
+    let is_mark = |line: &&str, which| line.contains(&format!("/isobath-mark-{which}\""));
+    let marking = trace.lines().find(|line| is_mark(line, from)).expect("a mark in the trace");
+    let thread = marking.split_whitespace().next().unwrap();
+    let own = trace.lines().filter(|line| line.split_whitespace().next() == Some(thread));
+    own.skip_while(|line| !is_mark(line, from))
+        .skip(1)
+        .take_while(|line| !is_mark(line, to))
+        .collect()
+}
+
+#[test]
+fn a_put_and_a_cached_get_make_no_system_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, trace) = (dir.path().join("db"), dir.path().join("trace"));
+    let child = Command::new("strace")
+        .args(["-f", "-qq", "-o"])
+        .arg(&trace)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "child_to_be_traced", "--ignored", "--nocapture"])
+        .env("ISOBATH_TRACE_DIR", &db)
+        .stderr(Stdio::null())
+        .output();
+    if !child.is_ok_and(|output| output.status.success()) {
+        return println!("not checked: strace is missing or may not attach");
+    }
+    let trace = std::fs::read_to_string(&trace).unwrap();
+    let (puts, gets) = (calls_between(&trace, 1, 2), calls_between(&trace, 3, 4));
+    println!("{PUTS} puts: {} system calls", puts.len());
+    println!("{GETS} cached gets: {} system calls", gets.len());
+    let shown = |calls: &[&str]| calls[..calls.len().min(20)].join("\n");
+    assert!(puts.len() as u64 <= PUTS / 1000, "{}", shown(&puts));
+    assert!(gets.is_empty(), "{}", shown(&gets));
+}
