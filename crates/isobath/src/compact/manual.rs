@@ -105,7 +105,7 @@ impl Picker<'_> {
             let grown = first..window.end + 1;
             let own: u64 = slices[grown.clone()].iter().map(|slice| slice.meta.disk_bytes).sum();
             match self.cost_of(level, grown.clone(), target) {
-                Some(overlap) if own + overlap <= self.policy.job_bytes_max => window = grown,
+                Some(overlap) if own + overlap <= self.job_bytes_max() => window = grown,
                 _ => break,
             }
         }

@@ -15,6 +15,14 @@ use std::sync::Arc;
 /// A window of slices grows as long as that does not cost much more for each byte than its best slice.
 const WINDOW_SLACK: f64 = 1.25;
 
+/// A level has about so many slices at least, as long as that does not make them shorter than a fraction of
+/// the policy's length.
+const OUTPUTS_IN_LEVEL: u64 = 16;
+const FINER_MAX: u64 = 32;
+
+/// How many batches of level 0 a job may read.
+const JOB_BATCHES_MAX: u64 = 4;
+
 pub(super) struct Picker<'a> {
     pub(super) tree: &'a Tree,
     pub(super) policy: &'a Policy,
@@ -108,6 +116,11 @@ impl Picker<'_> {
             .sum()
     }
 
+    /// The most a job below level 0 should read: level 0 must not fill while it runs.
+    pub(super) fn job_bytes_max(&self) -> u64 {
+        self.policy.job_bytes_max.min(self.shape.batch_bytes.saturating_mul(JOB_BATCHES_MAX))
+    }
+
     /// Adds the neighbours of a slice to the job while that is cheap: those that overlap little more than
     /// what the job reads anyway.
     fn grow_window(
@@ -151,14 +164,16 @@ impl Picker<'_> {
         let own: u64 = slices.iter().map(|slice| slice.meta.disk_bytes).sum();
         let weight: f64 = slices.iter().map(|slice| scale.weigh(slice)).sum();
         self.cost_of(level, window, target).is_some_and(|overlap| {
-            own + overlap <= self.policy.job_bytes_max
-                && overlap as f64 / weight <= cost * WINDOW_SLACK
+            own + overlap <= self.job_bytes_max() && overlap as f64 / weight <= cost * WINDOW_SLACK
         })
     }
 
+    /// False if a slice of `from` is not compressed as slices of `to` are.
     pub(super) fn may_move(&self, from: usize, to: usize) -> bool {
-        let plain = self.policy.plain_depths;
-        self.shape.depth(from) >= plain || self.shape.depth(to) < plain
+        let is_plain = |level: usize| {
+            level != self.shape.bottom && self.shape.depth(level) < self.policy.plain_depths
+        };
+        !is_plain(from) || is_plain(to)
     }
 
     /// A merge of a window of a level below 0 with what it overlaps in the target.
@@ -209,11 +224,19 @@ impl Picker<'_> {
             cuts: Vec::new(),
             beneath,
             guides,
-            output_bytes: (target > 0).then_some(self.policy.target_file_bytes),
+            output_bytes: (target > 0).then(|| self.output_bytes(target, &inputs)),
             inputs,
         };
         merge.cuts = self.cuts(&merge);
         merge
+    }
+
+    /// Small levels are cut finer, so that jobs have something to choose from.
+    fn output_bytes(&self, target: usize, inputs: &[(usize, Arc<Slice>)]) -> u64 {
+        let arriving: u64 = inputs.iter().map(|(_, slice)| slice.meta.disk_bytes).sum();
+        let holds = self.tree.disk_bytes(target).max(arriving).min(self.shape.capacity(target));
+        let most = self.policy.target_file_bytes;
+        (holds / OUTPUTS_IN_LEVEL).clamp(most / FINER_MAX, most)
     }
 
     fn runs_beneath(&self, inputs: &[(usize, Arc<Slice>)]) -> Vec<Vec<Arc<Slice>>> {
@@ -289,7 +312,7 @@ impl Picker<'_> {
         let mut bytes = slices[at].meta.disk_bytes;
         while let Some(next) = slices.get(window.end)
             && may_shed(next)
-            && bytes + next.meta.disk_bytes <= self.policy.job_bytes_max
+            && bytes + next.meta.disk_bytes <= self.job_bytes_max()
             && self.cost_of(level, window.start..window.end + 1, level).is_some()
         {
             bytes += next.meta.disk_bytes;

@@ -11,7 +11,7 @@ pub(crate) struct Policy {
     pub(crate) size_ratio_max: u32,
     /// Bytes in level 0 when it is merged down, as long as nothing is known of the runs.
     pub(crate) base_bytes: u64,
-    /// About the length of an output below level 0.
+    /// About the length of an output below level 0, in levels large enough for many of them.
     pub(crate) target_file_bytes: u64,
     /// About the most a job below level 0 reads, so that none takes long.
     pub(crate) job_bytes_max: u64,
@@ -21,8 +21,8 @@ pub(crate) struct Policy {
     pub(crate) levels_max: usize,
     /// A slice with at least this share of deletes is merged down without waiting for its level to fill.
     pub(crate) delete_percent: u32,
-    /// How many depths from level 0 down are written without compression: a slice is not moved from one
-    /// of these to a depth below them but rewritten.
+    /// How many depths from level 0 down are written without compression, the last level excepted: a slice
+    /// is not moved from one of these to another level but rewritten.
     pub(crate) plain_depths: usize,
 }
 

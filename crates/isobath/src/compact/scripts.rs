@@ -138,6 +138,21 @@ fn ascending_runs_go_to_the_last_level_together_however_many() {
 }
 
 #[test]
+fn runs_without_compression_are_rewritten_where_they_could_be_moved() {
+    let ascending = "0 | 18:r, 17:q, 16:p, 15:o, 14:n, 13:m, 12:l, 11:k\n6 | 1:a..b";
+    let policy = Policy { plain_depths: 1, ..Policy::default() };
+    let made = |tree: &str, policy: &Policy| {
+        describe(&plan(&parse_tree(tree), policy, &Busy::default(), &hints()))
+    };
+    assert!(made(ascending, &Policy::default()).starts_with("move 11:0->6 12:0->6"));
+    assert!(made(ascending, &policy).starts_with("Runs 6: 0/18 0/17"));
+    assert_eq!(made("0 | 11:k\n6 | 1:a..b", &policy), "nothing");
+    let two_plain = Policy { plain_depths: 2, ..Policy::default() };
+    assert_eq!(made("0 | 11:k\n5 | 2:c..d 90M\n6 | 1:a..z 3000M", &two_plain), "move 11:0->5");
+    assert_eq!(made("0 | 11:k\n6 | 1:a..b", &two_plain), "nothing");
+}
+
+#[test]
 fn a_run_stays_above_an_older_run_that_stays() {
     expect("0 | 4:r..t, 3:s..z, 2:a..s\n6 | 1:a..c", "nothing");
     expect("0 | 4:r..t, 3:u..z, 2:a..s\n6 | 1:a..c", "move 3:0->6");

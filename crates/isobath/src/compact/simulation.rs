@@ -120,6 +120,21 @@ fn load(keys: u64, entries_total: u64) -> Load {
     }
 }
 
+/// The promises that docs/internals/compaction.md makes of the defaults.
+#[test]
+fn uniform_writes_cost_few_passes_and_level_zero_stays_short() {
+    let load = Load { ns_per_entry: 250, ..load(20_000_000, 60_000_000) };
+    let report = simulate(&Policy::default(), &load);
+    assert!(report.passes < 5.5, "{report:?}");
+    assert!(report.l0_runs_max <= 12, "{report:?}");
+    let deeper = Load { run_entries: load.run_entries / 16, ..load };
+    let deeper = Load { flush_every_ns: deeper.flush_every_ns / 16, ..deeper };
+    let report = simulate(&Policy::default(), &deeper);
+    assert!(report.passes < 10.5, "{report:?}");
+    assert!(report.l0_runs_max <= 18, "{report:?}");
+    assert!(report.job_s_max < 0.6, "{report:?}");
+}
+
 #[test]
 #[ignore = "prints the tables of docs/internals/compaction.md"]
 fn print_tables() {
