@@ -10,10 +10,12 @@
 //!   `manual` what somebody asked for
 //! - `retain`     which versions somebody can still read
 //! - `beneath`    whether a delete still hides anything
-//! - `schedule`   when jobs run, and the edit that installs each
 //! - `cut`        where one output ends and the next begins
 //! - `run`        merges the keys of a part: `inputs` to read, tables to write
 //! - `job`        the parts of a merge, worked at by several threads
+//! - `schedule`   when jobs run, and the edit that installs each
+//!
+//! How it decides and why so: `docs/internals/compaction.md`.
 
 mod beneath;
 mod busy;
