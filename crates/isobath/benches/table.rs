@@ -69,78 +69,132 @@ struct Bench {
     positional: Slice,
 }
 
-const ROWS: [(&str, u64, fn(&Bench, u64)); 14] = [
-    ("build none, an entry", 1, |bench, _| {
-        black_box(build(&bench.dir, 9, Codec::None, bench.data.entries()));
-    }),
-    ("build lz4, an entry", 1, |bench, _| {
-        black_box(build(&bench.dir, 9, Codec::Lz4, bench.data.entries()));
-    }),
-    ("get cached", 0, |bench, i| {
-        black_box(bench.cached.get(&random_key(i)));
-    }),
-    ("get absent", 0, |bench, i| {
-        black_box(bench.cached.get(&random_key(i + (1 << 40))));
-    }),
-    ("get mapped, not cached", 0, |bench, i| {
-        black_box(bench.mapped.get(&random_key(i)));
-    }),
-    ("get positional, not cached", 0, |bench, i| {
-        black_box(bench.positional.get(&random_key(i)));
-    }),
-    ("filter probe with its hash", 0, |bench, i| {
-        black_box(bench.cached.may_contain(hash(&random_key(i))));
-    }),
-    ("seek cached", 2, |bench, count| {
-        let mut walker = bench.cached.walker(true);
-        (0..count).for_each(|i| assert!(walker.seek(&random_key(i))));
-    }),
-    ("seek to the next key but 9", 2, |bench, count| {
-        let mut walker = bench.cached.walker(true);
-        let keys = bench.data.keys.iter().step_by(10).cycle();
-        keys.take(count as usize).for_each(|key| assert!(walker.seek(key)));
-    }),
-    ("next cached", 1, |bench, _| {
-        let mut walker = bench.cached.walker(true);
-        walker.first();
-        while walker.next() {}
-    }),
-    ("prev cached", 1, |bench, _| {
-        let mut walker = bench.cached.walker(true);
-        walker.last();
-        while walker.prev() {}
-    }),
-    ("next past the cache, mapped", 1, |bench, _| {
-        let mut walker = bench.mapped.walker(false);
-        walker.first();
-        while walker.next() {}
-    }),
-    ("next past the cache, positional", 1, |bench, _| {
-        let mut walker = bench.positional.walker(false);
-        walker.first();
-        while walker.next() {}
-    }),
-    ("next in one block", 2, |bench, count| {
-        let mut walker = bench.cached.walker(true);
-        let mut left = count;
-        while left > 0 {
+/// What a row does.
+enum Work {
+    /// One operation; the argument is its number.
+    Each(fn(&Bench, u64)),
+    /// One operation for every key.
+    All(fn(&Bench)),
+    /// So many operations.
+    Many(fn(&Bench, u64)),
+}
+
+use Work::*;
+
+const ROWS: [(&str, Work); 14] = [
+    (
+        "build none, an entry",
+        All(|bench| {
+            black_box(build(&bench.dir, 9, Codec::None, bench.data.entries()));
+        }),
+    ),
+    (
+        "build lz4, an entry",
+        All(|bench| {
+            black_box(build(&bench.dir, 9, Codec::Lz4, bench.data.entries()));
+        }),
+    ),
+    (
+        "get cached",
+        Each(|bench, i| {
+            black_box(bench.cached.get(&random_key(i)));
+        }),
+    ),
+    (
+        "get absent",
+        Each(|bench, i| {
+            black_box(bench.cached.get(&random_key(i + (1 << 40))));
+        }),
+    ),
+    (
+        "get mapped, not cached",
+        Each(|bench, i| {
+            black_box(bench.mapped.get(&random_key(i)));
+        }),
+    ),
+    (
+        "get positional, not cached",
+        Each(|bench, i| {
+            black_box(bench.positional.get(&random_key(i)));
+        }),
+    ),
+    (
+        "filter probe with its hash",
+        Each(|bench, i| {
+            black_box(bench.cached.may_contain(hash(&random_key(i))));
+        }),
+    ),
+    (
+        "seek cached",
+        Many(|bench, count| {
+            let mut walker = bench.cached.walker(true);
+            (0..count).for_each(|i| assert!(walker.seek(&random_key(i))));
+        }),
+    ),
+    (
+        "seek to the next key but 9",
+        Many(|bench, count| {
+            let mut walker = bench.cached.walker(true);
+            let keys = bench.data.keys.iter().step_by(10).cycle();
+            keys.take(count as usize).for_each(|key| assert!(walker.seek(key)));
+        }),
+    ),
+    (
+        "next cached",
+        All(|bench| {
+            let mut walker = bench.cached.walker(true);
             walker.first();
-            (0..20).for_each(|_| assert!(walker.next()));
-            left = left.saturating_sub(20);
-        }
-    }),
+            while walker.step() {}
+        }),
+    ),
+    (
+        "prev cached",
+        All(|bench| {
+            let mut walker = bench.cached.walker(true);
+            walker.last();
+            while walker.step_back() {}
+        }),
+    ),
+    (
+        "next past the cache, mapped",
+        All(|bench| {
+            let mut walker = bench.mapped.walker(false);
+            walker.first();
+            while walker.step() {}
+        }),
+    ),
+    (
+        "next past the cache, positional",
+        All(|bench| {
+            let mut walker = bench.positional.walker(false);
+            walker.first();
+            while walker.step() {}
+        }),
+    ),
+    (
+        "next in one block",
+        Many(|bench, count| {
+            let mut walker = bench.cached.walker(true);
+            let mut left = count;
+            while left > 0 {
+                walker.first();
+                (0..20).for_each(|_| assert!(walker.step()));
+                left = left.saturating_sub(20);
+            }
+        }),
+    ),
 ];
 
 /// Runs a row over `count` operations; answers how many it did.
 fn run(bench: &Bench, row: usize, count: u64) -> u64 {
-    let (_, shape, body) = ROWS[row];
-    match shape {
-        0 => (0..count).for_each(|i| body(bench, mix(i) % bench.data.keys.len() as u64)),
-        1 => {
-            body(bench, 0);
-            return bench.data.keys.len() as u64;
+    let key_count = bench.data.keys.len() as u64;
+    match ROWS[row].1 {
+        Each(work) => (0..count).for_each(|i| work(bench, mix(i) % key_count)),
+        Many(work) => work(bench, count),
+        All(work) => {
+            work(bench);
+            return key_count;
         }
-        _ => body(bench, count),
     }
     count
 }

@@ -104,14 +104,14 @@ impl Walker {
 
     /// Steps on; false at the end.
     #[inline]
-    pub fn next(&mut self) -> bool {
+    pub fn step(&mut self) -> bool {
         self.0.next().expect("a good table");
         self.0.entry().is_some()
     }
 
     /// Steps back a key; false at the end.
     #[inline]
-    pub fn prev(&mut self) -> bool {
+    pub fn step_back(&mut self) -> bool {
         self.0.prev_key().expect("a good table");
         self.0.entry().is_some()
     }

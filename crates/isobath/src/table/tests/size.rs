@@ -51,3 +51,29 @@ fn an_open_table_is_charged_until_it_is_dropped() {
     drop(table);
     assert_eq!(context.blocks.resident_bytes(), 0);
 }
+
+/// The bytes that `docs/internals/table-format.md` explains.
+#[test]
+fn the_least_file_is_these_bytes() {
+    let fixture = Fixture::new();
+    fixture.write(&TableOptions::default(), &[(0, vec![Version::put("key", 5000, "value")])]);
+    let mut expected = [
+        &b"ISOBATH\0\x02\x01\x01\0\x80\0\0\0"[..],
+        &[0; 16],
+        &[9; 16],
+        b"\x2a\0\0\0\0\0\0\0",
+        &[0; 64],
+        b"\x08\xcb\xca\x50\x48\xa9\xbe\xa5",
+    ]
+    .concat();
+    expected.extend_from_slice(b"\x01\x10\x00\x01\x00\x08\x88\x27\x00\x01\x00\x00\x03key\x03\x00");
+    expected.extend_from_slice(b"\x03\x28\x00\x03\x05keyvalue\0\0\0\0\0\0\0\0\0\0\0\0\x01");
+    expected.extend_from_slice(b"\x88\x13\0\0\0\0\0\0\x01\0\0\0\x03\0\x10\x01");
+    expected.extend_from_slice(b"\x00\xaa\x7b\xe9\xb9\xc1\xfb\x95\xb8");
+    expected.extend_from_slice(b"\x01\x00\x00\x45\x00\x82\x45\xb4\x0c\x29\xd1\xba\x2d");
+    expected.extend_from_slice(b"\xc5\0\0\0\0\0\0\0\x0d\0\0\0\x01\0\0\0");
+    expected.extend_from_slice(&[0; 16]);
+    expected.extend_from_slice(b"\x12\x01\0\0\0\0\0\0\x2a\0\0\0\0\0\0\0ISOTABLE");
+    expected.extend_from_slice(b"\x19\xb3\x4d\x26\x72\x60\xd4\x23");
+    assert_eq!(fixture.bytes(), expected);
+}
