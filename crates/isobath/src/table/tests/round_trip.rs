@@ -4,7 +4,10 @@ use super::fixtures::*;
 use crate::cursor::{Cursor, Entry};
 use crate::error::Error;
 use crate::format::{Lsn, OpKind, checksum64};
-use crate::table::{Codec, Table, TableFile, TableOptions};
+use crate::table::{
+    BlockKind, Codec, DumpItem, PinnedValue, Table, TableCursor, TableFile, TableOptions,
+    TableWriter,
+};
 use crate::vfs::{FileSystem, ReadMode};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -179,6 +182,47 @@ fn slices_of_several_families_are_read_apart() {
         let table = fixture.open(&finished, i);
         assert_eq!(forward(&mut table.cursor(true)).unwrap(), *versions);
     }
+}
+
+#[test]
+fn a_dump_shows_every_byte_and_every_entry() {
+    let fixture = Fixture::new();
+    let options = TableOptions { block_len: 256, index_block_len: 128, ..Default::default() };
+    let slices = vec![(2, numbered(3, 10)), (3, numbered(900, 20))];
+    let finished = fixture.write(&options, &slices);
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    let file = TableFile::open(&fs, &fixture.path()).unwrap();
+    let (mut bytes, mut entries, mut families, mut kinds) = (128 + 64, Vec::new(), vec![], vec![]);
+    let show = &mut |item: DumpItem<'_>| match item {
+        DumpItem::Block { kind, handle, .. } => {
+            bytes += u64::from(handle.len);
+            kinds.push(kind);
+        }
+        DumpItem::Slice { meta, .. } => families.push(meta.family),
+        DumpItem::Entry(Entry { key, seq, kind, value }) => {
+            entries.push(Version { key: key.to_vec(), seq, kind, value: value.to_vec() });
+        }
+        DumpItem::Header(header) => assert_eq!(header.number, NUMBER),
+        DumpItem::Separator { leads_to, .. } => assert!(leads_to.len > 0),
+        DumpItem::Footer { file_len, .. } => assert_eq!(file_len, finished.file_len),
+    };
+    file.dump(show).unwrap();
+    assert_eq!(bytes, finished.file_len);
+    assert_eq!(entries, [&slices[0].1[..], &slices[1].1].concat());
+    assert_eq!(families, [2, 3]);
+    for kind in [BlockKind::Data, BlockKind::Index, BlockKind::Filter, BlockKind::Directory] {
+        assert!(kinds.contains(&kind), "{kind:?}");
+    }
+}
+
+#[test]
+fn readers_and_writers_can_move_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    fn is_sent<T: Send>() {}
+    is_shared::<Table>();
+    is_shared::<PinnedValue>();
+    is_sent::<TableCursor>();
+    is_sent::<TableWriter>();
 }
 
 #[test]
