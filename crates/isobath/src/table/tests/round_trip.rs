@@ -193,18 +193,21 @@ fn a_dump_shows_every_byte_and_every_entry() {
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
     let file = TableFile::open(&fs, &fixture.path()).unwrap();
     let (mut bytes, mut entries, mut families, mut kinds) = (128 + 64, Vec::new(), vec![], vec![]);
-    let show = &mut |item: DumpItem<'_>| match item {
-        DumpItem::Block { kind, handle, .. } => {
-            bytes += u64::from(handle.len);
-            kinds.push(kind);
+    let show = &mut |item: DumpItem<'_>| {
+        match item {
+            DumpItem::Block { kind, handle, .. } => {
+                bytes += u64::from(handle.len);
+                kinds.push(kind);
+            }
+            DumpItem::Slice { meta, .. } => families.push(meta.family),
+            DumpItem::Entry(Entry { key, seq, kind, value }) => {
+                entries.push(Version { key: key.to_vec(), seq, kind, value: value.to_vec() });
+            }
+            DumpItem::Header(header) => assert_eq!(header.number, NUMBER),
+            DumpItem::Separator { leads_to, .. } => assert!(leads_to.len > 0),
+            DumpItem::Footer { file_len, .. } => assert_eq!(file_len, finished.file_len),
         }
-        DumpItem::Slice { meta, .. } => families.push(meta.family),
-        DumpItem::Entry(Entry { key, seq, kind, value }) => {
-            entries.push(Version { key: key.to_vec(), seq, kind, value: value.to_vec() });
-        }
-        DumpItem::Header(header) => assert_eq!(header.number, NUMBER),
-        DumpItem::Separator { leads_to, .. } => assert!(leads_to.len > 0),
-        DumpItem::Footer { file_len, .. } => assert_eq!(file_len, finished.file_len),
+        Ok(())
     };
     file.dump(show).unwrap();
     assert_eq!(bytes, finished.file_len);
