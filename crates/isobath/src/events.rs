@@ -47,6 +47,18 @@ pub enum Event {
         /// How long it took.
         took_us: u64,
     },
+    /// A thread has done its share of a merge. With more than one for a job, parts were merged at once; each began
+    /// `took_us` ago.
+    MergeShare {
+        /// The family.
+        family: String,
+        /// Which merge of the family, counted up since open.
+        job: u64,
+        /// Parts that this thread merged.
+        parts: usize,
+        /// How long it worked.
+        took_us: u64,
+    },
     /// A slice moved to another level without being rewritten.
     Moved {
         /// The family.

@@ -20,6 +20,9 @@ pub(crate) fn trace(event: &Event) {
         Event::Compacted { family, into_level, read_bytes, written_bytes, took_us } => {
             tracing::info!(target: "isobath", family, into_level, read_bytes, written_bytes, took_us, "merged");
         }
+        Event::MergeShare { family, job, parts, took_us } => {
+            tracing::debug!(target: "isobath", family, job, parts, took_us, "merged parts");
+        }
         Event::Moved { family, from_level, into_level } => {
             tracing::debug!(target: "isobath", family, from_level, into_level, "moved");
         }

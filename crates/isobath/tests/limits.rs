@@ -208,12 +208,12 @@ fn files_of_a_newer_format_are_left_to_a_newer_version() {
 
 #[test]
 fn what_is_missing_cut_or_flipped_is_named_and_nothing_else_is_harmed() {
-    let damages: [(&str, &dyn Fn(&Path)); 3] = [
-        ("missing", &|path| std::fs::remove_file(path).unwrap()),
-        ("cut", &|path| {
+    let damages: [(&str, fn(&Path)); 3] = [
+        ("missing", |path| std::fs::remove_file(path).unwrap()),
+        ("cut", |path| {
             std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(70).unwrap()
         }),
-        ("flipped", &|path| {
+        ("flipped", |path| {
             let mut bytes = std::fs::read(path).unwrap();
             bytes.iter_mut().for_each(|byte| *byte ^= 4);
             std::fs::write(path, bytes).unwrap();

@@ -22,7 +22,7 @@ struct Job {
 
 /// Names a running job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct JobId(u64);
+pub(crate) struct JobId(pub(crate) u64);
 
 impl Busy {
     /// Enters a plan that is about to be carried out. It is under way until [`Busy::end`].

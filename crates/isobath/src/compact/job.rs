@@ -112,13 +112,16 @@ impl MergeJob {
         &self.merge
     }
 
-    /// Works at the job until no part is left to take.
-    pub(crate) fn help(&self) {
+    /// Works at the job until no part is left to take. Returns how many parts it took.
+    pub(crate) fn help(&self) -> usize {
+        let mut parts = 0;
         let part_bytes = self.merge.input_bytes() / self.parts.len() as u64;
         while let Some(mut turn) = self.take() {
             let part = &self.parts[turn.part];
             turn.result = Some(run_part(&self.context, &self.merge, part, part_bytes));
+            parts += 1;
         }
+        parts
     }
 
     fn take(&self) -> Option<Turn<'_>> {

@@ -156,7 +156,7 @@ fn carry_out(
     id: JobId,
     cancel: &CancelToken,
 ) {
-    let result = run_and_install(engine, family, planned, cancel);
+    let result = run_and_install(engine, family, planned, id, cancel);
     let failure = result.err();
     if let Some(error) = failure.clone().filter(|error| !matches!(error, Error::Cancelled)) {
         engine.tell(Event::BackgroundError { job: "merge", error });
@@ -171,6 +171,7 @@ fn run_and_install(
     engine: &Arc<Engine>,
     family: &Arc<Family>,
     planned: Plan,
+    id: JobId,
     cancel: &CancelToken,
 ) -> Result<()> {
     let merge = match planned {
@@ -197,10 +198,14 @@ fn run_and_install(
     let context = context_of(engine, family, &merge, cancel);
     let job = Arc::new(MergeJob::new(merge, context));
     for _ in 1..job.part_count().min(engine.compactor_count) {
-        let helped = job.clone();
+        let (helped, weak, family) = (job.clone(), Arc::downgrade(engine), family.clone());
         // Without help the job takes longer, that is all.
-        let _ = engine.compactors.submit(Box::new(move |_| helped.help()));
+        let _ = engine.compactors.submit(Box::new(move |_| {
+            let Some(engine) = weak.upgrade() else { return };
+            share(&engine, &family, &helped, id);
+        }));
     }
+    share(engine, family, &job, id);
     let outcome = job.finish()?;
     yield_point(Point::Built);
     install(engine, family, &outcome)?;
@@ -221,6 +226,17 @@ fn run_and_install(
         took_us: took_ns / 1000,
     });
     Ok(())
+}
+
+/// Works at a merge and tells of it.
+fn share(engine: &Engine, family: &Family, job: &MergeJob, id: JobId) {
+    let started = engine.pacer.now_ns();
+    let parts = job.help();
+    if parts > 0 {
+        let took_us = (engine.pacer.now_ns() - started) / 1000;
+        let family = family.name().to_string();
+        engine.tell(Event::MergeShare { family, job: id.0, parts, took_us });
+    }
 }
 
 fn context_of(
