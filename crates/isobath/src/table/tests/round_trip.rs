@@ -206,6 +206,7 @@ fn a_dump_shows_every_byte_and_every_entry() {
             DumpItem::Header(header) => assert_eq!(header.number, NUMBER),
             DumpItem::Separator { leads_to, .. } => assert!(leads_to.len > 0),
             DumpItem::Footer { file_len, .. } => assert_eq!(file_len, finished.file_len),
+            DumpItem::Damage(error) => panic!("{error}"),
         }
         Ok(())
     };
