@@ -52,14 +52,7 @@ pub(crate) trait Cursor {
     /// Whoever knows where its keys end overrides this; the provided way compares with a copy of the key in
     /// `scratch`, whose content means nothing before or after.
     fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
-        scratch.clear();
-        scratch.extend_from_slice(self.entry().map_or(&[], |entry| entry.key));
-        loop {
-            self.next()?;
-            if self.entry().is_none_or(|entry| entry.key != scratch.as_slice()) {
-                return Ok(());
-            }
-        }
+        next_key_by_comparing(self, scratch)
     }
 
     /// False only if there is surely no version of `key`. Moves nothing and costs little: a table asks its
@@ -69,6 +62,21 @@ pub(crate) trait Cursor {
     /// [`checksum64`]: crate::format::checksum64
     fn may_hold(&self, _key: &[u8], _hash: u64) -> Result<bool> {
         Ok(true)
+    }
+}
+
+/// [`Cursor::next_key`] for whoever does not know where keys end.
+pub(crate) fn next_key_by_comparing<C: Cursor + ?Sized>(
+    cursor: &mut C,
+    scratch: &mut Vec<u8>,
+) -> Result<()> {
+    scratch.clear();
+    scratch.extend_from_slice(cursor.entry().map_or(&[], |entry| entry.key));
+    loop {
+        cursor.next()?;
+        if cursor.entry().is_none_or(|entry| entry.key != scratch.as_slice()) {
+            return Ok(());
+        }
     }
 }
 

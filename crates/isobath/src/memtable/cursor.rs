@@ -217,6 +217,12 @@ impl Cursor for MemtableCursor {
             value: version.value(),
         })
     }
+
+    #[inline]
+    fn next_key(&mut self, _scratch: &mut Vec<u8>) -> Result<()> {
+        MemtableCursor::next_key(self);
+        Ok(())
+    }
 }
 
 /// Asks for the record in a slot of this leaf or, behind its end, of the next.

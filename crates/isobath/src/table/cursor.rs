@@ -9,7 +9,7 @@ use super::key_buffer::KeyBuffer;
 use super::loader::Loader;
 use super::reader::{PinnedValue, Table};
 use super::walk::IndexWalk;
-use crate::cursor::{Cursor, Entry};
+use crate::cursor::{Cursor, Entry, next_key_by_comparing};
 use crate::error::{Error, Result};
 use crate::format::{Lsn, OpKind};
 use std::sync::Arc;
@@ -238,6 +238,26 @@ impl Cursor for TableCursor {
     #[inline]
     fn next(&mut self) -> Result<()> {
         if self.step() { Ok(()) } else { self.step_slowly() }
+    }
+
+    /// An entry that adds nothing to the key before it is of the same key. Only where a key is stored whole
+    /// must it be compared.
+    #[inline]
+    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        while let Some(block) = self.block.as_deref().filter(|_| self.is_valid)
+            && let Some(entry) = block.short_entry_at(self.end)
+            && entry.shared > 0
+        {
+            let is_same_key =
+                entry.value_at == entry.unshared_at && entry.shared as usize == self.key.len();
+            if !self.step() {
+                break;
+            }
+            if !is_same_key {
+                return Ok(());
+            }
+        }
+        next_key_by_comparing(self, scratch)
     }
 
     fn prev_key(&mut self) -> Result<()> {
