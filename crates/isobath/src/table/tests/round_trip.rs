@@ -124,6 +124,20 @@ fn check_seeks(cursor: &mut dyn Cursor, oracle: &Oracle, probes: &[Vec<u8>]) {
     }
 }
 
+fn check_steps_by_key(cursor: &mut dyn Cursor, oracle: &Oracle) {
+    let mut scratch = b"left over".to_vec();
+    cursor.seek_first().unwrap();
+    for (at, key) in oracle.keys().enumerate() {
+        check_stand(cursor, Some(newest(oracle, key)));
+        // From the newest version, or from an older one.
+        if oracle[key].len() > at % 3 {
+            (0..at % 3).for_each(|_| cursor.next().unwrap());
+        }
+        cursor.next_key(&mut scratch).unwrap();
+    }
+    check_stand(cursor, None);
+}
+
 fn check_all(table: &Arc<Table>, oracle: &Oracle, probes: &[Vec<u8>]) {
     let all = versions_of(oracle);
     let keys_backward: Vec<_> = oracle.keys().rev().map(|key| newest(oracle, key)).collect();
@@ -132,6 +146,7 @@ fn check_all(table: &Arc<Table>, oracle: &Oracle, probes: &[Vec<u8>]) {
         assert_eq!(forward(&mut cursor).unwrap(), all);
         assert_eq!(backward(&mut cursor).unwrap(), keys_backward);
         check_seeks(&mut cursor, oracle, probes);
+        check_steps_by_key(&mut cursor, oracle);
         assert_eq!(forward(&mut cursor).unwrap(), all);
     }
     check_gets(table, oracle, probes);
