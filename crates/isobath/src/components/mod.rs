@@ -11,6 +11,8 @@ mod clock;
 mod points;
 mod random;
 mod scratch;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub(crate) mod sync;
 mod threads;
 

@@ -31,24 +31,8 @@ pub enum Point {
 pub(crate) fn yield_point(_point: Point) {}
 
 #[cfg(feature = "simulation")]
-pub use hooked::{set_yield_hook, yield_point};
-
-#[cfg(feature = "simulation")]
-mod hooked {
-    use super::Point;
-    use std::sync::OnceLock;
-
-    static HOOK: OnceLock<fn(Point)> = OnceLock::new();
-
-    /// Has `hook` called at every labelled point, on the thread that reaches it. The first call of a
-    /// process wins.
-    pub fn set_yield_hook(hook: fn(Point)) {
-        let _ = HOOK.set(hook);
-    }
-
-    pub(crate) fn yield_point(point: Point) {
-        if let Some(hook) = HOOK.get() {
-            hook(point);
-        }
+pub(crate) fn yield_point(point: Point) {
+    if let Some(hooks) = super::simulation::task_hooks() {
+        (hooks.point)(point);
     }
 }

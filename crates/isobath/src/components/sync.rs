@@ -16,8 +16,25 @@ pub(crate) use std::sync::atomic;
 mod imp {
     pub(super) use parking_lot::{Mutex, MutexGuard};
 
-    pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        #[cfg(feature = "simulation")]
+        if let Some(hooks) = crate::components::simulation::task_hooks() {
+            loop {
+                if let Some(guard) = mutex.try_lock() {
+                    return guard;
+                }
+                (hooks.block)(std::ptr::from_ref(mutex).addr(), None);
+            }
+        }
         mutex.lock()
+    }
+
+    /// Lets a simulated task have the mutex that was just unlocked.
+    #[cfg(feature = "simulation")]
+    pub(super) fn unlocked<T>(mutex: &Mutex<T>) {
+        if let Some(hooks) = crate::components::simulation::task_hooks() {
+            (hooks.wake)(std::ptr::from_ref(mutex).addr(), false);
+        }
     }
 }
 #[cfg(any(loom, shuttle))]
@@ -46,6 +63,18 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(imp::lock(&self.0)))
+    }
+}
+
+#[cfg(feature = "simulation")]
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        #[cfg(not(any(loom, shuttle)))]
+        if let Some(held) = self.0.take() {
+            let mutex = parking_lot::MutexGuard::mutex(&held);
+            drop(held);
+            imp::unlocked(mutex);
+        }
     }
 }
 
@@ -80,8 +109,26 @@ impl Condvar {
         return Condvar(shuttle::sync::Condvar::new());
     }
 
+    /// The wait of a simulated task; false for all others.
+    #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+    fn wait_simulated<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<Duration>) -> bool {
+        let Some(hooks) = super::simulation::task_hooks() else { return false };
+        let held = guard.0.take().expect("held outside of a wait");
+        let mutex = parking_lot::MutexGuard::mutex(&held);
+        drop(held);
+        imp::unlocked(mutex);
+        let timeout_ns = timeout.map(|timeout| timeout.as_nanos() as u64);
+        (hooks.block)(std::ptr::from_ref(self).addr(), timeout_ns);
+        guard.0 = Some(imp::lock(mutex));
+        true
+    }
+
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        #[cfg(feature = "simulation")]
+        if self.wait_simulated(guard, None) {
+            return;
+        }
         self.0.wait(guard.0.as_mut().expect("held outside of a wait"));
     }
 
@@ -93,6 +140,10 @@ impl Condvar {
 
     /// Waits at most `timeout`; model checkers have no time and treat it as [`Condvar::wait`].
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
+        #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+        if self.wait_simulated(guard, Some(timeout)) {
+            return;
+        }
         #[cfg(not(any(loom, shuttle)))]
         self.0.wait_for(guard.0.as_mut().expect("held outside of a wait"), timeout);
         #[cfg(any(loom, shuttle))]
@@ -103,10 +154,18 @@ impl Condvar {
     }
 
     pub(crate) fn notify_one(&self) {
+        #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+        if let Some(hooks) = super::simulation::task_hooks() {
+            (hooks.wake)(std::ptr::from_ref(self).addr(), false);
+        }
         self.0.notify_one();
     }
 
     pub(crate) fn notify_all(&self) {
+        #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+        if let Some(hooks) = super::simulation::task_hooks() {
+            (hooks.wake)(std::ptr::from_ref(self).addr(), true);
+        }
         self.0.notify_all();
     }
 }
@@ -132,6 +191,10 @@ pub(crate) fn spin_hint() {
 /// waited for.
 #[cold]
 pub(crate) fn yield_now() {
+    #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+    if let Some(hooks) = super::simulation::task_hooks() {
+        return (hooks.yield_now)();
+    }
     #[cfg(not(any(loom, shuttle)))]
     std::thread::yield_now();
     #[cfg(loom)]
@@ -144,6 +207,10 @@ pub(crate) fn yield_now() {
 /// checkers see every thread on one shard.
 #[inline]
 pub(crate) fn thread_slot() -> usize {
+    #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+    if super::simulation::task_hooks().is_some() {
+        return 0;
+    }
     #[cfg(not(any(loom, shuttle)))]
     return slots::current();
     #[cfg(any(loom, shuttle))]

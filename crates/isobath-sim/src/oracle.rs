@@ -1,0 +1,314 @@
+//! What must be true: the history of a simulated database, and the checks of every read and every recovery against it.
+//!
+//! Every commit of a writer also puts the writer's own marker key to the number of the commit, so after a crash it is
+//! known exactly which commits are there: of each writer, those up to its marker. What remains unknown is the place in
+//! history of a commit that never returned (one for each writer at most): wherever it may lie, its values are allowed
+//! beside the expected one.
+
+use isobath::Lsn;
+use std::collections::BTreeMap;
+
+/// A family (0 is the default one) and a key.
+pub(crate) type Place = (u8, Vec<u8>);
+pub(crate) type Values = BTreeMap<Place, Vec<u8>>;
+
+/// A commit as its writer knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Commit {
+    pub(crate) writes: Vec<(Place, Option<Vec<u8>>)>,
+    /// The read point it was acknowledged with.
+    pub(crate) point: Option<Lsn>,
+    /// Acknowledged as surviving power loss.
+    pub(crate) is_synced: bool,
+    /// When it was begun, in the oracle's own count of events.
+    pub(crate) begun: u64,
+}
+
+/// What a read saw.
+#[derive(Clone, Debug)]
+struct Seen {
+    place: Place,
+    value: Option<Vec<u8>>,
+    /// Everything acknowledged up to here must be seen; with a snapshot, exactly this point.
+    from: Lsn,
+    is_exact: bool,
+    /// When the read ended, in the oracle's count.
+    ended: u64,
+    how: &'static str,
+}
+
+/// One life of the database.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// What was there at the beginning.
+    base: Values,
+    /// By writer, in the order of their numbers.
+    writers: Vec<Vec<Commit>>,
+    seen: Vec<Seen>,
+    events: u64,
+    newest_acknowledged: Lsn,
+    newest_synced: Lsn,
+}
+
+/// The marker key of a writer.
+pub(crate) fn marker(writer: usize) -> Place {
+    (0, format!("!writer{writer}").into_bytes())
+}
+
+impl History {
+    pub(crate) fn new(base: Values, writers: usize) -> History {
+        History { base, writers: vec![Vec::new(); writers], ..History::default() }
+    }
+
+    /// The number that the next commit of a writer has, counted over all lives.
+    pub(crate) fn next_number(&self, writer: usize) -> u64 {
+        marker_number(&self.base, writer) + self.writers[writer].len() as u64 + 1
+    }
+
+    pub(crate) fn begin(&mut self, writer: usize, writes: Vec<(Place, Option<Vec<u8>>)>) {
+        self.events += 1;
+        let begun = self.events;
+        self.writers[writer].push(Commit { writes, point: None, is_synced: false, begun });
+    }
+
+    pub(crate) fn acknowledge(&mut self, writer: usize, point: Lsn, is_synced: bool) {
+        self.events += 1;
+        let commit = self.writers[writer].last_mut().expect("begun before");
+        (commit.point, commit.is_synced) = (Some(point), is_synced);
+        self.newest_acknowledged = self.newest_acknowledged.max(point);
+        if is_synced {
+            self.synced(point);
+        }
+    }
+
+    /// Everything up to `point` survives power loss.
+    pub(crate) fn synced(&mut self, point: Lsn) {
+        self.newest_synced = self.newest_synced.max(point);
+    }
+
+    pub(crate) fn newest_acknowledged(&self) -> Lsn {
+        self.newest_acknowledged
+    }
+
+    /// Notes a read that began when `from` was the newest acknowledged point, or that was made exactly at `from`.
+    pub(crate) fn see(
+        &mut self,
+        how: &'static str,
+        place: Place,
+        value: Option<Vec<u8>>,
+        from: Lsn,
+        is_exact: bool,
+    ) {
+        self.events += 1;
+        self.seen.push(Seen { place, value, from, is_exact, ended: self.events, how });
+    }
+
+    pub(crate) fn reads(&self) -> u64 {
+        self.seen.len() as u64
+    }
+
+    pub(crate) fn commits(&self) -> u64 {
+        self.writers.iter().map(|commits| commits.len() as u64).sum()
+    }
+
+    /// Every place that was ever written to.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let written = self.writers.iter().flatten().flat_map(|commit| &commit.writes);
+        let mut places: Vec<Place> =
+            written.map(|(place, _)| place.clone()).chain(self.base.keys().cloned()).collect();
+        places.sort();
+        places.dedup();
+        places
+    }
+
+    /// Checks all reads of this life, now that every acknowledged commit is known.
+    pub(crate) fn check_reads(&self) -> Result<(), String> {
+        self.seen.iter().try_for_each(|seen| self.check_read(seen))
+    }
+
+    fn check_read(&self, seen: &Seen) -> Result<(), String> {
+        let mut newest: (Lsn, Option<&Vec<u8>>) = (0, self.base.get(&seen.place));
+        let mut allowed = Vec::new();
+        for commit in self.writers.iter().flatten() {
+            let Some(value) = last_write(commit, &seen.place) else { continue };
+            match commit.point {
+                Some(point) if point <= seen.from => {
+                    if point > newest.0 {
+                        newest = (point, value);
+                    }
+                }
+                Some(_) if seen.is_exact => {}
+                // It may have been visible already: it was begun before the read ended.
+                Some(_) | None if commit.begun <= seen.ended => allowed.push(value),
+                _ => {}
+            }
+        }
+        allowed.push(newest.1);
+        if allowed.contains(&seen.value.as_ref()) {
+            return Ok(());
+        }
+        Err(format!(
+            "{} of {} from point {} saw {}, allowed were {:?}",
+            seen.how,
+            show_place(&seen.place),
+            seen.from,
+            show(seen.value.as_ref()),
+            allowed.iter().map(|value| show(*value)).collect::<Vec<_>>()
+        ))
+    }
+
+    /// Checks what a recovery found after this life, which ended with power lost or not.
+    pub(crate) fn check_recovered(
+        &self,
+        found: &Values,
+        is_power_lost: bool,
+    ) -> Result<(), String> {
+        let mut kept: Vec<&Commit> = Vec::new();
+        let mut lost: Vec<&Commit> = Vec::new();
+        for (writer, commits) in self.writers.iter().enumerate() {
+            let (before, now) = (marker_number(&self.base, writer), marker_number(found, writer));
+            let count = now.checked_sub(before).filter(|count| *count <= commits.len() as u64);
+            let count = count.ok_or_else(|| {
+                format!(
+                    "writer {writer} is at {now}, but began at {before} and wrote {}",
+                    commits.len()
+                )
+            })?;
+            kept.extend(&commits[..count as usize]);
+            lost.extend(&commits[count as usize..]);
+        }
+        let must_last = |commit: &Commit| match (commit.point, is_power_lost) {
+            (Some(point), true) => commit.is_synced || point <= self.newest_synced,
+            (Some(_), false) => true,
+            (None, _) => false,
+        };
+        if let Some(commit) = lost.iter().find(|commit| must_last(commit)) {
+            return Err(format!("an acknowledged commit is lost: {}", show_commit(commit)));
+        }
+        let last = kept.iter().filter_map(|commit| commit.point).max().unwrap_or(0);
+        if let Some(hole) =
+            lost.iter().find(|commit| commit.point.is_some_and(|point| point < last))
+        {
+            return Err(format!("a hole: {} is lost, a later commit is there", show_commit(hole)));
+        }
+        self.check_values(found, &kept)
+    }
+
+    fn check_values(&self, found: &Values, kept: &[&Commit]) -> Result<(), String> {
+        let mut places = self.places();
+        places.extend(found.keys().cloned());
+        for place in places {
+            let mut newest: (Lsn, Option<&Vec<u8>>) = (0, self.base.get(&place));
+            let mut allowed = Vec::new();
+            for commit in kept {
+                let Some(value) = last_write(commit, &place) else { continue };
+                match commit.point {
+                    Some(point) if point > newest.0 => newest = (point, value),
+                    Some(_) => {}
+                    None => allowed.push(value),
+                }
+            }
+            allowed.push(newest.1);
+            let value = found.get(&place);
+            if !allowed.contains(&value) {
+                return Err(format!(
+                    "after recovery {} is {}, allowed were {:?}",
+                    show_place(&place),
+                    show(value),
+                    allowed.iter().map(|value| show(*value)).collect::<Vec<_>>()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn marker_number(values: &Values, writer: usize) -> u64 {
+    let text = values.get(&marker(writer)).map(|value| String::from_utf8_lossy(value).into_owned());
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// What a commit leaves at a place, if it writes there: the last of its writes wins.
+fn last_write<'a>(commit: &'a Commit, place: &Place) -> Option<Option<&'a Vec<u8>>> {
+    commit.writes.iter().rev().find(|(at, _)| at == place).map(|(_, value)| value.as_ref())
+}
+
+fn show(value: Option<&Vec<u8>>) -> String {
+    match value {
+        Some(value) => format!("{:?}", String::from_utf8_lossy(&value[..value.len().min(24)])),
+        None => "nothing".to_owned(),
+    }
+}
+
+fn show_place(place: &Place) -> String {
+    format!("{}/{}", place.0, String::from_utf8_lossy(&place.1))
+}
+
+fn show_commit(commit: &Commit) -> String {
+    let writes: Vec<String> = commit
+        .writes
+        .iter()
+        .map(|(place, value)| format!("{} = {}", show_place(place), show(value.as_ref())))
+        .collect();
+    format!("point {:?}, synced {}: {}", commit.point, commit.is_synced, writes.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str, value: &str) -> (Place, Option<Vec<u8>>) {
+        ((0, key.into()), Some(value.into()))
+    }
+
+    fn commit(
+        history: &mut History,
+        writer: usize,
+        point: Option<Lsn>,
+        is_synced: bool,
+        key: &str,
+    ) {
+        let number = history.next_number(writer).to_string();
+        let own = String::from_utf8(marker(writer).1).unwrap();
+        history.begin(writer, vec![put(&own, &number), put(key, &format!("{writer}.{number}"))]);
+        if let Some(point) = point {
+            history.acknowledge(writer, point, is_synced);
+        }
+    }
+
+    fn values(pairs: &[(&str, &str)]) -> Values {
+        pairs
+            .iter()
+            .map(|(key, value)| ((0, key.as_bytes().to_vec()), value.as_bytes().to_vec()))
+            .collect()
+    }
+
+    #[test]
+    fn losses_holes_and_wrong_values_are_told_apart_from_what_may_be() {
+        let mut history = History::new(Values::new(), 2);
+        commit(&mut history, 0, Some(100), false, "a");
+        commit(&mut history, 1, Some(200), true, "b");
+        commit(&mut history, 0, Some(300), false, "a");
+        commit(&mut history, 1, None, false, "a");
+        let all = values(&[("!writer0", "2"), ("!writer1", "1"), ("a", "0.2"), ("b", "1.1")]);
+        history.check_recovered(&all, false).unwrap();
+        let synced_only =
+            values(&[("!writer0", "1"), ("!writer1", "1"), ("a", "0.1"), ("b", "1.1")]);
+        history.check_recovered(&synced_only, true).unwrap();
+        assert!(history.check_recovered(&synced_only, false).unwrap_err().contains("lost"));
+        let hole = values(&[("!writer0", "2"), ("a", "0.2")]);
+        assert!(history.check_recovered(&hole, true).is_err());
+        let wrong = values(&[("!writer0", "2"), ("!writer1", "1"), ("a", "0.1"), ("b", "1.1")]);
+        assert!(history.check_recovered(&wrong, false).unwrap_err().contains("after recovery"));
+        let in_flight = values(&[("!writer0", "2"), ("!writer1", "2"), ("a", "1.2"), ("b", "1.1")]);
+        history.check_recovered(&in_flight, false).unwrap();
+    }
+
+    #[test]
+    fn a_read_that_misses_what_was_acknowledged_before_it_is_caught() {
+        let mut history = History::new(Values::new(), 1);
+        commit(&mut history, 0, Some(100), false, "a");
+        history.see("get", (0, b"a".to_vec()), None, 100, false);
+        assert!(history.check_reads().is_err());
+    }
+}

@@ -1,0 +1,291 @@
+//! The scheduler: tasks as coroutines on one thread, one running at a time, who goes next decided by a seed.
+//!
+//! A task gives way at labelled points, when it blocks on a lock or a condition variable, sleeps, or joins another.
+//! Time is virtual: it moves a little with each step, and jumps to the next deadline when nobody can run. If nobody
+//! can run and nobody has a deadline, the run has deadlocked, which is a failure like any other.
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use isobath::components::Point;
+use isobath::components::simulation::{Hooks, install};
+use std::cell::{Cell, RefCell};
+
+/// Bytes of stack for a task.
+const STACK_LEN: usize = 256 << 10;
+/// Virtual nanoseconds that pass with each step.
+const STEP_NS: u64 = 1_000;
+
+/// Why a task gives way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// It can go on at once.
+    Ready,
+    Blocked {
+        on: usize,
+        deadline_ns: Option<u64>,
+    },
+    Done,
+}
+
+type Task = Coroutine<(), (), (), DefaultStack>;
+
+struct Slot {
+    name: String,
+    wait: Wait,
+    /// Taken out while it runs.
+    task: Option<Task>,
+    yielder: *const Yielder<(), ()>,
+    last_point: Option<Point>,
+}
+
+#[derive(Default)]
+struct Shared {
+    slots: Vec<Slot>,
+    current: Option<usize>,
+    now_ns: u64,
+    rng: fastrand::Rng,
+    switch_percent: u8,
+    steps: u64,
+    /// A digest of every decision, to show that a seed repeats.
+    digest: u64,
+}
+
+thread_local! {
+    static SHARED: RefCell<Shared> = RefCell::new(Shared::default());
+    static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How a run of tasks ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) steps: u64,
+    pub(crate) digest: u64,
+    /// Who waited where, if nobody could run any more.
+    pub(crate) deadlock: Option<String>,
+}
+
+/// Hooks the engine up. Once a process.
+pub(crate) fn hook() {
+    install(Hooks { is_task, point, block, wake, yield_now });
+}
+
+/// Runs `body` as the first task, and all that it spawns, to their end.
+pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
+    SHARED.with_borrow_mut(|shared| {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let switch_percent = [2, 10, 30, 60][rng.usize(..4)];
+        let now_ns = 1_000_000_000;
+        *shared = Shared { rng, switch_percent, now_ns, ..Shared::default() };
+    });
+    spawn("main".to_owned(), body);
+    loop {
+        match SHARED.with_borrow_mut(Shared::choose) {
+            Choice::Run(at) => resume(at),
+            Choice::Finished => return ended(None),
+            Choice::Deadlock(who) => return ended(Some(who)),
+        }
+    }
+}
+
+fn ended(deadlock: Option<String>) -> Ended {
+    SHARED.with_borrow_mut(|shared| {
+        // What a deadlock left behind cannot be unwound; the process is about to report and end.
+        shared.slots.drain(..).filter_map(|slot| slot.task).for_each(|task| {
+            if !task.done() {
+                std::mem::forget(task);
+            }
+        });
+        Ended { steps: shared.steps, digest: shared.digest, deadlock }
+    })
+}
+
+enum Choice {
+    Run(usize),
+    Finished,
+    Deadlock(String),
+}
+
+impl Shared {
+    fn choose(&mut self) -> Choice {
+        self.steps += 1;
+        self.now_ns += STEP_NS;
+        if self.slots.iter().all(|slot| slot.wait == Wait::Done) {
+            return Choice::Finished;
+        }
+        loop {
+            let now = self.now_ns;
+            let can_run = |slot: &Slot| match slot.wait {
+                Wait::Ready => true,
+                Wait::Blocked { deadline_ns: Some(deadline), .. } => deadline <= now,
+                _ => false,
+            };
+            let count = self.slots.iter().filter(|slot| can_run(slot)).count();
+            if count > 0 {
+                let nth = self.rng.usize(..count);
+                let found =
+                    self.slots.iter().enumerate().filter(|(_, slot)| can_run(slot)).nth(nth);
+                let at = found.map_or(0, |(at, _)| at);
+                self.digest =
+                    (self.digest.rotate_left(5) ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                return Choice::Run(at);
+            }
+            let deadlines = self.slots.iter().filter_map(|slot| match slot.wait {
+                Wait::Blocked { deadline_ns, .. } => deadline_ns,
+                _ => None,
+            });
+            match deadlines.min() {
+                Some(deadline) => self.now_ns = deadline,
+                None => return Choice::Deadlock(self.describe()),
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        let waiting = self.slots.iter().filter(|slot| slot.wait != Wait::Done);
+        let lines: Vec<String> = waiting
+            .map(|slot| {
+                format!("{} waits ({:?}), last at {:?}", slot.name, slot.wait, slot.last_point)
+            })
+            .collect();
+        lines.join("; ")
+    }
+}
+
+fn resume(at: usize) {
+    let (mut task, yielder) = SHARED.with_borrow_mut(|shared| {
+        let slot = &mut shared.slots[at];
+        slot.wait = Wait::Ready;
+        shared.current = Some(at);
+        (slot.task.take().expect("only the chosen one runs"), slot.yielder)
+    });
+    YIELDER.set(yielder);
+    let result = task.resume(());
+    YIELDER.set(std::ptr::null());
+    SHARED.with_borrow_mut(|shared| {
+        shared.current = None;
+        let slot = &mut shared.slots[at];
+        match result {
+            CoroutineResult::Yield(()) => slot.task = Some(task),
+            CoroutineResult::Return(()) => {
+                slot.wait = Wait::Done;
+                STACKS.with_borrow_mut(|stacks| stacks.push(task.into_stack()));
+            }
+        }
+    });
+    let is_done = SHARED.with_borrow(|shared| shared.slots[at].wait == Wait::Done);
+    if is_done {
+        wake(join_key(at), true);
+    }
+}
+
+/// What those who wait for the end of a task block on. Addresses are never odd.
+fn join_key(at: usize) -> usize {
+    at * 2 + 1
+}
+
+/// Starts a task; it runs when it is chosen.
+pub(crate) fn spawn(name: String, body: Box<dyn FnOnce()>) -> usize {
+    let stack = STACKS.with_borrow_mut(Vec::pop);
+    let stack =
+        stack.unwrap_or_else(|| DefaultStack::new(STACK_LEN).expect("a stack can be mapped"));
+    let at = SHARED.with_borrow(|shared| shared.slots.len());
+    let task = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+        YIELDER.set(yielder);
+        SHARED.with_borrow_mut(|shared| shared.slots[at].yielder = yielder);
+        body();
+    });
+    let yielder = std::ptr::null();
+    let slot = Slot { name, wait: Wait::Ready, task: Some(task), yielder, last_point: None };
+    SHARED.with_borrow_mut(|shared| shared.slots.push(slot));
+    at
+}
+
+/// Waits for the end of a task.
+pub(crate) fn join(at: usize) {
+    while SHARED.with_borrow(|shared| shared.slots[at].wait != Wait::Done) {
+        block(join_key(at), None);
+    }
+}
+
+pub(crate) fn now_ns() -> u64 {
+    SHARED.with_borrow_mut(|shared| {
+        shared.now_ns += 20;
+        shared.now_ns
+    })
+}
+
+pub(crate) fn sleep_ns(ns: u64) {
+    block(usize::MAX, Some(ns));
+}
+
+/// A random number below `end` that belongs to the schedule's seed.
+pub(crate) fn random(end: u64) -> u64 {
+    SHARED.with_borrow_mut(|shared| shared.rng.u64(..end))
+}
+
+fn is_task() -> bool {
+    !YIELDER.get().is_null()
+}
+
+fn give_way(wait: Wait) {
+    let yielder = YIELDER.get();
+    assert!(!yielder.is_null(), "only tasks give way");
+    SHARED.with_borrow_mut(|shared| {
+        if let Some(at) = shared.current {
+            shared.slots[at].wait = wait;
+        }
+    });
+    // SAFETY: the yielder lives on the stack of the running task, which set it when it began and is suspended nowhere
+    // but in here; `resume` sets it again before the task goes on.
+    unsafe { (*yielder).suspend(()) };
+}
+
+fn point(point: Point) {
+    let gives_way = SHARED.with_borrow_mut(|shared| {
+        if let Some(at) = shared.current {
+            shared.slots[at].last_point = Some(point);
+        }
+        let percent = shared.switch_percent;
+        shared.rng.u8(..100) < percent
+    });
+    if gives_way {
+        give_way(Wait::Ready);
+    }
+}
+
+/// Others may go first: for I/O, which no label marks.
+pub(crate) fn maybe_yield() {
+    if is_task()
+        && SHARED.with_borrow_mut(|shared| shared.rng.u8(..100) < shared.switch_percent / 2)
+    {
+        give_way(Wait::Ready);
+    }
+}
+
+pub(crate) fn yield_now() {
+    give_way(Wait::Ready);
+}
+
+fn block(on: usize, timeout_ns: Option<u64>) {
+    let deadline_ns = timeout_ns.map(|timeout| now_ns() + timeout);
+    give_way(Wait::Blocked { on, deadline_ns });
+}
+
+fn wake(on: usize, all: bool) {
+    SHARED.with_borrow_mut(|shared| {
+        let waiting =
+            |slot: &Slot| matches!(slot.wait, Wait::Blocked { on: there, .. } if there == on);
+        let count = shared.slots.iter().filter(|slot| waiting(slot)).count();
+        if count == 0 {
+            return;
+        }
+        let chosen = shared.rng.usize(..count);
+        let sleepers = shared.slots.iter_mut().filter(|slot| waiting(slot)).enumerate();
+        for (nth, slot) in sleepers {
+            if all || nth == chosen {
+                slot.wait = Wait::Ready;
+            }
+        }
+    });
+}

@@ -1,0 +1,289 @@
+//! What the tasks of a simulation do to the database: several writers, readers and a janitor at once, each drawing its
+//! next operation from the seed.
+
+use crate::oracle::{History, Place, Values, marker};
+use crate::world::{Life, Shared};
+use isobath::{Batch, Codec, ColumnFamily, Db, Durability, FamilyOptions, Options, WriteOptions};
+use std::sync::Arc;
+
+pub(crate) const WRITERS: usize = 3;
+const KEYS: u32 = 48;
+
+/// What the tasks share.
+pub(crate) struct Stage {
+    pub(crate) db: Db,
+    pub(crate) side: ColumnFamily,
+    pub(crate) life: Arc<Life>,
+    pub(crate) history: Shared<History>,
+    /// The first thing found wrong.
+    pub(crate) failure: Shared<Option<String>>,
+    /// True if faults were injected: errors are then answers, too.
+    pub(crate) has_faults: bool,
+}
+
+/// Options drawn from a seed: small, so that seals, flushes and merges happen all the time.
+pub(crate) fn options(rng: &mut fastrand::Rng) -> Options {
+    let codecs = [Codec::None, Codec::Lz4, Codec::Zstd, Codec::Snappy];
+    let family = FamilyOptions::new()
+        .codecs([codecs[rng.usize(..4)], codecs[rng.usize(..4)]])
+        .block_size([256, 1024, 4096][rng.usize(..3)])
+        .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
+        .level_ratio(rng.u32(2..6));
+    Options::new()
+        .write_budget([64 << 10, 96 << 10, 256 << 10][rng.usize(..3)])
+        .block_cache([0, 16 << 10, 1 << 20][rng.usize(..3)])
+        .compaction_threads(rng.usize(1..3))
+        .max_open_files(rng.usize(8..64))
+        .family(family)
+}
+
+fn key(rng: &mut fastrand::Rng) -> Vec<u8> {
+    format!("key{:03}", rng.u32(..KEYS)).into_bytes()
+}
+
+fn place(rng: &mut fastrand::Rng) -> Place {
+    (rng.u8(..2), key(rng))
+}
+
+impl Stage {
+    fn fail(&self, what: String) {
+        self.failure.borrow_mut().get_or_insert(what);
+    }
+
+    fn is_over(&self) -> bool {
+        self.life.is_over() || self.failure.borrow().is_some()
+    }
+
+    /// Judges an error: fine once the machine is dead, or where faults were asked for.
+    fn judge(&self, doing: &str, error: isobath::Error) {
+        if !self.life.is_over() && !self.has_faults {
+            self.fail(format!("{doing}: {error}"));
+        }
+    }
+
+    /// One writer's life.
+    pub(crate) fn write(&self, writer: usize, count: u32, mut rng: fastrand::Rng) {
+        for _ in 0..count {
+            if self.is_over() {
+                return;
+            }
+            let number = self.history.borrow().next_number(writer);
+            let mut writes = vec![(marker(writer), Some(number.to_string().into_bytes()))];
+            let extra = if rng.u8(..4) == 0 { 0 } else { rng.usize(1..5) };
+            for nth in 0..extra {
+                let value = if rng.u8(..4) == 0 {
+                    None
+                } else {
+                    Some(value(writer, number, nth, &mut rng))
+                };
+                writes.push((place(&mut rng), value));
+            }
+            let is_sync = rng.u8(..8) == 0;
+            let durability = if is_sync { Durability::Sync } else { Durability::Process };
+            let options = WriteOptions::default().durability(durability);
+            self.history.borrow_mut().begin(writer, writes.clone());
+            match self.commit(&writes, options) {
+                Ok(point) => self.history.borrow_mut().acknowledge(writer, point, is_sync),
+                // The commit may or may not be there: nothing more can be known of this writer in this life.
+                Err(error) => return self.judge("a commit", error),
+            }
+        }
+    }
+
+    fn commit(
+        &self,
+        writes: &[(Place, Option<Vec<u8>>)],
+        options: WriteOptions,
+    ) -> isobath::Result<u64> {
+        if let [((0, key), Some(value))] = writes {
+            return Ok(self.db.put_with(key, value, options)?.point);
+        }
+        let mut batch = Batch::new();
+        for ((family, key), value) in writes {
+            match (family, value) {
+                (0, Some(value)) => batch.put(key, value)?,
+                (0, None) => batch.delete(key)?,
+                (_, Some(value)) => batch.put_in(&self.side, key, value)?,
+                (_, None) => batch.delete_in(&self.side, key)?,
+            };
+        }
+        Ok(self.db.write_with(batch, options)?.point)
+    }
+
+    /// One reader's life.
+    pub(crate) fn read(&self, count: u32, mut rng: fastrand::Rng) {
+        for _ in 0..count {
+            if self.is_over() {
+                return;
+            }
+            let result = match rng.u8(..10) {
+                0..6 => self.get(&mut rng),
+                6 => self.scan(&mut rng),
+                7 => self.multi_get(&mut rng),
+                _ => self.snapshot(&mut rng),
+            };
+            if let Err(error) = result {
+                return self.judge("a read", error);
+            }
+        }
+    }
+
+    fn get(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let (family, key) = place(rng);
+        let from = self.history.borrow().newest_acknowledged();
+        let value =
+            if family == 0 { self.db.get(&key)? } else { self.db.get_in(&self.side, &key)? };
+        let value = value.map(|value| value.to_vec());
+        self.history.borrow_mut().see("a get", (family, key), value, from, false);
+        Ok(())
+    }
+
+    fn multi_get(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let keys: Vec<Vec<u8>> = (0..rng.usize(1..6)).map(|_| key(rng)).collect();
+        let from = self.history.borrow().newest_acknowledged();
+        let values = self.db.multi_get(&keys)?;
+        for (key, value) in keys.into_iter().zip(values) {
+            let value = value.map(|value| value.to_vec());
+            self.history.borrow_mut().see("a multi_get", (0, key), value, from, false);
+        }
+        Ok(())
+    }
+
+    /// A scan without a snapshot, of part of a family, forward or backward.
+    fn scan(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let (mut lower, mut upper) = (key(rng), key(rng));
+        if lower > upper {
+            std::mem::swap(&mut lower, &mut upper);
+        }
+        let from = self.history.borrow().newest_acknowledged();
+        let range = self.db.range_in(&self.side, lower.clone()..=upper.clone());
+        let found: isobath::Result<Values> = match rng.bool() {
+            true => range.map(entry).collect(),
+            false => range.rev().map(entry).collect(),
+        };
+        let found = found?;
+        for number in 0..KEYS {
+            let place = (1, format!("key{number:03}").into_bytes());
+            if place.1 >= lower && place.1 <= upper {
+                let value = found.get(&place).cloned();
+                self.history.borrow_mut().see("a scan", place, value, from, false);
+            }
+        }
+        Ok(())
+    }
+
+    /// A snapshot, kept for a while: everything at exactly one point, both ways, in both families.
+    fn snapshot(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let snapshot = self.db.snapshot();
+        let acknowledged = self.history.borrow().newest_acknowledged();
+        if snapshot.point() < acknowledged {
+            self.fail(format!("a snapshot at {} misses commit {acknowledged}", snapshot.point()));
+        }
+        for _ in 0..rng.u8(0..20) {
+            crate::runtime::yield_now();
+        }
+        let side: isobath::Result<Values> =
+            snapshot.range_in::<&[u8]>(&self.side, ..).map(entry).collect();
+        let back: isobath::Result<Values> =
+            snapshot.range_in::<&[u8]>(&self.side, ..).rev().map(entry).collect();
+        let side = side?;
+        if side != back? {
+            self.fail("a snapshot reads differently backward".to_owned());
+        }
+        for number in 0..KEYS {
+            let key = format!("key{number:03}").into_bytes();
+            let value = side.get(&(1, key.clone())).cloned();
+            self.history.borrow_mut().see(
+                "a snapshot's scan",
+                (1, key),
+                value,
+                snapshot.point(),
+                true,
+            );
+        }
+        for _ in 0..4 {
+            let key = key(rng);
+            let value = snapshot.get(&key)?.map(|value| value.to_vec());
+            self.history.borrow_mut().see(
+                "a snapshot's get",
+                (0, key),
+                value,
+                snapshot.point(),
+                true,
+            );
+        }
+        Ok(())
+    }
+
+    /// Flushes, merges, syncs, and families that come and go.
+    pub(crate) fn tidy(&self, count: u32, mut rng: fastrand::Rng) {
+        for nth in 0..count {
+            if self.is_over() {
+                return;
+            }
+            let result = match rng.u8(..6) {
+                0 | 1 => self.db.flush(),
+                2 => self.db.compact(),
+                3 => self.db.compact_range(&self.side, &b"key010"[..]..&b"key030"[..]),
+                4 => self.sync(),
+                _ => self.visit(nth, &mut rng),
+            };
+            if let Err(error) = result {
+                return self.judge("upkeep", error);
+            }
+            for _ in 0..rng.u8(0..30) {
+                crate::runtime::yield_now();
+            }
+        }
+    }
+
+    fn sync(&self) -> isobath::Result<()> {
+        let point = self.history.borrow().newest_acknowledged();
+        self.db.sync()?;
+        self.history.borrow_mut().synced(point);
+        Ok(())
+    }
+
+    /// A family that lives for a moment.
+    fn visit(&self, nth: u32, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let name = format!("guest{}", self.life.ops() + u64::from(nth));
+        let guest = self.db.create_family(&name)?;
+        self.db.put_in(&guest, b"key", b"value")?;
+        if rng.bool() {
+            self.db.rename_family(&guest, &format!("{name}-renamed"))?;
+        }
+        if self.db.get_in(&guest, b"key")?.is_none() {
+            self.fail(format!("what was put into {name} is not there"));
+        }
+        self.db.drop_family(&guest)
+    }
+}
+
+fn entry(
+    item: isobath::Result<(isobath::Slice, isobath::Slice)>,
+) -> isobath::Result<(Place, Vec<u8>)> {
+    item.map(|(key, value)| ((1, key.to_vec()), value.to_vec()))
+}
+
+fn value(writer: usize, number: u64, nth: usize, rng: &mut fastrand::Rng) -> Vec<u8> {
+    let mut value = format!("{writer}.{number}.{nth}.").into_bytes();
+    let len = match rng.u8(..10) {
+        0 => rng.usize(1000..6000),
+        1..4 => rng.usize(100..400),
+        _ => rng.usize(0..40),
+    };
+    value.resize(value.len() + len, b'.');
+    value
+}
+
+/// Everything there is, by two full scans.
+pub(crate) fn everything(db: &Db, side: &ColumnFamily) -> isobath::Result<Values> {
+    let mut values = Values::new();
+    for (family, range) in [(0, db.range::<&[u8]>(..)), (1, db.range_in::<&[u8]>(side, ..))] {
+        for item in range {
+            let (key, value) = item?;
+            values.insert((family, key.to_vec()), value.to_vec());
+        }
+    }
+    Ok(values)
+}

@@ -1,0 +1,303 @@
+//! The world of a simulated database: a disk that can die at any operation, virtual time, seeded randomness, tasks.
+
+use crate::runtime;
+use isobath::Result;
+use isobath::components::{Clock, Components, Priority, Random, ThreadHandle, Threads};
+use isobath::vfs::{
+    DirEntry, Fault, FileLock, FileSystem, MemoryFs, ReadFile, ReadMode, SegmentFile, UnsyncedKind,
+    WriteFile,
+};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How the machine dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// The process is killed: what reached the kernel stays.
+    Kill,
+    /// The power goes: what was not synced stays or goes, piece by piece.
+    Power,
+}
+
+/// When it dies: before the n-th operation on files from now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doom {
+    pub(crate) death: Death,
+    pub(crate) after_ops: u64,
+}
+
+/// One life of the machine, from an open to a death or the end.
+pub(crate) struct Life {
+    fs: MemoryFs,
+    doom: Cell<Option<Doom>>,
+    ops: Cell<u64>,
+    /// What is left on disk, once it has died.
+    remains: RefCell<Option<MemoryFs>>,
+    death: Cell<Option<Death>>,
+    seed: u64,
+}
+
+// SAFETY: a simulation runs on one thread of the system from its beginning to its end; `Life` never leaves it. The
+// engine's traits ask for `Send` and `Sync` since real ones do.
+unsafe impl Send for Life {}
+// SAFETY: as above.
+unsafe impl Sync for Life {}
+
+impl Life {
+    pub(crate) fn new(fs: MemoryFs, doom: Option<Doom>, seed: u64) -> Arc<Life> {
+        let (doom, ops, remains) = (Cell::new(doom), Cell::new(0), RefCell::new(None));
+        Arc::new(Life { fs, doom, ops, remains, death: Cell::new(None), seed })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.remains.borrow().is_some()
+    }
+
+    /// How it died, if it has.
+    pub(crate) fn death(&self) -> Option<Death> {
+        self.death.get()
+    }
+
+    /// The disk after this life: as it was left, or as it is.
+    pub(crate) fn disk(&self) -> MemoryFs {
+        self.remains.borrow().clone().unwrap_or_else(|| self.fs.clone())
+    }
+
+    pub(crate) fn ops(&self) -> u64 {
+        self.ops.get()
+    }
+
+    /// Before each operation on files: others may go first, and the machine may die.
+    pub(crate) fn tick(&self) {
+        runtime::maybe_yield();
+        self.ops.set(self.ops.get() + 1);
+        let Some(doom) = self.doom.get() else { return };
+        if self.ops.get() < doom.after_ops {
+            return;
+        }
+        self.doom.set(None);
+        self.death.set(Some(doom.death));
+        let left = match doom.death {
+            Death::Kill => self.fs.killed(),
+            Death::Power => lose_power(&self.fs, self.seed ^ self.ops.get()),
+        };
+        *self.remains.borrow_mut() = Some(left);
+        // Whoever still runs finds that nothing works any more, and ends by itself.
+        self.fs.inject(Fault::on_any().forever());
+    }
+
+    /// The machine dies now.
+    pub(crate) fn die(&self, death: Death) {
+        if !self.is_over() {
+            self.doom.set(Some(Doom { death, after_ops: 0 }));
+            self.tick();
+        }
+    }
+
+    pub(crate) fn components(self: &Arc<Self>) -> Components {
+        Components {
+            fs: Arc::new(SimFs(self.clone())),
+            clock: Arc::new(SimClock),
+            random: Arc::new(SimRandom),
+            threads: Arc::new(SimThreads),
+        }
+    }
+}
+
+/// One of several ways in which power goes: all that was not synced is lost; everything stays as it was at one moment;
+/// each piece by itself, sector by sector.
+fn lose_power(fs: &MemoryFs, seed: u64) -> MemoryFs {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let steps = fs.steps();
+    match rng.u8(..4) {
+        0 => fs.crashed(|_| 0),
+        1 => {
+            let until = rng.u64(steps.saturating_sub(200)..=steps);
+            fs.crashed(|unsynced| unsynced.steps_until(until))
+        }
+        2 => {
+            let kept_percent = rng.u8(1..100);
+            fs.crashed(|unsynced| match unsynced.kind {
+                UnsyncedKind::Sector { .. } if rng.u8(..100) < kept_percent => unsynced.steps.len(),
+                UnsyncedKind::Sector { .. } => 0,
+                _ => rng.usize(..=unsynced.steps.len()),
+            })
+        }
+        _ => fs.crashed(|unsynced| rng.usize(..=unsynced.steps.len())),
+    }
+}
+
+struct SimClock;
+
+impl Clock for SimClock {
+    fn now_ns(&self) -> u64 {
+        runtime::now_ns()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        runtime::now_ns() / 1_000_000
+    }
+}
+
+struct SimRandom;
+
+impl Random for SimRandom {
+    fn next_u64(&self) -> u64 {
+        runtime::random(u64::MAX)
+    }
+}
+
+struct SimThreads;
+
+struct SimHandle(usize);
+
+impl ThreadHandle for SimHandle {
+    fn join(self: Box<Self>) {
+        runtime::join(self.0);
+    }
+}
+
+impl Threads for SimThreads {
+    fn spawn(
+        &self,
+        name: String,
+        _priority: Priority,
+        body: Box<dyn FnOnce() + Send>,
+    ) -> io::Result<Box<dyn ThreadHandle>> {
+        Ok(Box::new(SimHandle(runtime::spawn(name, body))))
+    }
+
+    fn sleep(&self, duration: Duration) {
+        runtime::sleep_ns(duration.as_nanos() as u64);
+    }
+
+    fn parallelism(&self) -> usize {
+        4
+    }
+}
+
+/// The disk of a life: each operation is a tick.
+struct SimFs(Arc<Life>);
+
+macro_rules! ticked {
+    ($self:ident . $call:ident ( $($arg:expr),* )) => {{
+        $self.0.tick();
+        $self.0.fs.$call($($arg),*)
+    }};
+}
+
+impl FileSystem for SimFs {
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        ticked!(self.create_dir_all(path))
+    }
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        self.0.fs.list(dir)
+    }
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.0.fs.exists(path)
+    }
+    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+        runtime::maybe_yield();
+        self.0.fs.open_read(path, mode)
+    }
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        let file = ticked!(self.create(path))?;
+        Ok(Box::new(SimWriteFile { file, life: self.0.clone() }))
+    }
+    fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+        let file = ticked!(self.open_segment(path, len, mode))?;
+        Ok(Arc::new(SimSegment { file, life: self.0.clone() }))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        ticked!(self.rename(from, to))
+    }
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        ticked!(self.link(from, to))
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        ticked!(self.remove(path))
+    }
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        ticked!(self.remove_dir(path))
+    }
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        ticked!(self.sync_dir(dir))
+    }
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        ticked!(self.lock(path))
+    }
+    fn free_space(&self, dir: &Path) -> Result<u64> {
+        self.0.fs.free_space(dir)
+    }
+}
+
+struct SimWriteFile {
+    file: Box<dyn WriteFile>,
+    life: Arc<Life>,
+}
+
+impl WriteFile for SimWriteFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.life.tick();
+        self.file.append(bytes)
+    }
+    fn flush(&mut self) -> Result<()> {
+        self.life.tick();
+        self.file.flush()
+    }
+    fn sync(&mut self) -> Result<()> {
+        self.life.tick();
+        self.file.sync()
+    }
+    fn write_back(&mut self) {
+        self.file.write_back();
+    }
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+}
+
+struct SimSegment {
+    file: Arc<dyn SegmentFile>,
+    life: Arc<Life>,
+}
+
+impl SegmentFile for SimSegment {
+    unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.life.tick();
+        // SAFETY: the caller's promise is passed on as it is.
+        unsafe { self.file.copy_in(offset, bytes) }
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.file.read_at(offset, buf)
+    }
+    fn harden(&self) -> Result<()> {
+        self.life.tick();
+        self.file.harden()
+    }
+    fn write_back(&self, offset: u64, len: u64) {
+        self.file.write_back(offset, len);
+    }
+    fn prefault(&self, offset: u64, len: u64) {
+        self.file.prefault(offset, len);
+    }
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+    fn path(&self) -> PathBuf {
+        self.file.path()
+    }
+    fn renamed(&self, path: &Path) {
+        self.file.renamed(path);
+    }
+}
+
+/// A value that tasks of one simulation share.
+pub(crate) type Shared<T> = Rc<RefCell<T>>;
