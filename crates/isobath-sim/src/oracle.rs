@@ -183,7 +183,13 @@ impl History {
             (None, _) => false,
         };
         if let Some(commit) = lost.iter().find(|commit| must_last(commit)) {
-            return Err(format!("an acknowledged commit is lost: {}", show_commit(commit)));
+            return Err(format!(
+                "an acknowledged commit is lost: {}; synced up to {}, of {} commits {} are there",
+                show_commit(commit),
+                self.newest_synced,
+                self.commits(),
+                kept.len()
+            ));
         }
         let last = kept.iter().filter_map(|commit| commit.point).max().unwrap_or(0);
         if let Some(hole) =

@@ -59,6 +59,14 @@ pub(crate) fn simulate(seed: u64) -> Result<Tally, String> {
         if let Some(failure) = ended.failure {
             return Err(in_life(failure));
         }
+        if std::env::var_os("ISOBATH_SIM_TRACE").is_some() {
+            eprintln!(
+                "life {nth}: {doom:?}, died {:?} after {} file operations, {} operations",
+                life.death(),
+                life.ops(),
+                ended.operations
+            );
+        }
         tally.operations += ended.operations;
         tally.opens += 1;
         tally.crashes += u64::from(life.is_over());
@@ -93,7 +101,11 @@ fn live(
     outcome: Rc<RefCell<Outcome>>,
 ) -> impl FnOnce() + 'static {
     move || {
-        let options = workload::options(&mut rng).components(life.components());
+        let mut options = workload::options(&mut rng).components(life.components());
+        if std::env::var_os("ISOBATH_SIM_TRACE").is_some() {
+            eprintln!("open with {options:?}");
+            options = options.listener(Arc::new(|event: &isobath::Event| eprintln!("  {event:?}")));
+        }
         let opened = options.open("db").and_then(|db| {
             let side = match db.family("side") {
                 Ok(side) => side,
@@ -114,6 +126,9 @@ fn live(
                 return;
             }
         };
+        if std::env::var_os("ISOBATH_SIM_TRACE").is_some() {
+            eprintln!("opened at point {}, {} keys", db.snapshot().point(), found.len());
+        }
         if let Err(wrong) = before.history.check_recovered(&found, before.death == Death::Power) {
             outcome.borrow_mut().failure = Some(wrong);
             return;
