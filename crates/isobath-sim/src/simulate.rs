@@ -208,3 +208,29 @@ fn finish(stage: Rc<Stage>, rng: &mut fastrand::Rng, outcome: &Rc<RefCell<Outcom
     outcome.failure = failure.or(wrong_read);
     outcome.left = Some(Before { history, death });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seeds that once found a bug.
+    const REGRESSIONS: [u64; 1] = [
+        896, // A creation that was cut short, opened, used, and lost with its directory's name when the power went.
+    ];
+
+    #[test]
+    fn a_slice_of_seeds_finds_nothing_and_repeats_exactly() {
+        runtime::hook();
+        let digests = |seeds: std::ops::Range<u64>| -> Vec<u64> {
+            seeds
+                .map(|seed| {
+                    simulate(seed).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")).digest
+                })
+                .collect()
+        };
+        assert_eq!(digests(0..12), digests(0..12));
+        for seed in REGRESSIONS {
+            simulate(seed).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        }
+    }
+}

@@ -12,12 +12,11 @@ use crate::format::{DEFAULT_FAMILY, Lsn};
 use crate::memtable::ChunkPool;
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
-use crate::version::{
-    Change, Edit, LOCK, LOG_DIR, Layout, TABLE_DIR, Term, VersionSet, missing_ancestors, parent,
-};
+use crate::version::{Change, Edit, LOCK, LOG_DIR, Layout, TABLE_DIR, Term, VersionSet, parent};
 use crate::vfs::FileSystem;
 use crate::wal::{Log, LogOptions};
 use crate::{compact, upkeep};
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -67,11 +66,25 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     assemble(db, options, lock, versions, log, pool, &replayed)
 }
 
-/// Makes the database's directory and those above it, so that they survive power loss.
+/// Makes the database's directory, and has it and what is in it survive power loss: an earlier process may have died
+/// between making a name and syncing it, and what is opened is built upon from now on.
 fn create_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
-    let missing = missing_ancestors(fs, db)?;
     fs.create_dir_all(db)?;
-    missing.iter().filter_map(|dir| parent(dir)).try_for_each(|above| fs.sync_dir(above))
+    let mut dir = db.to_owned();
+    while let Some(above) = parent(&dir).map(Path::to_owned).filter(|above| *above != dir) {
+        match fs.sync_dir(&above) {
+            // A directory that is not ours to sync was not ours to make either.
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {}
+            other => other?,
+        }
+        dir = above;
+    }
+    for dir in [db, &db.join(LOG_DIR), &db.join(TABLE_DIR)] {
+        if fs.exists(dir)? {
+            fs.sync_dir(dir)?;
+        }
+    }
+    Ok(())
 }
 
 /// Says whether a database is to be created, or refuses, before anything is touched.
@@ -228,4 +241,32 @@ fn panic_report(log: &Arc<Log>) -> PanicReport {
             log.poison(&Error::Poisoned(format!("a job of {name} panicked: {message}")));
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::WriteOptions;
+    use crate::vfs::{Fault, FileOp, MemoryFs};
+
+    #[test]
+    fn a_database_whose_creation_was_cut_short_survives_power_loss_once_it_is_opened() {
+        for nth in 1..8 {
+            let fs = MemoryFs::new();
+            fs.inject(Fault::on(FileOp::SyncDir).nth(nth));
+            let options = |fs: &MemoryFs| {
+                let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
+                Options::new()
+                    .write_budget(64 << 10)
+                    .components(Components { fs, ..Components::system() })
+            };
+            drop(options(&fs).open("there/db"));
+            let fs = fs.killed();
+            let db = options(&fs).open("there/db").unwrap();
+            db.put_with("key", "value", WriteOptions::sync()).unwrap();
+            let fs = fs.crashed(|_| 0);
+            let db = options(&fs).open("there/db").unwrap();
+            assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "sync {nth} failed");
+        }
+    }
 }
