@@ -65,6 +65,7 @@ pub struct FamilyOptions {
     pub codecs: Vec<Codec>,
     /// Uncompressed bytes of a data block. Default 4 KiB. Larger ones compress better and scan faster;
     /// smaller ones make a point read of uncached data cheaper.
+    #[serde(serialize_with = "as_number")]
     pub block_size: ByteSize,
     /// Bits of Bloom filter a key. Default 10 (about 1% false positives); 0 turns filters off.
     pub filter_bits_per_key: u32,
@@ -174,8 +175,10 @@ pub struct Options {
     /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three
     /// times as much is held while flushes run. Larger: fewer bytes rewritten by merges; smaller: less memory
     /// and a shorter recovery.
+    #[serde(serialize_with = "as_number")]
     pub write_budget: ByteSize,
     /// Bytes of decoded blocks kept. Default 64 MiB. Ignored if a shared cache is given.
+    #[serde(serialize_with = "as_number")]
     pub block_cache: ByteSize,
     /// When writes are acknowledged unless they say otherwise. Default [`Durability::Process`].
     pub durability: Durability,
@@ -345,6 +348,11 @@ impl Options {
     }
 }
 
+/// Sizes are read as people write them and written exactly: "4.0 KiB" would round.
+fn as_number<S: serde::Serializer>(size: &ByteSize, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(size.as_u64())
+}
+
 fn within(what: &str, value: u64, least: u64, most: u64) -> Result<()> {
     if (least..=most).contains(&value) {
         return Ok(());
@@ -371,7 +379,8 @@ mod tests {
 
     #[test]
     fn family_options_come_back_from_what_is_persisted() {
-        let options = FamilyOptions::new().codec(Codec::Lz4).filter_bits_per_key(3);
+        let options =
+            FamilyOptions::new().codec(Codec::Lz4).filter_bits_per_key(3).block_size(5001);
         assert_eq!(FamilyOptions::from_json(&options.to_json()).unwrap(), options);
     }
 

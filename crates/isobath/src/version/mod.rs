@@ -40,7 +40,8 @@ pub(crate) use layout::Layout;
 pub(crate) use level::Level;
 pub(crate) use manifest::Manifest;
 pub(crate) use names::{
-    CURRENT, LOCK, LOG_DIR, TABLE_DIR, manifest_number, manifest_path, table_number, table_path,
+    CURRENT, CURRENT_TMP, LOCK, LOG_DIR, TABLE_DIR, manifest_number, manifest_path, table_number,
+    table_path,
 };
 pub(crate) use orphans::Survey;
 pub(crate) use reader::{Edits, ManifestReader};

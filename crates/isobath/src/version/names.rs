@@ -4,7 +4,7 @@ use crate::cache;
 use std::path::{Path, PathBuf};
 
 pub(crate) const CURRENT: &str = "CURRENT";
-pub(super) const CURRENT_TMP: &str = "CURRENT.tmp";
+pub(crate) const CURRENT_TMP: &str = "CURRENT.tmp";
 pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const LOG_DIR: &str = "wal";
 pub(crate) const TABLE_DIR: &str = "table";
