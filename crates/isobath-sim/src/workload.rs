@@ -246,7 +246,7 @@ impl Stage {
 
     /// A family that lives for a moment.
     fn visit(&self, nth: u32, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let name = format!("guest{}", self.life.ops() + u64::from(nth));
+        let name = format!("guest{:08x}{nth}", rng.u32(..));
         let guest = self.db.create_family(&name)?;
         self.db.put_in(&guest, b"key", b"value")?;
         if rng.bool() {

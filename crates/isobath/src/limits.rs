@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 /// The longest key, in bytes (64 KiB).
 pub const MAX_KEY_LEN: usize = 64 << 10;
 
-/// The longest value, in bytes (4 GiB less one).
-pub const MAX_VALUE_LEN: usize = u32::MAX as usize;
+/// The longest value, in bytes: 4 GiB less 2 MiB, so that with its key it fits one block of a table.
+pub const MAX_VALUE_LEN: usize = crate::table::VALUE_LEN_MAX;
 
 /// The largest encoded batch, in bytes (8 GiB): a batch is one record of the log.
 pub const MAX_BATCH_LEN: usize = 8 << 30;
