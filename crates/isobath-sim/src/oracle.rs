@@ -132,11 +132,8 @@ impl History {
         for commit in self.writers.iter().flatten() {
             let Some(value) = last_write(commit, &seen.place) else { continue };
             match commit.point {
-                Some(point) if point <= seen.from => {
-                    if point > newest.0 {
-                        newest = (point, value);
-                    }
-                }
+                Some(point) if point <= seen.from && point > newest.0 => newest = (point, value),
+                Some(point) if point <= seen.from => {}
                 Some(_) if seen.is_exact => {}
                 // It may have been visible already: it was begun before the read ended.
                 Some(_) | None if commit.begun <= seen.ended => allowed.push(value),

@@ -208,7 +208,8 @@ fn files_of_a_newer_format_are_left_to_a_newer_version() {
 
 #[test]
 fn what_is_missing_cut_or_flipped_is_named_and_nothing_else_is_harmed() {
-    let damages: [(&str, fn(&Path)); 3] = [
+    type Damage = (&'static str, fn(&Path));
+    let damages: [Damage; 3] = [
         ("missing", |path| std::fs::remove_file(path).unwrap()),
         ("cut", |path| {
             std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(70).unwrap()
