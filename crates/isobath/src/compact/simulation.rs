@@ -38,73 +38,111 @@ struct Running {
     done: Done,
 }
 
+struct Simulation<'a> {
+    policy: &'a Policy,
+    load: &'a Load,
+    model: Model,
+    busy: Busy,
+    running: Vec<Running>,
+    now_ns: u64,
+    next_flush_ns: u64,
+    flushed: u64,
+    read_late: u64,
+    samples: u64,
+    report: Report,
+}
+
 fn simulate(policy: &Policy, load: &Load) -> Report {
-    let mut model = Model::new();
-    let mut busy = Busy::default();
-    let mut running: Vec<Running> = Vec::new();
-    let mut now = 0;
-    let mut next_flush = 0;
-    let mut flushed = 0;
-    let mut report = Report::default();
-    let (mut read_late, mut samples) = (0, 0);
-    let half = load.entries_total / 2;
+    let mut simulation = Simulation {
+        policy,
+        load,
+        model: Model::new(),
+        busy: Busy::default(),
+        running: Vec::new(),
+        now_ns: 0,
+        next_flush_ns: 0,
+        flushed: 0,
+        read_late: 0,
+        samples: 0,
+        report: Report::default(),
+    };
     loop {
-        let hints = Hints {
-            run_bytes: load.run_entries * ENTRY_BYTES,
-            oldest_reader: model.next_seq,
-            is_idle: false,
-        };
-        while running.len() < load.threads {
-            let next = plan(&model.tree, policy, &busy, &hints);
-            if matches!(next, Plan::DoNothing) {
-                break;
-            }
-            let id = busy.begin(&next);
-            let done = model.run(&next, &hints);
-            let ns = done.work.entries_in * load.ns_per_entry;
-            if ns > 0 {
-                report.jobs += 1;
-            }
-            report.job_s_max = report.job_s_max.max(ns as f64 / 1e9);
-            if flushed > half {
-                read_late += done.work.entries_in;
-            }
-            running.push(Running { until_ns: now + ns, id, done });
-        }
-        let first_done = running.iter().map(|job| job.until_ns).min();
-        let flush_due = (flushed < load.entries_total).then_some(next_flush);
+        simulation.start_jobs();
+        let first_done = simulation.running.iter().map(|job| job.until_ns).min();
+        let is_writing = simulation.flushed < load.entries_total;
+        let flush_due = is_writing.then_some(simulation.next_flush_ns);
         match (first_done, flush_due) {
             (Some(done), flush) if flush.is_none_or(|flush| done <= flush) => {
-                now = done;
-                let at = running.iter().position(|job| job.until_ns == done).unwrap();
-                let job = running.swap_remove(at);
-                busy.end(job.id);
-                model.install(job.done);
+                simulation.end_job(done);
             }
-            (_, Some(flush)) => {
-                now = flush;
-                let span = load.keys as f64;
-                let distinct = span * (1.0 - (-(load.run_entries as f64) / span).exp());
-                model.flush((0, load.keys - 1), distinct as u64, 0);
-                flushed += load.run_entries;
-                next_flush = flush + load.flush_every_ns;
-                if flushed > half {
-                    samples += 1;
-                    report.l0_runs_max = report.l0_runs_max.max(model.tree.runs.len());
-                    report.l0_runs_mean += model.tree.runs.len() as f64;
-                    report.levels_mean +=
-                        model.tree.levels.iter().filter(|level| !level.is_empty()).count() as f64;
-                }
-            }
-            (_, None) => break,
+            (_, Some(_)) => simulation.flush(),
+            (_, None) => return simulation.conclude(),
         }
     }
-    report.tail_s = now.saturating_sub(next_flush) as f64 / 1e9;
-    report.passes = read_late as f64 / (flushed - half) as f64;
-    report.l0_runs_mean /= samples as f64;
-    report.levels_mean /= samples as f64;
-    report.files = model.tree.iter().count();
-    report
+}
+
+impl Simulation<'_> {
+    fn is_late(&self) -> bool {
+        self.flushed > self.load.entries_total / 2
+    }
+
+    fn start_jobs(&mut self) {
+        let hints = Hints {
+            run_bytes: self.load.run_entries * ENTRY_BYTES,
+            oldest_reader: self.model.next_seq,
+            is_idle: false,
+        };
+        while self.running.len() < self.load.threads {
+            let next = plan(&self.model.tree, self.policy, &self.busy, &hints);
+            if matches!(next, Plan::DoNothing) {
+                return;
+            }
+            let id = self.busy.begin(&next);
+            let done = self.model.run(&next, &hints);
+            let ns = done.work.entries_in * self.load.ns_per_entry;
+            self.report.jobs += usize::from(ns > 0);
+            self.report.job_s_max = self.report.job_s_max.max(ns as f64 / 1e9);
+            if self.is_late() {
+                self.read_late += done.work.entries_in;
+            }
+            self.running.push(Running { until_ns: self.now_ns + ns, id, done });
+        }
+    }
+
+    fn end_job(&mut self, at_ns: u64) {
+        self.now_ns = at_ns;
+        let at = self.running.iter().position(|job| job.until_ns == at_ns).unwrap();
+        let job = self.running.swap_remove(at);
+        self.busy.end(job.id);
+        self.model.install(job.done);
+    }
+
+    fn flush(&mut self) {
+        self.now_ns = self.next_flush_ns;
+        let keys = self.load.keys as f64;
+        let distinct = keys * (1.0 - (-(self.load.run_entries as f64) / keys).exp());
+        self.model.flush((0, self.load.keys - 1), distinct as u64, 0);
+        self.flushed += self.load.run_entries;
+        self.next_flush_ns += self.load.flush_every_ns;
+        if self.is_late() {
+            let tree = &self.model.tree;
+            let filled = tree.levels.iter().filter(|level| !level.is_empty()).count();
+            self.samples += 1;
+            self.report.l0_runs_max = self.report.l0_runs_max.max(tree.runs.len());
+            self.report.l0_runs_mean += tree.runs.len() as f64;
+            self.report.levels_mean += filled as f64;
+        }
+    }
+
+    fn conclude(mut self) -> Report {
+        let flushed_late = self.flushed - self.load.entries_total / 2;
+        self.report.tail_s = self.now_ns.saturating_sub(self.next_flush_ns) as f64 / 1e9;
+        self.report.passes = self.read_late as f64 / flushed_late as f64;
+        self.report.l0_runs_mean /= self.samples as f64;
+        self.report.levels_mean /= self.samples as f64;
+        self.report.files = self.model.tree.iter().count();
+        self.report
+    }
 }
 
 /// 400 000 writes a second of 64 bytes on disk, 64 MiB of 116 bytes to a run.
