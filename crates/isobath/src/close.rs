@@ -37,3 +37,35 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
     engine.lock.lock().take();
     noted
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::batch::Batch;
+    use crate::components::Components;
+    use crate::options::Options;
+    use crate::vfs::MemoryFs;
+    use crate::wal;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_commit_that_races_the_close_is_there_at_the_next_open() {
+        let fs = Arc::new(MemoryFs::new());
+        let options = Options::new().components(Components { fs, ..Components::system() });
+        let db = options.open("/db").unwrap();
+        db.put("before", "value").unwrap();
+        let engine = db.engine().clone();
+        let mut batch = Batch::new();
+        batch.put("racing", "value").unwrap();
+        let (record, _, _) = batch.parts();
+        wal::seal(record);
+        // A writer that was admitted, and is in the log, but not in a memtable yet.
+        let mut reservation = engine.log.reserve(record.len() as u64).unwrap();
+        reservation.write(record);
+        super::close(&engine).unwrap();
+        reservation.publish();
+        drop((db, engine));
+        let db = options.open("/db").unwrap();
+        assert_eq!(db.get("before").unwrap().unwrap(), b"value");
+        assert_eq!(db.get("racing").unwrap().unwrap(), b"value");
+    }
+}

@@ -17,6 +17,29 @@ fn value(i: u32, round: u32) -> Vec<u8> {
 }
 
 #[test]
+fn a_cursor_goes_on_reading_while_merges_remove_the_files_below_it() {
+    let db = Options::in_memory().write_budget(256 << 10).block_cache(0).open("db").unwrap();
+    for i in 0..1000 {
+        db.put(key(i), value(i, 0)).unwrap();
+    }
+    db.flush().unwrap();
+    let mut cursor = db.cursor::<&[u8]>(..).unwrap();
+    cursor.seek_to_first().unwrap();
+    for i in 0..1000 {
+        db.put(key(i), value(i, 1)).unwrap();
+    }
+    db.compact().unwrap();
+    // Files that nobody needs are removed after flushes.
+    db.put("more", "value").unwrap();
+    db.flush().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    for i in 0..1000 {
+        assert_eq!(cursor.entry(), Some((&key(i)[..], &value(i, 0)[..])));
+        cursor.next().unwrap();
+    }
+}
+
+#[test]
 fn what_is_written_is_there_after_flush_compaction_and_reopen() {
     let dir = tempfile::tempdir().unwrap();
     let db = small().open(dir.path()).unwrap();

@@ -84,7 +84,7 @@ fn sources(engine: &Engine, view: &Arc<View>, bounds: &ScanBounds) -> Result<Vec
     for run in
         view.tree.runs.iter().filter(|run| bounds.meet(&run.meta.smallest, &run.meta.largest))
     {
-        sources.push(Source::run(run.table(&engine.tables)?));
+        sources.push(Source::run(run, &engine.tables)?);
     }
     for level in view.tree.levels.iter().filter(|level| !level.is_empty()) {
         sources.push(Source::level(level, &engine.tables));

@@ -5,13 +5,21 @@ use crate::error::Result;
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::pinned::Slice;
 use crate::table::{Table, TableContext, TableCursor};
-use crate::version::Level;
+use crate::version::{Level, Slice as TableSlice};
 use std::sync::Arc;
 
 /// One source of a scan.
 pub(crate) enum Source {
-    Memtable { cursor: MemtableCursor, memtable: Arc<Memtable> },
-    Run { cursor: TableCursor, table: Arc<Table> },
+    Memtable {
+        cursor: MemtableCursor,
+        memtable: Arc<Memtable>,
+    },
+    /// The slice keeps the file, which the table opens again for each block.
+    Run {
+        cursor: TableCursor,
+        table: Arc<Table>,
+        slice: Arc<TableSlice>,
+    },
     Level(ConcatCursor<LevelSlices>),
 }
 
@@ -23,8 +31,9 @@ impl Source {
         }
     }
 
-    pub(crate) fn run(table: &Arc<Table>) -> Source {
-        Source::Run { cursor: table.cursor(true), table: table.clone() }
+    pub(crate) fn run(slice: &Arc<TableSlice>, tables: &TableContext) -> Result<Source> {
+        let table = slice.table(tables)?.clone();
+        Ok(Source::Run { cursor: table.cursor(true), table, slice: slice.clone() })
     }
 
     pub(crate) fn level(level: &Arc<Level>, tables: &TableContext) -> Source {
