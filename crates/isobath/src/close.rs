@@ -42,28 +42,60 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
 mod tests {
     use crate::batch::Batch;
     use crate::components::Components;
+    use crate::engine::Engine;
+    use crate::events::Event;
     use crate::options::Options;
     use crate::vfs::MemoryFs;
     use crate::wal;
-    use std::sync::Arc;
+    use std::sync::{Arc, OnceLock, mpsc};
 
-    #[test]
-    fn a_commit_that_races_the_close_is_there_at_the_next_open() {
-        let fs = Arc::new(MemoryFs::new());
-        let options = Options::new().components(Components { fs, ..Components::system() });
-        let db = options.open("/db").unwrap();
-        db.put("before", "value").unwrap();
-        let engine = db.engine().clone();
+    /// A writer that was admitted: puts its record into the log, says so, and is slow to apply it.
+    fn write_slowly(engine: &Engine, copied: &mpsc::Sender<()>, go_on: &mpsc::Receiver<()>) {
         let mut batch = Batch::new();
         batch.put("racing", "value").unwrap();
         let (record, _, _) = batch.parts();
         wal::seal(record);
-        // A writer that was admitted, and is in the log, but not in a memtable yet.
         let mut reservation = engine.log.reserve(record.len() as u64).unwrap();
         reservation.write(record);
-        super::close(&engine).unwrap();
+        copied.send(()).unwrap();
+        go_on.recv().unwrap();
         reservation.publish();
-        drop((db, engine));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+    fn a_commit_that_races_the_close_is_there_at_the_next_open() {
+        let fs = Arc::new(MemoryFs::new());
+        let options = Options::new().components(Components { fs, ..Components::system() });
+        let engine: Arc<OnceLock<Arc<Engine>>> = Arc::default();
+        let (may_begin, begin) = mpsc::channel();
+        let (copied, is_copied) = mpsc::channel();
+        let (may_end, end) = mpsc::channel();
+        let (known, first) = (engine.clone(), OnceLock::new());
+        let channels = crate::components::sync::Mutex::new((may_begin, is_copied));
+        // The close's own flush is over, the log is not closed yet: the closer waits for this thread.
+        let listener = move |event: &Event| {
+            if matches!(event, Event::Flushed { .. })
+                && known.get().is_some()
+                && first.set(()).is_ok()
+            {
+                let channels = channels.lock();
+                channels.0.send(()).unwrap();
+                channels.1.recv().unwrap();
+            }
+        };
+        let db = options.clone().listener(Arc::new(listener)).open("/db").unwrap();
+        db.put("before", "value").unwrap();
+        engine.set(db.engine().clone()).map_err(drop).unwrap();
+        std::thread::scope(|scope| {
+            let engine = engine.get().unwrap();
+            scope.spawn(move || {
+                begin.recv().unwrap();
+                write_slowly(engine, &copied, &end);
+            });
+            super::close(engine).unwrap();
+            may_end.send(()).unwrap();
+        });
         let db = options.open("/db").unwrap();
         assert_eq!(db.get("before").unwrap().unwrap(), b"value");
         assert_eq!(db.get("racing").unwrap().unwrap(), b"value");
