@@ -50,7 +50,7 @@ fn a_value_over_four_gibibytes_is_refused_by_its_length_alone() {
     let db = Options::in_memory().open("db").unwrap();
     refused(
         db.put("key", &map[..]),
-        "a value may have at most 4294967295 bytes, this one has 4294967296",
+        &format!("at most {MAX_VALUE_LEN} bytes, this one has {}", MAX_VALUE_LEN + 1),
     );
     refused(Batch::new().put("key", &map[..]), "a value may have at most");
     assert!(db.get("key").unwrap().is_none());
