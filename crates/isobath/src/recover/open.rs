@@ -8,7 +8,7 @@ use crate::components::sync::atomic::AtomicBool;
 use crate::components::{Components, Priority};
 use crate::engine::{Engine, Epochs, Families, Family, Gauges, Pacer, Snapshots};
 use crate::error::{Error, Result};
-use crate::format::{DEFAULT_FAMILY, Lsn, Payload, put_payload};
+use crate::format::{DEFAULT_FAMILY, Lsn};
 use crate::memtable::ChunkPool;
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
@@ -16,7 +16,7 @@ use crate::version::{
     CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, TABLE_DIR, Term, VersionSet, parent,
 };
 use crate::vfs::FileSystem;
-use crate::wal::{self, Log, LogOptions, RECORD_HEADER_LEN};
+use crate::wal::{Log, LogOptions};
 use crate::{compact, upkeep};
 use std::io;
 use std::path::Path;
@@ -169,23 +169,7 @@ fn start_log(
     let log =
         Log::start(&options.components, log_options, term.resumes_at, ceiling, term.term as u16)?;
     log.retire(term.resumes_at);
-    begin_log(&log, &mut versions.lock())?;
     Ok(Arc::new(log))
-}
-
-/// Hardens a first record and has the manifest know it: from here on a first segment that is missing is told apart from
-/// one that was never made.
-fn begin_log(log: &Log, versions: &mut VersionSet) -> Result<()> {
-    let mut record = vec![0; RECORD_HEADER_LEN];
-    put_payload(&mut record, &Payload::EpochMarker);
-    wal::seal(&mut record);
-    let mut reservation = log.reserve_internal(record.len() as u64)?;
-    reservation.write(&mut record);
-    let lsn = reservation.end();
-    reservation.publish();
-    log.harden(lsn)?;
-    versions.install(Edit::new(vec![Change::DurableLsn { lsn }]), &[])?;
-    Ok(())
 }
 
 fn assemble(
@@ -286,25 +270,5 @@ mod tests {
             let db = options(&fs).open("there/db").unwrap();
             assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "sync {nth} failed");
         }
-    }
-
-    #[test]
-    fn a_first_log_segment_that_is_missing_is_corruption_not_an_empty_log() {
-        let fs = MemoryFs::new();
-        let options = |fs: &MemoryFs| {
-            let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
-            Options::new()
-                .write_budget(64 << 10)
-                .components(Components { fs, ..Components::system() })
-        };
-        let db = options(&fs).open("db").unwrap();
-        db.put_with("key", "value", WriteOptions::sync()).unwrap();
-        let fs = fs.killed();
-        let log_dir = Path::new("db").join(LOG_DIR);
-        for entry in fs.list(&log_dir).unwrap().iter().filter(|entry| entry.name.ends_with(".wal"))
-        {
-            fs.remove(&log_dir.join(&entry.name)).unwrap();
-        }
-        assert!(options(&fs).open("db").unwrap_err().is_corruption());
     }
 }
