@@ -6,7 +6,8 @@
 //! needn't notice.
 //!
 //! Two shortcuts save the descent: a key above the last leaf's lower bound tries that leaf first, and a sorted
-//! batch tries the leaf of its previous key.
+//! batch tries the leaf of its previous key. That key tells what the leaf's keys begin with, but only while it is
+//! one of them: a leaf whose upper bound has moved since is left alone.
 
 use super::head::head_at;
 use super::lock::{Backoff, Stamp};
@@ -60,8 +61,16 @@ impl<'a> Operation<'_, 'a> {
     }
 }
 
-enum Placed {
-    Yes,
+/// Where a sorted batch put its last key: a leaf, and the bound that it had above the key.
+struct Finger<'k, 'a> {
+    leaf: Node<'a>,
+    high: Option<Record<'a>>,
+    key: &'k [u8],
+}
+
+enum Placed<'a> {
+    /// In a leaf with this upper bound.
+    Below(Option<Record<'a>>),
     /// The leaf changed since it was stamped.
     Changed,
     /// The leaf has no room for another key.
@@ -83,34 +92,32 @@ impl Memtable {
         &self,
         ops: impl Iterator<Item = (&'k [u8], Lsn, OpKind, &'k [u8])>,
     ) {
-        let mut finger: Option<(Node<'_>, &[u8])> = None;
+        let mut finger: Option<Finger<'_, '_>> = None;
         for (key, seq, kind, value) in ops {
             let mut op =
                 Operation { key, seq, kind, value, arena: &self.arena, copied: Copied::Nothing };
             let start = match finger {
-                Some((leaf, previous)) => {
-                    debug_assert!(previous <= key, "a sorted batch ascends");
-                    leaf.stamp_if_below_high(previous, key)
-                }
+                Some(finger) => finger.stamp_if_below_high(key),
                 None => self.rightmost_for(key),
             };
-            finger = Some((self.place(start, &mut op), key));
+            let (leaf, high) = self.place(start, &mut op);
+            finger = Some(Finger { leaf, high, key });
         }
     }
 
-    /// Puts an operation in its leaf, beginning with the one given if any; answers the leaf.
+    /// Puts an operation in its leaf, beginning with the one given if any; answers the leaf and its upper bound.
     #[inline]
     fn place<'a>(
         &'a self,
         start: Option<(Node<'a>, Stamp)>,
         op: &mut Operation<'_, 'a>,
-    ) -> Node<'a> {
+    ) -> (Node<'a>, Option<Record<'a>>) {
         let mut start = start;
         let mut backoff = Backoff::new();
         loop {
             let (leaf, stamp) = start.take().unwrap_or_else(|| self.find_leaf(Target::Key(op.key)));
             match leaf.try_place(stamp, op) {
-                Placed::Yes => return leaf,
+                Placed::Below(high) => return (leaf, high),
                 Placed::Changed => backoff.wait(),
                 Placed::Full => self.make_room(op.record()),
             }
@@ -132,7 +139,7 @@ impl Memtable {
 
 impl<'a> Node<'a> {
     #[inline]
-    fn try_place(self, stamp: Stamp, op: &mut Operation<'_, 'a>) -> Placed {
+    fn try_place(self, stamp: Stamp, op: &mut Operation<'_, 'a>) -> Placed<'a> {
         let slot = self.search(op.key);
         let bytes = op.key.len() + op.value.len();
         if let Some(record) = slot.record {
@@ -140,10 +147,11 @@ impl<'a> Node<'a> {
             if !self.lock().try_lock(stamp) {
                 return Placed::Changed;
             }
+            let high = self.high();
             record.link(version);
             self.tally(op.seq, bytes);
             self.lock().unlock_unchanged(stamp);
-            return Placed::Yes;
+            return Placed::Below(high);
         }
         if self.is_full() {
             let certain = self.lock().validate(stamp);
@@ -153,27 +161,37 @@ impl<'a> Node<'a> {
         if !self.lock().try_lock(stamp) {
             return Placed::Changed;
         }
+        let high = self.high();
         let head = if slot.has_prefix { slot.head } else { self.shorten_prefix(op.key) };
         self.insert_key(slot.index, head, record);
         self.tally(op.seq, bytes);
         self.lock().unlock_changed(stamp);
-        Placed::Yes
+        Placed::Below(high)
     }
+}
 
-    /// A stamp of this leaf, if `key` belongs to it, given that `previous` does and is not above `key`.
-    fn stamp_if_below_high(self, previous: &[u8], key: &[u8]) -> Option<(Node<'a>, Stamp)> {
-        let stamp = self.lock().read()?;
-        let Some(high) = self.high() else { return Some((self, stamp)) };
-        let known = self.prefix().known as usize;
-        // The leaf's keys share the known prefix: a greater key without it lies beyond them.
-        if key.len() < known || previous.get(..known) != key.get(..known) {
+impl<'a> Finger<'_, 'a> {
+    /// A stamp of the leaf, if `key`, not below the last one, belongs to it too.
+    fn stamp_if_below_high(&self, key: &[u8]) -> Option<(Node<'a>, Stamp)> {
+        debug_assert!(self.key <= key, "a sorted batch ascends");
+        let leaf = self.leaf;
+        let stamp = leaf.lock().read()?;
+        // Bounds only fall: with this one the last key is still of this leaf. After a split it need not be, and
+        // then says nothing of the prefix.
+        if leaf.high() != self.high {
             return None;
         }
-        let below = match head_at(key, known).cmp(&self.high_head()) {
+        let Some(high) = self.high else { return Some((leaf, stamp)) };
+        let known = leaf.prefix().known as usize;
+        // The leaf's keys share the known prefix: a greater key without it lies beyond them.
+        if key.len() < known || self.key.get(..known) != key.get(..known) {
+            return None;
+        }
+        let below = match head_at(key, known).cmp(&leaf.high_head()) {
             Ordering::Less => true,
             Ordering::Equal => key < high.key(),
             Ordering::Greater => false,
         };
-        below.then_some((self, stamp))
+        below.then_some((leaf, stamp))
     }
 }

@@ -196,6 +196,32 @@ fn a_sorted_batch_meets_what_is_there() {
     }
 }
 
+/// What the iterator puts in between two of its keys stands for other threads.
+#[test]
+fn a_sorted_batch_notices_that_others_split_its_leaf_below_its_last_key() {
+    for (before, between) in (0..12u64).flat_map(|before| (1..8).map(move |n| (before, n))) {
+        for table in tables() {
+            let others = |from: u64, count: u64| {
+                (from..from + count)
+                    .for_each(|i| put(&table, format!("aaa{:02}", i * 37 % 100).as_bytes(), i + 1));
+            };
+            others(0, before);
+            let batch: [&[u8]; 2] = [b"bbb00", b"bbb01"];
+            table.insert_sorted(batch.iter().enumerate().map(|(i, key)| {
+                if i == 1 {
+                    others(before, between);
+                }
+                (*key, 100 + i as u64, OpKind::Put, &b""[..])
+            }));
+            let all = forward(&table);
+            assert!(all.is_sorted_by(|a, b| a.0 < b.0), "{before}, {between}: {all:?}");
+            for (key, seq) in all {
+                assert_eq!(table.get(&key, Lsn::MAX).map(|found| found.seq), Some(seq));
+            }
+        }
+    }
+}
+
 #[test]
 fn skipping_to_visible_passes_newer_versions_and_whole_keys() {
     for table in tables() {
