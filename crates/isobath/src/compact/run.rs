@@ -11,6 +11,7 @@ use super::plan::Merge;
 use super::retain::{Retain, Verdict};
 use crate::background::CancelToken;
 use crate::cache::table_path;
+use crate::components::{Plant, planted};
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
@@ -83,7 +84,8 @@ pub(super) fn run_part(
             until_look = CANCEL_INTERVAL;
         }
         until_look -= 1;
-        let verdict = retain.judge(&entry, || beneath.is_clear_of(entry.key));
+        let verdict = retain
+            .judge(&entry, || planted(Plant::TombstoneDropped) || beneath.is_clear_of(entry.key));
         if matches!(verdict, Verdict::Keep | Verdict::KeepLast) {
             outputs.add(entry, enters)?;
         }

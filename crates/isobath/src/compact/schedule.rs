@@ -11,7 +11,7 @@ use super::{Busy, Hints, JobId, ManualPlan, ManualRange, Merge, MergeContext, Me
 use super::{Plan, Policy, plan, plan_manual};
 use crate::background::CancelToken;
 use crate::components::sync::{Condvar, Mutex};
-use crate::components::{Point, yield_point};
+use crate::components::{Plant, Point, planted, yield_point};
 use crate::engine::{Engine, Family};
 use crate::error::{Error, Result};
 use crate::events::Event;
@@ -174,7 +174,7 @@ fn run_and_install(
     id: JobId,
     cancel: &CancelToken,
 ) -> Result<()> {
-    let merge = match planned {
+    let mut merge = match planned {
         Plan::DoNothing => return Ok(()),
         Plan::Move(moves) => {
             install(engine, family, &Outcome::of_moves(&moves))?;
@@ -191,6 +191,10 @@ fn run_and_install(
         }
         Plan::Merge(merge) => merge,
     };
+    if planted(Plant::OverlappingFiles) && merge.target > 0 {
+        let left_out = merge.inputs.iter().rposition(|(level, _)| *level == merge.target);
+        left_out.filter(|_| merge.inputs.len() > 1).map(|at| merge.inputs.remove(at));
+    }
     let started = engine.pacer.now_ns();
     let into_level = merge.target;
     let from_level_zero = merge.inputs.iter().filter(|(level, _)| *level == 0);
@@ -245,7 +249,10 @@ fn context_of(
     merge: &Merge,
     cancel: &CancelToken,
 ) -> MergeContext {
-    let keep = engine.snapshots.keep(&engine.log);
+    let mut keep = engine.snapshots.keep(&engine.log);
+    if planted(Plant::SnapshotIgnored) {
+        keep.points.clear();
+    }
     let codec_level = if merge.is_last_level { usize::MAX } else { merge.depth };
     MergeContext {
         fs: engine.options.components.fs.clone(),
@@ -275,6 +282,13 @@ fn install(engine: &Engine, family: &Family, outcome: &Outcome) -> Result<()> {
     }
     if let Some(state) = versions.state().family(family.id) {
         family.install(state.tree.clone(), None);
+    }
+    if planted(Plant::DeletedInUse) {
+        let still_there = |number| outcome.added.iter().any(|(_, meta)| meta.file == number);
+        for (_, number) in outcome.removed.iter().filter(|(_, number)| !still_there(*number)) {
+            engine.tables.files.evict(*number);
+            let _ = engine.options.components.fs.remove(&engine.tables.files.path(*number));
+        }
     }
     Ok(())
 }

@@ -8,6 +8,10 @@
 
 mod bundle;
 mod clock;
+#[cfg(feature = "simulation")]
+pub mod planted;
+#[cfg(not(feature = "simulation"))]
+pub(crate) mod planted;
 mod points;
 mod random;
 mod scratch;
@@ -18,6 +22,7 @@ mod threads;
 
 pub use bundle::Components;
 pub use clock::{Clock, SystemClock};
+pub(crate) use planted::{Plant, planted};
 pub use points::Point;
 pub(crate) use points::yield_point;
 pub use random::{Random, SystemRandom};

@@ -15,7 +15,7 @@ use super::epochs::Epoch;
 use crate::compact::Merges;
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::components::sync::{Mutex, yield_now};
-use crate::components::{Point, yield_point};
+use crate::components::{Plant, Point, planted, yield_point};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::Memtable;
 use crate::options::FamilyOptions;
@@ -92,7 +92,8 @@ impl Family {
             let view = self.view.load();
             yield_point(Point::Pinned);
             let point = log.visible();
-            if self.current.load(Ordering::Acquire) == view.number {
+            let is_current = self.current.load(Ordering::Acquire) == view.number;
+            if is_current || planted(Plant::StaleView) {
                 return (view, point);
             }
             // Whoever publishes may have been interrupted halfway.

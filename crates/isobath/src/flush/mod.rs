@@ -12,7 +12,7 @@
 
 use crate::cache::table_path;
 use crate::compact::{self, Retain, Verdict};
-use crate::components::{Point, yield_point};
+use crate::components::{Plant, Point, planted, yield_point};
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Epoch, Family, Keep};
 use crate::error::{Error, Result};
@@ -79,7 +79,9 @@ fn flush_sealed(engine: &Arc<Engine>) -> Result<()> {
 /// Flushes the oldest sealed epoch and installs it.
 fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     let started = engine.pacer.now_ns();
-    engine.log.wait_visible(epoch.end())?;
+    if !planted(Plant::FlushedBeforeComplete) {
+        engine.log.wait_visible(epoch.end())?;
+    }
     let (families, pending) = pending_of(engine, &epoch);
     let target = engine.versions.lock().files().clone();
     let keep = engine.snapshots.keep(&engine.log);
@@ -140,7 +142,9 @@ pub(crate) fn build_table(
     if table.slices.is_empty() {
         return Ok(None);
     }
-    fs.sync_dir(&db.join(TABLE_DIR))?;
+    if !planted(Plant::TableNameNotSynced) {
+        fs.sync_dir(&db.join(TABLE_DIR))?;
+    }
     Ok(Some(Built { file, table }))
 }
 
@@ -183,6 +187,9 @@ fn install(
         }
     }
     edit.push(Change::ReplayFrom { lsn: epoch.end() });
+    if planted(Plant::LogRetiredEarly) {
+        engine.log.retire(epoch.end());
+    }
     let outputs: Vec<Arc<LiveFile>> = built.iter().map(|built| built.file.clone()).collect();
     versions.install(edit, &outputs)?;
     for family in families {

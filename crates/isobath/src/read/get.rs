@@ -4,6 +4,7 @@
 //! A hit in memory or in a cached block makes no system call and no allocation. The key is hashed once, for all
 //! filters.
 
+use crate::components::{Plant, planted};
 use crate::engine::{Engine, Family, View};
 use crate::error::Result;
 use crate::format::{Lsn, OpKind, checksum64};
@@ -84,7 +85,11 @@ fn get_in_slice(
     if slice.meta.min_seq >= point {
         return Ok(None);
     }
-    let found = slice.table(&engine.tables)?.get(key, hash, point)?;
+    let found = slice.table(&engine.tables)?.get(key, hash, point);
+    let found = match found {
+        Err(error) if error.is_corruption() && planted(Plant::DamageSkipped) => None,
+        other => other?,
+    };
     Ok(found.map(|found| match found.kind {
         OpKind::Delete => None,
         OpKind::Put => Some(Slice::in_block(found.value)),

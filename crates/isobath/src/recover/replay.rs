@@ -1,5 +1,6 @@
 //! Replaying the log of an earlier process into tables.
 
+use crate::components::{Plant, planted};
 use crate::engine::{self, Keep};
 use crate::error::{Error, Result};
 use crate::events::Event;
@@ -121,7 +122,8 @@ impl Replayer<'_> {
             }
             Payload::EpochMarker => {}
             // What the manifest holds already is not repeated: names may have changed hands since.
-            _ if lsn <= self.versions.state().families_changed() => {}
+            _ if lsn <= self.versions.state().families_changed()
+                && !planted(Plant::FamilyReplayedTwice) => {}
             Payload::FamilyCreate { id, name, options } => self.create(lsn, id, name, options)?,
             Payload::FamilyDrop { id } => self.drop_family(lsn, id),
             Payload::FamilyRename { id, name } => self.rename(lsn, id, name),

@@ -1,6 +1,7 @@
 //! Builds one block in its decoded form; the layout is drawn in `block.rs`.
 
 use super::block::{HEAD_LEN, KIND_BITS, RESTART_LEN, SEQ_MAX, TAIL_LEN, key_head};
+use crate::components::{Plant, planted};
 use crate::format::{Lsn, OpKind};
 
 /// Collects the entries of one block after another, in one set of buffers.
@@ -38,6 +39,7 @@ impl BlockBuilder {
     #[inline]
     pub(crate) fn add(&mut self, key: &[u8], shared: usize, seq: Lsn, kind: OpKind, value: &[u8]) {
         debug_assert!(seq <= SEQ_MAX);
+        let seq = if planted(Plant::SequenceWraps) { seq & 0xffff_ffff } else { seq };
         let shared = if self.until_restart == 0 {
             self.restarts.push(self.bytes.len() as u32);
             self.until_restart = self.interval;

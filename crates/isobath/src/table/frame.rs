@@ -11,6 +11,7 @@
 
 use super::BlockHandle;
 use super::codec::{Codec, Decompressor};
+use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::checksum64;
 use crate::vfs::ReadFile;
@@ -40,7 +41,8 @@ pub(crate) fn open_frame(stored: &[u8], offset: u64) -> Result<(Codec, &[u8])> {
         return Err(Error::malformed("a block is shorter than its trailer".to_owned()));
     };
     let (body, checksum) = stored.split_at(checksum_at);
-    if checksum != frame_checksum(body, offset).to_le_bytes() {
+    let is_intact = checksum == frame_checksum(body, offset).to_le_bytes();
+    if !is_intact && !planted(Plant::BlockChecksumSkipped) {
         return Err(Error::malformed("a block's checksum does not match".to_owned()));
     }
     let (codec, payload) = body.split_last().expect("checked to be there");

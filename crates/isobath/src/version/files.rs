@@ -12,6 +12,7 @@
 
 use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicU64, Ordering};
+use crate::components::{Plant, planted};
 use std::sync::Arc;
 
 /// Gives out file numbers, each once. Shared by all jobs.
@@ -29,7 +30,9 @@ impl FileNumbers {
     /// Takes charge of a new file, which the caller may now create.
     pub(crate) fn allocate(&self) -> Arc<LiveFile> {
         // Only the number's uniqueness matters, so no order with other memory is needed.
-        LiveFile::new(self.next.fetch_add(1, Ordering::Relaxed), &self.graveyard)
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = if planted(Plant::FileNumberWraps) { number % 24 + 1 } else { number };
+        LiveFile::new(number, &self.graveyard)
     }
 
     /// Above every number given out so far.
@@ -93,7 +96,7 @@ impl Graveyard {
 
     fn bury(&self, number: u64) {
         let mut plot = self.plot.lock();
-        if plot.access != Access::Shut {
+        if plot.access != Access::Shut && !planted(Plant::FilesLeaked) {
             plot.dead.push(number);
         }
     }

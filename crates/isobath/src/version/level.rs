@@ -6,6 +6,7 @@
 //! search after a change, so that a replay of many edits does not build it for each.
 
 use super::slice::Slice;
+use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
@@ -97,6 +98,7 @@ impl Level {
         let at = self.slices.partition_point(|other| other.meta.largest < slice.meta.smallest);
         if let Some(next) = self.slices.get(at)
             && next.overlaps(&slice.meta.smallest, &slice.meta.largest)
+            && !planted(Plant::OverlappingFiles)
         {
             return Err(Error::malformed(format!(
                 "files {} and {} of family {} hold the same keys in one level",

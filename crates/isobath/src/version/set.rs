@@ -21,7 +21,7 @@ use super::orphans::{self, Survey};
 use super::reader::ManifestReader;
 use super::record::TornTail;
 use super::state::State;
-use crate::components::{Point, yield_point};
+use crate::components::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FIRST_LSN, FamilyId};
 use crate::vfs::FileSystem;
@@ -115,7 +115,8 @@ impl VersionSet {
         let sweep_errors = found.survey.sweep(&*fs);
         let manifest = Manifest::resume(fs, db, found.manifest)?;
         let next_file = found.state.next_file().max(found.survey.table_number_max + 1);
-        let files = FileNumbers::new(next_file, graveyard);
+        let reused = u64::from(planted(Plant::FileNumberReused) && next_file > 1);
+        let files = FileNumbers::new(next_file - reused, graveyard);
         let opening = Opening {
             manifest_path: manifest.path(),
             torn_tail: found.torn_tail,

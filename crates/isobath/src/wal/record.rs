@@ -14,6 +14,7 @@
 //! depend on the place in the log (padding, length, payload checksum) and needs no lock; [`stamp`] does
 //! the rest once the LSN is known.
 
+use crate::components::{Plant, planted};
 use crate::format::{Lsn, checksum32, checksum64};
 
 /// The length of a record's header, and of the spare room in front of a payload.
@@ -111,7 +112,9 @@ impl RecordHeader {
 
     /// True if `payload` is what was written.
     pub(super) fn matches(&self, payload: &[u8]) -> bool {
-        self.skip || checksum64(payload) == self.payload_checksum
+        self.skip
+            || planted(Plant::TornTailAccepted)
+            || checksum64(payload) == self.payload_checksum
     }
 }
 

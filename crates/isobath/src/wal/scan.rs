@@ -10,6 +10,7 @@
 
 use super::reader::{Found, LogReader};
 use super::record::RecordHeader;
+use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::vfs::FileSystem;
@@ -104,6 +105,9 @@ fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> 
         if !sighting.whole {
             if at == stop {
                 tail = Tail::Torn { len };
+                if planted(Plant::TornTailFatal) {
+                    return Err(damaged(reader, stop, at, "a torn record".to_owned()));
+                }
             }
             lsn = at + super::RECORD_ALIGN;
             continue;

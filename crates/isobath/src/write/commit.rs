@@ -20,7 +20,7 @@
 
 use crate::batch::{Batch, OpAt};
 use crate::column_family::ColumnFamily;
-use crate::components::{Point, with_scratch, yield_point};
+use crate::components::{Plant, Point, planted, with_scratch, yield_point};
 use crate::engine::{Engine, Family};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn, Op, OpKind, put_batch_prefix, put_op};
@@ -100,7 +100,9 @@ fn commit(
     yield_point(Point::Applied);
     let point = reservation.end();
     reservation.publish();
-    log.wait_visible(point)?;
+    if !planted(Plant::FrontierSkipped) {
+        log.wait_visible(point)?;
+    }
     if options.durability.unwrap_or(engine.options.durability) == Durability::Sync {
         log.harden(point)?;
     }

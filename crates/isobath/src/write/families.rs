@@ -11,6 +11,7 @@
 //! mixes two up.
 
 use crate::compact;
+use crate::components::{Plant, planted};
 use crate::engine::{Engine, Family};
 use crate::error::{Error, Result};
 use crate::events::Event;
@@ -62,7 +63,9 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Family>) -> Result<
     }
     let lsn = log_change(engine, &Payload::FamilyDrop { id: family.id })?;
     // From here on merges of the family no longer install: they find it gone, under the same lock.
-    install(engine, Change::DropFamily { family: family.id, lsn })?;
+    if !planted(Plant::FamilyHalfDropped) {
+        install(engine, Change::DropFamily { family: family.id, lsn })?;
+    }
     engine.families.remove(family.id);
     family.mark_dropped();
     compact::forget(engine, family);
@@ -99,7 +102,9 @@ fn log_change(engine: &Engine, payload: &Payload<'_>) -> Result<Lsn> {
     let (start, end) = (reservation.start(), reservation.end());
     reservation.publish();
     engine.log.wait_visible(end)?;
-    engine.log.harden(end)?;
+    if !planted(Plant::FamilyNotHardened) {
+        engine.log.harden(end)?;
+    }
     Ok(start)
 }
 

@@ -64,6 +64,7 @@ pub struct Fault {
     suffix: String,
     matches_before: u64,
     forever: bool,
+    short: bool,
     error: FaultError,
 }
 
@@ -89,6 +90,7 @@ impl Fault {
             suffix: String::new(),
             matches_before: 0,
             forever: false,
+            short: false,
             error: FaultError::Code(EIO),
         }
     }
@@ -106,6 +108,12 @@ impl Fault {
     /// Goes on striking after the first time.
     pub fn forever(self) -> Self {
         Fault { forever: true, ..self }
+    }
+
+    /// Lets the first half of the bytes through, where the operation is on bytes: `Read`, `Write` and `CopyIn`. Of a
+    /// read the rest of the buffer is left as it was, of an append nothing counts as accepted.
+    pub fn short(self) -> Self {
+        Fault { short: true, ..self }
     }
 
     /// Fails with this kind of error.
@@ -138,6 +146,14 @@ impl FaultError {
 pub(super) struct Faults {
     armed: Mutex<Vec<Fault>>,
     tried: [AtomicU64; OPS],
+    struck: AtomicU64,
+}
+
+/// How an operation fails.
+pub(super) struct Strike {
+    /// How many of its bytes get through all the same.
+    pub(super) done_len: usize,
+    pub(super) error: io::Error,
 }
 
 impl Faults {
@@ -153,8 +169,17 @@ impl Faults {
         self.tried[op as usize].load(Ordering::Relaxed)
     }
 
+    pub(super) fn struck(&self) -> u64 {
+        self.struck.load(Ordering::Relaxed)
+    }
+
     /// Counts an operation, and fails it if a fault says so. Every fault counts every match, struck or not.
     pub(super) fn strike(&self, op: FileOp, path: &Path) -> io::Result<()> {
+        self.strike_bytes(op, path, 0).map_err(|strike| strike.error)
+    }
+
+    /// The same for an operation on so many bytes.
+    pub(super) fn strike_bytes(&self, op: FileOp, path: &Path, len: usize) -> Result<(), Strike> {
         self.tried[op as usize].fetch_add(1, Ordering::Relaxed);
         let mut struck = None;
         self.armed.lock().retain_mut(|fault| {
@@ -165,9 +190,12 @@ impl Faults {
                 fault.matches_before -= 1;
                 return true;
             }
-            struck.get_or_insert(fault.error);
+            struck.get_or_insert((fault.error, fault.short));
             fault.forever
         });
-        struck.map_or(Ok(()), |error| Err(error.error()))
+        let Some((error, is_short)) = struck else { return Ok(()) };
+        self.struck.fetch_add(1, Ordering::Relaxed);
+        let done_len = if is_short { len / 2 } else { 0 };
+        Err(Strike { done_len, error: error.error() })
     }
 }

@@ -28,12 +28,14 @@ impl Reader {
     }
 
     fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.disk.faults.strike(FileOp::Read, &self.path)?;
+        let struck = self.disk.faults.strike_bytes(FileOp::Read, &self.path, buf.len());
+        let len = struck.as_ref().map_or_else(|strike| strike.done_len, |()| buf.len());
+        let buf = &mut buf[..len];
         match &self.mapped {
             Some(bytes) => buf.copy_from_slice(slice(bytes, offset, buf.len())?),
             None => self.file.read(offset, buf)?,
         }
-        Ok(())
+        struck.map_err(|strike| strike.error)
     }
 }
 
@@ -73,12 +75,19 @@ impl Appender {
 
     fn hand_over(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
-            self.disk.faults.strike(FileOp::Write, &self.path)?;
-            self.file.write(self.handed, &self.buffer, &self.disk.steps)?;
+            self.write(&self.buffer)?;
             self.handed += self.buffer.len();
             self.buffer.clear();
         }
         Ok(())
+    }
+
+    /// Writes behind what was handed over. What a write that fails leaves there is written over by the next.
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let struck = self.disk.faults.strike_bytes(FileOp::Write, &self.path, bytes.len());
+        let len = struck.as_ref().map_or_else(|strike| strike.done_len, |()| bytes.len());
+        self.file.write(self.handed, &bytes[..len], &self.disk.steps)?;
+        struck.map_err(|strike| strike.error)
     }
 
     fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -86,8 +95,7 @@ impl Appender {
             self.hand_over()?;
         }
         if bytes.len() >= BUFFER_LEN {
-            self.disk.faults.strike(FileOp::Write, &self.path)?;
-            self.file.write(self.handed, bytes, &self.disk.steps)?;
+            self.write(bytes)?;
             self.handed += bytes.len();
         } else {
             self.buffer.extend_from_slice(bytes);
@@ -157,6 +165,24 @@ impl Segment {
         self.disk.faults.strike(op, &self.name.lock())
     }
 
+    fn try_copy_in(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let name = self.name.lock();
+        let struck = self.disk.faults.strike_bytes(FileOp::CopyIn, &name, bytes.len());
+        drop(name);
+        let len = struck.as_ref().map_or_else(|strike| strike.done_len, |()| bytes.len());
+        self.file.write(offset as usize, &bytes[..len], &self.disk.steps)?;
+        struck.map_err(|strike| strike.error)
+    }
+
+    fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let name = self.name.lock();
+        let struck = self.disk.faults.strike_bytes(FileOp::Read, &name, buf.len());
+        drop(name);
+        let len = struck.as_ref().map_or_else(|strike| strike.done_len, |()| buf.len());
+        self.file.read(offset, &mut buf[..len])?;
+        struck.map_err(|strike| strike.error)
+    }
+
     fn try_harden(&self) -> io::Result<()> {
         if let Err(e) = self.strike(FileOp::Harden) {
             self.file.lose_dirt();
@@ -172,15 +198,11 @@ impl SegmentFile for Segment {
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.len) {
             return Err(self.io("write past the end of", ErrorKind::InvalidInput.into()));
         }
-        self.strike(FileOp::CopyIn)
-            .and_then(|()| self.file.write(offset as usize, bytes, &self.disk.steps))
-            .map_err(|e| self.io("write to", e))
+        self.try_copy_in(offset, bytes).map_err(|e| self.io("write to", e))
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.strike(FileOp::Read)
-            .and_then(|()| self.file.read(offset, buf))
-            .map_err(|e| self.io("read", e))
+        self.try_read(offset, buf).map_err(|e| self.io("read", e))
     }
 
     fn harden(&self) -> Result<()> {

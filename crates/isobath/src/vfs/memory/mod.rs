@@ -101,6 +101,11 @@ impl MemoryFs {
         self.disk.faults.tried(op)
     }
 
+    /// How many operations failed since a fault said so.
+    pub fn struck(&self) -> u64 {
+        self.disk.faults.struck()
+    }
+
     /// How many changes were made so far: writes to files, and changes to names. See [`Unsynced::steps`].
     pub fn steps(&self) -> u64 {
         self.disk.steps.0.load(Ordering::Relaxed)

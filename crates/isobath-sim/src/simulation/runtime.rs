@@ -2,18 +2,22 @@
 //!
 //! A task gives way at labelled points, when it blocks on a lock or a condition variable, sleeps, or joins another.
 //! Time is virtual: it moves a little with each step, and jumps to the next deadline when nobody can run. If nobody
-//! can run and nobody has a deadline, the run has deadlocked, which is a failure like any other.
+//! can run and nobody has a deadline, the run has deadlocked, which is a failure like any other; so is a run without
+//! an end, and a task that panics.
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use isobath::components::Point;
 use isobath::components::simulation::{Hooks, install};
 use std::cell::{Cell, RefCell};
+use std::panic::{self, AssertUnwindSafe};
 
 /// Bytes of stack for a task.
 const STACK_LEN: usize = 256 << 10;
 /// Virtual nanoseconds that pass with each step.
 const STEP_NS: u64 = 1_000;
+/// No life takes as many steps.
+const STEPS_MAX: u64 = 4_000_000;
 
 /// Why a task gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,7 @@ struct Shared {
     steps: u64,
     /// A digest of every decision, to show that a seed repeats.
     digest: u64,
+    panic: Option<String>,
 }
 
 thread_local! {
@@ -61,13 +66,23 @@ thread_local! {
 pub(crate) struct Ended {
     pub(crate) steps: u64,
     pub(crate) digest: u64,
-    /// Who waited where, if nobody could run any more.
-    pub(crate) deadlock: Option<String>,
+    /// Why it did not end well: who waited where when nobody could run any more, or which task panicked.
+    pub(crate) failure: Option<String>,
 }
 
-/// Hooks the engine up. Once a process.
+/// Hooks the engine up. More than once does no harm.
 pub(crate) fn hook() {
-    install(Hooks { is_task, point, block, wake, yield_now });
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        install(Hooks { is_task, point, block, wake, yield_now });
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            // A task's panic is what a seed fails of, and told as that.
+            if !is_task() || std::env::var_os("ISOBATH_SIM_TRACE").is_some() {
+                print(panic);
+            }
+        }));
+    });
 }
 
 /// Runs `body` as the first task, and all that it spawns, to their end.
@@ -83,12 +98,12 @@ pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
         match SHARED.with_borrow_mut(Shared::choose) {
             Choice::Run(at) => resume(at),
             Choice::Finished => return ended(None),
-            Choice::Deadlock(who) => return ended(Some(who)),
+            Choice::Stuck(why) => return ended(Some(why)),
         }
     }
 }
 
-fn ended(deadlock: Option<String>) -> Ended {
+fn ended(stuck: Option<String>) -> Ended {
     SHARED.with_borrow_mut(|shared| {
         // What a deadlock left behind cannot be unwound; the process is about to report and end.
         shared.slots.drain(..).filter_map(|slot| slot.task).for_each(|task| {
@@ -96,14 +111,15 @@ fn ended(deadlock: Option<String>) -> Ended {
                 std::mem::forget(task);
             }
         });
-        Ended { steps: shared.steps, digest: shared.digest, deadlock }
+        let failure = shared.panic.take().or(stuck);
+        Ended { steps: shared.steps, digest: shared.digest, failure }
     })
 }
 
 enum Choice {
     Run(usize),
     Finished,
-    Deadlock(String),
+    Stuck(String),
 }
 
 impl Shared {
@@ -112,6 +128,9 @@ impl Shared {
         self.now_ns += STEP_NS;
         if self.slots.iter().all(|slot| slot.wait == Wait::Done) {
             return Choice::Finished;
+        }
+        if self.steps > STEPS_MAX {
+            return Choice::Stuck(format!("it goes on and on: {}", self.describe()));
         }
         loop {
             let now = self.now_ns;
@@ -136,7 +155,7 @@ impl Shared {
             });
             match deadlines.min() {
                 Some(deadline) => self.now_ns = deadline,
-                None => return Choice::Deadlock(self.describe()),
+                None => return Choice::Stuck(format!("nobody can go on: {}", self.describe())),
             }
         }
     }
@@ -193,12 +212,22 @@ pub(crate) fn spawn(name: String, body: Box<dyn FnOnce()>) -> usize {
     let task = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
         YIELDER.set(yielder);
         SHARED.with_borrow_mut(|shared| shared.slots[at].yielder = yielder);
-        body();
+        if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(body)) {
+            SHARED.with_borrow_mut(|shared| {
+                let what = format!("{} panicked: {}", shared.slots[at].name, message(&*panic));
+                shared.panic.get_or_insert(what);
+            });
+        }
     });
     let yielder = std::ptr::null();
     let slot = Slot { name, wait: Wait::Ready, task: Some(task), yielder, last_point: None };
     SHARED.with_borrow_mut(|shared| shared.slots.push(slot));
     at
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
 
 /// Waits for the end of a task.

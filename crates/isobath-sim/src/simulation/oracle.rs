@@ -4,7 +4,11 @@
 //! known exactly which commits are there: of each writer, those up to its marker. What remains unknown is the place in
 //! history of a commit that never returned (one for each writer at most): wherever it may lie, its values are allowed
 //! beside the expected one.
+//!
+//! A disk that was damaged at rest may have lost the end of what was written, but nothing from the middle, and nothing
+//! that a close had finished.
 
+use super::families::Guests;
 use isobath::Lsn;
 use std::collections::BTreeMap;
 
@@ -37,6 +41,15 @@ struct Seen {
     how: &'static str,
 }
 
+/// How a life ended, as far as it matters for what must be left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Closed,
+    /// The process is gone, its files are as it left them.
+    Killed,
+    PowerLost,
+}
+
 /// One life of the database.
 #[derive(Debug, Default)]
 pub(crate) struct History {
@@ -48,6 +61,10 @@ pub(crate) struct History {
     events: u64,
     newest_acknowledged: Lsn,
     newest_synced: Lsn,
+    /// The families that come and go.
+    pub(crate) guests: Guests,
+    /// Whether the second of the two families that stay is there.
+    pub(crate) has_side: bool,
 }
 
 /// The marker key of a writer.
@@ -69,6 +86,11 @@ impl History {
         self.events += 1;
         let begun = self.events;
         self.writers[writer].push(Commit { writes, point: None, is_synced: false, begun });
+    }
+
+    /// The commit that was begun last has failed for good: it is nowhere, and never will be.
+    pub(crate) fn withdraw(&mut self, writer: usize) {
+        self.writers[writer].pop();
     }
 
     pub(crate) fn acknowledge(&mut self, writer: usize, point: Lsn, is_synced: bool) {
@@ -154,11 +176,12 @@ impl History {
         ))
     }
 
-    /// Checks what a recovery found after this life, which ended with power lost or not.
+    /// Checks what a recovery found after this life. If the disk was damaged since, the end of it may be missing.
     pub(crate) fn check_recovered(
         &self,
         found: &Values,
-        is_power_lost: bool,
+        end: End,
+        is_damaged: bool,
     ) -> Result<(), String> {
         let mut kept: Vec<&Commit> = Vec::new();
         let mut lost: Vec<&Commit> = Vec::new();
@@ -174,10 +197,12 @@ impl History {
             kept.extend(&commits[..count as usize]);
             lost.extend(&commits[count as usize..]);
         }
-        let must_last = |commit: &Commit| match (commit.point, is_power_lost) {
-            (Some(point), true) => commit.is_synced || point <= self.newest_synced,
-            (Some(_), false) => true,
+        let must_last = |commit: &Commit| match (commit.point, end) {
             (None, _) => false,
+            (Some(_), End::Closed) => true,
+            (Some(_), _) if is_damaged => false,
+            (Some(_), End::Killed) => true,
+            (Some(point), End::PowerLost) => commit.is_synced || point <= self.newest_synced,
         };
         if let Some(commit) = lost.iter().find(|commit| must_last(commit)) {
             return Err(format!(
@@ -294,17 +319,28 @@ mod tests {
         commit(&mut history, 0, Some(300), false, "a");
         commit(&mut history, 1, None, false, "a");
         let all = values(&[("!writer0", "2"), ("!writer1", "1"), ("a", "0.2"), ("b", "1.1")]);
-        history.check_recovered(&all, false).unwrap();
+        history.check_recovered(&all, End::Killed, false).unwrap();
         let synced_only =
             values(&[("!writer0", "1"), ("!writer1", "1"), ("a", "0.1"), ("b", "1.1")]);
-        history.check_recovered(&synced_only, true).unwrap();
-        assert!(history.check_recovered(&synced_only, false).unwrap_err().contains("lost"));
+        history.check_recovered(&synced_only, End::PowerLost, false).unwrap();
+        assert!(
+            history.check_recovered(&synced_only, End::Killed, false).unwrap_err().contains("lost")
+        );
         let hole = values(&[("!writer0", "2"), ("a", "0.2")]);
-        assert!(history.check_recovered(&hole, true).is_err());
+        assert!(history.check_recovered(&hole, End::PowerLost, false).is_err());
+        history.check_recovered(&synced_only, End::Killed, true).unwrap();
+        history.check_recovered(&Values::new(), End::Killed, true).unwrap();
+        assert!(history.check_recovered(&synced_only, End::Closed, true).is_err());
+        assert!(history.check_recovered(&hole, End::Killed, true).unwrap_err().contains("hole"));
         let wrong = values(&[("!writer0", "2"), ("!writer1", "1"), ("a", "0.1"), ("b", "1.1")]);
-        assert!(history.check_recovered(&wrong, false).unwrap_err().contains("after recovery"));
+        assert!(
+            history
+                .check_recovered(&wrong, End::Killed, false)
+                .unwrap_err()
+                .contains("after recovery")
+        );
         let in_flight = values(&[("!writer0", "2"), ("!writer1", "2"), ("a", "1.2"), ("b", "1.1")]);
-        history.check_recovered(&in_flight, false).unwrap();
+        history.check_recovered(&in_flight, End::Killed, false).unwrap();
     }
 
     #[test]

@@ -1,10 +1,17 @@
 //! What the tasks of a simulation do to the database: several writers, readers and a janitor at once, each drawing its
 //! next operation from the seed.
 
-use crate::oracle::{History, Place, Values, marker};
-use crate::world::{Life, Shared};
-use isobath::{Batch, Codec, ColumnFamily, Db, Durability, FamilyOptions, Options, WriteOptions};
+use super::families::{Change, Content};
+use super::oracle::{History, Place, Values, marker};
+use super::runtime;
+use super::world::{Life, Shared};
+use isobath::vfs::ReadMode;
+use isobath::{
+    Batch, Codec, ColumnFamily, Db, Durability, Error, FamilyOptions, Options, WriteOptions,
+};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) const WRITERS: usize = 3;
 const KEYS: u32 = 48;
@@ -17,24 +24,37 @@ pub(crate) struct Stage {
     pub(crate) history: Shared<History>,
     /// The first thing found wrong.
     pub(crate) failure: Shared<Option<String>>,
-    /// True if faults were injected: errors are then answers, too.
-    pub(crate) has_faults: bool,
+    /// True if the disk was damaged before: finding that is an answer, too.
+    pub(crate) is_damaged: bool,
 }
+
+/// How long a task waits after it met a full disk.
+const RETRY_NS: u64 = 5_000_000;
 
 /// Options drawn from a seed: small, so that seals, flushes and merges happen all the time.
 pub(crate) fn options(rng: &mut fastrand::Rng) -> Options {
-    let codecs = [Codec::None, Codec::Lz4, Codec::Zstd, Codec::Snappy];
-    let family = FamilyOptions::new()
-        .codecs([codecs[rng.usize(..4)], codecs[rng.usize(..4)]])
-        .block_size([256, 1024, 4096][rng.usize(..3)])
-        .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
-        .level_ratio(rng.u32(2..6));
+    let modes = [ReadMode::Mapped, ReadMode::Positional];
+    let intervals = [None, None, Some(Duration::from_millis(1)), Some(Duration::from_millis(20))];
     Options::new()
-        .write_budget([64 << 10, 96 << 10, 256 << 10][rng.usize(..3)])
+        .write_budget([64 << 10, 96 << 10, 256 << 10, 1 << 20][rng.usize(..4)])
         .block_cache([0, 16 << 10, 1 << 20][rng.usize(..3)])
-        .compaction_threads(rng.usize(1..3))
+        .compaction_threads(rng.usize(1..4))
         .max_open_files(rng.usize(8..64))
-        .family(family)
+        .log_mode(modes[rng.usize(..2)])
+        .read_mode(modes[rng.usize(..2)])
+        .sync_interval(intervals[rng.usize(..4)])
+        .durability([Durability::Process, Durability::Buffered, Durability::Sync][rng.usize(..3)])
+        .family(family_options(rng))
+}
+
+pub(crate) fn family_options(rng: &mut fastrand::Rng) -> FamilyOptions {
+    let codecs = [Codec::None, Codec::Lz4, Codec::Zstd, Codec::Snappy];
+    let depth = rng.usize(1..4);
+    FamilyOptions::new()
+        .codecs((0..depth).map(|_| codecs[rng.usize(..4)]).collect::<Vec<_>>())
+        .block_size([256, 1024, 4096, 16384][rng.usize(..4)])
+        .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
+        .level_ratio(rng.u32(2..11))
 }
 
 fn key(rng: &mut fastrand::Rng) -> Vec<u8> {
@@ -46,7 +66,7 @@ fn place(rng: &mut fastrand::Rng) -> Place {
 }
 
 impl Stage {
-    fn fail(&self, what: String) {
+    pub(crate) fn fail(&self, what: String) {
         self.failure.borrow_mut().get_or_insert(what);
     }
 
@@ -54,9 +74,22 @@ impl Stage {
         self.life.is_over() || self.failure.borrow().is_some()
     }
 
-    /// Judges an error: fine once the machine is dead, or where faults were asked for.
-    fn judge(&self, doing: &str, error: isobath::Error) {
-        if !self.life.is_over() && !self.has_faults {
+    /// Judges an error of a read: fine once the machine is dead, or where its trouble explains it.
+    fn judge_read(&self, doing: &str, error: &Error) {
+        self.judge(doing, error, true);
+    }
+
+    /// Judges any other error.
+    pub(crate) fn judge_write(&self, doing: &str, error: &Error) {
+        self.judge(doing, error, false);
+    }
+
+    fn judge(&self, doing: &str, error: &Error, is_read: bool) {
+        let is_excused = self.life.is_over()
+            || self.life.trouble().excuses(error, is_read)
+            || (self.is_damaged && matches!(error, Error::Corruption { .. } | Error::Poisoned(_)))
+            || matches!(error, Error::WouldStall(_));
+        if !is_excused || error.to_string().contains("panicked") {
             self.fail(format!("{doing}: {error}"));
         }
     }
@@ -78,16 +111,50 @@ impl Stage {
                 };
                 writes.push((place(&mut rng), value));
             }
-            let is_sync = rng.u8(..8) == 0;
-            let durability = if is_sync { Durability::Sync } else { Durability::Process };
-            let options = WriteOptions::default().durability(durability);
-            self.history.borrow_mut().begin(writer, writes.clone());
-            match self.commit(&writes, options) {
-                Ok(point) => self.history.borrow_mut().acknowledge(writer, point, is_sync),
-                // The commit may or may not be there: nothing more can be known of this writer in this life.
-                Err(error) => return self.judge("a commit", error),
+            let durability = match rng.u8(..16) {
+                0 | 1 => Durability::Sync,
+                2 => Durability::Buffered,
+                _ => Durability::Process,
+            };
+            let options =
+                WriteOptions::default().durability(durability).fail_fast(rng.u8(..16) == 0);
+            if !self.write_once(writer, &writes, options) {
+                return;
             }
         }
+    }
+
+    /// False if the writer knows too little of what it wrote to go on.
+    pub(crate) fn write_once(
+        &self,
+        writer: usize,
+        writes: &[(Place, Option<Vec<u8>>)],
+        options: WriteOptions,
+    ) -> bool {
+        let is_refused = self.life.has_failed_sync();
+        self.history.borrow_mut().begin(writer, writes.to_vec());
+        let error = match self.commit(writes, options) {
+            Ok(point) => {
+                if is_refused && !self.life.is_over() {
+                    self.fail(
+                        "a commit was begun after a failed sync, and acknowledged".to_owned(),
+                    );
+                }
+                let is_synced = options.durability == Some(Durability::Sync);
+                self.history.borrow_mut().acknowledge(writer, point, is_synced);
+                return true;
+            }
+            Err(error) => error,
+        };
+        self.judge_write("a commit", &error);
+        if error.is_retryable() {
+            // It has left nothing behind; the next may find room.
+            self.history.borrow_mut().withdraw(writer);
+            runtime::sleep_ns(RETRY_NS);
+            return true;
+        }
+        // The commit may or may not be there: nothing more can be known of this writer in this life.
+        false
     }
 
     fn commit(
@@ -117,13 +184,14 @@ impl Stage {
                 return;
             }
             let result = match rng.u8(..10) {
-                0..6 => self.get(&mut rng),
+                0 => self.contains(&mut rng),
+                1..6 => self.get(&mut rng),
                 6 => self.scan(&mut rng),
                 7 => self.multi_get(&mut rng),
                 _ => self.snapshot(&mut rng),
             };
             if let Err(error) = result {
-                return self.judge("a read", error);
+                self.judge_read("a read", &error);
             }
         }
     }
@@ -135,6 +203,16 @@ impl Stage {
             if family == 0 { self.db.get(&key)? } else { self.db.get_in(&self.side, &key)? };
         let value = value.map(|value| value.to_vec());
         self.history.borrow_mut().see("a get", (family, key), value, from, false);
+        Ok(())
+    }
+
+    fn contains(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let key = key(rng);
+        let is_there = self.db.contains(&key)?;
+        // Not timed together with a value, so only told wrong where nobody ever wrote.
+        if is_there && !self.history.borrow().places().contains(&(0, key.clone())) {
+            self.fail(format!("{} is there, and was never written", String::from_utf8_lossy(&key)));
+        }
         Ok(())
     }
 
@@ -180,7 +258,7 @@ impl Stage {
             self.fail(format!("a snapshot at {} misses commit {acknowledged}", snapshot.point()));
         }
         for _ in 0..rng.u8(0..20) {
-            crate::runtime::yield_now();
+            runtime::yield_now();
         }
         let side: isobath::Result<Values> =
             snapshot.range_in::<&[u8]>(&self.side, ..).map(entry).collect();
@@ -221,18 +299,23 @@ impl Stage {
             if self.is_over() {
                 return;
             }
-            let result = match rng.u8(..6) {
+            let result = match rng.u8(..8) {
                 0 | 1 => self.db.flush(),
                 2 => self.db.compact(),
                 3 => self.db.compact_range(&self.side, &b"key010"[..]..&b"key030"[..]),
                 4 => self.sync(),
+                5 => self.db.settle(),
                 _ => self.visit(nth, &mut rng),
             };
             if let Err(error) = result {
-                return self.judge("upkeep", error);
+                self.judge_write("upkeep", &error);
+                if !error.is_retryable() {
+                    return;
+                }
+                runtime::sleep_ns(RETRY_NS);
             }
             for _ in 0..rng.u8(0..30) {
-                crate::runtime::yield_now();
+                runtime::yield_now();
             }
         }
     }
@@ -244,18 +327,52 @@ impl Stage {
         Ok(())
     }
 
-    /// A family that lives for a moment.
+    /// A family comes, is renamed, or goes.
     fn visit(&self, nth: u32, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let name = format!("guest{:08x}{nth}", rng.u32(..));
-        let guest = self.db.create_family(&name)?;
-        self.db.put_in(&guest, b"key", b"value")?;
+        let guest = self.history.borrow().guests.any();
+        let Some(name) = guest.filter(|_| rng.u8(..3) > 0) else {
+            let name = format!("guest{:08x}{nth}", rng.u32(..));
+            self.change(Change::Create { name: name.clone() }, || {
+                self.db.create_family_with(&name, family_options(rng)).map(drop)
+            })?;
+            let guest = self.db.family(&name)?;
+            let value = name.as_bytes();
+            let mut batch = Batch::new();
+            batch.put_in(&guest, b"key", value)?;
+            self.db.write_with(batch, WriteOptions::sync())?;
+            self.history.borrow_mut().guests.put(&name, value);
+            return Ok(());
+        };
+        let guest = self.db.family(&name)?;
         if rng.bool() {
-            self.db.rename_family(&guest, &format!("{name}-renamed"))?;
+            let to = format!("{name}-renamed");
+            let change = Change::Rename { from: name, to: to.clone() };
+            self.change(change, || self.db.rename_family(&guest, &to))
+        } else {
+            self.change(Change::Drop { name }, || self.db.drop_family(&guest))
         }
-        if self.db.get_in(&guest, b"key")?.is_none() {
-            self.fail(format!("what was put into {name} is not there"));
+    }
+
+    /// A change of the families is synced with the log, and so is all that was acknowledged before.
+    fn change(
+        &self,
+        change: Change,
+        body: impl FnOnce() -> isobath::Result<()>,
+    ) -> isobath::Result<()> {
+        let point = self.history.borrow().newest_acknowledged();
+        self.history.borrow_mut().guests.begin(change);
+        let outcome = body();
+        let mut history = self.history.borrow_mut();
+        match &outcome {
+            Ok(()) => {
+                history.guests.acknowledge();
+                history.synced(point);
+            }
+            Err(error) if error.is_retryable() => history.guests.withdraw(),
+            // It may or may not have happened.
+            Err(_) => {}
         }
-        self.db.drop_family(&guest)
+        outcome
     }
 }
 
@@ -286,4 +403,16 @@ pub(crate) fn everything(db: &Db, side: &ColumnFamily) -> isobath::Result<Values
         }
     }
     Ok(values)
+}
+
+/// Every family beside the two that stay, with what was put into it.
+pub(crate) fn guests(db: &Db) -> isobath::Result<BTreeMap<String, Content>> {
+    let mut guests = BTreeMap::new();
+    for name in db.list_families() {
+        if name != "default" && name != "side" {
+            let content = db.get_in(&db.family(&name)?, b"key")?;
+            guests.insert(name, content.map(|content| content.to_vec()));
+        }
+    }
+    Ok(guests)
 }

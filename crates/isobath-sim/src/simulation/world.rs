@@ -1,6 +1,7 @@
 //! The world of a simulated database: a disk that can die at any operation, virtual time, seeded randomness, tasks.
 
-use crate::runtime;
+use super::runtime;
+use super::trouble::Trouble;
 use isobath::Result;
 use isobath::components::{Clock, Components, Priority, Random, ThreadHandle, Threads};
 use isobath::vfs::{
@@ -34,7 +35,12 @@ pub(crate) struct Doom {
 pub(crate) struct Life {
     fs: MemoryFs,
     doom: Cell<Option<Doom>>,
+    trouble: Trouble,
     ops: Cell<u64>,
+    /// A sync of the log has failed.
+    has_failed_sync: Cell<bool>,
+    /// Operations that failed, as of its death.
+    struck: Cell<Option<u64>>,
     /// What is left on disk, once it has died.
     remains: RefCell<Option<MemoryFs>>,
     death: Cell<Option<Death>>,
@@ -48,9 +54,42 @@ unsafe impl Send for Life {}
 unsafe impl Sync for Life {}
 
 impl Life {
-    pub(crate) fn new(fs: MemoryFs, doom: Option<Doom>, seed: u64) -> Arc<Life> {
-        let (doom, ops, remains) = (Cell::new(doom), Cell::new(0), RefCell::new(None));
-        Arc::new(Life { fs, doom, ops, remains, death: Cell::new(None), seed })
+    pub(crate) fn new(fs: MemoryFs, doom: Option<Doom>, trouble: Trouble, seed: u64) -> Arc<Life> {
+        fs.clear_faults();
+        fs.set_capacity(u64::MAX);
+        if let Trouble::Faults { faults, .. } = &trouble {
+            faults.iter().for_each(|fault| fs.inject(fault.clone()));
+        }
+        Arc::new(Life {
+            fs,
+            doom: Cell::new(doom),
+            trouble,
+            ops: Cell::new(0),
+            has_failed_sync: Cell::new(false),
+            struck: Cell::new(None),
+            remains: RefCell::new(None),
+            death: Cell::new(None),
+            seed,
+        })
+    }
+
+    pub(crate) fn trouble(&self) -> &Trouble {
+        &self.trouble
+    }
+
+    /// A sync of the log has failed, so that no commit that begins now may be acknowledged.
+    pub(crate) fn has_failed_sync(&self) -> bool {
+        self.has_failed_sync.get()
+    }
+
+    /// How many operations failed because of its trouble.
+    pub(crate) fn faults(&self) -> u64 {
+        self.struck.get().unwrap_or_else(|| self.fs.struck())
+    }
+
+    /// There is room on the disk from now on.
+    pub(crate) fn make_room(&self) {
+        self.fs.set_capacity(u64::MAX);
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -75,12 +114,21 @@ impl Life {
     pub(crate) fn tick(&self) {
         runtime::maybe_yield();
         self.ops.set(self.ops.get() + 1);
+        if let Trouble::Full { from_op, until_op, room } = self.trouble {
+            if self.ops.get() == from_op {
+                let free = self.fs.free_space(Path::new("/")).unwrap_or(u64::MAX);
+                self.fs.set_capacity((u64::MAX - free).saturating_add(room));
+            } else if self.ops.get() == until_op {
+                self.make_room();
+            }
+        }
         let Some(doom) = self.doom.get() else { return };
         if self.ops.get() < doom.after_ops {
             return;
         }
         self.doom.set(None);
         self.death.set(Some(doom.death));
+        self.struck.set(Some(self.fs.struck()));
         let left = match doom.death {
             Death::Kill => self.fs.killed(),
             Death::Power => lose_power(&self.fs, self.seed ^ self.ops.get()),
@@ -280,7 +328,11 @@ impl SegmentFile for SimSegment {
     }
     fn harden(&self) -> Result<()> {
         self.life.tick();
-        self.file.harden()
+        let outcome = self.file.harden();
+        if outcome.is_err() {
+            self.life.has_failed_sync.set(true);
+        }
+        outcome
     }
     fn write_back(&self, offset: u64, len: u64) {
         self.file.write_back(offset, len);

@@ -1,0 +1,115 @@
+//! `run`: a range of seeds. The first that fails is shrunk and printed as the command that repeats it.
+
+use super::{Ended, parse_range};
+use crate::ledger::{self, Row};
+use crate::simulation::{self, Profile, Settings, Tally, Trim, shrink, simulate};
+use clap::{Args, ValueEnum as _};
+use isobath::components::planted::Plant;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Which simulation: what every command that runs seeds can be told.
+#[derive(Args, Clone)]
+pub(crate) struct Choice {
+    /// What lives look like
+    #[arg(long, value_enum, default_value_t = Profile::Mixed)]
+    profile: Profile,
+    /// Leave out part of what the seed does, as a shrunk failure says
+    #[arg(long, default_value_t)]
+    trim: Trim,
+    /// Plant a bug: see the controls
+    #[arg(long, value_parser = parse_plant)]
+    plant: Option<Plant>,
+}
+
+impl Choice {
+    pub(crate) fn settings(&self) -> Settings {
+        let plant = self.plant.unwrap_or(Plant::Nothing);
+        Settings { profile: self.profile, trim: self.trim, plant }
+    }
+}
+
+/// A planted bug by its name.
+pub(crate) fn parse_plant(name: &str) -> Result<Plant, String> {
+    let names = || Plant::ALL.iter().map(|plant| plant.name()).collect::<Vec<_>>().join(", ");
+    let found = Plant::ALL.iter().find(|plant| plant.name() == name);
+    found.copied().ok_or_else(|| format!("there are {}", names()))
+}
+
+#[derive(Args)]
+pub(crate) struct Run {
+    /// From here up to, not including, there: 0..1000
+    #[arg(long, default_value = "0..100", value_parser = parse_range)]
+    seeds: (u64, u64),
+    #[command(flatten)]
+    choice: Choice,
+    /// Add what was done to this ledger
+    #[arg(long)]
+    ledger: Option<PathBuf>,
+}
+
+impl Run {
+    pub(crate) fn carry_out(self) -> Ended {
+        simulation::hook();
+        let settings = self.choice.settings();
+        let (from, to) = self.seeds;
+        let started = Instant::now();
+        let mut total = Tally::default();
+        let mut failure = None;
+        let mut end = from;
+        while end < to && failure.is_none() {
+            match simulate(end, &settings) {
+                Ok(tally) => total.add(tally),
+                Err(wrong) => failure = Some(wrong),
+            }
+            end += 1;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        let commit = ledger::commit();
+        if let Some(wrong) = &failure {
+            report(end - 1, wrong, &settings);
+        }
+        println!(
+            "commit {commit}, {} {from}..{end}: {total} in {seconds:.1} s ({:.0} operations/s, {:.1} crashes/s){}",
+            settings.profile,
+            total.operations as f64 / seconds,
+            total.crashes as f64 / seconds,
+            if failure.is_none() { "; nothing lost, nothing torn, nothing wrong" } else { "" }
+        );
+        if let Some(ledger) = &self.ledger {
+            let inputs = format!("{} {from}..{end}", settings.profile);
+            let row = Row::new("run", inputs, seconds, u64::from(failure.is_some()));
+            total
+                .counts()
+                .into_iter()
+                .fold(row, |row, (name, n)| row.count(name, n))
+                .append(ledger)?;
+        }
+        Ok(if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Tells of a failure, and of the least that still fails.
+fn report(seed: u64, wrong: &str, settings: &Settings) {
+    eprintln!("seed {seed} FAILED: {wrong}");
+    let shrunk = shrink(seed, settings);
+    eprintln!("after {} tries the least that fails: {}", shrunk.tries, shrunk.wrong);
+    eprintln!("repeat it with: {}", command(seed, &shrunk.settings));
+}
+
+/// The command that repeats a seed.
+pub(crate) fn command(seed: u64, settings: &Settings) -> String {
+    let mut command = format!("cargo run --release -p isobath-sim -- replay {seed}");
+    if settings.profile != Profile::Mixed {
+        let name = settings.profile.to_possible_value();
+        command += &format!(" --profile {}", name.expect("none is hidden").get_name());
+    }
+    if settings.trim != Trim::default() {
+        command += &format!(" --trim {}", settings.trim);
+    }
+    if settings.plant != Plant::Nothing {
+        command += &format!(" --plant {}", settings.plant.name());
+    }
+    command
+}

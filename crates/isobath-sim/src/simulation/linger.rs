@@ -1,0 +1,82 @@
+//! What a database that is left alone must come to: one that ran out of room works again once there is some, and one
+//! that had no trouble keeps no file that nothing needs, and none that is damaged.
+
+use super::oracle::marker;
+use super::runtime;
+use super::trouble::Trouble;
+use super::workload::Stage;
+use isobath::WriteOptions;
+use isobath::components::Components;
+use isobath::tools;
+use isobath::vfs::FileSystem as _;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Tries until a database must work again, and the pause between them.
+const TRIES_MAX: u32 = 60;
+const PAUSE_NS: u64 = 50_000_000;
+/// Longer than two rounds of the engine's upkeep.
+const QUIET_NS: u64 = 2_500_000_000;
+
+impl Stage {
+    /// Nobody else uses the database any more.
+    pub(crate) fn linger(&self, db: &Path) {
+        match self.life.trouble() {
+            Trouble::Full { .. } => {
+                self.life.make_room();
+                self.work_again();
+            }
+            Trouble::None if !self.is_damaged => {
+                if let Err(error) = self.db.settle() {
+                    return self.judge_write("settling", &error);
+                }
+                runtime::sleep_ns(QUIET_NS);
+                if !self.life.is_over() {
+                    self.check_files(db).unwrap_or_else(|wrong| self.fail(wrong));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn work_again(&self) {
+        let mut last = None;
+        for _ in 0..TRIES_MAX {
+            let number = self.history.borrow().next_number(0);
+            let writes = [(marker(0), Some(number.to_string().into_bytes()))];
+            let is_written = self.write_once(0, &writes, WriteOptions::sync());
+            match self.db.flush() {
+                Ok(()) if is_written => return,
+                Ok(()) => {}
+                Err(error) => last = Some(error),
+            }
+            if self.life.is_over() || self.failure.borrow().is_some() {
+                return;
+            }
+            runtime::sleep_ns(PAUSE_NS);
+        }
+        self.fail(format!("there is room, and yet nothing can be written: {last:?}"));
+    }
+
+    /// Looks at a copy of the disk, as a tool would.
+    fn check_files(&self, db: &Path) -> Result<(), String> {
+        let fs = self.life.disk().killed();
+        let components = Components { fs: Arc::new(fs.clone()), ..self.life.components() };
+        let told = |error: isobath::Error| format!("a look at the files: {error}");
+        let named = tools::inspect(db, &components).map_err(told)?;
+        let named: BTreeSet<PathBuf> = named.tables.into_iter().map(|table| table.path).collect();
+        let Some(dir) = named.first().and_then(|table| table.parent()) else { return Ok(()) };
+        let there = fs.list(dir).map_err(told)?;
+        let leaked =
+            there.iter().map(|entry| dir.join(&entry.name)).find(|path| !named.contains(path));
+        if let Some(leaked) = leaked {
+            return Err(format!("nothing needs {}, and it is still there", leaked.display()));
+        }
+        let report = tools::verify(db, &components, &mut |_, _| ()).map_err(told)?;
+        match report.findings.first() {
+            Some(finding) => Err(format!("verify finds in a sound database: {finding:?}")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The real engine under a seeded scheduler that owns disk, clock, randomness and who runs next.
+//!
+//! A seed is a disk and several lives of the database on it (`simulate.rs`), each ended by a death or a close and begun
+//! with the check of what the one before must have left. In a life, writers, readers and a janitor (`workload.rs`) are
+//! coroutines that one scheduler switches (`runtime.rs`), on a machine that can die at any operation (`world.rs`) and
+//! may have trouble before (`trouble.rs`). What must be true is the oracle's business (`oracle.rs`, `families.rs`).
+//! `linger.rs` looks at what a
+//! quiet database comes to. `settings.rs` says what is run of a seed, `shrink.rs` looks for the least that still fails.
+
+mod families;
+mod linger;
+mod oracle;
+mod runtime;
+mod settings;
+mod shrink;
+mod simulate;
+mod tally;
+mod trouble;
+mod workload;
+mod world;
+
+pub(crate) use runtime::hook;
+pub(crate) use settings::{Profile, Settings, Trim};
+pub(crate) use shrink::shrink;
+pub(crate) use simulate::simulate;
+pub(crate) use tally::Tally;

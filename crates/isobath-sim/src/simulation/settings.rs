@@ -1,0 +1,106 @@
+//! What is run of a seed: the profile that it draws its lives from, what is left out of them, and a planted bug.
+
+use isobath::components::planted::Plant;
+use std::fmt;
+use std::str::FromStr;
+
+/// What lives look like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Profile {
+    /// Long and short ones, with and without trouble
+    #[default]
+    Mixed,
+    /// Short ones: many crashes for the time it takes
+    Short,
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Profile::Mixed => "mixed",
+            Profile::Short => "short",
+        })
+    }
+}
+
+/// What of a seed is left out. Everything else stays as it was drawn, as far as it can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trim {
+    /// Lives after the first so many.
+    pub(crate) lives: u32,
+    /// What a task does after its first so many operations.
+    pub(crate) operations: u32,
+    /// The writers that take part, a bit each.
+    pub(crate) writers: u8,
+    /// The readers that take part, a bit each.
+    pub(crate) readers: u8,
+    /// Whether the janitor takes part.
+    pub(crate) janitor: bool,
+    /// The lives that have trouble, a bit each.
+    pub(crate) troubles: u32,
+}
+
+impl Default for Trim {
+    fn default() -> Self {
+        Trim {
+            lives: u32::MAX,
+            operations: u32::MAX,
+            writers: u8::MAX,
+            readers: u8::MAX,
+            janitor: true,
+            troubles: u32::MAX,
+        }
+    }
+}
+
+impl fmt::Display for Trim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Trim { lives, operations, writers, readers, janitor, troubles } = self;
+        write!(f, "{lives}/{operations}/{writers}/{readers}/{}/{troubles}", u8::from(*janitor))
+    }
+}
+
+impl FromStr for Trim {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers: Option<Vec<u32>> = text.split('/').map(|part| part.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some(&[lives, operations, writers, readers, janitor, troubles]) => Ok(Trim {
+                lives,
+                operations,
+                writers: writers as u8,
+                readers: readers as u8,
+                janitor: janitor != 0,
+                troubles,
+            }),
+            _ => Err("write lives/operations/writers/readers/janitor/troubles".to_owned()),
+        }
+    }
+}
+
+/// What is run of every seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) profile: Profile,
+    pub(crate) trim: Trim,
+    pub(crate) plant: Plant,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { profile: Profile::default(), trim: Trim::default(), plant: Plant::Nothing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trim_comes_back_from_what_it_prints() {
+        let trim = Trim { lives: 3, writers: 2, janitor: false, ..Trim::default() };
+        assert_eq!(trim.to_string().parse(), Ok(trim));
+        assert!("1/2/3".parse::<Trim>().is_err());
+    }
+}

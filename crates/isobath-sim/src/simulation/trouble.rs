@@ -1,0 +1,190 @@
+//! What goes wrong with a disk while a database lives on it, and between two lives; and which errors that excuses.
+//!
+//! An operation that fails must give a typed error or none, never a wrong answer. A full disk excuses only errors that
+//! can be retried. What a disk destroys at rest (a flipped bit, a file that is gone) must be refused as damage, or read
+//! past as far as it was never promised to be there.
+
+use isobath::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
+use isobath::{Error, Options};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// What goes wrong in a life, beside its end.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    None,
+    /// Operations on files fail.
+    Faults {
+        faults: Vec<Fault>,
+        /// Reading may fail too.
+        strikes_reads: bool,
+    },
+    /// The disk is full for some time, counted in operations on files.
+    Full {
+        from_op: u64,
+        until_op: u64,
+        room: u64,
+    },
+}
+
+const EIO: i32 = 5;
+const EMFILE: i32 = 24;
+
+impl Trouble {
+    /// Draws the trouble of a life that is opened with `options`.
+    pub(crate) fn draw(rng: &mut fastrand::Rng, options: &Options) -> Trouble {
+        match rng.u8(..20) {
+            0..10 => Trouble::None,
+            10..13 => {
+                let from_op = rng.u64(1..600);
+                let until_op = from_op + rng.u64(1..600);
+                Trouble::Full { from_op, until_op, room: rng.u64(0..200_000) }
+            }
+            _ => {
+                let count = if rng.u8(..4) == 0 { 2 } else { 1 };
+                let drawn: Vec<_> = (0..count).map(|_| draw_fault(rng, options)).collect();
+                let strikes_reads = drawn.iter().any(|(_, strikes_reads)| *strikes_reads);
+                let faults = drawn.into_iter().map(|(fault, _)| fault).collect();
+                Trouble::Faults { faults, strikes_reads }
+            }
+        }
+    }
+
+    /// True if an error may be the answer to a call.
+    pub(crate) fn excuses(&self, error: &Error, is_read: bool) -> bool {
+        match self {
+            Trouble::None => false,
+            Trouble::Full { .. } => !is_read && error.is_retryable(),
+            Trouble::Faults { strikes_reads, .. } => {
+                let is_typed = matches!(
+                    error,
+                    Error::Io { .. } | Error::Poisoned(_) | Error::OutcomeUnknown(_)
+                );
+                is_typed && (*strikes_reads || !is_read)
+            }
+        }
+    }
+}
+
+/// A fault, and whether reads meet it.
+fn draw_fault(rng: &mut fastrand::Rng, options: &Options) -> (Fault, bool) {
+    let (op, strikes_reads) = match rng.u8(..10) {
+        0..4 => {
+            ([FileOp::Harden, FileOp::Harden, FileOp::Sync, FileOp::SyncDir][rng.usize(..4)], false)
+        }
+        4..7 => {
+            let ops = [
+                FileOp::Write,
+                FileOp::Create,
+                FileOp::OpenSegment,
+                FileOp::Rename,
+                FileOp::CopyIn,
+            ];
+            // A mapped segment cannot fail when it is written to.
+            let count = if options.log_mode == ReadMode::Positional { 5 } else { 4 };
+            (ops[rng.usize(..count)], false)
+        }
+        7 => ([FileOp::Remove, FileOp::CreateDir, FileOp::Lock][rng.usize(..3)], false),
+        _ => {
+            let ops = [FileOp::Read, FileOp::Read, FileOp::OpenRead, FileOp::List, FileOp::Exists];
+            (ops[rng.usize(..5)], true)
+        }
+    };
+    let nth_max = 1 << rng.u32(0..9);
+    let mut fault = Fault::on(op).nth(rng.u64(1..=nth_max));
+    let is_short = matches!(op, FileOp::Read | FileOp::Write | FileOp::CopyIn) && rng.bool();
+    if is_short {
+        fault = fault.short();
+    }
+    let takes_room = matches!(op, FileOp::Write | FileOp::Create | FileOp::OpenSegment);
+    let takes_handles = matches!(op, FileOp::OpenRead | FileOp::Create);
+    fault = match rng.u8(..3) {
+        0 if takes_room => fault.kind(ErrorKind::StorageFull),
+        1 if takes_handles => fault.errno(EMFILE),
+        _ => fault.errno(EIO),
+    };
+    if rng.u8(..3) == 0 {
+        fault = fault.forever();
+    }
+    (fault, strikes_reads)
+}
+
+/// A piece of the disk that is not what was written any more.
+#[derive(Clone, Debug)]
+pub(crate) struct Damage {
+    path: PathBuf,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Bits of these bytes are flipped.
+    Rotten(Vec<(u64, u8)>),
+    /// The file is gone, and kept here.
+    Missing { kept: PathBuf },
+}
+
+impl Damage {
+    /// Damages a file of the database in `db`, if there is one.
+    pub(crate) fn inflict(rng: &mut fastrand::Rng, fs: &MemoryFs, db: &Path) -> Option<Damage> {
+        let mut files = Vec::new();
+        list(fs, db, &mut files);
+        let wanted = [".tbl", ".tbl", ".wal", ".wal", "MANIFEST", "CURRENT"][rng.usize(..6)];
+        files.retain(|(path, len)| *len > 0 && path.to_string_lossy().contains(wanted));
+        if files.is_empty() {
+            return None;
+        }
+        let (path, len) = files.swap_remove(rng.usize(..files.len()));
+        let kind = if rng.u8(..5) == 0 {
+            let kept = Path::new("attic").join(rng.u64(..).to_string());
+            fs.create_dir_all(Path::new("attic")).ok()?;
+            fs.link(&path, &kept).ok()?;
+            fs.remove(&path).ok()?;
+            Kind::Missing { kept }
+        } else {
+            // What is written lies at the beginning of a log segment.
+            let reach = if rng.bool() { len } else { len.min(4096 + 2000) };
+            let count = [1, 1, 1, 3][rng.usize(..4)];
+            let flip = |_| (rng.u64(..reach), 1 << rng.u8(..8));
+            let mut flips: Vec<(u64, u8)> = (0..count).map(flip).collect();
+            flips.sort_unstable();
+            flips.dedup_by_key(|(offset, _)| *offset);
+            for (offset, xor) in &flips {
+                fs.corrupt(&path, *offset, *xor).ok()?;
+            }
+            Kind::Rotten(flips)
+        };
+        Some(Damage { path, kind })
+    }
+
+    /// Makes good again what was damaged, if the file is still there to be.
+    pub(crate) fn undo(&self, fs: &MemoryFs) {
+        match &self.kind {
+            Kind::Rotten(flips) => {
+                for (offset, xor) in flips {
+                    let _ = fs.corrupt(&self.path, *offset, *xor);
+                }
+            }
+            Kind::Missing { kept } => {
+                let _ = fs.link(kept, &self.path);
+                let _ = self.path.parent().map(|dir| fs.sync_dir(dir));
+            }
+        }
+    }
+
+    /// True if an open may refuse the database with this error.
+    pub(crate) fn is_refusal(error: &Error) -> bool {
+        matches!(error, Error::Corruption { .. } | Error::NotADatabase { .. })
+    }
+}
+
+fn list(fs: &MemoryFs, dir: &Path, files: &mut Vec<(PathBuf, u64)>) {
+    for entry in fs.list(dir).unwrap_or_default() {
+        let path = dir.join(&entry.name);
+        if entry.is_dir {
+            list(fs, &path, files);
+        } else {
+            files.push((path, entry.len));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Bugs that a harness plants to show that it would find them: each stands where the real one would, asked for by
+//! [`planted`].
+//!
+//! Without the feature `simulation`, which only test harnesses turn on, there is nothing to plant: [`planted`] is the
+//! constant `false`, and the compiler drops what it guards. With it, a harness plants one bug at a time, for the whole
+//! process ([`plant`]) or for its own thread alone ([`plant_here`]: a simulation runs on one).
+//!
+//! The classes are those of mistakes that have cost others data, by the numbers of `docs/testing.md`.
+
+macro_rules! plants {
+    ($($class:literal $bug:ident $name:literal $what:literal;)*) => {
+        /// A bug that can be planted, one at a time.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum Plant {
+            /// No bug.
+            Nothing,
+            $(#[doc = $what] $bug,)*
+        }
+
+        #[cfg(feature = "simulation")]
+        impl Plant {
+            /// Every bug there is.
+            pub const ALL: &[Plant] = &[$(Plant::$bug,)*];
+
+            /// What it is called in commands and tables.
+            pub fn name(self) -> &'static str {
+                match self {
+                    Plant::Nothing => "nothing",
+                    $(Plant::$bug => $name,)*
+                }
+            }
+
+            /// The class of mistakes that it stands for; 0 for none.
+            pub fn class(self) -> u8 {
+                match self {
+                    Plant::Nothing => 0,
+                    $(Plant::$bug => $class,)*
+                }
+            }
+
+            /// What is wrong.
+            pub fn what(self) -> &'static str {
+                match self {
+                    Plant::Nothing => "no bug",
+                    $(Plant::$bug => $what,)*
+                }
+            }
+        }
+    };
+}
+
+plants! {
+    1 LogRetiredEarly "log-retired-early" "log segments are given up before the flushed table is in the manifest";
+    1 RecoveryEatsLog "recovery-eats-log" "recovery removes the old log before its edit";
+    2 FileNumberReused "file-number-reused" "an open hands out the newest table's number again";
+    2 TableNotSynced "table-not-synced" "the manifest names tables that were not synced";
+    2 RecoveryInTwoEdits "recovery-in-two-edits" "recovery ends the term before it installs what it replayed";
+    3 TornTailAccepted "torn-tail-accepted" "the checksum of a log record's payload is not looked at";
+    3 TornTailFatal "torn-tail-fatal" "a torn record at the end of the log makes the open fail";
+    4 SyncSkipped "sync-skipped" "the log is never synced";
+    4 HoleAcknowledged "hole-acknowledged" "a sync is acknowledged though earlier commits are not copied yet";
+    4 FrontierSkipped "frontier-skipped" "a commit returns before those ahead of it are finished";
+    5 TableNameNotSynced "table-name-not-synced" "the directory of tables is not synced";
+    5 CurrentNotSynced "current-not-synced" "the switch to a new manifest is not synced";
+    5 RenamedBeforeSynced "renamed-before-synced" "CURRENT is renamed into place before its bytes are synced";
+    5 SegmentNameNotSynced "segment-name-not-synced" "a log segment is used before its name is synced";
+    6 FailedSyncRetried "failed-sync-retried" "a failed sync of the log is tried again and then believed";
+    6 FailedTableSyncIgnored "failed-table-sync-ignored" "a table whose sync failed is used";
+    7 SealForgetsRacers "seal-forgets-racers" "a commit beyond the marker goes into the sealed epoch";
+    7 FlushedBeforeComplete "flushed-before-complete" "an epoch is flushed while commits of it are under way";
+    8 SnapshotSeesTooMuch "snapshot-sees-too-much" "a snapshot's point is the log's tail";
+    8 StaleView "stale-view" "a reader's view may be older than its point";
+    9 SnapshotIgnored "snapshot-ignored" "merges keep nothing for snapshots";
+    10 TombstoneDropped "tombstone-dropped" "a merge drops deletes though older versions lie beneath";
+    10 OverlappingFiles "overlapping-files" "a merge leaves a file of its target level out, and the level takes both";
+    12 DeletedInUse "deleted-in-use" "a merge removes its inputs while readers have them";
+    12 FilesLeaked "files-leaked" "files that nothing needs stay";
+    13 FamilyNotHardened "family-not-hardened" "a family is created or dropped in the manifest before the log is synced";
+    13 FamilyHalfDropped "family-half-dropped" "a family is dropped in the log and never in the manifest";
+    13 FamilyReplayedTwice "family-replayed-twice" "recovery applies changes of families that the manifest holds";
+    14 BlockChecksumSkipped "block-checksum-skipped" "the checksums of table blocks are not looked at";
+    14 DamageSkipped "damage-skipped" "a damaged block counts as one without the key";
+    15 SequenceWraps "sequence-wraps" "tables keep 32 bits of a sequence";
+    15 FileNumberWraps "file-number-wraps" "file numbers start again after 24";
+}
+
+/// True if this bug is planted.
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub(crate) fn planted(_bug: Plant) -> bool {
+    false
+}
+
+#[cfg(feature = "simulation")]
+pub(crate) use armed::planted;
+#[cfg(feature = "simulation")]
+pub use armed::{plant, plant_here};
+
+#[cfg(feature = "simulation")]
+mod armed {
+    use super::Plant;
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    static EVERYWHERE: AtomicU8 = AtomicU8::new(Plant::Nothing as u8);
+    thread_local! {
+        static HERE: Cell<Plant> = const { Cell::new(Plant::Nothing) };
+    }
+
+    /// Plants a bug for the whole process, in place of the one before.
+    pub fn plant(bug: Plant) {
+        EVERYWHERE.store(bug as u8, Ordering::Relaxed);
+    }
+
+    /// Plants a bug for what this thread of the system runs, in place of the one before.
+    pub fn plant_here(bug: Plant) {
+        HERE.set(bug);
+    }
+
+    /// True if this bug is planted.
+    #[inline]
+    pub(crate) fn planted(bug: Plant) -> bool {
+        HERE.get() == bug || EVERYWHERE.load(Ordering::Relaxed) == bug as u8
+    }
+}
