@@ -23,6 +23,9 @@ mod error;
 mod events;
 mod flush;
 mod format;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod iter;
 pub mod keys;
 mod limits;

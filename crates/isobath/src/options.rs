@@ -337,7 +337,7 @@ impl Options {
         self
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         within("write_budget", self.write_budget.as_u64(), 64 << 10, 64 << 30)?;
         within("compaction_threads", self.compaction_threads.unwrap_or(1) as u64, 1, 256)?;
         if let Some(interval) = self.sync_interval {

@@ -25,6 +25,8 @@ mod cursor;
 mod filter;
 mod footer;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod index;
 mod inspect;
 mod key_buffer;

@@ -226,7 +226,7 @@ fn separator_at(index: &Block, ordinal: u32, base: u64) -> Result<(&[u8], Lsn, B
 impl Block {
     /// Checks that restarts, heads and the prefix say what the entries are, and that the entries fill
     /// their part of the block.
-    fn check_columns(&self) -> Result<()> {
+    pub(super) fn check_columns(&self) -> Result<()> {
         let mut key = KeyBuffer::default();
         let mut first = Vec::new();
         let mut at = 0;

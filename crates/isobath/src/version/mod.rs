@@ -15,6 +15,8 @@ mod current;
 mod draft;
 mod edit;
 mod files;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod layout;
 mod level;
 mod manifest;

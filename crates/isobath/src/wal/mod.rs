@@ -10,6 +10,8 @@
 //! What is on disk at each step, and what recovery makes of it: `docs/internals/log.md`.
 
 mod frontier;
+#[cfg(any(all(test, not(any(loom, shuttle))), fuzzing))]
+pub(crate) mod fuzzing;
 mod health;
 mod keeper;
 mod log;

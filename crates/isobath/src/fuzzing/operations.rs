@@ -1,0 +1,244 @@
+//! Sequences of operations against a map: what bytes say is done to a database in memory and to a `BTreeMap` of each family,
+//! and every answer is compared. Flushes, merges, closes and deaths of the process come in between.
+
+use crate::batch::Batch;
+use crate::column_family::ColumnFamily;
+use crate::components::Components;
+use crate::db::Db;
+use crate::format::Decoder;
+use crate::options::{FamilyOptions, Options};
+use crate::snapshot::Snapshot;
+use crate::table::Codec;
+use crate::vfs::MemoryFs;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+const FAMILIES: [&str; 2] = ["default", "side"];
+const STEPS_MAX: usize = 300;
+const SNAPSHOTS_MAX: usize = 4;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+type Maps = [Map; 2];
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Does what the bytes say.
+pub(super) fn operations(data: &[u8]) {
+    let mut decoder = Decoder::new(data);
+    let Ok(settings) = decoder.u8() else { return };
+    let mut run = Run::new(MemoryFs::new(), settings, Maps::default());
+    for step in 0..STEPS_MAX {
+        let Ok(op) = decoder.u8() else { break };
+        // A sequence ends where its bytes do.
+        let Some(next) = run.step(step, op, &mut decoder) else { return };
+        run = next;
+    }
+    run.check_all();
+}
+
+/// A database, and what should be in it.
+struct Run {
+    fs: MemoryFs,
+    db: Db,
+    families: [ColumnFamily; 2],
+    maps: Maps,
+    snapshots: Vec<(Snapshot, Maps)>,
+}
+
+fn options(settings: u8, fs: &MemoryFs) -> Options {
+    let codecs = [Codec::None, Codec::Lz4, Codec::Zstd, Codec::Snappy];
+    let family = FamilyOptions::new()
+        .codec(codecs[usize::from(settings & 3)])
+        .block_size([256, 4096][usize::from(settings >> 2 & 1)])
+        .filter_bits_per_key([0, 10][usize::from(settings >> 3 & 1)])
+        .level_ratio([2, 10][usize::from(settings >> 4 & 1)]);
+    Options::new()
+        .components(Components { fs: Arc::new(fs.clone()), ..Components::system() })
+        .write_budget(64 << 10)
+        .block_cache([0, 1 << 16][usize::from(settings >> 5 & 1)])
+        .compaction_threads(1)
+        .family(family)
+}
+
+impl Run {
+    fn new(fs: MemoryFs, settings: u8, maps: Maps) -> Run {
+        let db = options(settings, &fs).open("/db").expect("memory does not fail");
+        let side = match db.family(FAMILIES[1]) {
+            Ok(side) => side,
+            Err(_) => db.create_family(FAMILIES[1]).expect("memory does not fail"),
+        };
+        let families = [db.default_family(), side];
+        Run { fs, db, families, maps, snapshots: Vec::new() }
+    }
+
+    /// One operation; `None` if the bytes end within it.
+    fn step(mut self, step: usize, op: u8, decoder: &mut Decoder<'_>) -> Option<Run> {
+        match op % 16 {
+            0..4 => self.write(1, step, decoder)?,
+            4 => {
+                let count = decoder.u8().ok()? % 20;
+                self.write(count, step, decoder)?;
+            }
+            5 => self.get(decoder)?,
+            6 | 7 => self.scan(decoder)?,
+            8 => {
+                if self.snapshots.len() == SNAPSHOTS_MAX {
+                    self.snapshots.remove(usize::from(decoder.u8().ok()?) % SNAPSHOTS_MAX);
+                }
+                self.snapshots.push((self.db.snapshot(), self.maps.clone()));
+            }
+            9 => self.snapshots.truncate(usize::from(decoder.u8().ok()? % 4)),
+            10 => self.db.flush().expect("memory does not fail"),
+            11 => {
+                let family = usize::from(decoder.u8().ok()? & 1);
+                let bounds = bounds(decoder)?;
+                self.db.compact_range(&self.families[family], bounds).expect("memory");
+            }
+            12 => self.db.sync().expect("memory does not fail"),
+            13 => self.check_all(),
+            14 => return self.reopen(decoder.u8().ok()?),
+            _ => return self.die(decoder.u8().ok()?),
+        }
+        Some(self)
+    }
+
+    /// Puts and deletes: by bit 0 of a byte the family, by bits 1 and 2 which of them.
+    fn write(&mut self, count: u8, step: usize, decoder: &mut Decoder<'_>) -> Option<()> {
+        let mut batch = Batch::new();
+        for nth in 0..count {
+            let how = decoder.u8().ok()?;
+            let family = usize::from(how & 1);
+            let key = key(decoder)?;
+            if how >> 1 & 3 == 0 {
+                batch.delete_in(&self.families[family], &key).expect("a short key");
+                self.maps[family].remove(&key);
+            } else {
+                let mut value = format!("{step}.{nth}.").into_bytes();
+                value.resize(usize::from(decoder.u8().ok()?) * usize::from(how >> 3), how);
+                batch.put_in(&self.families[family], &key, &value).expect("a short key");
+                self.maps[family].insert(key, value);
+            }
+        }
+        self.db.write(batch).expect("memory does not fail");
+        Some(())
+    }
+
+    fn get(&self, decoder: &mut Decoder<'_>) -> Option<()> {
+        let which = decoder.u8().ok()?;
+        let family = usize::from(which & 1);
+        let key = key(decoder)?;
+        let found = self.db.get_in(&self.families[family], &key).expect("memory does not fail");
+        assert_eq!(found.as_deref(), self.maps[family].get(&key).map(Vec::as_slice));
+        if let Some((snapshot, maps)) = self.snapshots.get(usize::from(which >> 1)) {
+            let found = snapshot.get_in(&self.families[family], &key).expect("memory");
+            assert_eq!(found.as_deref(), maps[family].get(&key).map(Vec::as_slice));
+        }
+        Some(())
+    }
+
+    /// A range from both ends, in an order that the bits of a byte give.
+    fn scan(&self, decoder: &mut Decoder<'_>) -> Option<()> {
+        let which = decoder.u8().ok()?;
+        let family = usize::from(which & 1);
+        let order = decoder.u8().ok()?;
+        let bounds = bounds(decoder)?;
+        let (mut range, maps) = match self.snapshots.get(usize::from(which >> 1)) {
+            Some((snapshot, maps)) => {
+                (snapshot.range_in(&self.families[family], bounds.clone()), maps)
+            }
+            None => (self.db.range_in(&self.families[family], bounds.clone()), &self.maps),
+        };
+        let is_empty = match (&bounds.0, &bounds.1) {
+            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+                a > b
+                    || (a == b
+                        && bounds != (Bound::Included(a.clone()), Bound::Included(b.clone())))
+            }
+            _ => false,
+        };
+        let none = Map::new();
+        let mut expected =
+            if is_empty { none.range::<Vec<u8>, _>(..) } else { maps[family].range(bounds) };
+        for turn in 0.. {
+            let (found, wanted) = match order >> (turn % 8) & 1 {
+                0 => (range.next(), expected.next()),
+                _ => (range.next_back(), expected.next_back()),
+            };
+            let found = found.map(|item| item.expect("memory does not fail"));
+            assert_eq!(
+                found.as_ref().map(|(key, value)| (&**key, &**value)),
+                wanted.map(|(key, value)| (key.as_slice(), value.as_slice()))
+            );
+            if found.is_none() {
+                break;
+            }
+        }
+        Some(())
+    }
+
+    fn check_all(&self) {
+        let all = [(None, &self.maps)];
+        let taken = self.snapshots.iter().map(|(snapshot, maps)| (Some(snapshot), maps));
+        for (snapshot, maps) in all.into_iter().chain(taken) {
+            for (family, map) in self.families.iter().zip(maps) {
+                let range = match snapshot {
+                    Some(snapshot) => snapshot.range_in::<&[u8]>(family, ..),
+                    None => self.db.range_in::<&[u8]>(family, ..),
+                };
+                let found: Vec<_> = range.map(|item| item.expect("memory")).collect();
+                let found = found.iter().map(|(key, value)| (&**key, &**value));
+                assert!(found.eq(map.iter().map(|(k, v)| (k.as_slice(), v.as_slice()))));
+            }
+        }
+    }
+
+    fn reopen(self, settings: u8) -> Option<Run> {
+        let Run { fs, db, maps, snapshots, families: _ } = self;
+        drop(snapshots);
+        db.close().expect("memory does not fail");
+        Some(Run::new(fs, settings, maps))
+    }
+
+    /// The process dies and another takes over: nothing acknowledged is lost.
+    fn die(self, settings: u8) -> Option<Run> {
+        let left = self.fs.killed();
+        let run = Run::new(left, settings, self.maps.clone());
+        run.check_all();
+        Some(run)
+    }
+}
+
+/// Short keys from a small space, and now and then a long one.
+fn key(decoder: &mut Decoder<'_>) -> Option<Vec<u8>> {
+    let first = decoder.u8().ok()?;
+    Some(match first % 8 {
+        0 => vec![first; 200],
+        1 => vec![0xff; usize::from(first >> 3) + 1],
+        2 => vec![first >> 3, 0],
+        _ => vec![b'k', first >> 3],
+    })
+}
+
+fn bounds(decoder: &mut Decoder<'_>) -> Option<Bounds> {
+    let how = decoder.u8().ok()?;
+    let bound = |how: u8, decoder: &mut Decoder<'_>| {
+        Some(match how % 3 {
+            0 => Bound::Unbounded,
+            1 => Bound::Included(key(decoder)?),
+            _ => Bound::Excluded(key(decoder)?),
+        })
+    };
+    Some((bound(how, decoder)?, bound(how / 3, decoder)?))
+}
+
+/// Bytes to begin with: a bit of everything, from a small generator.
+pub(super) fn seeds(_: &str) -> Vec<Vec<u8>> {
+    let stream = |mut state: u64, len: usize| -> Vec<u8> {
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        (0..len).map(|_| next()).collect()
+    };
+    vec![stream(1, 80), stream(2, 300), stream(3, 1200), vec![0x2d]]
+}

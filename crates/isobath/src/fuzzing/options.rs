@@ -1,0 +1,41 @@
+//! Options as text: what a file of options or a persisted family may hold.
+
+use crate::options::{FamilyOptions, Options};
+use crate::table::Codec;
+
+/// Options of a family as they lie in the log and in the manifest.
+pub(super) fn family_options(data: &[u8]) {
+    let Ok(options) = FamilyOptions::from_json(data) else { return };
+    let again = FamilyOptions::from_json(&options.to_json()).expect("options just written");
+    assert_eq!(again, options);
+    if options.check().is_ok() {
+        let written = options.table_options(6);
+        assert_eq!(u64::from(written.block_len), options.block_size.as_u64());
+    }
+}
+
+/// Options of a database as a file may hold them.
+pub(super) fn options(data: &[u8]) {
+    let Ok(options) = serde_json::from_slice::<Options>(data) else { return };
+    let text = format!("{options:?}");
+    let again: Options = serde_json::from_str(&text).expect("options just written");
+    assert_eq!(format!("{again:?}"), text);
+    let _ = options.check();
+}
+
+/// Bytes to begin with.
+pub(super) fn seeds(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "family_options" => vec![
+            FamilyOptions::new().to_json(),
+            FamilyOptions::new().codecs([Codec::Zstd, Codec::Snappy]).to_json(),
+            br#"{"block_size": "4KiB", "level_ratio": 4}"#.to_vec(),
+        ],
+        _ => vec![
+            format!("{:?}", Options::new()).into_bytes(),
+            br#"{"write_budget": "16MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#
+                .to_vec(),
+            br#"{"sync_interval": {"secs": 1, "nanos": 5}, "read_mode": "positional"}"#.to_vec(),
+        ],
+    }
+}

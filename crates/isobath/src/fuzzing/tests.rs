@@ -1,0 +1,85 @@
+//! Every target over its seeds and over what chance makes of them: a moment in each test run, the same each time.
+
+use super::{TARGETS, Target};
+
+/// A small generator, so that failures repeat.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % end.max(1) as u64) as usize
+    }
+
+    /// One to four changes of the kinds that fuzzers make.
+    fn mutate(&mut self, bytes: &mut Vec<u8>, others: &[Vec<u8>]) {
+        const TELLING: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, 0xfe, 16, 64];
+        for _ in 0..=self.below(4) {
+            let at = self.below(bytes.len() + 1);
+            match self.below(6) {
+                0 => bytes.truncate(at),
+                1 => bytes.insert(at, TELLING[self.below(TELLING.len())]),
+                2 if at < bytes.len() => bytes[at] = self.below(256) as u8,
+                3 if at < bytes.len() => bytes[at] = TELLING[self.below(TELLING.len())],
+                4 if at < bytes.len() => {
+                    bytes[at] ^= 1 << self.below(8);
+                }
+                _ => {
+                    let other = &others[self.below(others.len())];
+                    let from = self.below(other.len() + 1);
+                    let to = from + self.below(other.len() - from + 1);
+                    bytes.splice(at.min(bytes.len()).., other[from..to].iter().copied());
+                }
+            }
+        }
+    }
+}
+
+fn smoke(target: &Target, turns: usize) {
+    let seeds = target.seeds();
+    assert!(!seeds.is_empty());
+    seeds.iter().for_each(|seed| (target.run)(seed));
+    let mut chance = Chance(target.name.len() as u64);
+    for _ in 0..turns {
+        let mut bytes = seeds[chance.below(seeds.len())].clone();
+        chance.mutate(&mut bytes, &seeds);
+        let outcome = std::panic::catch_unwind(|| (target.run)(&bytes));
+        if outcome.is_err() {
+            panic!("{} fails over {}", target.name, bytes.escape_ascii());
+        }
+    }
+}
+
+fn turns(short: usize) -> usize {
+    let is_long = std::env::var_os("ISOBATH_TEST_LONG").is_some();
+    if is_long { short * 200 } else { short }
+}
+
+#[test]
+fn no_decoder_fails_over_what_chance_makes_of_its_seeds() {
+    for target in TARGETS.iter().filter(|target| !["operations", "bounds"].contains(&target.name)) {
+        smoke(target, turns(if target.name == "table" { 150 } else { 1500 }));
+    }
+}
+
+#[test]
+fn the_engine_answers_as_a_map_would_over_what_chance_makes_of_sequences() {
+    smoke(Target::named("operations").expect("a target"), turns(60));
+    smoke(Target::named("bounds").expect("a target"), turns(60));
+}
+
+/// Writes the seeds to `ISOBATH_SEEDS`/TARGET/: where `fuzz/run.sh` takes them from.
+#[test]
+#[ignore = "a command: it writes files"]
+fn write_seeds() {
+    let Some(dir) = std::env::var_os("ISOBATH_SEEDS") else { return };
+    for target in &TARGETS {
+        let dir = std::path::Path::new(&dir).join(target.name);
+        std::fs::create_dir_all(&dir).unwrap();
+        for (nth, seed) in target.seeds().iter().enumerate() {
+            std::fs::write(dir.join(format!("seed-{nth}")), seed).unwrap();
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! What a fuzzer may feed the decoders of tables. Each of these takes any bytes and must return: the decoders answer or
+//! fail, and where bytes happen to be whole, what they say must agree with itself. See `fuzzing/mod.rs`.
+
+use super::block::Block;
+use super::codec::{Codec, Compressor, Decompressor};
+use super::filter::{Filter, put_filter};
+use super::footer::{FOOTER_LEN, Footer, decode_directory, put_directory};
+use super::frame::put_frame;
+use super::index::{handle_of, index_entry, parse_index};
+use super::inspect::{BlockKind, DumpItem, TableFile};
+use super::key_buffer::KeyBuffer;
+use super::root::Root;
+use super::{BlockHandle, SliceMeta, Table, TableContext, TableOptions, TableWriter};
+use crate::cache::{BlockCache, FileCache, table_path};
+use crate::cursor::{Cursor, Entry};
+use crate::error::Result;
+use crate::format::{Decoder, Lsn, OpKind, checksum64};
+use crate::vfs::{FileSystem, MemoryFs, ReadMode};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A block, searched and walked.
+pub(crate) fn block(data: &[u8]) {
+    let Ok(block) = Block::parse(data.to_vec()) else { return };
+    let walked = walk(&block);
+    let is_sound = block.check_columns().is_ok() && walked.is_whole;
+    for (key, seq) in &walked.versions {
+        for point in [seq.saturating_add(1), *seq, 0, Lsn::MAX] {
+            let _ = block.search_restarts(key, point);
+            let hit = block.search(key, point);
+            // A search in a block that keeps all the rules finds what a walk finds.
+            if is_sound && point == seq.wrapping_add(1) {
+                let hit = hit.expect("a sound block").expect("the version is there");
+                assert!(hit.is_equal, "the search missed {}", key.escape_ascii());
+            }
+        }
+    }
+    for restart in 0..block.restart_count().min(64) {
+        let _ = block.entry_at(block.restart(restart));
+        let _ = block.head(restart);
+    }
+    for key in [&b""[..], b"\0", b"k", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
+        let _ = block.search(key, Lsn::MAX);
+        let _ = block.search_restarts(key, 0);
+    }
+}
+
+/// What walking a block shows.
+struct Walked {
+    versions: Vec<(Vec<u8>, Lsn)>,
+    /// Every entry could be read, and stands after the one before.
+    is_whole: bool,
+}
+
+fn walk(block: &Block) -> Walked {
+    let mut key = KeyBuffer::default();
+    let mut walked = Walked { versions: Vec::new(), is_whole: true };
+    let mut at = block.restart(0);
+    for index in 0..block.entry_count() {
+        let read = block.entry_at(at).and_then(|entry| {
+            block.extend_key(entry, &mut key)?;
+            Ok((entry, block.version(index)?.0))
+        });
+        let Ok((entry, seq)) = read else {
+            walked.is_whole = false;
+            return walked;
+        };
+        if let Some((before, before_seq)) = walked.versions.last() {
+            let is_after = before.as_slice() < key.as_slice()
+                || (before == key.as_slice() && *before_seq > seq);
+            walked.is_whole &= is_after && seq < Lsn::MAX;
+        }
+        walked.versions.push((key.as_slice().to_vec(), seq));
+        at = entry.end;
+    }
+    walked
+}
+
+/// An index block: every handle, by ordinal and by search.
+pub(crate) fn index(data: &[u8]) {
+    let Ok(index) = parse_index(data.to_vec()) else { return };
+    for ordinal in 0..index.entry_count() {
+        let Ok(entry) = index_entry(&index, ordinal) else { continue };
+        let _ = handle_of(&index, entry, Lsn::MAX - 1000);
+        let _ = handle_of(&index, entry, 128);
+        let key = index.unshared(entry).to_vec();
+        for point in [0, 1, Lsn::MAX] {
+            if let Ok(Some((_, found))) = index.search_restarts(&key, point) {
+                let _ = handle_of(&index, found, 128);
+            }
+        }
+    }
+}
+
+/// A filter as it lies in a file, and one made over keys.
+pub(crate) fn filter(data: &[u8]) {
+    if let Ok(Some(filter)) = Filter::decode(data) {
+        for hash in [0, 1, u64::MAX, checksum64(data)] {
+            let _ = filter.may_contain(hash);
+        }
+        assert!(filter.charge() <= data.len());
+    }
+    let Some((bits_per_key, keys)) = data.split_first() else { return };
+    let hashes: Vec<u64> = keys.chunks(5).map(checksum64).collect();
+    let mut stored = Vec::new();
+    put_filter(&mut stored, &hashes, u32::from(*bits_per_key));
+    let filter = Filter::decode(&stored).expect("a filter just made").expect("of a known kind");
+    assert!(hashes.iter().all(|hash| filter.may_contain(*hash)), "a key is denied");
+}
+
+/// A footer, as it is and with a checksum that fits; and a directory.
+pub(crate) fn footer(data: &[u8]) {
+    if let Some(bytes) = data.first_chunk::<FOOTER_LEN>() {
+        let mut bytes = *bytes;
+        let _ = Footer::decode(&bytes, data.len() as u64);
+        bytes[48..56].copy_from_slice(b"ISOTABLE");
+        let sum = checksum64(&bytes[..56]);
+        bytes[56..].copy_from_slice(&sum.to_le_bytes());
+        let len = u64::from_le_bytes(*bytes[32..].first_chunk().expect("eight bytes"));
+        if let Ok(footer) = Footer::decode(&bytes, len) {
+            let again = Footer::decode(&footer.encode(), len).expect("a footer just made");
+            assert_eq!(again, footer);
+        }
+    }
+    if let Ok(slices) = decode_directory(data) {
+        let mut again = Vec::new();
+        put_directory(&mut again, &slices);
+        assert_eq!(decode_directory(&again).expect("a directory just made"), slices);
+    }
+}
+
+/// A slice's root.
+pub(crate) fn root(data: &[u8]) {
+    let handle = BlockHandle { offset: 1 << 40, len: data.len() as u32 };
+    let Ok(root) = Root::decode(data, handle) else { return };
+    let mut again = Vec::new();
+    root.encode(&mut again);
+    assert_eq!(Root::decode(&again, handle).expect("a root just made"), root);
+    let _ = root.meta(1, handle);
+    assert!(root.base(handle) <= handle.offset);
+}
+
+/// Compressed bytes, undone; and any bytes, done and undone.
+pub(crate) fn codec(data: &[u8]) {
+    let Some((first, payload)) = data.split_first() else { return };
+    let Ok(codec) = Codec::from_byte(first % 4) else { return };
+    let decompressor = Decompressor::default();
+    let mut out = Vec::new();
+    if decompressor.decompress(codec, payload, &mut out).is_ok() {
+        assert!(out.len() <= (16 << 20).max(payload.len() * 256), "more than was asked for");
+    }
+    let mut compressor = Compressor::default();
+    let (stored_as, stored) = compressor.compress(codec, payload);
+    let stored = stored.to_vec();
+    decompressor.decompress(stored_as, &stored, &mut out).expect("a payload just made");
+    assert_eq!(out, payload);
+}
+
+const DIR: &str = "/tables";
+const NUMBER: u64 = 42;
+/// More moves than any cursor over the sample makes: a damaged block must not lead it in circles.
+const MOVES_MAX: usize = 10_000;
+
+/// A whole table file, whose blocks are changed *behind* their checksums: one block after the other is picked, patched and
+/// framed anew. Reading it may fail or give whatever was forged, but ends, and without a patch it gives the sample.
+pub(crate) fn table(data: &[u8]) {
+    let sample = Sample::new();
+    let mut bytes = sample.bytes.clone();
+    let mut decoder = Decoder::new(data);
+    let mut is_forged = false;
+    while !decoder.is_done() && forge(&mut decoder, &sample.blocks, &mut bytes).is_ok() {
+        is_forged = true;
+    }
+    let fs = file_of(&bytes);
+    if let Ok(file) = TableFile::open(&fs, &table_path(Path::new(DIR), NUMBER)) {
+        let found = file.check(&mut |_| ());
+        assert!(is_forged || found.is_empty(), "a sound table: {found:?}");
+        let _ = file.dump(&mut |_| Ok(()));
+        file.slices().iter().for_each(|meta| read(&fs, meta, None));
+    }
+    for (meta, versions) in &sample.slices {
+        read(&fs, meta, (!is_forged).then_some(versions));
+    }
+}
+
+/// Patches one block: which, how many bytes, and for each its place and what it becomes.
+fn forge(decoder: &mut Decoder<'_>, blocks: &[BlockHandle], bytes: &mut [u8]) -> Result<()> {
+    let handle = blocks[usize::from(decoder.u8()?) % blocks.len()];
+    let (start, len) = (handle.offset as usize, handle.len as usize);
+    let mut payload = bytes[start..start + len - 9].to_vec();
+    for _ in 0..decoder.u8()? % 16 + 1 {
+        let place = usize::from(u16::from_le_bytes([decoder.u8()?, decoder.u8()?]));
+        let place = place % payload.len();
+        payload[place] = decoder.u8()?;
+    }
+    let mut framed = Vec::new();
+    put_frame(&mut framed, Codec::None, &payload, handle.offset);
+    bytes[start..start + len].copy_from_slice(&framed);
+    Ok(())
+}
+
+type Versions = Vec<(Vec<u8>, Lsn, OpKind, Vec<u8>)>;
+
+/// A table with every kind of block.
+struct Sample {
+    bytes: Vec<u8>,
+    slices: Vec<(SliceMeta, Versions)>,
+    blocks: Vec<BlockHandle>,
+}
+
+impl Sample {
+    fn new() -> Sample {
+        let many: Versions = (0..40u64)
+            .flat_map(|i| (0..1 + i % 3).rev().map(move |v| (i, v)))
+            .map(|(i, v)| {
+                let kind = if i % 7 == v { OpKind::Delete } else { OpKind::Put };
+                let value = if kind == OpKind::Put { vec![i as u8; 9] } else { Vec::new() };
+                (format!("key{i:04}").into_bytes(), 5000 + i * 10 + v, kind, value)
+            })
+            .collect();
+        let one = vec![(b"only".to_vec(), 77, OpKind::Put, b"one".to_vec())];
+        let options = TableOptions {
+            block_len: 120,
+            index_block_len: 60,
+            codec: Codec::None,
+            // Over one KiB, so that the filter is a block of its own.
+            filter_bits_per_key: 250,
+            ..TableOptions::default()
+        };
+        let fs = MemoryFs::new();
+        fs.create_dir_all(Path::new(DIR)).expect("memory");
+        let path = table_path(Path::new(DIR), NUMBER);
+        let file = fs.create(&path).expect("memory");
+        let mut writer = TableWriter::create(file, [9; 16], NUMBER).expect("memory");
+        let families = [(0, one), (3, many)];
+        for (family, versions) in &families {
+            writer.begin_slice(*family, &options).expect("in order");
+            for (key, seq, kind, value) in versions {
+                writer.add(Entry { key, seq: *seq, kind: *kind, value }).expect("in order");
+            }
+            writer.finish_slice().expect("memory");
+        }
+        let finished = writer.finish().expect("memory");
+        let mut bytes = vec![0; finished.file_len as usize];
+        let file = fs.open_read(&path, ReadMode::Positional).expect("just written");
+        file.read_at(0, &mut bytes).expect("just written");
+        let slices = finished.slices.into_iter().zip(families.map(|(_, versions)| versions));
+        let blocks = blocks_of(&file_of(&bytes));
+        Sample { bytes, slices: slices.collect(), blocks }
+    }
+}
+
+/// A file system with the table in it.
+fn file_of(bytes: &[u8]) -> Arc<dyn FileSystem> {
+    let fs = MemoryFs::new();
+    fs.create_dir_all(Path::new(DIR)).expect("memory");
+    let mut file = fs.create(&table_path(Path::new(DIR), NUMBER)).expect("memory");
+    file.append(bytes).expect("memory");
+    file.flush().expect("memory");
+    Arc::new(fs)
+}
+
+fn blocks_of(fs: &Arc<dyn FileSystem>) -> Vec<BlockHandle> {
+    let file = TableFile::open(fs, &table_path(Path::new(DIR), NUMBER)).expect("a sound table");
+    let mut handles = Vec::new();
+    let mut kinds = Vec::new();
+    let dumped = file.dump(&mut |item| {
+        if let DumpItem::Block { kind, handle, .. } = item {
+            handles.push(handle);
+            kinds.push(kind);
+        }
+        Ok(())
+    });
+    dumped.expect("a sound table");
+    use BlockKind::{Data, Directory, Filter, Index, Root};
+    assert!([Data, Directory, Filter, Index, Root].iter().all(|kind| kinds.contains(kind)));
+    handles
+}
+
+/// Reads a slice in every way. `expected` is what is in it, if that is known.
+fn read(fs: &Arc<dyn FileSystem>, meta: &SliceMeta, expected: Option<&Versions>) {
+    let files = FileCache::new(fs.clone(), DIR.into(), ReadMode::Positional, 4);
+    let context = TableContext::new(Arc::new(files), BlockCache::new(1 << 16));
+    let table = match Table::open(context, meta) {
+        Ok(table) => table,
+        Err(error) => return assert!(expected.is_none(), "{error}"),
+    };
+    for key in [&b"key0007"[..], b"key0039", b"only", b"", b"key00070", b"\xff"] {
+        for point in [Lsn::MAX, 5071, 0] {
+            let _ = table.get(key, checksum64(key), point);
+        }
+    }
+    for (key, seq, kind, value) in expected.into_iter().flatten() {
+        let found = table.get(key, checksum64(key), seq + 1).expect("a sound table");
+        let found = found.expect("a version that was written");
+        assert_eq!((found.seq, found.kind, &*found.value), (*seq, *kind, value.as_slice()));
+    }
+    for fill_cache in [true, false] {
+        let cursor = &mut table.cursor(fill_cache);
+        match moves(cursor, Cursor::seek_first, Cursor::next) {
+            Ok(count) => assert!(expected.is_none_or(|expected| count == expected.len())),
+            Err(error) => assert!(expected.is_none(), "{error}"),
+        }
+        let back = moves(cursor, Cursor::seek_last, Cursor::prev_key);
+        assert!(expected.is_none() || back.is_ok(), "{back:?}");
+        for key in [&b"key0007"[..], b"z", b""] {
+            let _ = moves(cursor, |cursor| cursor.seek(key), Cursor::prev_key);
+            let _ = moves(cursor, |cursor| cursor.seek_for_prev(key), Cursor::next);
+        }
+    }
+}
+
+/// Goes on until the end; an end there must be.
+fn moves<C: Cursor>(
+    cursor: &mut C,
+    begin: impl FnOnce(&mut C) -> Result<()>,
+    step: impl Fn(&mut C) -> Result<()>,
+) -> Result<usize> {
+    begin(cursor)?;
+    for count in 0..MOVES_MAX {
+        if cursor.entry().is_none() {
+            return Ok(count);
+        }
+        step(cursor)?;
+    }
+    panic!("the cursor does not come to an end");
+}
+
+/// Bytes to begin with.
+pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let sample = Sample::new();
+    let payload = |handle: &BlockHandle| {
+        let start = handle.offset as usize;
+        sample.bytes[start..start + handle.len as usize - 9].to_vec()
+    };
+    let payloads: Vec<Vec<u8>> = sample.blocks.iter().map(payload).collect();
+    match target {
+        "footer" => {
+            let at = sample.bytes.len() - FOOTER_LEN;
+            let mut seeds = vec![sample.bytes[at..].to_vec()];
+            seeds.extend(payloads.last().cloned());
+            seeds
+        }
+        "codec" => [Codec::Lz4, Codec::Zstd, Codec::Snappy, Codec::None]
+            .iter()
+            .map(|codec| {
+                let mut compressor = Compressor::default();
+                let (_, packed) = compressor.compress(*codec, &sample.bytes);
+                [&[*codec as u8], packed].concat()
+            })
+            .collect(),
+        "table" => vec![Vec::new(), vec![0, 0, 7, 0, 1], vec![9, 1, 3, 0, 0xff, 1, 0, 2]],
+        // Blocks of every kind: each decoder should see those of the others too.
+        _ => payloads,
+    }
+}

@@ -1,0 +1,177 @@
+//! What a fuzzer may feed the manifest: edits, and whole files of edits that were patched. See `fuzzing/mod.rs`.
+
+use super::draft::FileSource;
+use super::edit::{Change, Edit, Term};
+use super::files::Graveyard;
+use super::names::manifest_path;
+use super::reader::ManifestReader;
+use super::record::{put_record, receipt};
+use super::state::State;
+use super::{CURRENT, read_current};
+use crate::error::Error;
+use crate::format::{Decoder, FileHeader, FileKind, put_bytes};
+use crate::table::{BlockHandle, SliceMeta};
+use crate::vfs::{FileSystem, MemoryFs};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const UUID: [u8; 16] = [7; 16];
+const NUMBER: u64 = 5;
+const DB: &str = "/db";
+
+/// An edit: what can be decoded says the same once it is encoded again, and applying it to a state breaks nothing.
+pub(crate) fn edit(data: &[u8]) {
+    let Ok(edit) = Edit::decode(data) else { return };
+    assert_eq!(Edit::decode(&edit.encode()).expect("an edit just made"), edit);
+    edit.changes.iter().for_each(|change| drop(change.to_string()));
+    for before in [Edit::default(), first_edit()] {
+        let mut state = State::default();
+        let graveyard = Graveyard::new();
+        let mut known = BTreeMap::new();
+        for edit in [&before, &edit, &edit] {
+            let files = FileSource::Replay { known: &mut known, graveyard: &graveyard };
+            let _ = state.apply(edit, files);
+        }
+        check_snapshot(&state);
+    }
+}
+
+/// A state comes back from its own snapshot.
+fn check_snapshot(state: &State) {
+    if state.uuid() == [0; 16] {
+        return;
+    }
+    let mut again = State::default();
+    let mut known = BTreeMap::new();
+    let files = FileSource::Replay { known: &mut known, graveyard: &Graveyard::new() };
+    let snapshot = state.snapshot();
+    again.apply(&snapshot, files).expect("the snapshot of a state");
+    assert_eq!(again.snapshot(), snapshot);
+}
+
+/// A manifest of these edits (each with its length), patched: it is read as it was written up to some edit, or refused.
+pub(crate) fn manifest(data: &[u8]) {
+    let mut decoder = Decoder::new(data);
+    let Ok(count) = decoder.u8() else { return };
+    let header = FileHeader { kind: FileKind::Manifest, uuid: UUID, number: NUMBER, generation: 0 };
+    let mut bytes = header.encode().to_vec();
+    let mut edits = vec![first_edit().encode()];
+    for _ in 0..count % 8 {
+        match decoder.bytes() {
+            Ok(edit) => edits.push(edit.to_vec()),
+            Err(_) => break,
+        }
+    }
+    for edit in &edits {
+        let offset = bytes.len() as u64;
+        put_record(&mut bytes, NUMBER, offset, edit).expect("a short edit");
+        bytes.extend_from_slice(&receipt(NUMBER, offset));
+    }
+    let sound = bytes.clone();
+    while let (Ok(low), Ok(high), Ok(byte)) = (decoder.u8(), decoder.u8(), decoder.u8()) {
+        let place = usize::from(u16::from_le_bytes([low, high])) % bytes.len();
+        bytes[place] = byte;
+    }
+    let fs = MemoryFs::new();
+    fs.create_dir_all(Path::new(DB)).expect("memory");
+    let path = manifest_path(Path::new(DB), NUMBER);
+    let mut file = fs.create(&path).expect("memory");
+    file.append(&bytes).and_then(|()| file.flush()).expect("memory");
+    let reader = match ManifestReader::open(&fs, &path) {
+        Ok(reader) => reader,
+        Err(error) => return assert!(bytes != sound && is_typed(&error), "{error}"),
+    };
+    let read: Vec<Vec<u8>> =
+        reader.edits().map_while(|edit| edit.ok()).map(|(_, edit)| edit.encode()).collect();
+    let written = edits.iter().map_while(|edit| Some(Edit::decode(edit).ok()?.encode()));
+    assert!(read.iter().eq(written.take(read.len()).collect::<Vec<_>>().iter()), "other edits");
+    let _ = reader.damaged_receipts();
+    match reader.fold(&Graveyard::new()) {
+        Ok((state, _)) => check_snapshot(&state),
+        Err(error) => assert!(is_typed(&error), "{error}"),
+    }
+}
+
+/// `CURRENT`.
+pub(crate) fn current(data: &[u8]) {
+    let fs = MemoryFs::new();
+    fs.create_dir_all(Path::new(DB)).expect("memory");
+    let mut file = fs.create(&Path::new(DB).join(CURRENT)).expect("memory");
+    file.append(data).and_then(|()| file.flush()).expect("memory");
+    match read_current(&fs, Path::new(DB)) {
+        Ok(number) => assert!(data.starts_with(format!("MANIFEST-{number:06} ").as_bytes())),
+        Err(error) => assert!(is_typed(&error), "{error}"),
+    }
+}
+
+fn is_typed(error: &Error) -> bool {
+    match error {
+        Error::Corruption { path, .. } | Error::NewerFormat { path, .. } => {
+            !path.as_os_str().is_empty()
+        }
+        _ => false,
+    }
+}
+
+fn first_edit() -> Edit {
+    Edit::new(vec![
+        Change::Database { uuid: UUID },
+        Change::Term(Term { term: 1, ended_at: 4096, resumes_at: 4096 }),
+        Change::LsnCeiling { lsn: 1 << 20 },
+        Change::NextFile { number: 10 },
+        Change::CreateFamily {
+            family: 0,
+            name: "default".to_owned(),
+            options: b"{}".to_vec(),
+            lsn: 4096,
+        },
+    ])
+}
+
+/// Bytes to begin with.
+pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let meta = SliceMeta {
+        file: 9,
+        family: 0,
+        root: BlockHandle { offset: 128, len: 64 },
+        disk_bytes: 100,
+        raw_bytes: 200,
+        entries: 10,
+        deletes: 1,
+        smallest: (*b"a").into(),
+        largest: (*b"b").into(),
+        min_seq: 4100,
+        max_seq: 4200,
+    };
+    let options = b"{}".to_vec();
+    let edits = [
+        first_edit(),
+        Edit::new(vec![
+            Change::CreateFamily { family: 1, name: "one".to_owned(), options, lsn: 4300 },
+            Change::RenameFamily { family: 1, name: "uno".to_owned(), lsn: 4400 },
+            Change::SetFamilyOptions { family: 1, options: b"[]".to_vec() },
+        ]),
+        Edit::new(vec![
+            Change::AddSlice { level: 0, meta: meta.clone() },
+            Change::ReplayFrom { lsn: 4300 },
+            Change::DurableLsn { lsn: 4300 },
+        ]),
+        Edit::new(vec![
+            Change::RemoveSlice { family: 0, level: 0, file: 9 },
+            Change::AddSlice { level: 6, meta },
+            Change::DropFamily { family: 1, lsn: 4500 },
+        ]),
+        Edit::new(vec![Change::CleanClose { end: 5000 }]),
+    ];
+    let encoded: Vec<_> = edits.iter().map(Edit::encode).collect();
+    match target {
+        "current" => vec![b"MANIFEST-000007 9b27af94d75fde38\n".to_vec(), b"MANIFEST-".to_vec()],
+        "edit" => encoded,
+        _ => {
+            let mut sound = vec![encoded.len() as u8 - 1];
+            encoded[1..].iter().for_each(|edit| put_bytes(&mut sound, edit));
+            let patched = [&sound[..], &[200, 0, 1]].concat();
+            vec![sound, patched]
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What a fuzzer may feed the log: payloads of records, and whole segments of records that were patched. See
+//! `fuzzing/mod.rs`.
+
+use super::record::{RECORD_HEADER_LEN, record_len, seal, stamp};
+use super::scan::{Tail, dump, scan};
+use super::segment::{HEADER_PAGE_LEN, SegmentKind, file_name, header_page};
+use crate::error::{Error, Result};
+use crate::format::{Decoder, Lsn, Op, OpKind, Payload, decode_payload, put_bytes, put_payload};
+use crate::vfs::{FileSystem, MemoryFs};
+use std::path::Path;
+
+/// The payload of a record: what can be decoded says the same once it is encoded again.
+pub(crate) fn payload(data: &[u8]) {
+    let Ok(payload) = decode_payload(data) else { return };
+    let mut again = Vec::new();
+    put_payload(&mut again, &payload);
+    // A delete with a value cannot be said; decoding never makes one.
+    assert_eq!(decode_payload(&again).expect("a payload just made"), payload);
+}
+
+const DIR: &str = "/wal";
+const UUID: [u8; 16] = [5; 16];
+const DATA_LEN: u64 = 8192;
+const BASE: Lsn = 4 * DATA_LEN;
+const GENERATION: u16 = 3;
+
+/// Two segments of records with these payloads, patched: what a scan visits is a prefix of what was written, unless it is
+/// refused, and never less than was known durable.
+///
+/// The bytes: how many records, their payloads (each with its length), how many of the first the third and later ones name
+/// as durable, and then patches, each a place (two bytes) and what the byte there becomes.
+pub(crate) fn log(data: &[u8]) {
+    let mut decoder = Decoder::new(data);
+    let Ok((written, durable)) = write(&mut decoder) else { return };
+    let mut bytes = written.bytes;
+    let mut is_patched = false;
+    while let (Ok(low), Ok(high), Ok(byte)) = (decoder.u8(), decoder.u8(), decoder.u8()) {
+        let place = usize::from(u16::from_le_bytes([low, high])) % bytes.len();
+        is_patched |= bytes[place] != byte;
+        bytes[place] = byte;
+    }
+    let fs = segments_of(&bytes);
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    let mut visit = |_: Lsn, payload: &[u8]| {
+        found.push(payload.to_vec());
+        Ok(())
+    };
+    let scanned = scan(&fs, Path::new(DIR), UUID, BASE, 0, &mut visit, &mut |_, _| ());
+    match scanned {
+        Ok(end) => {
+            assert!(found.len() <= written.payloads.len(), "records that were never written");
+            assert_eq!(found, written.payloads[..found.len()], "other records than were written");
+            assert!(end.end >= durable, "what was known durable is gone");
+            assert!(is_patched || found.len() == written.payloads.len(), "records are missing");
+            assert!(is_patched || end.tail == Tail::Clean);
+        }
+        Err(Error::Corruption { .. } | Error::NewerFormat { .. }) => {
+            assert!(is_patched, "a sound log is refused");
+        }
+        Err(other) => panic!("{other}"),
+    }
+    let _ = dump(&fs, Path::new(DIR), 0, &mut |_| Ok(()));
+}
+
+struct Written {
+    payloads: Vec<Vec<u8>>,
+    /// The data of both segments.
+    bytes: Vec<u8>,
+}
+
+/// The log before it is patched, and what its last record names as durable.
+fn write(decoder: &mut Decoder<'_>) -> Result<(Written, Lsn)> {
+    let count = decoder.u8()? % 8;
+    let mut payloads = Vec::new();
+    let mut starts = Vec::new();
+    let mut lsn = BASE;
+    for _ in 0..count {
+        let payload = decoder.bytes()?;
+        let end = lsn + record_len(payload.len() as u64);
+        if end > BASE + 2 * DATA_LEN {
+            break;
+        }
+        starts.push(lsn);
+        payloads.push(payload.to_vec());
+        lsn = end;
+    }
+    let named = usize::from(decoder.u8().unwrap_or(0));
+    let mut bytes = vec![0; 2 * DATA_LEN as usize];
+    let mut durable = BASE;
+    for (nth, (payload, start)) in payloads.iter().zip(&starts).enumerate() {
+        if nth >= 2 {
+            durable = starts[named.min(nth)];
+        }
+        let mut record = vec![0; RECORD_HEADER_LEN];
+        record.extend_from_slice(payload);
+        seal(&mut record);
+        stamp(&mut record, *start, GENERATION, durable);
+        let at = (start - BASE) as usize;
+        bytes[at..at + record.len()].copy_from_slice(&record);
+    }
+    // The last record may be lost with what it says.
+    let witness = payloads.len().checked_sub(2).filter(|nth| *nth >= 2);
+    let known = witness.map_or(BASE, |nth| starts[named.min(nth)]);
+    Ok((Written { payloads, bytes }, known.min(durable)))
+}
+
+fn segments_of(bytes: &[u8]) -> MemoryFs {
+    let fs = MemoryFs::new();
+    fs.create_dir_all(Path::new(DIR)).expect("memory");
+    for (nth, data) in bytes.chunks(DATA_LEN as usize).enumerate() {
+        let base = BASE + nth as u64 * DATA_LEN;
+        let path = Path::new(DIR).join(file_name(base, SegmentKind::Log));
+        let mut file = fs.create(&path).expect("memory");
+        let page = header_page(UUID, base, GENERATION);
+        assert_eq!(page.len() as u64, HEADER_PAGE_LEN);
+        file.append(&page).and_then(|()| file.append(data)).expect("memory");
+        file.flush().expect("memory");
+    }
+    fs
+}
+
+/// Bytes to begin with.
+pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let ops = vec![
+        Op { kind: OpKind::Put, family: 0, key: b"key", value: b"value" },
+        Op { kind: OpKind::Delete, family: 300, key: b"gone", value: b"" },
+    ];
+    let payloads = [
+        Payload::Batch(ops),
+        Payload::EpochMarker,
+        Payload::FamilyCreate { id: 7, name: "users", options: b"{\"block_size\":512}" },
+        Payload::FamilyDrop { id: 7 },
+        Payload::FamilyRename { id: 7, name: "people" },
+    ];
+    let payloads = payloads.iter().map(|payload| {
+        let mut bytes = Vec::new();
+        put_payload(&mut bytes, payload);
+        bytes
+    });
+    if target == "payload" {
+        return payloads.collect();
+    }
+    let mut sound = vec![5];
+    payloads.for_each(|payload| put_bytes(&mut sound, &payload));
+    sound.push(3);
+    let patched = [&sound[..], &[40, 0, 9], &[90, 0, 1]].concat();
+    let mut long = vec![7];
+    (1..8).for_each(|nth| put_bytes(&mut long, &vec![nth; 2000]));
+    vec![sound, patched, long]
+}
