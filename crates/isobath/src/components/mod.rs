@@ -11,6 +11,7 @@ mod clock;
 #[cfg(feature = "simulation")]
 pub mod planted;
 #[cfg(not(feature = "simulation"))]
+#[allow(unreachable_pub)] // Public in the other build.
 pub(crate) mod planted;
 mod points;
 mod random;
