@@ -1,0 +1,225 @@
+//! Databases of every format that ever landed, checked in under `golden/v*`: each opens, verifies, holds what it held, and
+//! can be written on.
+//!
+//! `golden/vN/db` is a database whose process was killed, with something of every structure in it; `golden/vN/contents.txt`
+//! is what it holds, a line for each key. `ISOBATH_UPDATE_GOLDEN=1 cargo test -p isobath --test golden` makes the one of the
+//! present format anew: only when the format's version was raised, never to make a test pass.
+
+use isobath::components::Components;
+use isobath::vfs::{FileSystem, MemoryFs, ReadMode};
+use isobath::{Batch, Codec, ColumnFamily, Db, FamilyOptions, Options, Result, tools};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the format's version stands in the header of every file.
+const VERSION_AT: usize = 10;
+/// The header page of a log segment; data follows.
+const SEGMENT_HEADER_LEN: u64 = 4096;
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn options() -> Options {
+    Options::new().write_budget(64 << 10).block_cache(1 << 20).compaction_threads(1)
+}
+
+fn in_memory(fs: &MemoryFs) -> Options {
+    options().components(Components { fs: Arc::new(fs.clone()), ..Components::system() })
+}
+
+/// Everything in a database, a line for each key, as `contents.txt` has it; read in both directions and by key.
+fn contents(db: &Db) -> Result<String> {
+    let mut out = String::new();
+    for name in db.list_families() {
+        let family = db.family(&name)?;
+        let forward: Vec<_> = db.range_in::<&[u8]>(&family, ..).collect::<Result<_>>()?;
+        let mut backward: Vec<_> =
+            db.range_in::<&[u8]>(&family, ..).rev().collect::<Result<_>>()?;
+        backward.reverse();
+        assert_eq!(forward, backward);
+        writeln!(out, "[{name}]").unwrap();
+        for (key, value) in &forward {
+            assert_eq!(db.get_in(&family, key)?.as_ref(), Some(value));
+            writeln!(out, "{}\t{}", key.escape_ascii(), value.escape_ascii()).unwrap();
+        }
+    }
+    Ok(out)
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+fn check(golden: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    copy(&golden.join("db"), &path);
+    let report = tools::verify(&path, &Components::system(), &mut |_, _| ()).unwrap();
+    assert!(report.is_clean(), "{report:#?}");
+    assert!(report.log_records > 0 && report.slices > 0, "{report:#?}");
+    let expected = fs::read_to_string(golden.join("contents.txt")).unwrap();
+    for mode in [ReadMode::Mapped, ReadMode::Positional] {
+        let db = options().read_mode(mode).create_if_missing(false).open(&path).unwrap();
+        assert_eq!(contents(&db).unwrap(), expected, "{}", golden.display());
+        db.close().unwrap();
+    }
+    // It can be written on, and what it held survives being rewritten.
+    let db = options().open(&path).unwrap();
+    let families: Vec<_> = db.list_families().iter().map(|name| db.family(name).unwrap()).collect();
+    for family in &families {
+        db.put_in(family, "~new", "new").unwrap();
+        db.compact_range::<&[u8]>(family, ..).unwrap();
+        assert_eq!(db.get_in(family, "~new").unwrap().unwrap(), b"new");
+        db.delete_in(family, "~new").unwrap();
+    }
+    db.close().unwrap();
+    let db = options().open(&path).unwrap();
+    assert_eq!(contents(&db).unwrap(), expected, "{} rewritten", golden.display());
+    db.close().unwrap();
+    assert!(tools::verify(&path, &Components::system(), &mut |_, _| ()).unwrap().is_clean());
+}
+
+#[test]
+fn every_format_that_ever_landed_opens_and_holds_what_it_held() {
+    let mut count = 0;
+    for entry in fs::read_dir(golden()).unwrap() {
+        check(&entry.unwrap().path());
+        count += 1;
+    }
+    assert!(count > 0);
+}
+
+#[test]
+fn the_present_format_has_its_golden_database() {
+    let disk = MemoryFs::new();
+    let contents = fill(&disk).unwrap();
+    let version = files(&disk).iter().filter_map(|(_, bytes)| version_of(bytes)).max().unwrap();
+    let target = golden().join(format!("v{version}"));
+    if std::env::var_os("ISOBATH_UPDATE_GOLDEN").is_some() {
+        let _ = fs::remove_dir_all(&target);
+        for (path, bytes) in files(&disk) {
+            let path = target.join("db").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+        fs::write(target.join("contents.txt"), contents).unwrap();
+    }
+    assert!(target.is_dir(), "format version {version} is new: see the top of this file");
+}
+
+/// The format's version in the header of a file that has one.
+fn version_of(bytes: &[u8]) -> Option<u16> {
+    let header = bytes.starts_with(b"ISOBATH\0").then_some(bytes)?;
+    Some(u16::from_le_bytes([header[VERSION_AT], header[VERSION_AT + 1]]))
+}
+
+/// The files of the database in `/db` by their paths within it. Log segments are cut to what was written.
+fn files(disk: &MemoryFs) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for dir in ["", "table", "wal"] {
+        for entry in disk.list(&Path::new("/db").join(dir)).unwrap() {
+            let path = Path::new(dir).join(&entry.name);
+            if entry.is_dir || entry.name.ends_with(".spare") {
+                continue;
+            }
+            let mut bytes = vec![0; entry.len as usize];
+            let file = disk.open_read(&Path::new("/db").join(&path), ReadMode::Positional);
+            file.unwrap().read_at(0, &mut bytes).unwrap();
+            if dir == "wal" {
+                let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) as u64;
+                let data_len = used.saturating_sub(SEGMENT_HEADER_LEN).max(1).next_power_of_two();
+                bytes.truncate((SEGMENT_HEADER_LEN + data_len.max(4096)) as usize);
+            }
+            found.push((path, bytes));
+        }
+    }
+    found
+}
+
+/// Puts a database with something of every structure on `disk`, as the death of its process leaves it. Returns what it holds.
+fn fill(disk: &MemoryFs) -> Result<String> {
+    let path = Path::new("/db");
+    let fs = MemoryFs::new();
+    let db = in_memory(&fs).open(path)?;
+    let small = |codec| FamilyOptions::new().codec(codec).block_size(256);
+    db.create_family_with("lz4", small(Codec::Lz4))?;
+    db.create_family_with("zstd", small(Codec::Zstd).filter_bits_per_key(0))?;
+    db.create_family_with("snappy", small(Codec::Snappy).filter_bits_per_key(64))?;
+    db.create_family_with("plain", small(Codec::None))?;
+    let dropped = db.create_family("dropped")?;
+    let before = db.create_family("before")?;
+    db.put_in(&before, "only", "one")?;
+    db.put_in(&dropped, "key", "value")?;
+    for (family, count) in families(&db)? {
+        write(&db, &family, 0..count, 1, "first")?;
+    }
+    for (family, _) in families(&db)? {
+        db.compact_range::<&[u8]>(&family, ..)?;
+    }
+    // The log of the second term holds nothing of the first.
+    db.close()?;
+    let db = in_memory(&fs).open(path)?;
+    db.rename_family(&db.family("before")?, "after")?;
+    db.drop_family(&db.family("dropped")?)?;
+    for (family, count) in families(&db)? {
+        write(&db, &family, 0..count, 3, "second")?;
+    }
+    db.flush()?;
+    for (family, count) in families(&db)? {
+        write(&db, &family, count / 2..count + 2, 7, "third")?;
+    }
+    db.sync()?;
+    let mut batch = Batch::new();
+    for (family, _) in families(&db)? {
+        batch.put_in(&family, "last", "of all families at once")?;
+    }
+    db.write(batch)?;
+    let held = contents(&db)?;
+    let left = fs.killed();
+    for (path, bytes) in files(&left) {
+        let path = Path::new("/db").join(path);
+        disk.create_dir_all(path.parent().unwrap())?;
+        let mut file = disk.create(&path)?;
+        file.append(&bytes)?;
+        file.flush()?;
+    }
+    Ok(held)
+}
+
+/// The families that are filled, and with how many keys.
+fn families(db: &Db) -> Result<Vec<(ColumnFamily, u32)>> {
+    let sizes = [("default", 20), ("lz4", 30), ("zstd", 30), ("snappy", 30), ("plain", 12)];
+    sizes.iter().map(|(name, count)| Ok((db.family(name)?, *count))).collect()
+}
+
+/// Writes every `step`th key; of later rounds, every other of those is a delete.
+fn write(
+    db: &Db,
+    family: &ColumnFamily,
+    range: std::ops::Range<u32>,
+    step: usize,
+    round: &str,
+) -> Result<()> {
+    for nth in range.step_by(step) {
+        let name = family.name();
+        // Long keys make an index of two levels.
+        let prefix = if name == "snappy" { "far ".repeat(50) } else { String::new() };
+        let key = format!("{prefix}{name}/{nth:04}");
+        if step > 1 && nth % 2 == 1 {
+            db.delete_in(family, key)?;
+        } else {
+            db.put_in(family, key, format!("{round} {}", "and again ".repeat(nth as usize % 5)))?;
+        }
+    }
+    Ok(())
+}
