@@ -1,6 +1,7 @@
 //! The subcommands: each is its arguments, and what it does with them. An error is trouble of the command itself; what a
 //! harness finds is a failure code.
 
+mod controls;
 mod ledger;
 mod replay;
 mod run;
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     Run(run::Run),
     /// Simulate one seed again
     Replay(replay::Replay),
+    /// Plant bugs one by one and see each caught
+    Controls(controls::Controls),
     /// Add up what all runs in the ledger did
     Ledger(ledger::Ledger),
 }
@@ -27,6 +30,7 @@ impl Command {
         match self {
             Command::Run(command) => command.carry_out(),
             Command::Replay(command) => command.carry_out(),
+            Command::Controls(command) => command.carry_out(),
             Command::Ledger(command) => command.carry_out(),
         }
     }

@@ -7,6 +7,7 @@
 //! `linger.rs` looks at what a
 //! quiet database comes to. `settings.rs` says what is run of a seed, `shrink.rs` looks for the least that still fails.
 
+mod controls;
 mod families;
 mod linger;
 mod oracle;
@@ -19,6 +20,7 @@ mod trouble;
 mod workload;
 mod world;
 
+pub(crate) use controls::{Caught, hunt};
 pub(crate) use runtime::hook;
 pub(crate) use settings::{Profile, Settings, Trim};
 pub(crate) use shrink::shrink;

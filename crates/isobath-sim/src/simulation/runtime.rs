@@ -18,6 +18,13 @@ const STACK_LEN: usize = 256 << 10;
 const STEP_NS: u64 = 1_000;
 /// No life takes as many steps.
 const STEPS_MAX: u64 = 4_000_000;
+/// No task takes and gives back as many locks without ever giving way, unless it spins.
+const LOOKS_MAX: u64 = 20_000_000;
+
+/// A task that the system does not run for long is away for up to so many virtual nanoseconds.
+const STALL_NS_MAX: u64 = 1_000_000;
+/// What it waits for: nobody wakes it. Addresses are never odd.
+const STALLED: usize = usize::MAX;
 
 /// Why a task gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +56,8 @@ struct Shared {
     now_ns: u64,
     rng: fastrand::Rng,
     switch_percent: u8,
+    /// How often, of a thousand times, who gives way at a labelled point does not come back for long.
+    stall_permille: u16,
     steps: u64,
     /// A digest of every decision, to show that a seed repeats.
     digest: u64,
@@ -58,6 +67,8 @@ struct Shared {
 thread_local! {
     static SHARED: RefCell<Shared> = RefCell::new(Shared::default());
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
+    /// How often the running task has looked at the scheduler since it was resumed.
+    static LOOKS: Cell<u64> = const { Cell::new(0) };
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -90,8 +101,9 @@ pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
     SHARED.with_borrow_mut(|shared| {
         let mut rng = fastrand::Rng::with_seed(seed);
         let switch_percent = [2, 10, 30, 60][rng.usize(..4)];
+        let stall_permille = [0, 0, 1, 5][rng.usize(..4)];
         let now_ns = 1_000_000_000;
-        *shared = Shared { rng, switch_percent, now_ns, ..Shared::default() };
+        *shared = Shared { rng, switch_percent, stall_permille, now_ns, ..Shared::default() };
     });
     spawn("main".to_owned(), body);
     loop {
@@ -179,6 +191,7 @@ fn resume(at: usize) {
         (slot.task.take().expect("only the chosen one runs"), slot.yielder)
     });
     YIELDER.set(yielder);
+    LOOKS.set(0);
     let result = task.resume(());
     YIELDER.set(std::ptr::null());
     SHARED.with_borrow_mut(|shared| {
@@ -245,7 +258,7 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 pub(crate) fn sleep_ns(ns: u64) {
-    block(usize::MAX, Some(ns));
+    block(STALLED, Some(ns));
 }
 
 /// A random number below `end` that belongs to the schedule's seed.
@@ -254,7 +267,13 @@ pub(crate) fn random(end: u64) -> u64 {
 }
 
 fn is_task() -> bool {
-    !YIELDER.get().is_null()
+    let is_task = !YIELDER.get().is_null();
+    let looks = LOOKS.get() + u64::from(is_task);
+    LOOKS.set(looks);
+    if looks == LOOKS_MAX && !std::thread::panicking() {
+        panic!("it spins");
+    }
+    is_task
 }
 
 fn give_way(wait: Wait) {
@@ -271,15 +290,20 @@ fn give_way(wait: Wait) {
 }
 
 fn point(point: Point) {
-    let gives_way = SHARED.with_borrow_mut(|shared| {
+    let wait = SHARED.with_borrow_mut(|shared| {
         if let Some(at) = shared.current {
             shared.slots[at].last_point = Some(point);
         }
+        if shared.rng.u16(..1000) < shared.stall_permille {
+            let stalled_ns = shared.rng.u64(..STALL_NS_MAX);
+            let deadline_ns = Some(shared.now_ns + stalled_ns);
+            return Some(Wait::Blocked { on: STALLED, deadline_ns });
+        }
         let percent = shared.switch_percent;
-        shared.rng.u8(..100) < percent
+        (shared.rng.u8(..100) < percent).then_some(Wait::Ready)
     });
-    if gives_way {
-        give_way(Wait::Ready);
+    if let Some(wait) = wait {
+        give_way(wait);
     }
 }
 

@@ -2,13 +2,13 @@
 //! of what the one before must have left.
 
 use super::families::Guests;
-use super::oracle::{End, History, Values};
+use super::oracle::{End, History, Place, Values};
 use super::runtime;
 use super::settings::{Profile, Settings, Trim};
 use super::tally::Tally;
 use super::trouble::{Damage, Trouble};
 use super::workload::{self, Stage, WRITERS};
-use super::world::{Death, Doom, Life};
+use super::world::{Death, Doom, Life, Moment};
 use isobath::components::planted::{Plant, plant_here};
 use isobath::vfs::MemoryFs;
 use isobath::{ColumnFamily, Db, Error, Options};
@@ -25,7 +25,11 @@ const DB: &str = "db";
 struct Before {
     history: History,
     end: End,
+    /// What gets answered on a damaged disk before it was refused.
+    answers: Answers,
 }
+
+type Answers = Vec<(Place, Option<Vec<u8>>)>;
 
 /// A life, drawn from the seed.
 struct Script {
@@ -61,7 +65,7 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut fs = MemoryFs::new();
     let history = History::new(Values::new(), WRITERS);
-    let mut before = Before { history, end: End::Killed };
+    let mut before = Before { history, end: End::Killed, answers: Vec::new() };
     let mut tally = Tally { seeds: 1, ..Tally::default() };
     let mut is_damaged = false;
     let lives = match settings.profile {
@@ -137,12 +141,23 @@ fn draw_doom(profile: Profile, rng: &mut fastrand::Rng) -> Option<Doom> {
         Profile::Mixed => 20..1500,
         Profile::Short => 20..250,
     };
-    match rng.u8(..10) {
-        0 => None,
+    let moments = [
+        Moment::Edit,
+        Moment::Edit,
+        Moment::TableSync,
+        Moment::Harden,
+        Moment::Rename,
+        Moment::Remove,
+        Moment::SyncDir,
+    ];
+    let (moment, nth) = match rng.u8(..10) {
+        0 => return None,
         // While opening, most likely.
-        1..3 => Some(Doom { death, after_ops: rng.u64(1..40) }),
-        _ => Some(Doom { death, after_ops: rng.u64(working) }),
-    }
+        1..3 => (Moment::Any, rng.u64(1..40)),
+        3..6 => (moments[rng.usize(..moments.len())], rng.u64(1..40)),
+        _ => (Moment::Any, rng.u64(working)),
+    };
+    Some(Doom { death, moment, nth })
 }
 
 /// What an open found.
@@ -154,7 +169,8 @@ struct Opened {
     guests: BTreeMap<String, super::families::Content>,
 }
 
-fn open(life: &Arc<Life>, script: &mut Script) -> isobath::Result<Opened> {
+/// Opens the database and looks at all of it. `answers` are those of gets, if the disk is damaged.
+fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath::Result<Opened> {
     let mut options = script.options.clone().components(life.components());
     if is_traced() {
         eprintln!("open with {options:?}");
@@ -167,6 +183,9 @@ fn open(life: &Arc<Life>, script: &mut Script) -> isobath::Result<Opened> {
             (db.create_family_with("side", workload::family_options(&mut script.rng))?, false)
         }
     };
+    if script.is_damaged {
+        *answers = workload::answers(&db, &side)?;
+    }
     let found = workload::everything(&db, &side)?;
     let guests = workload::guests(&db)?;
     Ok(Opened { db, side, had_side, found, guests })
@@ -175,12 +194,15 @@ fn open(life: &Arc<Life>, script: &mut Script) -> isobath::Result<Opened> {
 /// The first task of a life.
 fn live(
     life: Arc<Life>,
-    before: Before,
+    mut before: Before,
     mut script: Script,
     outcome: Rc<RefCell<Outcome>>,
 ) -> impl FnOnce() + 'static {
     move || {
-        let opened = match open(&life, &mut script) {
+        let mut answers = Vec::new();
+        let opened = open(&life, &mut script, &mut answers);
+        before.answers.extend(answers);
+        let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 *outcome.borrow_mut() = not_opened(&life, before, &script, &error);
@@ -215,6 +237,13 @@ fn live(
 fn check(before: &Before, opened: &Opened, is_damaged: bool) -> Result<(), String> {
     if before.history.has_side && !opened.had_side {
         return Err("a family that was there is gone".to_owned());
+    }
+    for (place, answer) in &before.answers {
+        let value = opened.found.get(place);
+        if value != answer.as_ref() {
+            let key = String::from_utf8_lossy(&place.1);
+            return Err(format!("a get of {key} on a damaged disk was answered wrongly"));
+        }
     }
     before.history.check_recovered(&opened.found, before.end, is_damaged)?;
     before.history.guests.check(&opened.guests)
@@ -314,7 +343,7 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
     let mut outcome = outcome.borrow_mut();
     outcome.operations = history.commits() + history.reads();
     outcome.failure = failure.or(wrong_read);
-    outcome.left = Some(Before { history, end });
+    outcome.left = Some(Before { history, end, answers: Vec::new() });
 }
 
 #[cfg(test)]

@@ -299,7 +299,7 @@ impl Stage {
             if self.is_over() {
                 return;
             }
-            let result = match rng.u8(..8) {
+            let result = match rng.u8(..9) {
                 0 | 1 => self.db.flush(),
                 2 => self.db.compact(),
                 3 => self.db.compact_range(&self.side, &b"key010"[..]..&b"key030"[..]),
@@ -415,4 +415,25 @@ pub(crate) fn guests(db: &Db) -> isobath::Result<BTreeMap<String, Content>> {
         }
     }
     Ok(guests)
+}
+
+/// The answers of gets for every place there is, but for those that a damaged disk does not give.
+pub(crate) fn answers(
+    db: &Db,
+    side: &ColumnFamily,
+) -> isobath::Result<Vec<(Place, Option<Vec<u8>>)>> {
+    let mut answers = Vec::new();
+    for number in 0..KEYS {
+        let key = format!("key{number:03}").into_bytes();
+        for (family, answer) in [(0, db.get(&key)), (1, db.get_in(side, &key))] {
+            match answer {
+                Ok(value) => {
+                    answers.push(((family, key.clone()), value.map(|value| value.to_vec())));
+                }
+                Err(Error::Corruption { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+    Ok(answers)
 }

@@ -24,12 +24,31 @@ pub(crate) enum Death {
     Power,
 }
 
-/// When it dies: before the n-th operation on files from now.
+/// Operations on files that are worth dying at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    Any,
+    /// An edit goes into the manifest: its bytes, or their sync.
+    Edit,
+    /// A table is synced.
+    TableSync,
+    /// A segment of the log is.
+    Harden,
+    Rename,
+    Remove,
+    SyncDir,
+}
+
+/// When it dies: before the n-th operation on files of a kind from now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doom {
     pub(crate) death: Death,
-    pub(crate) after_ops: u64,
+    pub(crate) moment: Moment,
+    pub(crate) nth: u64,
 }
+
+/// Nothing fails for ever, counted in operations on files.
+const TROUBLE_UNTIL_OP: u64 = 20_000;
 
 /// One life of the machine, from an open to a death or the end.
 pub(crate) struct Life {
@@ -111,9 +130,13 @@ impl Life {
     }
 
     /// Before each operation on files: others may go first, and the machine may die.
-    pub(crate) fn tick(&self) {
+    pub(crate) fn tick(&self, moment: Moment) {
         runtime::maybe_yield();
         self.ops.set(self.ops.get() + 1);
+        if self.ops.get() == TROUBLE_UNTIL_OP {
+            // Some calls wait for room as long as it takes; other troubles have done what they could by now.
+            self.fs.clear_faults();
+        }
         if let Trouble::Full { from_op, until_op, room } = self.trouble {
             if self.ops.get() == from_op {
                 let free = self.fs.free_space(Path::new("/")).unwrap_or(u64::MAX);
@@ -123,8 +146,11 @@ impl Life {
             }
         }
         let Some(doom) = self.doom.get() else { return };
-        if self.ops.get() < doom.after_ops {
+        if doom.moment != Moment::Any && doom.moment != moment {
             return;
+        }
+        if doom.nth > 1 {
+            return self.doom.set(Some(Doom { nth: doom.nth - 1, ..doom }));
         }
         self.doom.set(None);
         self.death.set(Some(doom.death));
@@ -141,8 +167,8 @@ impl Life {
     /// The machine dies now.
     pub(crate) fn die(&self, death: Death) {
         if !self.is_over() {
-            self.doom.set(Some(Doom { death, after_ops: 0 }));
-            self.tick();
+            self.doom.set(Some(Doom { death, moment: Moment::Any, nth: 1 }));
+            self.tick(Moment::Any);
         }
     }
 
@@ -232,15 +258,15 @@ impl Threads for SimThreads {
 struct SimFs(Arc<Life>);
 
 macro_rules! ticked {
-    ($self:ident . $call:ident ( $($arg:expr),* )) => {{
-        $self.0.tick();
+    ($moment:ident, $self:ident . $call:ident ( $($arg:expr),* )) => {{
+        $self.0.tick(Moment::$moment);
         $self.0.fs.$call($($arg),*)
     }};
 }
 
 impl FileSystem for SimFs {
     fn create_dir_all(&self, path: &Path) -> Result<()> {
-        ticked!(self.create_dir_all(path))
+        ticked!(Any, self.create_dir_all(path))
     }
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
         self.0.fs.list(dir)
@@ -253,30 +279,30 @@ impl FileSystem for SimFs {
         self.0.fs.open_read(path, mode)
     }
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
-        let file = ticked!(self.create(path))?;
+        let file = ticked!(Any, self.create(path))?;
         Ok(Box::new(SimWriteFile { file, life: self.0.clone() }))
     }
     fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>> {
-        let file = ticked!(self.open_segment(path, len, mode))?;
+        let file = ticked!(Any, self.open_segment(path, len, mode))?;
         Ok(Arc::new(SimSegment { file, life: self.0.clone() }))
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        ticked!(self.rename(from, to))
+        ticked!(Rename, self.rename(from, to))
     }
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        ticked!(self.link(from, to))
+        ticked!(Any, self.link(from, to))
     }
     fn remove(&self, path: &Path) -> Result<()> {
-        ticked!(self.remove(path))
+        ticked!(Remove, self.remove(path))
     }
     fn remove_dir(&self, path: &Path) -> Result<()> {
-        ticked!(self.remove_dir(path))
+        ticked!(Remove, self.remove_dir(path))
     }
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        ticked!(self.sync_dir(dir))
+        ticked!(SyncDir, self.sync_dir(dir))
     }
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        ticked!(self.lock(path))
+        ticked!(Any, self.lock(path))
     }
     fn free_space(&self, dir: &Path) -> Result<u64> {
         self.0.fs.free_space(dir)
@@ -288,17 +314,23 @@ struct SimWriteFile {
     life: Arc<Life>,
 }
 
+impl SimWriteFile {
+    fn is_manifest(&self) -> bool {
+        self.file.path().to_string_lossy().contains("MANIFEST")
+    }
+}
+
 impl WriteFile for SimWriteFile {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.life.tick();
+        self.life.tick(Moment::Any);
         self.file.append(bytes)
     }
     fn flush(&mut self) -> Result<()> {
-        self.life.tick();
+        self.life.tick(if self.is_manifest() { Moment::Edit } else { Moment::Any });
         self.file.flush()
     }
     fn sync(&mut self) -> Result<()> {
-        self.life.tick();
+        self.life.tick(if self.is_manifest() { Moment::Edit } else { Moment::TableSync });
         self.file.sync()
     }
     fn write_back(&mut self) {
@@ -319,7 +351,7 @@ struct SimSegment {
 
 impl SegmentFile for SimSegment {
     unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.life.tick();
+        self.life.tick(Moment::Any);
         // SAFETY: the caller's promise is passed on as it is.
         unsafe { self.file.copy_in(offset, bytes) }
     }
@@ -327,7 +359,7 @@ impl SegmentFile for SimSegment {
         self.file.read_at(offset, buf)
     }
     fn harden(&self) -> Result<()> {
-        self.life.tick();
+        self.life.tick(Moment::Harden);
         let outcome = self.file.harden();
         if outcome.is_err() {
             self.life.has_failed_sync.set(true);

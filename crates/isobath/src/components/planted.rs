@@ -71,7 +71,7 @@ plants! {
     7 SealForgetsRacers "seal-forgets-racers" "a commit beyond the marker goes into the sealed epoch";
     7 FlushedBeforeComplete "flushed-before-complete" "an epoch is flushed while commits of it are under way";
     8 SnapshotSeesTooMuch "snapshot-sees-too-much" "a snapshot's point is the log's tail";
-    8 StaleView "stale-view" "a reader's view may be older than its point";
+    8 PointBeforeView "point-before-view" "a reader takes its point before its view, and does not look again";
     9 SnapshotIgnored "snapshot-ignored" "merges keep nothing for snapshots";
     10 TombstoneDropped "tombstone-dropped" "a merge drops deletes though older versions lie beneath";
     10 OverlappingFiles "overlapping-files" "a merge leaves a file of its target level out, and the level takes both";

@@ -89,11 +89,15 @@ impl Family {
     #[inline]
     pub(crate) fn pin(&self, log: &Log) -> (Guard<Arc<View>>, Lsn) {
         loop {
+            if planted(Plant::PointBeforeView) {
+                let point = log.visible();
+                yield_point(Point::Pinned);
+                return (self.view.load(), point);
+            }
             let view = self.view.load();
             yield_point(Point::Pinned);
             let point = log.visible();
-            let is_current = self.current.load(Ordering::Acquire) == view.number;
-            if is_current || planted(Plant::StaleView) {
+            if self.current.load(Ordering::Acquire) == view.number {
                 return (view, point);
             }
             // Whoever publishes may have been interrupted halfway.

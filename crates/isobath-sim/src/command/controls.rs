@@ -1,0 +1,98 @@
+//! `controls`: plants every bug there is, one at a time, and shows that each is caught.
+
+use super::Ended;
+use super::run::parse_plant;
+use crate::simulation::{self, Caught, Settings, hunt, simulate};
+use crate::{ledger, pages};
+use clap::Args;
+use isobath::components::planted::Plant;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+#[derive(Args)]
+pub(crate) struct Controls {
+    /// Give a bug up after so many seeds
+    #[arg(long, default_value_t = 2000)]
+    seeds: u64,
+    /// Only this bug
+    #[arg(long, value_parser = parse_plant)]
+    plant: Option<Plant>,
+    /// Put the table into this page, between its markers
+    #[arg(long)]
+    write: Option<PathBuf>,
+}
+
+impl Controls {
+    pub(crate) fn carry_out(self) -> Ended {
+        simulation::hook();
+        let plants = self.plant.map_or_else(|| Plant::ALL.to_vec(), |plant| vec![plant]);
+        let started = Instant::now();
+        let mut caught = Vec::new();
+        for plant in plants {
+            let one = hunt(plant, 0, self.seeds);
+            println!("{}", line(&one));
+            caught.push(one);
+        }
+        let missed = caught.iter().filter(|one| one.by.is_none()).count();
+        let seeds = caught.iter().map(|one| one.seeds).max().unwrap_or(0);
+        println!("without a plant, over the same {seeds} seeds:");
+        for seed in 0..seeds {
+            if let Err(wrong) = simulate(seed, &Settings::default()) {
+                println!("seed {seed} FAILED: {wrong}");
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        println!("nothing; {missed} bugs missed, in {:.1} s", started.elapsed().as_secs_f64());
+        if let Some(page) = &self.write {
+            pages::replace(page, "controls", &table(&caught, seeds))?;
+        }
+        Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn line(caught: &Caught) -> String {
+    let plant = caught.plant;
+    let head = format!("{:2} {:26}", plant.class(), plant.name());
+    let took = caught.took.as_secs_f64();
+    match &caught.by {
+        Some((seed, wrong)) => {
+            format!("{head} seed {seed:4}, {took:6.2} s: {}", first_words(wrong))
+        }
+        None => format!("{head} NOT CAUGHT by {} seeds, {took:.1} s", caught.seeds),
+    }
+}
+
+fn table(caught: &[Caught], seeds: u64) -> String {
+    let mut table = format!(
+        "Commit {}; the engine without a plant finds nothing over the same seeds 0..{seeds}.\n\n\
+         | class | planted | what it does | caught by | after | as |\n|---|---|---|---|---|---|\n",
+        ledger::commit()
+    );
+    for one in caught {
+        let (plant, took) = (one.plant, one.took.as_secs_f64());
+        let (seed, how) = match &one.by {
+            Some((seed, wrong)) => (format!("seed {seed}"), first_words(wrong)),
+            None => ("**nothing**".to_owned(), String::new()),
+        };
+        let _ = writeln!(
+            table,
+            "| {} | `{}` | {} | {seed} | {took:.2} s | {how} |",
+            plant.class(),
+            plant.name(),
+            plant.what()
+        );
+    }
+    table
+}
+
+/// What fits a table.
+fn first_words(wrong: &str) -> String {
+    const CHARS_MAX: usize = 110;
+    let line = wrong.lines().next().unwrap_or_default().replace('|', "/");
+    match line.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{} ...", &line[..end]),
+        None => line,
+    }
+}
