@@ -314,8 +314,14 @@ impl Db {
 
     /// Waits until no flush and no merge is due or running.
     pub fn settle(&self) -> Result<()> {
+        self.settle_while(|| true).map(drop)
+    }
+
+    /// Like [`Db::settle`], for those who may have to leave: `go_on` is asked about ten times a second, and when it
+    /// refuses, the wait is over and `false` returned. Merges that run go on; none is lost.
+    pub fn settle_while(&self, mut go_on: impl FnMut() -> bool) -> Result<bool> {
         self.flush()?;
-        compact::settle(self.engine())
+        compact::settle(self.engine(), &mut go_on)
     }
 
     /// All counters, as of now.

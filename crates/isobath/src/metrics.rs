@@ -90,6 +90,8 @@ pub struct FamilyMetrics {
     pub name: String,
     /// Its levels, level 0 first.
     pub levels: Vec<LevelMetrics>,
+    /// Bytes that merges have still to read to bring all of it where it belongs: an estimate.
+    pub merge_debt_bytes: u64,
 }
 
 /// A level of a tree.
@@ -118,6 +120,11 @@ impl Metrics {
     /// Bytes of all tables on disk.
     pub fn table_bytes(&self) -> u64 {
         self.families.iter().flat_map(|family| &family.levels).map(|level| level.disk_bytes).sum()
+    }
+
+    /// Bytes that merges have still to read, over all families: an estimate.
+    pub fn merge_debt_bytes(&self) -> u64 {
+        self.families.iter().map(|family| family.merge_debt_bytes).sum()
     }
 
     /// Runs in the fullest level 0.
@@ -179,6 +186,7 @@ fn stalls(engine: &Engine) -> Vec<StallMetrics> {
 
 fn families(engine: &Engine) -> Vec<FamilyMetrics> {
     let describe = |family: &crate::engine::Family| {
+        let merge_debt_bytes = crate::compact::debt_bytes(engine, family);
         let view = family.view();
         let level = |level: usize| {
             let mut total = LevelMetrics::default();
@@ -192,7 +200,7 @@ fn families(engine: &Engine) -> Vec<FamilyMetrics> {
             total
         };
         let levels = (0..view.tree.level_count()).map(level).collect();
-        FamilyMetrics { id: family.id, name: family.name().to_string(), levels }
+        FamilyMetrics { id: family.id, name: family.name().to_string(), levels, merge_debt_bytes }
     };
     engine.families.all().iter().map(|family| describe(family)).collect()
 }

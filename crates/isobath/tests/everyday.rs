@@ -84,6 +84,25 @@ fn what_is_written_is_there_after_flush_compaction_and_reopen() {
 }
 
 #[test]
+fn a_wait_for_merges_can_be_given_up_and_taken_up_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    for i in 0..20_000 {
+        db.put(key(i), value(i, 1)).unwrap();
+    }
+    assert!(!db.settle_while(|| false).unwrap(), "it was told not to wait");
+    let mut asked = 0;
+    let settled = db.settle_while(|| {
+        asked += 1;
+        true
+    });
+    assert!(settled.unwrap() && asked > 0);
+    assert_eq!(db.metrics().epochs_sealed, 0);
+    assert_eq!(db.get(key(19_999)).unwrap().unwrap(), value(19_999, 1));
+    db.close().unwrap();
+}
+
+#[test]
 fn batches_across_families_are_atomic_and_families_live_their_own_lives() {
     let dir = tempfile::tempdir().unwrap();
     let db = small().open(dir.path()).unwrap();

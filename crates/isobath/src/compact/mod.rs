@@ -40,7 +40,7 @@ pub(crate) use policy::{Hints, Policy};
 pub(crate) use retain::{Retain, Verdict};
 pub(crate) use run::MergeContext;
 pub(crate) use schedule::{
-    Merges, after_flush, compact_range, forget, schedule, schedule_idle, settle,
+    Merges, after_flush, compact_range, debt_bytes, forget, schedule, schedule_idle, settle,
 };
 pub(crate) use shape::{Debts, Shape, debts};
 

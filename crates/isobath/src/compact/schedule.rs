@@ -8,7 +8,7 @@
 //! the inputs out and puts the outputs in. Then the view is swapped, and inputs go with their last reader.
 
 use super::{Busy, Hints, JobId, ManualPlan, ManualRange, Merge, MergeContext, MergeJob, Outcome};
-use super::{Plan, Policy, plan, plan_manual};
+use super::{Plan, Policy, debts, plan, plan_manual};
 use crate::background::CancelToken;
 use crate::components::sync::{Condvar, Mutex};
 use crate::components::{Plant, Point, planted, yield_point};
@@ -65,6 +65,12 @@ fn hints_of(engine: &Engine, state: &State, is_idle: bool) -> Hints {
     let oldest_reader =
         keep.points.first().map_or(keep.horizon, |oldest| keep.horizon.min(*oldest));
     Hints { run_bytes: state.run_bytes, oldest_reader, is_idle }
+}
+
+/// The bytes that merges of `family` have still to read, as far as the planner can tell.
+pub(crate) fn debt_bytes(engine: &Engine, family: &Family) -> u64 {
+    let hints = hints_of(engine, &family.merges.state.lock(), true);
+    debts(&family.view().tree, &policy_of(engine, family), &hints).total
 }
 
 /// Has merges started that flushed runs call for, and sets the writers' pace.
@@ -294,11 +300,15 @@ fn install(engine: &Engine, family: &Family, outcome: &Outcome) -> Result<()> {
 }
 
 /// Waits until no merge is due or running in any family, those that could wait for an idle time included.
-pub(crate) fn settle(engine: &Arc<Engine>) -> Result<()> {
+/// Asks `go_on` before each wait; its refusal ends the waiting, not the merges that run, and gives `false`.
+pub(crate) fn settle(engine: &Arc<Engine>, go_on: &mut dyn FnMut() -> bool) -> Result<bool> {
     for family in engine.families.all() {
         forget_failure(&family);
         loop {
             engine.check_writable()?;
+            if !go_on() {
+                return Ok(false);
+            }
             // Asked again after each job: one that has ended is looked upon before its successor is planned.
             start_jobs(engine, &family, true);
             let mut state = family.merges.state.lock();
@@ -310,7 +320,7 @@ pub(crate) fn settle(engine: &Arc<Engine>) -> Result<()> {
             }
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Lets merges be tried again that failed for want of space or files.
