@@ -23,5 +23,6 @@ return {
       rows = rows + 1
       return rows == ROWS
     end)
+    assert(rows == math.min(ROWS, ctx.items - from), "a scan left rows out")
   end,
 }

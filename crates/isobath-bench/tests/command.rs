@@ -1,48 +1,9 @@
 //! The program as a user runs it: every bundled workload, what it leaves, and what it says of bad input.
 
+mod support;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_isobath-bench");
-
-fn workloads() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads")
-}
-
-fn bench(arguments: &[&str]) -> Output {
-    Command::new(PROGRAM).args(arguments).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
-}
-
-fn succeed(arguments: &[&str]) -> String {
-    let output = bench(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output));
-    text(&output)
-}
-
-fn refuse(arguments: &[&str]) -> String {
-    let output = bench(arguments);
-    assert!(!output.status.success(), "{arguments:?} was accepted");
-    text(&output)
-}
-
-fn str_of(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-fn lua(dir: &Path, source: &str) -> PathBuf {
-    let path = dir.join("w.lua");
-    fs::write(&path, source).unwrap();
-    path
-}
+use support::{lua, refuse, str_of, succeed, workloads};
 
 const SMALL: [&str; 8] = ["--items", "300", "--users", "60", "--units", "200", "-t", "2"];
 
@@ -247,7 +208,7 @@ fn bad_input_is_refused_with_what_to_do() {
     assert!(run(&["--value-size", "3"]).contains("value size 3 is impossible"));
     assert!(run(&["--key-size", "2"]).contains("key size 2 is impossible"));
     assert!(run(&["-t", "0"]).contains("threads go from 1"));
-    assert!(run(&["--items", "99999999999999"]).contains("MiB free"));
+    assert!(run(&["--items", "999999999999"]).contains("MiB free"));
     assert!(run(&["--knob", "isobath.warp=9"]).contains("no knob `warp`"));
     assert!(run(&["--knob", "rocksdb.x=9"]).contains("isn't among the engines"));
     if !cfg!(feature = "rocksdb") {
@@ -276,38 +237,4 @@ fn a_ram_file_system_is_warned_of() {
     let shown =
         succeed(&["suite", "smoke", "-e", "null", "--rows", "write_seq", "--db", str_of(&db)]);
     assert!(shown.contains("RAM file system"), "{shown}");
-}
-
-#[test]
-fn an_interrupt_ends_a_run_cleanly_and_keeps_what_was_measured() {
-    let dir = tempfile::tempdir().unwrap();
-    let (db, out) = (dir.path().join("db"), dir.path().join("out"));
-    let mixed = workloads().join("mixed.lua");
-    for threads in ["1", "1,2"] {
-        let mut child = Command::new(PROGRAM)
-            .args([
-                "run",
-                str_of(&mixed),
-                "-e",
-                "memory",
-                "--items",
-                "100",
-                "-s",
-                "60",
-                "-t",
-                threads,
-            ])
-            .args(["--db", str_of(&db), "--out", str_of(&out)])
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(1500));
-        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
-        child.wait().unwrap();
-        let report = fs::read_to_string(out.join("report.json")).unwrap();
-        assert!(report.contains("\"interrupted\":true"), "threads {threads}");
-        fs::remove_dir_all(&out).unwrap();
-    }
 }

@@ -43,6 +43,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
+    /// Print reports as Markdown tables, wins and losses counted
+    Markdown {
+        /// One or more report.json
+        #[arg(required = true)]
+        reports: Vec<PathBuf>,
+    },
     /// List the suites and what they are for
     Suites,
     /// List the engines of this build

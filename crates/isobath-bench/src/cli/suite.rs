@@ -25,6 +25,9 @@ pub(crate) struct SuiteFlags {
     /// Times that every row is run, engines taking turns [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) repeat: Option<u64>,
+    /// Repeat as often as fits into so many minutes, at least once (and at most --repeat times, if given)
+    #[arg(long, value_name = "M")]
+    pub(crate) minutes: Option<f64>,
     /// Only rows whose names contain one of these, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) rows: Vec<String>,

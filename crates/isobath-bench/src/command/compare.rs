@@ -1,9 +1,9 @@
 //! `compare`: an earlier report against a later one; the exit code is a gate. `render`: the page and
-//! the tables of a report again.
+//! the tables of a report again. `markdown`: reports as tables for a page that is kept.
 
 use crate::report::{self, Change, Gate};
 use anyhow::Result;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub(super) fn execute(before: &Path, after: &Path, threshold_percent: f64) -> Result<ExitCode> {
@@ -39,6 +39,12 @@ fn print(gate: &Gate) {
         gate.count(Change::Worse),
         gate.count(Change::Gone)
     );
+}
+
+pub(super) fn print_markdown(paths: &[PathBuf]) -> Result<ExitCode> {
+    let reports = paths.iter().map(|path| report::read(path)).collect::<Result<Vec<_>>>()?;
+    print!("{}", report::markdown(&reports));
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn render(path: &Path, out: &Path) -> Result<ExitCode> {

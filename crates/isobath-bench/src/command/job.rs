@@ -6,6 +6,7 @@ use crate::lua::{self, LuaPoint};
 use crate::report::Measured;
 use crate::suite::{SuiteJob, run_job};
 use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,8 @@ pub(super) fn execute(file: &Path) -> Result<ExitCode> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let job: Job = serde_json::from_str(&text).context("reading a job")?;
+    // A parent that is killed, or ended by a second Ctrl-C, takes its row with it.
+    set_pdeathsig(Signal::SIGKILL).context("tying this process to its parent")?;
     let stop = Stop::on_signal()?;
     let outcome = match job.run(&stop) {
         Ok(measured) => Outcome::Measured(Box::new(measured)),

@@ -4,6 +4,7 @@ mod compare;
 mod directory;
 mod job;
 mod ramp;
+mod repeats;
 mod run;
 mod run_config;
 mod suite;
@@ -12,7 +13,9 @@ mod suite_config;
 pub(crate) use job::{Job, run_isolated};
 
 use crate::cli::{Cli, Command};
+use crate::drive::Stop;
 use crate::engine;
+use crate::report::Report;
 use crate::suite::SUITES;
 use anyhow::Result;
 use std::process::ExitCode;
@@ -25,6 +28,7 @@ pub(crate) fn execute(cli: Cli) -> Result<ExitCode> {
             compare::execute(&before, &after, threshold)
         }
         Command::Render { report, out } => compare::render(&report, &out),
+        Command::Markdown { reports } => compare::print_markdown(&reports),
         Command::Suites => {
             SUITES.iter().for_each(|(name, purpose)| println!("{name:<20} {purpose}"));
             Ok(ExitCode::SUCCESS)
@@ -34,6 +38,15 @@ pub(crate) fn execute(cli: Cli) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Job { file } => job::execute(&file),
+    }
+}
+
+/// A failure decides, then an interrupt, as shells tell it.
+fn exit_code(report: &Report, stop: &Stop) -> ExitCode {
+    match () {
+        () if !report.failures.is_empty() => ExitCode::FAILURE,
+        () if stop.requested() => ExitCode::from(130),
+        () => ExitCode::SUCCESS,
     }
 }
 

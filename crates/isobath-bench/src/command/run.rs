@@ -1,7 +1,8 @@
 //! `run`: every engine × threads × parameter × repeat of a Lua workload, engines taking turns.
 
+use super::repeats::Budget;
 use super::run_config::RunConfig;
-use super::{Job, directory, ramp, run_isolated};
+use super::{Job, directory, exit_code, ramp, run_isolated};
 use crate::cli::RunFlags;
 use crate::drive::Stop;
 use crate::engine;
@@ -24,7 +25,7 @@ pub(super) fn execute(flags: &RunFlags) -> Result<ExitCode> {
     let needed = settings
         .items
         .saturating_mul((settings.key_size + settings.value_size) as u64)
-        .saturating_mul(3);
+        .saturating_mul(2 + config.engines.len() as u64);
     if !config.no_load {
         ensure_room(&base, needed)?;
     }
@@ -38,13 +39,12 @@ pub(super) fn execute(flags: &RunFlags) -> Result<ExitCode> {
         None => run_points(&config, &workload, &stop, &mut report)?,
     }
     report::print_report(&report);
-    let failed = !report.failures.is_empty();
     if let Some(out) = &flags.out {
         report::write_all(&report, out)?;
         println!("the report is in {}", out.display());
     }
     println!("to do it again: {}", report.command);
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(exit_code(&report, &stop))
 }
 
 fn begin(config: &RunConfig, workload: &Workload, base: &Path) -> Result<Report> {
@@ -101,7 +101,11 @@ fn run_points(
         config.engines.len() * config.threads.len() * combinations.len() * config.repeat as usize
             == 1;
     let mut loaded: Vec<&str> = Vec::new();
+    let budget = Budget::new(config.minutes);
     for repeat in 0..config.repeat {
+        if !budget.allows_another(repeat) {
+            break;
+        }
         for params in &combinations {
             for &threads in &config.threads {
                 // Each repeat begins with another engine, so that no engine always goes first.
@@ -117,6 +121,11 @@ fn run_points(
                         Ok(measured) => {
                             loaded.push(name);
                             report.rows.push(measured);
+                        }
+                        Err(error) if stop.requested() && !alone => {
+                            report
+                                .warnings
+                                .push(format!("{name} t{threads} is missing: {error:#}"));
                         }
                         Err(error) => {
                             let reason = format!(

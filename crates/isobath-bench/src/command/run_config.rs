@@ -15,8 +15,9 @@
 //! level0_stop_writes_trigger = 36
 //! ```
 
+use super::repeats::{check_minutes, repeats};
 use crate::cli::RunFlags;
-use crate::engine::{self, EngineConfig};
+use crate::engine::{self, EngineConfig, check_rate, check_seconds};
 use crate::generate::{Compressibility, KeyShape};
 use crate::lua::{Settings, Workload};
 use anyhow::{Context, Result, anyhow, bail};
@@ -38,6 +39,9 @@ pub(crate) struct RunConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) units: Option<u64>,
     pub(crate) repeat: u64,
+    /// Repeats end before so many minutes are over; the first is always whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) minutes: Option<f64>,
     pub(crate) load_once: bool,
     pub(crate) no_load: bool,
     pub(crate) settle: bool,
@@ -98,6 +102,7 @@ impl Default for RunConfig {
             seconds: 10.0,
             units: None,
             repeat: 1,
+            minutes: None,
             load_once: false,
             no_load: false,
             settle: false,
@@ -141,7 +146,8 @@ impl RunConfig {
             self.threads.clone_from(&flags.threads);
         }
         self.seconds = flags.seconds.unwrap_or(self.seconds);
-        self.repeat = flags.repeat.unwrap_or(self.repeat);
+        (self.repeat, self.minutes) =
+            repeats((flags.repeat, flags.minutes), (self.repeat, self.minutes));
         self.load_threads = flags.load_threads.or(self.load_threads);
         self.units = flags.units.or(self.units);
         self.rate = flags.rate.or(self.rate);
@@ -195,12 +201,14 @@ impl RunConfig {
         {
             bail!("threads go from 1 to 1024");
         }
-        if !(self.seconds > 0.0 && self.seconds < 1e7) {
-            bail!("seconds must be positive");
+        check_seconds("seconds", self.seconds)?;
+        check_seconds("settle_limit_seconds", self.settle_limit_seconds)?;
+        if self.seconds <= 0.0 || self.ramp_p99_ms.is_some_and(|ms| ms.is_nan() || ms <= 0.0) {
+            bail!("seconds, and a ramp's milliseconds, must be positive");
         }
-        if self.rate.is_some_and(|rate| rate <= 0.0) {
-            bail!("a rate must be positive");
-        }
+        check_minutes(self.minutes)?;
+        check_rate(self.rate)?;
+        self.common.check()?;
         for name in &self.engines {
             let kind = engine::find(name)?;
             if self.no_load && !kind.persistent {

@@ -3,8 +3,9 @@
 //! A filled database is made once for each engine and shape of data; rows that only read open it, rows
 //! that change it work on a copy.
 
+use super::repeats::Budget;
 use super::suite_config::SuiteConfig;
-use super::{Job, directory, run_isolated};
+use super::{Job, directory, exit_code, run_isolated};
 use crate::cli::SuiteFlags;
 use crate::drive::Stop;
 use crate::engine;
@@ -13,6 +14,7 @@ use crate::report::{self, Measured, REPORT_FORMAT, Report};
 use crate::suite::{Phase, Row, SuiteJob};
 use anyhow::{Context, Result};
 use std::fs;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -40,7 +42,7 @@ pub(super) fn execute(flags: &SuiteFlags) -> Result<ExitCode> {
         println!("the report is in {}", out.display());
     }
     println!("took {:.0} s; to do it again: {}", start.elapsed().as_secs_f64(), report.command);
-    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(exit_code(&report, &stop))
 }
 
 /// Fixtures of every engine at their largest, a copy, and as much again for merges.
@@ -91,7 +93,11 @@ fn begin(config: &SuiteConfig, base: &Path) -> Result<Report> {
 }
 
 fn run_rows(config: &SuiteConfig, rows: &[Row], stop: &Stop, report: &mut Report) -> Result<()> {
+    let budget = Budget::new(config.minutes);
     for repeat in 0..config.repeat {
+        if !budget.allows_another(repeat) {
+            break;
+        }
         for (number, row) in rows.iter().enumerate() {
             for turn in 0..config.engines.len() {
                 let name = config.engines[(turn + repeat as usize + number) % config.engines.len()]
@@ -99,14 +105,16 @@ fn run_rows(config: &SuiteConfig, rows: &[Row], stop: &Stop, report: &mut Report
                 if stop.requested() {
                     return Ok(());
                 }
-                eprintln!(
-                    "[{}/{}] {} on {name}",
-                    number + 1 + rows.len() * repeat as usize,
-                    rows.len() * config.repeat as usize,
-                    row.name
-                );
+                if std::io::stderr().is_terminal() {
+                    let turn = format!("{}/{}", number + 1, rows.len());
+                    eprintln!("[{turn}, repeat {}] {} on {name}", repeat + 1, row.name);
+                }
                 match run_row(config, row, name, repeat, stop) {
                     Ok(measured) => report.rows.push(measured),
+                    Err(error) if stop.requested() => {
+                        let reason = format!("{} on {name} is missing: {error:#}", row.name);
+                        report.warnings.push(reason);
+                    }
                     Err(error) => {
                         let reason = format!("{} on {name}: {error:#}", row.name);
                         eprintln!("FAILED: {reason}");

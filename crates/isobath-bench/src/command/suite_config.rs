@@ -1,8 +1,9 @@
 //! The configuration of a `suite`: a file, flags over it, and the effective one that is saved.
 
+use super::repeats::{check_minutes, repeats};
 use super::run_config::Scalar;
 use crate::cli::SuiteFlags;
-use crate::engine::{self, EngineConfig};
+use crate::engine::{self, EngineConfig, check_rate, check_seconds};
 use crate::generate::Compressibility;
 use crate::suite::{Row, Scale, rows};
 use anyhow::{Context, Result, bail};
@@ -18,6 +19,9 @@ pub(crate) struct SuiteConfig {
     pub(crate) scale: Option<f64>,
     pub(crate) threads: Option<u64>,
     pub(crate) repeat: u64,
+    /// Repeats end before so many minutes are over; the first is always whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) minutes: Option<f64>,
     pub(crate) rows: Vec<String>,
     pub(crate) compressibility: Compressibility,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,6 +40,7 @@ impl Default for SuiteConfig {
             scale: None,
             threads: None,
             repeat: 1,
+            minutes: None,
             rows: Vec::new(),
             compressibility: Compressibility::Half,
             rate: None,
@@ -64,7 +69,8 @@ impl SuiteConfig {
         }
         config.scale = flags.scale.or(config.scale);
         config.threads = flags.threads.or(config.threads);
-        config.repeat = flags.repeat.unwrap_or(config.repeat);
+        (config.repeat, config.minutes) =
+            repeats((flags.repeat, flags.minutes), (config.repeat, config.minutes));
         config.compressibility = flags.compressibility.unwrap_or(config.compressibility);
         config.rate = flags.rate.or(config.rate);
         config.keep |= flags.keep;
@@ -109,7 +115,10 @@ impl SuiteConfig {
         if !self.threads.is_some_and(|threads| (1..=1024).contains(&threads)) {
             bail!("threads go from 1 to 1024");
         }
-        Ok(())
+        check_minutes(self.minutes)?;
+        check_rate(self.rate)?;
+        check_seconds("settle_limit_seconds", self.settle_limit_seconds)?;
+        self.common.check()
     }
 
     /// The suite's rows that were chosen.

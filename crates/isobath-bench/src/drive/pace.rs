@@ -11,20 +11,21 @@ pub(crate) struct Pace {
     start: Instant,
     interval: Duration,
     offset: Duration,
-    due: u32,
+    turn: u64,
 }
 
 impl Pace {
     /// `rate` is in operations a second over all `threads`, whose turns are spread evenly.
     pub(crate) fn new(rate: f64, thread: u64, threads: u64, start: Instant) -> Pace {
         let interval = Duration::from_secs_f64(threads as f64 / rate);
-        Pace { start, interval, offset: Duration::from_secs_f64(thread as f64 / rate), due: 0 }
+        Pace { start, interval, offset: Duration::from_secs_f64(thread as f64 / rate), turn: 0 }
     }
 
     /// Waits for the next operation's time and returns it; returns at once when it has passed.
     pub(crate) fn wait(&mut self) -> Instant {
-        let due = self.start + self.offset + self.interval * self.due;
-        self.due += 1;
+        let since = self.offset.as_nanos() as u64 + self.interval.as_nanos() as u64 * self.turn;
+        let due = self.start + Duration::from_nanos(since);
+        self.turn += 1;
         loop {
             let left = due.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -39,6 +39,11 @@ impl Ticket<'_> {
         Arc::clone(self.done)
     }
 
+    /// Whether the phase was told to end early.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.requested()
+    }
+
     /// Whether to end; `now` is a recent reading of the clock.
     #[inline]
     pub(crate) fn over(&self, now: Instant) -> bool {
@@ -57,7 +62,8 @@ pub(crate) struct Share {
     pub(crate) user_bytes_read: u64,
 }
 
-/// What a phase gave.
+/// What a phase gave; by default, that of one that never began.
+#[derive(Default)]
 pub(crate) struct TeamResult {
     pub(crate) recorder: Recorder,
     pub(crate) share: Share,

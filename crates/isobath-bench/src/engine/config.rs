@@ -71,7 +71,28 @@ impl Default for EngineConfig {
     }
 }
 
+/// Far above what anyone needs, and far below what overflows a sum.
+const BYTES_MAX: u64 = 1 << 42;
+const WRITE_BUFFER_MIN: u64 = 64 << 10;
+
 impl EngineConfig {
+    /// Fails on sizes that can't be, whatever the engine.
+    pub(crate) fn check(&self) -> Result<()> {
+        if !(WRITE_BUFFER_MIN..=BYTES_MAX).contains(&self.write_buffer_bytes) {
+            bail!("a write buffer of {} bytes is impossible (64K to 4T)", self.write_buffer_bytes);
+        }
+        if self.cache_bytes > BYTES_MAX {
+            bail!("a cache of {} bytes is impossible (at most 4T)", self.cache_bytes);
+        }
+        if self.filter_bits > 64 {
+            bail!("{} filter bits a key are impossible (0 to 64)", self.filter_bits);
+        }
+        if !(1..=1024).contains(&self.background_threads) {
+            bail!("background threads go from 1 to 1024");
+        }
+        Ok(())
+    }
+
     /// Fails when a knob was given that the engine doesn't know.
     pub(crate) fn check_knobs(&self, engine: &str, known: &[&str]) -> Result<()> {
         for name in self.knobs.keys() {
@@ -94,5 +115,54 @@ impl EngineConfig {
             .get(name)
             .map(|text| text.parse().with_context(|| format!("knob `{name}` can't be `{text}`")))
             .transpose()
+    }
+}
+
+/// Fails on a rate that no clock can keep.
+pub(crate) fn check_rate(rate: Option<f64>) -> Result<()> {
+    match rate {
+        Some(rate) if !(1e-3..=1e9).contains(&rate) => bail!("a rate must be from 0.001 to 1e9"),
+        _ => Ok(()),
+    }
+}
+
+/// Fails on a time that no clock can count.
+pub(crate) fn check_seconds(name: &str, seconds: f64) -> Result<()> {
+    match seconds {
+        seconds if (0.0..1e7).contains(&seconds) => Ok(()),
+        _ => bail!("{name} must be from 0 to 1e7 seconds"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        let base = EngineConfig::default();
+        base.check().unwrap();
+        let wrong = [
+            EngineConfig { write_buffer_bytes: 0, ..base.clone() },
+            EngineConfig { write_buffer_bytes: u64::MAX, ..base.clone() },
+            EngineConfig { cache_bytes: u64::MAX, ..base.clone() },
+            EngineConfig { filter_bits: u32::MAX, ..base.clone() },
+            EngineConfig { background_threads: 0, ..base.clone() },
+            EngineConfig { background_threads: u32::MAX, ..base },
+        ];
+        wrong.iter().for_each(|config| assert!(config.check().is_err(), "{config:?}"));
+    }
+
+    #[test]
+    fn rates_and_times_that_no_clock_keeps_are_refused() {
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1e-300] {
+            assert!(check_rate(Some(rate)).is_err(), "{rate}");
+        }
+        for seconds in [-1.0, f64::NAN, f64::INFINITY, 1e300] {
+            assert!(check_seconds("x", seconds).is_err(), "{seconds}");
+        }
+        check_rate(None).unwrap();
+        check_rate(Some(1000.0)).unwrap();
+        check_seconds("x", 0.0).unwrap();
     }
 }

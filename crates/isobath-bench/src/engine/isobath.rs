@@ -1,7 +1,7 @@
 //! Isobath itself.
 
 use super::registry::EngineKind;
-use super::{Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
+use super::{Codec, Drained, Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
 use anyhow::{Result, bail};
 use isobath::{Batch, Db, FamilyOptions, Options, WriteOptions};
 use std::collections::BTreeMap;
@@ -85,14 +85,22 @@ impl Engine for Isobath {
         Ok(self.db.flush()?)
     }
 
-    fn drain(&self) -> Result<bool> {
-        self.db.settle()?;
-        Ok(true)
+    fn drain(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Drained> {
+        Ok(if self.db.settle_while(go_on)? { Drained::Done } else { Drained::Stopped })
     }
 
     fn debt(&self) -> Result<u64> {
         let metrics = self.db.metrics();
         Ok(metrics.epochs_sealed + metrics.level_zero_runs())
+    }
+
+    fn backlog(&self) -> u64 {
+        let metrics = self.db.metrics();
+        metrics.merge_debt_bytes() + metrics.memtable_bytes
+    }
+
+    fn level_zero_files(&self) -> u64 {
+        self.db.metrics().level_zero_runs()
     }
 
     fn counters(&self) -> BTreeMap<String, f64> {
@@ -114,6 +122,7 @@ impl Engine for Isobath {
             ("cache_bytes", metrics.cache_bytes),
             ("resident_bytes", metrics.resident_bytes),
             ("level_zero_runs", metrics.level_zero_runs()),
+            ("merge_debt_bytes", metrics.merge_debt_bytes()),
             ("table_bytes", metrics.table_bytes()),
         ]
         .into_iter()

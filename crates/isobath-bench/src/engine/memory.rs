@@ -1,31 +1,117 @@
 //! A `BTreeMap` behind a lock: slow under threads, and right by construction, so it is the oracle
 //! that other engines' answers are compared with.
+//!
+//! It is also the control of the checks: with the knob `lie` it answers wrongly in one way, now and
+//! then, and a run on it must fail.
 
-use super::{Engine, EngineConfig, Operation, RowVisitor, Session};
-use anyhow::Result;
+use super::registry::EngineKind;
+use super::{Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
+use anyhow::{Result, bail};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(super) const KIND: EngineKind = EngineKind {
+    name: "memory",
+    version: || env!("CARGO_PKG_VERSION").to_owned(),
+    durabilities: &[Durability::Buffered, Durability::Process, Durability::Sync],
+    answers: true,
+    persistent: false,
+    open,
+};
+
+/// One call of so many is a lie.
+const LIE_EVERY: u64 = 97;
+
+/// A way to be wrong.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Lie {
+    /// A put is forgotten.
+    Lost,
+    /// A put stores another value.
+    Changed,
+    /// A delete is forgotten.
+    Undead,
+    /// A scan leaves a row out.
+    Skipped,
+    /// A scan ends early.
+    Short,
+    /// A scan shows a row twice.
+    Twice,
+}
+
+const LIES: [(&str, Lie); 6] = [
+    ("lost", Lie::Lost),
+    ("changed", Lie::Changed),
+    ("undead", Lie::Undead),
+    ("skipped", Lie::Skipped),
+    ("short", Lie::Short),
+    ("twice", Lie::Twice),
+];
+
+fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
+    config.check_knobs("memory", &["lie"])?;
+    let lie = match config.knobs.get("lie") {
+        None => None,
+        Some(name) => match LIES.iter().find(|(known, _)| known == name) {
+            Some((_, lie)) => Some(*lie),
+            None => {
+                bail!("knob `lie` can't be `{name}` ({})", LIES.map(|(name, _)| name).join(", "))
+            }
+        },
+    };
+    Ok(Box::new(Memory { shared: Arc::new(Shared { lie, ..Shared::default() }) }))
+}
 
 type Map = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
-pub(super) fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
-    config.check_knobs("memory", &[])?;
-    Ok(Box::new(Memory { map: Arc::default() }))
+#[derive(Default)]
+struct Shared {
+    map: RwLock<Map>,
+    lie: Option<Lie>,
+    calls: AtomicU64,
+}
+
+impl Shared {
+    /// Whether this call is to be wrong in that way.
+    fn lies(&self, how: Lie) -> bool {
+        self.lie == Some(how)
+            && self.calls.fetch_add(1, Ordering::Relaxed) % LIE_EVERY == LIE_EVERY - 1
+    }
+
+    fn apply(&self, map: &mut Map, operation: Operation<'_>) {
+        match operation {
+            Operation::Put(_, _) if self.lies(Lie::Lost) => {}
+            Operation::Delete(_) if self.lies(Lie::Undead) => {}
+            Operation::Put(key, value) => {
+                let mut value: Box<[u8]> = value.into();
+                if self.lies(Lie::Changed)
+                    && let Some(first) = value.first_mut()
+                {
+                    *first ^= 1;
+                }
+                map.insert(key.into(), value);
+            }
+            Operation::Delete(key) => {
+                map.remove(key);
+            }
+        }
+    }
 }
 
 struct Memory {
-    map: Arc<RwLock<Map>>,
+    shared: Arc<Shared>,
 }
 
 impl Engine for Memory {
     fn session(&self) -> Result<Box<dyn Session>> {
-        Ok(Box::new(MemorySession { map: Arc::clone(&self.map) }))
+        Ok(Box::new(MemorySession { shared: Arc::clone(&self.shared) }))
     }
 
     fn counters(&self) -> BTreeMap<String, f64> {
-        BTreeMap::from([("memory.keys".to_owned(), self.map.read().len() as f64)])
+        BTreeMap::from([("memory.keys".to_owned(), self.shared.map.read().len() as f64)])
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -34,37 +120,26 @@ impl Engine for Memory {
 }
 
 struct MemorySession {
-    map: Arc<RwLock<Map>>,
+    shared: Arc<Shared>,
 }
 
 impl Session for MemorySession {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.map.write().insert(key.into(), value.into());
-        Ok(())
+        self.write_batch(&[Operation::Put(key, value)])
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.map.write().remove(key);
-        Ok(())
+        self.write_batch(&[Operation::Delete(key)])
     }
 
     fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
-        let mut map = self.map.write();
-        for operation in operations {
-            match *operation {
-                Operation::Put(key, value) => {
-                    map.insert(key.into(), value.into());
-                }
-                Operation::Delete(key) => {
-                    map.remove(key);
-                }
-            }
-        }
+        let mut map = self.shared.map.write();
+        operations.iter().for_each(|operation| self.shared.apply(&mut map, *operation));
         Ok(())
     }
 
     fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let map = self.map.read();
+        let map = self.shared.map.read();
         let value = map.get(key);
         if let Some(value) = value {
             visit(value);
@@ -77,9 +152,13 @@ impl Session for MemorySession {
             return Ok(());
         }
         let upper = to.map_or(Bound::Unbounded, Bound::Excluded);
-        let map = self.map.read();
+        let map = self.shared.map.read();
         for (key, value) in map.range::<[u8], _>((Bound::Included(from), upper)) {
-            if visit(key, value) {
+            if self.shared.lies(Lie::Skipped) {
+                continue;
+            }
+            let ends = self.shared.lies(Lie::Twice) && visit(key, value);
+            if ends || visit(key, value) || self.shared.lies(Lie::Short) {
                 break;
             }
         }

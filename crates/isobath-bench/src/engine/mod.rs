@@ -25,12 +25,23 @@ mod rocksdb;
 #[cfg(feature = "tidesdb")]
 mod tidesdb;
 
-pub(crate) use config::{Codec, Durability, EngineConfig};
+pub(crate) use config::{Codec, Durability, EngineConfig, check_rate, check_seconds};
 pub(crate) use registry::{EngineKind, find, names};
 pub(crate) use settle::{Settled, settle};
 
 use anyhow::Result;
 use std::collections::BTreeMap;
+
+/// How a wait for an engine's background ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Drained {
+    /// Nothing is owed.
+    Done,
+    /// Given up on request.
+    Stopped,
+    /// The engine can't tell: its debt has to be watched.
+    Unknown,
+}
 
 /// One operation of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -49,15 +60,26 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Waits until nothing is owed, where the engine can tell by itself; `false` where the debt has to
-    /// be watched.
-    fn drain(&self) -> Result<bool> {
-        Ok(false)
+    /// Waits until nothing is owed, where the engine can tell by itself, or until `go_on`, asked now and
+    /// then, refuses.
+    fn drain(&self, _go_on: &mut dyn FnMut() -> bool) -> Result<Drained> {
+        Ok(Drained::Unknown)
     }
 
     /// Work that the engine still owes, in a unit of its own; 0 when its background is idle.
     fn debt(&self) -> Result<u64> {
         Ok(0)
+    }
+
+    /// What grows when writers outrun the background, in a unit of its own: bytes waiting to be merged
+    /// where the engine estimates them, else files of level 0.
+    fn backlog(&self) -> u64 {
+        self.level_zero_files()
+    }
+
+    /// Files that a read may have to look into before the sorted levels.
+    fn level_zero_files(&self) -> u64 {
+        0
     }
 
     /// The engine's own counters, under stable dotted names.

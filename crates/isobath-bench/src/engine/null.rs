@@ -1,10 +1,20 @@
 //! An engine that does nothing: what a run on it costs is the harness itself.
 
-use super::{Engine, EngineConfig, Operation, RowVisitor, Session};
+use super::registry::EngineKind;
+use super::{Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
 use anyhow::Result;
 use std::hint::black_box;
 
-pub(super) fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
+pub(super) const KIND: EngineKind = EngineKind {
+    name: "null",
+    version: || env!("CARGO_PKG_VERSION").to_owned(),
+    durabilities: &[Durability::Buffered, Durability::Process, Durability::Sync],
+    answers: false,
+    persistent: false,
+    open,
+};
+
+fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     config.check_knobs("null", &[])?;
     Ok(Box::new(Null))
 }

@@ -1,6 +1,6 @@
 //! Which engines this build carries, and what each can promise.
 
-use super::{Durability, Engine, EngineConfig, memory, null};
+use super::{Durability, Engine, EngineConfig};
 use anyhow::{Result, bail};
 
 /// An engine that can be opened by name.
@@ -25,33 +25,13 @@ impl EngineKind {
     }
 }
 
-const ALL_LEVELS: &[Durability] = &[Durability::Buffered, Durability::Process, Durability::Sync];
-
 /// Engines that can be built in by a feature of the same name.
 const PEERS: &[&str] = &["rocksdb", "tidesdb", "lmdb", "fjall", "redb"];
 
-fn own_version() -> String {
-    env!("CARGO_PKG_VERSION").to_owned()
-}
-
 static KINDS: &[EngineKind] = &[
     super::isobath::KIND,
-    EngineKind {
-        name: "memory",
-        version: own_version,
-        durabilities: ALL_LEVELS,
-        answers: true,
-        persistent: false,
-        open: memory::open,
-    },
-    EngineKind {
-        name: "null",
-        version: own_version,
-        durabilities: ALL_LEVELS,
-        answers: false,
-        persistent: false,
-        open: null::open,
-    },
+    super::memory::KIND,
+    super::null::KIND,
     #[cfg(feature = "rocksdb")]
     super::rocksdb::KIND,
     #[cfg(feature = "tidesdb")]

@@ -82,6 +82,16 @@ impl Engine for RocksDb {
         busy.iter().map(|property| self.number(property)).sum()
     }
 
+    fn backlog(&self) -> u64 {
+        let properties =
+            ["rocksdb.estimate-pending-compaction-bytes", "rocksdb.cur-size-all-mem-tables"];
+        properties.iter().map(|property| self.number(property).unwrap_or(0)).sum()
+    }
+
+    fn level_zero_files(&self) -> u64 {
+        self.number("rocksdb.num-files-at-level0").unwrap_or(0)
+    }
+
     fn counters(&self) -> BTreeMap<String, f64> {
         let properties = [
             ("l0_files", "rocksdb.num-files-at-level0"),

@@ -1,6 +1,6 @@
 //! Waiting until an engine has paid its debt: memory flushed, merges finished.
 
-use super::Engine;
+use super::{Drained, Engine};
 use crate::drive::Stop;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -14,28 +14,36 @@ pub(crate) struct Settled {
     pub(crate) debt_left: u64,
 }
 
-/// Flushes, then waits for the debt to reach zero and stay there. `report` hears the debt now and
-/// then. Gives up at `limit`, which the caller must show.
+/// Flushes, then waits for the debt to be paid and stay so. `report` hears the debt now and then. Gives up
+/// at `limit` or when asked to stop, which the caller must show.
 pub(crate) fn settle(
     engine: &dyn Engine,
     limit: Duration,
     stop: &Stop,
-    mut report: impl FnMut(u64),
+    report: impl Fn(u64),
 ) -> Result<Settled> {
     const POLL: Duration = Duration::from_millis(20);
     const QUIET_POLLS: u32 = 5;
     let start = Instant::now();
-    engine.flush()?;
-    if engine.drain()? {
-        return Ok(Settled { seconds: start.elapsed().as_secs_f64(), debt_left: 0 });
+    let give_up = || stop.requested() || start.elapsed() >= limit;
+    if stop.requested() {
+        return Ok(Settled { seconds: 0.0, debt_left: engine.debt()? });
     }
-    let mut quiet = 0;
-    let mut debt = engine.debt()?;
-    while quiet < QUIET_POLLS && start.elapsed() < limit && !stop.requested() {
-        std::thread::sleep(POLL);
+    engine.flush()?;
+    let mut go_on = || {
+        report(engine.debt().unwrap_or(0));
+        !give_up()
+    };
+    let mut debt = 0;
+    if engine.drain(&mut go_on)? != Drained::Done {
+        let mut quiet = 0;
         debt = engine.debt()?;
-        quiet = if debt == 0 { quiet + 1 } else { 0 };
-        report(debt);
+        while quiet < QUIET_POLLS && !give_up() {
+            std::thread::sleep(POLL);
+            debt = engine.debt()?;
+            quiet = if debt == 0 { quiet + 1 } else { 0 };
+            report(debt);
+        }
     }
     Ok(Settled { seconds: start.elapsed().as_secs_f64(), debt_left: debt })
 }

@@ -147,6 +147,18 @@ impl Engine for Tides {
         Ok(counts + u64::from(compacting) + u64::from(stats.is_flushing))
     }
 
+    fn backlog(&self) -> u64 {
+        let waiting = self.db.get_db_stats().map_or(0, |stats| stats.immutable_memtable_count);
+        waiting.max(0) as u64 + self.level_zero_files()
+    }
+
+    /// Flushes land in what TidesDB calls level 1.
+    fn level_zero_files(&self) -> u64 {
+        let stats = self.db.get_column_family(FAMILY).and_then(|family| family.get_stats());
+        stats.map_or(0, |stats| stats.level_num_sstables.first().copied().unwrap_or(0).max(0))
+            as u64
+    }
+
     fn counters(&self) -> BTreeMap<String, f64> {
         let Ok(stats) = self.db.get_db_stats() else { return BTreeMap::new() };
         let pairs = [

@@ -74,6 +74,13 @@ pub(crate) fn key_index(shape: KeyShape, key: &[u8]) -> Option<u64> {
     Some(index)
 }
 
+/// A number that orders the keys of a shape as their bytes do, another one for each.
+#[inline]
+pub(crate) fn sort_word(shape: KeyShape, key: &[u8]) -> u64 {
+    let start = if shape == KeyShape::Ordered { key.len().saturating_sub(8) } else { 0 };
+    key[start..].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +113,16 @@ mod tests {
     fn ordered_and_timestamp_keys_sort_by_index() {
         for shape in [KeyShape::Ordered, KeyShape::Timestamp] {
             assert!((0..2000).all(|index| key(shape, index, 16) < key(shape, index + 1, 16)));
+        }
+    }
+
+    #[test]
+    fn the_sort_word_orders_as_the_bytes_do() {
+        for shape in SHAPES {
+            let mut keys: Vec<Vec<u8>> = (0..3000).map(|index| key(shape, index * 7, 20)).collect();
+            keys.sort();
+            let words: Vec<u64> = keys.iter().map(|key| sort_word(shape, key)).collect();
+            assert!(words.windows(2).all(|pair| pair[0] < pair[1]), "{shape:?}");
         }
     }
 

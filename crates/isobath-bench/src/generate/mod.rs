@@ -8,9 +8,9 @@ mod rng;
 mod values;
 mod zipf;
 
-pub(crate) use keys::{KEY_LEN_MIN, KeyShape, key_index, write_key};
+pub(crate) use keys::{KEY_LEN_MIN, KeyShape, key_index, sort_word, write_key};
 pub(crate) use pattern::{Chooser, Pattern};
 pub(crate) use permutation::Permutation;
 pub(crate) use rng::{Rng, mix, unmix};
-pub(crate) use values::{Compressibility, VALUE_LEN_MIN, Values};
+pub(crate) use values::{Compressibility, Origin, VALUE_LEN_MIN, Values};
 pub(crate) use zipf::Zipf;

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! value   stamp 8 bytes | body
-//! stamp   upper 7 bytes of mix(index) | version
-//! body    a slice of a fixed pool at an offset that the index and version determine
+//! stamp   of suites: upper 7 bytes of mix(index) | version
+//!         of workloads, whose keys may be any: MARK 2 bytes | version | hash of the key 5 bytes
+//! body    a slice of a fixed pool at an offset that the index, or the hash, and the version determine
 //! ```
 
 use super::{Rng, mix};
@@ -75,6 +76,33 @@ impl Values {
         value.copy_from_slice(self.body(salt, 0, value.len()));
     }
 
+    /// Writes a value of `key`, of any length up to the stated one; too short a one has no stamp.
+    #[inline]
+    pub(crate) fn write_for(&self, key: &[u8], version: u8, value: &mut [u8]) {
+        if value.len() < STAMP_LEN {
+            return self.write_any(u64::from(version), value);
+        }
+        let hash = key_hash(key);
+        let (head, body) = value.split_at_mut(STAMP_LEN);
+        head.copy_from_slice(&key_stamp(hash, version).to_be_bytes());
+        body.copy_from_slice(self.body(hash, version, body.len()));
+    }
+
+    /// Where a value of `key` comes from: the stamp is always compared, the body of one key in sixteen.
+    #[inline]
+    pub(crate) fn origin(&self, key: &[u8], value: &[u8]) -> Origin {
+        let Some(stamp) = value.first_chunk::<STAMP_LEN>() else { return Origin::Short };
+        if stamp[..2] != MARK.to_be_bytes() {
+            return Origin::Foreign;
+        }
+        let (hash, version) = (key_hash(key), stamp[2]);
+        let body = &value[STAMP_LEN..];
+        let right = *stamp == key_stamp(hash, version).to_be_bytes()
+            && body.len() <= self.len
+            && (hash & 15 != 0 || *body == *self.body(hash, version, body.len()));
+        if right { Origin::Generated } else { Origin::Wrong }
+    }
+
     /// The version of a value of `index`, if it is one: the length and the stamp are always
     /// compared, the body of one index in sixteen.
     #[inline]
@@ -95,6 +123,38 @@ impl Values {
         let offset = mix(index ^ (u64::from(version) << 56)) as usize % POOL_LEN;
         &self.pool[offset..offset + len]
     }
+}
+
+/// What a value is, as that of a certain key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Origin {
+    /// Generated for that key.
+    Generated,
+    /// Generated, and not for that key or not left whole.
+    Wrong,
+    /// Not generated here.
+    Foreign,
+    /// Too short to tell.
+    Short,
+}
+
+/// Begins the stamp of a workload's generated value.
+const MARK: u16 = 0xb5c3;
+
+#[inline]
+fn key_stamp(hash: u64, version: u8) -> u64 {
+    u64::from(MARK) << 48 | u64::from(version) << 40 | hash >> 24
+}
+
+#[inline]
+fn key_hash(key: &[u8]) -> u64 {
+    let mut hash = key.len() as u64;
+    for chunk in key.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash = mix(hash ^ u64::from_le_bytes(word));
+    }
+    hash
 }
 
 #[inline]
@@ -132,6 +192,31 @@ mod tests {
             values.write(index, 0, &mut value);
             value[60] ^= 1;
             values.version_of(index, &value).is_none()
+        });
+        assert!((60..150).contains(&seen.count()));
+    }
+
+    #[test]
+    fn a_value_of_a_key_is_told_from_that_of_another_and_from_a_foreign_one() {
+        let values = Values::new(100, Compressibility::Half);
+        for (number, len) in [(0u32, 8), (1, 9), (2, 100), (3, 57)] {
+            let (key, mut value) = (format!("key {number}"), vec![0; len]);
+            values.write_for(key.as_bytes(), number as u8, &mut value);
+            assert_eq!(values.origin(key.as_bytes(), &value), Origin::Generated, "{number}");
+            assert_eq!(values.origin(b"another key", &value), Origin::Wrong);
+        }
+        assert_eq!(values.origin(b"k", b"some text"), Origin::Foreign);
+        assert_eq!(values.origin(b"k", b"text"), Origin::Short);
+    }
+
+    #[test]
+    fn a_damaged_body_of_a_key_is_seen_on_sampled_keys() {
+        let values = Values::new(100, Compressibility::None);
+        let mut value = vec![0; 100];
+        let seen = (0..1600u64).filter(|number| {
+            values.write_for(&number.to_be_bytes(), 0, &mut value);
+            value[60] ^= 1;
+            values.origin(&number.to_be_bytes(), &value) == Origin::Wrong
         });
         assert!((60..150).contains(&seen.count()));
     }

@@ -13,6 +13,7 @@
 //!
 //! Ranges are half-open, `nil` as `to` is the end. Keys are strings or integers, see `state`.
 
+use super::check::RowCheck;
 use super::convert::{engine_error, nested};
 use super::state::{Arena, ThreadState, append_key, append_value, timed};
 use crate::engine::Operation;
@@ -106,6 +107,9 @@ fn look_up(state: &mut ThreadState, key: &Value) -> Result<bool> {
     let found = result.map_err(engine_error)?;
     if found {
         state.share.user_bytes_read += state.value.len() as u64;
+        if let Some(fault) = state.provenance.fault(&state.values, &state.key, &state.value) {
+            return Err(fault.error(&state.key));
+        }
     }
     state.count_lookups(u64::from(found), 1);
     state.record(OpKind::Get, elapsed, 1);
@@ -126,6 +130,7 @@ fn seek(lua: &Lua, state: &mut ThreadState, key: Value) -> Result<MaybeRow> {
     });
     let found = result.map_err(engine_error)?;
     state.record(OpKind::Seek, elapsed, 1);
+    state.check_rows(false)?;
     if !found {
         return Ok((None, None));
     }
@@ -155,6 +160,7 @@ fn range(lua: &Lua, state: &mut ThreadState, (from, to, limit): RangeArguments) 
     result.map_err(engine_error)?;
     state.share.user_bytes_read += state.arena.bytes.len() as u64;
     state.record(OpKind::Range, elapsed, rows.max(1));
+    state.check_rows(bounded)?;
     let table = lua.create_table_with_capacity(rows as usize, 0)?;
     for row in 0..rows as usize {
         let pair = [
@@ -170,19 +176,23 @@ fn walk(_: &Lua, state: &mut ThreadState, (from, to, limit): RangeArguments) -> 
     let limit = limit.unwrap_or(u64::MAX);
     state.set_key(&from)?;
     let bounded = state.set_key_end(&to)?;
-    let ThreadState { session, key, key_end, .. } = state;
+    state.last.clear();
+    let ThreadState { session, key, key_end, values, provenance, last, .. } = state;
+    let to = bounded.then_some(key_end.as_slice());
+    let mut check = RowCheck { provenance, values, from: key, to, last, fault: None };
     let (mut rows, mut bytes) = (0, 0);
     let (result, elapsed) = timed(|| {
-        session.scan(key, bounded.then_some(key_end.as_slice()), &mut |key, value| {
+        session.scan(key, to, &mut |key, value| {
             if rows == limit {
                 return true;
             }
             rows += 1;
-            bytes += (std::hint::black_box(key).len() + std::hint::black_box(value).len()) as u64;
-            rows == limit
+            bytes += (key.len() + value.len()) as u64;
+            check.wrong(key, value) || rows == limit
         })
     });
     result.map_err(engine_error)?;
+    check.outcome()?;
     state.share.user_bytes_read += bytes;
     state.record(OpKind::Range, elapsed, rows.max(1));
     Ok((rows, bytes))
@@ -238,6 +248,17 @@ fn gather(state: &mut ThreadState, scan: &mut Scan) -> Result<bool> {
         })
     });
     result.map_err(engine_error)?;
+    state.last.clear();
+    let mut check = RowCheck {
+        provenance: &state.provenance,
+        values: &state.values,
+        from: next,
+        to: end.as_deref(),
+        last: &mut state.last,
+        fault: None,
+    };
+    (0..chunk.len() / 2).any(|row| check.wrong(chunk.get(2 * row), chunk.get(2 * row + 1)));
+    check.outcome()?;
     let full = chunk.bytes.len() >= SCAN_CHUNK;
     if full {
         // The least key after the last one.
@@ -281,9 +302,11 @@ fn put_many(
     for place in 1..=count {
         let value =
             values.as_ref().map_or(Ok(Value::Nil), |values| values.raw_get::<Value>(place))?;
-        let salt = state.rng.next();
-        append_value(&state.values, salt, &value, &mut state.arena.bytes)?;
-        state.arena.seal();
+        let of = (state.arena.get(place - 1), state.rng.next() as u8);
+        // The arena can't lend a key while it grows.
+        state.value.clear();
+        append_value(&state.values, &state.provenance, of, &value, &mut state.value)?;
+        state.arena.push(&state.value);
     }
     let ThreadState { session, arena, .. } = state;
     let operations: Vec<Operation<'_>> = (0..count)
@@ -331,17 +354,23 @@ fn touch_many(_: &Lua, state: &mut ThreadState, keys: Table) -> Result<u64> {
 }
 
 fn look_up_many(state: &mut ThreadState, visit: &mut dyn FnMut(usize, &[u8])) -> Result<u64> {
-    let ThreadState { session, arena, .. } = state;
+    let ThreadState { session, arena, provenance, values, .. } = state;
     let keys: Vec<&[u8]> = arena.iter().collect();
-    let (mut found, mut bytes) = (0, 0);
+    let (mut found, mut bytes, mut wrong) = (0, 0, None);
     let (result, elapsed) = timed(|| {
         session.multi_get(&keys, &mut |index, value| {
             found += 1;
             bytes += value.len() as u64;
+            if let Some(fault) = provenance.fault(values, keys[index], value) {
+                wrong = Some((index, fault));
+            }
             visit(index, value);
         })
     });
     result.map_err(engine_error)?;
+    if let Some((index, fault)) = wrong {
+        return Err(fault.error(keys[index]));
+    }
     let count = keys.len() as u64;
     state.share.user_bytes_read += bytes;
     state.count_lookups(found, count);

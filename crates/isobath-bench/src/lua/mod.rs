@@ -3,6 +3,7 @@
 //! Each thread has a Lua state of its own and no lock is held around an engine call. Calls are timed
 //! inside the verb, so Lua's own time is never part of a latency.
 
+mod check;
 mod context;
 mod convert;
 mod generator;

@@ -2,11 +2,12 @@
 //!
 //! open → load (measured, in parallel) → settle if asked → run → settle → close
 
+use super::check::Provenance;
 use super::state::ThreadState;
 use super::workload::{evaluate, function, lua_error};
 use super::{Settings, Workload, context, generator, kv};
 use crate::drive::{Limits, Pace, Progress, Share, Stop, TeamResult, Ticket, run_team};
-use crate::engine::{self, Engine, EngineConfig, settle};
+use crate::engine::{self, Engine, EngineConfig, Settled, settle};
 use crate::generate::Values;
 use crate::measure::{OpKind, Probe, Recorder, Stopwatch, dir_bytes, reset_peak_memory};
 use crate::report::{Load, Measured, Subject};
@@ -47,20 +48,18 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
     let kind = engine::find(&point.engine)?;
     let engine = (kind.open)(&point.config).with_context(|| format!("opening {}", point.engine))?;
     let values = Arc::new(Values::new(point.settings.value_size, point.settings.compressibility));
-    let cast = Cast { point, workload: &workload, values, engine: engine.as_ref(), stop };
+    let provenance = Provenance::new(point.load);
+    let cast =
+        Cast { point, workload: &workload, values, provenance, engine: engine.as_ref(), stop };
     let load = if point.load { cast.load()? } else { None };
     reset_peak_memory().ok();
     let stall_before = engine.stall_us();
     let before = Probe::read();
-    let result = cast.run()?;
-    let stall_us = engine.stall_us() - stall_before;
+    // Ctrl-C while loading: what was loaded is still told.
+    let result = if stop.requested() { TeamResult::default() } else { cast.run()? };
+    let stall_us = engine.stall_us().saturating_sub(stall_before);
     let peak = Probe::read();
-    let limit = Duration::from_secs_f64(point.settle_limit_seconds);
-    let settled = if point.settle {
-        settle(engine.as_ref(), limit, stop, |_| {})?
-    } else {
-        Default::default()
-    };
+    let settled = if point.settle { cast.settle()? } else { Default::default() };
     let counters = engine.counters();
     engine.close().with_context(|| format!("closing {}", point.engine))?;
     let usage_settled = Probe::read().since(&before);
@@ -120,6 +119,7 @@ struct Cast<'a> {
     point: &'a LuaPoint,
     workload: &'a Workload,
     values: Arc<Values>,
+    provenance: Provenance,
     engine: &'a dyn Engine,
     stop: &'a Stop,
 }
@@ -137,8 +137,9 @@ impl Cast<'_> {
         let settings = &self.point.settings;
         let session = self.engine.session()?;
         let seed = settings.seed.wrapping_add(thread);
+        let (values, provenance) = (Arc::clone(&self.values), self.provenance.clone());
         let state =
-            ThreadState::new(session, settings.clone(), Arc::clone(&self.values), seed, published);
+            ThreadState::new(session, settings.clone(), values, provenance, seed, published);
         let state = Rc::new(RefCell::new(state));
         let lua = Lua::new();
         kv::install(&lua, &state).map_err(lua_error)?;
@@ -170,7 +171,7 @@ impl Cast<'_> {
                 actor.state.borrow_mut().stop = Some(self.stop.clone());
                 let load =
                     function(&actor.table, "load")?.ok_or_else(|| anyhow!("`load` is gone"))?;
-                load.call::<()>(&actor.ctx).map_err(lua_error)?;
+                end_or_fail(load.call::<()>(&actor.ctx), ticket)?;
                 share.units = actor.state.borrow().operations;
                 Ok(())
             },
@@ -179,17 +180,20 @@ impl Cast<'_> {
         let mut load = Load {
             operations: result.share.units,
             seconds: result.wall_seconds,
+            timeline: result.sampler.samples,
             ..Load::default()
         };
         if self.point.settle {
-            let spinner = Progress::spinner(&format!("{} settle", self.point.engine));
-            let limit = Duration::from_secs_f64(self.point.settle_limit_seconds);
-            load.settled = settle(self.engine, limit, self.stop, |debt| {
-                spinner.message(format!("debt {debt}"))
-            })?;
+            load.settled = self.settle()?;
         }
         load.device_write_bytes = Probe::read().since(&before).device_write_bytes;
         Ok(Some(load))
+    }
+
+    fn settle(&self) -> Result<Settled> {
+        let spinner = Progress::spinner(&format!("{} settle", self.point.engine));
+        let limit = Duration::from_secs_f64(self.point.settle_limit_seconds);
+        settle(self.engine, limit, self.stop, |debt| spinner.message(format!("debt {debt}")))
     }
 
     fn run(&self) -> Result<TeamResult> {
@@ -210,6 +214,7 @@ impl Cast<'_> {
                 units * (ticket.thread + 1) / ticket.threads
                     - units * ticket.thread / ticket.threads
             });
+            actor.state.borrow_mut().stop = Some(self.stop.clone());
             for kind in OpKind::ALL {
                 recorder.prepare(kind);
                 actor.state.borrow_mut().recorder.prepare(kind);
@@ -220,6 +225,14 @@ impl Cast<'_> {
             *share = Share { units, ..std::mem::take(&mut state.share) };
             Ok(())
         })
+    }
+}
+
+/// A call that was told to end early ended with an error of ours, which is none of the workload's.
+fn end_or_fail(outcome: mlua::Result<()>, ticket: &Ticket<'_>) -> Result<()> {
+    match outcome {
+        Err(_) if ticket.stopped() => Ok(()),
+        outcome => outcome.map_err(lua_error),
     }
 }
 
@@ -238,7 +251,11 @@ fn drive(
     while limit.is_none_or(|limit| units < limit) && !ticket.over(stopwatch.last()) {
         let due = pace.as_mut().map(Pace::wait);
         actor.ctx.raw_set("iter", units).map_err(lua_error)?;
-        run.call::<()>(&actor.ctx).map_err(lua_error)?;
+        end_or_fail(run.call::<()>(&actor.ctx), ticket)?;
+        if ticket.stopped() {
+            // The last call may have been cut short.
+            break;
+        }
         let lap = stopwatch.lap();
         // In open loop a unit's time starts when it was due, waiting for its turn included.
         let nanos = due

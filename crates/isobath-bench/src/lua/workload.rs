@@ -32,11 +32,15 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
 }
 
+/// More can't be multiplied by a number of threads and of bytes.
+const COUNT_MAX: u64 = 1 << 40;
+
 impl Settings {
     /// Fails on sizes that can't be.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.items == 0 || self.users == 0 || self.batch == 0 {
-            bail!("items, users and batch must be at least 1");
+        if [self.items, self.users, self.batch].iter().any(|count| !(1..=COUNT_MAX).contains(count))
+        {
+            bail!("items, users and batch go from 1 to {COUNT_MAX}");
         }
         if !(KEY_LEN_MIN..=65_535).contains(&self.key_size) {
             bail!(

@@ -1,7 +1,7 @@
 //! Sizes on disk, room left, and file systems that aren't disks.
 
 use anyhow::{Context, Result, bail};
-use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, statfs};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -21,7 +21,8 @@ pub(crate) fn dir_bytes(dir: &Path) -> u64 {
 
 /// Whether files in `dir` live in memory, so that disk figures mean nothing.
 pub(crate) fn is_ram_file_system(dir: &Path) -> bool {
-    statfs(dir).is_ok_and(|fs| fs.filesystem_type() == TMPFS_MAGIC)
+    const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
+    statfs(dir).is_ok_and(|fs| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&fs.filesystem_type()))
 }
 
 /// Fails unless `needed` bytes fit below `dir`.

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 /// Where a result comes from.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -52,13 +51,10 @@ pub(crate) fn allocator_name() -> &'static str {
 
 fn build() -> String {
     let profile = if cfg!(debug_assertions) { "debug (figures mean little)" } else { "release" };
-    let commit = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
-    let commit = commit.ok().filter(|output| output.status.success());
-    let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     format!(
         "isobath-bench {} {profile}, commit {}",
         env!("CARGO_PKG_VERSION"),
-        commit.as_deref().unwrap_or("unknown")
+        env!("ISOBATH_COMMIT")
     )
 }
 

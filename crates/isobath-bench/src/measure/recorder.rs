@@ -59,6 +59,7 @@ impl OpKind {
 }
 
 /// One thread's histograms; a kind costs memory once it is used.
+#[derive(Default)]
 pub(crate) struct Recorder {
     histograms: [Option<Box<Histogram<u64>>>; OpKind::ALL.len()],
     primitives: [u64; OpKind::ALL.len()],
@@ -66,7 +67,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn new() -> Recorder {
-        Recorder { histograms: Default::default(), primitives: [0; OpKind::ALL.len()] }
+        Recorder::default()
     }
 
     /// One call of `kind` took `nanos` and touched `primitives` keys.

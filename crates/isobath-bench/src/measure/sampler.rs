@@ -24,6 +24,11 @@ pub(crate) struct Sample {
     pub(crate) device_write_bytes: u64,
     pub(crate) stall_us: u64,
     pub(crate) debt: u64,
+    /// In the engine's own unit.
+    #[serde(default)]
+    pub(crate) backlog: u64,
+    #[serde(default)]
+    pub(crate) level_zero_files: u64,
     pub(crate) counters: BTreeMap<String, f64>,
 }
 
@@ -87,6 +92,8 @@ impl Sampler {
                 device_write_bytes: probe.device_write_bytes,
                 stall_us: engine.stall_us(),
                 debt: engine.debt().unwrap_or(0),
+                backlog: engine.backlog(),
+                level_zero_files: engine.level_zero_files(),
                 counters: engine.counters(),
             });
         }

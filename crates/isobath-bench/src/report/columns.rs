@@ -62,6 +62,10 @@ const COLUMNS: &[Column] = &[
     ("rss_file_mb", |line| mib(line.row.rss_file_peak_bytes)),
     ("settle_sec", |line| number(line.row.settled.seconds)),
     ("debt_left", |line| line.row.settled.debt_left.to_string()),
+    ("debt_middle", |line| number(line.row.backlog_trend().map_or(0.0, |(middle, _)| middle))),
+    ("debt_end", |line| number(line.row.backlog_trend().map_or(0.0, |(_, end)| end))),
+    ("level0_files_max", |line| line.row.level_zero_files_max().to_string()),
+    ("interrupted", |line| u8::from(line.row.interrupted).to_string()),
     ("rows_verified", |line| line.row.rows_verified.to_string()),
     ("params", |line| {
         let pairs: Vec<String> =
@@ -96,23 +100,9 @@ pub(super) fn separated(report: &Report, delimiter: u8) -> Result<String> {
 /// Every sample of every record, tab-separated: the timeline.
 pub(super) fn timeline(report: &Report) -> Result<String> {
     let mut writer = csv::WriterBuilder::new().delimiter(b'\t').from_writer(Vec::new());
-    let head = [
-        "engine",
-        "test_name",
-        "threads",
-        "params",
-        "repeat",
-        "seconds",
-        "operations",
-        "rss_anon_bytes",
-        "rss_file_bytes",
-    ];
-    writer.write_record(head.iter().chain(&[
-        "device_write_bytes",
-        "stall_us",
-        "debt",
-        "counters",
-    ]))?;
+    let head = "engine test_name threads params repeat seconds operations rss_anon_bytes \
+                rss_file_bytes device_write_bytes stall_us debt backlog level0_files counters";
+    writer.write_record(head.split_whitespace())?;
     for row in &report.rows {
         for sample in &row.timeline {
             writer.write_record([
@@ -128,6 +118,8 @@ pub(super) fn timeline(report: &Report) -> Result<String> {
                 sample.device_write_bytes.to_string(),
                 sample.stall_us.to_string(),
                 sample.debt.to_string(),
+                sample.backlog.to_string(),
+                sample.level_zero_files.to_string(),
                 serde_json::to_string(&sample.counters)?,
             ])?;
         }

@@ -9,16 +9,16 @@ pub(crate) struct Pair<'a> {
     pub(crate) subject: &'a Subject,
     pub(crate) engine: &'a str,
     pub(crate) base: &'a str,
-    /// `None` when the rows promise different things.
-    pub(crate) comparison: Option<Comparison>,
+    /// Or why there is none.
+    pub(crate) comparison: Result<Comparison, &'static str>,
 }
 
 impl Pair<'_> {
     /// A ratio for a cell; `~` marks one inside the noise, `?` one of too few repeats.
     pub(crate) fn short(&self) -> String {
         match &self.comparison {
-            None => "unequal".to_owned(),
-            Some(comparison) => {
+            Err(_) => "unequal".to_owned(),
+            Ok(comparison) => {
                 let mark = match comparison.verdict {
                     Verdict::Noise => " ~",
                     Verdict::Unknown => " ?",
@@ -35,8 +35,8 @@ pub(crate) fn tally(report: &Report) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for pair in pairs(report) {
         let outcome = match &pair.comparison {
-            None => "of different durability, not compared",
-            Some(comparison) => match comparison.verdict {
+            Err(reason) => &format!("not compared: they {reason}"),
+            Ok(comparison) => match comparison.verdict {
                 Verdict::Faster => "faster",
                 Verdict::Slower => "slower",
                 Verdict::Noise => "inside the noise",
@@ -65,14 +65,21 @@ pub(crate) fn pairs(report: &Report) -> Vec<Pair<'_>> {
         let ours = report.repeats(subject_engine, subject);
         for base in engines.iter().copied().filter(|name| *name != subject_engine) {
             let theirs = report.repeats(base, subject);
-            if let (Some(our), Some(their)) = (ours.first(), theirs.first()) {
-                let comparison =
-                    our.comparable(their).then(|| compare_samples(&rates(&ours), &rates(&theirs)));
+            if !ours.is_empty() && !theirs.is_empty() {
+                let comparison = match unequal(&ours, &theirs) {
+                    Some(reason) => Err(reason),
+                    None => Ok(compare_samples(&rates(&ours), &rates(&theirs))),
+                };
                 pairs.push(Pair { subject, engine: subject_engine, base, comparison });
             }
         }
     }
     pairs
+}
+
+/// Why two samples can't be compared, if any two of their repeats can't.
+pub(crate) fn unequal(ours: &[&Measured], theirs: &[&Measured]) -> Option<&'static str> {
+    ours.iter().flat_map(|our| theirs.iter().map(|their| our.unequal(their))).find_map(|it| it)
 }
 
 /// Primitive operations a second of each repeat.
@@ -87,11 +94,11 @@ pub(crate) fn sentences(report: &Report) -> Vec<String> {
         .map(|pair| {
             let label = pair.subject.label();
             match pair.comparison {
-                Some(comparison) => {
+                Ok(comparison) => {
                     format!("{label}: {}", comparison.sentence(pair.engine, pair.base))
                 }
-                None => format!(
-                    "{label}: {} and {} promise different durability and aren't compared",
+                Err(reason) => format!(
+                    "{label}: {} and {} {reason} and aren't compared",
                     pair.engine, pair.base
                 ),
             }

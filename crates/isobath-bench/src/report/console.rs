@@ -15,7 +15,8 @@ pub(crate) fn print_report(report: &Report) {
 
 /// Prints a suite to standard output: a line for each row, engines side by side.
 pub(crate) fn print_suite(report: &Report) {
-    let mut text = format!("{}\n{}", suite_table(report), notes(report));
+    let resources = super::tables::resources(report);
+    let mut text = format!("{}\n{resources}\n{}", suite_table(report), notes(report));
     for (verdict, count) in super::compare::tally(report) {
         text.push_str(&format!("{verdict}: {count} rows\n"));
     }
@@ -99,6 +100,9 @@ fn render(report: &Report) -> String {
     for row in &report.rows {
         text.push_str(&describe(row));
         text.push('\n');
+    }
+    if let Some(table) = super::tables::sweep(report) {
+        text.push_str(&format!("{table}\n"));
     }
     for comparison in super::compare::sentences(report) {
         text.push_str(&comparison);

@@ -51,8 +51,7 @@ pub(crate) fn judge(before: &Report, after: &Report, threshold: f64) -> Gate {
             }
             let new = after.repeats(engine, subject);
             let name = format!("{engine} {}", subject.label());
-            let equal = new.first().is_some_and(|new| new.comparable(old[0]));
-            if new.is_empty() || !equal {
+            if new.is_empty() || super::compare::unequal(&new, &old).is_some() {
                 rows.push(Judged { name, change: Change::Gone, rate: None, p99_ratio: 0.0 });
                 continue;
             }

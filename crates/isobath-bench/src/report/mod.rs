@@ -5,13 +5,16 @@ mod compare;
 mod console;
 mod gate;
 mod html;
+mod markdown;
 mod record;
+mod tables;
 #[cfg(test)]
 pub(crate) mod testing;
 mod units;
 
 pub(crate) use console::{print_report, print_suite};
 pub(crate) use gate::{Change, Gate, judge};
+pub(crate) use markdown::markdown;
 pub(crate) use record::{Load, Measured, REPORT_FORMAT, Report, Subject};
 
 use anyhow::{Context, Result, bail};

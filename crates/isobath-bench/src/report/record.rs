@@ -30,12 +30,14 @@ impl Subject {
 }
 
 /// How the data came to be there.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Load {
     pub(crate) operations: u64,
     pub(crate) seconds: f64,
     pub(crate) device_write_bytes: u64,
     pub(crate) settled: Settled,
+    #[serde(default)]
+    pub(crate) timeline: Vec<Sample>,
 }
 
 /// One engine on one subject, once.
@@ -47,7 +49,7 @@ pub(crate) struct Measured {
     pub(crate) repeat: u64,
     /// What was served, which may be less than what was asked for.
     pub(crate) durability: Durability,
-    /// Sustained rows ran past twenty flushes and a minute, and left no growing debt.
+    /// Measured past twenty write buffers and for a minute; whether it paid its way, `backlog_grew` says.
     pub(crate) sustained: bool,
     pub(crate) load: Option<Load>,
     /// The longest time a thread spent in timed sections; what rates are divided by.
@@ -124,13 +126,43 @@ impl Measured {
         (looked > 0).then(|| self.hits as f64 / looked as f64)
     }
 
-    /// Whether a ratio of this and `other` means something: reads don't depend on durability.
-    pub(crate) fn comparable(&self, other: &Measured) -> bool {
-        self.subject == other.subject
-            && self.sustained == other.sustained
-            && (self.durability == other.durability || !(self.writes() || other.writes()))
+    /// The mean backlog about the middle of the phase and in its last fifth; `None` where it was too short
+    /// to be sampled.
+    pub(crate) fn backlog_trend(&self) -> Option<(f64, f64)> {
+        let end = self.timeline.last()?.seconds;
+        let mean = |from: f64, to: f64| {
+            let among = self.timeline.iter().filter(|at| (from..=to).contains(&(at.seconds / end)));
+            let values: Vec<f64> = among.map(|at| at.backlog as f64).collect();
+            (values.len() >= 3).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        Some((mean(0.4, 0.6)?, mean(0.8, 1.0)?))
+    }
+
+    /// Whether a sustained row left more unpaid at its end than in its middle, sampling allowed for.
+    pub(crate) fn backlog_grew(&self) -> bool {
+        self.sustained
+            && self.backlog_trend().is_some_and(|(middle, end)| end > middle * BACKLOG_SLACK + 1.0)
+    }
+
+    pub(crate) fn level_zero_files_max(&self) -> u64 {
+        self.timeline.iter().map(|sample| sample.level_zero_files).max().unwrap_or(0)
+    }
+
+    /// Why a ratio of this and `other` would mean nothing, if so. Reads don't depend on durability.
+    pub(crate) fn unequal(&self, other: &Measured) -> Option<&'static str> {
+        if self.subject != other.subject || self.sustained != other.sustained {
+            return Some("did different work");
+        }
+        if self.durability != other.durability && (self.writes() || other.writes()) {
+            return Some("promise different durability");
+        }
+        (self.backlog_grew() || other.backlog_grew())
+            .then_some("don't both pay their debt as they go")
     }
 }
+
+/// A backlog is a saw: it may end so much above its middle and still be level.
+const BACKLOG_SLACK: f64 = 1.1;
 
 pub(crate) fn quotient(numerator: f64, denominator: f64) -> f64 {
     if denominator > 0.0 { numerator / denominator } else { 0.0 }

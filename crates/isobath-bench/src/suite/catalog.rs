@@ -31,6 +31,7 @@ const FULL_OPERATIONS: f64 = 10_000_000.0;
 const KEYS_MIN: u64 = 2_000;
 /// Longest measured phase at full scale.
 const FULL_SECONDS: f64 = 40.0;
+const SUSTAINED_SECONDS: f64 = 60.0;
 
 /// The rows of a suite.
 pub(crate) fn rows(suite: &str, scale: &Scale) -> Result<Vec<Row>> {
@@ -109,18 +110,16 @@ impl Builder {
     }
 
     fn writes(&self) -> Vec<Row> {
-        let mut rows =
-            vec![self.row(Work::Write, Pattern::Seq, 1), self.row(Work::Write, Pattern::Seq, 1000)];
-        rows.extend(
-            [1, 10, 100, 1000, 10_000].map(|batch| self.row(Work::Write, Pattern::Random, batch)),
-        );
-        rows.push(self.row(Work::Write, Pattern::Zipfian, 1));
-        rows.push(self.row(Work::Write, Pattern::Zipfian, 100));
+        let mut rows = Vec::new();
+        for pattern in [Pattern::Seq, Pattern::Random, Pattern::Zipfian] {
+            rows.extend(
+                [1, 10, 100, 1000, 10_000].map(|batch| self.row(Work::Write, pattern, batch)),
+            );
+        }
         rows.push(self.row(Work::Write, Pattern::Timestamp, 1));
         rows.push(self.row(Work::Write, Pattern::Reverse, 1));
         rows.push(self.row(Work::Write, Pattern::Swapped, 100));
-        rows.push(self.values(Pattern::Random, 100, 64));
-        rows.push(self.values(Pattern::Random, 10, 1024));
+        rows.extend([64, 1024, 4096].map(|size| self.values(Pattern::Random, 100, size)));
         rows.push(self.values(Pattern::Random, 1, 4096));
         rows
     }
@@ -136,6 +135,7 @@ impl Builder {
             self.range(Pattern::Random, 100),
             self.range(Pattern::Random, 1000),
             self.range(Pattern::Seq, 100),
+            self.range(Pattern::Seq, 1000),
             self.row(Work::Scan, Pattern::Random, 1),
         ]
     }
@@ -143,7 +143,8 @@ impl Builder {
     fn standard(&self) -> Vec<Row> {
         let mut rows = self.writes();
         rows.extend(self.reads());
-        rows.extend(self.cold_reads().into_iter().take(1));
+        rows.extend(self.gets().map(|row| row.named("cached").with_cache(2.0)));
+        rows.extend(self.gets().map(|row| row.named("16x_cache").with_cache(1.0 / 16.0)));
         rows.push(self.row(Work::Mixed, Pattern::Uniform, 1));
         rows.push(self.row(Work::Mixed, Pattern::Zipfian, 1));
         rows.extend([1, 100, 1000].map(|batch| self.row(Work::Delete, Pattern::Random, batch)));
@@ -152,30 +153,21 @@ impl Builder {
         rows
     }
 
-    /// The same work on data 16 times the cache: the cache shrinks where the data is small.
-    fn cold_reads(&self) -> Vec<Row> {
-        let rows = [
+    fn gets(&self) -> [Row; 3] {
+        [
             self.row(Work::Read, Pattern::Random, 1),
             self.row(Work::Read, Pattern::Zipfian, 1),
-            self.row(Work::Seek, Pattern::Random, 1),
-            self.range(Pattern::Random, 100),
-        ];
-        rows.map(|row| Row {
-            name: format!("{}_16x_cache", row.name),
-            cache_bytes: Some(row.keys * row.entry_bytes() / 16),
-            ..row
-        })
-        .into()
+            self.row(Work::Absent, Pattern::Random, 1),
+        ]
     }
 
+    /// Data 16 times the cache: the cache shrinks where the data is small.
     fn larger_than_memory(&self) -> Vec<Row> {
-        let mut rows = self.cold_reads();
-        rows.push(Row {
-            name: "mixed_uniform_16x_cache".to_owned(),
-            cache_bytes: rows[0].cache_bytes,
-            ..self.row(Work::Mixed, Pattern::Uniform, 1)
-        });
-        rows
+        let mut rows = self.gets().to_vec();
+        rows.push(self.row(Work::Seek, Pattern::Random, 1));
+        rows.push(self.range(Pattern::Random, 100));
+        rows.push(self.row(Work::Mixed, Pattern::Uniform, 1));
+        rows.into_iter().map(|row| row.named("16x_cache").with_cache(1.0 / 16.0)).collect()
     }
 
     fn sync(&self) -> Vec<Row> {
@@ -204,16 +196,9 @@ impl Builder {
 
     fn sustained(&self) -> Vec<Row> {
         let wrap = |row: Row| {
-            // Long enough that no key space is filled by the warming alone.
             let keys = self.count(FULL_OPERATIONS * 5.0);
-            Row {
-                name: format!("{}_sustained", row.name),
-                keys,
-                operations: keys,
-                seconds_max: 60.0,
-                sustained: true,
-                ..row
-            }
+            let row = row.named("sustained");
+            Row { keys, operations: keys, seconds_max: SUSTAINED_SECONDS, sustained: true, ..row }
         };
         vec![
             wrap(self.row(Work::Write, Pattern::Uniform, 1)),

@@ -4,7 +4,7 @@
 use super::block::{MEASURED, POPULATED};
 use super::row::{Row, Work};
 use crate::engine::Session;
-use crate::generate::{Chooser, Rng, Values, key_index, write_key};
+use crate::generate::{Chooser, Rng, Values, key_index, sort_word, write_key};
 use anyhow::{Result, bail};
 
 pub(super) struct Oracle {
@@ -79,7 +79,7 @@ impl Oracle {
             bail!("wrong answer: key {} {fault} (row {seen} of a whole scan)", hex(&last));
         }
         if seen != self.keys() {
-            bail!("wrong answer: a whole scan shows {seen} keys and must show {}", self.keys());
+            bail!(missing(row, session, seen, |index| self.present.get(index))?);
         }
         Ok(seen)
     }
@@ -94,6 +94,74 @@ impl Oracle {
             Some(_) => None,
         }
     }
+}
+
+/// Says that a whole scan showed `seen` rows, too few, and which is the first that another one leaves out.
+pub(super) fn missing(
+    row: &Row,
+    session: &mut dyn Session,
+    seen: u64,
+    present: impl Fn(u64) -> bool,
+) -> Result<String> {
+    let shape = row.pattern.key_shape();
+    let mut shown = Bits::new(row.keys);
+    session.scan(b"", None, &mut |key, _| {
+        key_index(shape, key)
+            .filter(|index| *index < row.keys)
+            .inspect(|index| shown.set(*index, true));
+        false
+    })?;
+    let must = (0..row.keys).filter(|index| present(*index)).count();
+    let mut text = format!("wrong answer: a whole scan shows {seen} keys and must show {must}");
+    if let Some(index) = (0..row.keys).find(|index| present(*index) && !shown.get(*index)) {
+        let mut key = vec![0; row.key_size];
+        write_key(shape, index, &mut key);
+        text.push_str(&format!("; key {} is missing", hex(&key)));
+    }
+    Ok(text)
+}
+
+/// What a thread saw of a range: where it began, how many rows, the sum of their keys' sort words.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RangeSeen {
+    pub(super) index: u64,
+    pub(super) rows: u64,
+    pub(super) words: u64,
+}
+
+/// Checks that no range left a row out or ended early; returns the rows compared. It is done after the
+/// clock has stopped, because the order of all keys takes memory.
+pub(super) fn verify_ranges(row: &Row, seen: &[RangeSeen]) -> Result<u64> {
+    let shape = row.pattern.key_shape();
+    let mut key = vec![0; row.key_size];
+    let mut word_of = |index| {
+        write_key(shape, index, &mut key);
+        sort_word(shape, &key)
+    };
+    let mut words: Vec<u64> = (0..row.keys).map(&mut word_of).collect();
+    words.sort_unstable();
+    let mut sums = Vec::with_capacity(words.len() + 1);
+    sums.push(0u64);
+    for word in &words {
+        sums.push(sums[sums.len() - 1].wrapping_add(*word));
+    }
+    let mut compared = 0;
+    for range in seen {
+        let rank = words.partition_point(|word| *word < word_of(range.index));
+        let end = words.len().min(rank + row.range_size as usize);
+        let expected = (end - rank) as u64;
+        if range.rows != expected || range.words != sums[end].wrapping_sub(sums[rank]) {
+            let mut from = vec![0; row.key_size];
+            write_key(shape, range.index, &mut from);
+            bail!(
+                "wrong answer: a range from key {} has {} rows and must have {expected}, none left out",
+                hex(&from),
+                range.rows
+            );
+        }
+        compared += expected;
+    }
+    Ok(compared)
 }
 
 /// The thread's choices between puts and gets in mixed work.

@@ -1,6 +1,6 @@
 //! A row on one engine in this process, from an empty or a filled directory to its record.
 
-use super::oracle::Oracle;
+use super::oracle::{Oracle, RangeSeen, verify_ranges};
 use super::row::{Row, Work};
 use super::worker::{Task, Worker};
 use crate::drive::{Limits, Progress, Stop, TeamResult, run_team};
@@ -8,7 +8,8 @@ use crate::engine::{self, Engine, EngineConfig, EngineKind, Operation, Settled, 
 use crate::generate::{Chooser, Values, write_key};
 use crate::measure::{Probe, Usage, dir_bytes, reset_peak_memory};
 use crate::report::{Load, Measured, Subject};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -114,16 +115,26 @@ impl Stage<'_> {
             progress.set(done);
         }
         drop((session, progress));
+        if done < row.keys {
+            bail!("interrupted while the database was filled");
+        }
         let seconds = start.elapsed().as_secs_f64();
         let settled = self.settle()?;
         let device_write_bytes = Probe::read().since(&before).device_write_bytes;
-        Ok(Load { operations: done, seconds, device_write_bytes, settled })
+        Ok(Load { operations: done, seconds, device_write_bytes, settled, ..Load::default() })
     }
 
-    fn phase(&self, seed: u64, limits: Limits, operations: u64, what: &str) -> Result<TeamResult> {
+    fn phase(
+        &self,
+        seed: u64,
+        limits: Limits,
+        operations: u64,
+        what: &str,
+    ) -> Result<(TeamResult, Vec<RangeSeen>)> {
         let row = &self.job.row;
+        let ranges = Mutex::new(Vec::new());
         let progress = Progress::count(&self.title(what), operations);
-        run_team(
+        let result = run_team(
             self.engine.as_ref(),
             row.threads,
             limits,
@@ -134,10 +145,13 @@ impl Stage<'_> {
                     - operations * ticket.thread / ticket.threads;
                 let task =
                     Task { row, values: &self.values, seed, checked: self.kind.answers, limit };
-                Worker::run(&task, self.engine.session()?, ticket, recorder, share).map(|_| ())
+                let seen = Worker::run(&task, self.engine.session()?, ticket, recorder, share)?;
+                ranges.lock().extend(seen);
+                Ok(())
             },
         )
-        .with_context(|| format!("{} on {}", row.name, self.job.engine))
+        .with_context(|| format!("{} on {}", row.name, self.job.engine))?;
+        Ok((result, ranges.into_inner()))
     }
 
     fn measure(self, load: Option<Load>) -> Result<Measured> {
@@ -145,20 +159,20 @@ impl Stage<'_> {
         let mut oracle_phases = Vec::new();
         if row.sustained {
             let buffered = WARM_BUFFERS * self.job.config.write_buffer_bytes / row.entry_bytes();
-            let warm = self.phase(WARM_SEED, Limits::default(), buffered, "warm up")?;
+            let (warm, _) = self.phase(WARM_SEED, Limits::default(), buffered, "warm up")?;
             oracle_phases.push((WARM_SEED, warm.done));
         }
         reset_peak_memory().ok();
         let (before, stall_before) = (Probe::read(), self.engine.stall_us());
         let limits = Limits { seconds: Some(row.seconds_max), rate: self.job.rate };
         let operations = if row.sustained { u64::MAX / 1024 } else { row.operations };
-        let result = self.phase(MEASURE_SEED, limits, operations, "measure")?;
+        let (result, ranges) = self.phase(MEASURE_SEED, limits, operations, "measure")?;
         let stall_us = self.engine.stall_us().saturating_sub(stall_before);
         let peak = Probe::read();
         oracle_phases.push((MEASURE_SEED, result.done.clone()));
         let settled = if row.work.destructive() { self.settle()? } else { Settled::default() };
         let counters = self.engine.counters();
-        let (keys, verified) = self.verify(&oracle_phases)?;
+        let (keys, verified) = self.verify(&oracle_phases, &ranges)?;
         let Stage { job, kind, engine, stop, .. } = self;
         engine.close().with_context(|| format!("closing {}", job.engine))?;
         let usage_settled = Probe::read().since(&before);
@@ -192,13 +206,19 @@ impl Stage<'_> {
     }
 
     /// Compares the whole content with what it must be; gives the keys there and the rows compared.
-    fn verify(&self, phases: &[(u64, Vec<u64>)]) -> Result<(Option<u64>, u64)> {
+    fn verify(
+        &self,
+        phases: &[(u64, Vec<u64>)],
+        ranges: &[RangeSeen],
+    ) -> Result<(Option<u64>, u64)> {
         let row = &self.job.row;
         if !self.kind.answers {
             return Ok((None, 0));
         }
+        let on = || format!("{} after {}", self.job.engine, row.name);
         if !row.work.destructive() {
-            return Ok((Some(row.keys), 0));
+            let verified = if row.work == Work::Range { verify_ranges(row, ranges) } else { Ok(0) };
+            return Ok((Some(row.keys), verified.with_context(on)?));
         }
         let mut oracle = Oracle::replay(row, 0, &[]);
         for (seed, done) in phases {
@@ -206,9 +226,7 @@ impl Stage<'_> {
         }
         let _spinner = Progress::spinner(&self.title("verify"));
         let verified = oracle.verify(row, &self.values, self.engine.session()?.as_mut());
-        let verified =
-            verified.with_context(|| format!("{} after {}", self.job.engine, row.name))?;
-        Ok((Some(oracle.keys()), verified))
+        Ok((Some(oracle.keys()), verified.with_context(on)?))
     }
 
     fn record_population(self, load: Option<Load>, before: &Probe) -> Result<Measured> {

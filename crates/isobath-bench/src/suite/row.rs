@@ -105,6 +105,17 @@ impl Row {
         Ok(())
     }
 
+    /// The row under a longer name.
+    pub(super) fn named(self, qualifier: &str) -> Row {
+        Row { name: format!("{}_{qualifier}", self.name), ..self }
+    }
+
+    /// The row with a cache of so many times its data.
+    pub(super) fn with_cache(self, share: f64) -> Row {
+        let bytes = (self.keys * self.entry_bytes()) as f64 * share;
+        Row { cache_bytes: Some(bytes as u64), ..self }
+    }
+
     /// Bytes of a key and its value.
     pub(crate) fn entry_bytes(&self) -> u64 {
         (self.key_size + self.value_size) as u64

@@ -126,6 +126,56 @@ fn open_loop_starts_operations_at_the_rate() {
     assert!((0.15..1.0).contains(&measured.wall_seconds), "{}", measured.wall_seconds);
 }
 
+/// Runs the memory engine with a lie, and gives what the harness says of it.
+fn fault(lie: &str, work: Work, batch: u64) -> String {
+    let config = EngineConfig {
+        knobs: [("lie".to_owned(), lie.to_owned())].into(),
+        ..EngineConfig::default()
+    };
+    let job = SuiteJob {
+        engine: "memory".to_owned(),
+        config,
+        row: row(work, Pattern::Random, batch),
+        phase: Phase::Both,
+        repeat: 0,
+        rate: None,
+        settle_limit_seconds: 1.0,
+    };
+    let outcome = run_job(&job, &Stop::default());
+    format!("{:#}", outcome.err().unwrap_or_else(|| panic!("{lie} in {work:?} was believed")))
+}
+
+#[test]
+fn a_lying_engine_fails_the_row_which_names_engine_and_key() {
+    for (lie, work, batch) in [
+        ("lost", Work::Write, 1),
+        ("lost", Work::Write, 7),
+        ("lost", Work::Read, 1),
+        ("lost", Work::Scan, 1),
+        ("skipped", Work::Scan, 1),
+        ("short", Work::Scan, 1),
+        ("lost", Work::Seek, 1),
+        ("lost", Work::Range, 1),
+        ("changed", Work::Write, 1),
+        ("changed", Work::Write, 7),
+        ("changed", Work::Read, 1),
+        ("changed", Work::Range, 1),
+        ("changed", Work::Scan, 1),
+        ("undead", Work::Delete, 1),
+        ("undead", Work::Delete, 7),
+        ("skipped", Work::Range, 1),
+        ("short", Work::Range, 1),
+        ("twice", Work::Range, 1),
+        ("twice", Work::Scan, 1),
+    ] {
+        let said = fault(lie, work, batch);
+        assert!(
+            said.contains("memory") && said.contains("wrong answer") && said.contains("key "),
+            "{lie} in {work:?}: {said}"
+        );
+    }
+}
+
 #[test]
 fn an_impossible_row_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ impl BarFigure<'_> {
     ) -> Result<(), Box<dyn std::error::Error>> {
         area.fill(&WHITE)?;
         self.head(area)?;
-        let scale = Scale::of(self.groups, self.logarithmic);
+        let scale = Scale::of(self.groups, self.logarithmic, self.reference);
         for tick in scale.ticks() {
             let x = LEFT + scale.pixels(tick);
             area.draw(&PathElement::new(vec![(x, TOP - 4), (x, height - 12)], FAINT))?;
@@ -63,8 +63,11 @@ impl BarFigure<'_> {
                 let Some(value) = value else { continue };
                 let y = top + engine as i32 * BAR;
                 let end = LEFT + scale.pixels(value.median).max(1);
+                // Ratios grow out of their reference: to the right what is faster, to the left what is slower.
+                let start = self.reference.map_or(LEFT, |reference| LEFT + scale.pixels(reference));
                 let color = engine_color(self.engines[engine]);
-                area.draw(&Rectangle::new([(LEFT, y), (end, y + BAR - 2)], color.filled()))?;
+                let corners = [(start.min(end), y), (start.max(end).max(start + 1), y + BAR - 2)];
+                area.draw(&Rectangle::new(corners, color.filled()))?;
                 let (low, high) = (LEFT + scale.pixels(value.low), LEFT + scale.pixels(value.high));
                 if high > low {
                     let line = y + BAR / 2 - 1;
@@ -73,7 +76,7 @@ impl BarFigure<'_> {
                 let text = (self.format)(value.median);
                 area.draw(&Text::new(
                     text,
-                    (end.max(high) + 5, y + BAR / 2 - 1),
+                    (end.max(high).max(start) + 5, y + BAR / 2 - 1),
                     style(11, HPos::Left),
                 ))?;
             }
@@ -112,12 +115,18 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(groups: &[Group], logarithmic: bool) -> Scale {
+    fn of(groups: &[Group], logarithmic: bool, reference: Option<f64>) -> Scale {
         let values = || groups.iter().flat_map(|group| group.values.iter().flatten());
         let high = values().map(|value| value.high).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+        let high = reference.map_or(high, |reference| high.max(reference * 1.2));
         let least = values().map(|value| value.low).filter(|low| *low > 0.0).fold(high, f64::min);
+        let least = reference.map_or(least, |reference| least.min(reference / 1.2));
         // A bar on a logarithmic scale begins one step of ten below the least, so that all are seen.
-        let low = if logarithmic { 10f64.powf(least.log10().floor() - 0.2) } else { 0.0 };
+        let low = match (logarithmic, reference) {
+            (false, _) => 0.0,
+            (true, None) => 10f64.powf(least.log10().floor() - 0.2),
+            (true, Some(_)) => least * 0.9,
+        };
         Scale { low, high, logarithmic }
     }
 
@@ -133,8 +142,12 @@ impl Scale {
 
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
-            let (first, last) = (self.low.log10().ceil() as i32, self.high.log10().floor() as i32);
-            return (first..=last).map(|power| 10f64.powi(power)).collect();
+            let (first, last) = (self.low.log10().floor() as i32, self.high.log10().floor() as i32);
+            let few = last - first < 3;
+            let steps: &[f64] = if few { &[1.0, 2.0, 5.0] } else { &[1.0] };
+            let ticks = (first..=last)
+                .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+            return ticks.filter(|tick| (self.low..=self.high).contains(tick)).collect();
         }
         (1..=4).map(|quarter| self.high * f64::from(quarter) / 4.0).collect()
     }

@@ -1,13 +1,14 @@
 //! The seeds' 17 figures, in their order. A figure whose rows weren't run is left out.
 
 use super::bars::BarFigure;
-use super::lines::{Line, LineFigure};
+use super::lines::{Axes, Line, LineFigure};
 use super::series::{Group, Spread, groups, label, spread, worst};
 use crate::measure::OpKind;
 use crate::report::compare;
 use crate::report::record::{Measured, Report, Subject, quotient};
 use crate::report::units::{bytes, count, micros, seconds};
 use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct Figure {
     pub(super) name: &'static str,
@@ -186,7 +187,7 @@ fn speedups(report: &Report) -> Result<Option<String>> {
     for subject in report.subjects() {
         let value = |base: &&str| {
             let pair = pairs.iter().find(|pair| pair.subject == subject && pair.base == *base)?;
-            let comparison = pair.comparison?;
+            let comparison = pair.comparison.ok()?;
             Some(Spread { median: comparison.ratio, low: comparison.low, high: comparison.high })
         };
         let values: Vec<Option<Spread>> = bases.iter().map(value).collect();
@@ -240,7 +241,7 @@ fn drawn(
     if lines.is_empty() {
         return Ok(None);
     }
-    LineFigure { title, x_name, y_name, lines, logarithmic: true, format }.draw().map(Some)
+    LineFigure { title, x_name, y_name, lines, axes: Axes::Steps, format }.draw().map(Some)
 }
 
 fn batch_scaling(report: &Report) -> Result<Option<String>> {
@@ -264,16 +265,15 @@ fn value_sizes(report: &Report) -> Result<Option<String>> {
             && !s.test.contains("sustained")
     };
     let per_second = |row: &Measured| row.per_second(row.user_bytes_written);
-    // Of rows with one size, the largest batch stands for it.
-    let largest = |s: &Subject| {
-        let same = report
-            .subjects()
-            .into_iter()
-            .filter(|other| include(other) && other.value_size == s.value_size);
-        same.map(|other| other.batch_size).max() == Some(s.batch_size)
-    };
-    let lines = over(report, |s| include(s) && largest(s), |s| s.value_size as f64, per_second);
-    drawn("Value size", "bytes of a value", "bytes/s", &lines, bytes)
+    // All of one batch size: the one that most sizes of values were written in.
+    let mut sizes: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
+    for subject in report.subjects().into_iter().filter(|subject| include(subject)) {
+        sizes.entry(subject.batch_size).or_default().insert(subject.value_size);
+    }
+    let batch = sizes.iter().max_by_key(|(_, sizes)| sizes.len()).map_or(1, |(batch, _)| *batch);
+    let chosen = |s: &Subject| include(s) && s.batch_size == batch;
+    let lines = over(report, chosen, |s| s.value_size as f64, per_second);
+    drawn(&format!("Value size, batches of {batch}"), "bytes of a value", "bytes/s", &lines, count)
 }
 
 fn sync_scaling(report: &Report) -> Result<Option<String>> {

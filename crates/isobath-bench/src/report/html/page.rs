@@ -86,11 +86,11 @@ fn findings(page: &mut String, report: &Report) -> Result<()> {
     if tally.is_empty() {
         return Ok(());
     }
-    write!(page, "<h2>Findings</h2><ul>")?;
+    write!(page, "<h2>Findings</h2><table class=\"facts\">")?;
     for (finding, rows) in tally {
-        write!(page, "<li>{}: {rows} rows</li>", escape(&finding))?;
+        write!(page, "<tr><th>{}</th><td>{rows} rows</td></tr>", escape(&finding))?;
     }
-    write!(page, "</ul><details><summary>Each row in a sentence</summary><ul>")?;
+    write!(page, "</table><details><summary>Each row in a sentence</summary><ul>")?;
     for sentence in compare::sentences(report) {
         write!(page, "<li>{}</li>", escape(&sentence))?;
     }
@@ -115,7 +115,7 @@ fn section(page: &mut String, title: &str, figures: &[Figure]) -> Result<()> {
     Ok(())
 }
 
-const HEADINGS: [&str; 18] = [
+const HEADINGS: [&str; 21] = [
     "row",
     "engine",
     "durability",
@@ -130,10 +130,13 @@ const HEADINGS: [&str; 18] = [
     "cv",
     "hits",
     "cpu/op",
+    "to files",
     "write amp",
     "on disk",
     "anon memory",
-    "stalled",
+    "file memory",
+    "held back",
+    "level 0",
 ];
 
 /// Every record, a line for each kind of operation; a click on a heading sorts.
@@ -183,10 +186,13 @@ fn cells(row: &Measured, entry: &crate::measure::KindLatency) -> Vec<(String, St
         number(latency.cv_percent(), |cv| format!("{cv:.0}%")),
         row.hit_rate().map_or_else(|| text(String::new()), |rate| number(rate, percent)),
         number(row.cpu_us_per_op(), micros),
+        number(row.usage_settled.device_write_bytes as f64, bytes),
         number(row.write_amplification(), |amplification| format!("{amplification:.2}")),
         number(row.db_bytes as f64, bytes),
         number(row.rss_anon_peak_bytes as f64, bytes),
+        number(row.rss_file_peak_bytes as f64, bytes),
         number(row.stall_us as f64 / 1e6, seconds),
+        number(row.level_zero_files_max() as f64, count),
     ]
 }
 

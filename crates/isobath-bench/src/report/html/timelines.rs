@@ -1,7 +1,7 @@
 //! Plots over time, and over what a run swept.
 
 use super::figures::Figure;
-use super::lines::{Line, LineFigure};
+use super::lines::{Axes, Line, LineFigure};
 use super::series::{label, spread};
 use crate::measure::Sample;
 use crate::report::record::{Measured, Report, Subject};
@@ -10,7 +10,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 
 /// Shorter phases have nothing to show over time.
-const SECONDS_MIN: f64 = 1.5;
+const SECONDS_MIN: f64 = 4.5;
 
 /// What is drawn, its unit, its value from two samples that follow each other, and how to write it.
 type Plot = (&'static str, &'static str, fn(&Sample, &Sample) -> f64, fn(f64) -> String);
@@ -18,7 +18,7 @@ type Plot = (&'static str, &'static str, fn(&Sample, &Sample) -> f64, fn(f64) ->
 /// Of one subject: rate, memory, debt and stalls over time.
 pub(super) fn timelines(report: &Report, subject: &Subject) -> Result<Vec<String>> {
     let mut drawn = Vec::new();
-    let plots: [Plot; 4] = [
+    let plots: [Plot; 6] = [
         (
             "operations",
             "keys/s",
@@ -41,6 +41,8 @@ pub(super) fn timelines(report: &Report, subject: &Subject) -> Result<Vec<String
             |a, b| b.stall_us.saturating_sub(a.stall_us) as f64 / 1e3 / (b.seconds - a.seconds),
             count,
         ),
+        ("files of level 0", "files", |_, b| b.level_zero_files as f64, count),
+        ("backlog, in each engine's unit", "backlog", |_, b| b.backlog as f64, count),
     ];
     for (what, y_name, of, format) in plots {
         let lines: Vec<Line> = report
@@ -67,7 +69,7 @@ pub(super) fn timelines(report: &Report, subject: &Subject) -> Result<Vec<String
                     x_name: "seconds",
                     y_name,
                     lines: &lines,
-                    logarithmic: false,
+                    axes: Axes::Time,
                     format,
                 }
                 .draw()?,
@@ -117,7 +119,7 @@ pub(super) fn sweeps(report: &Report) -> Result<Vec<Figure>> {
                 x_name: &axis,
                 y_name: "keys/s",
                 lines: &lines,
-                logarithmic: true,
+                axes: Axes::Steps,
                 format: count,
             }
             .draw()?;

@@ -1,0 +1,160 @@
+//! Tables of many records for a person at a terminal: what each used, and the medians of a sweep.
+
+use super::compare;
+use super::console::new_table;
+use super::record::{Measured, Report, Subject};
+use super::units::{bytes, count, micros, percent, seconds};
+use crate::measure::{Latency, OpKind, median};
+use comfy_table::{Attribute, Cell, CellAlignment, Table};
+
+/// Of every row and engine: the longest call, processor time, bytes, memory, waits. Medians.
+pub(super) fn resources(report: &Report) -> Table {
+    let mut table = titled(&[
+        "row",
+        "engine",
+        "max",
+        "cpu/op",
+        "to files",
+        "write amp",
+        "on disk",
+        "anon",
+        "file",
+        "held back",
+        "level 0",
+    ]);
+    for subject in report.subjects() {
+        let mut name = subject.test.clone();
+        for engine in report.engines() {
+            let rows = report.repeats(engine, subject);
+            if rows.is_empty() {
+                continue;
+            }
+            let of = |value: fn(&Measured) -> f64| {
+                median(&rows.iter().map(|row| value(row)).collect::<Vec<_>>())
+            };
+            table.add_row(vec![
+                std::mem::take(&mut name),
+                engine.to_owned(),
+                micros(of(|row| slowest(row, |latency| latency.max_us))),
+                micros(of(Measured::cpu_us_per_op)),
+                bytes(of(|row| row.usage_settled.device_write_bytes as f64)),
+                format!("{:.2}", of(Measured::write_amplification)),
+                bytes(of(|row| row.db_bytes as f64)),
+                bytes(of(|row| row.rss_anon_peak_bytes as f64)),
+                bytes(of(|row| row.rss_file_peak_bytes as f64)),
+                seconds(of(|row| row.stall_us as f64 / 1e6)),
+                level_zero(&rows),
+            ]);
+        }
+    }
+    table
+}
+
+/// The most files, and, of a sustained row, whether it paid as it went.
+fn level_zero(rows: &[&Measured]) -> String {
+    let most = rows.iter().map(|row| row.level_zero_files_max()).max().unwrap_or(0);
+    if rows.iter().any(|row| row.backlog_grew()) {
+        return format!("{most}, DEBT GREW");
+    }
+    most.to_string()
+}
+
+/// Of every point of a sweep: the median rate with its low and high, and percentiles. None for a single record.
+pub(super) fn sweep(report: &Report) -> Option<Table> {
+    if report.rows.len() < 2 {
+        return None;
+    }
+    let mut table = titled(&[
+        "point", "engine", "units/s", "keys/s", "low", "high", "hits", "p50", "p99", "p99.9",
+        "max", "ratio",
+    ]);
+    let pairs = compare::pairs(report);
+    for subject in report.subjects() {
+        for engine in report.engines() {
+            let rows = report.repeats(engine, subject);
+            if !rows.is_empty() {
+                let pair = pairs.iter().find(|pair| pair.subject == subject && pair.base == engine);
+                let ratio = pair.map_or(String::new(), |pair| format!("1 : {}", pair.short()));
+                table.add_row(point(subject, engine, &rows, ratio));
+            }
+        }
+    }
+    Some(table)
+}
+
+fn point(subject: &Subject, engine: &str, rows: &[&Measured], ratio: String) -> Vec<String> {
+    let rates = compare::rates(rows);
+    let units: Vec<f64> = rows.iter().map(|row| row.per_second(row.units)).collect();
+    let hits: Vec<f64> = rows.iter().filter_map(|row| row.hit_rate()).collect();
+    let at = |of: fn(&Latency) -> f64| {
+        micros(median(&rows.iter().map(|row| slowest(row, of)).collect::<Vec<_>>()))
+    };
+    vec![
+        subject.label(),
+        engine.to_owned(),
+        count(median(&units)),
+        count(median(&rates)),
+        count(rates.iter().copied().fold(f64::INFINITY, f64::min)),
+        count(rates.iter().copied().fold(0.0, f64::max)),
+        if hits.is_empty() { String::new() } else { percent(median(&hits)) },
+        at(|latency| latency.p50_us),
+        at(|latency| latency.p99_us),
+        at(|latency| latency.p999_us),
+        at(|latency| latency.max_us),
+        ratio,
+    ]
+}
+
+/// The slowest kind of call decides.
+pub(super) fn slowest(row: &Measured, of: fn(&Latency) -> f64) -> f64 {
+    let kinds = row.kinds.iter().filter(|entry| entry.kind != OpKind::Unit);
+    kinds.map(|entry| of(&entry.latency)).fold(0.0, f64::max)
+}
+
+fn titled(names: &[&str]) -> Table {
+    let mut table = new_table();
+    table.set_header(names.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::sample_report;
+
+    #[test]
+    fn a_sweep_shows_the_median_between_its_low_and_high() {
+        let mut report = sample_report();
+        for (row, seconds) in report.rows.iter_mut().zip([1.0, 4.0, 2.0]) {
+            row.seconds = seconds;
+        }
+        let keys = report.rows[0].primitives() as f64;
+        let text = sweep(&report).unwrap().to_string();
+        let first = text.lines().find(|line| line.contains("memory")).unwrap();
+        for rate in [keys / 2.0, keys / 4.0, keys] {
+            assert!(first.contains(&count(rate)), "{rate} in {first}");
+        }
+    }
+
+    #[test]
+    fn a_sustained_row_whose_debt_grows_is_marked() {
+        let mut report = sample_report();
+        assert!(!resources(&report).to_string().contains("DEBT GREW"));
+        let sample = report.rows[0].timeline[0].clone();
+        report.rows[0].sustained = true;
+        report.rows[0].timeline = (1..=40u64)
+            .map(|at| crate::measure::Sample {
+                seconds: at as f64,
+                backlog: at * 1000,
+                level_zero_files: at,
+                ..sample.clone()
+            })
+            .collect();
+        assert!(resources(&report).to_string().contains("40, DEBT GREW"));
+        let said = compare::sentences(&report).join("\n");
+        assert!(said.contains("did different work"), "{said}");
+    }
+}

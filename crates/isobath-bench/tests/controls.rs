@@ -1,0 +1,244 @@
+//! What must fail does, and what is interrupted leaves what it has.
+
+mod support;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{PROGRAM, lua, refuse, str_of, workloads};
+
+#[test]
+fn a_lying_engine_fails_a_suite_and_is_named_with_the_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), dir.path().join("out"));
+    let head = ["suite", "smoke", "-e", "isobath,memory", "--scale", "0.0002", "--db", str_of(&db)];
+    let more = ["--rows", "write_random_b1,range_random_100", "--knob", "memory.lie=skipped"];
+    let shown = refuse(&[&head[..], &more[..], &["--out", str_of(&out)]].concat());
+    let fault = shown.lines().find(|line| line.starts_with("FAILED")).unwrap();
+    assert!(fault.contains("memory") && fault.contains("wrong answer: ") && fault.contains("key "));
+    assert!(!shown.contains("on isobath: "), "the honest one is not blamed: {shown}");
+    let report = fs::read_to_string(out.join("report.json")).unwrap();
+    assert!(report.contains("wrong answer"), "the report keeps the failure");
+}
+
+#[test]
+fn a_lying_engine_fails_every_workload_that_reads_what_it_lies_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    for (workload, lie) in [
+        ("mixed", "changed"),
+        ("mixed", "twice"),
+        ("cart", "changed"),
+        ("cart", "twice"),
+        ("scan", "changed"),
+        ("scan", "short"),
+        ("scan", "skipped"),
+        ("scan", "twice"),
+        ("batch", "changed"),
+        ("valsize", "changed"),
+        ("ycsb-a", "changed"),
+        ("ycsb-e", "twice"),
+    ] {
+        let path = workloads().join(format!("{workload}.lua"));
+        let knob = format!("memory.lie={lie}");
+        let shown = refuse(&[
+            "run",
+            str_of(&path),
+            "-e",
+            "memory",
+            "--items",
+            "1200",
+            "--users",
+            "240",
+            "--units",
+            "3000",
+            "--knob",
+            &knob,
+            "--db",
+            str_of(&db),
+        ]);
+        assert!(shown.contains("FAILED") || shown.contains("error"), "{workload} {lie}: {shown}");
+        let known = shown.contains("wrong answer: key ") || shown.contains("left rows out");
+        assert!(known && shown.contains("memory"), "{workload} {lie}: {shown}");
+    }
+}
+
+#[test]
+fn values_of_a_workload_s_own_are_not_taken_for_wrong_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let source = "return {
+      load = function() for i = 1, 50 do kv.put(i) end end,
+      run = function()
+        kv.put(gen.uniform(50) + 1, 'a value of my own')
+        kv.touch(gen.uniform(50) + 1)
+        kv.range(1, nil, 10)
+        kv.mput({ 3, 4 }, { 'mine, and long enough', 20 })
+        kv.mtouch({ 3, 4 })
+      end }";
+    let path = lua(dir.path(), source);
+    let flags = ["--units", "200", "--load-threads", "1", "--db", str_of(&db)];
+    support::succeed(&[&["run", str_of(&path), "-e", "memory,isobath"][..], &flags[..]].concat());
+}
+
+fn start(arguments: &[&str]) -> Child {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Interrupts the child once `ready`, and gives its exit code and how long it took to end.
+fn interrupt(mut child: Child, ready: impl Fn() -> bool) -> (Option<i32>, Duration) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !ready() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(ready(), "it never got so far");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it has ended already");
+    let since = Instant::now();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    (child.wait().unwrap().code(), since.elapsed())
+}
+
+fn interrupted_report(out: &Path) -> String {
+    let report = fs::read_to_string(out.join("report.json")).unwrap();
+    assert!(report.contains("\"interrupted\":true"), "{report}");
+    for name in ["report.html", "report.csv", "report.tsv", "timeline.tsv"] {
+        assert!(out.join(name).exists(), "{name}");
+    }
+    report
+}
+
+#[test]
+fn an_interrupt_ends_a_run_cleanly_and_keeps_what_was_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), dir.path().join("out"));
+    let mixed = workloads().join("mixed.lua");
+    let head = ["run", str_of(&mixed), "-e", "isobath", "--items", "100", "-s", "60"];
+    let tail = ["--db", str_of(&db), "--out", str_of(&out)];
+    for threads in ["1", "1,2"] {
+        let child = start(&[&head[..], &["-t", threads], &tail[..]].concat());
+        let (code, took) = interrupt(child, || db.join("isobath/CURRENT").exists());
+        assert_eq!(code, Some(130));
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        interrupted_report(&out);
+        fs::remove_dir_all(&out).unwrap();
+        fs::remove_dir_all(&db).unwrap();
+    }
+}
+
+#[test]
+fn an_interrupt_while_loading_keeps_what_was_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), dir.path().join("out"));
+    let source = "return { load = function() while true do kv.put(gen.uniform(1000)) end end,
+                             run = function() end }";
+    let path = lua(dir.path(), source);
+    for threads in ["1", "1,2"] {
+        let head = ["run", str_of(&path), "-e", "isobath", "--items", "1000", "-t", threads];
+        let child = start(&[&head[..], &["--db", str_of(&db), "--out", str_of(&out)]].concat());
+        let (code, took) = interrupt(child, || db.join("isobath/CURRENT").exists());
+        assert_eq!(code, Some(130));
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        let report = interrupted_report(&out);
+        let loaded = report.split("\"load\":{\"operations\":").nth(1).unwrap();
+        assert!(!loaded.starts_with("0,"), "{threads}: {}", &loaded[..40]);
+        fs::remove_dir_all(&out).unwrap();
+        fs::remove_dir_all(&db).unwrap();
+    }
+}
+
+#[test]
+fn an_interrupt_while_a_suite_runs_keeps_its_rows_and_deletes_its_databases() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), dir.path().join("out"));
+    let head = ["suite", "sustained", "-e", "isobath", "--scale", "0.001", "--db", str_of(&db)];
+    let tail = ["--write-buffer", "64K", "--rows", "write_uniform_b1_sus", "--out", str_of(&out)];
+    let child = start(&[&head[..], &tail[..]].concat());
+    let (code, took) = interrupt(child, || db.join("isobath/row/CURRENT").exists());
+    assert_eq!(code, Some(130));
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    interrupted_report(&out);
+    assert!(!db.join("isobath").exists());
+}
+
+#[test]
+fn a_parent_that_is_killed_takes_its_row_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let head = ["suite", "sustained", "-e", "isobath", "--scale", "0.001", "--db", str_of(&db)];
+    let mut child = start(&[&head[..], &["--rows", "write_uniform_b1_sus"]].concat());
+    let marks = || children_of(child.id());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while marks().is_empty() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let rows = marks();
+    assert_eq!(rows.len(), 1);
+    std::thread::sleep(Duration::from_millis(500));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = || !Path::new(&format!("/proc/{}/exe", rows[0])).exists();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !gone() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(gone(), "the row lives on as an orphan");
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+#[test]
+fn hostile_configurations_are_refused_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("hostile.toml");
+    let mixed = workloads().join("mixed.lua");
+    let db = dir.path().join("db");
+    let place = format!("[common]\npath = '{}'\n", str_of(&db));
+    let run = |text: &str| {
+        fs::write(&config, format!("workload = '{}'\n{text}", str_of(&mixed))).unwrap();
+        refuse(&["run", "--config", str_of(&config)])
+    };
+    for (text, said) in [
+        ("rate = nan\n", "a rate must be"),
+        ("rate = 1e300\n", "a rate must be"),
+        ("seconds = -1\n", "seconds"),
+        ("settle_limit_seconds = inf\n", "settle_limit_seconds"),
+        ("threads = []\n", "at least one engine"),
+        ("threads = [18446744073709551615]\n", "threads"),
+        ("repeat = 0\n", "repeat"),
+        ("engines = ['memory', 'speedydb']\n", "there is no engine `speedydb`"),
+        ("[settings]\nitems = 9007199254740993\n", "items, users and batch"),
+        ("[settings]\nvalue_size = 9999999999\n", "value size"),
+        ("[engine.isobath]\nwarp = 9\n", "no knob `warp`"),
+        ("[engine.isobath]\nblock_size = 'many'\n", "block_size"),
+        ("[engine.memory]\nlie = 'lost'\n", "isn't among the engines"),
+        ("wokload = 1\n", "line 2"),
+        ("threads = [1\n", "line"),
+    ] {
+        let whole =
+            if text.starts_with('[') { format!("{place}{text}") } else { format!("{text}{place}") };
+        let shown = run(&whole);
+        assert!(shown.contains(said) && !shown.contains("panicked"), "{text}: {shown}");
+    }
+    for (text, said) in [
+        ("write_buffer_bytes = 0\n", "write buffer"),
+        ("write_buffer_bytes = 9223372036854775807\n", "write buffer"),
+        ("cache_bytes = 9223372036854775807\n", "cache"),
+        ("filter_bits = 4294967295\n", "filter bits"),
+        ("background_threads = 4294967295\n", "background threads"),
+        ("durability = 'eternal'\n", "eternal"),
+    ] {
+        let shown = run(&format!("{place}{text}"));
+        assert!(shown.contains(said) && !shown.contains("panicked"), "{text}: {shown}");
+    }
+    fs::write(&config, [0xff, 0xfe, 0, 1]).unwrap();
+    assert!(refuse(&["suite", "--config", str_of(&config)]).contains("hostile.toml"));
+}
