@@ -7,6 +7,8 @@
 mod cli;
 mod command;
 mod failure;
+#[cfg(test)]
+mod fuzzing;
 mod progress;
 mod text;
 

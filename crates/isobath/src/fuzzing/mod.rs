@@ -13,12 +13,12 @@ mod tests;
 
 use crate::{table, version, wal};
 
-/// A target: its name, what it does with bytes, and bytes to begin with.
-pub struct Target {
-    /// The name.
-    pub name: &'static str,
-    /// Takes any bytes; panics if something is wrong.
-    pub run: fn(&[u8]),
+/// A target: its name, what it does with bytes (panics if something is wrong), and bytes to begin with.
+struct Target {
+    name: &'static str,
+    run: fn(&[u8]),
+    /// Given the name.
+    #[cfg_attr(not(test), expect(dead_code, reason = "written to files by a test"))]
     seeds: fn(&str) -> Vec<Vec<u8>>,
 }
 
@@ -27,7 +27,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn(&str) -> Vec<Vec<u
 }
 
 /// All of them.
-pub const TARGETS: [Target; 16] = [
+const TARGETS: [Target; 16] = [
     target("payload", wal::fuzzing::payload, wal::fuzzing::seeds),
     target("log", wal::fuzzing::log, wal::fuzzing::seeds),
     target("edit", version::fuzzing::edit, version::fuzzing::seeds),
@@ -46,14 +46,8 @@ pub const TARGETS: [Target; 16] = [
     target("operations", operations::operations, operations::seeds),
 ];
 
-impl Target {
-    /// The target of this name.
-    pub fn named(name: &str) -> Option<&'static Target> {
-        TARGETS.iter().find(|target| target.name == name)
-    }
-
-    /// Bytes to begin with: whole ones, and what once went wrong.
-    pub fn seeds(&self) -> Vec<Vec<u8>> {
-        (self.seeds)(self.name)
-    }
+/// Gives `data` to the target of this name.
+pub fn run(target: &str, data: &[u8]) {
+    let found = TARGETS.iter().find(|known| known.name == target);
+    (found.expect("a target of this name").run)(data);
 }

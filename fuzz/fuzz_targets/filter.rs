@@ -1,0 +1,4 @@
+//! The target `filter`: its body is in the engine, see `isobath::fuzzing`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| isobath::fuzzing::run("filter", data));

@@ -1,0 +1,4 @@
+//! The target `table`: its body is in the engine, see `isobath::fuzzing`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| isobath::fuzzing::run("table", data));
