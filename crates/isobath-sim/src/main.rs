@@ -1,11 +1,12 @@
 //! `isobath-sim`: looks for what would lose or falsify data.
 //!
 //! `command/` holds the subcommands, one file each. What they share: `simulation/` runs the real engine under a seeded
-//! scheduler, disk and clock; `ledger.rs` adds runs up over days and commits; `pages.rs` keeps generated tables in the
+//! scheduler, disk and clock; `metamorphic/` compares options; `ledger.rs` adds runs up over days and commits; `pages.rs` keeps generated tables in the
 //! documentation. Bugs planted to show that a harness would find them: `isobath::components::planted`.
 
 mod command;
 mod ledger;
+mod metamorphic;
 mod pages;
 mod simulation;
 

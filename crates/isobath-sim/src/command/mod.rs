@@ -3,6 +3,7 @@
 
 mod controls;
 mod ledger;
+mod metamorphic;
 mod replay;
 mod run;
 
@@ -21,6 +22,8 @@ pub(crate) enum Command {
     Replay(replay::Replay),
     /// Plant bugs one by one and see each caught
     Controls(controls::Controls),
+    /// Play streams of operations under many options, and compare the answers
+    Metamorphic(metamorphic::Metamorphic),
     /// Add up what all runs in the ledger did
     Ledger(ledger::Ledger),
 }
@@ -31,6 +34,7 @@ impl Command {
             Command::Run(command) => command.carry_out(),
             Command::Replay(command) => command.carry_out(),
             Command::Controls(command) => command.carry_out(),
+            Command::Metamorphic(command) => command.carry_out(),
             Command::Ledger(command) => command.carry_out(),
         }
     }
