@@ -163,6 +163,12 @@ impl<'a> LogReader<'a> {
         Ok(Some(Sighting { header, whole }))
     }
 
+    /// True if a header was written at `lsn`, though it does not verify any more.
+    pub(super) fn has_remnant(&mut self, lsn: Lsn) -> Result<bool> {
+        let is_there = self.first_gap(lsn) - lsn >= HEADER_LEN;
+        Ok(is_there && RecordHeader::is_remnant(self.bytes(lsn, HEADER_LEN)?, lsn))
+    }
+
     fn index_at(&self, lsn: Lsn) -> Option<usize> {
         let at = self.sources.partition_point(|source| source.end <= lsn);
         self.sources.get(at).is_some_and(|source| source.base <= lsn).then_some(at)

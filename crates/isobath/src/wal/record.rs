@@ -105,6 +105,15 @@ impl RecordHeader {
         })
     }
 
+    /// True if a header was written at `lsn` and something of it is not what it was: its LSN still says where it stands,
+    /// or its check would match if it did. What a segment holds from another use looks like neither.
+    pub(super) fn is_remnant(bytes: &[u8], lsn: Lsn) -> bool {
+        let Some(bytes) = bytes.first_chunk::<RECORD_HEADER_LEN>() else { return false };
+        let mut placed = *bytes;
+        placed[12..20].copy_from_slice(&lsn.to_le_bytes());
+        placed == *bytes || placed[..4] == checksum32(&placed[4..]).to_le_bytes()
+    }
+
     /// The bytes the record takes in the log.
     pub(crate) fn record_len(&self) -> u64 {
         record_len(self.payload_len)

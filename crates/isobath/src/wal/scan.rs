@@ -9,7 +9,7 @@
 //! Nothing here writes, renames or removes: a second recovery sees the same bytes.
 
 use super::reader::{Found, LogReader};
-use super::record::RecordHeader;
+use super::record::{RECORD_HEADER_LEN, RecordHeader};
 use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
@@ -36,7 +36,7 @@ pub(crate) enum Tail {
     Clean,
     /// A record that was not written whole.
     Torn {
-        /// The bytes it would take.
+        /// The bytes it would take; those of its header if that is not whole.
         len: u64,
     },
     /// Whole records behind one that is not. None of them was promised to survive.
@@ -118,6 +118,9 @@ fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> 
         };
         lsn = at + len;
         tail = Tail::Hole { records: records + 1, bytes: bytes + len, last_end: lsn };
+    }
+    if tail == Tail::Clean && reader.has_remnant(stop)? {
+        tail = Tail::Torn { len: RECORD_HEADER_LEN as u64 };
     }
     Ok(tail)
 }
