@@ -1,0 +1,110 @@
+#!/bin/sh
+# Measures the tables of docs/results: the standard suite in parts whose engines promise alike, then the four Lua
+# workloads on 1, 4 and 8 threads; then writes the tables into README.md. Run it on a machine that does nothing else.
+#
+#   cargo build --release -p isobath-bench --features peers
+#   docs/results/run.sh                # about 35 minutes on two cores
+#   docs/results/run.sh tables         # only the tables again, from the reports of the last run
+#
+# From the environment: BENCH (the program), DB (where databases are made), OUT (where whole reports go),
+# SUITE_MINUTES, LUA_MINUTES, SCALE, SECONDS_EACH, ITEMS.
+set -eu
+cd "$(dirname "$0")/../.."
+
+bench=${BENCH:-target/release/isobath-bench}
+db=${DB:-data/results}
+out=${OUT:-data/results-reports}
+suite_minutes=${SUITE_MINUTES:-21}
+lua_minutes=${LUA_MINUTES:-12}
+scale=${SCALE:-0.1}
+seconds=${SECONDS_EACH:-4}
+items=${ITEMS:-100000}
+results=docs/results
+
+# Rows that write and those that don't are parts of their own: what a write survives must be equal where it is compared.
+writing=write_seq,write_random_b,write_zipfian,write_timestamp,write_reverse,write_swapped,mixed,delete
+reading=read,absent,seek,range,scan
+chosen=write_seq_b1,write_seq_b1000,write_random_b1,write_random_b100,write_random_b10000,write_zipfian_b1
+chosen=$chosen,write_random_b1_v4096,mixed_uniform,mixed_zipfian,delete_random_b1,delete_random_b1000
+
+# share MINUTES PERCENT: a part's share of the time.
+share() { awk -v minutes="$1" -v percent="$2" 'BEGIN { printf "%.3f", minutes * percent / 100 }'; }
+
+# keep NAME: what is small enough to be committed.
+keep() {
+    for form in html csv; do
+        cp "$out/$1/report.$form" "$results/$1.$form"
+    done
+}
+
+# suite NAME PERCENT ENGINES ROWS [MORE...]
+suite() {
+    name=$1 percent=$2 engines=$3 rows=$4
+    shift 4
+    echo "== $name"
+    "$bench" suite standard --scale "$scale" --engine "$engines" --rows "$rows" \
+        --minutes "$(share "$suite_minutes" "$percent")" --db "$db/$name" --out "$out/$name" "$@" >"$out/$name.txt" ||
+        echo "$name: rows failed, see the report" >&2
+    keep "$name"
+}
+
+# workload NAME PERCENT ENGINES [MORE...]: each engine is loaded once, then every point runs on that database.
+workload() {
+    name=lua-$1-$4 file=workloads/$1.lua percent=$2 engines=$3 durability=$4
+    shift 4
+    echo "== $name"
+    "$bench" run "$file" --engine "$engines" --threads 1,4,8 --seconds "$seconds" --load-once --durability "$durability" \
+        --value-size 4096 --items "$items" --users $((items / 5)) --minutes "$(share "$lua_minutes" "$percent")" \
+        --db "$db/$name" --out "$out/$name" "$@" >"$out/$name.txt" ||
+        echo "$name: points failed, see the report" >&2
+    keep "$name"
+    # The configuration stays, the databases go.
+    find "$db/$name" -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
+}
+
+measure() {
+    mkdir -p "$out"
+    suite suite-process 42 isobath,rocksdb "$writing"
+    suite suite-reads 30 isobath,rocksdb,tidesdb "$reading"
+    suite suite-buffered 16 isobath,tidesdb "$chosen" --durability buffered
+    suite suite-sync 4 isobath,rocksdb,tidesdb,lmdb,fjall sync
+    suite suite-others 8 isobath,lmdb,fjall "$chosen,read_random,seek_random,range_random_100"
+    workload mixed 20 isobath,rocksdb process
+    workload cart 20 isobath,rocksdb process
+    workload scan 14 isobath,rocksdb,tidesdb process
+    workload batch 16 isobath,rocksdb process --sweep B=64
+    workload mixed 10 isobath,tidesdb buffered
+    workload cart 10 isobath,tidesdb buffered
+    workload batch 10 isobath,tidesdb buffered --sweep B=64
+}
+
+# Puts the tables between the two marks of README.md.
+tables() {
+    set --
+    for name in suite-process suite-reads suite-buffered suite-sync suite-others \
+        lua-mixed-process lua-cart-process lua-scan-process lua-batch-process \
+        lua-mixed-buffered lua-cart-buffered lua-batch-buffered; do
+        if [ -f "$out/$name/report.json" ]; then
+            set -- "$@" "$out/$name/report.json"
+        fi
+    done
+    "$bench" markdown "$@" >"$out/tables.md"
+    awk -v tables="$out/tables.md" '
+        /^<!-- end of the tables -->$/ { skipping = 0 }
+        !skipping { print }
+        /^<!-- tables, written by run.sh -->$/ {
+            skipping = 1
+            print ""
+            while ((getline line < tables) > 0) print line
+        }' "$results/README.md" >"$out/README.md"
+    cp "$out/README.md" "$results/README.md"
+}
+
+case ${1:-all} in
+all) measure && tables ;;
+tables) tables ;;
+*)
+    echo "usage: docs/results/run.sh [tables]" >&2
+    exit 2
+    ;;
+esac
