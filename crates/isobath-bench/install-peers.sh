@@ -7,4 +7,5 @@ if [ "$(id -u)" -eq 0 ]; then sudo=; else sudo=sudo; fi
 $sudo apt-get update
 # shellcheck disable=SC2086 # a list on purpose
 $sudo apt-get install --yes $packages
-echo "Now: cargo build --release -p isobath-bench --features peers (RocksDB takes a while)."
+echo 'Now (RocksDB takes a while; without the flags its package leaves out the instructions for checksums):'
+echo '  CXXFLAGS="-msse4.2 -mpclmul" cargo build --release -p isobath-bench --features peers'

@@ -15,7 +15,7 @@ fn every_bundled_workload_runs_on_memory_and_on_isobath() {
         if path.extension().is_some_and(|extension| extension == "lua") {
             let dir = tempfile::tempdir().unwrap();
             let db = dir.path().join("db");
-            let head = ["run", str_of(&path), "-e", "memory,isobath", "--db", str_of(&db)];
+            let head = ["run", str_of(&path), "-e", "memory,isobath,null", "--db", str_of(&db)];
             let shown = succeed(&[&head[..], &SMALL[..]].concat());
             assert!(
                 shown.contains("ops/s") && !shown.contains("FAILED"),

@@ -28,7 +28,7 @@ pub(crate) struct SuiteFlags {
     /// Repeat as often as fits into so many minutes, at least once (and at most --repeat times, if given)
     #[arg(long, value_name = "M")]
     pub(crate) minutes: Option<f64>,
-    /// Only rows whose names contain one of these, separated by commas
+    /// Only rows of these names, or whose names contain them, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) rows: Vec<String>,
     /// How well values compress [default: half]

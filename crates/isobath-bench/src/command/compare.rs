@@ -12,6 +12,9 @@ pub(super) fn execute(before: &Path, after: &Path, threshold_percent: f64) -> Re
     if old.machine.cpu != new.machine.cpu || old.machine.file_system != new.machine.file_system {
         println!("warning: the two reports come from different machines or file systems");
     }
+    if old.title != new.title {
+        println!("warning: `{}` is compared with `{}`", new.title, old.title);
+    }
     print(&gate);
     Ok(if gate.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

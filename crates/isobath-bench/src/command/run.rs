@@ -68,11 +68,7 @@ fn begin(config: &RunConfig, workload: &Workload, base: &Path) -> Result<Report>
     Ok(Report {
         format: REPORT_FORMAT,
         run_id: run_id(),
-        title: if workload.about.is_empty() {
-            workload.name.clone()
-        } else {
-            format!("{}: {}", workload.name, workload.about)
-        },
+        title: title(config, workload),
         command: format!("isobath-bench run --config {}", base.join("run.toml").display()),
         config: toml::to_string(config).context("writing the configuration")?,
         machine,
@@ -80,6 +76,14 @@ fn begin(config: &RunConfig, workload: &Workload, base: &Path) -> Result<Report>
         failures: Vec::new(),
         warnings,
     })
+}
+
+fn title(config: &RunConfig, workload: &Workload) -> String {
+    let durability = config.common.durability.name();
+    match workload.about.as_str() {
+        "" => format!("{}, {durability} durability", workload.name),
+        about => format!("{}: {about}, {durability} durability", workload.name),
+    }
 }
 
 /// Seconds since 1970, in a form that sorts.

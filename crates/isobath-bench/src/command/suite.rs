@@ -82,7 +82,12 @@ fn begin(config: &SuiteConfig, base: &Path) -> Result<Report> {
     Ok(Report {
         format: REPORT_FORMAT,
         run_id: super::run::run_id(),
-        title: format!("suite {} at scale {}", config.suite, config.scale.unwrap_or(0.0)),
+        title: format!(
+            "suite {} at scale {}, {} durability",
+            config.suite,
+            config.scale.unwrap_or(0.0),
+            config.common.durability.name()
+        ),
         command: format!("isobath-bench suite --config {}", saved.display()),
         config: text,
         machine,

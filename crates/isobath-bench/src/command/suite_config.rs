@@ -132,7 +132,10 @@ impl SuiteConfig {
         let mut rows = rows(&self.suite, &scale)?;
         if !self.rows.is_empty() {
             let all: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
-            rows.retain(|row| self.rows.iter().any(|part| row.name.contains(part.as_str())));
+            let chosen = |name: &str, part: &String| {
+                if all.contains(part) { name == part } else { name.contains(part.as_str()) }
+            };
+            rows.retain(|row| self.rows.iter().any(|part| chosen(&row.name, part)));
             if rows.is_empty() {
                 bail!(
                     "no row of {} matches {} (rows: {})",

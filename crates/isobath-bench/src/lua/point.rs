@@ -49,8 +49,15 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
     let engine = (kind.open)(&point.config).with_context(|| format!("opening {}", point.engine))?;
     let values = Arc::new(Values::new(point.settings.value_size, point.settings.compressibility));
     let provenance = Provenance::new(point.load);
-    let cast =
-        Cast { point, workload: &workload, values, provenance, engine: engine.as_ref(), stop };
+    let cast = Cast {
+        point,
+        workload: &workload,
+        values,
+        provenance,
+        checked: kind.answers,
+        engine: engine.as_ref(),
+        stop,
+    };
     let load = if point.load { cast.load()? } else { None };
     reset_peak_memory().ok();
     let stall_before = engine.stall_us();
@@ -120,6 +127,8 @@ struct Cast<'a> {
     workload: &'a Workload,
     values: Arc<Values>,
     provenance: Provenance,
+    /// Off for an engine that keeps nothing.
+    checked: bool,
     engine: &'a dyn Engine,
     stop: &'a Stop,
 }
@@ -148,6 +157,7 @@ impl Cast<'_> {
         let ctx = context::build(&lua, settings, &self.point.params, thread, threads)
             .map_err(lua_error)?;
         ctx.set("ops", self.point.units.unwrap_or(0)).map_err(lua_error)?;
+        ctx.set("checked", self.checked).map_err(lua_error)?;
         let table = evaluate(&lua, &self.workload.path, &self.workload.source)?;
         Ok(Actor { state, ctx, table, _lua: lua })
     }

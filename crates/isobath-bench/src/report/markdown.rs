@@ -22,7 +22,7 @@ fn write_all(text: &mut String, reports: &[Report]) -> std::fmt::Result {
     }
     tally(text, reports)?;
     for report in reports {
-        writeln!(text, "## {}\n", report.title)?;
+        writeln!(text, "### {}: {}\n", report.title, report.engines().join(", "))?;
         let repeats = report.rows.iter().map(|row| row.repeat + 1).max().unwrap_or(0);
         writeln!(text, "`{}` · {repeats} repeat(s), engines taking turns\n", report.command)?;
         for failure in &report.failures {

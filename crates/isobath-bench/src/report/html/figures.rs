@@ -11,7 +11,7 @@ use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct Figure {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) note: &'static str,
     pub(super) svg: String,
 }
@@ -132,7 +132,7 @@ pub(super) fn figures(report: &Report) -> Result<Vec<Figure>> {
     let mut drawn = Vec::new();
     for (name, note, draw) in FIGURES {
         if let Some(svg) = draw(report)? {
-            drawn.push(Figure { name, note, svg });
+            drawn.push(Figure { name: (*name).to_owned(), note, svg });
         }
     }
     Ok(drawn)

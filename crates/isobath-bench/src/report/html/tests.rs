@@ -9,7 +9,7 @@ fn a_standard_suite_fills_all_seventeen_figures() {
     assert_eq!(FIGURE_COUNT, 17);
     let report = sample_report();
     let drawn = figures(&report).unwrap();
-    let names: Vec<&str> = drawn.iter().map(|figure| figure.name).collect();
+    let names: Vec<&str> = drawn.iter().map(|figure| figure.name.as_str()).collect();
     // The null engine's amplification is nothing, and the memory engine has no files: still drawn.
     assert_eq!(names.len(), FIGURE_COUNT, "{names:?}");
     assert!(

@@ -124,7 +124,7 @@ pub(super) fn sweeps(report: &Report) -> Result<Vec<Figure>> {
             }
             .draw()?;
             drawn.push(Figure {
-                name: "sweep",
+                name: format!("sweep {axis}"),
                 note: "Medians; the other parameters name the lines.",
                 svg,
             });
