@@ -55,7 +55,8 @@ pub(super) struct LogReader<'a> {
 }
 
 impl<'a> LogReader<'a> {
-    /// Finds the segments that hold LSNs from `from` on. With a `uuid`, all must belong to that database.
+    /// Finds the segments that hold LSNs from `from` on. With a `uuid`, all must belong to that database and be of a length
+    /// that segments have.
     pub(super) fn open(
         fs: &'a dyn FileSystem,
         dir: &Path,
@@ -70,6 +71,10 @@ impl<'a> LogReader<'a> {
             // used there.
             let next_base = infos.get(at + 1).map_or(Lsn::MAX, |next| next.base);
             let end = info.end().min(next_base);
+            // For whoever looks at remains, without a `uuid`, what is left of it counts.
+            if uuid.is_some() && next_base > from && info.data_len().is_none() {
+                return Err(Error::corruption(&info.path, 0, wrong_len(info)));
+            }
             if end > from {
                 let generation = check_source(fs, info, uuid)?;
                 let (path, base) = (info.path.clone(), info.base);
@@ -287,6 +292,10 @@ fn first_candidate(bytes: &[u8], lsn: Lsn) -> Option<Lsn> {
     })
 }
 
+fn wrong_len(info: &SegmentInfo) -> String {
+    format!("no log segment has {} bytes", info.file_len)
+}
+
 /// Reads a segment's header page. Damage is a fact about the source; a foreign or newer file is an error.
 fn check_source(
     fs: &dyn FileSystem,
@@ -294,7 +303,7 @@ fn check_source(
     uuid: Option<[u8; 16]>,
 ) -> Result<Result<u16, String>> {
     if info.data_len().is_none() {
-        return Ok(Err(format!("no log segment has {} bytes", info.file_len)));
+        return Ok(Err(wrong_len(info)));
     }
     let mut bytes = [0; FILE_HEADER_LEN];
     fs.open_read(&info.path, ReadMode::Positional)?.read_at(0, &mut bytes)?;

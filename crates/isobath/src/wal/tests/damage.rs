@@ -211,3 +211,20 @@ fn a_flipped_bit_in_the_last_header_is_a_torn_tail_not_a_clean_end() {
         home.edit(start + bit / 8, |byte| byte ^ 1 << (bit % 8));
     }
 }
+
+/// A segment has its whole length before it has its name, so no crash leaves a shorter one.
+#[test]
+fn a_segment_that_was_cut_is_corruption_wherever_it_ends() {
+    for base in [START, START + SEGMENT_LEN] {
+        let home = Home::new();
+        written(&home, 50, &[]);
+        let (path, _) = home.place(base);
+        let whole = std::fs::read(&path).unwrap();
+        for len in (0..whole.len()).rev().step_by(131) {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            let error = home.scan().unwrap_err();
+            assert!(error.is_corruption(), "cut to {len}: {error}");
+            assert!(error.to_string().contains(path.to_str().unwrap()), "cut to {len}: {error}");
+        }
+    }
+}
