@@ -23,8 +23,8 @@ impl Stage {
     /// Nobody else uses the database any more.
     pub(crate) fn linger(&self, db: &Path) {
         match self.life.trouble() {
-            Trouble::Full { .. } => {
-                self.life.make_room();
+            Trouble::Full { .. } | Trouble::Faults { can_be_retried: true, .. } => {
+                self.life.end_trouble();
                 self.work_again();
             }
             Trouble::None if !self.is_damaged => {

@@ -46,8 +46,10 @@ fn shrink_with(settings: &Settings, fails: impl Fn(&Settings) -> Option<String>)
 /// What is a step smaller, the greatest steps first.
 fn smaller(trim: Trim) -> Vec<Trim> {
     let mut steps = Vec::new();
-    let lives = trim.lives.min(16);
-    steps.extend((1..lives).map(|lives| Trim { lives, ..trim }));
+    let lives = trim.lives.min(32);
+    let fewer = [lives / 2, lives * 3 / 4, lives - 1];
+    let fewer = fewer.into_iter().filter(|fewer| (1..lives).contains(fewer));
+    steps.extend(fewer.map(|lives| Trim { lives, ..trim }));
     if trim.troubles != 0 {
         steps.push(Trim { troubles: 0, ..trim });
     }

@@ -76,7 +76,8 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         let mut rng = rng.fork();
         let in_life = |what: String| format!("life {nth}: {what}");
         let may_have_trouble = settings.trim.troubles & 1 << nth.min(31) != 0;
-        let damage = match nth > 0 && rng.u8(..12) == 0 && may_have_trouble {
+        let may_be_damaged = may_have_trouble && !is_damaged && nth > 0;
+        let damage = match rng.u8(..12) == 0 && may_be_damaged {
             true => Damage::inflict(&mut rng, &fs, Path::new(DB)),
             false => None,
         };

@@ -18,6 +18,8 @@ pub(crate) enum Trouble {
         faults: Vec<Fault>,
         /// Reading may fail too.
         strikes_reads: bool,
+        /// All of them are for want of room or of file handles.
+        can_be_retried: bool,
     },
     /// The disk is full for some time, counted in operations on files.
     Full {
@@ -43,9 +45,10 @@ impl Trouble {
             _ => {
                 let count = if rng.u8(..4) == 0 { 2 } else { 1 };
                 let drawn: Vec<_> = (0..count).map(|_| draw_fault(rng, options)).collect();
-                let strikes_reads = drawn.iter().any(|(_, strikes_reads)| *strikes_reads);
-                let faults = drawn.into_iter().map(|(fault, _)| fault).collect();
-                Trouble::Faults { faults, strikes_reads }
+                let strikes_reads = drawn.iter().any(|drawn| drawn.strikes_reads);
+                let can_be_retried = drawn.iter().all(|drawn| drawn.can_be_retried);
+                let faults = drawn.into_iter().map(|drawn| drawn.fault).collect();
+                Trouble::Faults { faults, strikes_reads, can_be_retried }
             }
         }
     }
@@ -55,19 +58,25 @@ impl Trouble {
         match self {
             Trouble::None => false,
             Trouble::Full { .. } => !is_read && error.is_retryable(),
-            Trouble::Faults { strikes_reads, .. } => {
-                let is_typed = matches!(
-                    error,
-                    Error::Io { .. } | Error::Poisoned(_) | Error::OutcomeUnknown(_)
-                );
+            Trouble::Faults { strikes_reads, can_be_retried, .. } => {
+                let is_typed = match error {
+                    Error::Io { .. } => !can_be_retried || error.is_retryable(),
+                    Error::Poisoned(_) | Error::OutcomeUnknown(_) => !can_be_retried,
+                    _ => false,
+                };
                 is_typed && (*strikes_reads || !is_read)
             }
         }
     }
 }
 
-/// A fault, and whether reads meet it.
-fn draw_fault(rng: &mut fastrand::Rng, options: &Options) -> (Fault, bool) {
+struct Drawn {
+    fault: Fault,
+    strikes_reads: bool,
+    can_be_retried: bool,
+}
+
+fn draw_fault(rng: &mut fastrand::Rng, options: &Options) -> Drawn {
     let (op, strikes_reads) = match rng.u8(..10) {
         0..4 => {
             ([FileOp::Harden, FileOp::Harden, FileOp::Sync, FileOp::SyncDir][rng.usize(..4)], false)
@@ -98,15 +107,13 @@ fn draw_fault(rng: &mut fastrand::Rng, options: &Options) -> (Fault, bool) {
     }
     let takes_room = matches!(op, FileOp::Write | FileOp::Create | FileOp::OpenSegment);
     let takes_handles = matches!(op, FileOp::OpenRead | FileOp::Create);
-    fault = match rng.u8(..3) {
-        0 if takes_room => fault.kind(ErrorKind::StorageFull),
-        1 if takes_handles => fault.errno(EMFILE),
-        _ => fault.errno(EIO),
+    let (fault, can_be_retried) = match rng.u8(..4) {
+        0 | 1 if takes_room => (fault.kind(ErrorKind::StorageFull), true),
+        1 | 2 if takes_handles => (fault.errno(EMFILE), true),
+        _ => (fault.errno(EIO), false),
     };
-    if rng.u8(..3) == 0 {
-        fault = fault.forever();
-    }
-    (fault, strikes_reads)
+    let fault = if rng.u8(..3) == 0 { fault.forever() } else { fault };
+    Drawn { fault, strikes_reads, can_be_retried }
 }
 
 /// A piece of the disk that is not what was written any more.

@@ -106,9 +106,10 @@ impl Life {
         self.struck.get().unwrap_or_else(|| self.fs.struck())
     }
 
-    /// There is room on the disk from now on.
-    pub(crate) fn make_room(&self) {
+    /// There is room on the disk from now on, and nothing fails any more.
+    pub(crate) fn end_trouble(&self) {
         self.fs.set_capacity(u64::MAX);
+        self.fs.clear_faults();
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -142,7 +143,7 @@ impl Life {
                 let free = self.fs.free_space(Path::new("/")).unwrap_or(u64::MAX);
                 self.fs.set_capacity((u64::MAX - free).saturating_add(room));
             } else if self.ops.get() == until_op {
-                self.make_room();
+                self.end_trouble();
             }
         }
         let Some(doom) = self.doom.get() else { return };

@@ -54,6 +54,7 @@ macro_rules! plants {
 plants! {
     1 LogRetiredEarly "log-retired-early" "log segments are given up before the flushed table is in the manifest";
     1 RecoveryEatsLog "recovery-eats-log" "recovery removes the old log before its edit";
+    1 SweptEarly "swept-early" "an open removes files that only an edit not synced yet has removed";
     2 FileNumberReused "file-number-reused" "an open hands out the newest table's number again";
     2 TableNotSynced "table-not-synced" "the manifest names tables that were not synced";
     2 RecoveryInTwoEdits "recovery-in-two-edits" "recovery ends the term before it installs what it replayed";

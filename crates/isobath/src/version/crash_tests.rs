@@ -342,3 +342,26 @@ fn a_switch_that_may_not_have_happened_stops_the_writes() {
         }
     }
 }
+
+#[test]
+fn a_table_that_an_unsynced_edit_removed_stays_until_another_edit_holds() {
+    let fs = MemoryFs::new();
+    let mut set = create(&fs).unwrap();
+    set.set_roll_len_min(1 << 20);
+    flush(&fs, &mut set).unwrap();
+    // The process dies before the sync of the edit that removes the table: the kernel has the edit, the disk has not.
+    fs.inject(Fault::on(FileOp::Sync).suffix("MANIFEST-000001"));
+    let file = set.state().family(0).unwrap().tree.runs[0].meta.file;
+    let edit = Edit::new(vec![Change::RemoveSlice { family: 0, level: 0, file }]);
+    set.install(edit, &[]).unwrap_err();
+    drop(set);
+    let fs = fs.killed();
+    let mut set = open(&fs).unwrap();
+    assert!(set.state().family(0).unwrap().tree.is_empty());
+    for way in 0..WAYS {
+        open(&cut(&fs, way)).unwrap_or_else(|error| panic!("way {way}: {error}"));
+    }
+    assert!(set.files().graveyard().take().is_empty());
+    flush(&fs, &mut set).unwrap();
+    assert_eq!(set.files().graveyard().take(), [file]);
+}

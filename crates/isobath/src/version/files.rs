@@ -94,7 +94,7 @@ impl Graveyard {
         Arc::default()
     }
 
-    fn bury(&self, number: u64) {
+    pub(super) fn bury(&self, number: u64) {
         let mut plot = self.plot.lock();
         if plot.access != Access::Shut && !planted(Plant::FilesLeaked) {
             plot.dead.push(number);

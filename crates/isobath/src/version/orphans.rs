@@ -75,6 +75,19 @@ fn named_tables(state: &State) -> BTreeMap<u64, u64> {
 }
 
 impl Survey {
+    /// Takes those of these tables out of the orphans that are among them.
+    pub(super) fn spare(&mut self, db: &Path, tables: &[u64]) -> Vec<u64> {
+        let mut spared = Vec::new();
+        for table in tables {
+            let path = table_path(db, *table);
+            if let Ok(at) = self.orphans.binary_search(&path) {
+                self.orphans.remove(at);
+                spared.push(*table);
+            }
+        }
+        spared
+    }
+
     /// Removes the orphans. What cannot be removed stays for the next open; the errors say why.
     pub(super) fn sweep(&self, fs: &dyn FileSystem) -> Vec<Error> {
         self.orphans.iter().filter_map(|path| fs.remove(path).err()).collect()

@@ -68,7 +68,8 @@ impl ManifestReader {
         damaged
     }
 
-    /// Folds all edits. A torn tail is not an error: it holds nothing that anyone was told of.
+    /// Folds all edits. A torn tail is not an error: it holds nothing that anyone was told of. The files that the edits
+    /// named and removed are in the graveyard afterwards.
     pub(crate) fn fold(&self, graveyard: &Arc<Graveyard>) -> Result<(State, Option<TornTail>)> {
         let mut state = State::default();
         let mut known = BTreeMap::new();
@@ -87,9 +88,6 @@ impl ManifestReader {
             let detail = "the snapshot that a manifest begins with is damaged or missing";
             return Err(Error::corruption(&self.path, FILE_HEADER_LEN as u64, detail));
         }
-        // What the edits removed before this open is no business of this open's graveyard.
-        drop(known);
-        graveyard.take();
         Ok((state, torn_tail))
     }
 }

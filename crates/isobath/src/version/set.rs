@@ -105,10 +105,17 @@ impl VersionSet {
     }
 
     /// Opens the database in a directory and removes what the manifest does not name. The first edit
-    /// starts a new manifest.
+    /// starts a new manifest; until it holds, files stay that the manifest named before: the edit that removed them
+    /// may be known to the kernel only, and an earlier state come back that needs them.
     pub(crate) fn open(fs: Arc<dyn FileSystem>, db: &Path) -> Result<(VersionSet, Opening)> {
         let graveyard = Graveyard::new();
-        let found = inspect(&*fs, db, &graveyard)?;
+        let mut found = inspect(&*fs, db, &graveyard)?;
+        let mut once_named = graveyard.take();
+        if planted(Plant::SweptEarly) {
+            once_named.clear();
+        }
+        found.survey.spare(db, &once_named).into_iter().for_each(|file| graveyard.bury(file));
+        graveyard.hold();
         for dir in [LOG_DIR, TABLE_DIR] {
             fs.create_dir_all(&db.join(dir))?;
         }
