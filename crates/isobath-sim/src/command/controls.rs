@@ -2,7 +2,7 @@
 
 use super::Ended;
 use super::run::parse_plant;
-use crate::simulation::{self, Caught, Settings, hunt, simulate};
+use crate::simulation::{self, Caught, control, hunt, simulate};
 use crate::{ledger, pages};
 use clap::Args;
 use isobath::components::planted::Plant;
@@ -39,7 +39,7 @@ impl Controls {
         let seeds = caught.iter().map(|one| one.seeds).max().unwrap_or(0);
         println!("without a plant, over the same {seeds} seeds:");
         for seed in 0..seeds {
-            if let Err(wrong) = simulate(seed, &Settings::default()) {
+            if let Err(wrong) = simulate(seed, &control(seed, Plant::Nothing)) {
                 println!("seed {seed} FAILED: {wrong}");
                 return Ok(ExitCode::FAILURE);
             }
@@ -73,7 +73,10 @@ fn table(caught: &[Caught], seeds: u64) -> String {
     for one in caught {
         let (plant, took) = (one.plant, one.took.as_secs_f64());
         let (seed, how) = match &one.by {
-            Some((seed, wrong)) => (format!("seed {seed}"), first_words(wrong)),
+            Some((seed, wrong)) => {
+                let profile = control(*seed, plant).profile;
+                (format!("seed {seed}, {profile}"), first_words(wrong))
+            }
             None => ("**nothing**".to_owned(), String::new()),
         };
         let _ = writeln!(

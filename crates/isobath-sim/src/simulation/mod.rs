@@ -20,7 +20,7 @@ mod trouble;
 mod workload;
 mod world;
 
-pub(crate) use controls::{Caught, hunt};
+pub(crate) use controls::{Caught, control, hunt};
 pub(crate) use runtime::hook;
 pub(crate) use settings::{Profile, Settings, Trim};
 pub(crate) use shrink::shrink;

@@ -19,7 +19,7 @@ const STEP_NS: u64 = 1_000;
 /// No life takes as many steps.
 const STEPS_MAX: u64 = 4_000_000;
 /// No task takes and gives back as many locks without ever giving way, unless it spins.
-const LOOKS_MAX: u64 = 20_000_000;
+const LOOKS_MAX: u64 = 2_000_000;
 
 /// A task that the system does not run for long is away for up to so many virtual nanoseconds.
 const STALL_NS_MAX: u64 = 1_000_000;

@@ -26,50 +26,75 @@ fn shrink_with(settings: &Settings, fails: impl Fn(&Settings) -> Option<String>)
     let mut least = Shrunk { settings: *settings, wrong, tries: 1 };
     loop {
         let before = least.settings;
-        for trim in smaller(least.settings.trim) {
-            if least.tries >= TRIES_MAX {
-                return least;
-            }
-            least.tries += 1;
-            let tried = Settings { trim, ..least.settings };
-            if let Some(wrong) = fails(&tried) {
-                (least.settings, least.wrong) = (tried, wrong);
-                break;
+        for dimension in DIMENSIONS {
+            // As long as a step succeeds there may be another in the same direction.
+            while let Some(trim) = step(&mut least, dimension, &fails) {
+                least.settings.trim = trim;
             }
         }
-        if least.settings == before {
+        if least.settings == before || least.tries >= TRIES_MAX {
             return least;
         }
     }
 }
 
-/// What is a step smaller, the greatest steps first.
-fn smaller(trim: Trim) -> Vec<Trim> {
-    let mut steps = Vec::new();
+/// The greatest step that still fails, if any does.
+fn step(
+    least: &mut Shrunk,
+    dimension: fn(Trim) -> Vec<Trim>,
+    fails: &impl Fn(&Settings) -> Option<String>,
+) -> Option<Trim> {
+    for trim in dimension(least.settings.trim) {
+        if least.tries >= TRIES_MAX {
+            return None;
+        }
+        least.tries += 1;
+        let tried = Settings { trim, ..least.settings };
+        if let Some(wrong) = fails(&tried) {
+            least.wrong = wrong;
+            return Some(trim);
+        }
+    }
+    None
+}
+
+/// What can be made smaller: each gives the steps there are, the greatest first.
+const DIMENSIONS: [fn(Trim) -> Vec<Trim>; 5] =
+    [fewer_lives, fewer_troubles, no_janitor, fewer_tasks, fewer_operations];
+
+fn fewer_lives(trim: Trim) -> Vec<Trim> {
     let lives = trim.lives.min(32);
-    let fewer = [lives / 2, lives * 3 / 4, lives - 1];
+    let fewer = [lives / 2, lives * 3 / 4, lives.saturating_sub(1)];
     let fewer = fewer.into_iter().filter(|fewer| (1..lives).contains(fewer));
-    steps.extend(fewer.map(|lives| Trim { lives, ..trim }));
-    if trim.troubles != 0 {
-        steps.push(Trim { troubles: 0, ..trim });
-    }
-    let bits = (0..16).map(|bit| 1 << bit).filter(|bit| trim.troubles & bit != 0);
-    steps.extend(bits.map(|bit| Trim { troubles: trim.troubles & 0xffff & !bit, ..trim }));
-    if trim.janitor {
-        steps.push(Trim { janitor: false, ..trim });
-    }
-    let tasks = |mask: u8| (0..3).map(|bit| 1 << bit).filter(move |bit| mask & bit != 0);
-    steps.extend(tasks(trim.readers).map(|bit| Trim { readers: trim.readers & 7 & !bit, ..trim }));
-    steps.extend(tasks(trim.writers).map(|bit| Trim { writers: trim.writers & 7 & !bit, ..trim }));
+    fewer.map(|lives| Trim { lives, ..trim }).collect()
+}
+
+fn fewer_troubles(trim: Trim) -> Vec<Trim> {
+    let reach = (1 << trim.lives.min(31)) - 1;
+    let troubles = trim.troubles & reach;
+    let bits = (0..31).map(|bit| 1 << bit).filter(|bit| troubles & bit != 0);
+    let none = (troubles != 0).then_some(0);
+    let fewer = none.into_iter().chain(bits.map(|bit| troubles & !bit));
+    fewer.map(|troubles| Trim { troubles, ..trim }).collect()
+}
+
+fn no_janitor(trim: Trim) -> Vec<Trim> {
+    if trim.janitor { vec![Trim { janitor: false, ..trim }] } else { Vec::new() }
+}
+
+fn fewer_tasks(trim: Trim) -> Vec<Trim> {
+    let bits = |mask: u8| (0..3).map(|bit| 1 << bit).filter(move |bit| mask & bit != 0);
+    let (readers, writers) = (trim.readers & 7, trim.writers & 7);
+    let without_readers = bits(readers).map(|bit| Trim { readers: readers & !bit, ..trim });
+    let without_writers = bits(writers).map(|bit| Trim { writers: writers & !bit, ..trim });
+    without_readers.chain(without_writers).collect()
+}
+
+fn fewer_operations(trim: Trim) -> Vec<Trim> {
     let operations = trim.operations.min(512);
     let fewer = [operations / 4, operations / 2, operations * 3 / 4, operations.saturating_sub(1)];
-    steps.extend(
-        fewer
-            .into_iter()
-            .filter(|fewer| *fewer < operations)
-            .map(|operations| Trim { operations, ..trim }),
-    );
-    steps
+    let fewer = fewer.into_iter().filter(|fewer| *fewer < operations);
+    fewer.map(|operations| Trim { operations, ..trim }).collect()
 }
 
 #[cfg(test)]

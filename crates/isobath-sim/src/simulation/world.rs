@@ -28,7 +28,7 @@ pub(crate) enum Death {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     Any,
-    /// An edit goes into the manifest: its bytes, or their sync.
+    /// An edit in the manifest is synced: the kernel has it, the disk has not.
     Edit,
     /// A table is synced.
     TableSync,
@@ -108,6 +108,9 @@ impl Life {
 
     /// There is room on the disk from now on, and nothing fails any more.
     pub(crate) fn end_trouble(&self) {
+        if self.is_over() {
+            return;
+        }
         self.fs.set_capacity(u64::MAX);
         self.fs.clear_faults();
     }
@@ -134,17 +137,8 @@ impl Life {
     pub(crate) fn tick(&self, moment: Moment) {
         runtime::maybe_yield();
         self.ops.set(self.ops.get() + 1);
-        if self.ops.get() == TROUBLE_UNTIL_OP {
-            // Some calls wait for room as long as it takes; other troubles have done what they could by now.
-            self.fs.clear_faults();
-        }
-        if let Trouble::Full { from_op, until_op, room } = self.trouble {
-            if self.ops.get() == from_op {
-                let free = self.fs.free_space(Path::new("/")).unwrap_or(u64::MAX);
-                self.fs.set_capacity((u64::MAX - free).saturating_add(room));
-            } else if self.ops.get() == until_op {
-                self.end_trouble();
-            }
+        if !self.is_over() {
+            self.begin_or_end_trouble();
         }
         let Some(doom) = self.doom.get() else { return };
         if doom.moment != Moment::Any && doom.moment != moment {
@@ -163,6 +157,21 @@ impl Life {
         *self.remains.borrow_mut() = Some(left);
         // Whoever still runs finds that nothing works any more, and ends by itself.
         self.fs.inject(Fault::on_any().forever());
+    }
+
+    fn begin_or_end_trouble(&self) {
+        if self.ops.get() == TROUBLE_UNTIL_OP {
+            // Some calls wait for room as long as it takes; other troubles have done what they could by now.
+            self.fs.clear_faults();
+        }
+        if let Trouble::Full { from_op, until_op, room } = self.trouble {
+            if self.ops.get() == from_op {
+                let free = self.fs.free_space(Path::new("/")).unwrap_or(u64::MAX);
+                self.fs.set_capacity((u64::MAX - free).saturating_add(room));
+            } else if self.ops.get() == until_op {
+                self.end_trouble();
+            }
+        }
     }
 
     /// The machine dies now.
@@ -327,7 +336,7 @@ impl WriteFile for SimWriteFile {
         self.file.append(bytes)
     }
     fn flush(&mut self) -> Result<()> {
-        self.life.tick(if self.is_manifest() { Moment::Edit } else { Moment::Any });
+        self.life.tick(Moment::Any);
         self.file.flush()
     }
     fn sync(&mut self) -> Result<()> {
