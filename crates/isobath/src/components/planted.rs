@@ -62,6 +62,7 @@ plants! {
     3 TornTailFatal "torn-tail-fatal" "a torn record at the end of the log makes the open fail";
     4 SyncSkipped "sync-skipped" "the log is never synced";
     4 HoleAcknowledged "hole-acknowledged" "a sync is acknowledged though earlier commits are not copied yet";
+    4 HoleAccepted "hole-accepted" "recovery goes on behind a log record that is missing";
     4 FrontierSkipped "frontier-skipped" "a commit returns before those ahead of it are finished";
     5 TableNameNotSynced "table-name-not-synced" "the directory of tables is not synced";
     5 CurrentNotSynced "current-not-synced" "the switch to a new manifest is not synced";

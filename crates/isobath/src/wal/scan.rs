@@ -72,13 +72,20 @@ pub(crate) fn scan(
     };
     let mut stop = from;
     let mut records = 0;
-    while let Found::Record { header, payload } = reader.record_at(stop)? {
-        if !header.skip {
-            visit(stop, payload)?;
-            records += 1;
+    loop {
+        if let Found::Record { header, payload } = reader.record_at(stop)? {
+            if !header.skip {
+                visit(stop, payload)?;
+                records += 1;
+            }
+            stop += header.record_len();
+            tell(stop);
+            continue;
         }
-        stop += header.record_len();
-        tell(stop);
+        match planted(Plant::HoleAccepted).then(|| reader.next_sighting(stop, &mut tell)) {
+            Some(Ok(Some(behind))) if behind.whole => stop = behind.header.lsn,
+            _ => break,
+        }
     }
     if manifest_durable > stop {
         return Err(damaged(&reader, stop, manifest_durable, "the manifest".to_owned()));
