@@ -2,14 +2,24 @@
 //! harness finds is a failure code.
 
 mod controls;
+#[cfg(target_os = "linux")]
+mod deaths;
+#[cfg(target_os = "linux")]
+mod enospc;
+#[cfg(target_os = "linux")]
+mod kill;
 mod ledger;
 mod metamorphic;
+#[cfg(target_os = "linux")]
+mod powercut;
 mod replay;
 mod run;
 
 use clap::Subcommand;
 use std::error::Error;
 use std::process::ExitCode;
+
+pub(crate) use run::parse_plant;
 
 /// How a subcommand ends.
 pub(crate) type Ended = Result<ExitCode, Box<dyn Error>>;
@@ -26,6 +36,18 @@ pub(crate) enum Command {
     Metamorphic(metamorphic::Metamorphic),
     /// Add up what all runs in the ledger did
     Ledger(ledger::Ledger),
+    /// Cut a file system off its device under a writing database (needs root)
+    #[cfg(target_os = "linux")]
+    Powercut(powercut::Powercut),
+    /// Kill a writing process
+    #[cfg(target_os = "linux")]
+    Kill(kill::Kill),
+    /// Let a database run out of room, or its device fail (needs root)
+    #[cfg(target_os = "linux")]
+    Enospc(enospc::Enospc),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Writer(crate::kernel::Writer),
 }
 
 impl Command {
@@ -36,6 +58,14 @@ impl Command {
             Command::Controls(command) => command.carry_out(),
             Command::Metamorphic(command) => command.carry_out(),
             Command::Ledger(command) => command.carry_out(),
+            #[cfg(target_os = "linux")]
+            Command::Powercut(command) => command.carry_out(),
+            #[cfg(target_os = "linux")]
+            Command::Kill(command) => command.carry_out(),
+            #[cfg(target_os = "linux")]
+            Command::Enospc(command) => command.carry_out(),
+            #[cfg(target_os = "linux")]
+            Command::Writer(command) => command.carry_out(),
         }
     }
 }

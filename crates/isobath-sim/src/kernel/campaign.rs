@@ -1,0 +1,162 @@
+//! Many deaths, one database after the other: what the harnesses of the real kernel have in common.
+//!
+//! A database has a seed of its own, lives through some deaths, is checked, closed and checked again, and makes room for
+//! the next one. What a death is like is the harness's.
+
+use super::history::mix;
+use super::life::{Life, Said};
+use super::notes::Notes;
+use super::writer::Writer;
+use std::error::Error;
+use std::fs::{self, File};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// A call that takes longer hangs; the writer itself notices first.
+pub(super) const PATIENCE: Duration = Duration::from_secs(150);
+/// How often progress is told.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// What is wrong, if anything is. An error is trouble of the harness itself.
+pub(super) type Verdict = Result<Option<String>, Box<dyn Error>>;
+
+/// How many deaths, of what.
+#[derive(Clone, Debug)]
+pub(crate) struct Campaign {
+    /// What a death is called.
+    pub(crate) unit: &'static str,
+    pub(crate) deaths: u64,
+    /// Deaths of one database at most.
+    pub(crate) lives_max: u64,
+    /// The first database's writer; the seed of each that follows is one higher.
+    pub(crate) writer: Writer,
+}
+
+/// What was done, and what came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) deaths: u64,
+    pub(crate) databases: u64,
+    /// Commits that were acknowledged.
+    pub(crate) commits: u64,
+    /// Errors that were brought about, and were of the right kind.
+    pub(crate) errors: u64,
+    pub(crate) seconds: f64,
+    pub(crate) wrong: Option<String>,
+}
+
+/// The lives of one database.
+pub(super) struct Series<'a> {
+    pub(super) writer: Writer,
+    pub(super) notes: Notes,
+    pub(super) rng: &'a mut fastrand::Rng,
+    /// Errors that were brought about.
+    pub(super) errors: u64,
+}
+
+impl Campaign {
+    /// Has databases die until there were so many deaths or something is wrong.
+    pub(super) fn run(
+        &self,
+        die: &mut dyn FnMut(&mut Series<'_>) -> Verdict,
+    ) -> Result<Outcome, Box<dyn Error>> {
+        let started = Instant::now();
+        let mut told = started;
+        let mut outcome = Outcome::default();
+        let mut rng = fastrand::Rng::with_seed(mix(&[self.writer.seed, 3]));
+        while outcome.deaths < self.deaths && outcome.wrong.is_none() {
+            let seed = self.writer.seed + outcome.databases;
+            let lives = rng.u64(1..=self.lives_max).min(self.deaths - outcome.deaths);
+            let writer = Writer { seed, ..self.writer.clone() };
+            let mut series = Series { writer, notes: Notes::new()?, rng: &mut rng, errors: 0 };
+            let wrong = series.live(lives, die, &mut outcome)?;
+            outcome.databases += 1;
+            outcome.errors += series.errors;
+            outcome.commits += series.notes.read()?.commits();
+            outcome.seconds = started.elapsed().as_secs_f64();
+            outcome.wrong = wrong
+                .map(|what| format!("database of seed {seed}: {what} (plan: {:?})", series.plan()));
+            if told.elapsed() >= TOLD_EVERY {
+                told = Instant::now();
+                let rate = outcome.deaths as f64 / outcome.seconds;
+                eprintln!("{} {}, {rate:.1} a second", outcome.deaths, self.unit);
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+impl Series<'_> {
+    fn live(
+        &mut self,
+        lives: u64,
+        die: &mut dyn FnMut(&mut Series<'_>) -> Verdict,
+        outcome: &mut Outcome,
+    ) -> Verdict {
+        for _ in 0..lives {
+            let wrong = die(self)?;
+            outcome.deaths += 1;
+            if wrong.is_some() {
+                return Ok(wrong);
+            }
+        }
+        let wrong = self.check_and_close()?;
+        if wrong.is_none() {
+            self.remove()?;
+        }
+        Ok(wrong)
+    }
+
+    /// Removes the database for good: a cut would bring back what was removed a moment ago.
+    fn remove(&self) -> io::Result<()> {
+        fs::remove_dir_all(&self.writer.dir)?;
+        let above = self.writer.dir.parent().expect("a database lies in a directory");
+        File::open(above)?.sync_all()
+    }
+
+    fn plan(&self) -> super::history::Plan {
+        self.writer.engine.plan(self.writer.seed)
+    }
+
+    /// Begins a life.
+    pub(super) fn begin(&self) -> Result<Life, Box<dyn Error>> {
+        self.notes.forgive()?;
+        Ok(Life::begin(&self.writer, &self.notes)?)
+    }
+
+    /// Has the database opened, checked, closed, opened and checked.
+    pub(super) fn check_and_close(&mut self) -> Verdict {
+        let checker = Writer { only_check: true, ..self.writer.clone() };
+        let mut life = Life::begin(&checker, &self.notes)?;
+        let said = life.listen(PATIENCE)?;
+        drop(life.kill()?);
+        Ok(match said {
+            Said::Done => None,
+            Said::Wrong(what) | Said::Failed(what) => Some(what),
+            other => Some(format!("a check came to no end: {other:?}")),
+        })
+    }
+
+    /// Begins a life that writes.
+    pub(super) fn begin_writing(&mut self) -> Result<Result<Life, String>, Box<dyn Error>> {
+        let mut life = self.begin()?;
+        Ok(match life.listen(PATIENCE)? {
+            Said::Ready | Said::Done => Ok(life),
+            said => {
+                let last = life.kill()?;
+                Err(format!("a life did not begin: {said:?}, {last:?}"))
+            }
+        })
+    }
+
+    /// Kills a life, and says what it complained of. What failed after `has_failed` was asked may be the harness's doing.
+    pub(super) fn end(&mut self, life: Life, has_failed: bool) -> Verdict {
+        let said = life.kill()?;
+        self.errors += self.notes.expected_failures_noted()?;
+        Ok(match said {
+            Said::Wrong(what) => Some(what),
+            Said::Failed(what) if has_failed => Some(format!("a call failed: {what}")),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,91 @@
+//! What happens to a file system between the writes of a database and a cut: some of it reaches the device, in no order.
+//!
+//! A cut alone loses all dirty pages together. So before it, ranges of the database's files are written back, other
+//! files are synced (which commits the file system's journal, and with it names and lengths that nobody synced), and
+//! single files are synced whole.
+
+use super::calls;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const PAGE_LEN: u64 = 4096;
+/// A page that was written back is clean and protected again, so few at a time.
+const PAGES_MAX: u64 = 4;
+
+/// A file beside the database, to be synced.
+pub(crate) struct Bystander(File);
+
+impl Bystander {
+    pub(crate) fn create(dir: &Path) -> io::Result<Bystander> {
+        let path = dir.join("bystander");
+        Ok(Bystander(OpenOptions::new().write(true).create(true).truncate(false).open(path)?))
+    }
+}
+
+/// Does one of these things. Files that go away meanwhile are no trouble.
+pub(crate) fn disturb(db: &Path, bystander: &Bystander, rng: &mut fastrand::Rng) -> io::Result<()> {
+    match rng.u32(..16) {
+        0..10 => write_back_pages(db, rng),
+        10..13 => sync_a_file(db, rng),
+        _ => {
+            // A length that changed makes the sync commit the journal.
+            let len = bystander.0.metadata()?.len();
+            bystander.0.write_all_at(b"x", len)?;
+            bystander.0.sync_data()
+        }
+    }
+}
+
+fn write_back_pages(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
+    let Some(file) = some_file(db, rng)? else { return Ok(()) };
+    let pages = file.metadata()?.len().div_ceil(PAGE_LEN).max(1);
+    for _ in 0..rng.u32(1..=4) {
+        let len = rng.u64(1..=PAGES_MAX);
+        calls::write_back(&file, rng.u64(..pages) * PAGE_LEN, len * PAGE_LEN)?;
+    }
+    Ok(())
+}
+
+fn sync_a_file(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
+    some_file(db, rng)?.map_or(Ok(()), |file| file.sync_data())
+}
+
+/// Any file of a database, of its log in most cases.
+fn some_file(db: &Path, rng: &mut fastrand::Rng) -> io::Result<Option<File>> {
+    let files = files_below(db)?;
+    let is_log = |path: &&PathBuf| path.extension().is_some_and(|end| end == "wal" || end == "log");
+    let logs: Vec<&PathBuf> = files.iter().filter(is_log).collect();
+    let path = match rng.u32(..3) {
+        0 => rng.choice(&files),
+        _ => rng.choice(logs),
+    };
+    let opened = path.map(|path| OpenOptions::new().read(true).write(true).open(path));
+    match opened.transpose() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other,
+    }
+}
+
+/// All files in a directory and its directories.
+pub(crate) fn files_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        let entries = match fs::read_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => dirs.push(entry.path()),
+                Ok(_) => files.push(entry.path()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(files)
+}

@@ -1,0 +1,157 @@
+//! A file system without room: a database on a small tmpfs that is filled up beside it, and emptied again.
+//!
+//! While there is no room, every call either waits or fails with an error that says so and may be retried; nothing
+//! acknowledged is lost, whether the process lives on or is killed and opened again, with room or without; and as soon as
+//! there is room, all writers and flushes go on.
+
+use super::calls;
+use super::campaign::{Campaign, Outcome, PATIENCE, Series, Verdict};
+use super::check::Death;
+use super::life::{Life, Said};
+use super::notes::{COMMITS_MAX, Counts};
+use super::sandbox::Sandbox;
+use super::store::Engine;
+use super::writer::{Trouble, Writer};
+use isobath::components::planted::Plant;
+use std::error::Error;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LEN: u64 = 24 << 20;
+const PAGE_LEN: u64 = 4096;
+/// Room that is left when the file system counts as full.
+const LEFT_PAGES_MAX: u64 = 64;
+/// How long writers may take to notice that there is no room: some never do, when all they need is there.
+const NOTICED_WITHIN: Duration = Duration::from_millis(150);
+/// How long they may take to go on.
+const GOES_ON_WITHIN: Duration = Duration::from_secs(20);
+const LOOKS_EVERY: Duration = Duration::from_millis(1);
+
+/// What takes the room.
+pub(super) struct Ballast(File);
+
+impl Ballast {
+    pub(super) fn create(path: &Path) -> io::Result<Ballast> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+        Ok(Ballast(file))
+    }
+
+    /// Takes all there is but `left` bytes.
+    pub(super) fn fill(&self, left: u64) -> io::Result<()> {
+        let mut len = self.0.metadata()?.len();
+        let mut piece = 1 << 20;
+        while piece >= PAGE_LEN {
+            match calls::take_room(&self.0, len, piece) {
+                Ok(()) => len += piece,
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => piece /= 2,
+                Err(error) => return Err(error),
+            }
+        }
+        self.0.set_len(len.saturating_sub(left))
+    }
+
+    pub(super) fn drop_all(&self) -> io::Result<()> {
+        self.0.set_len(0)
+    }
+}
+
+/// A small file system, or what is lacking for one.
+pub(crate) fn prepare() -> Result<PathBuf, String> {
+    let sandbox = Sandbox::enter(LEN)?;
+    sandbox.tmpfs("small", LEN).map_err(|error| format!("this needs a tmpfs ({error})"))
+}
+
+/// Fills and empties the file system under one database after the other.
+pub(crate) fn run(
+    small: &Path,
+    rounds: u64,
+    seed: u64,
+    plant: Option<Plant>,
+) -> Result<Outcome, Box<dyn Error>> {
+    let ballast = Ballast::create(&small.join("ballast"))?;
+    let (engine, dir) = (Engine::Isobath, small.join("db"));
+    let (after, trouble) = (Death::Process, Trouble::NoRoom);
+    let writer = Writer { engine, dir, seed, after, trouble, plant, only_check: false };
+    let campaign = Campaign { unit: "rounds", deaths: rounds, lives_max: 8, writer };
+    campaign.run(&mut |series| fill_and_empty(&ballast, series))
+}
+
+/// One round: the file system fills up under a writing database, which lives on or is killed; then there is room again.
+fn fill_and_empty(ballast: &Ballast, series: &mut Series<'_>) -> Verdict {
+    let mut life = match series.begin_writing()? {
+        Ok(life) => life,
+        Err(wrong) => return Ok(Some(wrong)),
+    };
+    thread::sleep(Duration::from_micros(series.rng.u64(..8000)));
+    ballast.fill(series.rng.u64(..LEFT_PAGES_MAX) * PAGE_LEN)?;
+    let enough = series.rng.u64(1..30);
+    wait_until(NOTICED_WITHIN, || Ok(series.notes.expected_failures_noted()? >= enough))?;
+    if series.rng.bool() {
+        if let Some(wrong) = series.end(life, true)? {
+            return Ok(Some(wrong));
+        }
+        life = match reopen(ballast, series)? {
+            Ok(life) => life,
+            Err(wrong) => return Ok(Some(wrong)),
+        };
+    }
+    ballast.drop_all()?;
+    let goes_on = goes_on(series)?;
+    let wrong = series.end(life, true)?;
+    if wrong.is_none() && !goes_on {
+        return Ok(Some(format!(
+            "there is room again, but not all goes on within {GOES_ON_WITHIN:?}"
+        )));
+    }
+    Ok(wrong)
+}
+
+/// Opens without room, which may fail for that reason alone; if it does, with room.
+fn reopen(
+    ballast: &Ballast,
+    series: &mut Series<'_>,
+) -> Result<Result<Life, String>, Box<dyn Error>> {
+    let mut life = series.begin()?;
+    match life.listen(PATIENCE)? {
+        Said::Ready => Ok(Ok(life)),
+        Said::NoRoom => {
+            series.errors += 1;
+            drop(life.kill()?);
+            ballast.drop_all()?;
+            series.begin_writing()
+        }
+        said => Ok(Err(format!("an open without room: {said:?}, {:?}", life.kill()?))),
+    }
+}
+
+/// True once every writer has committed something more, and something more was flushed.
+fn goes_on(series: &Series<'_>) -> io::Result<bool> {
+    let writers = series.writer.engine.plan(series.writer.seed).writers;
+    let counts = || -> io::Result<Counts> {
+        let record = series.notes.read()?;
+        Ok(std::array::from_fn(|writer| record.last_acknowledged(writer)))
+    };
+    let (before, flushes) = (counts()?, series.notes.flushes_noted()?);
+    wait_until(GOES_ON_WITHIN, || {
+        let now = counts()?;
+        let moved = |writer: usize| now[writer] > before[writer] || now[writer] == COMMITS_MAX;
+        Ok((0..writers).all(moved) && series.notes.flushes_noted()? > flushes)
+    })
+}
+
+/// False if it did not come true within the time.
+fn wait_until(limit: Duration, is_true: impl Fn() -> io::Result<bool>) -> io::Result<bool> {
+    let until = Instant::now() + limit;
+    loop {
+        if is_true()? {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        thread::sleep(LOOKS_EVERY);
+    }
+}

@@ -1,0 +1,46 @@
+//! Kills: a writing process dies at any moment, the kernel keeps what it was given.
+
+use super::campaign::{Campaign, Outcome, PATIENCE, Series, Verdict};
+use super::check::Death;
+use super::life::Said;
+use super::store::Engine;
+use super::writer::{Trouble, Writer};
+use isobath::components::planted::Plant;
+use std::error::Error;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// The longest that a writer writes before it dies.
+const WRITES_US_MAX: u64 = 12_000;
+/// The longest that one opens before a death that does not wait for it.
+const OPENS_US_MAX: u64 = 5_000;
+
+/// Kills the writers of one database after the other, in a directory that is there.
+pub(crate) fn run(
+    dir: &Path,
+    kills: u64,
+    seed: u64,
+    plant: Option<Plant>,
+) -> Result<Outcome, Box<dyn Error>> {
+    let (engine, dir) = (Engine::Isobath, dir.join("db"));
+    let (after, trouble) = (Death::Process, Trouble::None);
+    let writer = Writer { engine, dir, seed, after, trouble, plant, only_check: false };
+    Campaign { unit: "kills", deaths: kills, lives_max: 24, writer }.run(&mut kill)
+}
+
+fn kill(series: &mut Series<'_>) -> Verdict {
+    let mut life = series.begin()?;
+    let lasts_us = match series.rng.u32(..4) {
+        0 => series.rng.u64(..OPENS_US_MAX),
+        _ => {
+            if life.listen(PATIENCE)? == Said::Nothing {
+                return Ok(Some(format!("an open takes longer than {PATIENCE:?}")));
+            }
+            series.rng.u64(..WRITES_US_MAX)
+        }
+    };
+    thread::sleep(Duration::from_micros(lasts_us));
+    // A death fails no call.
+    series.end(life, true)
+}

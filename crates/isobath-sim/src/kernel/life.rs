@@ -1,0 +1,115 @@
+//! One life of a database, from outside: a process that is started, listened to, and killed.
+
+use super::calls;
+use super::notes::Notes;
+use super::writer::Writer;
+use clap::ValueEnum;
+use std::io::{self, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How a life ended, or what it says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// Nothing yet.
+    Nothing,
+    /// It writes.
+    Ready,
+    /// It did what it was to do.
+    Done,
+    /// There was no room to open.
+    NoRoom,
+    /// What is not right.
+    Wrong(String),
+    /// What failed: not right either, unless the end was near.
+    Failed(String),
+}
+
+/// A process that writes.
+pub(crate) struct Life {
+    child: Child,
+    output: ChildStdout,
+    heard: Vec<u8>,
+}
+
+impl Life {
+    pub(crate) fn begin(writer: &Writer, notes: &Notes) -> io::Result<Life> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("writer").args(arguments(writer)).arg("--dir").arg(&writer.dir);
+        let mut child = command.stdin(notes.share()?).stdout(Stdio::piped()).spawn()?;
+        let output = child.stdout.take().expect("it was piped");
+        Ok(Life { child, output, heard: Vec::new() })
+    }
+
+    /// Listens for so long, or until it says something more than before.
+    pub(crate) fn listen(&mut self, limit: Duration) -> io::Result<Said> {
+        let until = Instant::now() + limit;
+        let before = self.said();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !calls::wait_readable(&self.output, left)? {
+                return Ok(self.said());
+            }
+            let mut piece = [0; 4096];
+            let len = self.output.read(&mut piece)?;
+            self.heard.extend(&piece[..len]);
+            let said = self.said();
+            if len == 0 || said != before {
+                return Ok(if len == 0 && said == before { self.silent_end()? } else { said });
+            }
+        }
+    }
+
+    /// It closed its mouth without a word about why.
+    fn silent_end(&mut self) -> io::Result<Said> {
+        let status = self.child.wait()?;
+        Ok(Said::Wrong(format!("the writer ended by itself: {status}; it said {:?}", self.lines())))
+    }
+
+    /// Kills it, and returns everything that it said.
+    pub(crate) fn kill(mut self) -> io::Result<Said> {
+        self.child.kill()?;
+        self.child.wait()?;
+        self.output.read_to_end(&mut self.heard)?;
+        Ok(self.said())
+    }
+
+    fn lines(&self) -> String {
+        String::from_utf8_lossy(&self.heard).into_owned()
+    }
+
+    /// What matters most of what it said.
+    fn said(&self) -> Said {
+        let lines = self.lines();
+        let after =
+            |word: &str| lines.lines().find_map(|line| line.strip_prefix(word)).map(str::to_owned);
+        if let Some(what) = after("wrong: ") {
+            Said::Wrong(what)
+        } else if let Some(what) = after("failed: ") {
+            Said::Failed(what)
+        } else if after("refused").or(after("closed")).is_some() {
+            Said::Done
+        } else if after("ready").is_some() {
+            Said::Ready
+        } else if after("no room").is_some() {
+            Said::NoRoom
+        } else {
+            Said::Nothing
+        }
+    }
+}
+
+fn arguments(writer: &Writer) -> Vec<String> {
+    let name = |value: Option<clap::builder::PossibleValue>| {
+        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
+    };
+    let mut arguments = vec![
+        format!("--engine={}", writer.engine),
+        format!("--seed={}", writer.seed),
+        format!("--after={}", name(writer.after.to_possible_value())),
+        format!("--trouble={}", name(writer.trouble.to_possible_value())),
+    ];
+    arguments.extend(writer.plant.map(|plant| format!("--plant={}", plant.name())));
+    arguments.extend(writer.only_check.then(|| "--only-check".to_owned()));
+    arguments
+}

@@ -1,0 +1,76 @@
+//! Power cuts: the file system of a writing database is cut off its device again and again.
+//!
+//! 1. a writer is started: it opens what the cut before left, checks it, and writes
+//! 2. after a while, or while it still opens, things are written back out of order (`disturb.rs`)
+//! 3. the file system is shut down without flushing its log: what it had not written is gone
+//! 4. the writer is killed, the file system mounted anew
+
+use super::campaign::{Campaign, Outcome, PATIENCE, Series, Verdict};
+use super::check::Death;
+use super::disturb::{Bystander, disturb};
+use super::life::Said;
+use super::sandbox::{Disk, Sandbox};
+use super::store::Engine;
+use super::writer::{Trouble, Writer};
+use isobath::components::planted::Plant;
+use std::error::Error;
+use std::thread;
+use std::time::Duration;
+
+/// Room for the database and for what an engine sets aside in advance.
+const DISK_LEN: u64 = 192 << 20;
+/// The longest that a writer writes before the cut.
+const WRITES_US_MAX: u64 = 12_000;
+/// The longest that one opens before a cut that does not wait for it.
+const OPENS_US_MAX: u64 = 6_000;
+const DISTURBANCES_MAX: u64 = 6;
+
+/// A disk to cut, or what is lacking for one.
+pub(crate) fn prepare() -> Result<Disk, String> {
+    let sandbox = Sandbox::enter(DISK_LEN * 2)?;
+    Disk::create(&sandbox.path("disk"), sandbox.path("mounted"), DISK_LEN)
+}
+
+/// Cuts the power of one database after the other.
+pub(crate) fn run(
+    disk: &Disk,
+    cuts: u64,
+    seed: u64,
+    engine: Engine,
+    plant: Option<Plant>,
+) -> Result<Outcome, Box<dyn Error>> {
+    let dir = disk.at().join("db");
+    let (after, trouble) = (Death::Power, Trouble::None);
+    let writer = Writer { engine, dir, seed, after, trouble, plant, only_check: false };
+    let campaign = Campaign { unit: "cuts", deaths: cuts, lives_max: 16, writer };
+    campaign.run(&mut |series| cut(disk, series))
+}
+
+/// One life and its end.
+fn cut(disk: &Disk, series: &mut Series<'_>) -> Verdict {
+    let bystander = Bystander::create(disk.at())?;
+    let mut life = series.begin()?;
+    let lasts_us = match series.rng.u32(..4) {
+        0 => series.rng.u64(..OPENS_US_MAX),
+        _ => {
+            if life.listen(PATIENCE)? == Said::Nothing {
+                return Ok(Some(format!("an open takes longer than {PATIENCE:?}")));
+            }
+            series.rng.u64(..WRITES_US_MAX)
+        }
+    };
+    let disturbances = series.rng.u64(..DISTURBANCES_MAX);
+    let pause = Duration::from_micros(lasts_us / (disturbances + 1));
+    for _ in 0..disturbances {
+        thread::sleep(pause);
+        disturb(&series.writer.dir, &bystander, series.rng)?;
+    }
+    thread::sleep(pause);
+    let has_failed = series.notes.has_failed()?;
+    disk.cut()?;
+    let wrong = series.end(life, has_failed)?;
+    drop(bystander);
+    disk.unmount()?;
+    disk.mount()?;
+    Ok(wrong)
+}

@@ -1,0 +1,129 @@
+//! Isobath as a [`Store`].
+
+use super::{Failure, Store};
+use crate::kernel::check::{Found, Values, passing_values};
+use crate::kernel::history::{FAMILIES, Plan, Value, Write};
+use isobath::vfs::ReadMode;
+use isobath::{Batch, ColumnFamily, Commit, Db, Durability, Error, Options, Range, WriteOptions};
+use std::path::Path;
+use std::sync::OnceLock;
+
+const PASSING: &str = "passing";
+
+struct Isobath {
+    db: Db,
+    families: OnceLock<[ColumnFamily; FAMILIES.len() - 1]>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let message = error.to_string();
+        match error {
+            error if error.is_out_of_space() && error.is_retryable() => Failure::NoRoom(message),
+            Error::Poisoned(_) | Error::OutcomeUnknown(_) => Failure::Refused(message),
+            Error::Io { .. } => Failure::Io(message),
+            _ => Failure::Other(message),
+        }
+    }
+}
+
+pub(super) fn open(dir: &Path, plan: &Plan) -> Result<Box<dyn Store>, Failure> {
+    let mode = |positional| if positional { ReadMode::Positional } else { ReadMode::Mapped };
+    let options = Options::new()
+        .write_budget(plan.write_budget)
+        .block_cache(1 << 20)
+        .log_mode(mode(plan.positional_log))
+        .read_mode(mode(plan.positional_tables));
+    Ok(Box::new(Isobath { db: options.open(dir)?, families: OnceLock::new() }))
+}
+
+fn collect(range: Range) -> Result<Values, Failure> {
+    let mut values = Values::new();
+    for row in range {
+        let (key, value) = row?;
+        values.insert(key.to_vec(), value.to_vec());
+    }
+    Ok(values)
+}
+
+impl Isobath {
+    /// What a family holds, if there is one of this name.
+    fn read(&self, name: &str) -> Result<Option<Values>, Failure> {
+        match self.db.family(name) {
+            Ok(family) => Ok(Some(collect(self.db.range_in::<&[u8]>(&family, ..))?)),
+            Err(Error::UnknownFamily(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Store for Isobath {
+    fn read_all(&self) -> Result<Found, Failure> {
+        let mut found = Found::default();
+        for (name, values) in FAMILIES.iter().zip(&mut found.families) {
+            *values = self.read(name)?.unwrap_or_default();
+        }
+        found.passing = self.read(PASSING)?;
+        Ok(found)
+    }
+
+    fn create_families(&self) -> Result<(), Failure> {
+        let family = |name: &str| match self.db.family(name) {
+            Err(Error::UnknownFamily(_)) => self.db.create_family(name),
+            other => other,
+        };
+        let families = [family(FAMILIES[1])?, family(FAMILIES[2])?];
+        self.families.set(families).map_err(|_| Failure::Other("created twice".to_owned()))
+    }
+
+    fn write(&self, writes: &[Write], is_synced: bool) -> Result<u64, Failure> {
+        let families = self.families.get().expect("created before");
+        let mut batch = Batch::new();
+        for Write { place: (family, key), value } in writes {
+            match (family.checked_sub(1), value.as_ref().map(Value::bytes)) {
+                (None, Some(value)) => batch.put(key, value)?,
+                (None, None) => batch.delete(key)?,
+                (Some(other), Some(value)) => batch.put_in(&families[other], key, value)?,
+                (Some(other), None) => batch.delete_in(&families[other], key)?,
+            };
+        }
+        let durability = if is_synced { Durability::Sync } else { Durability::Process };
+        Ok(self.db.write_with(batch, WriteOptions::default().durability(durability))?.point)
+    }
+
+    fn harden(&self, point: u64) -> Result<(), Failure> {
+        Ok(self.db.harden(Commit { point })?)
+    }
+
+    fn sync(&self) -> Result<u64, Failure> {
+        Ok(self.db.durable_snapshot()?.point())
+    }
+
+    fn flush(&self) -> Result<(), Failure> {
+        Ok(self.db.flush()?)
+    }
+
+    fn merge(&self) -> Result<(), Failure> {
+        Ok(self.db.compact()?)
+    }
+
+    fn step_family(&self, step: u64) -> Result<bool, Failure> {
+        if step % 2 == 1 {
+            // It is there already if an earlier try found no room for what goes into it.
+            let family = match self.db.create_family(PASSING) {
+                Err(Error::FamilyExists(_)) => self.db.family(PASSING)?,
+                other => other?,
+            };
+            for (key, value) in passing_values(step) {
+                self.db.put_in(&family, key, value)?;
+            }
+        } else {
+            self.db.drop_family(&self.db.family(PASSING)?)?;
+        }
+        Ok(true)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), Failure> {
+        Ok(self.db.close()?)
+    }
+}
