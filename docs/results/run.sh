@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../.."
 bench=${BENCH:-target/release/isobath-bench}
 db=${DB:-data/results}
 out=${OUT:-data/results-reports}
-suite_minutes=${SUITE_MINUTES:-21}
+suite_minutes=${SUITE_MINUTES:-23}
 lua_minutes=${LUA_MINUTES:-12}
 scale=${SCALE:-0.1}
 seconds=${SECONDS_EACH:-4}
@@ -53,7 +53,7 @@ workload() {
     name=lua-$1-$4 file=workloads/$1.lua percent=$2 engines=$3 durability=$4
     shift 4
     echo "== $name"
-    "$bench" run "$file" --engine "$engines" --threads 1,4,8 --seconds "$seconds" --load-once --durability "$durability" \
+    "$bench" run "$file" --engine "$engines" --threads 1,4,8 --seconds "$seconds" --load-once --settle --durability "$durability" \
         --value-size 4096 --items "$items" --users $((items / 5)) --minutes "$(share "$lua_minutes" "$percent")" \
         --db "$db/$name" --out "$out/$name" "$@" >"$out/$name.txt" ||
         echo "$name: points failed, see the report" >&2
@@ -64,11 +64,11 @@ workload() {
 
 measure() {
     mkdir -p "$out"
-    suite suite-process 42 isobath,rocksdb "$writing"
-    suite suite-reads 30 isobath,rocksdb,tidesdb "$reading"
-    suite suite-buffered 16 isobath,tidesdb "$chosen" --durability buffered
-    suite suite-sync 4 isobath,rocksdb,tidesdb,lmdb,fjall sync
-    suite suite-others 8 isobath,lmdb,fjall "$chosen,read_random,seek_random,range_random_100"
+    suite suite-process 34 isobath,rocksdb "$writing"
+    suite suite-reads 27 isobath,rocksdb,tidesdb "$reading"
+    suite suite-buffered 13 isobath,tidesdb "$chosen" --durability buffered
+    suite suite-sync 13 isobath,rocksdb,tidesdb sync
+    suite suite-others 13 isobath,lmdb,fjall "$chosen,read_random,seek_random,range_random_100,sync"
     workload mixed 20 isobath,rocksdb process
     workload cart 20 isobath,rocksdb process
     workload scan 14 isobath,rocksdb,tidesdb process

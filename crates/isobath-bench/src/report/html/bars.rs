@@ -149,6 +149,29 @@ impl Scale {
                 .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
             return ticks.filter(|tick| (self.low..=self.high).contains(tick)).collect();
         }
-        (1..=4).map(|quarter| self.high * f64::from(quarter) / 4.0).collect()
+        let step = round_step(self.high / 5.0);
+        (1..).map(|times| step * f64::from(times)).take_while(|tick| *tick <= self.high).collect()
+    }
+}
+
+/// The least of 1, 2, 2.5 and 5 times a power of ten that is not below `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 2.5, 5.0].map(|step| step * power);
+    steps.into_iter().find(|step| *step >= least * 0.999).unwrap_or(10.0 * power)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_about_five() {
+        for (high, step) in [(8.64e6, 2e6), (1.0, 0.2), (51.0, 20.0), (4.9, 1.0)] {
+            let scale = Scale { low: 0.0, high, logarithmic: false };
+            let ticks = scale.ticks();
+            assert!((ticks[0] - step).abs() < step * 1e-9, "{high}: {ticks:?}");
+            assert!((2..=5).contains(&ticks.len()), "{high}: {ticks:?}");
+        }
     }
 }
