@@ -1,6 +1,7 @@
 //! `suite`: fixed rows.
 
 use super::EngineFlags;
+use super::engines::parse_bytes;
 use crate::generate::Compressibility;
 use clap::Args;
 use std::path::PathBuf;
@@ -31,6 +32,12 @@ pub(crate) struct SuiteFlags {
     /// Only rows of these names, or whose names contain them, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) rows: Vec<String>,
+    /// Bytes of a key [default: 16]
+    #[arg(long)]
+    pub(crate) key_size: Option<usize>,
+    /// Bytes of a value, in rows that aren't about its size [default: 100]
+    #[arg(long, value_parser = |text: &str| parse_bytes(text).map(|bytes| bytes as usize))]
+    pub(crate) value_size: Option<usize>,
     /// How well values compress [default: half]
     #[arg(long)]
     pub(crate) compressibility: Option<Compressibility>,

@@ -23,6 +23,10 @@ pub(crate) struct SuiteConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) minutes: Option<f64>,
     pub(crate) rows: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_size: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) value_size: Option<usize>,
     pub(crate) compressibility: Compressibility,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rate: Option<f64>,
@@ -42,6 +46,8 @@ impl Default for SuiteConfig {
             repeat: 1,
             minutes: None,
             rows: Vec::new(),
+            key_size: None,
+            value_size: None,
             compressibility: Compressibility::Half,
             rate: None,
             keep: false,
@@ -68,6 +74,8 @@ impl SuiteConfig {
             config.rows.clone_from(&flags.rows);
         }
         config.scale = flags.scale.or(config.scale);
+        config.key_size = flags.key_size.or(config.key_size);
+        config.value_size = flags.value_size.or(config.value_size);
         config.threads = flags.threads.or(config.threads);
         (config.repeat, config.minutes) =
             repeats((flags.repeat, flags.minutes), (config.repeat, config.minutes));
@@ -145,6 +153,15 @@ impl SuiteConfig {
                 );
             }
         }
+        let fixed: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
+        let sized = rows
+            .into_iter()
+            .map(|row| (row.name.clone(), row.sized(self.key_size, self.value_size)));
+        // A size that a row of its own has is measured there.
+        let rows: Vec<Row> = sized
+            .filter(|(before, row)| *before == row.name || !fixed.contains(&row.name))
+            .map(|(_, row)| row)
+            .collect();
         rows.iter().try_for_each(Row::check)?;
         Ok(rows)
     }
@@ -164,5 +181,45 @@ impl SuiteConfig {
             config.knobs.extend(section.iter().map(|(knob, value)| (knob.clone(), value.text())));
         }
         Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn standard(change: impl Fn(&mut SuiteConfig)) -> Vec<Row> {
+        let mut config = SuiteConfig { suite: "standard".to_owned(), ..SuiteConfig::default() };
+        change(&mut config);
+        config.make_effective();
+        config.chosen_rows().unwrap()
+    }
+
+    #[test]
+    fn a_name_chooses_its_row_alone_and_a_part_of_one_all_that_have_it() {
+        let named = standard(|config| config.rows = vec!["write_random_b1".to_owned()]);
+        assert_eq!(named.len(), 1);
+        let like = standard(|config| config.rows = vec!["write_random_b".to_owned()]);
+        assert!(like.len() > 5);
+    }
+
+    #[test]
+    fn sizes_of_keys_and_values_can_be_chosen_at_about_the_same_bytes() {
+        let usual = standard(|_| ());
+        let sized =
+            standard(|config| (config.key_size, config.value_size) = (Some(64), Some(1000)));
+        let names: BTreeSet<&str> = sized.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names.len(), sized.len());
+        assert!(sized.iter().all(|row| row.key_size == 64 && row.name.contains("_k64")));
+        let (before, after) = (&usual[0], &sized[0]);
+        assert_eq!((after.name.as_str(), after.value_size), ("write_seq_b1_k64_v1000", 1000));
+        let bytes = |row: &Row| row.keys * row.entry_bytes();
+        assert!(bytes(after).abs_diff(bytes(before)) < bytes(before) / 100);
+        assert!(sized.iter().any(|row| row.name.contains("_v4096_k64") && row.value_size == 4096));
+        let same = standard(|config| config.value_size = Some(4096));
+        let count =
+            |rows: &[Row]| rows.iter().filter(|row| row.name == "write_random_b1_v4096").count();
+        assert_eq!(count(&same), 1, "not measured twice");
     }
 }

@@ -47,3 +47,62 @@ pub(crate) fn settle(
     }
     Ok(Settled { seconds: start.elapsed().as_secs_f64(), debt_left: debt })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Session;
+    use anyhow::bail;
+
+    /// Owes five for ever, and may or may not know how to wait by itself.
+    struct Debtor {
+        waits: bool,
+    }
+
+    impl Engine for Debtor {
+        fn session(&self) -> Result<Box<dyn Session>> {
+            bail!("nothing is asked of it")
+        }
+
+        fn drain(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Drained> {
+            while self.waits && go_on() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(if self.waits { Drained::Stopped } else { Drained::Unknown })
+        }
+
+        fn debt(&self) -> Result<u64> {
+            Ok(5)
+        }
+
+        fn close(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_wait_without_end_ends_at_the_limit_and_says_what_is_left() {
+        for waits in [false, true] {
+            let limit = Duration::from_millis(80);
+            let settled = settle(&Debtor { waits }, limit, &Stop::default(), |_| {}).unwrap();
+            assert_eq!(settled.debt_left, 5);
+            assert!(settled.seconds >= 0.08, "{}", settled.seconds);
+        }
+    }
+
+    #[test]
+    fn a_wait_without_end_ends_when_told_to_stop() {
+        for waits in [false, true] {
+            let stop = Stop::default();
+            let settled = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(50));
+                    stop.request();
+                });
+                settle(&Debtor { waits }, Duration::from_secs(600), &stop, |_| {}).unwrap()
+            });
+            assert_eq!(settled.debt_left, 5);
+            assert!(settled.seconds < 60.0, "{}", settled.seconds);
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! The named suites.
 
-use super::row::{Row, Work};
+use super::row::{KEYS_MIN, Row, VALUE_SIZE, Work};
 use crate::engine::Durability;
 use crate::generate::{Compressibility, Pattern};
 use anyhow::{Result, bail};
@@ -28,7 +28,6 @@ pub(crate) struct Scale {
 }
 
 const FULL_OPERATIONS: f64 = 10_000_000.0;
-const KEYS_MIN: u64 = 2_000;
 /// Longest measured phase at full scale.
 const FULL_SECONDS: f64 = 40.0;
 const SUSTAINED_SECONDS: f64 = 60.0;
@@ -76,7 +75,7 @@ impl Builder {
             operations,
             batch,
             key_size: 16,
-            value_size: 100,
+            value_size: VALUE_SIZE,
             range_size: 0,
             compressibility: self.scale.compressibility,
             durability: self.scale.durability,

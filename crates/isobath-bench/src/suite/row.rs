@@ -52,6 +52,11 @@ impl Work {
     }
 }
 
+/// Bytes of a value, where a row isn't about its size.
+pub(super) const VALUE_SIZE: usize = 100;
+/// Fewer keys say nothing.
+pub(super) const KEYS_MIN: u64 = 2_000;
+
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -108,6 +113,23 @@ impl Row {
     /// The row under a longer name.
     pub(super) fn named(self, qualifier: &str) -> Row {
         Row { name: format!("{}_{qualifier}", self.name), ..self }
+    }
+
+    /// The row with keys of another size, and values where the row has the usual one: about the same bytes.
+    pub(crate) fn sized(self, key_size: Option<usize>, value_size: Option<usize>) -> Row {
+        let before = self.entry_bytes();
+        let mut row = self;
+        if let Some(size) = key_size.filter(|size| *size != row.key_size) {
+            row = Row { key_size: size, ..row.named(&format!("k{size}")) };
+        }
+        if row.value_size == VALUE_SIZE
+            && let Some(size) = value_size.filter(|size| *size != VALUE_SIZE)
+        {
+            row = Row { value_size: size, ..row.named(&format!("v{size}")) };
+        }
+        let scaled =
+            |count: u64| (count * before / row.entry_bytes().max(1)).max(KEYS_MIN.min(count));
+        Row { keys: scaled(row.keys), operations: scaled(row.operations), ..row }
     }
 
     /// The row with a cache of so many times its data.

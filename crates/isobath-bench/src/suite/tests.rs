@@ -177,6 +177,60 @@ fn a_lying_engine_fails_the_row_which_names_engine_and_key() {
 }
 
 #[test]
+fn a_sustained_row_starts_after_twenty_write_buffers_and_lasts_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in ["isobath", "memory"] {
+        let config = EngineConfig {
+            path: dir.path().join(engine),
+            write_buffer_bytes: 64 << 10,
+            ..EngineConfig::default()
+        };
+        let row =
+            Row { sustained: true, seconds_max: 1.0, ..row(Work::Write, Pattern::Uniform, 1) };
+        let job = SuiteJob {
+            engine: engine.to_owned(),
+            config,
+            row,
+            phase: Phase::Measure,
+            repeat: 0,
+            rate: None,
+            settle_limit_seconds: 10.0,
+        };
+        let measured = run_job(&job, &Stop::default()).unwrap();
+        assert!(
+            measured.sustained && measured.wall_seconds >= 1.0 && measured.rows_verified == 600
+        );
+        if engine == "isobath" {
+            let before = measured.timeline[0].counters["isobath.flushes"];
+            assert!(before >= 19.0, "{before} flushes before the clock ran");
+        }
+    }
+}
+
+#[test]
+fn values_compress_as_stated() {
+    let dir = tempfile::tempdir().unwrap();
+    for (compressibility, low, high) in [
+        (Compressibility::None, 0.9, 1.1),
+        (Compressibility::Half, 0.45, 0.7),
+        (Compressibility::Pattern, 0.0, 0.3),
+    ] {
+        for value_size in [100, 4096] {
+            let row = Row {
+                name: format!("{compressibility:?} {value_size}"),
+                value_size,
+                compressibility,
+                ..row(Work::Write, Pattern::Seq, 1)
+            };
+            let measured = run("isobath", row, dir.path()).unwrap();
+            let share =
+                measured.counters["isobath.table_bytes"] / (600.0 * (16.0 + value_size as f64));
+            assert!((low..high).contains(&share), "{compressibility:?} {value_size}: {share}");
+        }
+    }
+}
+
+#[test]
 fn an_impossible_row_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let error = run("memory", Row { key_size: 4, ..row(Work::Write, Pattern::Seq, 1) }, dir.path())
