@@ -10,7 +10,6 @@ fn dump(path: &Path, rest: &[&str]) -> Run {
 }
 
 #[test]
-#[ignore = "expects one table of a compaction that now writes several"]
 fn a_table_is_shown_block_by_block_and_entry_by_entry() {
     let home = Home::compacted();
     let table = home.files("table", ".tbl").remove(0);
@@ -28,7 +27,6 @@ fn a_table_is_shown_block_by_block_and_entry_by_entry() {
 }
 
 #[test]
-#[ignore = "expects one table of a compaction that now writes several"]
 fn a_damaged_block_is_shown_as_such_between_those_that_are_whole() {
     let home = Home::compacted();
     let table = home.files("table", ".tbl").remove(0);

@@ -41,7 +41,6 @@ fn flush_takes_the_log_into_tables_and_compact_merges_them() {
 }
 
 #[test]
-#[ignore = "expects one table of a compaction that now writes several"]
 fn stats_tells_levels_files_and_amplification() {
     let home = Home::compacted();
     let stats: serde_json::Value =

@@ -19,6 +19,8 @@ const WINDOW_SLACK: f64 = 1.25;
 /// the policy's length.
 const OUTPUTS_IN_LEVEL: u64 = 16;
 const FINER_MAX: u64 = 32;
+/// Below this the fixed cost of a file outweighs what finer cuts save: a tiny level is one table.
+const OUTPUT_BYTES_MIN: u64 = 64 << 10;
 
 /// How many batches of level 0 a job may read.
 const JOB_BATCHES_MAX: u64 = 4;
@@ -235,8 +237,7 @@ impl Picker<'_> {
     fn output_bytes(&self, target: usize, inputs: &[(usize, Arc<Slice>)]) -> u64 {
         let arriving: u64 = inputs.iter().map(|(_, slice)| slice.meta.disk_bytes).sum();
         let holds = self.tree.disk_bytes(target).max(arriving).min(self.shape.capacity(target));
-        let most = self.policy.target_file_bytes;
-        (holds / OUTPUTS_IN_LEVEL).clamp(most / FINER_MAX, most)
+        output_len(holds, self.policy.target_file_bytes)
     }
 
     fn runs_beneath(&self, inputs: &[(usize, Arc<Slice>)]) -> Vec<Vec<Arc<Slice>>> {
@@ -333,5 +334,28 @@ impl Picker<'_> {
             })?;
             self.lower(left_over, |_| true, f64::MAX, Reason::Idle)
         })
+    }
+}
+
+/// The length of the outputs in a level that holds so many bytes, where `most` is that in a large one.
+fn output_len(level_bytes: u64, most: u64) -> u64 {
+    let least = (most / FINER_MAX).max(OUTPUT_BYTES_MIN).min(most);
+    (level_bytes / OUTPUTS_IN_LEVEL).clamp(least, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_levels_are_cut_finer_but_never_into_tiny_files() {
+        let (kib, mib) = (1 << 10, 1 << 20);
+        assert_eq!(output_len(64 * mib, 32 * mib), 4 * mib);
+        assert_eq!(output_len(10 * 1024 * mib, 32 * mib), 32 * mib);
+        assert_eq!(output_len(mib, 32 * mib), mib);
+        // A write budget of 256 KiB asks for files of 128 KiB.
+        assert_eq!(output_len(6 * kib, 128 * kib), 64 * kib);
+        assert_eq!(output_len(1024 * mib, 128 * kib), 128 * kib);
+        assert_eq!(output_len(kib, 16 * kib), 16 * kib);
     }
 }
