@@ -23,7 +23,7 @@ pub enum Error {
 
     /// Bytes on disk are not what was written. Nothing was deleted; the rest stays readable.
     #[error(
-        "corruption in {} at offset {offset}: {detail}; run `isobath verify`, then restore the file or repair",
+        "corruption in {} at offset {offset}: {detail}; see `isobath verify`, then restore the file or run `isobath repair`",
         path.display()
     )]
     Corruption {

@@ -8,7 +8,8 @@
 //!    all.
 //! 3. views are swapped, the epoch is forgotten, and log segments wholly below `replay from` are recycled.
 //!
-//! Epochs are installed strictly in order, so `replay from` never jumps over one that is only in memory.
+//! Epochs are installed strictly in order, so `replay from` never jumps over one that is only in memory. It never
+//! points where no segment is: what recovery does not find there is lost, and not just not written yet.
 
 use crate::cache::table_path;
 use crate::compact::{self, Retain, Verdict};
@@ -17,11 +18,12 @@ use crate::cursor::Cursor;
 use crate::engine::{Engine, Epoch, Family, Keep};
 use crate::error::{Error, Result};
 use crate::events::Event;
-use crate::format::FamilyId;
+use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::table::{Finished, TableOptions, TableWriter};
 use crate::version::{Change, Edit, FileNumbers, LiveFile, TABLE_DIR};
 use crate::vfs::FileSystem;
+use crate::write::MARKER_LEN;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -186,7 +188,8 @@ fn install(
             edit.push(Change::AddSlice { level: 0, meta: slice.clone() });
         }
     }
-    edit.push(Change::ReplayFrom { lsn: epoch.end() });
+    let replay_from = replay_from(engine, epoch);
+    edit.push(Change::ReplayFrom { lsn: replay_from });
     if planted(Plant::LogRetiredEarly) {
         engine.log.retire(epoch.end());
     }
@@ -199,6 +202,13 @@ fn install(
     }
     engine.epochs.retire_oldest(epoch);
     drop(versions);
-    engine.log.retire(epoch.end());
+    engine.log.retire(replay_from);
     Ok(())
+}
+
+/// Where replay begins once an epoch is installed: behind its marker or, if that ends a segment and the next is not made
+/// yet, at the marker.
+fn replay_from(engine: &Engine, epoch: &Epoch) -> Lsn {
+    let end = epoch.end();
+    if engine.log.has_room_at(end) { end } else { end - MARKER_LEN }
 }

@@ -8,9 +8,14 @@
 //! 4. the log is replayed from `replay from` into memtables; whenever they reach the budget they are flushed to a
 //!    table, which one edit installs together with `replay from` behind its last record: a second open replays
 //!    only what is behind it. The log itself is not touched.
-//! 5. one edit installs the rest and ends the term: it says where the log ended and that LSNs go on above every
-//!    one that may ever have been handed out. From here on the old segments are of no use.
-//! 6. the log of the new term is started; it takes over the old segments
+//! 5. the first segment of the new term is made, above every LSN that may ever have been handed out: a second open
+//!    finds it empty and makes it again
+//! 6. one edit installs the rest and ends the term: it says where the log ended and that LSNs go on in the new
+//!    segment. From here on the old segments are of no use, and the log takes them over.
+//!
+//! So whatever the manifest says of `replay from`, the segment that holds it is on disk, as long as an LSN from there on
+//! may have been handed out (`replay from` lies below the ceiling). If it is not there it was lost, and the open fails
+//! rather than take what it held for an empty log. Flushes keep to the same ([`crate::flush`]).
 //!
 //! Nothing is ever appended to a segment of an earlier term: what recovery could read of it may be in the page
 //! cache only, and its tail may hold records that were never promised.

@@ -62,9 +62,10 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     edit.push(Change::DurableLsn { lsn: resumes_at });
     edit.push(Change::LsnCeiling { lsn: resumes_at + CEILING_STEP });
     let outputs: Vec<_> = rest.built.iter().map(|built| built.file.clone()).collect();
-    install_last(&*fs, db, &mut versions, edit, &outputs)?;
     let versions = Arc::new(Mutex::new(versions));
     let log = start_log(&options, db, &versions, term, segment_len)?;
+    install_last(&*fs, db, &mut versions.lock(), edit, &outputs)?;
+    log.retire(resumes_at);
     assemble(db, options, lock, versions, log, pool, &replayed)
 }
 
@@ -77,8 +78,11 @@ fn install_last(
     outputs: &[Arc<LiveFile>],
 ) -> Result<()> {
     if planted(Plant::RecoveryEatsLog) {
+        let old = versions.state().ceiling();
         for segment in wal::inventory(fs, &db.join(LOG_DIR))? {
-            fs.remove(&segment.path)?;
+            if segment.base < old {
+                fs.remove(&segment.path)?;
+            }
         }
     }
     if planted(Plant::RecoveryInTwoEdits) {
@@ -189,10 +193,8 @@ fn start_log(
         raise_ceiling,
     };
     let ceiling = term.resumes_at + CEILING_STEP;
-    let log =
-        Log::start(&options.components, log_options, term.resumes_at, ceiling, term.term as u16)?;
-    log.retire(term.resumes_at);
-    Ok(Arc::new(log))
+    Log::start(&options.components, log_options, term.resumes_at, ceiling, term.term as u16)
+        .map(Arc::new)
 }
 
 fn assemble(
@@ -274,17 +276,93 @@ mod tests {
     use crate::options::WriteOptions;
     use crate::vfs::{Fault, FileOp, MemoryFs};
 
+    fn options(fs: &MemoryFs) -> Options {
+        let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
+        Options::new().write_budget(64 << 10).components(Components { fs, ..Components::system() })
+    }
+
+    /// What is left of a database by the death of its process, and the names of its log segments.
+    fn killed(db: &crate::Db, fs: &MemoryFs) -> (MemoryFs, Vec<std::path::PathBuf>) {
+        let replay_from = db.engine().versions.lock().state().replay_from();
+        let fs = fs.killed();
+        let segments = crate::wal::inventory(&fs, &Path::new("db").join(LOG_DIR)).unwrap();
+        let needed = |info: &crate::wal::SegmentInfo| {
+            info.kind == crate::wal::SegmentKind::Log && info.end() > replay_from
+        };
+        (fs, segments.into_iter().filter(needed).map(|info| info.path).collect())
+    }
+
+    #[test]
+    fn a_first_log_segment_that_is_missing_is_no_empty_log() {
+        for flushes in [0, 1, 2] {
+            let fs = MemoryFs::new();
+            let db = options(&fs).open("db").unwrap();
+            for i in 0..flushes {
+                db.put("flushed", [i; 100]).unwrap();
+                db.flush().unwrap();
+            }
+            db.put_with("key", "value", WriteOptions::sync()).unwrap();
+            let (fs, segments) = killed(&db, &fs);
+            for segment in &segments {
+                fs.remove(segment).unwrap();
+            }
+            for _ in 0..2 {
+                let error = options(&fs).open("db").unwrap_err();
+                let first = segments[0].to_str().unwrap();
+                // Behind a flush only other segments would tell its name.
+                let path = if flushes == 0 { first } else { "db/wal" };
+                let words = [path, "is missing", "isobath repair"];
+                assert!(error.is_corruption(), "{error}");
+                assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_database_closed_cleanly_needs_no_log() {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open("db").unwrap();
+        db.put("key", "value").unwrap();
+        db.close().unwrap();
+        let fs = fs.killed();
+        let dir = Path::new("db").join(LOG_DIR);
+        for entry in fs.list(&dir).unwrap() {
+            fs.remove(&dir.join(&entry.name)).unwrap();
+        }
+        let db = options(&fs).open("db").unwrap();
+        assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+    }
+
+    #[test]
+    fn an_open_that_is_cut_short_at_any_step_can_be_repeated() {
+        let ops = [FileOp::Create, FileOp::OpenSegment, FileOp::Write, FileOp::Rename]
+            .into_iter()
+            .chain([FileOp::Sync, FileOp::Harden, FileOp::SyncDir, FileOp::Remove]);
+        for (op, nth) in ops.flat_map(|op| (1..8).map(move |nth| (op, nth))) {
+            let fs = MemoryFs::new();
+            let db = options(&fs).open("db").unwrap();
+            for i in 0..900u32 {
+                db.put(i.to_be_bytes(), [7; 100]).unwrap();
+            }
+            db.put_with("key", "value", WriteOptions::sync()).unwrap();
+            let mut fs = killed(&db, &fs).0;
+            for power_lasts in [true, false] {
+                fs.inject(Fault::on(op).nth(nth));
+                drop(options(&fs).open("db"));
+                fs = if power_lasts { fs.killed() } else { fs.crashed(|_| 0) };
+                fs.clear_faults();
+            }
+            let db = options(&fs).open("db").unwrap();
+            let value = db.get("key").unwrap();
+            assert_eq!(value.as_deref(), Some(&b"value"[..]), "{op:?} {nth} failed");
+        }
+    }
+
     #[test]
     fn a_database_whose_creation_was_cut_short_survives_power_loss_once_it_is_opened() {
         for nth in 1..8 {
             let fs = MemoryFs::new();
             fs.inject(Fault::on(FileOp::SyncDir).nth(nth));
-            let options = |fs: &MemoryFs| {
-                let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
-                Options::new()
-                    .write_budget(64 << 10)
-                    .components(Components { fs, ..Components::system() })
-            };
             drop(options(&fs).open("there/db"));
             let fs = fs.killed();
             let db = options(&fs).open("there/db").unwrap();

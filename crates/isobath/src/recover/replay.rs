@@ -33,6 +33,9 @@ pub(super) fn replay(
 ) -> Result<(Replayed, Rest)> {
     let from = versions.state().replay_from();
     let (uuid, durable) = (versions.state().uuid(), versions.state().durable());
+    if from < versions.state().ceiling() {
+        wal::demand_segment(&*options.components.fs, &db.join(LOG_DIR), from)?;
+    }
     let mut progress = |done_bytes, total_bytes| {
         engine::tell(options, &Event::RecoveryProgress { done_bytes, total_bytes });
     };
@@ -110,14 +113,14 @@ impl Replayer<'_> {
     }
 
     fn record(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        // Not behind the last record: a segment that goes on there need not exist.
+        if self.arena.allocated_bytes() as u64 >= self.options.write_budget.as_u64() {
+            self.install_so_far(lsn)?;
+        }
         match decode_payload(payload)? {
             Payload::Batch(ops) => {
                 for (ordinal, op) in ops.iter().enumerate() {
                     self.op(lsn + ordinal as u64, op)?;
-                }
-                if self.arena.allocated_bytes() as u64 >= self.options.write_budget.as_u64() {
-                    let end = lsn + wal::record_len(payload.len() as u64);
-                    self.install_so_far(end)?;
                 }
             }
             Payload::EpochMarker => {}

@@ -3,7 +3,7 @@
 //! the whole log are checked by themselves.
 
 use super::report::Report;
-use super::{lock, verify_log, verify_manifest, verify_tables};
+use super::{lock, verify_directory, verify_log, verify_manifest, verify_tables};
 use crate::components::Components;
 use crate::error::{Error, Result};
 use crate::version::{CURRENT, Layout};
@@ -48,8 +48,8 @@ impl Verification<'_> {
 /// Checks every checksum of every file of the database in `db`, which must be closed and stays locked meanwhile.
 /// Changes nothing. `progress` is told the bytes checked and the bytes there are.
 ///
-/// Damage is no error but a [`super::Finding`]. Bytes that no checksum covers and nothing reads (the unwritten rest
-/// of a log segment, segments waiting to be written again) are not looked at.
+/// Damage is no error but a [`super::Finding`]. What nothing reads is not looked at: the rest of a log segment behind
+/// the last record, what segments that wait to be written again still hold, tables that the manifest does not name.
 ///
 /// # Errors
 /// [`Error::NotADatabase`], [`Error::Locked`], [`Error::NewerFormat`], or an I/O error that says nothing of the
@@ -74,6 +74,7 @@ pub fn verify(
         let detail = format!("it is missing, yet there are {evidence}");
         verification.report.damage(&db.join(CURRENT), None, detail);
     }
+    verify_directory::verify(&mut verification)?;
     let state = verify_manifest::verify(&mut verification)?;
     let tables = verify_tables::gather(&mut verification, state.as_ref())?;
     let log = verify_log::gather(&mut verification)?;

@@ -15,7 +15,7 @@ use crate::vfs::ReadMode;
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind, Tail};
 use std::path::PathBuf;
 
-/// Finds the segments.
+/// Finds the segments, those that wait to be written again included.
 pub(super) fn gather(verification: &mut Verification<'_>) -> Result<Vec<SegmentInfo>> {
     let (fs, dir) = (verification.fs, verification.db.join(LOG_DIR));
     if !fs.exists(&dir)? {
@@ -23,7 +23,7 @@ pub(super) fn gather(verification: &mut Verification<'_>) -> Result<Vec<SegmentI
         return Ok(Vec::new());
     }
     let mut segments = wal::inventory(&**fs, &dir)?;
-    segments.retain(|segment| segment.kind == SegmentKind::Log);
+    segments.retain(|segment| segment.kind != SegmentKind::Unfinished);
     segments.iter().for_each(|segment| verification.expect(segment.file_len));
     Ok(segments)
 }
@@ -31,13 +31,15 @@ pub(super) fn gather(verification: &mut Verification<'_>) -> Result<Vec<SegmentI
 pub(super) fn verify(
     verification: &mut Verification<'_>,
     state: Option<&State>,
-    segments: &[SegmentInfo],
+    found: &[SegmentInfo],
 ) -> Result<()> {
-    for segment in segments {
+    for segment in found {
         if let Err(error) = check_header(verification, state, segment) {
             verification.report.absorb(error)?;
         }
     }
+    let in_use = found.iter().filter(|segment| segment.kind == SegmentKind::Log);
+    let segments: &[SegmentInfo] = &in_use.cloned().collect::<Vec<_>>();
     let dir = verification.db.join(LOG_DIR);
     if !verification.fs.exists(&dir)? {
         return Ok(());
@@ -55,7 +57,7 @@ pub(super) fn verify(
     if let Err(error) = walked {
         verification.report.absorb(error)?;
     }
-    let len: u64 = segments.iter().map(|segment| segment.file_len).sum();
+    let len: u64 = found.iter().map(|segment| segment.file_len).sum();
     verification.advance_to(before + len);
     Ok(())
 }
@@ -76,7 +78,8 @@ fn check_header(
     verification.fs.open_read(path, ReadMode::Positional)?.read_at(0, &mut page)?;
     let header =
         FileHeader::decode(&page, FileKind::Log).map_err(|error| error.in_file(path, 0))?;
-    if header.number != segment.base {
+    // A spare gets its new header before its new name.
+    if header.number != segment.base && segment.kind == SegmentKind::Log {
         let detail = format!("its header says it begins at LSN {:#x}", header.number);
         // A segment that is used again gets its new header before its new name.
         if state.is_some_and(|state| segment.end() <= state.replay_from()) {
@@ -109,16 +112,11 @@ fn scan(
     let dir = verification.db.join(LOG_DIR);
     let (from, durable) = (state.replay_from(), state.durable());
     let fs = &**verification.fs;
+    if from < state.ceiling() {
+        wal::demand_segment(fs, &dir, from)?;
+    }
     let mut visit = |_: Lsn, _: &[u8]| Ok(());
     let scanned = wal::scan(fs, &dir, state.uuid(), from, durable, &mut visit, &mut |_, _| ())?;
-    if state.clean_close().is_none() && locate(segments, from).is_none() {
-        // An open makes the first segment of its term after the edit that begins the term.
-        let detail = format!(
-            "no log segment holds LSN {from:#x}, where replay begins: an open was interrupted before it made one, \
-             or it was removed"
-        );
-        verification.report.note(&dir, None, detail);
-    }
     let detail = match scanned.tail {
         Tail::Clean => return Ok(()),
         Tail::Torn { len } => {
@@ -191,10 +189,25 @@ impl Walk<'_, '_> {
         if let Some(Err(error)) = dumped.payload.map(decode_payload) {
             self.verification.report.absorb(error.in_file(&dumped.path, dumped.offset))?;
         }
+        self.check_rim(dumped);
         let passed = self.segments.iter().take_while(|segment| segment.end() <= header.lsn);
         let passed: u64 = passed.map(|segment| segment.file_len).sum();
         self.verification.advance_to(done_before + passed);
         Ok(())
+    }
+
+    /// Checks what neither checksum of a record says.
+    fn check_rim(&mut self, dumped: &Dumped<'_>) {
+        let report = &mut self.verification.report;
+        if !dumped.is_padded_with_zeros {
+            let detail = "what fills the record up to its length is not zero; no data is lost";
+            report.damage(&dumped.path, Some(dumped.offset), detail);
+        }
+        let end = dumped.header.lsn + dumped.header.record_len();
+        if self.state.is_some_and(|state| end > state.ceiling()) {
+            let detail = "a record beyond every LSN that the manifest says was given out";
+            report.damage(&dumped.path, Some(dumped.offset), detail);
+        }
     }
 
     /// Where the records of this term must have begun, if that is known and no segment is missing up to `lsn`.

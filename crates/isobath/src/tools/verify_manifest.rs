@@ -2,9 +2,13 @@
 
 use super::verify::Verification;
 use crate::error::Result;
+use crate::format::FILE_HEADER_LEN;
+use crate::options::FamilyOptions;
 use crate::version::{
     CURRENT, Graveyard, ManifestReader, State, manifest_number, manifest_path, read_current,
+    table_path,
 };
+use std::path::Path;
 
 /// The state that the manifest stands for, if it could be read.
 pub(super) fn verify(verification: &mut Verification<'_>) -> Result<Option<State>> {
@@ -61,6 +65,33 @@ fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
         );
         verification.report.note(&path, Some(tail.offset), detail);
     }
+    if let Some(offset) = reader.odd_last_receipt() {
+        let detail = "the receipt of the last record is not what was written: power failed then, or it is damaged; the \
+                      record itself is whole and counts";
+        verification.report.note(&path, Some(offset), detail);
+    }
+    check_state(verification, &path, &state);
     verification.advance(reader.len());
     Ok(state)
+}
+
+/// Checks what the fold of the edits does not look into: options, and how tables and log fit together.
+fn check_state(verification: &mut Verification<'_>, path: &Path, state: &State) {
+    for (id, family) in state.families() {
+        let options = FamilyOptions::from_json(&family.options);
+        if let Err(error) = options.and_then(|options| options.check()) {
+            let detail = format!("the options of column family {id} ({:?}): {error}", family.name);
+            verification.report.damage(path, Some(FILE_HEADER_LEN as u64), detail);
+        }
+        let replay_from = state.replay_from();
+        for (_, slice) in family.tree.iter().filter(|(_, slice)| slice.meta.max_seq >= replay_from)
+        {
+            let detail = format!(
+                "family {id} has a slice with sequence {:#x}, yet the log is to be replayed from {replay_from:#x}",
+                slice.meta.max_seq
+            );
+            let table = table_path(verification.db, slice.meta.file);
+            verification.report.damage(&table, Some(slice.meta.root.offset), detail);
+        }
+    }
 }

@@ -68,6 +68,18 @@ impl ManifestReader {
         damaged
     }
 
+    /// The offset of the last record's receipt, if there is something that is neither that receipt nor nothing: zeros
+    /// and a file that ends before are what power loss leaves of a receipt, which is not synced.
+    pub(crate) fn odd_last_receipt(&self) -> Option<u64> {
+        let records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
+        let last = records.map_while(Result::ok).last()?;
+        let at = last.offset as usize + RECORD_HEADER_LEN + last.payload.len();
+        let expected = receipt(self.header.number, last.offset);
+        let found = &self.bytes[at..(at + expected.len()).min(self.bytes.len())];
+        let is_nothing = found.iter().all(|byte| *byte == 0);
+        (!is_nothing && found != expected).then_some(at as u64)
+    }
+
     /// Folds all edits. A torn tail is not an error: it holds nothing that anyone was told of. The files that the edits
     /// named and removed are in the graveyard afterwards.
     pub(crate) fn fold(&self, graveyard: &Arc<Graveyard>) -> Result<(State, Option<TornTail>)> {

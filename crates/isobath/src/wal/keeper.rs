@@ -27,8 +27,6 @@ const PREFAULT_AHEAD: u64 = 2 << 20;
 const PREFAULT_PIECE: u64 = 256 << 10;
 /// What lies behind is written back in pieces of this; a page written back too early costs a fault.
 const WRITE_BACK_PIECE: u64 = 1 << 20;
-/// What an open itself writes and syncs is shorter than this.
-const OPENING_LEN: u64 = 64;
 /// A sync at most this many bytes of log ago says that there will be more.
 const SYNC_MEMORY: u64 = 256 << 20;
 /// The ceiling is raised when less than this many segments lie below it.
@@ -227,8 +225,7 @@ impl Inner {
         let piece = WRITE_BACK_PIECE.min(self.options.segment_len);
         let copied = self.copied.at();
         let asked = self.syncer.last_asked();
-        // The first record of a term is synced by the open; that says nothing of what follows.
-        if asked <= self.start + OPENING_LEN || copied >= asked + SYNC_MEMORY {
+        if asked == 0 || copied >= asked + SYNC_MEMORY {
             return from;
         }
         let to = copied / piece * piece;

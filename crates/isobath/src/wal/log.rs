@@ -175,6 +175,11 @@ impl Log {
         self.inner.room.tail()
     }
 
+    /// True if there is a segment for what begins at `lsn`, by a name that survives power loss.
+    pub(crate) fn has_room_at(&self, lsn: Lsn) -> bool {
+        lsn < self.inner.room.prepared()
+    }
+
     /// Every record below is in its segments.
     #[inline]
     pub(crate) fn copied(&self) -> Lsn {

@@ -33,5 +33,7 @@ pub(crate) use log::{Log, LogOptions, LogStats, RaiseCeiling, Reservation};
 pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, record_len, seal};
 pub(crate) use room::RoomWaits;
 pub(crate) use scan::{Dumped, ScanEnd, Tail, dump, scan};
-pub(crate) use segment::{HEADER_PAGE_LEN, SEGMENT_LEN_MIN, SegmentInfo, SegmentKind, inventory};
+pub(crate) use segment::{
+    HEADER_PAGE_LEN, SEGMENT_LEN_MIN, SegmentInfo, SegmentKind, demand_segment, inventory,
+};
 pub(crate) use syncer::SyncCounts;

@@ -115,11 +115,31 @@ impl<'a> LogReader<'a> {
         Ok(Found::Record { header, payload })
     }
 
+    /// The segment with a damaged header page that is all that keeps the record at `lsn` from being read.
+    pub(super) fn distrusted(&mut self, lsn: Lsn) -> Result<Option<Place>> {
+        let end = self.first_gap(lsn);
+        if !self.sight(lsn, end)?.is_some_and(|sighting| sighting.whole) {
+            return Ok(None);
+        }
+        let damaged = |source: &&Source| source.end > lsn && source.generation.is_err();
+        Ok(self.sources.iter().find(damaged).map(|source| Place {
+            path: source.path.clone(),
+            offset: 0,
+            damage: source.generation.clone().err(),
+        }))
+    }
+
     /// The payload of a record that was seen whole.
     pub(super) fn payload(&mut self, header: &RecordHeader) -> Result<&[u8]> {
         let payload_len = if header.skip { 0 } else { header.payload_len };
         let bytes = self.bytes(header.lsn, HEADER_LEN + payload_len)?;
         Ok(&bytes[RECORD_HEADER_LEN..])
+    }
+
+    /// What fills a record, which was seen whole and is no skip record, up to its length in the log.
+    pub(super) fn padding(&mut self, header: &RecordHeader) -> Result<&[u8]> {
+        let bytes = self.bytes(header.lsn, header.record_len())?;
+        Ok(&bytes[RECORD_HEADER_LEN + header.payload_len as usize..])
     }
 
     /// The first header at or after `lsn` that verifies, whatever the header pages say. `progress` is told

@@ -3,8 +3,9 @@
 //! The scan ends at the first record that does not verify, the *stop*. Then it looks on to the end of every
 //! segment. If a later header names a durable LSN above the stop, or the manifest does, bytes that were
 //! synced are not what was written: corruption. The same if a whole segment is missing in front of a record,
-//! because a segment's name is durable before it is used. Anything else behind the stop is a tail, which a
-//! power cut leaves: it was never promised, and is reported.
+//! because a segment's name is durable before it is used, and if nothing but a damaged header page keeps the
+//! record at the stop from being read, because that page is durable before the name. Anything else behind the stop is a
+//! tail, which a power cut leaves: it was never promised, and is reported.
 //!
 //! Nothing here writes, renames or removes: a second recovery sees the same bytes.
 
@@ -87,6 +88,11 @@ pub(crate) fn scan(
             _ => break,
         }
     }
+    if let Some(place) = reader.distrusted(stop)? {
+        let damage = place.damage.unwrap_or_default();
+        let detail = format!("{damage}, yet records from LSN {stop:#x} on lie behind it");
+        return Err(Error::corruption(&place.path, place.offset, detail));
+    }
     if manifest_durable > stop {
         return Err(damaged(&reader, stop, manifest_durable, "the manifest".to_owned()));
     }
@@ -152,6 +158,8 @@ pub(crate) struct Dumped<'a> {
     pub(crate) header: RecordHeader,
     /// `None` if the payload does not verify, or is a skip record's.
     pub(crate) payload: Option<&'a [u8]>,
+    /// The bytes behind such a payload up to the end of the record, which no checksum covers, are zeros.
+    pub(crate) is_padded_with_zeros: bool,
 }
 
 /// Visits everything from `from` on that looks like a record, damaged or not, of any term.
@@ -167,8 +175,10 @@ pub(crate) fn dump(
         let header = sighting.header;
         let place = reader.locate(header.lsn);
         let shown = sighting.whole && !header.skip;
+        let is_padded_with_zeros = !shown || reader.padding(&header)?.iter().all(|byte| *byte == 0);
         let payload = if shown { Some(reader.payload(&header)?) } else { None };
-        visit(&Dumped { path: place.path, offset: place.offset, header, payload })?;
+        let (path, offset) = (place.path, place.offset);
+        visit(&Dumped { path, offset, header, payload, is_padded_with_zeros })?;
         lsn = header.lsn + if sighting.whole { header.record_len() } else { super::RECORD_ALIGN };
     }
     Ok(())

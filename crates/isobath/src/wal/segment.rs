@@ -12,7 +12,7 @@
 //! A file gets the name `.wal` after its header page is durable, and its LSNs are handed out after the
 //! directory is.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{FileHeader, FileKind, Lsn};
 use crate::vfs::{FileSystem, SegmentFile};
 use std::path::{Path, PathBuf};
@@ -99,6 +99,26 @@ pub(crate) fn inventory(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<SegmentIn
         .collect();
     found.sort_by_key(|info| info.base);
     Ok(found)
+}
+
+/// Fails unless there is a segment that holds `lsn`, where the manifest says that replay begins.
+pub(crate) fn demand_segment(fs: &dyn FileSystem, dir: &Path, lsn: Lsn) -> Result<()> {
+    let files = inventory(fs, dir)?;
+    let holds = |info: &SegmentInfo| info.base <= lsn && lsn < info.end();
+    if files.iter().any(|info| info.kind == SegmentKind::Log && holds(info)) {
+        return Ok(());
+    }
+    // Other segments tell how long the missing one was. Without them its name is known only if it begins there.
+    let begins_there = lsn.is_multiple_of(SEGMENT_LEN_MIN).then_some(SEGMENT_LEN_MIN);
+    let len = files.iter().rev().find_map(SegmentInfo::data_len).or(begins_there);
+    let base = len.map(|len| lsn - lsn % len);
+    let path = base.map_or(dir.to_owned(), |base| dir.join(file_name(base, SegmentKind::Log)));
+    let what = if files.iter().any(|info| info.path == path) { "cut short" } else { "missing" };
+    let detail = format!(
+        "the log segment is {what}: replay of the log begins in it, at LSN {lsn:#x}, and commits from there on are lost \
+         without it"
+    );
+    Err(Error::corruption(&path, 0, detail))
 }
 
 /// The header page of the segment at `base`.

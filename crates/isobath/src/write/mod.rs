@@ -7,4 +7,4 @@ mod seal;
 pub use commit::Commit;
 pub(crate) use commit::{commit_batch, commit_one, harden};
 pub(crate) use families::{create_family, drop_family, rename_family};
-pub(crate) use seal::{flush_now, seal_if_written};
+pub(crate) use seal::{MARKER_LEN, flush_now, seal_if_written};

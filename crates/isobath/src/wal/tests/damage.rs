@@ -115,20 +115,40 @@ fn a_missing_segment_at_the_end_is_corruption_if_it_was_durable() {
 }
 
 #[test]
-fn a_damaged_header_page_ends_the_log_or_is_corruption() {
+fn a_damaged_header_page_in_front_of_records_is_corruption_of_its_file() {
+    for base in [START, START + SEGMENT_LEN] {
+        let home = Home::new();
+        let ranges = written(&home, 100, &[]);
+        let (path, _) = home.place(base);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[9] ^= 0x40;
+        std::fs::write(&path, &bytes).unwrap();
+        for error in [home.scan(), home.scan_from(START, ranges[99].1)].map(Result::unwrap_err) {
+            match &error {
+                Error::Corruption { path: named, offset: 0, .. } => assert_eq!(named, &path),
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_segment_where_replay_begins_is_demanded_by_its_name() {
     let home = Home::new();
-    let ranges = written(&home, 100, &[]);
-    let second = START + SEGMENT_LEN;
-    let (path, _) = home.place(second);
-    let mut bytes = std::fs::read(&path).unwrap();
-    bytes[9] ^= 0x40;
-    std::fs::write(&path, &bytes).unwrap();
-    let (found, scanned) = home.scan().unwrap();
-    assert_eq!(scanned.end, ranges[found.len()].0);
-    assert!(ranges[found.len()].1 > second);
-    assert!(matches!(scanned.tail, Tail::Hole { .. }));
-    let error = home.scan_from(START, ranges[99].1).unwrap_err();
-    assert!(error.is_corruption(), "{error}");
+    written(&home, 100, &[]);
+    let demand = |lsn| demand_segment(&*home.components.fs, &home.path(), lsn);
+    demand(START).unwrap();
+    demand(START + SEGMENT_LEN + 8).unwrap();
+    let (path, _) = home.place(START + SEGMENT_LEN);
+    for what in ["cut short", "missing"] {
+        match what {
+            "missing" => std::fs::remove_file(&path).unwrap(),
+            _ => std::fs::write(&path, b"short").unwrap(),
+        }
+        let error = demand(START + SEGMENT_LEN + 8).unwrap_err();
+        assert!(error.is_corruption() && error.to_string().contains(what), "{error}");
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    }
 }
 
 #[test]
