@@ -114,7 +114,7 @@ impl Model {
         let drops_deletes = merge.is_bottom() && seqs.1 < hints.oldest_reader;
         let mut cutter = Cutter::new(merge, merge.input_bytes());
         let mut added = Vec::new();
-        let (mut start, mut last, mut held, mut deletes) = (0, 0, 0.0, 0.0);
+        let (mut start, mut last, mut held, mut deletes) = (0, 0, 0.0f64, 0.0);
         let mut work = Work {
             entries_in: merge.inputs.iter().map(|(_, slice)| slice.meta.entries).sum(),
             entries_out: 0,
@@ -129,7 +129,8 @@ impl Model {
             if live == 0.0 {
                 continue;
             }
-            let bytes = held as u64 * ENTRY_BYTES;
+            // Less than an entry is something, or a fence would not cut.
+            let bytes = held.ceil() as u64 * ENTRY_BYTES;
             if cutter.cuts_before(&from.to_be_bytes(), bytes) {
                 added.push((start, last, held, deletes));
                 (held, deletes) = (0.0, 0.0);
