@@ -4,7 +4,8 @@ use crate::cache::BlockCache;
 use crate::components::Components;
 use crate::error::{Error, Result};
 use crate::events::EventListener;
-use crate::table::{Codec, TableOptions};
+use crate::format::{DEFAULT_FAMILY, FamilyId};
+use crate::table::{Codec, Label, Origin, TableOptions};
 use crate::vfs::{MemoryFs, ReadMode};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
@@ -125,9 +126,13 @@ impl FamilyOptions {
         self.codecs.get(level).or(self.codecs.last()).copied().unwrap_or(Codec::None)
     }
 
-    /// How slices of a level are written.
-    pub(crate) fn table_options(&self, level: usize) -> TableOptions {
+    /// How slices of a level are written, in a family of this id and name.
+    pub(crate) fn table_options(&self, id: FamilyId, name: &str, level: usize) -> TableOptions {
+        let options = if *self == FamilyOptions::default() { Vec::new() } else { self.to_json() };
+        let needs_label = id != DEFAULT_FAMILY || !options.is_empty();
+        let label = needs_label.then(|| Label { name: name.to_owned(), options }.into());
         TableOptions {
+            origin: Origin { label, ..Origin::default() },
             block_len: self.block_size.as_u64() as u32,
             codec: self.codec_at(level),
             filter_bits_per_key: self.filter_bits_per_key,

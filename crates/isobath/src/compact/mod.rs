@@ -22,6 +22,7 @@ mod busy;
 mod cut;
 mod inputs;
 mod job;
+mod lineage;
 mod manual;
 mod pick;
 mod pick_runs;

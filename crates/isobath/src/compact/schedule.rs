@@ -7,6 +7,7 @@
 //! On disk: outputs are written and synced, then their directory; before the edit they are orphans. One edit takes
 //! the inputs out and puts the outputs in. Then the view is swapped, and inputs go with their last reader.
 
+use super::lineage::lineage;
 use super::{Busy, Hints, JobId, ManualPlan, ManualRange, Merge, MergeContext, MergeJob, Outcome};
 use super::{Plan, Policy, debts, plan, plan_manual};
 use crate::background::CancelToken;
@@ -16,7 +17,7 @@ use crate::engine::{Engine, Family};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::read::ScanBounds;
-use crate::table::Codec;
+use crate::table::{Codec, Origin};
 use crate::version::{Edit, TABLE_DIR};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -260,14 +261,19 @@ fn context_of(
         keep.points.clear();
     }
     let codec_level = if merge.is_last_level { usize::MAX } else { merge.depth };
+    let mut options = family.options.table_options(family.id, &family.name(), codec_level);
+    let fs = engine.options.components.fs.clone();
+    let table_dir = engine.dir.join(TABLE_DIR);
+    let label = options.origin.label.take();
+    options.origin = Origin { label, ..lineage(merge, &engine.tables, &*fs, &table_dir) };
     MergeContext {
-        fs: engine.options.components.fs.clone(),
-        table_dir: engine.dir.join(TABLE_DIR),
+        fs,
+        table_dir,
         uuid: engine.uuid,
         family: family.id,
         tables: engine.tables.clone(),
         files: engine.versions.lock().files().clone(),
-        options: family.options.table_options(codec_level),
+        options,
         snapshots: keep.points,
         horizon: keep.horizon,
         cancel: cancel.clone(),

@@ -9,7 +9,7 @@ pub(super) fn family_options(data: &[u8]) {
     let again = FamilyOptions::from_json(&options.to_json()).expect("options just written");
     assert_eq!(again, options);
     if options.check().is_ok() {
-        let written = options.table_options(6);
+        let written = options.table_options(0, "default", 6);
         assert_eq!(u64::from(written.block_len), options.block_size.as_u64());
     }
 }

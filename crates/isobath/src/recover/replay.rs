@@ -98,7 +98,7 @@ impl Replayer<'_> {
         let state = self.versions.state();
         for (id, family) in state.families() {
             let options = FamilyOptions::from_json(&family.options)?;
-            self.families.insert(id, options.table_options(0));
+            self.families.insert(id, options.table_options(id, &family.name, 0));
         }
         Ok(())
     }
@@ -151,7 +151,8 @@ impl Replayer<'_> {
     }
 
     fn create(&mut self, lsn: Lsn, id: FamilyId, name: &str, options: &[u8]) -> Result<()> {
-        self.families.insert(id, FamilyOptions::from_json(options)?.table_options(0));
+        let table_options = FamilyOptions::from_json(options)?.table_options(id, name, 0);
+        self.families.insert(id, table_options);
         let (name, options) = (name.to_owned(), options.to_vec());
         self.changes.push(Change::CreateFamily { family: id, name, options, lsn });
         Ok(())
@@ -165,7 +166,10 @@ impl Replayer<'_> {
     }
 
     fn rename(&mut self, lsn: Lsn, id: FamilyId, name: &str) {
-        if self.families.contains_key(&id) {
+        if let Some(options) = self.families.get_mut(&id) {
+            if let Some(label) = &mut options.origin.label {
+                Arc::make_mut(label).name = name.to_owned();
+            }
             self.changes.push(Change::RenameFamily { family: id, name: name.to_owned(), lsn });
         }
     }

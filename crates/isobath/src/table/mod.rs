@@ -20,6 +20,7 @@
 mod backward;
 mod block;
 mod block_builder;
+mod carve;
 mod codec;
 mod cursor;
 mod filter;
@@ -33,6 +34,7 @@ mod key_buffer;
 mod loader;
 mod meta;
 mod options;
+mod origin;
 mod output;
 mod reader;
 mod root;
@@ -44,11 +46,13 @@ mod walk;
 mod writer;
 
 pub(crate) use block::Block;
+pub(crate) use carve::{Carved, CarvedSlice, Part, carve};
 pub use codec::Codec;
 pub(crate) use cursor::TableCursor;
 pub(crate) use inspect::{BlockKind, DumpItem, Show, TableFile};
 pub(crate) use meta::{BlockHandle, SliceMeta};
 pub(crate) use options::TableOptions;
+pub(crate) use origin::{Label, Origin, origin_of};
 pub(crate) use reader::{Found, PinnedValue, Table, TableContext};
 pub(crate) use writer::{Finished, TableWriter};
 

@@ -1,6 +1,7 @@
 //! How a slice is written. Readers need none of it: a table says all about itself.
 
 use super::codec::Codec;
+use super::origin::Origin;
 
 /// The layout and encoding of one slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(crate) struct TableOptions {
     pub(crate) filter_bits_per_key: u32,
     /// The length of an index block before compression, in bytes.
     pub(crate) index_block_len: u32,
+    /// What the slice says of where it comes from.
+    pub(crate) origin: Origin,
 }
 
 impl Default for TableOptions {
@@ -25,6 +28,7 @@ impl Default for TableOptions {
             codec: Codec::default(),
             filter_bits_per_key: 10,
             index_block_len: 4096,
+            origin: Origin::default(),
         }
     }
 }

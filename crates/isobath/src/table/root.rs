@@ -12,10 +12,14 @@
 //!   3  the only data block itself, decoded form, instead of field 2
 //!  64  filter, as in `filter.rs`
 //!  65  handle of the stored block that holds the filter: varint offset in the slice, varint length
+//!  66  label of the family, as in `origin.rs`
+//!  67  inputs of the merge that made the slice, as in `origin.rs`
+//!  68  ancestors, as in `origin.rs`
 //! ```
 //!
 //! A reader refuses an unknown tag below 64 and keeps, but ignores, an unknown one from 64 on.
 
+use super::origin::{Label, Origin, decode_files, encode_files};
 use super::{BlockHandle, SliceMeta};
 use crate::error::{Error, Result};
 use crate::format::{Decoder, FILE_HEADER_LEN, FamilyId, Lsn, put_bytes, put_varint};
@@ -25,6 +29,9 @@ const TAG_INDEX: u64 = 2;
 const TAG_DATA: u64 = 3;
 const TAG_FILTER: u64 = 64;
 const TAG_FILTER_HANDLE: u64 = 65;
+const TAG_LABEL: u64 = 66;
+const TAG_INPUTS: u64 = 67;
+const TAG_ANCESTORS: u64 = 68;
 const TAG_IGNORABLE_MIN: u64 = 64;
 
 /// What leads to the entries.
@@ -62,6 +69,7 @@ pub(crate) struct Root {
     pub(crate) largest: Vec<u8>,
     pub(crate) content: Content,
     pub(crate) filter: FilterPlace,
+    pub(crate) origin: Origin,
     /// Fields of a later version that may be ignored.
     pub(crate) unknown: Vec<(u64, Vec<u8>)>,
 }
@@ -87,6 +95,15 @@ impl Root {
                 put_varint(&mut field, u64::from(handle.len));
                 put_field(out, TAG_FILTER_HANDLE, &field);
             }
+        }
+        if let Some(label) = &self.origin.label {
+            put_field(out, TAG_LABEL, &label.encode());
+        }
+        if !self.origin.inputs.is_empty() {
+            put_field(out, TAG_INPUTS, &encode_files(&self.origin.inputs));
+        }
+        if !self.origin.ancestors.is_empty() {
+            put_field(out, TAG_ANCESTORS, &encode_files(&self.origin.ancestors));
         }
         for (tag, field) in &self.unknown {
             put_field(out, *tag, field);
@@ -121,6 +138,7 @@ impl Root {
         let mut root: Option<Root> = None;
         let mut content = None;
         let mut filter = FilterPlace::None;
+        let mut origin = Origin::default();
         let mut unknown = Vec::new();
         while !decoder.is_done() {
             let tag = decoder.varint()?;
@@ -135,6 +153,9 @@ impl Root {
                     let (offset, len) = (field.varint()?, field.varint32()?);
                     filter = FilterPlace::At(BlockHandle { offset, len });
                 }
+                TAG_LABEL => origin.label = Some(Label::decode(field)?.into()),
+                TAG_INPUTS => origin.inputs = decode_files(field)?,
+                TAG_ANCESTORS => origin.ancestors = decode_files(field)?,
                 tag if tag < TAG_IGNORABLE_MIN => {
                     return Err(Error::newer_format(format!("field {tag} of a table slice")));
                 }
@@ -146,6 +167,7 @@ impl Root {
         };
         root.content = content;
         root.filter = filter;
+        root.origin = origin;
         root.unknown = unknown;
         root.check(handle)?;
         Ok(root)
@@ -241,6 +263,7 @@ fn decode_summary(field: &[u8]) -> Result<Root> {
         largest,
         content: Content::Data(Vec::new()),
         filter: FilterPlace::None,
+        origin: Origin::default(),
         unknown: Vec::new(),
     })
 }
@@ -266,6 +289,11 @@ mod tests {
             largest: b"key-bcd".to_vec(),
             content: Content::Index { levels: 1, top: b"TOP".to_vec() },
             filter: FilterPlace::At(BlockHandle { offset: 4000, len: 100 }),
+            origin: Origin {
+                label: Some(Label { name: "f".to_owned(), options: Vec::new() }.into()),
+                inputs: [3, 4].into(),
+                ancestors: [1].into(),
+            },
             unknown: vec![(77, b"later".to_vec())],
         }
     }
@@ -283,6 +311,7 @@ mod tests {
         expected.extend_from_slice(b"\x05key-a\x04\x03bcd");
         expected.extend_from_slice(b"\x02\x04\x01TOP");
         expected.extend_from_slice(b"\x41\x03\xa0\x1f\x64");
+        expected.extend_from_slice(b"\x42\x03\x01f\x00\x43\x03\x02\x03\x01\x44\x02\x01\x01");
         expected.extend_from_slice(b"\x4d\x05later");
         assert_eq!(encoded(&sample()), expected);
     }

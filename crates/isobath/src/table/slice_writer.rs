@@ -234,6 +234,7 @@ impl SliceWriter {
             largest: std::mem::take(&mut self.last_key),
             content,
             filter,
+            origin: self.options.origin.clone(),
             unknown: Vec::new(),
         };
         let mut payload = Vec::new();

@@ -75,6 +75,7 @@ fn options() -> impl Strategy<Value = TableOptions> {
                     codec,
                     filter_bits_per_key,
                     index_block_len,
+                    ..TableOptions::default()
                 }
             },
         )

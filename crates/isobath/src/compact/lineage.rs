@@ -1,0 +1,33 @@
+//! What an output says of the files it was made of, for a repair that has no manifest.
+
+use super::plan::Merge;
+use crate::cache::table_path;
+use crate::table::{Origin, TableContext, origin_of};
+use crate::vfs::FileSystem;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The origin of what `merge` will write, but for the family's label: its inputs, and what those were made of as far as it
+/// is still on disk (for a reader, or for another family that shares the file).
+pub(super) fn lineage(
+    merge: &Merge,
+    tables: &TableContext,
+    fs: &dyn FileSystem,
+    table_dir: &Path,
+) -> Origin {
+    let inputs: BTreeSet<u64> = merge.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
+    let mut ancestors = BTreeSet::new();
+    for (_, slice) in &merge.inputs {
+        // What cannot be read now fails the merge soon enough.
+        let Ok(origin) = origin_of(tables, &slice.meta) else { continue };
+        ancestors.extend(origin.inputs.iter().chain(&*origin.ancestors));
+    }
+    ancestors.retain(|file| {
+        !inputs.contains(file) && fs.exists(&table_path(table_dir, *file)).unwrap_or(true)
+    });
+    Origin {
+        label: None,
+        inputs: inputs.into_iter().collect(),
+        ancestors: ancestors.into_iter().collect(),
+    }
+}

@@ -1,0 +1,112 @@
+//! Where a slice comes from: what a repair has to know of it once the manifest is lost. Nothing else reads it.
+//!
+//! ```text
+//! label   name of the family (length, bytes), its options (length, JSON; empty: the defaults)
+//! files   varint count, then file numbers, ascending: varint difference to the one before
+//! ```
+//!
+//! The default family with default options needs no label. A slice with inputs was made by a merge, and stands, with
+//! the merge's other outputs, for those files' slices of its family, and for the ancestors' too: what the inputs had
+//! been made of and was still on disk when the merge began.
+
+use super::SliceMeta;
+use super::reader::{TableContext, read_root};
+use crate::error::{Error, Result};
+use crate::format::{Decoder, put_bytes, put_varint};
+use std::sync::Arc;
+
+/// What a slice says of its origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) label: Option<Arc<Label>>,
+    /// The files that a merge read, ascending; empty for a flush.
+    pub(crate) inputs: Arc<[u64]>,
+    /// What the inputs stand for, and was there, ascending.
+    pub(crate) ancestors: Arc<[u64]>,
+}
+
+/// What a slice in use says of its origin.
+pub(crate) fn origin_of(context: &TableContext, meta: &SliceMeta) -> Result<Origin> {
+    Ok(read_root(&*context.files.get(meta.file)?, meta.root)?.origin)
+}
+
+/// What a family was called when the slice was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) name: String,
+    /// JSON, or nothing for the defaults.
+    pub(crate) options: Vec<u8>,
+}
+
+impl Label {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_bytes(&mut out, self.name.as_bytes());
+        put_bytes(&mut out, &self.options);
+        out
+    }
+
+    pub(super) fn decode(field: &[u8]) -> Result<Label> {
+        let mut decoder = Decoder::new(field);
+        let name = String::from_utf8(decoder.bytes()?.to_vec())
+            .map_err(|_| Error::malformed("a slice's label is not UTF-8".to_owned()))?;
+        let options = decoder.bytes()?.to_vec();
+        Ok(Label { name, options })
+    }
+}
+
+pub(super) fn encode_files(inputs: &[u64]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, inputs.len() as u64);
+    let mut before = 0;
+    for &input in inputs {
+        put_varint(&mut out, input - before);
+        before = input;
+    }
+    out
+}
+
+pub(super) fn decode_files(field: &[u8]) -> Result<Arc<[u64]>> {
+    let mut decoder = Decoder::new(field);
+    let count = decoder.varint()?;
+    if count > decoder.remaining() as u64 {
+        return Err(decoder.malformed("a slice of more files than fit the field"));
+    }
+    let mut inputs = Vec::with_capacity(count as usize);
+    let mut input = 0u64;
+    for _ in 0..count {
+        let step = decoder.varint()?;
+        input = match input.checked_add(step) {
+            Some(next) => next,
+            None => return Err(decoder.malformed("a file's number overflows")),
+        };
+        inputs.push(input);
+    }
+    Ok(inputs.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes_hold() {
+        let label = Label { name: "users".to_owned(), options: b"{}".to_vec() };
+        assert_eq!(label.encode(), b"\x05users\x02{}");
+        assert_eq!(Label::decode(b"\x05users\x02{}").unwrap(), label);
+        assert_eq!(encode_files(&[7, 9, 300]), b"\x03\x07\x02\xa3\x02");
+        assert_eq!(&*decode_files(b"\x03\x07\x02\xa3\x02").unwrap(), [7, 9, 300]);
+    }
+
+    #[test]
+    fn hostile_fields_are_errors() {
+        for bytes in [&b"\xff\xff\xff\xff\x0f"[..], b"\x02\x01", b""] {
+            assert!(decode_files(bytes).is_err(), "{bytes:?}");
+        }
+        let overflow = [&b"\x02"[..], &[0xff; 9], &[1, 1]].concat();
+        assert!(decode_files(&overflow).is_err());
+        for bytes in [&b"\x05user"[..], b"\x01\xff\x00", b"\x01a"] {
+            assert!(Label::decode(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}
