@@ -339,8 +339,11 @@ fn child_with_few_files() {
     let options = options.read_mode(isobath::vfs::ReadMode::Positional);
     set_limit(64);
     let db = options.open(&dir).unwrap();
-    for n in 0..4000u32 {
-        db.put(n.wrapping_mul(2_654_435_761).to_be_bytes(), [7; 500]).unwrap();
+    for n in (0..4000u32).map(|n| n.wrapping_mul(2_654_435_761)) {
+        // Hard to compress, so that there is enough for many tables.
+        let value: Vec<u8> =
+            (1..=500u32).map(|i| (n ^ i.wrapping_mul(n | 1)).to_le_bytes()[2]).collect();
+        db.put(n.to_be_bytes(), value).unwrap();
     }
     db.settle().unwrap();
     let files = std::fs::read_dir(Path::new(&dir).join("table")).unwrap().count();
