@@ -9,7 +9,7 @@ mod kind;
 mod payload;
 mod varint;
 
-pub(crate) use checksum::{checksum32, checksum64};
+pub(crate) use checksum::{RunningChecksum, checksum32, checksum64};
 pub(crate) use file_header::{FILE_HEADER_LEN, FileHeader, FileKind};
 pub use kind::OpKind;
 pub(crate) use payload::{

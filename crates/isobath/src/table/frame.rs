@@ -13,7 +13,7 @@ use super::BlockHandle;
 use super::codec::{Codec, Decompressor};
 use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
-use crate::format::checksum64;
+use crate::format::{RunningChecksum, checksum64};
 use crate::vfs::ReadFile;
 
 /// Codec and checksum.
@@ -47,6 +47,27 @@ pub(crate) fn open_frame(stored: &[u8], offset: u64) -> Result<(Codec, &[u8])> {
     }
     let (codec, payload) = body.split_last().expect("checked to be there");
     Ok((Codec::from_byte(*codec)?, payload))
+}
+
+/// The length of the stored block that begins at `offset` of a file with these bytes, found by trying: the least at
+/// which the checksum fits, up to `len_max`. `None` if there is none: the block is damaged, or none begins there.
+pub(crate) fn find_frame(bytes: &[u8], offset: usize, len_max: usize) -> Option<usize> {
+    let end = bytes.len().min(offset.saturating_add(len_max));
+    let mix = (offset as u64).wrapping_mul(OFFSET_MIX);
+    let mut running = RunningChecksum::new();
+    let mut added_to = offset;
+    for codec_at in offset..end.saturating_sub(8) {
+        if Codec::from_byte(bytes[codec_at]).is_err() {
+            continue;
+        }
+        running.add(&bytes[added_to..=codec_at]);
+        added_to = codec_at + 1;
+        let stored = bytes[added_to..].first_chunk().expect("8 bytes follow");
+        if running.value() ^ mix == u64::from_le_bytes(*stored) {
+            return Some(added_to + 8 - offset);
+        }
+    }
+    None
 }
 
 /// Reads, checks and decodes the block at `handle` into `out`, whose capacity is reused. Errors name file
@@ -125,6 +146,18 @@ mod tests {
         put_frame(&mut out, Codec::None, b"isobath", 128);
         assert_eq!(&out[..8], b"isobath\0");
         assert_eq!(&out[8..], 0x9a37_9f4f_21e1_4b39_u64.to_le_bytes());
+    }
+
+    #[test]
+    fn a_block_is_found_by_where_it_begins() {
+        let mut file = vec![7; 100];
+        for payload in [&b"first"[..], &[0; 300], b""] {
+            let at = file.len();
+            put_frame(&mut file, Codec::None, payload, at as u64);
+            assert_eq!(find_frame(&file, at, usize::MAX), Some(payload.len() + TRAILER_LEN));
+            assert_eq!(find_frame(&file, at, payload.len() + TRAILER_LEN - 1), None);
+            assert_eq!(find_frame(&file, at + 1, usize::MAX), None);
+        }
     }
 
     #[test]

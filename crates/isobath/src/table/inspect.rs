@@ -10,7 +10,7 @@ use super::key_buffer::KeyBuffer;
 use super::reader::{Table, TableContext, read_root};
 use super::root::{Content, FilterPlace, Root};
 use super::verify::Progress;
-use super::{BlockHandle, SliceMeta};
+use super::{BlockHandle, Origin, SliceMeta};
 use crate::cache::{BlockCache, FileCache, read_header};
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
@@ -106,6 +106,15 @@ impl TableFile {
 
     pub(crate) fn header(&self) -> &FileHeader {
         &self.header
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Where a slice comes from, as its root says.
+    pub(crate) fn origin(&self, meta: &SliceMeta) -> Result<Origin> {
+        Ok(read_root(&*self.file, meta.root)?.origin)
     }
 
     /// The length in bytes.

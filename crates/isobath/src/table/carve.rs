@@ -1,0 +1,298 @@
+//! Gets out of a damaged table file what can be read of it, led by checksums where nothing else leads.
+//!
+//! Stored blocks lie one behind the other from the file header on, and the checksum of each depends on where it
+//! begins and how long it is. So a block is found by trying lengths. Behind a damaged one the next begins where an
+//! index or a root says; if none of them can be read, places are tried byte by byte, a bounded number of them.
+//!
+//! What a block is for is told by the root of its slice or, if that is lost, by its form: data blocks come first, and
+//! an index block holds nothing but handles.
+
+use super::block::Block;
+use super::codec::Decompressor;
+use super::footer::{FOOTER_LEN, Footer, decode_directory};
+use super::frame::{decode_frame, find_frame};
+use super::index::{handle_of, index_entry, parse_index};
+use super::key_buffer::KeyBuffer;
+use super::root::{Content, Root};
+use super::{BlockHandle, SliceMeta};
+use crate::cursor::Entry;
+use crate::error::Result;
+use crate::format::{FILE_HEADER_LEN, FamilyId};
+use std::collections::BTreeSet;
+
+/// Where nothing says how a file goes on behind damage: how many places are tried, and blocks of what length.
+const PLACES_MAX: usize = 64 << 10;
+const BLIND_LEN_MAX: usize = 16 << 10;
+
+/// What was found in a table file.
+pub(crate) struct Carved {
+    bytes: Vec<u8>,
+    decompressor: Decompressor,
+    pub(crate) slices: Vec<CarvedSlice>,
+    /// Bytes of sound blocks of which nothing says whose they are.
+    pub(crate) homeless_bytes: u64,
+}
+
+/// What was found of a slice.
+pub(crate) struct CarvedSlice {
+    /// `None` if only the manifest or the directory could have said it, and did not.
+    pub(crate) family: Option<FamilyId>,
+    /// What the root says, or the manifest if the root is lost.
+    pub(crate) meta: Option<SliceMeta>,
+    pub(crate) root: Option<Root>,
+    base: u64,
+    /// Data blocks end here.
+    data_end: u64,
+    /// The sound data blocks.
+    blocks: Vec<BlockHandle>,
+}
+
+/// A part of a slice, in key order.
+pub(crate) enum Part<'a> {
+    Entry(Entry<'a>),
+    /// Data blocks that cannot be read.
+    Gap {
+        offset: u64,
+        len: u64,
+    },
+}
+
+/// Looks through the bytes of the table file `number`. `known` is what the manifest says of its slices.
+pub(crate) fn carve(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Carved {
+    let decompressor = Decompressor::default();
+    let mut carved = Carved { bytes, decompressor, slices: Vec::new(), homeless_bytes: 0 };
+    let directory = carved.directory();
+    let roots: Vec<BlockHandle> =
+        known.iter().map(|meta| meta.root).chain(directory.iter().map(|(_, root)| *root)).collect();
+    let blocks = carved.find_blocks(&carved.known_starts(&roots));
+    carved.add_rooted(&blocks, number);
+    carved.add_rootless(&blocks, known, &directory);
+    let is_home = |block: &&BlockHandle| {
+        let (from, end) = (block.offset, block.offset + u64::from(block.len));
+        carved.slices.iter().any(|slice| slice.base <= from && end <= slice.end())
+    };
+    let homeless = blocks.iter().filter(|block| !is_home(block) && carved.is_data(block));
+    carved.homeless_bytes = homeless.map(|block| u64::from(block.len)).sum();
+    carved.slices.sort_by_key(|slice| slice.base);
+    carved
+}
+
+impl CarvedSlice {
+    fn end(&self) -> u64 {
+        match &self.meta {
+            Some(meta) => meta.root.offset + u64::from(meta.root.len),
+            None => self.data_end,
+        }
+    }
+}
+
+impl Carved {
+    fn block(&self, handle: BlockHandle) -> Option<Vec<u8>> {
+        let start = usize::try_from(handle.offset).ok()?;
+        let stored = self.bytes.get(start..start.checked_add(handle.len as usize)?)?;
+        let mut out = Vec::new();
+        decode_frame(stored, handle.offset, &self.decompressor, &mut out).ok()?;
+        Some(out)
+    }
+
+    fn root(&self, handle: BlockHandle) -> Option<Root> {
+        Root::decode(&self.block(handle)?, handle).ok()
+    }
+
+    /// The directory's roots, if footer and directory can be read.
+    fn directory(&self) -> Vec<(FamilyId, BlockHandle)> {
+        let footer = self.bytes.last_chunk::<FOOTER_LEN>();
+        let footer = footer.and_then(|bytes| Footer::decode(bytes, self.bytes.len() as u64).ok());
+        let payload = footer.and_then(|footer| self.block(footer.directory));
+        payload.and_then(|payload| decode_directory(&payload).ok()).unwrap_or_default()
+    }
+
+    /// Where roots and indexes say that blocks begin.
+    fn known_starts(&self, roots: &[BlockHandle]) -> BTreeSet<u64> {
+        let mut starts = BTreeSet::new();
+        for handle in roots {
+            starts.extend([handle.offset, handle.offset.saturating_add(u64::from(handle.len))]);
+            let Some(root) = self.root(*handle) else { continue };
+            let base = root.base(*handle);
+            starts.extend([base, base + root.data_len]);
+            if let Content::Index { levels, top } = root.content {
+                self.index_starts(top, base, levels, &mut starts);
+            }
+        }
+        starts
+    }
+
+    fn index_starts(&self, index: Vec<u8>, base: u64, levels: u8, starts: &mut BTreeSet<u64>) {
+        let Ok(index) = parse_index(index) else { return };
+        for handle in handles(&index, base).unwrap_or_default() {
+            starts.extend([handle.offset, handle.offset.saturating_add(u64::from(handle.len))]);
+            if levels > 1
+                && let Some(bytes) = self.block(handle)
+            {
+                self.index_starts(bytes, base, levels - 1, starts);
+            }
+        }
+    }
+
+    /// Every sound block, in order.
+    fn find_blocks(&self, known_starts: &BTreeSet<u64>) -> Vec<BlockHandle> {
+        let mut blocks = Vec::new();
+        let mut at = FILE_HEADER_LEN;
+        while at < self.bytes.len() {
+            match find_frame(&self.bytes, at, usize::MAX) {
+                Some(len) => {
+                    blocks.push(BlockHandle { offset: at as u64, len: len as u32 });
+                    at += len;
+                }
+                None => match self.next_start(at, known_starts) {
+                    Some(next) => at = next,
+                    None => break,
+                },
+            }
+        }
+        blocks
+    }
+
+    /// Where a block may begin behind the damaged one at `at`.
+    fn next_start(&self, at: usize, known_starts: &BTreeSet<u64>) -> Option<usize> {
+        let known = known_starts.range(at as u64 + 1..).next();
+        if let Some(known) = known.and_then(|start| usize::try_from(*start).ok()) {
+            return (known < self.bytes.len()).then_some(known);
+        }
+        let end = self.bytes.len().min(at.saturating_add(PLACES_MAX));
+        (at + 1..end).find(|place| find_frame(&self.bytes, *place, BLIND_LEN_MAX).is_some())
+    }
+
+    /// Adds the slices whose roots can be read.
+    fn add_rooted(&mut self, blocks: &[BlockHandle], number: u64) {
+        let mut from = FILE_HEADER_LEN as u64;
+        for handle in blocks {
+            let Some(root) = self.root(*handle).filter(|root| root.base(*handle) >= from) else {
+                continue;
+            };
+            let base = root.base(*handle);
+            let data_end = base + root.data_len;
+            let slice = CarvedSlice {
+                family: Some(root.family),
+                meta: Some(root.meta(number, *handle)),
+                base,
+                data_end,
+                blocks: self.data_blocks(blocks, base, data_end),
+                root: Some(root),
+            };
+            from = handle.offset + u64::from(handle.len);
+            self.slices.push(slice);
+        }
+    }
+
+    /// Adds the slices whose roots are lost, as far as something else tells of them.
+    fn add_rootless(
+        &mut self,
+        blocks: &[BlockHandle],
+        known: &[SliceMeta],
+        directory: &[(FamilyId, BlockHandle)],
+    ) {
+        let places = known.iter().map(|meta| (meta.family, meta.root, Some(meta)));
+        let places = places.chain(directory.iter().map(|(family, root)| (*family, *root, None)));
+        for (family, root, meta) in places {
+            let is_known = |slice: &CarvedSlice| {
+                slice.base <= root.offset && root.offset < slice.end().max(slice.base + 1)
+            };
+            if self.slices.iter().any(is_known) {
+                continue;
+            }
+            let before = self.slices.iter().map(CarvedSlice::end).filter(|end| *end <= root.offset);
+            let begin = before.max().unwrap_or(FILE_HEADER_LEN as u64);
+            let base = meta.map_or(begin, |meta| {
+                (root.offset + u64::from(root.len)).saturating_sub(meta.disk_bytes).max(begin)
+            });
+            let data = self.data_blocks(blocks, base, root.offset);
+            self.slices.push(CarvedSlice {
+                family: Some(family),
+                meta: meta.cloned(),
+                root: None,
+                base,
+                data_end: data.last().map_or(base, |last| last.offset + u64::from(last.len)),
+                blocks: data,
+            });
+        }
+    }
+
+    fn data_blocks(&self, blocks: &[BlockHandle], base: u64, end: u64) -> Vec<BlockHandle> {
+        let within = |block: &&BlockHandle| {
+            base <= block.offset && block.offset + u64::from(block.len) <= end
+        };
+        blocks.iter().filter(within).filter(|block| self.is_data(block)).copied().collect()
+    }
+
+    /// True for a data block, by its form.
+    fn is_data(&self, handle: &BlockHandle) -> bool {
+        let Some(bytes) = self.block(*handle) else { return false };
+        let Ok(block) = Block::parse(bytes) else { return false };
+        let is_index = block.interval() == 1 && handles(&block, 0).is_some();
+        !is_index && block.check_columns().is_ok()
+    }
+
+    /// Visits what is left of a slice, in key order.
+    pub(crate) fn visit(
+        &self,
+        slice: &CarvedSlice,
+        visit: &mut dyn FnMut(Part<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(Root { content: Content::Data(bytes), .. }) = &slice.root {
+            return visit_block(bytes.clone(), visit);
+        }
+        let mut at = slice.base;
+        for handle in &slice.blocks {
+            if at < handle.offset {
+                visit(Part::Gap { offset: at, len: handle.offset - at })?;
+            }
+            at = handle.offset + u64::from(handle.len);
+            if let Some(bytes) = self.block(*handle) {
+                visit_block(bytes, visit)?;
+            }
+        }
+        let end = match (&slice.root, &slice.meta) {
+            (None, Some(meta)) if slice.blocks.is_empty() => meta.root.offset,
+            _ => slice.data_end,
+        };
+        if at < end {
+            visit(Part::Gap { offset: at, len: end - at })?;
+        }
+        Ok(())
+    }
+}
+
+/// The handles of an index block, one behind the other; `None` if it is something else.
+fn handles(index: &Block, base: u64) -> Option<Vec<BlockHandle>> {
+    let mut found: Vec<BlockHandle> = Vec::new();
+    for ordinal in 0..index.entry_count() {
+        let entry = index_entry(index, ordinal).ok()?;
+        if entry.value_at >= entry.end {
+            return None;
+        }
+        let handle = handle_of(index, entry, base).ok()?;
+        let follows =
+            found.last().is_none_or(|last| last.offset + u64::from(last.len) == handle.offset);
+        if handle.len == 0 || !follows {
+            return None;
+        }
+        found.push(handle);
+    }
+    Some(found)
+}
+
+fn visit_block(bytes: Vec<u8>, visit: &mut dyn FnMut(Part<'_>) -> Result<()>) -> Result<()> {
+    let block = Block::parse(bytes)?;
+    let mut key = KeyBuffer::default();
+    let mut at = block.restart(0);
+    for index in 0..block.entry_count() {
+        let raw = block.entry_at(at)?;
+        block.extend_key(raw, &mut key)?;
+        let (seq, kind) = block.version(index)?;
+        let value = block.value(raw);
+        visit(Part::Entry(Entry { key: key.as_slice(), seq, kind, value }))?;
+        at = raw.end;
+    }
+    Ok(())
+}
