@@ -1,9 +1,10 @@
 //! What tools need of a database beyond opening it: checking every file, looking at one, and reading what the
-//! manifest says. Nothing here writes: damaged files stay as they are.
+//! manifest says. But for [`repair`] nothing here writes: damaged files stay as they are.
 //!
 //! - [`verify`] checks every checksum of every file of a closed database and lists what it finds;
 //! - [`inspect`] tells what a closed database consists of;
-//! - [`dump`] shows one file, whole or damaged, item by item.
+//! - [`dump`] shows one file, whole or damaged, item by item;
+//! - [`repair`] makes a damaged database usable again.
 //!
 //! `verify` and `inspect` hold the database's lock meanwhile, so what they see holds still.
 
@@ -14,6 +15,7 @@ mod dump_table;
 mod inspect;
 mod lock;
 mod lost_and_found;
+mod repair;
 mod report;
 mod verify;
 mod verify_directory;
@@ -23,5 +25,6 @@ mod verify_tables;
 
 pub use dump::{DumpItem, Field, dump};
 pub use inspect::{Inspection, SegmentFile, SliceInTable, TableInUse, inspect};
+pub use repair::{Loss, MovedFile, RepairOptions, RepairReport, repair};
 pub use report::{Finding, Report};
 pub use verify::verify;

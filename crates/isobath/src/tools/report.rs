@@ -75,7 +75,7 @@ impl Report {
 }
 
 /// True if the bytes cannot be had, rather than that this process cannot have them now.
-fn is_loss(error: &io::Error) -> bool {
+pub(super) fn is_loss(error: &io::Error) -> bool {
     const EIO: i32 = 5;
     error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error() == Some(EIO)
 }

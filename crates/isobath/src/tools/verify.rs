@@ -21,7 +21,16 @@ pub(super) struct Verification<'a> {
     total_bytes: u64,
 }
 
-impl Verification<'_> {
+impl<'a> Verification<'a> {
+    pub(super) fn new(
+        fs: &'a Arc<dyn FileSystem>,
+        db: &'a Path,
+        report: Report,
+        progress: &'a mut dyn FnMut(u64, u64),
+    ) -> Self {
+        Verification { fs, db, report, progress, done_bytes: 0, total_bytes: 0 }
+    }
+
     /// Counts a file that is about to be checked.
     pub(super) fn expect(&mut self, len: u64) {
         self.report.files += 1;
@@ -69,7 +78,7 @@ pub fn verify(
     }
     let _lock = lock::hold(&**fs, db)?;
     let report = Report::default();
-    let mut verification = Verification { fs, db, report, progress, done_bytes: 0, total_bytes: 0 };
+    let mut verification = Verification::new(fs, db, report, progress);
     if let Layout::Lost { evidence } = layout {
         let detail = format!("it is missing, yet there are {evidence}");
         verification.report.damage(&db.join(CURRENT), None, detail);

@@ -23,7 +23,7 @@ pub(crate) struct FileNumbers {
 }
 
 impl FileNumbers {
-    pub(super) fn new(next: u64, graveyard: Arc<Graveyard>) -> Arc<FileNumbers> {
+    pub(crate) fn new(next: u64, graveyard: Arc<Graveyard>) -> Arc<FileNumbers> {
         Arc::new(FileNumbers { next: AtomicU64::new(next), graveyard })
     }
 

@@ -62,6 +62,13 @@ impl Manifest {
         Ok(Manifest::new(fs, db, number, next))
     }
 
+    /// Puts a manifest of `state` in force, beside all others there are.
+    pub(super) fn replace(fs: Arc<dyn FileSystem>, db: &Path, state: &State) -> Result<()> {
+        let number = current::read(&*fs, db).unwrap_or(0);
+        let next = Manifest::resume(Arc::clone(&fs), db, number)?.number_next;
+        Manifest::new(fs, db, 0, next).roll(state)
+    }
+
     fn new(fs: Arc<dyn FileSystem>, db: &Path, number: u64, number_next: u64) -> Manifest {
         Manifest {
             fs,

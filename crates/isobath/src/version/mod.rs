@@ -46,10 +46,11 @@ pub(crate) use names::{
     table_path,
 };
 pub(crate) use orphans::Survey;
-pub(crate) use reader::{Edits, ManifestReader};
+pub(crate) use reader::{Edits, ManifestReader, salvage_edits};
 pub(crate) use record::TornTail;
 pub(crate) use set::{
     DEFAULT_FAMILY_NAME, Inspection, Opening, VersionSet, inspect, missing_ancestors, parent,
+    replace_manifest,
 };
 pub(crate) use slice::Slice;
 pub(crate) use state::{Family, State};

@@ -104,6 +104,15 @@ impl ManifestReader {
     }
 }
 
+/// The edits that can be read of the bytes of manifest `number`, whatever lies between them, with their offsets.
+pub(crate) fn salvage_edits(bytes: &[u8], number: u64) -> Vec<(u64, Edit)> {
+    let valid = Records::new(bytes, number, FILE_HEADER_LEN).every_valid();
+    valid
+        .into_iter()
+        .filter_map(|record| Some((record.offset, Edit::decode(record.payload).ok()?)))
+        .collect()
+}
+
 /// The edits of a manifest. Ends after an error.
 #[derive(Debug)]
 pub(crate) struct Edits<'a> {

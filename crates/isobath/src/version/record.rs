@@ -111,6 +111,22 @@ impl<'a> Records<'a> {
         self.failed = true;
     }
 
+    /// Every valid record, whatever lies between them.
+    pub(super) fn every_valid(&self) -> Vec<Record<'a>> {
+        let mut found = Vec::new();
+        let mut offset = self.offset;
+        while offset < self.bytes.len() {
+            match self.record_at(offset) {
+                Some(record) => {
+                    offset += RECORD_HEADER_LEN + record.payload.len();
+                    found.push(record);
+                }
+                None => offset += 1,
+            }
+        }
+        found
+    }
+
     fn record_at(&self, offset: usize) -> Option<Record<'a>> {
         let header = self.bytes.get(offset..offset + RECORD_HEADER_LEN)?;
         let len = u32::from_le_bytes(header[..4].try_into().expect("4 bytes"));

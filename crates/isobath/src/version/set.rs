@@ -25,6 +25,7 @@ use crate::components::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FIRST_LSN, FamilyId};
 use crate::vfs::FileSystem;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -176,6 +177,16 @@ impl VersionSet {
         yield_point(Point::Installed);
         Ok(self.state.commit(draft))
     }
+}
+
+/// Puts a new manifest in force that says what `edit` makes out of nothing, whatever is in force now. Removes nothing.
+pub(crate) fn replace_manifest(fs: &Arc<dyn FileSystem>, db: &Path, edit: &Edit) -> Result<()> {
+    let graveyard = Graveyard::new();
+    graveyard.shut();
+    let mut state = State::default();
+    let mut known = BTreeMap::new();
+    state.apply(edit, FileSource::Replay { known: &mut known, graveyard: &graveyard })?;
+    Manifest::replace(Arc::clone(fs), db, &state)
 }
 
 fn first_edit(uuid: [u8; 16], options: &[u8]) -> Edit {

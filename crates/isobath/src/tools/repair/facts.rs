@@ -1,0 +1,246 @@
+//! What the manifests say: everything, if the one in force can be read; else what is left of all there are.
+//!
+//! Each record of a manifest stands by itself, so the edits behind a damaged one can be read too. They say less than a
+//! state: which slices came and went in edits that are lost is not known.
+
+use super::Repair;
+use crate::error::{Error, Result};
+use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
+use crate::table::{Label, SliceMeta};
+use crate::version::{
+    CURRENT, Change, DEFAULT_FAMILY_NAME, Edit, Graveyard, ManifestReader, State, Term,
+    manifest_number, manifest_path, read_current, salvage_edits, table_path,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// A column family.
+#[derive(Clone, Debug)]
+pub(super) struct KnownFamily {
+    pub(super) name: String,
+    /// JSON.
+    pub(super) options: Vec<u8>,
+    pub(super) created: Lsn,
+}
+
+/// What is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// The manifest in force was read whole: what it does not say is not so.
+    pub(super) is_exact: bool,
+    /// The manifest that was read.
+    pub(super) manifest: PathBuf,
+    pub(super) uuid: Option<[u8; 16]>,
+    pub(super) families: BTreeMap<FamilyId, KnownFamily>,
+    pub(super) dropped: BTreeSet<FamilyId>,
+    /// With their levels.
+    pub(super) slices: BTreeMap<(FamilyId, u64), (usize, SliceMeta)>,
+    pub(super) removed: BTreeSet<(FamilyId, u64)>,
+    pub(super) terms: Vec<Term>,
+    pub(super) replay_from: Lsn,
+    pub(super) ceiling: Lsn,
+    pub(super) durable: Lsn,
+    pub(super) families_changed: Lsn,
+    pub(super) next_file: u64,
+    pub(super) next_family: FamilyId,
+}
+
+/// Reads the manifests.
+pub(super) fn gather(repair: &mut Repair<'_>) -> Result<Facts> {
+    let entries = repair.fs.list(repair.db)?;
+    let mut numbers: Vec<u64> =
+        entries.iter().filter_map(|entry| manifest_number(&entry.name)).collect();
+    numbers.sort_unstable();
+    let state = match current(repair)? {
+        Some(number) => in_force(repair, number)?.map(|state| (number, state)),
+        None => newest(repair, &numbers)?,
+    };
+    if let Some(state) = state {
+        let (number, state) = state;
+        let manifest = manifest_path(repair.db, number);
+        return Ok(Facts { manifest, ..Facts::of(&state) });
+    }
+    let mut facts = Facts::default();
+    for number in numbers {
+        let path = manifest_path(repair.db, number);
+        let bytes = repair.read_leniently(&path)?;
+        for (_, edit) in salvage_edits(&bytes, number) {
+            facts.absorb(&edit);
+        }
+    }
+    Ok(facts)
+}
+
+/// The number of the manifest in force, if `CURRENT` can be read.
+fn current(repair: &mut Repair<'_>) -> Result<Option<u64>> {
+    let path = repair.db.join(CURRENT);
+    if !repair.fs.exists(&path)? {
+        repair.damage(&path, None, "it is missing");
+        return Ok(None);
+    }
+    let number = read_current(&*repair.fs, repair.db);
+    repair.absorb(number)
+}
+
+fn in_force(repair: &mut Repair<'_>, number: u64) -> Result<Option<State>> {
+    let path = manifest_path(repair.db, number);
+    if !repair.fs.exists(&path)? {
+        repair.damage(&path, None, "it is missing, yet CURRENT names it");
+        return Ok(None);
+    }
+    let state = fold(repair, number);
+    repair.absorb(state)
+}
+
+fn fold(repair: &Repair<'_>, number: u64) -> Result<State> {
+    let path = manifest_path(repair.db, number);
+    Ok(ManifestReader::open(&*repair.fs, &path)?.fold(&Graveyard::new())?.0)
+}
+
+/// The state of the newest manifest that is whole and of whose tables none is missing.
+fn newest(repair: &mut Repair<'_>, numbers: &[u64]) -> Result<Option<(u64, State)>> {
+    let mut best: Option<((u64, Lsn, u64), u64, State)> = None;
+    for &number in numbers {
+        let state = match fold(repair, number) {
+            Ok(state) => state,
+            Err(error @ Error::NewerFormat { .. }) => return Err(error),
+            Err(error) => {
+                repair.absorb::<()>(Err(error))?;
+                continue;
+            }
+        };
+        let age = (state.term().term, state.replay_from(), state.next_file());
+        if has_all_tables(repair, &state)? && best.as_ref().is_none_or(|best| best.0 <= age) {
+            best = Some((age, number, state));
+        }
+    }
+    Ok(best.map(|(_, number, state)| {
+        let path = manifest_path(repair.db, number);
+        let guess = format!("{} is taken for the manifest that was in force", path.display());
+        repair.report.guesses.push(guess);
+        (number, state)
+    }))
+}
+
+fn has_all_tables(repair: &Repair<'_>, state: &State) -> Result<bool> {
+    for (_, family) in state.families() {
+        for (_, slice) in family.tree.iter() {
+            if !repair.fs.exists(&table_path(repair.db, slice.meta.file))? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+impl Facts {
+    fn of(state: &State) -> Facts {
+        let mut facts = Facts::default();
+        facts.absorb(&state.snapshot());
+        facts.terms = state.terms().to_vec();
+        facts.is_exact = true;
+        facts
+    }
+
+    fn absorb(&mut self, edit: &Edit) {
+        if matches!(edit.changes.first(), Some(Change::Database { .. })) {
+            // A snapshot says all there was: what it does not name had gone.
+            self.removed.extend(std::mem::take(&mut self.slices).into_keys());
+            self.dropped.extend(std::mem::take(&mut self.families).into_keys());
+            self.terms.clear();
+        }
+        edit.changes.iter().for_each(|change| self.apply(change));
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Database { uuid } => self.uuid = Some(*uuid),
+            Change::CreateFamily { family, name, options, lsn } => {
+                self.create(*family, name, options, *lsn);
+            }
+            Change::DropFamily { family, lsn } => self.drop_family(*family, *lsn),
+            Change::RenameFamily { family, name, lsn } => self.rename(*family, name, *lsn),
+            Change::SetFamilyOptions { family, options } => {
+                if let Some(known) = self.families.get_mut(family) {
+                    known.options = options.clone();
+                }
+            }
+            Change::AddSlice { level, meta } => {
+                let slice = (meta.family, meta.file);
+                self.removed.remove(&slice);
+                self.slices.insert(slice, (*level, meta.clone()));
+            }
+            Change::RemoveSlice { family, file, .. } => {
+                self.slices.remove(&(*family, *file));
+                self.removed.insert((*family, *file));
+            }
+            Change::ReplayFrom { lsn } => self.replay_from = self.replay_from.max(*lsn),
+            Change::LsnCeiling { lsn } => self.ceiling = self.ceiling.max(*lsn),
+            Change::NextFile { number } => self.next_file = self.next_file.max(*number),
+            Change::NextFamily { family } => self.next_family = self.next_family.max(*family),
+            Change::Term(term) => self.terms.push(*term),
+            Change::DurableLsn { lsn } => self.durable = self.durable.max(*lsn),
+            Change::FamiliesChanged { lsn } => {
+                self.families_changed = self.families_changed.max(*lsn);
+            }
+            Change::CleanClose { .. } => {}
+        }
+    }
+
+    pub(super) fn create(&mut self, id: FamilyId, name: &str, options: &[u8], lsn: Lsn) {
+        let (name, options) = (name.to_owned(), options.to_vec());
+        self.dropped.remove(&id);
+        self.families.insert(id, KnownFamily { name, options, created: lsn });
+        self.next_family = self.next_family.max(id.saturating_add(1));
+        self.families_changed = self.families_changed.max(lsn);
+    }
+
+    pub(super) fn drop_family(&mut self, id: FamilyId, lsn: Lsn) {
+        if id == DEFAULT_FAMILY {
+            return;
+        }
+        self.families.remove(&id);
+        self.slices.retain(|(family, _), _| *family != id);
+        self.dropped.insert(id);
+        self.families_changed = self.families_changed.max(lsn);
+    }
+
+    pub(super) fn rename(&mut self, id: FamilyId, name: &str, lsn: Lsn) {
+        if let Some(known) = self.families.get_mut(&id) {
+            known.name = name.to_owned();
+        }
+        self.families_changed = self.families_changed.max(lsn);
+    }
+
+    /// Takes a family's name from the label of a table, or makes one up, if nothing better is known.
+    pub(super) fn name_family(
+        &mut self,
+        id: FamilyId,
+        label: Option<&Label>,
+        guesses: &mut Vec<String>,
+    ) {
+        if self.families.contains_key(&id) {
+            return;
+        }
+        let is_taken = |name: &str| self.families.values().any(|known| known.name == name);
+        let from_label = label.map(|label| label.name.clone()).filter(|name| !is_taken(name));
+        let name = match from_label {
+            _ if id == DEFAULT_FAMILY => DEFAULT_FAMILY_NAME.to_owned(),
+            Some(name) => {
+                guesses.push(format!(
+                    "column family {id} is called {name:?}, as its newest table says"
+                ));
+                name
+            }
+            None => {
+                guesses
+                    .push(format!("the name of column family {id} is lost: it is recovered-{id}"));
+                format!("recovered-{id}")
+            }
+        };
+        let options = label.map(|label| label.options.clone()).filter(|json| !json.is_empty());
+        let options = options.unwrap_or_else(|| crate::options::FamilyOptions::default().to_json());
+        self.families.insert(id, KnownFamily { name, options, created: 0 });
+        self.next_family = self.next_family.max(id.saturating_add(1));
+    }
+}

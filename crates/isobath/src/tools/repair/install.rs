@@ -1,0 +1,74 @@
+//! Puts the repaired state in force. On disk, step by step:
+//!
+//! 1. the new tables are written and synced, then their directory: nothing names them yet
+//! 2. whatever will be replaced gets a second name in `lost+found` (segments of the log, which the engine would write
+//!    again in place, a copy), and that directory is synced
+//! 3. a new manifest is written beside those there are, and `CURRENT` is switched to it, atomically: from here on the
+//!    database is repaired
+//! 4. the first names of what was replaced are removed
+//!
+//! A crash before 3 leaves the database as it was, beside tables that nobody needs; a second repair finds the same
+//! damage. A crash after 3 leaves files that the next open would remove, and that are in `lost+found` too.
+
+use super::super::lost_and_found::LOST_AND_FOUND;
+use super::Repair;
+use super::report::MovedFile;
+use crate::error::{Error, Result};
+use crate::version::{CURRENT, Edit, LOG_DIR, TABLE_DIR, replace_manifest};
+use std::path::{Path, PathBuf};
+
+pub(super) fn install(repair: &mut Repair<'_>, edit: &Edit, replaced: &[PathBuf]) -> Result<()> {
+    let db = repair.db;
+    for dir in [LOG_DIR, TABLE_DIR] {
+        repair.fs.create_dir_all(&db.join(dir))?;
+    }
+    repair.fs.sync_dir(&db.join(TABLE_DIR))?;
+    keep_aside(repair, replaced)?;
+    replace_manifest(&repair.fs, db, edit)?;
+    for path in replaced.iter().filter(|path| !path.ends_with(CURRENT)) {
+        repair.fs.remove(path)?;
+    }
+    for dir in [db, &db.join(LOG_DIR), &db.join(TABLE_DIR)] {
+        repair.fs.sync_dir(dir)?;
+    }
+    Ok(())
+}
+
+fn keep_aside(repair: &mut Repair<'_>, replaced: &[PathBuf]) -> Result<()> {
+    if replaced.is_empty() {
+        return Ok(());
+    }
+    let dir = repair.db.join(LOST_AND_FOUND);
+    repair.fs.create_dir_all(&dir)?;
+    repair.fs.sync_dir(repair.db)?;
+    for from in replaced {
+        let to = free_name(repair, &dir, from)?;
+        if from.parent().is_some_and(|parent| parent.ends_with(LOG_DIR)) {
+            copy(repair, from, &to)?;
+        } else {
+            repair.fs.link(from, &to)?;
+        }
+        repair.report.moved.push(MovedFile { from: from.clone(), to });
+    }
+    repair.fs.sync_dir(&dir)
+}
+
+/// A name in `dir` that is not taken, as near to the file's own as can be.
+fn free_name(repair: &Repair<'_>, dir: &Path, file: &Path) -> Result<PathBuf> {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or("file");
+    for nth in 0..u32::MAX {
+        let suffix = if nth == 0 { String::new() } else { format!(".{nth}") };
+        let path = dir.join(format!("{name}{suffix}"));
+        if !repair.fs.exists(&path)? {
+            return Ok(path);
+        }
+    }
+    Err(Error::InvalidArgument(format!("{} is full of {name}", dir.display())))
+}
+
+fn copy(repair: &Repair<'_>, from: &Path, to: &Path) -> Result<()> {
+    let bytes = repair.read_leniently(from)?;
+    let mut file = repair.fs.create(to)?;
+    file.append(&bytes)?;
+    file.sync()
+}

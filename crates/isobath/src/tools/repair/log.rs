@@ -1,0 +1,210 @@
+//! Reads what can be read of the log.
+//!
+//! If an open could replay the log it is left to the next open. Otherwise, or if it is not known where replay begins,
+//! every whole record counts: those before the damage, and those behind it, since each says by its LSN where it belongs.
+//! Without the manifest only records of the newest term count: an earlier one's were taken into tables, or given up,
+//! before the next could begin.
+
+use super::Repair;
+use super::facts::Facts;
+use super::report::Loss;
+use crate::error::{Error, Result};
+use crate::format::{Lsn, Payload, decode_payload};
+use crate::version::LOG_DIR;
+use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind};
+use std::path::PathBuf;
+
+/// Files that name an LSN above this are not believed.
+const BASE_MAX: Lsn = 1 << 61;
+
+/// What there is of the log.
+#[derive(Default)]
+pub(super) struct FoundLog {
+    /// It is to be taken into tables now.
+    pub(super) must_replay: bool,
+    /// Above every LSN that was handed out.
+    pub(super) end: Lsn,
+    /// The greatest generation that a record was seen of.
+    pub(super) generation: u16,
+    /// Files that nobody needs once the log is in tables.
+    pub(super) replaced: Vec<PathBuf>,
+    from: Lsn,
+    /// Where an open would stop, and nothing is damaged.
+    stop: Option<Lsn>,
+    /// Operations below are in tables.
+    floor: Lsn,
+    segments: Vec<SegmentInfo>,
+}
+
+/// Takes a whole record.
+pub(super) type Apply<'a> = &'a mut dyn FnMut(Lsn, &Payload<'_>) -> Result<()>;
+
+/// Looks at the log. `floor` is above every sequence in a table.
+pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts, floor: Lsn) -> Result<FoundLog> {
+    let dir = repair.db.join(LOG_DIR);
+    let mut log = FoundLog { from: facts.replay_from, ..FoundLog::default() };
+    if repair.fs.exists(&dir)? {
+        log.segments = wal::inventory(&*repair.fs, &dir)?;
+        log.segments.retain(|info| info.base < BASE_MAX);
+    }
+    let ends = log.segments.iter().filter(|info| info.data_len().is_some()).map(SegmentInfo::end);
+    log.end = ends.chain([facts.ceiling, floor]).max().unwrap_or(0);
+    log.replaced = log.segments.iter().map(|info| info.path.clone()).collect();
+    log.segments.retain(|info| info.kind == SegmentKind::Log);
+    if facts.is_exact {
+        log.generation = facts.terms.last().map_or(0, |term| term.term as u16);
+        let scanned = scan(repair, facts, log.from);
+        log.stop = repair.absorb(scanned)?;
+        // A log that is damaged anywhere is not left to be read again.
+        let is_damaged = repair.report.findings.iter().any(|found| found.path.starts_with(&dir));
+        log.must_replay = log.stop.is_none() || is_damaged;
+        if log.must_replay {
+            log.walk(repair, facts, &mut |_, _| Ok(()))?;
+        }
+        return Ok(log);
+    }
+    log.must_replay = true;
+    log.floor = floor;
+    log.find_newest_term(repair, facts)?;
+    if log.from > 0 {
+        let scanned = scan(repair, facts, log.from);
+        log.stop = repair.absorb(scanned)?;
+        log.walk(repair, facts, &mut |_, _| Ok(()))?;
+    }
+    Ok(log)
+}
+
+/// Where an open would end to read.
+fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn) -> Result<Lsn> {
+    let (fs, dir) = (&*repair.fs, repair.db.join(LOG_DIR));
+    if facts.is_exact && from < facts.ceiling {
+        if !fs.exists(&dir)? {
+            return Err(Error::corruption(&dir, 0, "the log's directory is missing"));
+        }
+        wal::demand_segment(fs, &dir, from)?;
+    }
+    if !fs.exists(&dir)? {
+        return Ok(from);
+    }
+    let uuid = facts.uuid.unwrap_or_default();
+    let mut visit = |_: Lsn, payload: &[u8]| decode_payload(payload).map(|_| ());
+    let scanned = wal::scan(fs, &dir, uuid, from, facts.durable, &mut visit, &mut |_, _| ())?;
+    Ok(scanned.end)
+}
+
+impl FoundLog {
+    /// Finds where the records of the newest term begin, and takes the changes of families of all terms.
+    fn find_newest_term(&mut self, repair: &Repair<'_>, facts: &mut Facts) -> Result<()> {
+        let mut first: Option<Lsn> = None;
+        let mut begins_where_replay_does = false;
+        let changes_known = facts.families_changed;
+        self.dump(repair, 0, &mut |log, dumped| {
+            let header = &dumped.header;
+            if first.is_none() || header.generation > log.generation {
+                (log.generation, first, begins_where_replay_does) =
+                    (header.generation, None, false);
+            }
+            if header.generation == log.generation {
+                first.get_or_insert(header.lsn);
+                begins_where_replay_does |= header.lsn == facts.replay_from;
+            }
+            let Some(payload) = dumped.payload.filter(|_| header.lsn > changes_known) else {
+                return Ok(());
+            };
+            match decode_payload(payload) {
+                Ok(Payload::FamilyCreate { id, name, options }) => {
+                    facts.create(id, name, options, header.lsn);
+                }
+                Ok(Payload::FamilyDrop { id }) => facts.drop_family(id, header.lsn),
+                Ok(Payload::FamilyRename { id, name }) => facts.rename(id, name, header.lsn),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        self.from = if begins_where_replay_does { facts.replay_from } else { first.unwrap_or(0) };
+        Ok(())
+    }
+
+    fn dump(
+        &mut self,
+        repair: &Repair<'_>,
+        from: Lsn,
+        visit: &mut dyn FnMut(&mut FoundLog, &Dumped<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if self.segments.is_empty() {
+            return Ok(());
+        }
+        let dir = repair.db.join(LOG_DIR);
+        wal::dump(&*repair.fs, &dir, from, &mut |dumped| visit(self, dumped))
+    }
+
+    /// Visits every whole record that counts, and says what lies between them. Returns where the last one ends.
+    pub(super) fn walk(
+        &mut self,
+        repair: &mut Repair<'_>,
+        facts: &Facts,
+        apply: Apply<'_>,
+    ) -> Result<Lsn> {
+        let mut next = self.from;
+        let mut holes = Vec::new();
+        let mut records = 0;
+        self.dump(repair, self.from, &mut |log, dumped| {
+            let header = &dumped.header;
+            let is_whole = header.skip || dumped.payload.is_some();
+            let counts = header.generation == log.generation
+                && header.lsn >= next
+                && log.stop.is_none_or(|stop| header.lsn < stop);
+            if !counts || !is_whole {
+                return Ok(());
+            }
+            if header.lsn > next {
+                holes.push((next, header.lsn));
+            }
+            next = header.lsn + header.record_len();
+            let Some(payload) = dumped.payload else { return Ok(()) };
+            match decode_payload(payload) {
+                Ok(payload) => {
+                    records += 1;
+                    apply(header.lsn, &payload)
+                }
+                Err(error) => Err(error.in_file(&dumped.path, dumped.offset)),
+            }
+        })?;
+        if next < facts.durable {
+            holes.push((next, facts.durable));
+        } else if facts.is_exact && next < facts.ceiling && self.holds(next).is_none() {
+            // The segment is missing, and nothing tells how much was in it.
+            holes.push((next, facts.ceiling));
+        }
+        repair.report.records_saved = records;
+        let known = std::mem::take(&mut repair.log_holes_known);
+        for (from, to) in holes {
+            if !known {
+                self.lost(repair, facts, from, to);
+            }
+        }
+        repair.log_holes_known = true;
+        Ok(next)
+    }
+
+    /// Operations below this are in tables already.
+    pub(super) fn floor(&self) -> Lsn {
+        self.floor
+    }
+
+    fn holds(&self, lsn: Lsn) -> Option<&SegmentInfo> {
+        self.segments.iter().rfind(|info| info.base <= lsn && lsn < info.end())
+    }
+
+    fn lost(&self, repair: &mut Repair<'_>, facts: &Facts, from: Lsn, to: Lsn) {
+        let place = self.holds(from);
+        let (path, offset) = match place {
+            Some(info) => (info.path.clone(), Some(HEADER_PAGE_LEN + (from - info.base))),
+            None => (repair.db.join(LOG_DIR), None),
+        };
+        let detail = "log records cannot be read; commits in them are lost, those before and behind are kept";
+        let lsns = Some((from, to));
+        repair
+            .lose(facts, Loss { path, offset, lsns, detail: detail.to_owned(), ..Loss::default() });
+    }
+}

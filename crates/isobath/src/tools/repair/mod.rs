@@ -1,0 +1,492 @@
+//! Makes a database usable again whose manifest, tables or log are damaged, with all that is readable.
+//!
+//! - `facts.rs`: what the manifests say
+//! - `tables.rs`: what can be read of the tables; `lineage.rs`: which of them others stand for; `place.rs`: where the
+//!   rest goes. Both decisions are pure, and needed only if the manifest is lost.
+//! - `log.rs`: what can be read of the log
+//! - `write.rs`: new tables out of it; `install.rs`: a new manifest, put in force as the last step
+//! - `report.rs`: what was found, kept and lost
+//!
+//! Nothing that is damaged is deleted. Why it is done so, and what cannot be known: `docs/internals/repair.md`.
+
+mod facts;
+mod install;
+mod lineage;
+mod log;
+mod place;
+mod report;
+mod stale;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use report::{Loss, MovedFile, RepairReport};
+
+use super::report::{Finding, Report, is_loss};
+use super::verify::Verification;
+use super::{verify_log, verify_manifest};
+use crate::components::Components;
+use crate::error::{Error, Result};
+use crate::format::{DEFAULT_FAMILY, FamilyId, FileHeader, FileKind, Lsn};
+use crate::table::SliceMeta;
+use crate::version::{
+    CURRENT, Change, Edit, FileNumbers, Graveyard, LOCK, LOG_DIR, Layout, Term, manifest_number,
+};
+use crate::vfs::{FileSystem, ReadMode};
+use crate::wal;
+use facts::Facts;
+use lineage::{Kin, superseded};
+use log::FoundLog;
+use place::{Piece, place};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tables::{FoundSlice, FoundTable};
+
+/// Where what shares keys with nothing goes, if its level is not known: the last level of default trees.
+const LAST_LEVEL: usize = 6;
+/// If the manifest is lost, this many LSNs are skipped: more than may have been given out since the last that is seen.
+const LSN_MARGIN: Lsn = 1 << 32;
+/// Files are read in pieces, so that one that the device cannot read does not cost the rest.
+const READ_LEN: usize = 64 << 10;
+
+/// How to repair.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RepairOptions {
+    /// The world outside. Default: the operating system's.
+    pub components: Components,
+    /// Only say what would be done. Default: false.
+    pub dry_run: bool,
+}
+
+impl RepairOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        RepairOptions::default()
+    }
+
+    /// Sets [`RepairOptions::components`].
+    pub fn components(mut self, components: Components) -> Self {
+        self.components = components;
+        self
+    }
+
+    /// Sets [`RepairOptions::dry_run`].
+    pub fn dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+}
+
+/// Makes the database in `db`, which must be closed, usable again with all that can be read of it, and says what was
+/// lost. A sound database is left as it is. What is damaged or superseded is moved to the folder `lost+found` in the
+/// database's directory, which can be deleted once nobody wants to look at it any more.
+///
+/// Keys of which a newer version or a delete was lost may show an older value; the report's losses say where. Interrupted
+/// at any point, a repair can be run again. `progress` is told the bytes read and the bytes there are, and says whether
+/// to go on.
+///
+/// # Errors
+/// [`Error::NotADatabase`] if nothing tells of one, [`Error::Locked`], [`Error::NewerFormat`], [`Error::Cancelled`] if
+/// `progress` broke off, or an I/O error.
+pub fn repair(
+    db: &Path,
+    options: &RepairOptions,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<RepairReport> {
+    let fs = &options.components.fs;
+    let layout = Layout::examine(&**fs, db)?;
+    if !matches!(layout, Layout::Database | Layout::Lost { .. }) {
+        layout.demand_database(db)?;
+    }
+    let _lock = fs.lock(&db.join(LOCK))?;
+    let graveyard = Graveyard::new();
+    graveyard.shut();
+    let mut repair = Repair {
+        fs: fs.clone(),
+        db,
+        report: RepairReport { is_dry_run: options.dry_run, ..RepairReport::default() },
+        progress,
+        done_bytes: 0,
+        total_bytes: 0,
+        entries_written: 0,
+        next_file: 1,
+        numbers: FileNumbers::new(1, graveyard.clone()),
+        log_holes_known: false,
+    };
+    let mut facts = facts::gather(&mut repair)?;
+    repair.look_closely()?;
+    if facts.is_exact && stale::is_stale(&repair, &facts)? {
+        facts.is_exact = false;
+        let detail =
+            "the manifest is older than the tables: its end was cut off, or it is an old copy";
+        repair.damage(&facts.manifest, None, detail);
+    }
+    let tables = tables::examine(&mut repair, &mut facts)?;
+    repair.numbers = FileNumbers::new(repair.next_file, graveyard);
+    facts.uuid = facts.uuid.or(uuid_of_log(&repair)?);
+    name_families(&mut repair, &mut facts, &tables);
+    let slices = tables.iter().flat_map(|table| &table.slices);
+    let floor = slices.map(|slice| slice.meta.max_seq + 1).max().unwrap_or(0);
+    let mut log = log::examine(&mut repair, &mut facts, floor)?;
+    if repair.report.is_sound() {
+        return Ok(repair.report);
+    }
+    let plan = Plan::new(&facts, &tables);
+    for table in &tables {
+        let file = table.number;
+        let counts = |loss: &&Loss| {
+            loss.family.is_none_or(|family| !plan.superseded.contains(&(family, file)))
+        };
+        table.losses.iter().filter(counts).for_each(|loss| repair.lose(&facts, loss.clone()));
+    }
+    repair.report.tables_kept = plan.kept.len() as u64;
+    if options.dry_run {
+        repair.report.tables_made = plan.made();
+        return Ok(repair.report);
+    }
+    let slices = plan.carry_out(&mut repair, &mut facts, &tables, &mut log)?;
+    let edit = state_edit(&repair, &facts, &log, slices);
+    let replaced = replaced(&repair, &facts, &tables, &plan, &log)?;
+    install::install(&mut repair, &edit, &replaced)?;
+    Ok(repair.report)
+}
+
+/// A repair under way.
+struct Repair<'a> {
+    fs: Arc<dyn FileSystem>,
+    db: &'a Path,
+    report: RepairReport,
+    progress: &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    done_bytes: u64,
+    total_bytes: u64,
+    entries_written: u64,
+    /// Above the number of every table.
+    next_file: u64,
+    numbers: Arc<FileNumbers>,
+    /// What the log lost was said.
+    log_holes_known: bool,
+}
+
+impl Repair<'_> {
+    fn damage(&mut self, path: &Path, offset: Option<u64>, detail: &str) {
+        let finding = Finding { path: path.to_owned(), offset, detail: detail.to_owned() };
+        let is_known =
+            |known: &Finding| known.path == finding.path && known.offset == finding.offset;
+        if !self.report.findings.iter().any(is_known) {
+            self.report.findings.push(finding);
+        }
+    }
+
+    /// Finds what is damaged in `CURRENT`, manifest and log though nothing may be lost by it.
+    fn look_closely(&mut self) -> Result<()> {
+        let report = Report::default();
+        let (fs, db) = (self.fs.clone(), self.db);
+        let mut untold = |_: u64, _: u64| ();
+        let mut verification = Verification::new(&fs, db, report, &mut untold);
+        let state = verify_manifest::verify(&mut verification)?;
+        let segments = verify_log::gather(&mut verification)?;
+        verify_log::verify(&mut verification, state.as_ref(), &segments)?;
+        for finding in verification.report.findings {
+            self.damage(&finding.path, finding.offset, &finding.detail);
+        }
+        Ok(())
+    }
+
+    /// Notes an error that is damage, and gives back any other.
+    fn absorb<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::Corruption { path, offset, detail }) => {
+                self.damage(&path, Some(offset), &detail);
+                Ok(None)
+            }
+            Err(Error::Io { action, path, source }) if is_loss(&source) => {
+                self.damage(&path, None, &format!("could not {action} it: {source}"));
+                Ok(None)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    fn lose(&mut self, facts: &Facts, mut loss: Loss) {
+        let known = loss.family.and_then(|family| facts.families.get(&family));
+        loss.family_name = known.map(|known| known.name.clone());
+        self.report.losses.push(loss);
+    }
+
+    fn allocate(&self) -> u64 {
+        self.numbers.allocate().number()
+    }
+
+    /// Says that everything up to `end` of what is to be read was read.
+    fn advance_to(&mut self, end: u64) -> Result<()> {
+        self.done_bytes = end.min(self.total_bytes);
+        self.look()
+    }
+
+    /// Looks whether to go on.
+    fn look(&mut self) -> Result<()> {
+        match (self.progress)(self.done_bytes, self.total_bytes) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Error::Cancelled),
+        }
+    }
+
+    /// A file's bytes, with zeros for what the device cannot read.
+    fn read_leniently(&self, path: &Path) -> Result<Vec<u8>> {
+        let file = self.fs.open_read(path, ReadMode::Positional)?;
+        let mut bytes = vec![0; file.len() as usize];
+        for (piece, offset) in bytes.chunks_mut(READ_LEN).zip((0..).step_by(READ_LEN)) {
+            match file.read_at(offset, piece) {
+                Err(Error::Io { source, .. }) if is_loss(&source) => piece.fill(0),
+                other => other?,
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// The identity of the database, if only its log tells it.
+fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
+    let dir = repair.db.join(LOG_DIR);
+    if !repair.fs.exists(&dir)? {
+        return Ok(None);
+    }
+    for info in wal::inventory(&*repair.fs, &dir)? {
+        let bytes = repair.read_leniently(&info.path)?;
+        if let Ok(header) = FileHeader::decode(&bytes, FileKind::Log) {
+            return Ok(Some(header.uuid));
+        }
+    }
+    Ok(None)
+}
+
+/// Names the families that only tables tell of.
+fn name_families(repair: &mut Repair<'_>, facts: &mut Facts, tables: &[FoundTable]) {
+    if facts.is_exact {
+        return;
+    }
+    for slice in tables.iter().rev().flat_map(|table| &table.slices) {
+        if !facts.dropped.contains(&slice.meta.family) {
+            let label = slice.origin.label.as_deref();
+            facts.name_family(slice.meta.family, label, &mut repair.report.guesses);
+        }
+    }
+    facts.name_family(DEFAULT_FAMILY, None, &mut repair.report.guesses);
+}
+
+/// What becomes of the tables.
+struct Plan {
+    /// Stay as they are, at these levels.
+    kept: Vec<(usize, SliceMeta)>,
+    /// Are saved from damaged tables: level, family, file.
+    saved: Vec<(usize, FamilyId, u64)>,
+    /// Are merged: the level of the outputs, and families and files.
+    merged: Vec<(usize, Vec<(FamilyId, u64)>)>,
+    /// Others stand for these.
+    superseded: BTreeSet<(FamilyId, u64)>,
+}
+
+impl Plan {
+    fn new(facts: &Facts, tables: &[FoundTable]) -> Plan {
+        let mut plan = Plan {
+            kept: Vec::new(),
+            saved: Vec::new(),
+            merged: Vec::new(),
+            superseded: BTreeSet::new(),
+        };
+        let all =
+            tables.iter().flat_map(|table| table.slices.iter().map(move |slice| (table, slice)));
+        let mut all: Vec<(&FoundTable, &FoundSlice)> = all.collect();
+        if !facts.is_exact {
+            let kin: Vec<Kin> = all.iter().map(|(_, slice)| kin_of(facts, slice)).collect();
+            plan.superseded = superseded(&kin);
+            plan.superseded.extend(&facts.removed);
+            all.retain(|(_, slice)| {
+                let key = (slice.meta.family, slice.meta.file);
+                !plan.superseded.contains(&key) && facts.families.contains_key(&key.0)
+            });
+        }
+        for &family in facts.families.keys() {
+            let own: Vec<_> = all.iter().filter(|(_, slice)| slice.meta.family == family).collect();
+            let pieces: Vec<Piece> = own.iter().map(|(_, slice)| piece_of(facts, slice)).collect();
+            for placed in place(&pieces, LAST_LEVEL) {
+                let members = || placed.members.iter().map(|at| own[*at]);
+                if placed.members.len() > 1 {
+                    let files = members().map(|(_, slice)| (family, slice.meta.file));
+                    plan.merged.push((placed.level, files.collect()));
+                    continue;
+                }
+                for (table, slice) in members() {
+                    match table.is_sound {
+                        true => plan.kept.push((placed.level, slice.meta.clone())),
+                        false => plan.saved.push((placed.level, family, slice.meta.file)),
+                    }
+                }
+            }
+        }
+        plan
+    }
+
+    /// Tables that will be made, nearly.
+    fn made(&self) -> u64 {
+        let saved: BTreeSet<u64> = self.saved.iter().map(|(_, _, file)| *file).collect();
+        (saved.len() + self.merged.len()) as u64
+    }
+
+    fn uses(&self, file: u64) -> bool {
+        self.kept.iter().any(|(_, meta)| meta.file == file)
+    }
+
+    /// Writes the new tables. Returns all slices of the repaired database with their levels.
+    fn carry_out(
+        &self,
+        repair: &mut Repair<'_>,
+        facts: &mut Facts,
+        tables: &[FoundTable],
+        log: &mut FoundLog,
+    ) -> Result<Vec<(usize, SliceMeta)>> {
+        let mut slices = self.kept.clone();
+        // What there is to merge, by the file that it was in.
+        let mut whole: BTreeMap<(FamilyId, u64), SliceMeta> = BTreeMap::new();
+        for table in tables {
+            let merged = self.merged.iter().flat_map(|(_, members)| members.iter().copied());
+            let saved = self.saved.iter().map(|(_, family, file)| (*family, *file));
+            let wanted: Vec<FamilyId> = merged
+                .chain(saved)
+                .filter(|(_, file)| *file == table.number)
+                .map(|(family, _)| family)
+                .collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            if table.is_sound {
+                let slices = table.slices.iter().map(|slice| slice.meta.clone());
+                whole.extend(slices.map(|meta| ((meta.family, meta.file), meta)));
+                continue;
+            }
+            for made in write::save_table(repair, facts, table, &wanted)? {
+                repair.report.entries_saved += made.entries;
+                let saved = self
+                    .saved
+                    .iter()
+                    .find(|(_, family, file)| *family == made.family && *file == table.number);
+                match saved {
+                    Some((level, _, _)) => slices.push((*level, made)),
+                    None => {
+                        whole.insert((made.family, table.number), made);
+                    }
+                }
+            }
+        }
+        for (level, members) in &self.merged {
+            let inputs: Vec<SliceMeta> =
+                members.iter().filter_map(|member| whole.get(member).cloned()).collect();
+            let made = write::merge(repair, facts, &inputs)?;
+            slices.extend(made.into_iter().map(|meta| (*level, meta)));
+        }
+        if log.must_replay {
+            let made = write::replay(repair, facts, log)?;
+            slices.extend(made.into_iter().map(|meta| (0, meta)));
+        }
+        slices.retain(|(_, meta)| facts.families.contains_key(&meta.family));
+        Ok(slices)
+    }
+}
+
+fn kin_of(facts: &Facts, slice: &FoundSlice) -> Kin {
+    let key = (slice.meta.family, slice.meta.file);
+    Kin {
+        family: key.0,
+        file: key.1,
+        is_sound: slice.is_whole,
+        is_installed: facts.slices.contains_key(&key),
+        inputs: slice.origin.inputs.to_vec(),
+        ancestors: slice.origin.ancestors.to_vec(),
+    }
+}
+
+fn piece_of(facts: &Facts, slice: &FoundSlice) -> Piece {
+    let meta = &slice.meta;
+    Piece {
+        smallest: meta.smallest.clone(),
+        largest: meta.largest.clone(),
+        min_seq: meta.min_seq,
+        max_seq: meta.max_seq,
+        level: facts.slices.get(&(meta.family, meta.file)).map(|(level, _)| *level),
+    }
+}
+
+/// The edit that makes the repaired state out of nothing.
+fn state_edit(
+    repair: &Repair<'_>,
+    facts: &Facts,
+    log: &FoundLog,
+    slices: Vec<(usize, SliceMeta)>,
+) -> Edit {
+    let seq_end = slices.iter().map(|(_, meta)| meta.max_seq + 1).max().unwrap_or(0);
+    let mut terms = facts.terms.clone();
+    let (mut ceiling, mut durable, mut replay_from) =
+        (facts.ceiling.max(seq_end), facts.durable, facts.replay_from);
+    if log.must_replay {
+        // All of the log is in tables now: the next open begins above it.
+        let margin = if facts.is_exact { 0 } else { LSN_MARGIN };
+        let end = log.end.max(ceiling) + margin;
+        let last = terms.last().map_or(0, |term| term.term).max(u64::from(log.generation));
+        terms.push(Term { term: last + 1, ended_at: end, resumes_at: end });
+        (ceiling, durable, replay_from) = (end, end, end);
+    }
+    let mut changes = vec![Change::Database { uuid: facts.uuid.unwrap_or_default() }];
+    changes.extend(terms.into_iter().map(Change::Term));
+    changes.extend([
+        Change::LsnCeiling { lsn: ceiling },
+        Change::DurableLsn { lsn: durable },
+        Change::ReplayFrom { lsn: replay_from },
+        Change::NextFile { number: repair.allocate() + 1 },
+    ]);
+    for (&family, known) in &facts.families {
+        changes.push(Change::CreateFamily {
+            family,
+            name: known.name.clone(),
+            options: known.options.clone(),
+            lsn: known.created,
+        });
+        let own = slices.iter().filter(|(_, meta)| meta.family == family);
+        changes.extend(
+            own.map(|(level, meta)| Change::AddSlice { level: *level, meta: meta.clone() }),
+        );
+    }
+    changes.push(Change::NextFamily { family: facts.next_family });
+    changes.push(Change::FamiliesChanged { lsn: facts.families_changed });
+    Edit::new(changes)
+}
+
+/// The files that the repaired database does without, and that someone may want to look at.
+fn replaced(
+    repair: &Repair<'_>,
+    facts: &Facts,
+    tables: &[FoundTable],
+    plan: &Plan,
+    log: &FoundLog,
+) -> Result<Vec<PathBuf>> {
+    let unused = tables.iter().filter(|table| !plan.uses(table.number));
+    let mut paths: Vec<PathBuf> = unused.map(|table| table.path.clone()).collect();
+    if log.must_replay {
+        paths.extend(log.replaced.iter().cloned());
+    }
+    let damaged = |path: &Path| repair.report.findings.iter().any(|finding| finding.path == path);
+    for entry in repair.fs.list(repair.db)? {
+        let path = repair.db.join(&entry.name);
+        let is_manifest = manifest_number(&entry.name).is_some();
+        if (is_manifest && (!facts.is_exact || damaged(&path)))
+            || (entry.name == CURRENT && damaged(&path))
+        {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
+}

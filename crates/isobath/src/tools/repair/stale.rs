@@ -1,0 +1,44 @@
+//! Whether a manifest that can be read whole is older than the database: its end may have been cut off where a record
+//! ends, or an old copy may have come back.
+//!
+//! What shows it are tables that it does not name. Such a table may be an output of a job that was never installed, but
+//! not if it holds sequences that the manifest says were never given out, nor if it stands for a table that the
+//! manifest names and that is gone, nor if it holds what should be in the log, and the log is gone.
+
+use super::Repair;
+use super::facts::Facts;
+use crate::error::Result;
+use crate::table::TableFile;
+use crate::version::{LOG_DIR, TABLE_DIR, table_number, table_path};
+use crate::wal;
+use std::collections::BTreeSet;
+
+pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
+    let dir = repair.db.join(TABLE_DIR);
+    let entries = if repair.fs.exists(&dir)? { repair.fs.list(&dir)? } else { Vec::new() };
+    let present: BTreeSet<u64> =
+        entries.iter().filter_map(|entry| table_number(&entry.name)).collect();
+    let named: BTreeSet<u64> = facts.slices.keys().map(|(_, file)| *file).collect();
+    let log_dir = repair.db.join(LOG_DIR);
+    let has_log = facts.replay_from >= facts.ceiling
+        || (repair.fs.exists(&log_dir)?
+            && wal::demand_segment(&*repair.fs, &log_dir, facts.replay_from).is_ok());
+    for number in present.difference(&named) {
+        // One that is damaged shows nothing.
+        let Ok(table) = TableFile::open(&repair.fs, &table_path(repair.db, *number)) else {
+            continue;
+        };
+        for meta in table.slices() {
+            let origin = table.origin(meta)?;
+            let mut stands_for = origin.inputs.iter().chain(&*origin.ancestors);
+            let replaces_lost =
+                stands_for.any(|file| named.contains(file) && !present.contains(file));
+            let is_unheard_of = meta.max_seq >= facts.ceiling;
+            let replaces_log = !has_log && meta.max_seq >= facts.replay_from;
+            if replaces_lost || is_unheard_of || replaces_log {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,272 @@
+//! Looks through the tables: which are sound, and what is left of those that are not.
+
+use super::Repair;
+use super::facts::Facts;
+use super::report::Loss;
+use crate::cursor::Entry;
+use crate::error::{Error, Result};
+use crate::format::{FamilyId, Lsn};
+use crate::table::{BlockHandle, Carved, CarvedSlice, Origin, Part, SliceMeta, TableFile, carve};
+use crate::version::{TABLE_DIR, table_number, table_path};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A table file that is there.
+pub(super) struct FoundTable {
+    pub(super) number: u64,
+    pub(super) path: PathBuf,
+    /// It can stay as it is.
+    pub(super) is_sound: bool,
+    pub(super) slices: Vec<FoundSlice>,
+    /// What of its slices is lost, unless something else stands for them.
+    pub(super) losses: Vec<Loss>,
+}
+
+/// A slice, or what can be read of it.
+#[derive(Clone, Debug)]
+pub(super) struct FoundSlice {
+    pub(super) meta: SliceMeta,
+    pub(super) origin: Origin,
+    /// All of it can be read, whether or not the file is sound.
+    pub(super) is_whole: bool,
+}
+
+/// Looks through the tables that the manifest names or, if not all it names is known, all there are.
+pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts) -> Result<Vec<FoundTable>> {
+    let dir = repair.db.join(TABLE_DIR);
+    let entries = if repair.fs.exists(&dir)? { repair.fs.list(&dir)? } else { Vec::new() };
+    let present: BTreeMap<u64, u64> =
+        entries.iter().filter_map(|entry| Some((table_number(&entry.name)?, entry.len))).collect();
+    repair.next_file = present.keys().next_back().map_or(1, |last| last + 1).max(facts.next_file);
+    let named: BTreeSet<u64> = facts.slices.keys().map(|(_, file)| *file).collect();
+    for number in named.iter().filter(|number| !present.contains_key(number)) {
+        missing(repair, facts, *number);
+    }
+    let wanted =
+        present.into_iter().filter(|(number, _)| !facts.is_exact || named.contains(number));
+    let wanted: Vec<_> = wanted.collect();
+    repair.total_bytes += wanted.iter().map(|(_, len)| len).sum::<u64>();
+    let mut found = Vec::new();
+    for (number, len) in wanted {
+        let before = repair.done_bytes;
+        found.push(examine_table(repair, facts, number)?);
+        repair.advance_to(before + len)?;
+    }
+    Ok(found)
+}
+
+fn missing(repair: &mut Repair<'_>, facts: &Facts, number: u64) {
+    let path = table_path(repair.db, number);
+    let slices = facts.slices.values().filter(|(_, meta)| meta.file == number);
+    if !facts.is_exact {
+        // An edit that is lost may have taken it out of the tree.
+        let guess = format!("{} is not there: it is taken to be superseded", path.display());
+        repair.report.guesses.push(guess);
+        return;
+    }
+    repair.damage(&path, None, "it is missing, yet the manifest names it");
+    for (_, meta) in slices {
+        let loss = whole_slice(&path, meta, "the table is missing");
+        repair.lose(facts, loss);
+    }
+}
+
+fn whole_slice(path: &Path, meta: &SliceMeta, detail: &str) -> Loss {
+    Loss {
+        path: path.to_owned(),
+        offset: None,
+        family: Some(meta.family),
+        keys: Some((meta.smallest.to_vec(), meta.largest.to_vec())),
+        lsns: Some((meta.min_seq, meta.max_seq + 1)),
+        entries: Some(meta.entries),
+        detail: detail.to_owned(),
+        ..Loss::default()
+    }
+}
+
+fn examine_table(repair: &mut Repair<'_>, facts: &mut Facts, number: u64) -> Result<FoundTable> {
+    let path = table_path(repair.db, number);
+    let is_wanted = |facts: &Facts, family: FamilyId| {
+        !facts.is_exact || facts.slices.contains_key(&(family, number))
+    };
+    let opened = TableFile::open(&repair.fs, &path);
+    if let Some(table) = repair.absorb(opened)? {
+        let mut wrong = identity(&table, facts, number);
+        wrong.extend(table.check(&mut |_| ()));
+        wrong.extend(strangers(&table, facts, &path, number));
+        if wrong.is_empty() {
+            facts.uuid.get_or_insert(table.header().uuid);
+            let mut slices = Vec::new();
+            for meta in table.slices().iter().filter(|meta| is_wanted(facts, meta.family)) {
+                let (meta, origin) = (meta.clone(), table.origin(meta)?);
+                slices.push(FoundSlice { meta, origin, is_whole: true });
+            }
+            return Ok(FoundTable { number, path, is_sound: true, slices, losses: Vec::new() });
+        }
+        for error in wrong {
+            repair.absorb::<()>(Err(error))?;
+        }
+    }
+    let known: Vec<SliceMeta> = facts.slices.values().map(|(_, meta)| meta.clone()).collect();
+    let known: Vec<_> = known.into_iter().filter(|meta| meta.file == number).collect();
+    let carved = carve(repair.read_leniently(&path)?, number, &known);
+    let (mut slices, mut losses) = (Vec::new(), Vec::new());
+    for slice in &carved.slices {
+        let Some(family) = slice.family.filter(|family| is_wanted(facts, *family)) else {
+            continue;
+        };
+        let salvaged = survey(&carved, slice, family, number, &path)?;
+        losses.extend(salvaged.losses);
+        slices.extend(salvaged.slice);
+    }
+    if carved.homeless_bytes > 0 {
+        let detail = format!(
+            "{} bytes of blocks are sound, but nothing says whose they are",
+            carved.homeless_bytes
+        );
+        losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
+    }
+    let carved_of = |family| carved.slices.iter().any(|slice| slice.family == Some(family));
+    for meta in known.iter().filter(|meta| facts.is_exact && !carved_of(meta.family)) {
+        losses.push(whole_slice(&path, meta, "nothing of the slice can be read"));
+    }
+    Ok(FoundTable { number, path, is_sound: false, slices, losses })
+}
+
+/// The file must be what its name and the manifest say.
+fn identity(table: &TableFile, facts: &Facts, number: u64) -> Vec<Error> {
+    let header = table.header();
+    let mut wrong = Vec::new();
+    if header.number != number {
+        let detail = format!("the header says that this is table {}", header.number);
+        wrong.push(Error::corruption(table.path(), 48, detail));
+    }
+    if facts.uuid.is_some_and(|uuid| uuid != header.uuid) {
+        let detail = "the table belongs to another database";
+        wrong.push(Error::corruption(table.path(), 32, detail));
+    }
+    wrong
+}
+
+/// What the manifest has in the file and the file has not, or not so.
+fn strangers(table: &TableFile, facts: &Facts, path: &Path, number: u64) -> Vec<Error> {
+    let named = facts.slices.values().map(|(_, meta)| meta).filter(|meta| meta.file == number);
+    named
+        .filter(|meta| facts.is_exact && !table.slices().contains(meta))
+        .map(|meta| {
+            let detail = format!("the slice of family {} is not as the manifest says", meta.family);
+            Error::corruption(path, meta.root.offset, detail)
+        })
+        .collect()
+}
+
+struct Salvaged {
+    /// `None` if nothing is left.
+    slice: Option<FoundSlice>,
+    losses: Vec<Loss>,
+}
+
+/// A stretch of data blocks that cannot be read, and the keys around it.
+struct Hole {
+    offset: u64,
+    len: u64,
+    from: Option<Vec<u8>>,
+    to: Option<Vec<u8>>,
+}
+
+/// Says what is left of a slice and what is not.
+fn survey(
+    carved: &Carved,
+    slice: &CarvedSlice,
+    family: FamilyId,
+    number: u64,
+    path: &Path,
+) -> Result<Salvaged> {
+    let mut left: Option<SliceMeta> = None;
+    let mut holes: Vec<Hole> = Vec::new();
+    let said = slice.meta.as_ref();
+    visit_readable(carved, slice, &mut |part| {
+        match part {
+            Part::Gap { offset, len } => {
+                let from = left.as_ref().map(|left| left.largest.to_vec());
+                let from = from.or(said.map(|meta| meta.smallest.to_vec()));
+                holes.push(Hole { offset, len, from, to: None });
+            }
+            Part::Entry(entry) => {
+                if let Some(hole) = holes.last_mut().filter(|hole| hole.to.is_none()) {
+                    hole.to = Some(entry.key.to_vec());
+                }
+                count(left.get_or_insert_with(|| nothing(family, number, &entry)), &entry);
+            }
+        }
+        Ok(())
+    })?;
+    let entries_left = left.as_ref().map_or(0, |left| left.entries);
+    if let Some(meta) = said.filter(|meta| holes.is_empty() && meta.entries > entries_left) {
+        // A small slice lies in its root.
+        let (from, to) = (meta.smallest.to_vec(), meta.largest.to_vec());
+        let (offset, len) = (meta.root.offset, u64::from(meta.root.len));
+        holes.push(Hole { offset, len, from: Some(from), to: Some(to) });
+    }
+    let is_one = holes.len() == 1;
+    let losses = holes.into_iter().map(|hole| Loss {
+        path: path.to_owned(),
+        offset: Some(hole.offset),
+        family: Some(family),
+        keys: hole.from.zip(hole.to.or(said.map(|meta| meta.largest.to_vec()))),
+        lsns: said.map(|meta| (meta.min_seq, meta.max_seq + 1)),
+        entries: said.filter(|_| is_one).map(|meta| meta.entries.saturating_sub(entries_left)),
+        detail: format!("data blocks in {} bytes cannot be read", hole.len),
+        ..Loss::default()
+    });
+    let losses: Vec<_> = losses.collect();
+    let is_whole = losses.is_empty() && said.is_none_or(|meta| meta.entries == entries_left);
+    let origin = slice.root.as_ref().map(|root| root.origin.clone()).unwrap_or_default();
+    let slice = left.map(|meta| FoundSlice { meta, origin, is_whole });
+    Ok(Salvaged { slice, losses })
+}
+
+fn nothing(family: FamilyId, file: u64, first: &Entry<'_>) -> SliceMeta {
+    SliceMeta {
+        file,
+        family,
+        root: BlockHandle { offset: 0, len: 0 },
+        disk_bytes: 0,
+        raw_bytes: 0,
+        entries: 0,
+        deletes: 0,
+        smallest: first.key.into(),
+        largest: first.key.into(),
+        min_seq: Lsn::MAX,
+        max_seq: 0,
+    }
+}
+
+fn count(meta: &mut SliceMeta, entry: &Entry<'_>) {
+    meta.entries += 1;
+    meta.raw_bytes += (entry.key.len() + entry.value.len()) as u64;
+    meta.largest = entry.key.into();
+    meta.min_seq = meta.min_seq.min(entry.seq);
+    meta.max_seq = meta.max_seq.max(entry.seq);
+}
+
+/// Visits what can be read of a slice; entries that are not in order belong elsewhere and are left out.
+pub(super) fn visit_readable(
+    carved: &Carved,
+    slice: &CarvedSlice,
+    visit: &mut dyn FnMut(Part<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut last: Option<(Vec<u8>, Lsn)> = None;
+    carved.visit(slice, &mut |part| {
+        if let Part::Entry(entry) = &part {
+            let is_next = last.as_ref().is_none_or(|(key, seq)| {
+                key.as_slice() < entry.key || (key == entry.key && entry.seq < *seq)
+            });
+            if !is_next {
+                return Ok(());
+            }
+            last = Some((entry.key.to_vec(), entry.seq));
+        }
+        visit(part)
+    })
+}

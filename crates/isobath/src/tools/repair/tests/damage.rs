@@ -1,0 +1,214 @@
+//! What is damaged, one thing at a time and all at once.
+
+use super::*;
+use crate::version::CURRENT;
+
+/// Every so many bytes of a file, so that the debug build takes seconds; a prime, so that all kinds of places come.
+const STEP: usize = 37;
+
+/// Damages a fresh copy, repairs it, and demands that no more is lost than is named.
+fn after(damage: impl Fn(&MemoryFs)) -> (RepairReport, Content, Content) {
+    let (fs, expected) = left_behind();
+    damage(&fs);
+    let (report, found) = repaired(&fs);
+    check_losses(&report, &found, &expected);
+    (report, found, expected)
+}
+
+fn without_a_loss(damage: impl Fn(&MemoryFs)) -> RepairReport {
+    let (report, found, expected) = after(damage);
+    assert_eq!(found, expected, "{report:?}");
+    assert!(report.losses.is_empty() && !report.findings.is_empty(), "{report:?}");
+    report
+}
+
+#[test]
+fn a_sound_database_is_left_alone() {
+    let (fs, expected) = left_behind();
+    let before = everything(&fs);
+    let (report, found) = repaired(&fs.killed());
+    assert!(report.is_sound() && report == RepairReport::default(), "{report:?}");
+    assert_eq!(found, expected);
+    run(&fs, false).unwrap();
+    assert_eq!(everything(&fs), before);
+}
+
+#[test]
+fn a_lost_or_damaged_current_costs_nothing() {
+    let current = Path::new(DB).join(CURRENT);
+    let report = without_a_loss(|fs| fs.remove(&current).unwrap());
+    assert!(report.guesses[0].contains("MANIFEST-"), "{report:?}");
+    for at in [0, 9, 20] {
+        let report = without_a_loss(|fs| fs.corrupt(&current, at, 4).unwrap());
+        assert_eq!(report.findings[0].path, current);
+        assert_eq!(report.moved.len(), 1, "{report:?}");
+    }
+}
+
+#[test]
+fn a_lost_manifest_costs_nothing_and_families_keep_their_names_and_options() {
+    for removes_current in [false, true] {
+        let report = without_a_loss(|fs| {
+            manifests(fs).iter().for_each(|path| fs.remove(path).unwrap());
+            if removes_current {
+                fs.remove(&Path::new(DB).join(CURRENT)).unwrap();
+            }
+        });
+        assert!(report.guesses.iter().any(|guess| guess.contains(USERS)), "{report:?}");
+    }
+    let (fs, _) = left_behind();
+    manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    run(&fs, false).unwrap();
+    let db = options(&fs).open(DB).unwrap();
+    assert_eq!(db.family(USERS).unwrap().options().filter_bits_per_key, 0);
+    assert_eq!(db.default_family().options().block_size.as_u64(), 256);
+}
+
+#[test]
+fn a_manifest_flipped_anywhere_costs_nothing() {
+    let (fs, expected) = left_behind();
+    let manifest = manifests(&fs).pop().unwrap();
+    for at in (0..bytes(&fs, &manifest).len()).step_by(STEP) {
+        let fs = fs.killed();
+        fs.corrupt(&manifest, at as u64, 1 << (at % 8)).unwrap();
+        let (report, found) = repaired(&fs);
+        assert_eq!(found, expected, "byte {at}: {report:?}");
+        assert!(report.losses.is_empty(), "byte {at}: {report:?}");
+    }
+}
+
+#[test]
+fn a_manifest_cut_anywhere_costs_nothing() {
+    let (fs, expected) = left_behind();
+    let manifest = manifests(&fs).pop().unwrap();
+    for len in (0..bytes(&fs, &manifest).len()).step_by(STEP) {
+        let fs = fs.killed();
+        fs.truncate(&manifest, len as u64).unwrap();
+        let (report, found) = repaired(&fs);
+        assert_eq!(found, expected, "cut to {len}: {report:?}");
+        assert!(report.losses.is_empty(), "cut to {len}: {report:?}");
+    }
+}
+
+#[test]
+fn of_a_table_flipped_anywhere_the_rest_is_kept() {
+    let (fs, expected) = left_behind();
+    let tables = tables(&fs);
+    assert!(tables.len() >= 2, "{tables:?}");
+    let mut most = 0;
+    for table in tables {
+        for at in (0..bytes(&fs, &table).len()).step_by(STEP) {
+            let fs = fs.killed();
+            fs.corrupt(&table, at as u64, 1 << (at % 8)).unwrap();
+            let (report, found) = repaired(&fs);
+            check_losses(&report, &found, &expected);
+            assert!(report.findings.iter().all(|finding| finding.path == table), "{report:?}");
+            let lost = expected.len() - found.len();
+            let counted: u64 = report.losses.iter().filter_map(|loss| loss.entries).sum();
+            assert_eq!(lost as u64, counted, "byte {at} of {}: {report:?}", table.display());
+            most = most.max(lost);
+        }
+    }
+    assert!((1..=30).contains(&most), "{most} keys are more than a block");
+}
+
+#[test]
+fn of_a_table_cut_anywhere_what_is_in_front_is_kept() {
+    let (fs, expected) = left_behind();
+    for table in tables(&fs) {
+        let whole = bytes(&fs, &table).len();
+        for len in (0..whole).step_by(whole / 8) {
+            let fs = fs.killed();
+            fs.truncate(&table, len as u64).unwrap();
+            let (report, found) = repaired(&fs);
+            check_losses(&report, &found, &expected);
+            // What is cut from the end may be no more than what leads to the entries.
+            assert!(len > whole / 2 || !report.losses.is_empty(), "cut to {len}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_table_is_named_with_its_keys() {
+    let (fs, expected) = left_behind();
+    for table in tables(&fs) {
+        let fs = fs.killed();
+        fs.remove(&table).unwrap();
+        let (report, found) = repaired(&fs);
+        check_losses(&report, &found, &expected);
+        let counted: u64 = report.losses.iter().filter_map(|loss| loss.entries).sum();
+        assert_eq!(counted as usize, expected.len() - found.len(), "{report:?}");
+        assert_eq!(report.findings[0].path, table);
+    }
+}
+
+/// Where the first key stands that is in the log alone.
+fn place_in_log(fs: &MemoryFs) -> usize {
+    let first = key((2 * KEYS * 7) % (3 * KEYS));
+    let all = bytes(fs, &segments(fs)[0]);
+    all.windows(first.len()).position(|window| window == first).unwrap()
+}
+
+#[test]
+fn of_a_damaged_log_all_other_records_are_kept() {
+    let (fs, expected) = left_behind();
+    let segment = segments(&fs).remove(0);
+    let at = place_in_log(&fs);
+    for place in [at, at - 40, at + 2000] {
+        let fs = fs.killed();
+        fs.corrupt(&segment, place as u64, 4).unwrap();
+        let (report, found) = repaired(&fs);
+        check_losses(&report, &found, &expected);
+        let lost = expected.len() - found.len();
+        assert!((1..=2).contains(&lost) && report.losses.len() == 1, "{lost}: {report:?}");
+        let loss = &report.losses[0];
+        let (from, to) = loss.lsns.unwrap();
+        assert!(to - from < 300 && loss.path == segment, "{report:?}");
+        let begin = loss.offset.unwrap();
+        assert!((begin..begin + (to - from)).contains(&(place as u64)), "{report:?}");
+    }
+}
+
+#[test]
+fn a_damaged_header_page_of_the_log_costs_nothing() {
+    without_a_loss(|fs| fs.corrupt(&segments(fs)[0], 50, 1).unwrap());
+}
+
+#[test]
+fn without_the_log_the_tables_are_kept() {
+    let (report, found, _) = after(|fs| {
+        segments(fs).iter().for_each(|path| fs.remove(path).unwrap());
+    });
+    assert!(found.len() > KEYS as usize && report.losses.len() == 1, "{report:?}");
+    assert!(report.losses[0].lsns.is_some());
+    let (report, _, _) = after(|fs| fs.truncate(&segments(fs)[0], 9000).unwrap());
+    assert!(!report.losses.is_empty(), "{report:?}");
+}
+
+#[test]
+fn all_at_once_leaves_what_is_readable() {
+    let (fs, expected) = left_behind();
+    let (tables, segment) = (tables(&fs), segments(&fs).remove(0));
+    fs.remove(&Path::new(DB).join(CURRENT)).unwrap();
+    fs.corrupt(&manifests(&fs)[0], 300, 1).unwrap();
+    fs.corrupt(&tables[0], 300, 1).unwrap();
+    let footer = bytes(&fs, &tables[1]).len() as u64 - 20;
+    fs.corrupt(&tables[1], footer, 1).unwrap();
+    fs.corrupt(&segment, place_in_log(&fs) as u64, 1).unwrap();
+    let (report, found) = repaired(&fs);
+    check_losses(&report, &found, &expected);
+    let lost = expected.len() - found.len();
+    assert!((1..40).contains(&lost), "{lost} of {}: {report:?}", expected.len());
+}
+
+#[test]
+fn what_is_damaged_is_kept_in_lost_and_found() {
+    let (fs, _) = left_behind();
+    let table = tables(&fs).remove(0);
+    fs.corrupt(&table, 300, 1).unwrap();
+    let damaged = bytes(&fs, &table);
+    let report = run(&fs, false).unwrap();
+    assert!(!fs.exists(&table).unwrap());
+    assert_eq!(report.moved[0].from, table);
+    assert_eq!(bytes(&fs, &report.moved[0].to), damaged);
+}

@@ -1,0 +1,116 @@
+//! Repairs that are cut short, and tables that others stand for.
+
+use super::*;
+use crate::error::Error;
+use crate::vfs::{Fault, FileOp};
+
+/// Damage of everything there is.
+fn damaged() -> (MemoryFs, Content) {
+    let (fs, expected) = left_behind();
+    manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    fs.corrupt(&tables(&fs)[0], 300, 1).unwrap();
+    fs.corrupt(&segments(&fs)[0], 6000, 1).unwrap();
+    (fs, expected)
+}
+
+#[test]
+fn a_repair_cut_short_at_any_step_can_be_run_again() {
+    let (fs, expected) = damaged();
+    let (_, best) = repaired(&fs.killed());
+    let ops = [FileOp::Create, FileOp::Write, FileOp::Sync, FileOp::SyncDir];
+    let ops = ops.into_iter().chain([FileOp::Link, FileOp::Rename, FileOp::Remove]);
+    for (op, nth) in ops.flat_map(|op| (1..6).map(move |nth| (op, nth))) {
+        let mut fs = fs.killed();
+        for power_lasts in [true, false] {
+            fs.inject(Fault::on(op).nth(nth));
+            let _ = run(&fs, false);
+            fs = if power_lasts { fs.killed() } else { fs.crashed(|_| 0) };
+            fs.clear_faults();
+        }
+        run(&fs, false).unwrap();
+        let found = content(&options(&fs).create_if_missing(false).open(DB).unwrap());
+        assert_eq!(found, best, "{op:?} {nth} failed");
+        assert!(found.iter().all(|(key, value)| expected.get(key) == Some(value)));
+    }
+}
+
+#[test]
+fn a_repair_that_is_called_off_changes_nothing() {
+    let (fs, _) = damaged();
+    let before = everything(&fs);
+    let options = RepairOptions::new().components(components(&fs));
+    let stopped = repair(Path::new(DB), &options, &mut |_, _| ControlFlow::Break(()));
+    assert!(matches!(stopped, Err(Error::Cancelled)));
+    assert_eq!(everything(&fs), before);
+    let foretold = run(&fs, true).unwrap();
+    assert!(foretold.is_dry_run && !foretold.losses.is_empty());
+    assert_eq!(everything(&fs), before);
+}
+
+#[test]
+fn where_no_database_was_there_is_nothing_to_repair() {
+    let fs = MemoryFs::new();
+    fs.create_dir_all(Path::new(DB)).unwrap();
+    assert!(matches!(run(&fs, false), Err(Error::NotADatabase { .. })));
+    let db = options(&fs).open(DB).unwrap();
+    assert!(matches!(run(&fs, false), Err(Error::Locked { .. })));
+    drop(db);
+}
+
+/// A database whose deleted keys lie in tables that a merge has read and that were not removed yet.
+#[test]
+fn tables_that_were_merged_do_not_bring_deleted_keys_back() {
+    for missing_input in 0..4 {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open(DB).unwrap();
+        let other = db.create_family("other").unwrap();
+        let mut inputs = Vec::new();
+        for stage in 0..3u32 {
+            for n in 0..30 {
+                match stage {
+                    0 => drop(db.put(key(n), value(n)).unwrap()),
+                    1 if n.is_multiple_of(2) => drop(db.delete(key(n)).unwrap()),
+                    _ => drop(db.put(key(100 + stage), value(n)).unwrap()),
+                }
+            }
+            db.put_in(&other, key(stage), value(stage)).unwrap();
+            db.flush().unwrap();
+            inputs = tables(&fs).into_iter().map(|path| (bytes(&fs, &path), path)).collect();
+        }
+        db.compact().unwrap();
+        let expected = content(&db);
+        db.close().unwrap();
+        assert_eq!(expected.len(), 15 + 2 + 3);
+        // All inputs lie there but one (or none).
+        for (at, (bytes, path)) in inputs.iter().enumerate() {
+            if at != missing_input && !fs.exists(path).unwrap() {
+                let mut file = fs.create(path).unwrap();
+                file.append(bytes).unwrap();
+                file.sync().unwrap();
+            }
+        }
+        manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+        let (report, found) = repaired(&fs);
+        assert_eq!(found, expected, "without input {missing_input}: {report:?}");
+    }
+}
+
+#[test]
+fn a_family_whose_name_nothing_tells_is_called_by_its_number() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    let users = db.create_family(USERS).unwrap();
+    db.flush().unwrap();
+    // A second epoch, so that the record of the creation is behind.
+    db.put_in(&users, "key", "value").unwrap();
+    db.sync().unwrap();
+    let fs = fs.killed();
+    manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    let segment = segments(&fs).remove(0);
+    let all = bytes(&fs, &segment);
+    let at = all.windows(USERS.len()).position(|window| window == USERS.as_bytes()).unwrap();
+    fs.corrupt(&segment, at as u64, 1).unwrap();
+    let (report, found) = repaired(&fs);
+    assert_eq!(found[&("recovered-1".to_owned(), b"key".to_vec())], b"value");
+    assert!(report.guesses.iter().any(|guess| guess.contains("recovered-1")), "{report:?}");
+}

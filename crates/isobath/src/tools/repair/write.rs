@@ -1,0 +1,294 @@
+//! Writes what was saved into new tables.
+
+use super::Repair;
+use super::facts::Facts;
+use super::log::FoundLog;
+use super::tables::{FoundTable, visit_readable};
+use crate::cache::{BlockCache, FileCache};
+use crate::cursor::{Cursor, Entry};
+use crate::engine::Keep;
+use crate::error::Result;
+use crate::flush::{self, Pending};
+use crate::format::{FamilyId, Lsn, Op, Payload};
+use crate::memtable::{Arena, ChunkPool, Memtable};
+use crate::options::FamilyOptions;
+use crate::table::{
+    Part, SliceMeta, Table, TableContext, TableCursor, TableOptions, TableWriter, carve,
+};
+use crate::version::{TABLE_DIR, table_path};
+use crate::vfs::ReadMode;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+/// About the length of a table that is made out of several.
+const TABLE_LEN: u64 = 32 << 20;
+/// Log records are gathered in memory up to this.
+const MEMORY_LEN: usize = 16 << 20;
+const CHUNK_LEN: usize = 1 << 20;
+const OPEN_FILES: usize = 64;
+/// How many entries go by between two looks at whether to go on.
+const CANCEL_INTERVAL: u64 = 4096;
+
+fn options_of(facts: &Facts, family: FamilyId) -> TableOptions {
+    let known = facts.families.get(&family);
+    let options = known.and_then(|known| FamilyOptions::from_json(&known.options).ok());
+    let name = known.map_or("", |known| &known.name);
+    options.unwrap_or_default().table_options(family, name, usize::MAX)
+}
+
+fn create(repair: &mut Repair<'_>, facts: &Facts) -> Result<TableWriter> {
+    let number = repair.allocate();
+    let path = table_path(repair.db, number);
+    let uuid = facts.uuid.unwrap_or_default();
+    TableWriter::create(repair.fs.create(&path)?, uuid, number)
+}
+
+/// Writes what can be read of a damaged table's slices `wanted` into a new one.
+pub(super) fn save_table(
+    repair: &mut Repair<'_>,
+    facts: &Facts,
+    table: &FoundTable,
+    wanted: &[FamilyId],
+) -> Result<Vec<SliceMeta>> {
+    let known = facts.slices.values().map(|(_, meta)| meta);
+    let known: Vec<_> = known.filter(|meta| meta.file == table.number).cloned().collect();
+    let carved = carve(repair.read_leniently(&table.path)?, table.number, &known);
+    let mut slices: Vec<_> = carved.slices.iter().collect();
+    slices.retain(|slice| slice.family.is_some_and(|family| wanted.contains(&family)));
+    slices.sort_by_key(|slice| slice.family);
+    if slices.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut writer = create(repair, facts)?;
+    for slice in slices {
+        let family = slice.family.unwrap_or_default();
+        let mut options = options_of(facts, family);
+        options.origin.inputs = [table.number].into();
+        if let Some(root) = &slice.root {
+            let origin = &root.origin;
+            let mut ancestors: Vec<u64> =
+                origin.inputs.iter().chain(&*origin.ancestors).copied().collect();
+            ancestors.sort_unstable();
+            options.origin.ancestors = ancestors.into();
+        }
+        writer.begin_slice(family, &options)?;
+        visit_readable(&carved, slice, &mut |part| {
+            let Part::Entry(entry) = part else { return Ok(()) };
+            repair.count_entry()?;
+            writer.add(entry)
+        })?;
+        writer.finish_slice()?;
+    }
+    let finished = writer.finish()?;
+    repair.report.tables_made += 1;
+    Ok(finished.slices)
+}
+
+/// A table's cursor, ordered by where it stands: by key, then newest first, for a heap that hands out the greatest.
+struct Source(TableCursor, Vec<u8>, Lsn);
+
+impl Source {
+    fn new(cursor: TableCursor) -> Option<Source> {
+        let (key, seq) = cursor.entry().map(|entry| (entry.key.to_vec(), entry.seq))?;
+        Some(Source(cursor, key, seq))
+    }
+
+    fn rank(&self) -> (Reverse<&[u8]>, Lsn) {
+        (Reverse(&self.1), self.2)
+    }
+}
+
+impl PartialEq for Source {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank() == other.rank()
+    }
+}
+
+impl Eq for Source {}
+
+impl PartialOrd for Source {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Source {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+/// Merges slices of one family by key and sequence into new tables: of each key its newest version, deletes included.
+/// Which of the slices stood above which need not be known.
+pub(super) fn merge(
+    repair: &mut Repair<'_>,
+    facts: &Facts,
+    slices: &[SliceMeta],
+) -> Result<Vec<SliceMeta>> {
+    let Some(family) = slices.first().map(|meta| meta.family) else { return Ok(Vec::new()) };
+    let dir = repair.db.join(TABLE_DIR);
+    let files = FileCache::new(repair.fs.clone(), dir, ReadMode::Positional, OPEN_FILES);
+    let context = TableContext::new(Arc::new(files), BlockCache::new(0));
+    let mut heap = BinaryHeap::new();
+    for meta in slices {
+        let mut cursor = Table::open(context.clone(), meta)?.cursor(false);
+        cursor.seek_first()?;
+        heap.extend(Source::new(cursor));
+    }
+    let mut options = options_of(facts, family);
+    let mut inputs: Vec<u64> = slices.iter().map(|meta| meta.file).collect();
+    inputs.sort_unstable();
+    options.origin.inputs = inputs.into();
+    let mut outputs = Outputs { writer: None, made: Vec::new() };
+    let mut last: Option<Vec<u8>> = None;
+    while let Some(Source(mut cursor, key, _)) = heap.pop() {
+        if last.as_ref() != Some(&key) {
+            if let Some(entry) = cursor.entry() {
+                outputs.add(repair, facts, (family, &options), entry)?;
+            }
+            last = Some(key);
+        }
+        cursor.next()?;
+        heap.extend(Source::new(cursor));
+    }
+    outputs.close(repair)?;
+    Ok(outputs.made)
+}
+
+struct Outputs {
+    writer: Option<TableWriter>,
+    made: Vec<SliceMeta>,
+}
+
+impl Outputs {
+    fn add(
+        &mut self,
+        repair: &mut Repair<'_>,
+        facts: &Facts,
+        (family, options): (FamilyId, &TableOptions),
+        entry: Entry<'_>,
+    ) -> Result<()> {
+        repair.count_entry()?;
+        if self.writer.as_ref().is_some_and(|writer| writer.slice_disk_bytes() >= TABLE_LEN) {
+            self.close(repair)?;
+        }
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => {
+                let writer = none.insert(create(repair, facts)?);
+                writer.begin_slice(family, options)?;
+                writer
+            }
+        };
+        writer.add(entry)
+    }
+
+    fn close(&mut self, repair: &mut Repair<'_>) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            self.made.extend(writer.finish()?.slices);
+            repair.report.tables_made += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Takes the log into tables of level 0. Changes of families become facts.
+pub(super) fn replay(
+    repair: &mut Repair<'_>,
+    facts: &mut Facts,
+    log: &mut FoundLog,
+) -> Result<Vec<SliceMeta>> {
+    let pool = Arc::new(ChunkPool::new(CHUNK_LEN, 2, MEMORY_LEN / CHUNK_LEN));
+    let mut gathered = Gathered { made: Vec::new(), memtables: BTreeMap::new(), arena: None, pool };
+    let (floor, mut changes) = (log.floor(), facts.clone());
+    let mut numbers = repair.numbers.clone();
+    let (fs, db) = (repair.fs.clone(), repair.db.to_owned());
+    let uuid = facts.uuid.unwrap_or_default();
+    let changes_known = facts.families_changed;
+    let mut guesses = Vec::new();
+    log.walk(repair, facts, &mut |lsn, payload| {
+        if gathered.is_full() {
+            gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
+        }
+        match payload {
+            Payload::Batch(ops) => {
+                let ops = ops.iter().enumerate().map(|(at, op)| (lsn + at as u64, op));
+                for (seq, op) in ops.filter(|(seq, _)| *seq >= floor) {
+                    if changes.dropped.contains(&op.family) {
+                        continue;
+                    }
+                    changes.name_family(op.family, None, &mut guesses);
+                    gathered.insert(seq, op);
+                }
+            }
+            Payload::EpochMarker => {}
+            _ if lsn <= changes_known => {}
+            Payload::FamilyCreate { id, name, options } => changes.create(*id, name, options, lsn),
+            Payload::FamilyDrop { id } => {
+                changes.drop_family(*id, lsn);
+                gathered.memtables.remove(id);
+            }
+            Payload::FamilyRename { id, name } => changes.rename(*id, name, lsn),
+        }
+        Ok(())
+    })?;
+    gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
+    repair.report.guesses.extend(guesses);
+    repair.report.tables_made += gathered.made.len() as u64;
+    *facts = changes;
+    gathered.made.retain(|meta| facts.families.contains_key(&meta.family));
+    Ok(gathered.made)
+}
+
+/// Operations of the log on their way to tables.
+struct Gathered {
+    made: Vec<SliceMeta>,
+    memtables: BTreeMap<FamilyId, Arc<Memtable>>,
+    arena: Option<Arc<Arena>>,
+    pool: Arc<ChunkPool>,
+}
+
+impl Gathered {
+    fn is_full(&self) -> bool {
+        self.arena.as_ref().is_some_and(|arena| arena.allocated_bytes() >= MEMORY_LEN)
+    }
+
+    fn insert(&mut self, seq: Lsn, op: &Op<'_>) {
+        let pool = &self.pool;
+        let arena = self.arena.get_or_insert_with(|| Arc::new(Arena::new(pool.clone())));
+        let memtable = self.memtables.entry(op.family);
+        let memtable = memtable.or_insert_with(|| Arc::new(Memtable::new(arena.clone())));
+        memtable.insert(op.key, seq, op.kind, op.value);
+    }
+
+    fn flush(
+        &mut self,
+        fs: &dyn crate::vfs::FileSystem,
+        db: &std::path::Path,
+        uuid: [u8; 16],
+        numbers: &mut Arc<crate::version::FileNumbers>,
+        facts: &Facts,
+    ) -> Result<()> {
+        let pending = std::mem::take(&mut self.memtables).into_iter().map(|(family, memtable)| {
+            Pending { family, options: options_of(facts, family), memtable }
+        });
+        let keep = Keep { points: Vec::new(), horizon: Lsn::MAX };
+        let pending: Vec<_> = pending.collect();
+        let built = flush::build_table(fs, db, uuid, numbers, &pending, &keep)?;
+        self.arena = None;
+        self.made.extend(built.into_iter().flat_map(|built| built.table.slices));
+        Ok(())
+    }
+}
+
+impl Repair<'_> {
+    /// Counts an entry on its way, and looks now and then whether to go on.
+    fn count_entry(&mut self) -> Result<()> {
+        self.entries_written += 1;
+        if self.entries_written.is_multiple_of(CANCEL_INTERVAL) {
+            self.look()?;
+        }
+        Ok(())
+    }
+}
