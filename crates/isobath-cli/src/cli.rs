@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  done; for `get` the key is there, for `verify` and `dump` nothing is damaged
-  1  `get`: the key is not there; `verify`, `dump`: damage was found
+  0  done; for `get` the key is there, for `verify` and `dump` nothing is damaged, for `repair` nothing was lost
+  1  `get`: the key is not there; `verify`, `dump`: damage was found; `repair`: something was lost
   2  it could not be done: standard error says why and what to do
 
 Keys and values are text: printable characters stand for themselves, a backslash is \\\\, other bytes are \\xNN (\\t, \\n, \\r and \\0 are understood too). With --hex they are pairs of hexadecimal digits. What begins with a dash comes after `--`.";
@@ -43,6 +43,9 @@ pub(crate) enum Command {
     Stats(Stats),
     /// Check every checksum of every file; changes nothing; exit code 1 if damage was found
     Verify(Verify),
+    /// Make a damaged database usable again with all that is readable, and say what was lost; a sound one is left alone.
+    /// What is damaged is moved to the folder lost+found; exit code 1 if something was lost
+    Repair(Repair),
     /// Print what one file says: a manifest, CURRENT, a table or a log segment, whole or damaged; changes nothing;
     /// exit code 1 if damage was met
     Dump(Dump),
@@ -245,6 +248,20 @@ pub(crate) struct Verify {
     /// Print the report as one JSON value
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Repair {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// Change nothing, and say what would be done; exit code 1 if anything is damaged
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the report as one JSON value
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
 }
 
 #[derive(Args, Debug)]

@@ -1,12 +1,12 @@
 //! Doing what was asked. Every command opens the database, does one thing, and closes it again, so that errors of
-//! closing are heard of; `verify` works on a closed
-//! database, and `dump` on one file of any.
+//! closing are heard of; `verify` and `repair` work on a closed database, and `dump` on one file of any.
 
 mod dump;
 mod families;
 mod keys;
 mod open;
 mod output;
+mod repair;
 mod scan;
 mod stats;
 mod upkeep;
@@ -36,6 +36,7 @@ pub(crate) fn execute(command: Command) -> Result<Outcome> {
         Command::Compact(asked) => upkeep::compact(&asked),
         Command::Stats(asked) => stats::stats(&asked),
         Command::Verify(asked) => verify::verify(&asked),
+        Command::Repair(asked) => repair::repair(&asked),
         Command::Dump(asked) => dump::dump(&asked),
     }
 }

@@ -43,8 +43,8 @@ fn print(output: &mut Output, report: &Report) -> Result<()> {
     match report.findings.len() {
         0 => output.line("nothing is damaged"),
         count => output.line(&format!(
-            "{count} damaged places; nothing was changed. Copy the directory before anything else is tried, then \
-             restore the files named above from a backup"
+            "{count} damaged places; nothing was changed. Restore the files named above from a backup or, with a copy \
+             of the directory at hand, run `isobath repair`"
         )),
     }
 }

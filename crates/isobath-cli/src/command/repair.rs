@@ -1,0 +1,87 @@
+//! `repair`: a usable database out of a damaged one, and what was lost.
+
+use super::Outcome;
+use super::output::Output;
+use crate::cli::Repair;
+use crate::failure::Result;
+use crate::progress::Progress;
+use crate::text::Form;
+use isobath::tools::{self, Loss, RepairOptions, RepairReport};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+
+pub(super) fn repair(asked: &Repair) -> Result<Outcome> {
+    let progress = Progress::new("repairing");
+    let options = RepairOptions::new().dry_run(asked.dry_run);
+    let report = tools::repair(&asked.database.path, &options, &mut |done_bytes, total_bytes| {
+        progress.set(done_bytes, total_bytes);
+        ControlFlow::Continue(())
+    })?;
+    drop(progress);
+    let mut output = Output::new();
+    if asked.json {
+        output.json(&report)?;
+    } else {
+        print(&mut output, &report, Form::of(asked.form.hex))?;
+    }
+    output.finish()?;
+    let is_well = report.losses.is_empty() && (report.is_sound() || !report.is_dry_run);
+    Ok(if is_well { Outcome::Yes } else { Outcome::No })
+}
+
+fn print(output: &mut Output, report: &RepairReport, form: Form) -> Result<()> {
+    for finding in &report.findings {
+        let path = finding.path.display();
+        output.line(&match finding.offset {
+            Some(offset) => format!("damage: {path} at offset {offset}: {}", finding.detail),
+            None => format!("damage: {path}: {}", finding.detail),
+        })?;
+    }
+    for loss in &report.losses {
+        output.line(&line_of(loss, form))?;
+    }
+    for guess in &report.guesses {
+        output.line(&format!("guess: {guess}"))?;
+    }
+    for moved in &report.moved {
+        output.line(&format!("moved: {} to {}", moved.from.display(), moved.to.display()))?;
+    }
+    if report.is_sound() {
+        return output.line("nothing is damaged; nothing was changed");
+    }
+    let would = if report.is_dry_run { "to be made" } else { "made" };
+    output.line(&format!(
+        "{} tables kept, {} {would}; {} entries saved from damaged tables, {} records from the log",
+        report.tables_kept, report.tables_made, report.entries_saved, report.records_saved
+    ))?;
+    match (report.is_dry_run, report.losses.len()) {
+        (true, _) => output.line("nothing was changed; without --dry-run it would be repaired"),
+        (false, 0) => output.line("repaired; nothing was lost"),
+        (false, count) => output.line(&format!("repaired; {count} losses, see above")),
+    }
+}
+
+/// Says on one line what is gone.
+fn line_of(loss: &Loss, form: Form) -> String {
+    let mut line = format!("lost: {}", loss.path.display());
+    let mut put = |text: std::fmt::Arguments<'_>| {
+        line.write_fmt(text).expect("a string takes everything");
+    };
+    if let Some(offset) = loss.offset {
+        put(format_args!(" at offset {offset}"));
+    }
+    put(format_args!(": {}", loss.detail));
+    if let Some(name) = &loss.family_name {
+        put(format_args!("; family {name}"));
+    }
+    if let Some((from, to)) = &loss.keys {
+        put(format_args!("; keys {} to {}", form.show(from), form.show(to)));
+    }
+    if let Some((from, to)) = loss.lsns {
+        put(format_args!("; LSNs {from:#x} to {to:#x}"));
+    }
+    if let Some(entries) = loss.entries {
+        put(format_args!("; {entries} entries"));
+    }
+    line
+}
