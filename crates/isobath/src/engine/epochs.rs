@@ -192,7 +192,10 @@ impl Epochs {
         self.changed.wait_for(right, Duration::from_millis(100));
     }
 
+    /// Wakes who waits for room, to look again why there is none. Whoever calls does not hold the right.
     pub(crate) fn wake_all(&self) {
+        // Who has looked and found no reason to give up is asleep once the lock can be had.
+        drop(self.change.lock());
         self.changed.notify_all();
     }
 

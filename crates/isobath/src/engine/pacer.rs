@@ -8,6 +8,7 @@
 //! to 1 a byte costs `1/drain * (1 + k * excess)` nanoseconds of waiting, growing continuously, where `drain` is
 //! the smoothed rate at which the background has been emptying what is full.
 
+use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::components::{Clock, Threads};
 use crate::error::{Error, Result};
@@ -68,6 +69,8 @@ pub(crate) struct Pacer {
     is_flush_behind: AtomicBool,
     /// When the next byte may be written, on the clock.
     next_ns: AtomicU64,
+    /// Held by whoever sets the pace, so that the last one has the last word.
+    setting: Mutex<()>,
     stalls: [StallGauge; 3],
 }
 
@@ -81,6 +84,7 @@ impl Pacer {
             flush_rate: AtomicU64::new(0),
             is_flush_behind: AtomicBool::new(false),
             next_ns: AtomicU64::new(0),
+            setting: Mutex::new(()),
             stalls: Default::default(),
         }
     }
@@ -112,14 +116,14 @@ impl Pacer {
         };
         let now = self.clock.now_ns();
         let price = bytes.saturating_mul(flush_cost.max(merge_cost)) / 1000;
-        let claim = |next: u64| Some(next.max(now) + price);
-        let before = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
-        let due = before.unwrap_or(now).max(now) + price;
-        if due < now + DEBT_NS {
+        // Whoever will not wait for what others owe is refused, and owes nothing for it.
+        let claim =
+            |next: u64| (!fail_fast || next < now + DEBT_NS).then_some(next.max(now) + price);
+        let claimed = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
+        let Ok(before) = claimed else { return Err(Error::WouldStall(cause.name())) };
+        let due = before.max(now) + price;
+        if fail_fast || due < now + DEBT_NS {
             return Ok(());
-        }
-        if fail_fast {
-            return Err(Error::WouldStall(cause.name()));
         }
         let mut here = now;
         while here + DEBT_NS / 4 < due && self.is_active.load(Ordering::Relaxed) {
@@ -144,13 +148,15 @@ impl Pacer {
 
     /// Sets the pace from level 0: how full it is, 0 to 1, and how many bytes a second leave it.
     pub(crate) fn set_merges(&self, fullness: f64, drain: f64) {
+        let _setting = self.setting.lock();
         self.merge_cost_ps.store(cost(fullness, drain), Ordering::Relaxed);
         self.refresh();
     }
 
     /// Sets the pace from flushes: whether sealed epochs wait, and the rate at which they are being flushed.
-    pub(crate) fn set_flush(&self, is_behind: bool, rate: Option<u64>) {
-        self.is_flush_behind.store(is_behind, Ordering::Relaxed);
+    pub(crate) fn set_flush(&self, is_behind: impl FnOnce() -> bool, rate: Option<u64>) {
+        let _setting = self.setting.lock();
+        self.is_flush_behind.store(is_behind(), Ordering::Relaxed);
         if let Some(rate) = rate {
             let before = self.flush_rate.load(Ordering::Relaxed);
             let smoothed = if before == 0 { rate } else { before - before / 4 + rate / 4 };
@@ -159,6 +165,7 @@ impl Pacer {
         self.refresh();
     }
 
+    /// Called with `setting` held.
     fn refresh(&self) {
         let is_active = self.merge_cost_ps.load(Ordering::Relaxed) > 0
             || self.is_flush_behind.load(Ordering::Relaxed);
@@ -185,9 +192,89 @@ fn cost(fullness: f64, drain: f64) -> u64 {
     (at_drain * 4.0 * excess * excess).max(1.0) as u64
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::components::{Priority, ThreadHandle};
+
+    /// Time that passes when somebody sleeps.
+    #[derive(Default)]
+    struct Stage(AtomicU64);
+
+    impl Clock for Stage {
+        fn now_ns(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        fn unix_ms(&self) -> u64 {
+            0
+        }
+    }
+
+    impl Threads for Stage {
+        fn spawn(
+            &self,
+            _: String,
+            _: Priority,
+            _: Box<dyn FnOnce() + Send>,
+        ) -> std::io::Result<Box<dyn ThreadHandle>> {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
+
+        fn sleep(&self, duration: Duration) {
+            self.0.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
+        }
+
+        fn parallelism(&self) -> usize {
+            1
+        }
+    }
+
+    fn pacer() -> (Pacer, Arc<Stage>) {
+        let stage = Arc::new(Stage::default());
+        (Pacer::new(stage.clone(), stage.clone()), stage)
+    }
+
+    #[test]
+    fn a_paced_writer_waits_as_long_as_its_bytes_take_to_drain() {
+        let (pacer, stage) = pacer();
+        pacer.admit(1 << 20, false, || 1.0).unwrap();
+        assert_eq!(stage.now_ns(), 0, "nobody is behind");
+        pacer.set_merges(0.75, 1e8);
+        for megabytes in 1..=3 {
+            pacer.admit(1_000_000, false, || 0.0).unwrap();
+            let due = megabytes * 10_000_000;
+            assert!(stage.now_ns().abs_diff(due) <= DEBT_NS, "{} for {due}", stage.now_ns());
+        }
+        let stall = &pacer.stalls()[StallCause::PacedByMerge as usize];
+        assert_eq!(stall.count.load(Ordering::Relaxed), 3);
+        assert_eq!(stall.total_ns.load(Ordering::Relaxed), stage.now_ns());
+    }
+
+    #[test]
+    fn relief_forgives_what_writers_owed() {
+        let (pacer, stage) = pacer();
+        pacer.set_merges(1.0, 1e6);
+        pacer.admit(100_000_000, true, || 0.0).unwrap();
+        pacer.set_merges(0.0, 1e6);
+        pacer.set_merges(1.0, 1e9);
+        let before = stage.now_ns();
+        pacer.admit(1000, false, || 0.0).unwrap();
+        assert_eq!(stage.now_ns(), before, "the debts of the last pause");
+    }
+
+    #[test]
+    fn a_refused_write_owes_nothing() {
+        let (pacer, stage) = pacer();
+        pacer.set_merges(0.75, 1e8);
+        pacer.admit(100_000, true, || 0.0).unwrap();
+        for _ in 0..1000 {
+            let refused = pacer.admit(100_000, true, || 0.0).unwrap_err();
+            assert!(matches!(refused, Error::WouldStall(_)));
+        }
+        stage.sleep(Duration::from_micros(1000));
+        pacer.admit(100_000, true, || 0.0).unwrap();
+    }
 
     #[test]
     fn the_cost_of_a_byte_grows_without_a_cliff() {

@@ -103,7 +103,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
         took_us: took_ns / 1000,
     });
     let rate = epoch.bytes().saturating_mul(1_000_000_000) / took_ns.max(1);
-    engine.pacer.set_flush(engine.epochs.list().sealed.len() > 1, Some(rate));
+    engine.pacer.set_flush(|| engine.epochs.list().sealed.len() > 1, Some(rate));
     drop((epoch, pending));
     compact::after_flush(engine, &families);
     Ok(())

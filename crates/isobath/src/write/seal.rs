@@ -83,7 +83,7 @@ fn seal(engine: &Arc<Engine>, right: &MutexGuard<'_, ()>) -> Result<Arc<Epoch>> 
     yield_point(Point::Sealed);
     reservation.write(&mut marker);
     reservation.publish();
-    engine.pacer.set_flush(engine.epochs.list().sealed.len() > 1, None);
+    engine.pacer.set_flush(|| engine.epochs.list().sealed.len() > 1, None);
     flush::submit(engine);
     Ok(sealed)
 }
