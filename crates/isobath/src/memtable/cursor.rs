@@ -81,7 +81,8 @@ impl MemtableCursor {
                 slot_or_right(leaf, stamp, slot.index + usize::from(slot.record.is_some()))
             });
         }
-        self.arrive(step);
+        // SAFETY: `self` keeps the arena.
+        self.position = unsafe { step.detach() };
         self.look_ahead();
     }
 
@@ -122,31 +123,29 @@ impl MemtableCursor {
 
     /// Searches from the root and steps from there, again until nothing changes meanwhile.
     fn settle(&mut self, target: Target<'_>, step: impl for<'a> Fn(Node<'a>, Stamp) -> Step<'a>) {
-        let table = self.table.clone();
         self.ahead = 0;
         let mut backoff = Backoff::new();
         loop {
-            let (leaf, stamp) = table.find_leaf(target);
+            let (leaf, stamp) = self.table.find_leaf(target);
             match step(leaf, stamp) {
                 Step::Changed => backoff.wait(),
-                arrived => return self.arrive(arrived),
+                // SAFETY: `self` keeps the arena.
+                arrived => return self.position = unsafe { arrived.detach() },
             }
         }
     }
+}
 
+impl Step<'_> {
+    /// # Safety
+    /// The caller keeps the arena alive as long as it uses the result.
     #[inline]
-    fn arrive(&mut self, step: Step<'_>) {
-        self.position = match step {
-            Step::At(spot) => {
-                let version = spot.record.newest();
-                // SAFETY: node, record and version are of `self.table`'s arena, which lives as long as
-                // `self`; `entry` lends them out no longer than `self` is borrowed.
-                let (leaf, record, version) =
-                    unsafe { (spot.leaf.detach(), spot.record.detach(), version.detach()) };
-                Some(Position { leaf, stamp: spot.stamp, index: spot.index, record, version })
-            }
-            Step::End | Step::Changed => None,
-        };
+    unsafe fn detach(self) -> Option<Position> {
+        let Step::At(Spot { leaf, stamp, index, record }) = self else { return None };
+        let version = record.newest();
+        // SAFETY: the caller's promise.
+        let (leaf, record, version) = unsafe { (leaf.detach(), record.detach(), version.detach()) };
+        Some(Position { leaf, stamp, index, record, version })
     }
 }
 
@@ -202,7 +201,8 @@ impl Cursor for MemtableCursor {
                     left_of_slot(leaf, stamp, leaf.search(key).index)
                 });
             }
-            step => self.arrive(step),
+            // SAFETY: `self` keeps the arena.
+            step => self.position = unsafe { step.detach() },
         }
         Ok(())
     }
