@@ -7,8 +7,8 @@
 //! record, whose LSN is the boundary, (3) publishes the list with the next epoch. A writer that has its LSN and
 //! then sees an open epoch that isn't closing is below any boundary to come: a marker reserved before the
 //! writer's LSN would have made the closing mark visible to it, since both go through the log's tail. A writer
-//! that sees a closing epoch waits for the list and then picks by LSN. The sealer waits for nobody between
-//! (1) and (3).
+//! that sees a closing epoch waits for the list and then picks by LSN. From (1) to (3) the sealer waits for no writer, and
+//! it gives the right to seal back before it publishes the marker, for which it may have to.
 //!
 //! The epoch is complete, and may be flushed, once `visible` has passed the marker.
 

@@ -200,8 +200,9 @@ fn install(
             family.install(state.tree.clone(), Some(epoch));
         }
     }
-    engine.epochs.retire_oldest(epoch);
+    // Whoever seals may wait for room in the log, whose keeper may wait for the manifest.
     drop(versions);
+    engine.epochs.retire_oldest(epoch);
     engine.log.retire(replay_from);
     Ok(())
 }

@@ -36,7 +36,7 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
             break Ok(());
         }
         if engine.epochs.list().sealed.len() < MAX_SEALED {
-            break seal(engine, &right).map(|_| ());
+            break seal(engine, right).map(|_| ());
         }
         if let Err(error) = engine.epochs.check_flushes() {
             break Err(error);
@@ -47,7 +47,6 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
         waiting_since.get_or_insert_with(|| engine.pacer.now_ns());
         engine.epochs.wait_for_room(&mut right);
     };
-    drop(right);
     if let Some(since) = waiting_since {
         engine.pacer.count(StallCause::Memory, engine.pacer.now_ns() - since);
     }
@@ -64,7 +63,7 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
             return Ok(None);
         }
         if list.sealed.len() < MAX_SEALED {
-            return seal(engine, &right).map(Some);
+            return seal(engine, right).map(Some);
         }
         engine.epochs.check_flushes()?;
         engine.epochs.wait_for_room(&mut right);
@@ -72,14 +71,16 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
 }
 
 /// Seals, and has the epoch flushed.
-fn seal(engine: &Arc<Engine>, right: &MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
+fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
     let mut marker = vec![0; RECORD_HEADER_LEN];
     put_payload(&mut marker, &Payload::EpochMarker);
     wal::seal(&mut marker);
     debug_assert_eq!(marker.len() as u64, MARKER_LEN);
     yield_point(Point::Sealing);
     let (sealed, mut reservation) =
-        engine.epochs.seal(right, || engine.log.reserve_internal(marker.len() as u64))?;
+        engine.epochs.seal(&right, || engine.log.reserve_internal(marker.len() as u64))?;
+    // Publishing waits for commits that are far behind, and those may wait for the right to learn their epoch.
+    drop(right);
     yield_point(Point::Sealed);
     reservation.write(&mut marker);
     reservation.publish();
