@@ -18,12 +18,14 @@ mod compact;
 pub mod components;
 mod cursor;
 mod db;
+#[cfg(all(test, shuttle))]
+mod db_model;
 mod engine;
 mod error;
 mod events;
 mod flush;
 mod format;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(all(test, not(any(loom, shuttle))), fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod iter;

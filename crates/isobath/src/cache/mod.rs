@@ -2,6 +2,8 @@
 
 mod blocks;
 mod files;
+#[cfg(all(test, shuttle))]
+mod model;
 
 pub use blocks::BlockCache;
 pub(crate) use blocks::{BlockKey, CacheId, ResidentCharge};

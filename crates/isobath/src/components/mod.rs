@@ -8,6 +8,8 @@
 
 mod bundle;
 mod clock;
+#[cfg(all(test, any(loom, shuttle)))]
+pub(crate) mod model;
 #[cfg(feature = "simulation")]
 pub mod planted;
 #[cfg(not(feature = "simulation"))]

@@ -88,15 +88,20 @@ impl Family {
     /// The current view and a read point it can serve.
     #[inline]
     pub(crate) fn pin(&self, log: &Log) -> (Guard<Arc<View>>, Lsn) {
+        self.pin_at(|| log.visible())
+    }
+
+    #[inline]
+    pub(super) fn pin_at(&self, visible: impl Fn() -> Lsn) -> (Guard<Arc<View>>, Lsn) {
         loop {
             if planted(Plant::PointBeforeView) {
-                let point = log.visible();
+                let point = visible();
                 yield_point(Point::Pinned);
                 return (self.view.load(), point);
             }
             let view = self.view.load();
             yield_point(Point::Pinned);
-            let point = log.visible();
+            let point = visible();
             if self.current.load(Ordering::Acquire) == view.number {
                 return (view, point);
             }

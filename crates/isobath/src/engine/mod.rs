@@ -15,6 +15,10 @@ mod families;
 mod family;
 mod gauges;
 mod level_zero;
+#[cfg(all(test, shuttle))]
+mod model;
+#[cfg(all(test, loom))]
+mod order_model;
 mod pacer;
 mod snapshots;
 

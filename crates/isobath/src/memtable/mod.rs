@@ -13,6 +13,8 @@ mod cursor;
 mod head;
 mod insert;
 mod lock;
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;
 mod node;
 mod pool;
 mod prefetch;

@@ -32,7 +32,9 @@ mod tree;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
+#[cfg(all(test, shuttle))]
+mod model;
 
 pub(crate) use current::read as read_current;
 pub(crate) use draft::FileSource;

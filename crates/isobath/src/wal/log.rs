@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Marks in flight at a frontier: records finish up to 32 times as many bytes ahead of it.
-const FRONTIER_SLOTS: usize = 1 << 14;
+const FRONTIER_SLOTS: usize = if cfg!(any(loom, shuttle)) { 64 } else { 1 << 14 };
 
 /// Called by the keeper, off the writers' path, when the ceiling should be raised above the given LSN: makes
 /// it durable in the manifest that LSNs below a new ceiling may be in use, and returns it. An error goes to

@@ -31,6 +31,8 @@ mod tests;
 
 pub(crate) use log::{Log, LogOptions, LogStats, RaiseCeiling, Reservation};
 pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, record_len, seal};
+#[cfg(all(test, loom))]
+pub(crate) use room::Room;
 pub(crate) use room::RoomWaits;
 pub(crate) use scan::{Dumped, ScanEnd, Tail, dump, scan};
 pub(crate) use segment::{

@@ -1,25 +1,20 @@
-//! Exhaustive models of the two places where threads meet without a common lock all the way: the
-//! frontier and the syncer.
+//! Exhaustive models of the places where threads meet without a common lock all the way: the tail, the frontier and
+//! the syncer. A forgotten mark or sleeper shows as a deadlock, which loom reports.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p isobath --lib wal::model` (half a minute)
-//!
-//! A forgotten mark or sleeper shows as a deadlock, which loom reports. Weaken the exchange in
-//! `frontier::announce` to a plain store, and remove its fence, to see that it does.
+//! Seen to fail: `frontier::announce` with a plain store and without its fence; `Frontier::mark_ahead` that does not wait
+//! for its lap; `Frontier::at` relaxed; `Syncer::finish` that hands nothing over, or that goes on after a failure;
+//! `Syncer::finish` that stores what its round reached; `Room::shut` without the tail's top bit; `Room::try_take` that looks
+//! at the limit once only.
 
 use super::frontier::Frontier;
+use super::room::Room;
 use super::syncer::Syncer;
 use crate::components::Clock;
+use crate::components::model::check;
 use crate::components::sync::atomic::*;
 use crate::error::Error;
 use loom::thread;
 use std::sync::Arc;
-
-/// Explores every interleaving with at most this many preemptions.
-fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
-}
 
 fn spawn<T>(shared: &Arc<T>, body: impl FnOnce(&T) + 'static) -> thread::JoinHandle<()>
 where
@@ -27,6 +22,26 @@ where
 {
     let shared = Arc::clone(shared);
     thread::spawn(move || body(&shared))
+}
+
+/// The tail of a shut log is the end of what was handed out: each byte once, none above the limit, none later.
+#[test]
+fn nothing_is_handed_out_twice_or_after_the_shut() {
+    check(4, || {
+        let room = Arc::new(Room::new(64, 1 << 20));
+        room.extend(64 + 96);
+        let takers = [(); 2].map(|()| {
+            let room = Arc::clone(&room);
+            thread::spawn(move || [(); 2].map(|()| room.try_take(32, 0)))
+        });
+        room.shut();
+        let tail = room.tail();
+        let taken = takers.map(|taker| taker.join().unwrap());
+        let mut starts: Vec<u64> = taken.as_flattened().iter().copied().flatten().collect();
+        starts.sort_unstable();
+        assert!(starts.iter().copied().eq((64..tail).step_by(32)), "{starts:?} below {tail}");
+        assert!(tail <= 64 + 96 && room.tail() == tail && room.try_take(32, 0).is_none());
+    });
 }
 
 /// Whoever has published and waited sees every record below its own, finished by whichever thread.

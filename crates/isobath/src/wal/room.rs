@@ -23,7 +23,7 @@ const SHUT: u64 = 1 << 63;
 pub(super) const SLACK: u64 = 1024;
 
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     tail: CachePadded<AtomicU64>,
     limit: CachePadded<AtomicU64>,
     state: Mutex<State>,
@@ -56,7 +56,7 @@ pub(crate) struct RoomWaits {
 
 impl Room {
     /// No room yet: nothing is prepared.
-    pub(super) fn new(start: Lsn, ceiling: Lsn) -> Room {
+    pub(crate) fn new(start: Lsn, ceiling: Lsn) -> Room {
         Room {
             tail: CachePadded::new(AtomicU64::new(start)),
             limit: CachePadded::new(AtomicU64::new(0)),
@@ -89,7 +89,7 @@ impl Room {
     /// Reserves `len` bytes if they end `slack` bytes below the limit or lower. Acquire and release, so
     /// that reservations order what their owners did before and do after.
     #[inline]
-    pub(super) fn try_take(&self, len: u64, slack: u64) -> Option<Lsn> {
+    pub(crate) fn try_take(&self, len: u64, slack: u64) -> Option<Lsn> {
         let mut start = self.tail.load(Ordering::Relaxed);
         loop {
             if start + len + slack > self.limit.load(Ordering::Acquire) {
@@ -166,7 +166,7 @@ impl Room {
     }
 
     /// There is a place for everything below `prepared` now.
-    pub(super) fn extend(&self, prepared: Lsn) {
+    pub(crate) fn extend(&self, prepared: Lsn) {
         self.change(|state| {
             state.prepared = state.prepared.max(prepared);
             state.failure = None;

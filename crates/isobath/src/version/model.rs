@@ -1,0 +1,164 @@
+//! Models of how long table files live: jobs add and merge files, readers hold trees, the dead are removed, and the
+//! manifest fails in between. Files and manifest are real ones in memory; what a killed process would leave at any
+//! moment must open, with every file that it names.
+//!
+//! Seen to fail: `Graveyard::take` that ignores a hold, or hands a number out twice; `VersionSet::install` that does not
+//! hold the graveyard after a failed append, or shut it after a failed sync, or that buries what an edit removes.
+
+use super::*;
+use crate::components::model::check;
+use crate::components::sync::Mutex;
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
+use shuttle::rand::Rng;
+use shuttle::thread;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+const DB: &str = "/db";
+
+struct World {
+    fs: MemoryFs,
+    versions: Mutex<VersionSet>,
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        let fs = MemoryFs::new();
+        let versions =
+            VersionSet::create(Arc::new(fs.clone()), Path::new(DB), [7; 16], b"{}").unwrap();
+        Arc::new(World { fs, versions: Mutex::new(versions) })
+    }
+
+    fn tree(&self) -> Arc<Tree> {
+        self.versions.lock().state().family(0).unwrap().tree.clone()
+    }
+
+    fn exists(&self, slice: &Slice) -> bool {
+        self.fs.exists(&table_path(Path::new(DB), slice.meta.file)).unwrap()
+    }
+
+    /// Writes a file with these sequences and installs it in place of others; answers whether that worked.
+    fn install(&self, replaced: &[Arc<Slice>], seqs: (u64, u64)) -> bool {
+        let numbers = self.versions.lock().files().clone();
+        let file = numbers.allocate();
+        let path = table_path(Path::new(DB), file.number());
+        let mut written = self.fs.create(&path).unwrap();
+        written.append(&[0; 192]).unwrap();
+        drop(written);
+        let removed = replaced.iter().map(|slice| slice.meta.file);
+        let mut edit: Vec<_> =
+            removed.map(|file| Change::RemoveSlice { family: 0, level: 0, file }).collect();
+        let meta = fixtures::meta(0, file.number(), "a", "b", seqs);
+        edit.push(Change::AddSlice { level: 0, meta });
+        self.versions.lock().install(Edit::new(edit), &[file]).is_ok()
+    }
+
+    fn add(&self, seq: u64) {
+        self.install(&[], (seq, seq));
+    }
+
+    fn merge(&self) {
+        let inputs = self.tree().runs.clone();
+        let seqs = || inputs.iter().flat_map(|run| [run.meta.min_seq, run.meta.max_seq]);
+        let Some(seqs) = seqs().min().zip(seqs().max()) else { return };
+        self.install(&inputs, seqs);
+        assert!(inputs.iter().all(|input| self.exists(input)), "an input went while it was read");
+    }
+
+    fn read(&self) {
+        let tree = self.tree();
+        for _ in 0..2 {
+            assert!(tree.runs.iter().all(|run| self.exists(run)), "a file went while it was read");
+        }
+    }
+
+    /// As `Engine::remove_dead_files` does it. A number that is handed out twice has no file.
+    fn remove_dead(&self) {
+        let graveyard = self.versions.lock().files().graveyard().clone();
+        for number in graveyard.take() {
+            self.fs.remove(&table_path(Path::new(DB), number)).unwrap();
+        }
+    }
+
+    /// What a killed process would leave opens, and names only what is there.
+    fn outlive(&self) {
+        let fs = self.fs.killed();
+        let (versions, _) = VersionSet::open(Arc::new(fs.clone()), Path::new(DB)).unwrap();
+        let tree = &versions.state().family(0).unwrap().tree;
+        for (_, slice) in tree.iter() {
+            let path = table_path(Path::new(DB), slice.meta.file);
+            assert!(fs.exists(&path).unwrap(), "file {} is named and gone", slice.meta.file);
+        }
+    }
+
+    fn files(&self) -> BTreeSet<u64> {
+        let entries = self.fs.list(&Path::new(DB).join(TABLE_DIR)).unwrap();
+        entries.iter().filter_map(|entry| table_number(&entry.name)).collect()
+    }
+
+    /// Everybody at once; afterwards nothing is left but what the manifest names.
+    fn run(self: Arc<World>) {
+        self.add(10);
+        self.add(20);
+        let bodies: [fn(&World); 4] = [
+            |world| {
+                world.add(30);
+                world.remove_dead();
+            },
+            |world| {
+                world.read();
+                world.remove_dead();
+            },
+            World::read,
+            World::outlive,
+        ];
+        let threads = bodies.map(|body| {
+            let world = self.clone();
+            thread::spawn(move || body(&world))
+        });
+        self.merge();
+        self.remove_dead();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        self.outlive();
+    }
+}
+
+fn some(range: std::ops::Range<u64>) -> u64 {
+    shuttle::rand::thread_rng().gen_range(range)
+}
+
+#[test]
+fn a_file_goes_with_its_last_user_and_none_is_left() {
+    check(4000, || {
+        let world = World::new();
+        world.clone().run();
+        world.remove_dead();
+        let named: BTreeSet<_> = world.tree().iter().map(|(_, slice)| slice.meta.file).collect();
+        assert_eq!(world.files(), named);
+    });
+}
+
+#[test]
+fn a_full_disk_neither_removes_what_is_named_nor_leaks_in_the_end() {
+    check(4000, || {
+        let world = World::new();
+        let full = Fault::on(FileOp::Write).suffix("MANIFEST-000001");
+        world.fs.inject(full.nth(some(1..12)).kind(io::ErrorKind::StorageFull));
+        world.clone().run();
+        while !world.install(&[], (40, 40)) {}
+        world.remove_dead();
+        let named: BTreeSet<_> = world.tree().iter().map(|(_, slice)| slice.meta.file).collect();
+        assert_eq!(world.files(), named);
+    });
+}
+
+#[test]
+fn a_failed_sync_of_the_manifest_removes_nothing_that_it_may_name() {
+    check(4000, || {
+        let world = World::new();
+        world.fs.inject(Fault::on(FileOp::Sync).suffix("MANIFEST-000001").nth(some(1..5)));
+        world.run();
+    });
+}
