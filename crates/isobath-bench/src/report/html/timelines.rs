@@ -10,12 +10,12 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 
 /// Shorter phases have nothing to show over time.
-const SECONDS_MIN: f64 = 4.5;
+const SECONDS_MIN: f64 = 3.5;
 
 /// What is drawn, its unit, its value from two samples that follow each other, and how to write it.
 type Plot = (&'static str, &'static str, fn(&Sample, &Sample) -> f64, fn(f64) -> String);
 
-/// Of one subject: rate, memory, debt and stalls over time.
+/// Of one subject: loading, rate, memory, bytes, stalls and debt over time.
 pub(super) fn timelines(report: &Report, subject: &Subject) -> Result<Vec<String>> {
     let mut drawn = Vec::new();
     let plots: [Plot; 6] = [
@@ -44,43 +44,46 @@ pub(super) fn timelines(report: &Report, subject: &Subject) -> Result<Vec<String
         ("files of level 0", "files", |_, b| b.level_zero_files as f64, count),
         ("backlog, in each engine's unit", "backlog", |_, b| b.backlog as f64, count),
     ];
-    for (what, y_name, of, format) in plots {
-        let lines: Vec<Line> = report
-            .engines()
-            .into_iter()
-            .filter_map(|engine| {
-                let row = report.repeats(engine, subject).into_iter().next()?;
-                Some(Line {
-                    engine: engine.to_owned(),
-                    qualifier: String::new(),
-                    points: points(row, of),
-                })
-            })
-            .filter(|line| {
-                line.points.len() > 2
-                    && line.points.last().is_some_and(|point| point.0 >= SECONDS_MIN)
-            })
-            .collect();
-        if lines.iter().flat_map(|line| &line.points).any(|point| point.1 > 0.0) {
-            let title = format!("{}: {what}", label(subject));
-            drawn.push(
-                LineFigure {
-                    title: &title,
-                    x_name: "seconds",
-                    y_name,
-                    lines: &lines,
-                    axes: Axes::Time,
-                    format,
-                }
-                .draw()?,
-            );
-        }
+    let rate = plots[0];
+    drawn.extend(over_time(report, subject, ("loading", rate.1, rate.2, rate.3), |row| {
+        row.load.as_ref().map_or(&[], |load| &load.timeline)
+    })?);
+    for plot in plots {
+        drawn.extend(over_time(report, subject, plot, |row| &row.timeline)?);
     }
     Ok(drawn)
 }
 
-fn points(row: &Measured, of: fn(&Sample, &Sample) -> f64) -> Vec<(f64, f64)> {
-    let pairs = row.timeline.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds + 0.01);
+/// A line for each engine's first repeat, where it took long enough and there is anything to see.
+fn over_time(
+    report: &Report,
+    subject: &Subject,
+    (what, y_name, of, format): Plot,
+    samples: impl Fn(&Measured) -> &[Sample],
+) -> Result<Option<String>> {
+    let line = |engine: &str| {
+        let row = report.repeats(engine, subject).into_iter().next()?;
+        let points = points(samples(row), of);
+        Some(Line { engine: engine.to_owned(), qualifier: String::new(), points })
+    };
+    let lines: Vec<Line> = report
+        .engines()
+        .into_iter()
+        .filter_map(line)
+        .filter(|line| {
+            line.points.len() > 2 && line.points.last().is_some_and(|point| point.0 >= SECONDS_MIN)
+        })
+        .collect();
+    if !lines.iter().flat_map(|line| &line.points).any(|point| point.1 > 0.0) {
+        return Ok(None);
+    }
+    let title = format!("{}: {what}", label(subject));
+    let (axes, x_name) = (Axes::Time, "seconds");
+    LineFigure { title: &title, x_name, y_name, lines: &lines, axes, format }.draw().map(Some)
+}
+
+fn points(samples: &[Sample], of: fn(&Sample, &Sample) -> f64) -> Vec<(f64, f64)> {
+    let pairs = samples.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds + 0.1);
     pairs.map(|pair| (pair[1].seconds, of(&pair[0], &pair[1]))).collect()
 }
 
