@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::format::{Decoder, Lsn, OpKind, checksum64};
 use crate::vfs::{FileSystem, MemoryFs, ReadMode};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A block, searched and walked.
 pub(crate) fn block(data: &[u8]) {
@@ -164,7 +164,8 @@ const MOVES_MAX: usize = 10_000;
 /// A whole table file, whose blocks are changed *behind* their checksums: one block after the other is picked, patched and
 /// framed anew. Reading it may fail or give whatever was forged, but ends, and without a patch it gives the sample.
 pub(crate) fn table(data: &[u8]) {
-    let sample = Sample::new();
+    static SAMPLE: OnceLock<Sample> = OnceLock::new();
+    let sample = SAMPLE.get_or_init(Sample::new);
     let mut bytes = sample.bytes.clone();
     let mut decoder = Decoder::new(data);
     let mut is_forged = false;

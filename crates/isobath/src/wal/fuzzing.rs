@@ -31,8 +31,8 @@ const GENERATION: u16 = 3;
 /// as durable, and then patches, each a place (two bytes) and what the byte there becomes.
 pub(crate) fn log(data: &[u8]) {
     let mut decoder = Decoder::new(data);
-    let Ok((written, durable)) = write(&mut decoder) else { return };
-    let mut bytes = written.bytes;
+    let Ok(written) = write(&mut decoder) else { return };
+    let mut bytes = written.bytes.clone();
     let mut is_patched = false;
     while let (Ok(low), Ok(high), Ok(byte)) = (decoder.u8(), decoder.u8(), decoder.u8()) {
         let place = usize::from(u16::from_le_bytes([low, high])) % bytes.len();
@@ -50,7 +50,7 @@ pub(crate) fn log(data: &[u8]) {
         Ok(end) => {
             assert!(found.len() <= written.payloads.len(), "records that were never written");
             assert_eq!(found, written.payloads[..found.len()], "other records than were written");
-            assert!(end.end >= durable, "what was known durable is gone");
+            assert!(end.end >= known_durable(&written, &bytes), "what was known durable is gone");
             assert!(is_patched || found.len() == written.payloads.len(), "records are missing");
             assert!(is_patched || end.tail == Tail::Clean);
         }
@@ -64,15 +64,30 @@ pub(crate) fn log(data: &[u8]) {
 
 struct Written {
     payloads: Vec<Vec<u8>>,
+    /// Where each record begins and ends, and what it names as durable.
+    records: Vec<(Lsn, Lsn, Lsn)>,
     /// The data of both segments.
     bytes: Vec<u8>,
 }
 
-/// The log before it is patched, and what its last record names as durable.
-fn write(decoder: &mut Decoder<'_>) -> Result<(Written, Lsn)> {
+/// What the records that are still as they were name as durable.
+fn known_durable(written: &Written, bytes: &[u8]) -> Lsn {
+    let is_whole = |&&(start, end, _): &&(Lsn, Lsn, Lsn)| {
+        let range = (start - BASE) as usize..(end - BASE) as usize;
+        bytes[range.clone()] == written.bytes[range]
+    };
+    let named = written.records.iter().filter(is_whole).map(|(_, _, durable)| *durable);
+    named.max().unwrap_or(BASE)
+}
+
+/// The log before it is patched.
+fn write(decoder: &mut Decoder<'_>) -> Result<Written> {
     let count = decoder.u8()? % 8;
-    let mut payloads = Vec::new();
-    let mut starts = Vec::new();
+    let mut written = Written {
+        payloads: Vec::new(),
+        records: Vec::new(),
+        bytes: vec![0; 2 * DATA_LEN as usize],
+    };
     let mut lsn = BASE;
     for _ in 0..count {
         let payload = decoder.bytes()?;
@@ -80,28 +95,22 @@ fn write(decoder: &mut Decoder<'_>) -> Result<(Written, Lsn)> {
         if end > BASE + 2 * DATA_LEN {
             break;
         }
-        starts.push(lsn);
-        payloads.push(payload.to_vec());
+        written.records.push((lsn, end, BASE));
+        written.payloads.push(payload.to_vec());
         lsn = end;
     }
     let named = usize::from(decoder.u8().unwrap_or(0));
-    let mut bytes = vec![0; 2 * DATA_LEN as usize];
-    let mut durable = BASE;
-    for (nth, (payload, start)) in payloads.iter().zip(&starts).enumerate() {
-        if nth >= 2 {
-            durable = starts[named.min(nth)];
-        }
+    for nth in 0..written.records.len() {
+        let (start, end, _) = written.records[nth];
+        let durable = if nth < 2 { BASE } else { written.records[named.min(nth)].0 };
+        written.records[nth].2 = durable;
         let mut record = vec![0; RECORD_HEADER_LEN];
-        record.extend_from_slice(payload);
+        record.extend_from_slice(&written.payloads[nth]);
         seal(&mut record);
-        stamp(&mut record, *start, GENERATION, durable);
-        let at = (start - BASE) as usize;
-        bytes[at..at + record.len()].copy_from_slice(&record);
+        stamp(&mut record, start, GENERATION, durable);
+        written.bytes[(start - BASE) as usize..(end - BASE) as usize].copy_from_slice(&record);
     }
-    // The last record may be lost with what it says.
-    let witness = payloads.len().checked_sub(2).filter(|nth| *nth >= 2);
-    let known = witness.map_or(BASE, |nth| starts[named.min(nth)]);
-    Ok((Written { payloads, bytes }, known.min(durable)))
+    Ok(written)
 }
 
 fn segments_of(bytes: &[u8]) -> MemoryFs {
