@@ -6,6 +6,7 @@ mod controls;
 mod deaths;
 #[cfg(target_os = "linux")]
 mod enospc;
+mod flip;
 #[cfg(target_os = "linux")]
 mod kill;
 mod ledger;
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Replay(replay::Replay),
     /// Plant bugs one by one and see each caught
     Controls(controls::Controls),
+    /// Damage a small database in every way, one at a time, and read what is left
+    Flip(flip::Flip),
     /// Play streams of operations under many options, and compare the answers
     Metamorphic(metamorphic::Metamorphic),
     /// Add up what all runs in the ledger did
@@ -56,6 +59,7 @@ impl Command {
             Command::Run(command) => command.carry_out(),
             Command::Replay(command) => command.carry_out(),
             Command::Controls(command) => command.carry_out(),
+            Command::Flip(command) => command.carry_out(),
             Command::Metamorphic(command) => command.carry_out(),
             Command::Ledger(command) => command.carry_out(),
             #[cfg(target_os = "linux")]

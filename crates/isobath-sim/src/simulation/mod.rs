@@ -21,8 +21,9 @@ mod workload;
 mod world;
 
 pub(crate) use controls::{Caught, control, hunt};
-pub(crate) use runtime::hook;
+pub(crate) use runtime::{hook, run};
 pub(crate) use settings::{Profile, Settings, Trim};
 pub(crate) use shrink::shrink;
 pub(crate) use simulate::simulate;
 pub(crate) use tally::Tally;
+pub(crate) use world::Life;

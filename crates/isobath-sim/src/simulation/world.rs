@@ -92,6 +92,11 @@ impl Life {
         })
     }
 
+    /// A life without an end or trouble of its own.
+    pub(crate) fn quiet(fs: MemoryFs) -> Arc<Life> {
+        Life::new(fs, None, Trouble::None, 1)
+    }
+
     pub(crate) fn trouble(&self) -> &Trouble {
         &self.trouble
     }

@@ -1,0 +1,323 @@
+//! Opens a damaged database, reads all of it in every way, has it verified, and judges what came of it.
+
+use super::damage::Damage;
+use super::image::{Contents, DB, Family, Image, ImageFile, Truth, options};
+use super::memory::peak_of;
+use crate::simulation::{self, Life};
+use isobath::components::Components;
+use isobath::vfs::MemoryFs;
+use isobath::{ColumnFamily, Db, Error, Event, Slice, tools};
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the engine made of the damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Answer {
+    /// It is as if there were none.
+    Exact,
+    /// The open fails.
+    Refused,
+    /// It opens; some reads fail, the others are right.
+    SomeErrors,
+    /// It opens at an earlier moment, and says so.
+    Earlier,
+}
+
+/// What came of one damage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Examined {
+    pub(super) answer: Answer,
+    /// True if `verify` named the file.
+    pub(super) is_found: bool,
+    /// Bytes held at the most.
+    pub(super) peak_bytes: u64,
+}
+
+thread_local! {
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts panics from now on, those that the engine catches too.
+pub(super) fn watch_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.set(PANICS.get() + 1);
+        before(info);
+    }));
+}
+
+/// Damages a copy of the database and looks at it. The error says what was wrong about what the engine did.
+pub(super) fn examine(image: &Image, file: &ImageFile, damage: Damage) -> Result<Examined, String> {
+    let fs = image.fs.killed();
+    damage.apply(&fs, &file.path).map_err(|error| error.to_string())?;
+    judge(image, Some(Damaged { file: file.clone(), damage }), fs)
+}
+
+/// The same for the sound database, which must read as it is.
+pub(super) fn examine_sound(image: &Image) -> Result<Examined, String> {
+    let examined = judge(image, None, image.fs.killed())?;
+    if examined.answer != Answer::Exact || examined.is_found {
+        return Err(format!("the sound database is not: {examined:?}"));
+    }
+    Ok(examined)
+}
+
+fn judge(image: &Image, damaged: Option<Damaged>, fs: MemoryFs) -> Result<Examined, String> {
+    let panics = PANICS.get();
+    let reading: Rc<RefCell<Option<Result<Examined, String>>>> = Rc::default();
+    let (result, truth) = (reading.clone(), image.truth.clone());
+    let body = move || {
+        let life = Life::quiet(fs);
+        let examination = Examination { truth, damaged, components: life.components() };
+        let (outcome, peak_bytes) = peak_of(|| examination.run());
+        *result.borrow_mut() =
+            Some(outcome.map(|(answer, is_found)| Examined { answer, is_found, peak_bytes }));
+    };
+    let ended = simulation::run(1, Box::new(body));
+    if let Some(failure) = ended.failure {
+        return Err(failure);
+    }
+    if PANICS.get() > panics {
+        return Err("a job panicked".to_owned());
+    }
+    reading.take().unwrap_or_else(|| Err("it ended without a trace".to_owned()))
+}
+
+struct Examination {
+    truth: Arc<Truth>,
+    /// `None` if all is sound.
+    damaged: Option<Damaged>,
+    components: Components,
+}
+
+/// What was damaged.
+struct Damaged {
+    file: ImageFile,
+    damage: Damage,
+}
+
+impl Damaged {
+    /// True if an error or a finding at `path` tells of this damage.
+    fn is_named_by(&self, path: &Path) -> bool {
+        let dir = self.file.path.parent();
+        // Of a file that is not there its directory tells; of a manifest that ends too early, tables of its day; and a log
+        // segment that was cut to the length of a shorter one is whole, but others are missing behind it.
+        let is_told_otherwise = match self.damage {
+            Damage::Flip { .. } => false,
+            Damage::Cut { .. } if self.is_log() => path.parent() == dir,
+            Damage::Cut { .. } | Damage::Gone => self.is_manifest(),
+        };
+        path == self.file.path || is_told_otherwise || self.is_gone() && dir == Some(path)
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self.damage, Damage::Gone)
+    }
+
+    fn is_manifest(&self) -> bool {
+        let name = self.file.path.file_name().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(b"MANIFEST")
+    }
+
+    fn is_log(&self) -> bool {
+        self.file.path.extension().is_some_and(|extension| extension == "wal")
+    }
+}
+
+/// What the engine said while it was open.
+#[derive(Default)]
+struct Heard {
+    discarded: bool,
+    errors: Vec<Error>,
+}
+
+impl Examination {
+    fn run(&self) -> Result<(Answer, bool), String> {
+        let is_found = self.verify()?;
+        let heard: Arc<Mutex<Heard>> = Arc::default();
+        let ears = heard.clone();
+        let listener = move |event: &Event| {
+            let mut heard = ears.lock().unwrap_or_else(PoisonError::into_inner);
+            match event {
+                Event::LogTailDiscarded { .. } => heard.discarded = true,
+                Event::BackgroundError { error, .. } => heard.errors.push(error.clone()),
+                _ => {}
+            }
+        };
+        let options = options().components(self.components.clone()).listener(Arc::new(listener));
+        let answer = match options.create_if_missing(false).open(DB) {
+            Err(error) => {
+                self.check_error("open", &error)?;
+                Answer::Refused
+            }
+            Ok(db) => {
+                let answer = self.read(&db, &heard)?;
+                drop(db);
+                answer
+            }
+        };
+        for error in &heard.lock().unwrap_or_else(PoisonError::into_inner).errors {
+            self.check_error("a job", error)?;
+        }
+        Ok((answer, is_found))
+    }
+
+    /// True if the verification names the damaged file. It may name no other.
+    fn verify(&self) -> Result<bool, String> {
+        let report = match tools::verify(Path::new(DB), &self.components, &mut |_, _| ()) {
+            Ok(report) => report,
+            Err(error) => {
+                self.check_error("verify", &error)?;
+                return Ok(true);
+            }
+        };
+        let Some(damaged) = &self.damaged else {
+            return match report.findings.first() {
+                Some(finding) => Err(format!("verify finds {finding:?}")),
+                None => Ok(false),
+            };
+        };
+        let tells = |finding: &&tools::Finding| damaged.is_named_by(&finding.path);
+        let is_found = report.findings.iter().chain(&report.notes).any(|finding| tells(&finding));
+        match report.findings.iter().find(|finding| !tells(finding)) {
+            Some(other) if !is_found => Err(format!("verify names another file only: {other:?}")),
+            _ => Ok(is_found),
+        }
+    }
+
+    /// An error must be of a kind that a caller can tell from others, and name the damaged file.
+    fn check_error(&self, doing: &str, error: &Error) -> Result<(), String> {
+        let path = match error {
+            Error::Corruption { path, .. }
+            | Error::NewerFormat { path, .. }
+            | Error::NotADatabase { path, .. }
+            | Error::Io { path, .. } => path,
+            _ => return Err(format!("{doing}: an error of another kind: {error:?}")),
+        };
+        let is_named = self.damaged.as_ref().is_some_and(|damaged| {
+            damaged.is_named_by(path) || matches!(error, Error::NotADatabase { .. })
+        });
+        if is_named { Ok(()) } else { Err(format!("{doing}: not the damaged file: {error:?}")) }
+    }
+
+    /// Reads everything and compares.
+    fn read(&self, db: &Db, heard: &Mutex<Heard>) -> Result<Answer, String> {
+        let mut errors = 0;
+        let last = self.truth.states.len() - 1;
+        let moment = if self.damaged.as_ref().is_some_and(Damaged::is_log) {
+            self.moment(db)?
+        } else {
+            last
+        };
+        let discarded = heard.lock().unwrap_or_else(PoisonError::into_inner).discarded;
+        if moment < last && !discarded {
+            return Err(format!("{} records of the log are gone, unreported", last - moment));
+        }
+        if moment < self.truth.durable {
+            return Err(format!("record {moment} of the log is gone though known durable"));
+        }
+        let expected = &self.truth.states[moment];
+        if db.list_families().len() != expected.len() {
+            return Err(format!("there are families {:?}", db.list_families()));
+        }
+        for (name, contents) in expected {
+            let family = db.family(name).map_err(|error| format!("family {name}: {error}"))?;
+            errors += self.points(db, &family, contents)?;
+            errors += self.scans(db, &family, contents)?;
+        }
+        Ok(match (errors, moment == last) {
+            (0, true) => Answer::Exact,
+            (0, false) => Answer::Earlier,
+            _ => Answer::SomeErrors,
+        })
+    }
+
+    /// Which of the states the database is in, by what its scans say.
+    fn moment(&self, db: &Db) -> Result<usize, String> {
+        let mut found = Contents::new();
+        for name in db.list_families() {
+            let items = db.family(&name).and_then(|family| {
+                let range = db.range_in::<&[u8]>(&family, ..);
+                range.map(|item| item.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect()
+            });
+            found.insert(name, items.map_err(|error| format!("a scan: {error}"))?);
+        }
+        let states = &self.truth.states;
+        states
+            .iter()
+            .rposition(|state| *state == found)
+            .ok_or_else(|| "what is left was never there at any moment".to_owned())
+    }
+
+    /// Asks for every key, and for keys between them.
+    fn points(&self, db: &Db, family: &ColumnFamily, contents: &Family) -> Result<u64, String> {
+        let mut errors = 0;
+        let mut ask = |key: &[u8], expected: Option<&Vec<u8>>| match db.get_in(family, key) {
+            Ok(found) if found.as_deref() == expected.map(Vec::as_slice) => Ok(()),
+            Ok(found) => Err(format!(
+                "{} of {}: found {:?}",
+                key.escape_ascii(),
+                family.name(),
+                found.map(|value| value.escape_ascii().to_string())
+            )),
+            Err(error) => {
+                errors += 1;
+                self.check_error("get", &error)
+            }
+        };
+        for (key, value) in contents {
+            ask(key, Some(value))?;
+            let absent = [key, &b"!"[..]].concat();
+            ask(&absent, None)?;
+        }
+        // What only other moments know was deleted, or is not there yet.
+        for state in [&self.truth.states[0], &self.truth.states[self.truth.states.len() - 1]] {
+            let other = state.get(&family.name()).into_iter().flatten();
+            for (key, _) in other.filter(|(key, _)| !contents.contains_key(*key)) {
+                ask(key, None)?;
+            }
+        }
+        Ok(errors)
+    }
+
+    /// Walks the family both ways. What comes before an error must be right.
+    fn scans(&self, db: &Db, family: &ColumnFamily, contents: &Family) -> Result<u64, String> {
+        let range = || db.range_in::<&[u8]>(family, ..);
+        let forward = self.walk(&mut range(), &mut contents.iter());
+        let backward = self.walk(&mut range().rev(), &mut contents.iter().rev());
+        match (forward, backward) {
+            (Ok(forward), Ok(backward)) => Ok(forward + backward),
+            (Err(wrong), _) => Err(format!("a scan of {}: {wrong}", family.name())),
+            (_, Err(wrong)) => Err(format!("a scan back of {}: {wrong}", family.name())),
+        }
+    }
+
+    fn walk<'a>(
+        &self,
+        found: &mut dyn Iterator<Item = isobath::Result<(Slice, Slice)>>,
+        expected: &mut dyn Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
+    ) -> Result<u64, String> {
+        loop {
+            match (found.next(), expected.next()) {
+                (None, None) => return Ok(0),
+                (Some(Err(error)), _) => {
+                    self.check_error("scan", &error)?;
+                    return match found.next() {
+                        None => Ok(1),
+                        Some(_) => Err("it goes on after an error".to_owned()),
+                    };
+                }
+                (Some(Ok((key, value))), Some((wanted_key, wanted_value)))
+                    if *key == **wanted_key && *value == **wanted_value => {}
+                (found, wanted) => {
+                    let found = found.and_then(Result::ok);
+                    let found = found.map(|(key, _)| key.escape_ascii().to_string());
+                    let wanted = wanted.map(|(key, _)| key.escape_ascii().to_string());
+                    return Err(format!("found {found:?} where {wanted:?} should be"));
+                }
+            }
+        }
+    }
+}

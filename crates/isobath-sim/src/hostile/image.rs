@@ -1,0 +1,279 @@
+//! The database that is damaged: small, with something of every structure, and known by heart.
+//!
+//! Five families with each codec: many blocks, two levels of index, filters in the root and outside of it, a slice that is
+//! one block; two levels and a run of level 0; deletes; a family that was dropped and one that was renamed. The log holds
+//! more, unflushed: some records that later ones name as durable, and some after. The process was killed.
+//!
+//! Segments are cut to what was written into them, or most bits would be padding: the rest of a segment reads as the end of
+//! the log wherever it ends.
+
+use crate::simulation::{self, Life};
+use isobath::vfs::{FileSystem, MemoryFs, ReadMode};
+use isobath::{Batch, Codec, ColumnFamily, Db, FamilyOptions, Options, Result};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub(super) const DB: &str = "/db";
+/// The header page of a segment; data follows.
+const SEGMENT_HEADER_LEN: u64 = 4096;
+const TAIL_RECORDS: u32 = 20;
+
+/// What is in a family.
+pub(super) type Family = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What is in each family, by name.
+pub(super) type Contents = BTreeMap<String, Family>;
+
+/// A file of the database.
+#[derive(Clone, Debug)]
+pub(super) struct ImageFile {
+    pub(super) path: PathBuf,
+    pub(super) len: u64,
+    /// From here on bytes mean nothing: room in the log that was never written.
+    pub(super) live_len: u64,
+}
+
+/// The database, and what is in it.
+pub(super) struct Image {
+    pub(super) fs: MemoryFs,
+    pub(super) files: Vec<ImageFile>,
+    pub(super) truth: Arc<Truth>,
+}
+
+/// What may be found.
+pub(super) struct Truth {
+    /// What was in it before each record of the log's tail, and after the last.
+    pub(super) states: Vec<Contents>,
+    /// The first of them that may be what is left if the tail is damaged.
+    pub(super) durable: usize,
+}
+
+/// Options for whoever opens it: the least memory, so that an open costs little.
+pub(super) fn options() -> Options {
+    Options::new().write_budget(64 << 10).block_cache(64 << 10).compaction_threads(1)
+}
+
+impl Image {
+    pub(super) fn make() -> Result<Image, String> {
+        let life = Life::quiet(MemoryFs::new());
+        let made: Rc<RefCell<Option<Result<Image>>>> = Rc::default();
+        let (result, on) = (made.clone(), life.clone());
+        let ended = simulation::run(
+            1,
+            Box::new(move || {
+                let image = write(&options().components(on.components())).and_then(|written| {
+                    let (db, states, durable) = written;
+                    let fs = on.disk().killed();
+                    drop(db);
+                    let files = trim(&fs)?;
+                    Ok(Image { fs, files, truth: Arc::new(Truth { states, durable }) })
+                });
+                *result.borrow_mut() = Some(image);
+            }),
+        );
+        let made = made.take();
+        match (made, ended.failure) {
+            (Some(image), None) => image.map_err(|error| format!("making the image: {error}")),
+            (_, stuck) => Err(format!("making the image: {stuck:?}")),
+        }
+    }
+
+    /// Bytes of all files.
+    pub(super) fn len(&self) -> u64 {
+        self.files.iter().map(|file| file.len).sum()
+    }
+}
+
+/// Fills the database and says what should be in it.
+struct Filler {
+    db: Db,
+    families: BTreeMap<String, ColumnFamily>,
+    contents: Contents,
+    rng: fastrand::Rng,
+}
+
+impl Filler {
+    fn new(db: Db) -> Filler {
+        let mut filler = Filler {
+            families: BTreeMap::new(),
+            contents: Contents::new(),
+            rng: fastrand::Rng::with_seed(7),
+            db,
+        };
+        filler.add(filler.db.default_family());
+        filler
+    }
+
+    fn add(&mut self, family: ColumnFamily) {
+        self.contents.insert(family.name(), BTreeMap::new());
+        self.families.insert(family.name(), family);
+    }
+
+    fn create(&mut self, name: &str, options: FamilyOptions) -> Result<()> {
+        let family = self.db.create_family_with(name, options)?;
+        self.add(family);
+        Ok(())
+    }
+
+    fn put(&mut self, batch: &mut Batch, name: &str, key: &[u8], len: usize) -> Result<()> {
+        const SYLLABLES: [&str; 16] = [
+            "an", "be", "co", "du", "el", "fi", "go", "hu", "in", "jo", "ka", "lo", "mi", "no",
+            "or", "pe",
+        ];
+        let mut value = String::new();
+        while value.len() < len {
+            value.push_str(SYLLABLES[self.rng.usize(..SYLLABLES.len())]);
+        }
+        let value = value.into_bytes();
+        batch.put_in(&self.families[name], key, &value)?;
+        self.contents.entry(name.to_owned()).or_default().insert(key.to_vec(), value);
+        Ok(())
+    }
+
+    fn delete(&mut self, batch: &mut Batch, name: &str, key: &[u8]) -> Result<()> {
+        batch.delete_in(&self.families[name], key)?;
+        self.contents.entry(name.to_owned()).or_default().remove(key);
+        Ok(())
+    }
+
+    /// Writes every `step`th of `count` keys of a family, and deletes every `gone`th.
+    fn fill(&mut self, name: &str, count: u32, step: u32, gone: u32) -> Result<()> {
+        for nth in (0..count).step_by(step as usize) {
+            let mut batch = Batch::new();
+            let key = key(name, nth);
+            if gone > 0 && nth % gone == 0 {
+                self.delete(&mut batch, name, &key)?;
+            } else {
+                let len = self.rng.usize(40..200);
+                self.put(&mut batch, name, &key, len)?;
+            }
+            self.db.write(batch)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a record to the log that no flush will see: several families, puts and a delete.
+    fn tail(&mut self, nth: u32) -> Result<()> {
+        let mut batch = Batch::new();
+        let len = self.rng.usize(20..120);
+        self.put(&mut batch, "default", &key("default", nth * 5), len)?;
+        self.put(&mut batch, "zstd", &key("zstd", nth * 2 + 1), len / 2)?;
+        if nth.is_multiple_of(7) {
+            self.delete(&mut batch, "snappy", &key("snappy", nth * 3 + 4))?;
+        }
+        self.put(&mut batch, "default", &key("default", 1000 + nth), 9)?;
+        self.db.write(batch).map(|_| ())
+    }
+}
+
+/// Keys of a family: short ones, and long ones with little to tell them apart, so that their index has two levels.
+fn key(name: &str, nth: u32) -> Vec<u8> {
+    match name {
+        "snappy" => format!("{}{nth:06}", "a long prefix of ".repeat(11)).into_bytes(),
+        _ => format!("{name}/{nth:05}").into_bytes(),
+    }
+}
+
+fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
+    let mut filler = Filler::new(options.open(DB)?);
+    let small = |codec| FamilyOptions::new().codec(codec).block_size(512);
+    filler.create("zstd", small(Codec::Zstd).filter_bits_per_key(0).block_size(1024))?;
+    filler.create("snappy", small(Codec::Snappy).block_size(256).filter_bits_per_key(16))?;
+    filler.create("plain", small(Codec::None).filter_bits_per_key(40))?;
+    filler.create("before", small(Codec::Lz4))?;
+    filler.create("dropped", small(Codec::Lz4))?;
+    let sizes = [("default", 90), ("zstd", 60), ("snappy", 44), ("plain", 40), ("before", 1)];
+    for (name, count) in sizes {
+        filler.fill(name, count, 1, 0)?;
+    }
+    filler.fill("dropped", 5, 1, 0)?;
+    let names: Vec<_> = filler.families.values().cloned().collect();
+    for family in &names {
+        filler.db.compact_range::<&[u8]>(family, ..)?;
+    }
+    filler.reopen(options)?;
+    filler.rename("before", "single")?;
+    filler.drop_family("dropped")?;
+    for (name, count) in sizes {
+        if name != "before" {
+            filler.fill(name, count, 4, 16)?;
+        }
+    }
+    filler.db.flush()?;
+    let mut states = vec![filler.contents.clone()];
+    let mut durable = 0;
+    for nth in 0..TAIL_RECORDS {
+        filler.tail(nth)?;
+        states.push(filler.contents.clone());
+        if nth == TAIL_RECORDS / 2 {
+            filler.db.sync()?;
+            durable = states.len() - 1;
+        }
+    }
+    Ok((filler.db, states, durable))
+}
+
+impl Filler {
+    /// Closes and opens the database: its log begins anew, so that little is left of what is in tables.
+    fn reopen(&mut self, options: &Options) -> Result<()> {
+        self.families.clear();
+        self.db.clone().close()?;
+        self.db = options.open(DB)?;
+        for name in self.db.list_families() {
+            self.families.insert(name.clone(), self.db.family(&name)?);
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<()> {
+        let Some(family) = self.families.remove(from) else { return Ok(()) };
+        self.db.rename_family(&family, to)?;
+        let contents = self.contents.remove(from).unwrap_or_default();
+        self.add(family);
+        self.contents.insert(to.to_owned(), contents);
+        Ok(())
+    }
+
+    fn drop_family(&mut self, name: &str) -> Result<()> {
+        let Some(family) = self.families.remove(name) else { return Ok(()) };
+        self.contents.remove(name);
+        self.db.drop_family(&family)
+    }
+}
+
+/// Removes segments that hold nothing, and cuts the others to the least length that holds what was written.
+fn trim(fs: &MemoryFs) -> Result<Vec<ImageFile>> {
+    let mut files = Vec::new();
+    for dir in ["", "table", "wal"] {
+        let dir = Path::new(DB).join(dir);
+        for entry in fs.list(&dir)?.into_iter().filter(|entry| !entry.is_dir) {
+            let path = dir.join(&entry.name);
+            let mut file = ImageFile { path, len: entry.len, live_len: entry.len };
+            if dir.ends_with("wal") {
+                let written = written_len(fs, &file.path, entry.len)?;
+                if written == 0 || !entry.name.ends_with(".wal") {
+                    fs.remove(&file.path)?;
+                    continue;
+                }
+                let data_len = written.next_power_of_two().max(SEGMENT_HEADER_LEN);
+                file.len = SEGMENT_HEADER_LEN + data_len.min(entry.len - SEGMENT_HEADER_LEN);
+                file.live_len = SEGMENT_HEADER_LEN + written;
+                fs.truncate(&file.path, file.len)?;
+            }
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
+
+/// How much of a segment's data was written: up to the last byte that is not zero, and on to where a record may begin.
+fn written_len(fs: &MemoryFs, path: &Path, len: u64) -> Result<u64> {
+    let mut bytes = vec![0; len as usize];
+    fs.open_read(path, ReadMode::Positional)?.read_at(0, &mut bytes)?;
+    let data = &bytes[SEGMENT_HEADER_LEN as usize..];
+    let written = data.iter().rposition(|byte| *byte != 0).map_or(0, |at| at as u64 + 1);
+    Ok(written.next_multiple_of(8))
+}
