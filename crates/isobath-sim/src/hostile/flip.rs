@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_slice_of_all_damages_gives_right_answers_or_errors() {
-        for (mode, step) in [(Mode::Flip, 1009), (Mode::Truncate, 211), (Mode::Missing, 1)] {
+        for (mode, step) in [(Mode::Flip, 1511), (Mode::Truncate, 401), (Mode::Missing, 1)] {
             let tally = tally(mode, step, Plant::Nothing);
             assert_eq!(tally.failures, 0, "{tally}");
         }
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn planted_bugs_are_found() {
         for bug in [Plant::BlockChecksumSkipped, Plant::DamageSkipped, Plant::TornTailAccepted] {
-            assert!(tally(Mode::Flip, 2003, bug).failures > 0, "{bug:?}");
+            assert!(tally(Mode::Flip, 4001, bug).failures > 0, "{bug:?}");
         }
     }
 }

@@ -108,10 +108,13 @@ pub(crate) fn demand_segment(fs: &dyn FileSystem, dir: &Path, lsn: Lsn) -> Resul
     if files.iter().any(|info| info.kind == SegmentKind::Log && holds(info)) {
         return Ok(());
     }
-    // Other segments tell how long the missing one was. Without them its name is known only if it begins there.
+    // One of no segment's length before that place is what is left of it. Otherwise other segments tell how long the
+    // missing one was; without them its name is known only if it begins there.
+    let nearest = files.iter().rfind(|info| info.kind == SegmentKind::Log && info.base <= lsn);
+    let remnant = nearest.filter(|info| info.data_len().is_none());
     let begins_there = lsn.is_multiple_of(SEGMENT_LEN_MIN).then_some(SEGMENT_LEN_MIN);
     let len = files.iter().rev().find_map(SegmentInfo::data_len).or(begins_there);
-    let base = len.map(|len| lsn - lsn % len);
+    let base = remnant.map(|info| info.base).or(len.map(|len| lsn - lsn % len));
     let path = base.map_or(dir.to_owned(), |base| dir.join(file_name(base, SegmentKind::Log)));
     let what = if files.iter().any(|info| info.path == path) { "cut short" } else { "missing" };
     let detail = format!(

@@ -152,6 +152,20 @@ fn the_segment_where_replay_begins_is_demanded_by_its_name() {
 }
 
 #[test]
+fn a_segment_that_was_cut_is_named_though_it_is_the_only_one() {
+    let home = Home::new();
+    written(&home, 10, &[]);
+    let (path, _) = home.place(START);
+    for name in home.names(".wal").iter().skip(1) {
+        std::fs::remove_file(home.path().join(name)).unwrap();
+    }
+    std::fs::write(&path, b"short").unwrap();
+    let error = demand_segment(&*home.components.fs, &home.path(), START + 8).unwrap_err();
+    let words = [path.to_str().unwrap(), "cut short"];
+    assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+}
+
+#[test]
 fn a_foreign_or_newer_segment_is_refused() {
     let home = Home::new();
     written(&home, 10, &[]);
