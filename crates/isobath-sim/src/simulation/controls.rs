@@ -36,12 +36,14 @@ mod tests {
     use super::*;
 
     /// What a few seeds do not always catch: the command is patient enough.
-    const RARE: [Plant; 9] = [
+    const RARE: [Plant; 11] = [
         Plant::LogRetiredEarly,
         Plant::SweptEarly,
         Plant::RecoveryInTwoEdits,
         Plant::TornTailFatal,
         Plant::FailedTableSyncIgnored,
+        Plant::FailedEditIgnored,
+        Plant::FailedFlushForgotten,
         Plant::PointBeforeView,
         Plant::FamilyNotHardened,
         Plant::BlockChecksumSkipped,

@@ -1,7 +1,7 @@
 //! The real engine under a seeded scheduler that owns disk, clock, randomness and who runs next.
 //!
 //! A seed is a disk and several lives of the database on it (`simulate.rs`), each ended by a death or a close and begun
-//! with the check of what the one before must have left. In a life, writers, readers and a janitor (`workload.rs`) are
+//! with the check of what the one before must have left. In a life, writers, readers and a janitor (`workload.rs`, `readers.rs`) are
 //! coroutines that one scheduler switches (`runtime.rs`), on a machine that can die at any operation (`world.rs`) and
 //! may have trouble before (`trouble.rs`). What must be true is the oracle's business (`oracle.rs`, `families.rs`).
 //! `linger.rs` looks at what a
@@ -11,6 +11,7 @@ mod controls;
 mod families;
 mod linger;
 mod oracle;
+mod readers;
 mod runtime;
 mod settings;
 mod shrink;

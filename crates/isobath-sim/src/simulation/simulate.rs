@@ -7,7 +7,7 @@ use super::runtime;
 use super::settings::{Profile, Settings, Trim};
 use super::tally::Tally;
 use super::trouble::{Damage, Trouble};
-use super::workload::{self, Stage, WRITERS};
+use super::workload::{self, Closing, Stage, WRITERS};
 use super::world::{Death, Doom, Life, Moment};
 use isobath::components::planted::{Plant, plant_here};
 use isobath::vfs::MemoryFs;
@@ -39,6 +39,8 @@ struct Script {
     /// Operations of each task.
     count: u32,
     is_damaged: bool,
+    /// The database is closed while others still work.
+    closes_early: bool,
     trim: Trim,
     rng: fastrand::Rng,
 }
@@ -135,7 +137,16 @@ fn draw(
         Profile::Mixed => [30, 120, 400][rng.usize(..3)],
         Profile::Short => [5, 15, 40][rng.usize(..3)],
     };
-    Script { doom, trouble, options, count, is_damaged, trim: settings.trim, rng: rng.fork() }
+    Script {
+        doom,
+        trouble,
+        options,
+        count,
+        is_damaged,
+        closes_early: rng.u8(..8) == 0,
+        trim: settings.trim,
+        rng: rng.fork(),
+    }
 }
 
 fn draw_doom(profile: Profile, was_killed: bool, rng: &mut fastrand::Rng) -> Option<Doom> {
@@ -235,6 +246,7 @@ fn live(
             history: Rc::new(RefCell::new(history)),
             failure: Rc::default(),
             is_damaged: script.is_damaged,
+            closing: Rc::default(),
         });
         act(&stage, &mut script);
         finish(stage, &mut script, &outcome);
@@ -313,6 +325,11 @@ fn act(stage: &Rc<Stage>, script: &mut Script) {
         let body = Box::new(move || janitor.tidy(count, rng));
         tasks.push(runtime::spawn("janitor".to_owned(), body));
     }
+    let (closer, rng) = (stage.clone(), script.rng.fork());
+    if script.closes_early {
+        let body = Box::new(move || closer.close_soon(rng));
+        tasks.push(runtime::spawn("closer".to_owned(), body));
+    }
     tasks.into_iter().for_each(runtime::join);
 }
 
@@ -324,14 +341,17 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
     if is_well(&stage) && rng.u8(..3) == 0 {
         life.die(if rng.bool() { Death::Kill } else { Death::Power });
     }
-    if is_well(&stage) && rng.u8(..2) == 0 {
+    if is_well(&stage) && rng.u8(..2) == 0 && !stage.is_closing() {
         stage.linger(Path::new(DB));
     }
     let was_over = life.is_over();
     let Ok(stage) = Rc::try_unwrap(stage) else { unreachable!("every task has ended") };
-    let Stage { db, side, history, failure, is_damaged, .. } = stage;
+    let Stage { db, side, history, failure, is_damaged, closing, .. } = stage;
     drop(side);
-    let closed = db.close();
+    let closed = match closing.take() {
+        Closing::Done(closed) => closed.and(db.close()),
+        Closing::No | Closing::Begun => db.close(),
+    };
     let mut failure = failure.take();
     if let Err(error) = &closed
         && !life.is_over()

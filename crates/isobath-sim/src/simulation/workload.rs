@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const WRITERS: usize = 3;
-const KEYS: u32 = 48;
+pub(crate) const KEYS: u32 = 48;
 
 /// What the tasks share.
 pub(crate) struct Stage {
@@ -26,6 +26,16 @@ pub(crate) struct Stage {
     pub(crate) failure: Shared<Option<String>>,
     /// True if the disk was damaged before: finding that is an answer, too.
     pub(crate) is_damaged: bool,
+    pub(crate) closing: Shared<Closing>,
+}
+
+/// A close while others still work.
+#[derive(Debug, Default)]
+pub(crate) enum Closing {
+    #[default]
+    No,
+    Begun,
+    Done(isobath::Result<()>),
 }
 
 /// How long a task waits after it met a full disk.
@@ -57,11 +67,11 @@ pub(crate) fn family_options(rng: &mut fastrand::Rng) -> FamilyOptions {
         .level_ratio(rng.u32(2..11))
 }
 
-fn key(rng: &mut fastrand::Rng) -> Vec<u8> {
+pub(crate) fn key(rng: &mut fastrand::Rng) -> Vec<u8> {
     format!("key{:03}", rng.u32(..KEYS)).into_bytes()
 }
 
-fn place(rng: &mut fastrand::Rng) -> Place {
+pub(crate) fn place(rng: &mut fastrand::Rng) -> Place {
     (rng.u8(..2), key(rng))
 }
 
@@ -70,12 +80,29 @@ impl Stage {
         self.failure.borrow_mut().get_or_insert(what);
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.life.is_over() || self.failure.borrow().is_some()
     }
 
+    pub(crate) fn is_closing(&self) -> bool {
+        !matches!(*self.closing.borrow(), Closing::No)
+    }
+
+    /// Closes the database under the hands of the others.
+    pub(crate) fn close_soon(&self, mut rng: fastrand::Rng) {
+        for _ in 0..rng.u16(..2000) {
+            if self.is_over() {
+                return;
+            }
+            runtime::yield_now();
+        }
+        *self.closing.borrow_mut() = Closing::Begun;
+        let closed = self.db.clone().close();
+        *self.closing.borrow_mut() = Closing::Done(closed);
+    }
+
     /// Judges an error of a read: fine once the machine is dead, or where its trouble explains it.
-    fn judge_read(&self, doing: &str, error: &Error) {
+    pub(crate) fn judge_read(&self, doing: &str, error: &Error) {
         self.judge(doing, error, true);
     }
 
@@ -88,7 +115,8 @@ impl Stage {
         let is_excused = self.life.is_over()
             || self.life.trouble().excuses(error, is_read)
             || (self.is_damaged && matches!(error, Error::Corruption { .. } | Error::Poisoned(_)))
-            || matches!(error, Error::WouldStall(_));
+            || matches!(error, Error::WouldStall(_))
+            || (matches!(error, Error::Closed | Error::Cancelled) && self.is_closing());
         if !is_excused || error.to_string().contains("panicked") {
             self.fail(format!("{doing}: {error}"));
         }
@@ -177,129 +205,14 @@ impl Stage {
         Ok(self.db.write_with(batch, options)?.point)
     }
 
-    /// One reader's life.
-    pub(crate) fn read(&self, count: u32, mut rng: fastrand::Rng) {
-        for _ in 0..count {
-            if self.is_over() {
-                return;
-            }
-            let result = match rng.u8(..10) {
-                0 => self.contains(&mut rng),
-                1..6 => self.get(&mut rng),
-                6 => self.scan(&mut rng),
-                7 => self.multi_get(&mut rng),
-                _ => self.snapshot(&mut rng),
-            };
-            if let Err(error) = result {
-                self.judge_read("a read", &error);
-            }
-        }
-    }
-
-    fn get(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let (family, key) = place(rng);
-        let from = self.history.borrow().newest_acknowledged();
-        let value =
-            if family == 0 { self.db.get(&key)? } else { self.db.get_in(&self.side, &key)? };
-        let value = value.map(|value| value.to_vec());
-        self.history.borrow_mut().see("a get", (family, key), value, from, false);
-        Ok(())
-    }
-
-    fn contains(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let key = key(rng);
-        let is_there = self.db.contains(&key)?;
-        // Not timed together with a value, so only told wrong where nobody ever wrote.
-        if is_there && !self.history.borrow().places().contains(&(0, key.clone())) {
-            self.fail(format!("{} is there, and was never written", String::from_utf8_lossy(&key)));
-        }
-        Ok(())
-    }
-
-    fn multi_get(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let keys: Vec<Vec<u8>> = (0..rng.usize(1..6)).map(|_| key(rng)).collect();
-        let from = self.history.borrow().newest_acknowledged();
-        let values = self.db.multi_get(&keys)?;
-        for (key, value) in keys.into_iter().zip(values) {
-            let value = value.map(|value| value.to_vec());
-            self.history.borrow_mut().see("a multi_get", (0, key), value, from, false);
-        }
-        Ok(())
-    }
-
-    /// A scan without a snapshot, of part of a family, forward or backward.
-    fn scan(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let (mut lower, mut upper) = (key(rng), key(rng));
-        if lower > upper {
-            std::mem::swap(&mut lower, &mut upper);
-        }
-        let from = self.history.borrow().newest_acknowledged();
-        let range = self.db.range_in(&self.side, lower.clone()..=upper.clone());
-        let found: isobath::Result<Values> = match rng.bool() {
-            true => range.map(entry).collect(),
-            false => range.rev().map(entry).collect(),
-        };
-        let found = found?;
-        for number in 0..KEYS {
-            let place = (1, format!("key{number:03}").into_bytes());
-            if place.1 >= lower && place.1 <= upper {
-                let value = found.get(&place).cloned();
-                self.history.borrow_mut().see("a scan", place, value, from, false);
-            }
-        }
-        Ok(())
-    }
-
-    /// A snapshot, kept for a while: everything at exactly one point, both ways, in both families.
-    fn snapshot(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let snapshot = self.db.snapshot();
-        let acknowledged = self.history.borrow().newest_acknowledged();
-        if snapshot.point() < acknowledged {
-            self.fail(format!("a snapshot at {} misses commit {acknowledged}", snapshot.point()));
-        }
-        for _ in 0..rng.u8(0..20) {
-            runtime::yield_now();
-        }
-        let side: isobath::Result<Values> =
-            snapshot.range_in::<&[u8]>(&self.side, ..).map(entry).collect();
-        let back: isobath::Result<Values> =
-            snapshot.range_in::<&[u8]>(&self.side, ..).rev().map(entry).collect();
-        let side = side?;
-        if side != back? {
-            self.fail("a snapshot reads differently backward".to_owned());
-        }
-        for number in 0..KEYS {
-            let key = format!("key{number:03}").into_bytes();
-            let value = side.get(&(1, key.clone())).cloned();
-            self.history.borrow_mut().see(
-                "a snapshot's scan",
-                (1, key),
-                value,
-                snapshot.point(),
-                true,
-            );
-        }
-        for _ in 0..4 {
-            let key = key(rng);
-            let value = snapshot.get(&key)?.map(|value| value.to_vec());
-            self.history.borrow_mut().see(
-                "a snapshot's get",
-                (0, key),
-                value,
-                snapshot.point(),
-                true,
-            );
-        }
-        Ok(())
-    }
-
     /// Flushes, merges, syncs, and families that come and go.
     pub(crate) fn tidy(&self, count: u32, mut rng: fastrand::Rng) {
         for nth in 0..count {
             if self.is_over() {
                 return;
             }
-            let result = match rng.u8(..9) {
+            let result = match rng.u8(..10) {
+                9 => self.durable_snapshot(),
                 0 | 1 => self.db.flush(),
                 2 => self.db.compact(),
                 3 => self.db.compact_range(&self.side, &b"key010"[..]..&b"key030"[..]),
@@ -324,6 +237,12 @@ impl Stage {
         let point = self.history.borrow().newest_acknowledged();
         self.db.sync()?;
         self.history.borrow_mut().synced(point);
+        Ok(())
+    }
+
+    fn durable_snapshot(&self) -> isobath::Result<()> {
+        let snapshot = self.db.durable_snapshot()?;
+        self.history.borrow_mut().synced(snapshot.point());
         Ok(())
     }
 
@@ -374,12 +293,6 @@ impl Stage {
         }
         outcome
     }
-}
-
-fn entry(
-    item: isobath::Result<(isobath::Slice, isobath::Slice)>,
-) -> isobath::Result<(Place, Vec<u8>)> {
-    item.map(|(key, value)| ((1, key.to_vec()), value.to_vec()))
 }
 
 fn value(writer: usize, number: u64, nth: usize, rng: &mut fastrand::Rng) -> Vec<u8> {

@@ -70,6 +70,8 @@ plants! {
     5 SegmentNameNotSynced "segment-name-not-synced" "a log segment is used before its name is synced";
     6 FailedSyncRetried "failed-sync-retried" "a failed sync of the log is tried again and then believed";
     6 FailedTableSyncIgnored "failed-table-sync-ignored" "a table whose sync failed is used";
+    6 FailedEditIgnored "failed-edit-ignored" "an edit whose sync failed counts as written";
+    6 FailedFlushForgotten "failed-flush-forgotten" "an epoch whose flush found no room is given up as flushed";
     7 SealForgetsRacers "seal-forgets-racers" "a commit beyond the marker goes into the sealed epoch";
     7 FlushedBeforeComplete "flushed-before-complete" "an epoch is flushed while commits of it are under way";
     8 SnapshotSeesTooMuch "snapshot-sees-too-much" "a snapshot's point is the log's tail";
