@@ -45,6 +45,9 @@ impl fmt::Display for Failure {
                     );
                 }
                 write!(f, "{path} is not an Isobath database: {detail}")?;
+                if detail.contains("isobath repair") {
+                    return Ok(());
+                }
                 write!(f, "\nhint: check the path, or create one with `isobath create {path}`")
             }
             Failure::Engine(Error::UnknownFamily(name)) => {

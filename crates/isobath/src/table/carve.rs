@@ -29,6 +29,8 @@ pub(crate) struct Carved {
     bytes: Vec<u8>,
     decompressor: Decompressor,
     pub(crate) slices: Vec<CarvedSlice>,
+    /// The directory, which names every slice, can be read.
+    pub(crate) has_directory: bool,
     /// Bytes of sound blocks of which nothing says whose they are.
     pub(crate) homeless_bytes: u64,
 }
@@ -60,8 +62,10 @@ pub(crate) enum Part<'a> {
 /// Looks through the bytes of the table file `number`. `known` is what the manifest says of its slices.
 pub(crate) fn carve(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Carved {
     let decompressor = Decompressor::default();
-    let mut carved = Carved { bytes, decompressor, slices: Vec::new(), homeless_bytes: 0 };
+    let mut carved =
+        Carved { bytes, decompressor, slices: Vec::new(), has_directory: false, homeless_bytes: 0 };
     let directory = carved.directory();
+    carved.has_directory = !directory.is_empty();
     let roots: Vec<BlockHandle> =
         known.iter().map(|meta| meta.root).chain(directory.iter().map(|(_, root)| *root)).collect();
     let blocks = carved.find_blocks(&carved.known_starts(&roots));

@@ -66,11 +66,9 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts, floor: Lsn) ->
     log.must_replay = true;
     log.floor = floor;
     log.find_newest_term(repair, facts)?;
-    if log.from > 0 {
-        let scanned = scan(repair, facts, log.from);
-        log.stop = repair.absorb(scanned)?;
-        log.walk(repair, facts, &mut |_, _| Ok(()))?;
-    }
+    let scanned = scan(repair, facts, log.from);
+    log.stop = repair.absorb(scanned)?;
+    log.walk(repair, facts, &mut |_, _| Ok(()))?;
     Ok(log)
 }
 
@@ -121,7 +119,11 @@ impl FoundLog {
             }
             Ok(())
         })?;
-        self.from = if begins_where_replay_does { facts.replay_from } else { first.unwrap_or(0) };
+        self.from = match first {
+            Some(_) if begins_where_replay_does => facts.replay_from,
+            Some(first) => first,
+            None => facts.replay_from.max(self.floor),
+        };
         Ok(())
     }
 
@@ -175,6 +177,12 @@ impl FoundLog {
         } else if facts.is_exact && next < facts.ceiling && self.holds(next).is_none() {
             // The segment is missing, and nothing tells how much was in it.
             holes.push((next, facts.ceiling));
+        }
+        // A file that was cut, or that is gone, does not tell how far its records went.
+        let is_short = |info: &&SegmentInfo| info.data_len().is_none() && info.end() >= next;
+        let is_cut = self.segments.iter().any(|info| is_short(&info));
+        if is_cut || (self.segments.is_empty() && !facts.is_exact) {
+            holes.push((next.max(self.floor), self.end.max(next) + 1));
         }
         repair.report.records_saved = records;
         let known = std::mem::take(&mut repair.log_holes_known);

@@ -38,10 +38,8 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts) -> Result<Vec<
     let present: BTreeMap<u64, u64> =
         entries.iter().filter_map(|entry| Some((table_number(&entry.name)?, entry.len))).collect();
     repair.next_file = present.keys().next_back().map_or(1, |last| last + 1).max(facts.next_file);
+    let is_present: BTreeSet<u64> = present.keys().copied().collect();
     let named: BTreeSet<u64> = facts.slices.keys().map(|(_, file)| *file).collect();
-    for number in named.iter().filter(|number| !present.contains_key(number)) {
-        missing(repair, facts, *number);
-    }
     let wanted =
         present.into_iter().filter(|(number, _)| !facts.is_exact || named.contains(number));
     let wanted: Vec<_> = wanted.collect();
@@ -52,22 +50,29 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts) -> Result<Vec<
         found.push(examine_table(repair, facts, number)?);
         repair.advance_to(before + len)?;
     }
+    for number in named.into_iter().filter(|number| !is_present.contains(number)) {
+        missing(repair, facts, number, &found);
+    }
     Ok(found)
 }
 
-fn missing(repair: &mut Repair<'_>, facts: &Facts, number: u64) {
+/// Says what is lost with a table that is not there. If not all that the manifest said is known, an edit that is lost may
+/// have taken it out of the tree: then another table stands for it.
+fn missing(repair: &mut Repair<'_>, facts: &Facts, number: u64, found: &[FoundTable]) {
     let path = table_path(repair.db, number);
-    let slices = facts.slices.values().filter(|(_, meta)| meta.file == number);
-    if !facts.is_exact {
-        // An edit that is lost may have taken it out of the tree.
-        let guess = format!("{} is not there: it is taken to be superseded", path.display());
-        repair.report.guesses.push(guess);
-        return;
-    }
-    repair.damage(&path, None, "it is missing, yet the manifest names it");
-    for (_, meta) in slices {
-        let loss = whole_slice(&path, meta, "the table is missing");
-        repair.lose(facts, loss);
+    let slices = found.iter().flat_map(|table| &table.slices);
+    let stand_ins: BTreeSet<FamilyId> = slices
+        .filter(|slice| {
+            slice.origin.inputs.contains(&number) || slice.origin.ancestors.contains(&number)
+        })
+        .map(|slice| slice.meta.family)
+        .collect();
+    for (_, meta) in facts.slices.values().filter(|(_, meta)| meta.file == number) {
+        if facts.is_exact || !stand_ins.contains(&meta.family) {
+            repair.damage(&path, None, "it is missing, yet the manifest names it");
+            let loss = whole_slice(&path, meta, "the table is missing");
+            repair.lose(facts, loss);
+        }
     }
 }
 
@@ -127,8 +132,12 @@ fn examine_table(repair: &mut Repair<'_>, facts: &mut Facts, number: u64) -> Res
         losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
     }
     let carved_of = |family| carved.slices.iter().any(|slice| slice.family == Some(family));
-    for meta in known.iter().filter(|meta| facts.is_exact && !carved_of(meta.family)) {
+    for meta in known.iter().filter(|meta| !carved_of(meta.family)) {
         losses.push(whole_slice(&path, meta, "nothing of the slice can be read"));
+    }
+    if known.is_empty() && !carved.has_directory {
+        let detail = "its directory cannot be read: what else was in it is not known".to_owned();
+        losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
     }
     Ok(FoundTable { number, path, is_sound: false, slices, losses })
 }
@@ -219,7 +228,15 @@ fn survey(
         detail: format!("data blocks in {} bytes cannot be read", hole.len),
         ..Loss::default()
     });
-    let losses: Vec<_> = losses.collect();
+    let mut losses: Vec<_> = losses.collect();
+    if slice.root.is_none() && said.is_none() {
+        losses.push(Loss {
+            path: path.to_owned(),
+            family: Some(family),
+            detail: "the slice's root cannot be read: what else was in it is not known".to_owned(),
+            ..Loss::default()
+        });
+    }
     let is_whole = losses.is_empty() && said.is_none_or(|meta| meta.entries == entries_left);
     let origin = slice.root.as_ref().map(|root| root.origin.clone()).unwrap_or_default();
     let slice = left.map(|meta| FoundSlice { meta, origin, is_whole });

@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::vfs::{Fault, FileOp};
+use proptest::prelude::*;
 
 /// Damage of everything there is.
 fn damaged() -> (MemoryFs, Content) {
@@ -113,4 +114,47 @@ fn a_family_whose_name_nothing_tells_is_called_by_its_number() {
     let (report, found) = repaired(&fs);
     assert_eq!(found[&("recovered-1".to_owned(), b"key".to_vec())], b"value");
     assert!(report.guesses.iter().any(|guess| guess.contains("recovered-1")), "{report:?}");
+}
+
+/// The last keys that were written.
+const LAST: [&[u8]; 2] = [b"key0166", b"key0173"];
+
+/// Does one of three things to one of all files.
+fn hurt(fs: &MemoryFs, (file, what, place, bit): (usize, u8, usize, u8)) {
+    let mut paths: Vec<_> = everything(fs).into_keys().collect();
+    paths.retain(|path| path.extension().is_none_or(|extension| extension != "spare"));
+    let path = &paths[file % paths.len()];
+    let len = bytes(fs, path).len();
+    match what {
+        0 => fs.remove(path).unwrap(),
+        1 => fs.truncate(path, (place % (len + 1)) as u64).unwrap(),
+        // What is written of the log is at its beginning.
+        _ if len > 0 => fs.corrupt(path, (place % len.min(20_000)) as u64, 1 << bit).unwrap(),
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_damaged_nothing_is_wrong_and_what_is_gone_is_named(
+        hurts in prop::collection::vec((any::<usize>(), 0u8..8, any::<usize>(), 0u8..8), 1..6),
+    ) {
+        let (fs, expected) = left_behind();
+        let (tables_before, manifest) = (tables(&fs).len(), manifests(&fs).pop().unwrap());
+        let manifest_before = bytes(&fs, &manifest);
+        hurts.into_iter().for_each(|wound| hurt(&fs, wound));
+        let is_manifest_whole =
+            fs.exists(&manifest).unwrap() && bytes(&fs, &manifest) == manifest_before;
+        let is_known = is_manifest_whole || tables(&fs).len() == tables_before;
+        let (report, mut found) = repaired(&fs);
+        // Of the last record nothing tells that it was promised, of a table that is gone only the manifest tells.
+        for (key, value) in &expected {
+            if !is_known || LAST.contains(&&*key.1) {
+                found.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        check_losses(&report, &found, &expected);
+    }
 }
