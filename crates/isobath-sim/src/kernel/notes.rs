@@ -10,6 +10,7 @@
 //! cell 3       an LSN below which everything was said to survive power loss
 //! cell 4       lives begun
 //! cell 5       flushes of this life that succeeded
+//! cell 6       1 if the power is off: what a call answers from then on was never heard by anybody
 //! cell 16..    for each life, how many commits of each writer were there when it began
 //! then         for each writer, a cell for each commit: 0, or bit 63: synced, bit 62: acknowledged, below: its LSN
 //! ```
@@ -33,6 +34,7 @@ const FAMILY_STEPS: u64 = 2;
 const SYNCED_BELOW: u64 = 3;
 const LIVES: u64 = 4;
 const FLUSHES: u64 = 5;
+const POWER_IS_OFF: u64 = 6;
 const STARTS: u64 = 16;
 const COMMITS: u64 = STARTS + LIVES_MAX * WRITERS_MAX as u64;
 
@@ -163,9 +165,20 @@ impl Notes {
         self.set(UNEXPLAINED, 1)
     }
 
-    /// Forgets what failed in an earlier life.
+    /// Forgets how an earlier life ended.
     pub(crate) fn forgive(&self) -> io::Result<()> {
-        self.set(UNEXPLAINED, 0)
+        self.set(UNEXPLAINED, 0)?;
+        self.set(POWER_IS_OFF, 0)
+    }
+
+    /// Notes that the power is about to be cut.
+    pub(crate) fn power_off(&self) -> io::Result<()> {
+        self.set(POWER_IS_OFF, 1)
+    }
+
+    /// True if a call that has just returned was answered before the power was cut.
+    pub(crate) fn is_power_on(&self) -> io::Result<bool> {
+        Ok(self.get(POWER_IS_OFF)? == 0)
     }
 
     /// True if there was a failure that nothing explains.

@@ -67,6 +67,7 @@ fn cut(disk: &Disk, series: &mut Series<'_>) -> Verdict {
     }
     thread::sleep(pause);
     let has_failed = series.notes.has_failed()?;
+    series.notes.power_off()?;
     disk.cut()?;
     let wrong = series.end(life, has_failed)?;
     drop(bystander);

@@ -240,11 +240,13 @@ impl Life<'_> {
         }
     }
 
-    /// Does a call until it succeeds; `None` if it never will.
+    /// Does a call until it succeeds; `None` if it never will, or if the power was cut before it was known to.
     fn persist<T>(&self, mut call: impl FnMut() -> Result<T, Failure>) -> Option<T> {
         loop {
             match call() {
-                Ok(answer) => return Some(answer),
+                // With the power goes the processor, but this process lives on for a moment: what the kernel tells it
+                // about a file system that was shut down beneath a running call is no acknowledgement.
+                Ok(answer) => return self.notes.is_power_on().ok()?.then_some(answer),
                 Err(failure) => match self.judge(&failure) {
                     Then::TryAgain => thread::sleep(RETRY_PAUSE),
                     Then::Stop => return None,
