@@ -126,6 +126,10 @@ impl Family {
             return known.memtable.clone();
         }
         let memtable = epoch.memtable(self.id);
+        if self.is_dropped() {
+            // A commit that raced the drop; a view that had it would keep it in memory for good.
+            return memtable;
+        }
         let mut memtables = view.memtables.clone();
         let at = memtables.partition_point(|of| of.epoch.id > epoch.id);
         memtables.insert(at, MemtableOf { epoch: epoch.clone(), memtable: memtable.clone() });
@@ -156,5 +160,24 @@ impl Family {
         self.current.store(number, Ordering::Release);
         yield_point(Point::Publishing);
         self.view.store(view);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::engine::Epochs;
+    use crate::memtable::ChunkPool;
+
+    #[test]
+    fn a_dropped_family_holds_no_memory_though_a_commit_races_the_drop() {
+        let epochs = Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), 4096);
+        let tree = Arc::new(Tree::default());
+        let family = Family::new(1, "brief", FamilyOptions::default(), tree);
+        let epoch = epochs.list().open.clone();
+        family.memtable_in(&epoch);
+        family.mark_dropped();
+        family.memtable_in(&epoch);
+        assert!(family.view().memtables.is_empty());
     }
 }

@@ -126,3 +126,25 @@ fn install(engine: &Engine, change: Change) -> Result<()> {
         engine.options.components.threads.sleep(RETRY_PAUSE);
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::options::Options;
+
+    #[test]
+    fn a_dropped_family_paces_nobody() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let family = db.create_family("crowded").unwrap();
+        let engine = db.engine();
+        engine.level_zero.lock().note(family.inner().id, 24, 8);
+        let (fullness, drain) = engine.level_zero.lock().pressure();
+        engine.pacer.set_merges(fullness, drain);
+        let admit = || engine.pacer.admit(1 << 30, true, || 0.0);
+        admit().unwrap();
+        admit().unwrap_err();
+        db.drop_family(&family).unwrap();
+        assert_eq!(engine.level_zero.lock().pressure().0, 0.0);
+        admit().unwrap();
+        admit().unwrap();
+    }
+}
