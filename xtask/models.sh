@@ -2,7 +2,9 @@
 # Runs the models of concurrency: every interleaving of the small ones (loom), random schedules of the large ones
 # (shuttle); each prints what it explored. Any stable toolchain will do.
 # Usage: xtask/models.sh [loom|shuttle] [filter of test names ...]
-# ISOBATH_MODEL_TIMES=20 runs so many times the random schedules, SHUTTLE_RANDOM_SEED=7 draws others.
+#
+# ISOBATH_MODEL_TIMES=20 runs so many times the random schedules, SHUTTLE_RANDOM_SEED=7 draws others, and
+# ISOBATH_MODEL_LEDGER=docs/testing/ledger.tsv adds a line for each checker there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,15 +21,39 @@ if [ ${#filters[@]} -eq 0 ]; then
 fi
 
 export RUST_BACKTRACE=${RUST_BACKTRACE:-0} CARGO_PROFILE_TEST_OPT_LEVEL=1 CARGO_PROFILE_TEST_DEBUG=line-tables-only
+
+# Sums up what a checker's models say, and prints `models=14 executions=292153`.
+sum() {
+    awk 'match($0, /model [^ ]+: [0-9]+ executions/) {
+            split(substr($0, RSTART, RLENGTH), words, " ")
+            models += 1
+            executions += words[3]
+        }
+        END { printf "models=%d executions=%d", models, executions }'
+}
+
+note() {
+    local checker=$1 seconds=$2 failed=$3 counts=$4 commit
+    commit=$(git rev-parse --short=12 HEAD)
+    git diff --quiet HEAD -- crates || commit+=+
+    [ "$checker" = loom ] || checker+=" seed ${SHUTTLE_RANDOM_SEED:-0} times ${ISOBATH_MODEL_TIMES:-1}"
+    printf '%s\tmodels\t%s\t%s\t%s\t%s\n' "$commit" "$checker" "$seconds" "$failed" "$counts" >>"$ISOBATH_MODEL_LEDGER"
+}
+
+failed=0
 for checker in "${checkers[@]}"; do
-    # Another `cfg` compiles everything anew, so each checker has a folder of its own. `compact::model` is no such model.
-    RUSTFLAGS="--cfg $checker" cargo test --locked --package isobath --lib --target-dir "target/models-$checker" -- \
-        "${filters[@]}" --skip compact::model --nocapture --test-threads 1 |
-        tee /dev/stderr |
-        awk -v checker="$checker" '
-            match($0, /model [^ ]+: [0-9]+ executions, [0-9.]+ s/) {
-                split(substr($0, RSTART, RLENGTH), words, " ")
-                models += 1; executions += words[3]; seconds += words[5]
-            }
-            END { printf "%s: %d models, %d executions, %.0f s\n", checker, models, executions, seconds }'
+    # Another `cfg` compiles everything anew, so each checker has a folder of its own.
+    models=(cargo test --locked --package isobath --lib --target-dir "target/models-$checker")
+    export RUSTFLAGS="--cfg $checker"
+    "${models[@]}" --no-run
+    began=$SECONDS
+    status=0
+    # `compact::model` is no model of threads.
+    counts=$("${models[@]}" --quiet -- "${filters[@]}" --skip compact::model --nocapture --test-threads 1 |
+        tee /dev/stderr | sum) || status=1
+    seconds=$((SECONDS - began))
+    echo "$checker: $counts seconds=$seconds failed=$status"
+    [ -z "${ISOBATH_MODEL_LEDGER:-}" ] || note "$checker" "$seconds" "$status" "$counts"
+    failed=$((failed | status))
 done
+exit "$failed"
