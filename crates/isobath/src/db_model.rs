@@ -2,8 +2,9 @@
 //! is no time here, so a wake-up that some timeout would make good is a deadlock that is reported.
 //!
 //! Seen to fail: a sealer that holds the right to seal while it publishes its marker (this is how that was found); a
-//! scan's source that does not keep its slice; a flush that does not wait until its epoch is complete; `retire_oldest` that
-//! wakes nobody; `Epoch::owns_while_open` that does not look at the closing mark.
+//! flush that does not wait until its epoch is complete; `retire_oldest` that wakes nobody; `Epoch::owns_while_open` that
+//! does not look at the closing mark. Not seen to: a scan that does not keep its files, which is rarer than this many
+//! schedules.
 
 use crate::components::model::{check, components};
 use crate::vfs::MemoryFs;
