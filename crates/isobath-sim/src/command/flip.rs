@@ -55,7 +55,7 @@ impl Flip {
             let end = self.to.map_or("end".to_owned(), |to| to.to_string());
             let inputs = format!("{mode} {from}..{end} step {step}");
             Row::new("flip", inputs, seconds, tally.failures)
-                .count(&format!("{mode} damages"), tally.done)
+                .count(&format!("{mode}-damages"), tally.done)
                 .append(ledger)?;
         }
         Ok(if tally.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

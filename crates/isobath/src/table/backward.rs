@@ -5,7 +5,7 @@
 
 use super::block::{Block, RawEntry};
 use super::key_buffer::KeyBuffer;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Lsn;
 use std::cmp::Ordering;
 
@@ -106,6 +106,11 @@ impl Block {
             let is_same_key =
                 entry.unshared_at == entry.value_at && entry.shared as usize == found.len();
             if !is_same_key || run.passed.is_empty() {
+                if !run.passed.is_empty() && !self.is_above(entry, found.as_slice()) {
+                    return Err(Error::malformed(
+                        "the keys of a block are out of order".to_owned(),
+                    ));
+                }
                 self.extend_key(entry, found)?;
                 run.push(index, entry, found.as_slice());
             }
@@ -113,6 +118,13 @@ impl Block {
             at = entry.end;
         }
         Ok(())
+    }
+
+    /// True if the key of an entry lies above that of the entry before, which is `before`.
+    #[inline]
+    fn is_above(&self, entry: RawEntry, before: &[u8]) -> bool {
+        let stored = self.unshared(entry);
+        before.get(entry.shared as usize..).is_some_and(|rest| rest < stored)
     }
 
     /// The last restart whose key lies below `key`.

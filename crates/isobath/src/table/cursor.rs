@@ -173,6 +173,16 @@ impl TableCursor {
     /// Stands on the newest version of the greatest key below `key`, or of the greatest of all. The walk
     /// stands on the block where entries below `key` end.
     fn stand_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        self.stand_before_unchecked(key)?;
+        // Whoever forged blocks or an index may not lead us round in circles.
+        if self.is_valid && key.is_some_and(|key| key <= self.key.as_slice()) {
+            return Err(Error::malformed("the keys of a slice are out of order".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The same, believing what blocks and index say of the order of keys.
+    fn stand_before_unchecked(&mut self, key: Option<&[u8]>) -> Result<()> {
         let mut found = std::mem::take(&mut self.key);
         while let Some(block) = self.block.clone() {
             if let Some((index, entry)) = block.search_before(key, &mut found, &mut self.run)? {

@@ -350,7 +350,13 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
                 [&[*codec as u8], packed].concat()
             })
             .collect(),
-        "table" => vec![Vec::new(), vec![0, 0, 7, 0, 1], vec![9, 1, 3, 0, 0xff, 1, 0, 2]],
+        "table" => vec![
+            Vec::new(),
+            vec![0, 0, 7, 0, 1],
+            vec![9, 1, 3, 0, 0xff, 1, 0, 2],
+            // Once led a cursor that stepped back round in circles.
+            vec![0x2d, 0, 0x2c, 0x0b, 7],
+        ],
         // Blocks of every kind: each decoder should see those of the others too.
         _ => payloads,
     }
