@@ -15,6 +15,7 @@
 
 use super::{Decoder, FamilyId, OpKind, put_bytes, put_varint};
 use crate::error::{Error, Result};
+use crate::limits::MAX_KEY_LEN;
 
 const BATCH: u8 = 1;
 const EPOCH_MARKER: u8 = 2;
@@ -135,6 +136,10 @@ fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Result<Vec<Op<'a>>> {
         let kind = OpKind::from_byte(decoder.u8()?)?;
         let family = decoder.varint32()?;
         let key = decoder.bytes()?;
+        // No write is accepted with such a key, and tables rely on it.
+        if !(1..=MAX_KEY_LEN).contains(&key.len()) {
+            return Err(decoder.malformed("an operation has a key of an impossible length"));
+        }
         let value = if kind == OpKind::Put { decoder.bytes()? } else { &[] };
         ops.push(Op { kind, family, key, value });
     }
@@ -167,6 +172,16 @@ mod tests {
             put_payload(&mut out, &payload);
             assert_eq!(decode_payload(&out).unwrap(), payload);
             assert!(decode_payload(&out[..out.len() - 1]).is_err());
+        }
+    }
+
+    #[test]
+    fn keys_that_no_write_may_have_are_refused() {
+        for len in [0, MAX_KEY_LEN + 1] {
+            let (mut out, key) = (Vec::new(), vec![7; len]);
+            let op = Op { kind: OpKind::Put, family: 0, key: &key, value: b"value" };
+            put_payload(&mut out, &Payload::Batch(vec![op]));
+            assert!(decode_payload(&out).unwrap_err().is_corruption(), "{len}");
         }
     }
 

@@ -147,7 +147,9 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
         bytes
     });
     if target == "payload" {
-        return payloads.collect();
+        // Operations without a key were once taken for whole.
+        let keyless = b"\x01\x01\0\0\0\0\x80\0\0".to_vec();
+        return payloads.chain([keyless]).collect();
     }
     let mut sound = vec![5];
     payloads.for_each(|payload| put_bytes(&mut sound, &payload));
