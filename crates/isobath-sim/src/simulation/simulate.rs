@@ -346,6 +346,7 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
     }
     let was_over = life.is_over();
     let Ok(stage) = Rc::try_unwrap(stage) else { unreachable!("every task has ended") };
+    let is_given_up = stage.is_closing() && script.trouble.is_want_of_room();
     let Stage { db, side, history, failure, is_damaged, closing, .. } = stage;
     drop(side);
     let closed = match closing.take() {
@@ -357,6 +358,7 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
         && !life.is_over()
         && !script.trouble.excuses(error, false)
         && !(is_damaged && matches!(error, Error::Corruption { .. } | Error::Poisoned(_)))
+        && !(is_given_up && matches!(error, Error::Poisoned(_)))
     {
         failure.get_or_insert(format!("close: {error}"));
     }

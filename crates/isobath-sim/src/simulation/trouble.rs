@@ -53,6 +53,11 @@ impl Trouble {
         }
     }
 
+    /// True if calls fail for want of room or of handles only.
+    pub(crate) fn is_want_of_room(&self) -> bool {
+        matches!(self, Trouble::Full { .. } | Trouble::Faults { can_be_retried: true, .. })
+    }
+
     /// True if an error may be the answer to a call.
     pub(crate) fn excuses(&self, error: &Error, is_read: bool) -> bool {
         match self {

@@ -88,6 +88,15 @@ impl Stage {
         !matches!(*self.closing.borrow(), Closing::No)
     }
 
+    /// True if closing explains an error. On a full disk a change of families that waits for room is given up then.
+    fn is_of_closing(&self, error: &Error) -> bool {
+        match error {
+            Error::Closed | Error::Cancelled => true,
+            Error::OutcomeUnknown(_) | Error::Poisoned(_) => self.life.trouble().is_want_of_room(),
+            _ => false,
+        }
+    }
+
     /// Closes the database under the hands of the others.
     pub(crate) fn close_soon(&self, mut rng: fastrand::Rng) {
         for _ in 0..rng.u16(..2000) {
@@ -116,7 +125,7 @@ impl Stage {
             || self.life.trouble().excuses(error, is_read)
             || (self.is_damaged && matches!(error, Error::Corruption { .. } | Error::Poisoned(_)))
             || matches!(error, Error::WouldStall(_))
-            || (matches!(error, Error::Closed | Error::Cancelled) && self.is_closing());
+            || (self.is_closing() && self.is_of_closing(error));
         if !is_excused || error.to_string().contains("panicked") {
             self.fail(format!("{doing}: {error}"));
         }
