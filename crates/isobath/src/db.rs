@@ -2,7 +2,6 @@
 
 use crate::batch::Batch;
 use crate::column_family::ColumnFamily;
-use crate::components::sync::atomic::Ordering;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::format::OpKind;

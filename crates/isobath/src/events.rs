@@ -23,6 +23,15 @@ pub enum Event {
         /// Bytes after it that held something.
         discarded_bytes: u64,
     },
+    /// The manifest ended in something that is no edit: one that was cut short, and that nobody was told of.
+    ManifestTailDiscarded {
+        /// The manifest.
+        path: PathBuf,
+        /// Where its valid edits end.
+        offset: u64,
+        /// Bytes after it.
+        discarded_bytes: u64,
+    },
     /// A flush wrote a table.
     Flushed {
         /// The table file, if anything survived.
@@ -38,8 +47,14 @@ pub enum Event {
     Compacted {
         /// The family.
         family: String,
+        /// Why it was done.
+        reason: &'static str,
         /// The level merged into.
         into_level: usize,
+        /// Versions read.
+        read_entries: u64,
+        /// Versions kept.
+        written_entries: u64,
         /// Bytes read.
         read_bytes: u64,
         /// Bytes written.

@@ -1,8 +1,6 @@
 //! The public face of the engine. What follows is the project's README.
 //!
 #![doc = include_str!("../../../README.md")]
-#![allow(dead_code, unused_imports)]
-// While the parts are being put together.
 // What ships reaches files, time and threads through `components` and `vfs`; tests may do so directly.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 

@@ -174,6 +174,13 @@ impl Metrics {
 
 fn stalls(engine: &Engine) -> Vec<StallMetrics> {
     let gauges = StallCause::ALL.iter().zip(engine.pacer.stalls());
+    let room = engine.log.stats().room_waits;
+    let room = StallMetrics {
+        cause: "the log has no room",
+        count: room.count,
+        total_ns: room.total_ns,
+        max_ns: room.max_ns,
+    };
     gauges
         .map(|(cause, gauge)| StallMetrics {
             cause: cause.name(),
@@ -181,6 +188,7 @@ fn stalls(engine: &Engine) -> Vec<StallMetrics> {
             total_ns: gauge.total_ns.load(Ordering::Relaxed),
             max_ns: gauge.max_ns.load(Ordering::Relaxed),
         })
+        .chain([room])
         .collect()
 }
 

@@ -14,11 +14,40 @@ pub(crate) fn trace(event: &Event) {
         Event::LogTailDiscarded { end, discarded_bytes } => {
             tracing::warn!(target: "isobath", end, discarded_bytes, "the log ended in an unfinished tail");
         }
+        Event::ManifestTailDiscarded { path, offset, discarded_bytes } => {
+            tracing::warn!(
+                target: "isobath",
+                path = %path.display(),
+                offset,
+                discarded_bytes,
+                "the manifest ended in an unfinished edit"
+            );
+        }
         Event::Flushed { file, families, bytes, took_us } => {
             tracing::info!(target: "isobath", file, families, bytes, took_us, "flushed");
         }
-        Event::Compacted { family, into_level, read_bytes, written_bytes, took_us } => {
-            tracing::info!(target: "isobath", family, into_level, read_bytes, written_bytes, took_us, "merged");
+        Event::Compacted {
+            family,
+            reason,
+            into_level,
+            read_entries,
+            written_entries,
+            read_bytes,
+            written_bytes,
+            took_us,
+        } => {
+            tracing::info!(
+                target: "isobath",
+                family,
+                reason,
+                into_level,
+                read_entries,
+                written_entries,
+                read_bytes,
+                written_bytes,
+                took_us,
+                "merged"
+            );
         }
         Event::MergeShare { family, job, parts, took_us } => {
             tracing::debug!(target: "isobath", family, job, parts, took_us, "merged parts");
@@ -32,9 +61,6 @@ pub(crate) fn trace(event: &Event) {
         Event::BackgroundError { job, error } => {
             tracing::error!(target: "isobath", job, %error, "a background job failed");
         }
-        #[allow(unreachable_patterns)]
-        // Events may be added; each should then say how it is traced.
-        _ => {}
     }
 }
 

@@ -15,4 +15,4 @@ mod model;
 pub(crate) use cancel::CancelToken;
 pub(crate) use panics::PanicReport;
 pub(crate) use ticker::Ticker;
-pub(crate) use workers::{Job, Workers};
+pub(crate) use workers::Workers;

@@ -52,6 +52,7 @@ impl Ticker {
     }
 
     /// Has the body run soon. Returns at once.
+    #[cfg(test)]
     pub(crate) fn kick(&self) {
         self.shared.signals.lock().is_kicked = true;
         self.shared.wake.notify_one();

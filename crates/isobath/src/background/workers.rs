@@ -87,11 +87,13 @@ impl Workers {
     }
 
     /// Jobs that are queued and not started.
+    #[cfg(test)]
     pub(crate) fn queued_count(&self) -> usize {
         self.shared.queue.lock().jobs.len()
     }
 
     /// Waits until no job is queued or running.
+    #[cfg(test)]
     pub(crate) fn wait_idle(&self) {
         let mut queue = self.shared.queue.lock();
         while queue.running_count > 0 || !queue.jobs.is_empty() {

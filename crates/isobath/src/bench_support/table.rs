@@ -5,7 +5,7 @@ use crate::cursor::{Cursor, Entry};
 use crate::format::{Lsn, OpKind, checksum64};
 use crate::table as inner;
 use crate::vfs::{FileSystem, ReadMode, SystemFs};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub use crate::table::Codec;

@@ -100,6 +100,7 @@ impl FileCache {
     }
 
     /// How many files are open.
+    #[cfg(test)]
     pub(crate) fn open_count(&self) -> usize {
         self.open.len()
     }

@@ -61,6 +61,7 @@ impl Busy {
         self.jobs.retain(|job| job.id != id.0);
     }
 
+    #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.jobs.is_empty()
     }

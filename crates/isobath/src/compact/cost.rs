@@ -4,7 +4,7 @@
 use super::{Busy, Hints, MergeContext, MergeJob, Outcome, Plan, Policy, plan};
 use crate::background::CancelToken;
 use crate::cache::{BlockCache, FileCache, table_path};
-use crate::cursor::{Cursor, MergeCursor, VisibleCursor};
+use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::format::{FIRST_LSN, OpKind};
 use crate::table::{Codec, TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};

@@ -109,10 +109,6 @@ impl MergeJob {
         self.parts.len()
     }
 
-    pub(crate) fn merge(&self) -> &Merge {
-        &self.merge
-    }
-
     /// Works at the job until no part is left to take. Returns how many parts it took.
     pub(crate) fn help(&self) -> usize {
         let mut parts = 0;

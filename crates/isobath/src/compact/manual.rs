@@ -7,7 +7,7 @@ use super::busy::Busy;
 use super::pick::Picker;
 use super::plan::{Plan, Reason};
 use super::policy::{Hints, Policy};
-use super::shape::{Shape, Weight};
+use super::shape::Shape;
 use crate::format::Lsn;
 use crate::version::{Slice, Tree};
 use std::ops::Bound;

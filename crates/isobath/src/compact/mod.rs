@@ -36,14 +36,16 @@ mod shape;
 pub(crate) use busy::{Busy, JobId};
 pub(crate) use job::{MergeJob, Outcome};
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
-pub(crate) use plan::{Merge, Move, Plan, Reason, plan};
+pub(crate) use plan::{Merge, Plan, plan};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use retain::{Retain, Verdict};
 pub(crate) use run::MergeContext;
 pub(crate) use schedule::{
     Merges, after_flush, compact_range, debt_bytes, forget, schedule, schedule_idle, settle,
 };
-pub(crate) use shape::{Debts, Shape, debts};
+#[cfg(test)]
+pub(crate) use shape::Shape;
+pub(crate) use shape::debts;
 
 #[cfg(test)]
 mod convergence;

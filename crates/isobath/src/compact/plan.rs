@@ -71,6 +71,19 @@ pub(crate) enum Reason {
     Manual,
 }
 
+impl Reason {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Reason::Runs => "runs",
+            Reason::RunsInPlace => "runs in place",
+            Reason::Size => "size",
+            Reason::Deletes => "deletes",
+            Reason::Idle => "idle",
+            Reason::Manual => "manual",
+        }
+    }
+}
+
 impl Merge {
     /// The least and greatest key of the inputs.
     pub(crate) fn hull(&self) -> (&[u8], &[u8]) {
@@ -83,6 +96,7 @@ impl Merge {
     }
 
     /// No older version of any of the job's keys is outside of it.
+    #[cfg(test)]
     pub(crate) fn is_bottom(&self) -> bool {
         self.beneath.iter().all(|slices| slices.is_empty())
     }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FIRST_LSN, Lsn, OpKind};
 use crate::table::{TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};
-use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
+use crate::vfs::{Fault, FileSystem, MemoryFs, ReadMode};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

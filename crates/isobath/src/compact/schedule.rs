@@ -203,7 +203,7 @@ fn run_and_install(
         left_out.filter(|_| merge.inputs.len() > 1).map(|at| merge.inputs.remove(at));
     }
     let started = engine.pacer.now_ns();
-    let into_level = merge.target;
+    let (into_level, reason) = (merge.target, merge.reason.name());
     let from_level_zero = merge.inputs.iter().filter(|(level, _)| *level == 0);
     let drained: u64 = from_level_zero.map(|(_, slice)| slice.meta.disk_bytes).sum();
     let context = context_of(engine, family, &merge, cancel);
@@ -231,7 +231,10 @@ fn run_and_install(
     engine.gauges.compaction_ns.add(took_ns);
     engine.tell(Event::Compacted {
         family: family.name().to_string(),
+        reason,
         into_level,
+        read_entries: outcome.entries_in,
+        written_entries: outcome.entries_out,
         read_bytes: outcome.bytes_read,
         written_bytes: outcome.bytes_written,
         took_us: took_ns / 1000,

@@ -15,6 +15,7 @@ macro_rules! plants {
         #[repr(u8)]
         pub enum Plant {
             /// No bug.
+            #[cfg(feature = "simulation")]
             Nothing,
             $(#[doc = $what] $bug,)*
         }

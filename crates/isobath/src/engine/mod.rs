@@ -22,12 +22,12 @@ mod order_model;
 mod pacer;
 mod snapshots;
 
-pub(crate) use epochs::{Epoch, EpochList, Epochs, MAX_SEALED};
+pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
 pub(crate) use families::Families;
-pub(crate) use family::{Family, MemtableOf, View};
+pub(crate) use family::{Family, View};
 pub(crate) use gauges::Gauges;
 pub(crate) use level_zero::LevelZero;
-pub(crate) use pacer::{Pacer, StallCause, StallGauge};
+pub(crate) use pacer::{Pacer, StallCause};
 pub(crate) use snapshots::{Keep, Snapshots};
 
 use crate::background::{Ticker, Workers};

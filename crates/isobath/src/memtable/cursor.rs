@@ -14,6 +14,7 @@ use super::record::{Record, Version};
 use super::search::Target;
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
+#[cfg(test)]
 use crate::format::Lsn;
 use std::sync::Arc;
 
@@ -108,6 +109,7 @@ impl MemtableCursor {
 
     /// Moves to the first entry from here on that a reader at `point` sees: an older version of this key, or
     /// the newest such version of a key behind it.
+    #[cfg(test)]
     pub(crate) fn skip_to_visible(&mut self, point: Lsn) {
         while let Some(at) = &mut self.position {
             loop {

@@ -26,7 +26,7 @@ mod tests;
 
 pub(crate) use arena::Arena;
 pub(crate) use cursor::MemtableCursor;
-pub(crate) use pool::{ChunkPool, ChunkPoolStats};
+pub(crate) use pool::ChunkPool;
 
 use crate::components::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::format::{Lsn, OpKind};
@@ -96,36 +96,43 @@ impl Memtable {
 
     /// How many versions there are. Like the other figures it walks all leaves, so ask when a table is
     /// sealed, not for every write; while writers run it may be a little behind.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
         self.totals().versions
     }
 
     /// How many keys there are.
+    #[cfg(test)]
     pub(crate) fn keys(&self) -> u64 {
         self.totals().keys
     }
 
     /// The bytes of keys and values, the key counted with each of its versions.
+    #[cfg(test)]
     pub(crate) fn key_value_bytes(&self) -> u64 {
         self.totals().bytes
     }
 
     /// The least sequence of a version; `Lsn::MAX` if there is none.
+    #[cfg(test)]
     pub(crate) fn min_seq(&self) -> Lsn {
         self.totals().min_seq
     }
 
     /// The greatest sequence of a version; 0 if there is none.
+    #[cfg(test)]
     pub(crate) fn max_seq(&self) -> Lsn {
         self.totals().max_seq
     }
 
     /// True if nothing was ever inserted.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         let root = self.root();
         root.level() == 0 && root.count() == 0
     }
 
+    #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }

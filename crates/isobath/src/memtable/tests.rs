@@ -4,7 +4,7 @@ mod concurrent;
 mod oracle;
 
 use super::*;
-use crate::cursor::{Cursor, Entry};
+use crate::cursor::Cursor;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 

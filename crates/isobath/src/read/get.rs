@@ -90,8 +90,11 @@ fn get_in_slice(
         Err(error) if error.is_corruption() && planted(Plant::DamageSkipped) => None,
         other => other?,
     };
-    Ok(found.map(|found| match found.kind {
-        OpKind::Delete => None,
-        OpKind::Put => Some(Slice::in_block(found.value)),
+    Ok(found.map(|found| {
+        debug_assert!(found.seq < point);
+        match found.kind {
+            OpKind::Delete => None,
+            OpKind::Put => Some(Slice::in_block(found.value)),
+        }
     }))
 }

@@ -18,7 +18,7 @@ pub(crate) enum Source {
     Run {
         cursor: TableCursor,
         table: Arc<Table>,
-        slice: Arc<TableSlice>,
+        _slice: Arc<TableSlice>,
     },
     Level(ConcatCursor<LevelSlices>),
 }
@@ -33,7 +33,7 @@ impl Source {
 
     pub(crate) fn run(slice: &Arc<TableSlice>, tables: &TableContext) -> Result<Source> {
         let table = slice.table(tables)?.clone();
-        Ok(Source::Run { cursor: table.cursor(true), table, slice: slice.clone() })
+        Ok(Source::Run { cursor: table.cursor(true), table, _slice: slice.clone() })
     }
 
     pub(crate) fn level(level: &Arc<Level>, tables: &TableContext) -> Source {

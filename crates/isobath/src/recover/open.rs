@@ -6,14 +6,16 @@ use crate::cache::{BlockCache, FileCache};
 use crate::components::sync::Mutex;
 use crate::components::sync::atomic::AtomicBool;
 use crate::components::{Components, Plant, Priority, planted};
-use crate::engine::{Engine, Epochs, Families, Family, Gauges, Pacer, Snapshots};
+use crate::engine::{self, Engine, Epochs, Families, Family, Gauges, Pacer, Snapshots};
 use crate::error::{Error, Result};
+use crate::events::Event;
 use crate::format::{DEFAULT_FAMILY, Lsn};
 use crate::memtable::ChunkPool;
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
 use crate::version::{
-    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, TABLE_DIR, Term, VersionSet, parent,
+    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, TABLE_DIR, Term,
+    VersionSet, parent,
 };
 use crate::vfs::FileSystem;
 use crate::wal::{self, Log, LogOptions};
@@ -47,7 +49,9 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
             &options.family.to_json(),
         )?
     } else {
-        VersionSet::open(fs.clone(), db)?.0
+        let (versions, opening) = VersionSet::open(fs.clone(), db)?;
+        tell_of_opening(&options, opening);
+        versions
     };
     let pool = chunk_pool(&options);
     let (replayed, rest) = replay(&options, db, &mut versions, &pool)?;
@@ -93,6 +97,19 @@ fn install_last(
         edit = replayed;
     }
     versions.install(edit, outputs).map(drop)
+}
+
+fn tell_of_opening(options: &Options, opening: Opening) {
+    if let Some(tail) = opening.torn_tail {
+        let (path, offset, discarded_bytes) = (opening.manifest_path, tail.offset, tail.len);
+        engine::tell(options, &Event::ManifestTailDiscarded { path, offset, discarded_bytes });
+    }
+    for path in opening.removed {
+        engine::tell(options, &Event::FileRemoved { path });
+    }
+    for error in opening.sweep_errors {
+        engine::tell(options, &Event::BackgroundError { job: "remove leftovers", error });
+    }
 }
 
 /// Makes the database's directory, and has it and what is in it survive power loss: an earlier process may have died

@@ -76,10 +76,6 @@ impl BlockBuilder {
         self.versions.is_empty()
     }
 
-    pub(crate) fn entry_count(&self) -> usize {
-        self.versions.len()
-    }
-
     /// The length the block would have if it were finished now.
     #[inline]
     pub(crate) fn len(&self) -> usize {

@@ -5,7 +5,7 @@
 
 use crate::components::sync::Mutex;
 use crate::error::{Error, Result};
-use crate::format::{Decoder, put_varint, varint_len};
+use crate::format::{Decoder, varint_len};
 
 /// How blocks are compressed.
 #[derive(
@@ -180,6 +180,7 @@ impl Decompressor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::put_varint;
     use serde::Deserialize;
     use serde::de::IntoDeserializer;
     use serde::de::value::{Error as ValueError, StrDeserializer};

@@ -69,10 +69,6 @@ impl IndexBuilder {
         self.last_seq = seq;
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.block.is_empty()
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.block.len()
     }

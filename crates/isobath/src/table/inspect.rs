@@ -128,6 +128,7 @@ impl TableFile {
     }
 
     /// Checks everything: that the parts fill the file without a gap, and each slice.
+    #[cfg(test)]
     pub(crate) fn verify(&self, progress: Progress<'_>) -> Result<()> {
         match self.check(progress).into_iter().next() {
             Some(first) => Err(first),

@@ -49,11 +49,11 @@ pub(crate) use block::Block;
 pub(crate) use carve::{Carved, CarvedSlice, Part, carve};
 pub use codec::Codec;
 pub(crate) use cursor::TableCursor;
-pub(crate) use inspect::{BlockKind, DumpItem, Show, TableFile};
+pub(crate) use inspect::{BlockKind, DumpItem, TableFile};
 pub(crate) use meta::{BlockHandle, SliceMeta};
 pub(crate) use options::TableOptions;
 pub(crate) use origin::{Label, Origin, origin_of};
-pub(crate) use reader::{Found, PinnedValue, Table, TableContext};
+pub(crate) use reader::{PinnedValue, Table, TableContext};
 pub(crate) use writer::{Finished, TableWriter};
 
 /// The longest user key.

@@ -5,9 +5,9 @@
 //! nothing and makes no system call.
 
 use super::block::{Block, Hit};
-use super::codec::{Codec, Decompressor};
+use super::codec::Decompressor;
 use super::filter::Filter;
-use super::frame::{open_frame, read_block};
+use super::frame::read_block;
 use super::index::{handle_of, parse_index};
 use super::root::{Content, FilterPlace, Root};
 use super::{BlockHandle, SliceMeta, TableCursor};

@@ -91,14 +91,6 @@ impl SliceWriter {
         (self.min_seq, self.max_seq, self.last_seq) = (Lsn::MAX, 0, 0);
     }
 
-    pub(crate) fn family(&self) -> FamilyId {
-        self.family
-    }
-
-    pub(crate) fn raw_bytes(&self) -> u64 {
-        self.raw_bytes
-    }
-
     /// Bytes of the slice that are written, and of the block in hand.
     pub(crate) fn disk_bytes(&self, out: &Output) -> u64 {
         let in_hand = if self.data.is_empty() { 0 } else { self.data.len() as u64 };

@@ -67,11 +67,6 @@ impl TableWriter {
         self.slice.disk_bytes(&self.out)
     }
 
-    /// Bytes of keys and values added to the slice so far.
-    pub(crate) fn slice_raw_bytes(&self) -> u64 {
-        self.slice.raw_bytes()
-    }
-
     /// Completes the slice. One without entries leaves no trace.
     pub(crate) fn finish_slice(&mut self) -> Result<Option<SliceMeta>> {
         if !self.is_in_slice {

@@ -12,7 +12,7 @@
 use super::current;
 use super::edit::Edit;
 use super::names::{CURRENT_TMP, manifest_number, manifest_path};
-use super::record::{RECEIPT_LEN, put_record, receipt};
+use super::record::{put_record, receipt};
 use super::state::State;
 use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
@@ -92,6 +92,7 @@ impl Manifest {
     }
 
     /// The number of the manifest in force.
+    #[cfg(test)]
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

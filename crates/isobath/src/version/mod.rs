@@ -37,23 +37,16 @@ pub(crate) mod fixtures;
 mod model;
 
 pub(crate) use current::read as read_current;
-pub(crate) use draft::FileSource;
 pub(crate) use edit::{Change, Edit, Term};
 pub(crate) use files::{FileNumbers, Graveyard, LiveFile};
 pub(crate) use layout::Layout;
 pub(crate) use level::Level;
-pub(crate) use manifest::Manifest;
 pub(crate) use names::{
     CURRENT, CURRENT_TMP, LOCK, LOG_DIR, TABLE_DIR, manifest_number, manifest_path, table_number,
     table_path,
 };
-pub(crate) use orphans::Survey;
-pub(crate) use reader::{Edits, ManifestReader, salvage_edits};
-pub(crate) use record::TornTail;
-pub(crate) use set::{
-    DEFAULT_FAMILY_NAME, Inspection, Opening, VersionSet, inspect, missing_ancestors, parent,
-    replace_manifest,
-};
+pub(crate) use reader::{ManifestReader, salvage_edits};
+pub(crate) use set::{DEFAULT_FAMILY_NAME, Opening, VersionSet, inspect, parent, replace_manifest};
 pub(crate) use slice::Slice;
-pub(crate) use state::{Family, State};
-pub(crate) use tree::{LEVELS_MAX, Tree};
+pub(crate) use state::State;
+pub(crate) use tree::Tree;

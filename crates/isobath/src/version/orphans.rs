@@ -4,9 +4,7 @@
 //! names is never removed, nor is one whose name is not ours; and nothing at all is removed if a file that
 //! the manifest names is missing.
 
-use super::names::{
-    CURRENT_TMP, TABLE_DIR, manifest_number, manifest_path, table_number, table_path,
-};
+use super::names::{CURRENT_TMP, TABLE_DIR, manifest_number, table_number, table_path};
 use super::state::State;
 use crate::error::{Error, Result};
 use crate::vfs::FileSystem;
@@ -88,8 +86,11 @@ impl Survey {
         spared
     }
 
-    /// Removes the orphans. What cannot be removed stays for the next open; the errors say why.
-    pub(super) fn sweep(&self, fs: &dyn FileSystem) -> Vec<Error> {
-        self.orphans.iter().filter_map(|path| fs.remove(path).err()).collect()
+    /// Removes the orphans, and answers which. What cannot be removed stays for the next open; the errors say why.
+    pub(super) fn sweep(self, fs: &dyn FileSystem) -> (Vec<PathBuf>, Vec<Error>) {
+        let mut errors = Vec::new();
+        let mut removed = self.orphans;
+        removed.retain(|path| fs.remove(path).map_err(|error| errors.push(error)).is_ok());
+        (removed, errors)
     }
 }

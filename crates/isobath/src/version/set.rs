@@ -55,8 +55,9 @@ pub(crate) struct Inspection {
 pub(crate) struct Opening {
     pub(crate) manifest_path: PathBuf,
     pub(crate) torn_tail: Option<TornTail>,
-    pub(crate) orphans: Vec<PathBuf>,
-    /// Why orphans could not be removed.
+    /// Files that nothing named.
+    pub(crate) removed: Vec<PathBuf>,
+    /// Why others could not be removed.
     pub(crate) sweep_errors: Vec<Error>,
 }
 
@@ -120,15 +121,15 @@ impl VersionSet {
         for dir in [LOG_DIR, TABLE_DIR] {
             fs.create_dir_all(&db.join(dir))?;
         }
-        let sweep_errors = found.survey.sweep(&*fs);
-        let manifest = Manifest::resume(fs, db, found.manifest)?;
         let next_file = found.state.next_file().max(found.survey.table_number_max + 1);
+        let (removed, sweep_errors) = found.survey.sweep(&*fs);
+        let manifest = Manifest::resume(fs, db, found.manifest)?;
         let reused = u64::from(planted(Plant::FileNumberReused) && next_file > 1);
         let files = FileNumbers::new(next_file - reused, graveyard);
         let opening = Opening {
             manifest_path: manifest.path(),
             torn_tail: found.torn_tail,
-            orphans: found.survey.orphans,
+            removed,
             sweep_errors,
         };
         Ok((VersionSet { state: found.state, manifest, files }, opening))
@@ -143,6 +144,7 @@ impl VersionSet {
         &self.state
     }
 
+    #[cfg(test)]
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }

@@ -90,7 +90,7 @@ fn a_database_that_was_created_opens_with_what_was_installed() {
     let (set, opening) = scratch.open();
     assert_eq!(set.state().snapshot(), expected);
     assert_eq!(runs(&set), [2, 1]);
-    assert_eq!((opening.torn_tail, opening.orphans.len()), (None, 0));
+    assert_eq!((opening.torn_tail, opening.removed.len()), (None, 0));
     assert_eq!(
         scratch.names(),
         [CURRENT, "MANIFEST-000001", "table/0000000001.tbl", "table/0000000002.tbl"]
@@ -148,7 +148,7 @@ fn orphans_go_and_foreign_files_stay() {
     }
     let (mut set, opening) = scratch.open();
     let swept: Vec<_> =
-        opening.orphans.iter().map(|path| path.strip_prefix(&scratch.db).unwrap()).collect();
+        opening.removed.iter().map(|path| path.strip_prefix(&scratch.db).unwrap()).collect();
     let expected = ["CURRENT.tmp", "MANIFEST-000009", "table/0000000007.tbl"];
     assert_eq!(swept, expected.map(Path::new));
     assert!(opening.sweep_errors.is_empty());
@@ -286,7 +286,7 @@ fn a_torn_last_edit_is_dropped_and_reported() {
     assert_eq!(runs(&set), [1]);
     let tail = opening.torn_tail.unwrap();
     assert_eq!((tail.offset, tail.len), (whole, bytes.len() as u64 - 20 - whole));
-    assert_eq!(opening.orphans, [table_path(&scratch.db, 2)]);
+    assert_eq!(opening.removed, [table_path(&scratch.db, 2)]);
     assert_eq!(scratch.flush(&mut set), 3);
     assert_eq!(runs(&scratch.open().0), [3, 1]);
 }

@@ -75,10 +75,7 @@ impl State {
         self.families.iter().map(|(id, family)| (*id, family))
     }
 
-    pub(crate) fn family_count(&self) -> usize {
-        self.families.len()
-    }
-
+    #[cfg(test)]
     pub(crate) fn family_id(&self, name: &str) -> Option<FamilyId> {
         self.names.get(name).copied()
     }

@@ -26,6 +26,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// A copy without the slices `removed` (level, file) and with the slices `added`.
+    #[cfg(test)]
     pub(crate) fn with(
         &self,
         removed: &[(usize, u64)],
@@ -146,11 +147,13 @@ impl Tree {
     }
 
     /// Bytes on disk of the whole tree.
+    #[cfg(test)]
     pub(crate) fn disk_bytes_total(&self) -> u64 {
         (0..self.level_count()).map(|level| self.disk_bytes(level)).sum()
     }
 
     /// The slice of a level below 0 that holds `key`, if one can.
+    #[cfg(test)]
     pub(crate) fn find(&self, level: usize, key: &[u8]) -> Option<&Arc<Slice>> {
         self.levels.get(level.checked_sub(1)?)?.find(key)
     }
@@ -185,6 +188,7 @@ impl Tree {
     }
 
     /// The invariants of this module, checked on the whole tree.
+    #[cfg(test)]
     pub(crate) fn is_sound(&self) -> bool {
         let runs_descend =
             self.runs.windows(2).all(|pair| pair[0].meta.max_seq > pair[1].meta.max_seq);
@@ -200,6 +204,7 @@ impl Tree {
             && self.each_file_appears_once()
     }
 
+    #[cfg(test)]
     fn each_file_appears_once(&self) -> bool {
         let mut files: Vec<_> = self.iter().map(|(_, slice)| slice.meta.file).collect();
         files.sort_unstable();

@@ -165,6 +165,7 @@ impl Log {
     }
 
     /// The longest record this log takes.
+    #[cfg(test)]
     pub(crate) fn record_len_max(&self) -> u64 {
         self.inner.table.record_len_max()
     }
@@ -182,6 +183,7 @@ impl Log {
 
     /// Every record below is in its segments.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn copied(&self) -> Lsn {
         self.inner.copied.at()
     }

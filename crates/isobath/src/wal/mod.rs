@@ -29,13 +29,9 @@ mod syncer;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub(crate) use log::{Log, LogOptions, LogStats, RaiseCeiling, Reservation};
+pub(crate) use log::{Log, LogOptions, Reservation};
 pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, record_len, seal};
 #[cfg(all(test, loom))]
 pub(crate) use room::Room;
-pub(crate) use room::RoomWaits;
 pub(crate) use scan::{Dumped, ScanEnd, Tail, dump, scan};
-pub(crate) use segment::{
-    HEADER_PAGE_LEN, SEGMENT_LEN_MIN, SegmentInfo, SegmentKind, demand_segment, inventory,
-};
-pub(crate) use syncer::SyncCounts;
+pub(crate) use segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, demand_segment, inventory};

@@ -13,7 +13,7 @@ use crate::components::sync::Mutex;
 use crate::error::Result;
 use crate::format::Lsn;
 use crate::vfs::{FileSystem, SegmentFile};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A file that may be written again.

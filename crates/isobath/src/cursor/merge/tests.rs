@@ -1,8 +1,7 @@
 //! Merging cursors against a sorted list, under random sources and movements.
 
 use super::super::list::{ListCursor, Version, sort_versions};
-use super::super::{Cursor, Entry, MergeCursor};
-use crate::format::OpKind;
+use super::super::{Cursor, MergeCursor};
 use proptest::prelude::*;
 
 /// One movement of a cursor.

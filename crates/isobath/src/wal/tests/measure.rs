@@ -34,7 +34,7 @@ impl Apply {
 }
 
 struct Bench {
-    home: Home,
+    _home: Home,
     log: Log,
 }
 
@@ -43,7 +43,7 @@ fn bench() -> Bench {
     let options = LogOptions { segment_len: SEGMENT_LEN, ..home.options() };
     let components = Components { fs: Components::system().fs, ..home.components.clone() };
     let log = Log::start(&components, options, SEGMENT_LEN, CEILING, 1).unwrap();
-    Bench { home, log }
+    Bench { _home: home, log }
 }
 
 /// A log whose syncs take longer, as on a device of that speed: point TMPDIR at memory.
@@ -52,7 +52,7 @@ fn bench_with_sync_delay(delay_us: u64) -> Bench {
     let options = LogOptions { segment_len: 16 << 20, ..home.options() };
     let log = Log::start(&home.components, options, 16 << 20, CEILING, 1).unwrap();
     home.faults.sync_delay_us.store(delay_us, Ordering::Relaxed);
-    Bench { home, log }
+    Bench { _home: home, log }
 }
 
 /// Runs `each` commits on every one of `threads` threads and returns commits a second.
