@@ -2,4 +2,5 @@
 #![allow(missing_docs)]
 
 pub mod memtable;
+pub mod merge;
 pub mod table;

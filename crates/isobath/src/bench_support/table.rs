@@ -85,7 +85,7 @@ impl Slice {
 }
 
 /// A cursor over a slice.
-pub struct Walker(inner::TableCursor);
+pub struct Walker(pub(super) inner::TableCursor);
 
 impl Walker {
     pub fn first(&mut self) {
