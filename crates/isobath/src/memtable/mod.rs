@@ -132,7 +132,7 @@ impl Memtable {
         root.level() == 0 && root.count() == 0
     }
 
-    #[cfg(any(test, feature = "bench-internals"))]
+    #[cfg(feature = "bench-internals")]
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
