@@ -1,6 +1,7 @@
 //! Compares what the manifest names with what is there, when a database is opened.
 //!
-//! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over. A file that the manifest
+//! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over, but for tables: those wait in the
+//! graveyard until an edit of this open holds. A file that the manifest
 //! names is never removed, nor is one whose name is not ours; and nothing at all is removed if a file that
 //! the manifest names is missing.
 
@@ -73,17 +74,14 @@ fn named_tables(state: &State) -> BTreeMap<u64, u64> {
 }
 
 impl Survey {
-    /// Takes those of these tables out of the orphans that are among them.
-    pub(super) fn spare(&mut self, db: &Path, tables: &[u64]) -> Vec<u64> {
-        let mut spared = Vec::new();
-        for table in tables {
-            let path = table_path(db, *table);
-            if let Ok(at) = self.orphans.binary_search(&path) {
-                self.orphans.remove(at);
-                spared.push(*table);
-            }
-        }
-        spared
+    /// Takes the tables out of the orphans, and answers their numbers.
+    pub(super) fn spare_tables(&mut self) -> Vec<u64> {
+        let number = |path: &PathBuf| path.file_name()?.to_str().and_then(table_number);
+        let (tables, others) = std::mem::take(&mut self.orphans)
+            .into_iter()
+            .partition::<Vec<_>, _>(|path| number(path).is_some());
+        self.orphans = others;
+        tables.iter().filter_map(number).collect()
     }
 
     /// Removes the orphans, and answers which. What cannot be removed stays for the next open; the errors say why.

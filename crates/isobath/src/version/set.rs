@@ -107,16 +107,16 @@ impl VersionSet {
     }
 
     /// Opens the database in a directory and removes what the manifest does not name. The first edit
-    /// starts a new manifest; until it holds, files stay that the manifest named before: the edit that removed them
-    /// may be known to the kernel only, and an earlier state come back that needs them.
+    /// starts a new manifest; until it holds, tables stay although nothing names them: the edit that removed them
+    /// may be known to the kernel only, and an earlier state come back that needs them; or the edit that added them was
+    /// damaged, which looks as if it had been cut short, and the log will not fit the state before it.
     pub(crate) fn open(fs: Arc<dyn FileSystem>, db: &Path) -> Result<(VersionSet, Opening)> {
         let graveyard = Graveyard::new();
         let mut found = inspect(&*fs, db, &graveyard)?;
-        let mut once_named = graveyard.take();
-        if planted(Plant::SweptEarly) {
-            once_named.clear();
+        drop(graveyard.take());
+        if !planted(Plant::SweptEarly) {
+            found.survey.spare_tables().into_iter().for_each(|file| graveyard.bury(file));
         }
-        found.survey.spare(db, &once_named).into_iter().for_each(|file| graveyard.bury(file));
         graveyard.hold();
         for dir in [LOG_DIR, TABLE_DIR] {
             fs.create_dir_all(&db.join(dir))?;

@@ -149,20 +149,22 @@ fn orphans_go_and_foreign_files_stay() {
     let (mut set, opening) = scratch.open();
     let swept: Vec<_> =
         opening.removed.iter().map(|path| path.strip_prefix(&scratch.db).unwrap()).collect();
-    let expected = ["CURRENT.tmp", "MANIFEST-000009", "table/0000000007.tbl"];
-    assert_eq!(swept, expected.map(Path::new));
+    assert_eq!(swept, ["CURRENT.tmp", "MANIFEST-000009"].map(Path::new));
     assert!(opening.sweep_errors.is_empty());
     let left = [
         CURRENT,
         "MANIFEST-000001",
         "notes.txt",
         "table/0000000001.tbl",
+        "table/0000000007.tbl",
         "table/7.tbl",
         "table/x.tbl",
     ];
     assert_eq!(scratch.names(), left);
     assert_eq!(kept, 1);
-    assert_eq!(scratch.flush(&mut set), 8, "the number of a removed orphan is not used again");
+    assert!(set.files().graveyard().take().is_empty(), "a table stays until an edit holds");
+    assert_eq!(scratch.flush(&mut set), 8, "the number of an orphan is not used again");
+    assert_eq!(set.files().graveyard().take(), [7]);
 }
 
 #[test]
@@ -286,9 +288,26 @@ fn a_torn_last_edit_is_dropped_and_reported() {
     assert_eq!(runs(&set), [1]);
     let tail = opening.torn_tail.unwrap();
     assert_eq!((tail.offset, tail.len), (whole, bytes.len() as u64 - 20 - whole));
-    assert_eq!(opening.removed, [table_path(&scratch.db, 2)]);
+    assert!(opening.removed.is_empty());
     assert_eq!(scratch.flush(&mut set), 3);
+    assert_eq!(set.files().graveyard().take(), [2]);
     assert_eq!(runs(&scratch.open().0), [3, 1]);
+}
+
+/// An edit without a receipt that rots looks as if it had been cut short.
+#[test]
+fn an_open_that_installs_nothing_leaves_the_tables_of_a_damaged_last_edit() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    scratch.flush(&mut set);
+    let path = set.manifest().path();
+    scratch.flush(&mut set);
+    drop(set);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 20]).unwrap();
+    assert_eq!(runs(&scratch.open().0), [1]);
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(runs(&scratch.open().0), [2, 1], "what was damaged is put right again");
 }
 
 #[test]
