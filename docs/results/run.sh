@@ -69,13 +69,13 @@ measure() {
     suite suite-buffered 13 isobath,tidesdb "$chosen" --durability buffered
     suite suite-sync 13 isobath,rocksdb,tidesdb sync
     suite suite-others 13 isobath,lmdb,fjall "$chosen,read_random,seek_random,range_random_100,sync"
-    workload mixed 20 isobath,rocksdb process
-    workload cart 20 isobath,rocksdb process
-    workload scan 14 isobath,rocksdb,tidesdb process
-    workload batch 16 isobath,rocksdb process --sweep B=64
-    workload mixed 10 isobath,tidesdb buffered
-    workload cart 10 isobath,tidesdb buffered
-    workload batch 10 isobath,tidesdb buffered --sweep B=64
+    workload mixed 22 isobath,rocksdb,lmdb,fjall process
+    workload cart 20 isobath,rocksdb,lmdb,fjall process
+    workload scan 16 isobath,rocksdb,tidesdb,lmdb,fjall process
+    workload batch 18 isobath,rocksdb,lmdb,fjall process --sweep B=64
+    workload mixed 8 isobath,tidesdb buffered
+    workload cart 8 isobath,tidesdb buffered
+    workload batch 8 isobath,tidesdb buffered --sweep B=64
 }
 
 # Puts the tables between the two marks of README.md.

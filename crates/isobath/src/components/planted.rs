@@ -1,7 +1,7 @@
 //! Bugs that a harness plants to show that it would find them: each stands where the real one would, asked for by
-//! [`planted`].
+//! `planted`.
 //!
-//! Without the feature `simulation`, which only test harnesses turn on, there is nothing to plant: [`planted`] is the
+//! Without the feature `simulation`, which only test harnesses turn on, there is nothing to plant: `planted` is the
 //! constant `false`, and the compiler drops what it guards. With it, a harness plants one bug at a time, for the whole
 //! process ([`plant`]) or for its own thread alone ([`plant_here`]: a simulation runs on one).
 //!

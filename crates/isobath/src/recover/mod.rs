@@ -8,8 +8,8 @@
 //! 4. the log is replayed from `replay from` into memtables; whenever they reach the budget they are flushed to a
 //!    table, which one edit installs together with `replay from` behind its last record: a second open replays
 //!    only what is behind it. The log itself is not touched.
-//! 5. the first segment of the new term is made, above every LSN that may ever have been handed out: a second open
-//!    finds it empty and makes it again
+//! 5. the first segment of the new term is made, above every LSN that may ever have been handed out and above the
+//!    segment where replay begins, which keeps its name: a second open finds it empty and makes it again
 //! 6. one edit installs the rest and ends the term: it says where the log ended and that LSNs go on in the new
 //!    segment. From here on the old segments are of no use, and the log takes them over.
 //!

@@ -18,7 +18,7 @@ use crate::version::{
     VersionSet, parent,
 };
 use crate::vfs::FileSystem;
-use crate::wal::{self, Log, LogOptions};
+use crate::wal::{self, Log, LogOptions, SegmentInfo, SegmentKind};
 use crate::{compact, upkeep};
 use std::io;
 use std::path::Path;
@@ -57,7 +57,9 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let (replayed, rest) = replay(&options, db, &mut versions, &pool)?;
     let segment_len = segment_len(&options);
     let state = versions.state();
-    let resumes_at = state.ceiling().max(replayed.end).next_multiple_of(segment_len);
+    let untouched = end_of_segment(&*fs, db, state.replay_from())?;
+    let above = state.ceiling().max(replayed.end).max(untouched);
+    let resumes_at = above.next_multiple_of(segment_len);
     let term = Term { term: state.term().term + 1, ended_at: replayed.end, resumes_at };
     let mut edit = Edit::new(rest.changes);
     edit.push(Change::LsnCeiling { lsn: resumes_at });
@@ -71,6 +73,20 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     install_last(&*fs, db, &mut versions.lock(), edit, &outputs)?;
     log.retire(resumes_at);
     assemble(db, options, lock, versions, log, pool, &replayed)
+}
+
+/// Where the log segment ends that holds `lsn`; 0 if there is none. New segments stay above the one where replay begins:
+/// it has to keep its name until the edit that ends the term holds, since the edit that closed the database before may be
+/// known to the kernel only, and without it that segment is missed.
+fn end_of_segment(fs: &dyn FileSystem, db: &Path, lsn: Lsn) -> Result<Lsn> {
+    let dir = db.join(LOG_DIR);
+    if !fs.exists(&dir)? {
+        return Ok(0);
+    }
+    let holds = |info: &&SegmentInfo| {
+        info.kind == SegmentKind::Log && (info.base..info.end()).contains(&lsn)
+    };
+    Ok(wal::inventory(fs, &dir)?.iter().find(holds).map_or(0, SegmentInfo::end))
 }
 
 /// Installs the edit that ends the term.
@@ -372,6 +388,24 @@ mod tests {
             let db = options(&fs).open("db").unwrap();
             let value = db.get("key").unwrap();
             assert_eq!(value.as_deref(), Some(&b"value"[..]), "{op:?} {nth} failed");
+        }
+    }
+
+    /// The edit of the close before may be known to the kernel only: without it, this segment is missed.
+    #[test]
+    fn the_segment_where_replay_begins_keeps_its_name_until_the_open_has_its_edit() {
+        let ops = [FileOp::Create, FileOp::OpenSegment, FileOp::Rename, FileOp::Harden];
+        for (op, nth) in ops.into_iter().flat_map(|op| (1..4).map(move |nth| (op, nth))) {
+            let fs = MemoryFs::new();
+            let db = options(&fs).open("db").unwrap();
+            let (_, segments) = killed(&db, &fs);
+            db.close().unwrap();
+            let fs = fs.killed();
+            let current = crate::version::read_current(&fs, Path::new("db")).unwrap();
+            fs.inject(Fault::on(op).nth(nth));
+            let opened = options(&fs).open("db").is_ok();
+            let is_new = crate::version::read_current(&fs, Path::new("db")).unwrap() != current;
+            assert!(opened || is_new || fs.exists(&segments[0]).unwrap(), "{op:?} {nth} failed");
         }
     }
 
