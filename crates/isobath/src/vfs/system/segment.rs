@@ -14,8 +14,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many zeros a call writes when a segment is made.
-const ZEROS_LEN: usize = 1 << 20;
+/// How many zeros a call writes when a segment is made. The page cache keeps a file in pieces as long as the writes that
+/// made them, and writes a whole piece back for any byte in it: with zeros by the megabyte, every sync of a small
+/// commit wrote a megabyte.
+const ZEROS_LEN: usize = 16 << 10;
 
 pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>> {
     let file = match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
