@@ -83,10 +83,9 @@ fn end_of_segment(fs: &dyn FileSystem, db: &Path, lsn: Lsn) -> Result<Lsn> {
     if !fs.exists(&dir)? {
         return Ok(0);
     }
-    let holds = |info: &&SegmentInfo| {
-        info.kind == SegmentKind::Log && (info.base..info.end()).contains(&lsn)
-    };
-    Ok(wal::inventory(fs, &dir)?.iter().find(holds).map_or(0, SegmentInfo::end))
+    let files = wal::inventory(fs, &dir)?;
+    let held = files.iter().rfind(|info| info.kind == SegmentKind::Log && info.holds(lsn));
+    Ok(held.map_or(0, SegmentInfo::end))
 }
 
 /// Installs the edit that ends the term.

@@ -134,9 +134,8 @@ fn scan(
 
 /// The file and offset of an LSN.
 fn locate(segments: &[SegmentInfo], lsn: Lsn) -> Option<(PathBuf, u64)> {
-    let holds = |segment: &&SegmentInfo| segment.base <= lsn && lsn < segment.end();
     // Where an earlier term's longer segment reaches over a later one, the later one counts.
-    let segment = segments.iter().rfind(holds)?;
+    let segment = segments.iter().rfind(|segment| segment.holds(lsn))?;
     Some((segment.path.clone(), HEADER_PAGE_LEN + (lsn - segment.base)))
 }
 

@@ -73,6 +73,11 @@ impl SegmentInfo {
     pub(crate) fn end(&self) -> Lsn {
         self.base.saturating_add(self.file_len.saturating_sub(HEADER_PAGE_LEN))
     }
+
+    /// True if the segment is the place of `lsn`.
+    pub(crate) fn holds(&self, lsn: Lsn) -> bool {
+        (self.base..self.end()).contains(&lsn)
+    }
 }
 
 pub(super) fn file_name(base: Lsn, kind: SegmentKind) -> String {
@@ -104,8 +109,7 @@ pub(crate) fn inventory(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<SegmentIn
 /// Fails unless there is a segment that holds `lsn`, where the manifest says that replay begins.
 pub(crate) fn demand_segment(fs: &dyn FileSystem, dir: &Path, lsn: Lsn) -> Result<()> {
     let files = inventory(fs, dir)?;
-    let holds = |info: &SegmentInfo| info.base <= lsn && lsn < info.end();
-    if files.iter().any(|info| info.kind == SegmentKind::Log && holds(info)) {
+    if files.iter().any(|info| info.kind == SegmentKind::Log && info.holds(lsn)) {
         return Ok(());
     }
     // One of no segment's length before that place is what is left of it. Otherwise other segments tell how long the

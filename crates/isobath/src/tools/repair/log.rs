@@ -201,7 +201,7 @@ impl FoundLog {
     }
 
     fn holds(&self, lsn: Lsn) -> Option<&SegmentInfo> {
-        self.segments.iter().rfind(|info| info.base <= lsn && lsn < info.end())
+        self.segments.iter().rfind(|info| info.holds(lsn))
     }
 
     fn lost(&self, repair: &mut Repair<'_>, facts: &Facts, from: Lsn, to: Lsn) {
