@@ -13,6 +13,9 @@ pub(crate) struct Powercut {
     /// What writes
     #[arg(long, value_enum, default_value_t = Engine::Isobath)]
     engine: Engine,
+    /// Never cut before a database has been created: for engines that do not open what a cut left of that
+    #[arg(long)]
+    spare_creation: bool,
     #[command(flatten)]
     deaths: Deaths,
 }
@@ -24,12 +27,15 @@ impl Powercut {
             Err(why) => return skip("powercut", &why),
         };
         let Deaths { seed, control, .. } = self.deaths;
-        let outcome = powercut::run(&disk, self.cuts, seed, self.engine, control)?;
-        let harness = match self.engine {
-            Engine::Isobath => "powercut".to_owned(),
-            #[cfg(any(feature = "rocksdb", feature = "fjall"))]
-            peer => format!("powercut of {peer}"),
-        };
+        let Powercut { cuts, engine, spare_creation, .. } = self;
+        let outcome = powercut::run(&disk, cuts, seed, engine, control, spare_creation)?;
+        let mut harness = "powercut".to_owned();
+        if engine != Engine::Isobath {
+            harness += &format!(" of {engine}");
+        }
+        if spare_creation {
+            harness += " --spare-creation";
+        }
         self.deaths.report(&harness, "cuts", &outcome)
     }
 }

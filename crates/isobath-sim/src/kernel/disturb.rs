@@ -1,10 +1,11 @@
 //! What happens to a file system between the writes of a database and a cut: some of it reaches the device, in no order.
 //!
-//! A cut alone loses all dirty pages together. So before it, ranges of the database's files are written back, other
-//! files are synced (which commits the file system's journal, and with it names and lengths that nobody synced), and
-//! single files are synced whole.
+//! A cut alone loses all dirty pages together. So before it, ranges of the database's files are written back, or every
+//! other page of one, other files are synced (which commits the file system's journal, and with it names and lengths
+//! that nobody synced), and single files are synced whole.
 
 use super::calls;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 const PAGE_LEN: u64 = 4096;
 /// A page that was written back is clean and protected again, so few at a time.
 const PAGES_MAX: u64 = 4;
+/// More than a segment of a small database has.
+const SCATTERED_PAGES_MAX: u64 = 64;
 
 /// A file beside the database, to be synced.
 pub(crate) struct Bystander(File);
@@ -27,7 +30,8 @@ impl Bystander {
 /// Does one of these things. Files that go away meanwhile are no trouble.
 pub(crate) fn disturb(db: &Path, bystander: &Bystander, rng: &mut fastrand::Rng) -> io::Result<()> {
     match rng.u32(..16) {
-        0..10 => write_back_pages(db, rng),
+        0..5 => write_back_ranges(db, rng),
+        5..10 => write_back_every_other_page(db, rng),
         10..13 => sync_a_file(db, rng),
         _ => {
             // A length that changed makes the sync commit the journal.
@@ -38,12 +42,25 @@ pub(crate) fn disturb(db: &Path, bystander: &Bystander, rng: &mut fastrand::Rng)
     }
 }
 
-fn write_back_pages(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
+fn write_back_ranges(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
     let Some(file) = some_file(db, rng)? else { return Ok(()) };
     let pages = file.metadata()?.len().div_ceil(PAGE_LEN).max(1);
     for _ in 0..rng.u32(1..=4) {
         let len = rng.u64(1..=PAGES_MAX);
         calls::write_back(&file, rng.u64(..pages) * PAGE_LEN, len * PAGE_LEN)?;
+    }
+    Ok(())
+}
+
+/// Of whatever is dirty in a file, about half becomes durable, page by page: in a log that leaves holes.
+fn write_back_every_other_page(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
+    let Some(file) = some_file(db, rng)? else { return Ok(()) };
+    let pages = file.metadata()?.len().div_ceil(PAGE_LEN);
+    let first = rng.u64(..=pages.saturating_sub(SCATTERED_PAGES_MAX));
+    for page in first..pages.min(first + SCATTERED_PAGES_MAX) {
+        if rng.bool() {
+            calls::write_back(&file, page * PAGE_LEN, PAGE_LEN)?;
+        }
     }
     Ok(())
 }
@@ -55,7 +72,8 @@ fn sync_a_file(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
 /// Any file of a database, of its log in most cases.
 fn some_file(db: &Path, rng: &mut fastrand::Rng) -> io::Result<Option<File>> {
     let files = files_below(db)?;
-    let is_log = |path: &&PathBuf| path.extension().is_some_and(|end| end == "wal" || end == "log");
+    let ends = ["wal", "log", "jnl"].map(OsStr::new);
+    let is_log = |path: &&PathBuf| path.extension().is_some_and(|end| ends.contains(&end));
     let logs: Vec<&PathBuf> = files.iter().filter(is_log).collect();
     let path = match rng.u32(..3) {
         0 => rng.choice(&files),

@@ -216,6 +216,11 @@ impl Notes {
         self.set(LIVES, life + 1)
     }
 
+    /// True if a life has got as far as to write.
+    pub(crate) fn has_begun(&self) -> io::Result<bool> {
+        Ok(self.get(LIVES)? > 0)
+    }
+
     /// Everything noted.
     pub(crate) fn read(&self) -> io::Result<Record> {
         let mut starts = Vec::new();

@@ -31,27 +31,29 @@ pub(crate) fn prepare() -> Result<Disk, String> {
     Disk::create(&sandbox.path("disk"), sandbox.path("mounted"), DISK_LEN)
 }
 
-/// Cuts the power of one database after the other.
+/// Cuts the power of one database after the other; if `spares_creation`, never before one has been created.
 pub(crate) fn run(
     disk: &Disk,
     cuts: u64,
     seed: u64,
     engine: Engine,
     plant: Option<Plant>,
+    spares_creation: bool,
 ) -> Result<Outcome, Box<dyn Error>> {
     let dir = disk.at().join("db");
     let (after, trouble) = (Death::Power, Trouble::None);
     let writer = Writer { engine, dir, seed, after, trouble, plant, only_check: false };
     let campaign = Campaign { unit: "cuts", deaths: cuts, lives_max: 16, writer };
-    campaign.run(&mut |series| cut(disk, series))
+    campaign.run(&mut |series| cut(disk, series, spares_creation))
 }
 
 /// One life and its end.
-fn cut(disk: &Disk, series: &mut Series<'_>) -> Verdict {
+fn cut(disk: &Disk, series: &mut Series<'_>, spares_creation: bool) -> Verdict {
     let bystander = Bystander::create(disk.at())?;
+    let is_spared = spares_creation && !series.notes.has_begun()?;
     let mut life = series.begin()?;
     let lasts_us = match series.rng.u32(..4) {
-        0 => series.rng.u64(..OPENS_US_MAX),
+        0 if !is_spared => series.rng.u64(..OPENS_US_MAX),
         _ => {
             if life.listen(PATIENCE)? == Said::Nothing {
                 return Ok(Some(format!("an open takes longer than {PATIENCE:?}")));
@@ -65,7 +67,10 @@ fn cut(disk: &Disk, series: &mut Series<'_>) -> Verdict {
         thread::sleep(pause);
         disturb(&series.writer.dir, &bystander, series.rng)?;
     }
-    thread::sleep(pause);
+    // A writer that goes on syncing for long fills the holes that a disturbance left.
+    if series.rng.bool() {
+        thread::sleep(pause);
+    }
     let has_failed = series.notes.has_failed()?;
     series.notes.power_off()?;
     disk.cut()?;

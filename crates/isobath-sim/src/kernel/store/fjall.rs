@@ -48,7 +48,7 @@ impl Store for Fjall {
     }
 
     fn write(&self, writes: &[Write], is_synced: bool) -> Result<u64, Failure> {
-        let mut batch = self.db.batch();
+        let mut batch = self.db.batch().durability(is_synced.then_some(PersistMode::SyncData));
         for Write { place: (family, key), value } in writes {
             match value.as_ref().map(Value::bytes) {
                 Some(value) => batch.insert(&self.keyspaces[*family], key.as_slice(), value),
@@ -56,9 +56,6 @@ impl Store for Fjall {
             }
         }
         batch.commit()?;
-        if is_synced {
-            self.db.persist(PersistMode::SyncData)?;
-        }
         Ok(0)
     }
 
