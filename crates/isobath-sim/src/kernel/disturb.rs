@@ -1,7 +1,7 @@
 //! What happens to a file system between the writes of a database and a cut: some of it reaches the device, in no order.
 //!
 //! A cut alone loses all dirty pages together. So before it, ranges of the database's files are written back, or every
-//! other page of one, other files are synced (which commits the file system's journal, and with it names and lengths
+//! other page of its log, other files are synced (which commits the file system's journal, and with it names and lengths
 //! that nobody synced), and single files are synced whole.
 
 use super::calls;
@@ -52,14 +52,16 @@ fn write_back_ranges(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
     Ok(())
 }
 
-/// Of whatever is dirty in a file, about half becomes durable, page by page: in a log that leaves holes.
+/// Of whatever is dirty in the log, about half becomes durable, page by page: that leaves holes.
 fn write_back_every_other_page(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
-    let Some(file) = some_file(db, rng)? else { return Ok(()) };
-    let pages = file.metadata()?.len().div_ceil(PAGE_LEN);
-    let first = rng.u64(..=pages.saturating_sub(SCATTERED_PAGES_MAX));
-    for page in first..pages.min(first + SCATTERED_PAGES_MAX) {
-        if rng.bool() {
-            calls::write_back(&file, page * PAGE_LEN, PAGE_LEN)?;
+    for log in files_below(db)?.iter().filter(|path| is_log(path)) {
+        let Some(file) = open_if_there(log)? else { continue };
+        let pages = file.metadata()?.len().div_ceil(PAGE_LEN);
+        let first = rng.u64(..=pages.saturating_sub(SCATTERED_PAGES_MAX));
+        for page in first..pages.min(first + SCATTERED_PAGES_MAX) {
+            if rng.bool() {
+                calls::write_back(&file, page * PAGE_LEN, PAGE_LEN)?;
+            }
         }
     }
     Ok(())
@@ -71,18 +73,23 @@ fn sync_a_file(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
 
 /// Any file of a database, of its log in most cases.
 fn some_file(db: &Path, rng: &mut fastrand::Rng) -> io::Result<Option<File>> {
-    let files = files_below(db)?;
-    let ends = ["wal", "log", "jnl"].map(OsStr::new);
-    let is_log = |path: &&PathBuf| path.extension().is_some_and(|end| ends.contains(&end));
-    let logs: Vec<&PathBuf> = files.iter().filter(is_log).collect();
-    let path = match rng.u32(..3) {
-        0 => rng.choice(&files),
-        _ => rng.choice(logs),
-    };
-    let opened = path.map(|path| OpenOptions::new().read(true).write(true).open(path));
-    match opened.transpose() {
+    let mut files = files_below(db)?;
+    if rng.u32(..3) > 0 {
+        files.retain(|path| is_log(path));
+    }
+    rng.choice(&files).map_or(Ok(None), |path| open_if_there(path))
+}
+
+/// By the names that Isobath and its peers give their logs.
+fn is_log(path: &Path) -> bool {
+    path.extension().is_some_and(|end| ["wal", "log", "jnl"].map(OsStr::new).contains(&end))
+}
+
+fn open_if_there(path: &Path) -> io::Result<Option<File>> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        other => other,
+        Err(error) => Err(error),
     }
 }
 
