@@ -1,19 +1,26 @@
 #!/usr/bin/env bash
-# Fuzzes: fuzz/run.sh [-l LEDGER] SECONDS [TARGET ...], each target for so many seconds, all targets by default.
+# Fuzzes: fuzz/run.sh [-l LEDGER | -c BUG] SECONDS [TARGET ...], each target for so many seconds, all targets by default.
 #
 # Needs a nightly compiler and nothing else: the flags are those that cargo-fuzz would give (which works, too). Inputs that
 # lead somewhere new stay in fuzz/corpus/TARGET, what crashed is in fuzz/artifacts/TARGET: minimise it with
 # `fuzz/target/*/release/TARGET -minimize_crash=1 FILE`, then make it a seed of the target and a test of what failed.
-# With a ledger, what was done is added to it, a line for each target.
+# With a ledger, what was done is added to it, a line for each target. With a bug (by its name in `components/planted.rs`)
+# each target must catch it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-ledger=
-if [ "${1:-}" = -l ]; then
+ledger= bug= features=()
+case ${1:-} in
+-l)
     ledger=$2
     shift 2
-fi
-seconds=${1:?"usage: fuzz/run.sh [-l LEDGER] SECONDS [TARGET ...]"}
+    ;;
+-c)
+    bug=$2 features=(--features controls)
+    shift 2
+    ;;
+esac
+seconds=${1:?"usage: fuzz/run.sh [-l LEDGER | -c BUG] SECONDS [TARGET ...]"}
 shift
 if [ $# -eq 0 ]; then
     mapfile -t targets < <(sed -n 's/^name = "\([a-z_]*\)"$/\1/p' fuzz/Cargo.toml)
@@ -30,13 +37,33 @@ bins=()
 for target in "${targets[@]}"; do
     bins+=(--bin "$target")
 done
-RUSTFLAGS=$flags cargo +nightly build --locked --release --manifest-path fuzz/Cargo.toml --target "$host" "${bins[@]}"
+RUSTFLAGS=$flags cargo +nightly build --locked --release --manifest-path fuzz/Cargo.toml --target "$host" "${features[@]}" \
+    "${bins[@]}"
 ISOBATH_SEEDS=$PWD/fuzz/corpus cargo test --locked --quiet -p isobath --lib fuzzing::tests::write_seeds -- --ignored
 
 commit=$(git rev-parse --short=12 HEAD)
 git diff --quiet HEAD -- crates || commit+=+
+# Must fail, and leaves nothing behind.
+control() {
+    local target=$1 scratch said executions
+    scratch=$(mktemp -d)
+    if said=$(ISOBATH_PLANT=$bug "fuzz/target/$host/release/$target" "$scratch" "fuzz/corpus/$target" \
+        -artifact_prefix="$scratch/" -max_total_time="$seconds" -timeout=20 -print_final_stats=1 -detect_leaks=0 2>&1); then
+        echo "$target: $bug NOT CAUGHT in $seconds s"
+        status=1
+    else
+        executions=$(sed -n 's/^stat::number_of_executed_units: *//p' <<<"$said")
+        echo "$target: $bug caught after ${executions:?"nothing was run: $said"} executions"
+    fi
+    rm -r "$scratch"
+}
+
 status=0
 for target in "${targets[@]}"; do
+    if [ -n "$bug" ]; then
+        control "$target"
+        continue
+    fi
     mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
     log=fuzz/artifacts/$target/log
     found=0

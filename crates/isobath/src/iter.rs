@@ -3,6 +3,7 @@
 //! Both see the database at one read point and keep what they read alive: the family's memtables and files as of
 //! the moment they were opened. Long-lived ones hold memory and disk space back.
 
+use crate::components::{Plant, planted};
 use crate::engine::{Engine, Family};
 use crate::error::Result;
 use crate::format::Lsn;
@@ -21,8 +22,8 @@ pub(crate) fn bounds_of<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> ScanBound
 pub(crate) fn bounds_of_prefix(prefix: &[u8]) -> ScanBounds {
     let mut after = prefix.to_vec();
     while let Some(last) = after.last_mut() {
-        if *last < 0xff {
-            *last += 1;
+        if *last < 0xff || planted(Plant::PrefixWraps) {
+            *last = last.wrapping_add(1);
             break;
         }
         after.pop();

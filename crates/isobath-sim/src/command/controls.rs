@@ -2,7 +2,7 @@
 
 use super::Ended;
 use super::run::parse_plant;
-use crate::simulation::{self, Caught, control, hunt, simulate};
+use crate::simulation::{self, Caught, control, hunt, plants, simulate};
 use crate::{ledger, pages};
 use clap::Args;
 use isobath::components::planted::Plant;
@@ -27,7 +27,7 @@ pub(crate) struct Controls {
 impl Controls {
     pub(crate) fn carry_out(self) -> Ended {
         simulation::hook();
-        let plants = self.plant.map_or_else(|| Plant::ALL.to_vec(), |plant| vec![plant]);
+        let plants = self.plant.map_or_else(|| plants().collect(), |plant| vec![plant]);
         let started = Instant::now();
         let mut caught = Vec::new();
         for plant in plants {
@@ -91,7 +91,7 @@ fn table(caught: &[Caught], seeds: u64) -> String {
 }
 
 /// What fits a table.
-fn first_words(wrong: &str) -> String {
+pub(super) fn first_words(wrong: &str) -> String {
     const CHARS_MAX: usize = 110;
     let line = wrong.lines().next().unwrap_or_default().replace('|', "/");
     match line.char_indices().nth(CHARS_MAX) {

@@ -1,9 +1,11 @@
 //! `metamorphic`: streams of operations under many options.
 
-use super::{Ended, parse_range};
+use super::controls::first_words;
+use super::{Ended, parse_plant, parse_range};
 use crate::ledger::{self, Row};
 use crate::metamorphic::{Tally, play_seed};
 use clap::Args;
+use isobath::components::planted::{Plant, plant};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -16,14 +18,19 @@ pub(crate) struct Metamorphic {
     /// Sets of options for each
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=256))]
     variants: u64,
+    /// Plant a bug, expect it to be caught, and fail if it is not
+    #[arg(long, value_parser = parse_plant, value_name = "BUG")]
+    control: Option<Plant>,
     /// Add what was done to this ledger
-    #[arg(long)]
+    #[arg(long, conflicts_with = "control")]
     ledger: Option<PathBuf>,
 }
 
 impl Metamorphic {
     pub(crate) fn carry_out(self) -> Ended {
         let (from, to) = self.seeds;
+        // The engine's own threads run here: the bug is planted for all of them.
+        plant(self.control.unwrap_or(Plant::Nothing));
         let started = Instant::now();
         let mut tally = Tally::default();
         let mut failure = None;
@@ -33,6 +40,9 @@ impl Metamorphic {
             end += 1;
         }
         let seconds = started.elapsed().as_secs_f64();
+        if let Some(bug) = self.control {
+            return Ok(report_control(bug, end - from, &tally, seconds, failure.as_deref()));
+        }
         if let Some(wrong) = &failure {
             eprintln!("FAILED: {wrong}");
             eprintln!(
@@ -58,5 +68,26 @@ impl Metamorphic {
                 .append(ledger)?;
         }
         Ok(if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Tells whether a planted bug was caught.
+fn report_control(
+    bug: Plant,
+    seeds: u64,
+    tally: &Tally,
+    seconds: f64,
+    wrong: Option<&str>,
+) -> ExitCode {
+    let done = format!("{seeds} streams, {} sets of options, {seconds:.1} s", tally.settings);
+    match wrong {
+        Some(wrong) => {
+            println!("control {}: caught after {done}: {}", bug.name(), first_words(wrong));
+            ExitCode::SUCCESS
+        }
+        None => {
+            println!("control {}: NOT CAUGHT by {done}", bug.name());
+            ExitCode::FAILURE
+        }
     }
 }

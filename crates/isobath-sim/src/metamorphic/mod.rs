@@ -10,6 +10,7 @@ mod play;
 mod settings;
 mod stream;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use stream::Stream;
 
 /// What a range of seeds amounted to.
@@ -27,7 +28,11 @@ pub(crate) fn play_seed(seed: u64, variants: u64, tally: &mut Tally) -> Result<(
     let expected = model::answers(&stream);
     for variant in 0..variants {
         let mut rng = fastrand::Rng::with_seed(seed << 8 | variant);
-        let found = play::answers(&stream, &mut rng)
+        tally.settings += 1;
+        // A panic is a failure of this seed like any other.
+        let played = catch_unwind(AssertUnwindSafe(|| play::answers(&stream, &mut rng)));
+        let found = played
+            .unwrap_or_else(|_| Err("the engine panicked".to_owned()))
             .map_err(|why| format!("seed {seed}, variant {variant}: {why}"))?;
         if let Some(nth) = (0..expected.len()).find(|nth| found.get(*nth) != Some(&expected[*nth]))
         {
@@ -42,7 +47,6 @@ pub(crate) fn play_seed(seed: u64, variants: u64, tally: &mut Tally) -> Result<(
         }
         tally.operations += stream.ops.len() as u64;
         tally.reads += found.len() as u64;
-        tally.settings += 1;
     }
     tally.seeds += 1;
     Ok(())

@@ -21,7 +21,7 @@ mod trouble;
 mod workload;
 mod world;
 
-pub(crate) use controls::{Caught, control, hunt};
+pub(crate) use controls::{Caught, control, hunt, plants};
 pub(crate) use runtime::{hook, run};
 pub(crate) use settings::{Profile, Settings, Trim};
 pub(crate) use shrink::shrink;

@@ -79,6 +79,7 @@ plants! {
     8 PointBeforeView "point-before-view" "a reader takes its point before its view, and does not look again";
     9 SnapshotIgnored "snapshot-ignored" "merges keep nothing for snapshots";
     10 TombstoneDropped "tombstone-dropped" "a merge drops deletes though older versions lie beneath";
+    10 FilterDenies "filter-denies" "a filter denies keys that it was given, deletes too";
     10 OverlappingFiles "overlapping-files" "a merge leaves a file of its target level out, and the level takes both";
     12 DeletedInUse "deleted-in-use" "a merge removes its inputs while readers have them";
     12 FilesLeaked "files-leaked" "files that nothing needs stay";
@@ -89,6 +90,13 @@ plants! {
     14 DamageSkipped "damage-skipped" "a damaged block counts as one without the key";
     15 SequenceWraps "sequence-wraps" "tables keep 32 bits of a sequence";
     15 FileNumberWraps "file-number-wraps" "file numbers start again after 24";
+    16 KeyLengthBelieved "key-length-believed" "a log record's keys may have any length";
+    16 LengthBelieved "length-believed" "a decoder does not hold lengths against what is left";
+    16 EntryBelieved "entry-believed" "an entry of a block may run past the block's end";
+    16 DescentBelieved "descent-believed" "a walk back does not look whether keys descend";
+    16 PrefixWraps "prefix-wraps" "the end of a prefix whose last byte is the greatest wraps round";
+    16 EditBelieved "edit-believed" "the checksum of a manifest's edit is not looked at";
+    16 CurrentBelieved "current-believed" "the checksum in CURRENT is not looked at";
 }
 
 /// True if this bug is planted.

@@ -1,5 +1,6 @@
 //! LEB128 integers, length-prefixed bytes, and a decoder that never reads past its end.
 
+use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 
 /// Appends `value` in 1 to 10 bytes, seven bits each, least significant first.
@@ -49,7 +50,7 @@ impl<'a> Decoder<'a> {
 
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8]> {
-        if len > self.remaining() {
+        if len > self.remaining() && !planted(Plant::LengthBelieved) {
             return Err(self.malformed("a field runs past the end"));
         }
         let taken = &self.bytes[self.offset..self.offset + len];

@@ -11,7 +11,7 @@ use crate::snapshot::Snapshot;
 use crate::table::Codec;
 use crate::vfs::MemoryFs;
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 const FAMILIES: [&str; 2] = ["default", "side"];
@@ -94,7 +94,10 @@ impl Run {
                 let bounds = bounds(decoder)?;
                 self.db.compact_range(&self.families[family], bounds).expect("memory");
             }
-            12 => self.db.sync().expect("memory does not fail"),
+            12 => {
+                self.db.sync().expect("memory does not fail");
+                self.db.settle().expect("memory does not fail");
+            }
             13 => self.check_all(),
             14 => return self.reopen(decoder.u8().ok()?),
             _ => return self.die(decoder.u8().ok()?),
@@ -231,7 +234,70 @@ fn bounds(decoder: &mut Decoder<'_>) -> Option<Bounds> {
     Some((bound(how, decoder)?, bound(how / 3, decoder)?))
 }
 
-/// Bytes to begin with: a bit of everything, from a small generator.
+/// The bytes of a sequence that is meant, not drawn: keys are numbers below 96 of the default family.
+struct Script(Vec<u8>);
+
+impl Script {
+    /// The smallest blocks and the lowest ratio of levels.
+    fn new() -> Script {
+        Script(vec![0])
+    }
+
+    fn key(nth: u8) -> u8 {
+        (nth % 32) << 3 | (1 + nth / 32)
+    }
+
+    /// One batch of at most 19 keys, with values of 255 × `scale` bytes.
+    fn put(mut self, keys: Range<u8>, scale: u8) -> Script {
+        self.0.extend([4, keys.len() as u8]);
+        keys.for_each(|nth| self.0.extend([2 | scale << 3, Script::key(nth), 255]));
+        self
+    }
+
+    fn delete(mut self, nth: u8) -> Script {
+        self.0.extend([0, 0, Script::key(nth)]);
+        self
+    }
+
+    fn snapshot(mut self) -> Script {
+        self.0.push(8);
+        self
+    }
+
+    fn flush(mut self) -> Script {
+        self.0.push(10);
+        self
+    }
+
+    fn compact(mut self) -> Script {
+        self.0.extend([11, 0, 0]);
+        self
+    }
+
+    /// Checks everything once all merges are done.
+    fn check(mut self) -> Script {
+        self.0.extend([12, 13]);
+        self
+    }
+}
+
+/// What a snapshot sees is overwritten and deleted, then merged.
+fn merged_under_a_snapshot() -> Vec<u8> {
+    let script = Script::new().put(0..10, 1).flush().snapshot().put(0..5, 1).delete(7).flush();
+    script.compact().check().snapshot().put(3..9, 1).compact().check().0
+}
+
+/// Deletes of keys whose values lie levels below, merged again and again.
+fn deleted_above_old_versions() -> Vec<u8> {
+    let batches = (0..6).map(|nth| nth * 16..nth * 16 + 16);
+    let mut script = batches.fold(Script::new(), |script, keys| script.put(keys, 31)).compact();
+    for nth in 0..10 {
+        script = script.delete(nth * 9).put(nth..nth + 2, 2).flush().check();
+    }
+    script.0
+}
+
+/// Bytes to begin with: sequences that are meant, and a bit of everything from a small generator.
 pub(super) fn seeds(_: &str) -> Vec<Vec<u8>> {
     let stream = |mut state: u64, len: usize| -> Vec<u8> {
         let mut next = || {
@@ -240,5 +306,12 @@ pub(super) fn seeds(_: &str) -> Vec<Vec<u8>> {
         };
         (0..len).map(|_| next()).collect()
     };
-    vec![stream(1, 80), stream(2, 300), stream(3, 1200), vec![0x2d]]
+    vec![
+        stream(1, 80),
+        stream(2, 300),
+        stream(3, 1200),
+        vec![0x2d],
+        merged_under_a_snapshot(),
+        deleted_above_old_versions(),
+    ]
 }

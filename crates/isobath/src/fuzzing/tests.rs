@@ -1,6 +1,9 @@
 //! Every target over its seeds and over what chance makes of them: a moment in each test run, the same each time.
 
-use super::{TARGETS, Target};
+#[cfg(feature = "simulation")]
+mod controls;
+
+use super::{TARGETS, Target, run};
 
 /// A small generator, so that failures repeat.
 struct Chance(u64);
@@ -37,18 +40,32 @@ impl Chance {
     }
 }
 
-fn smoke(target: &Target, turns: usize) {
+/// The seeds of a target, and then so many inputs that chance makes of them.
+fn inputs(target: &Target, turns: usize) -> impl Iterator<Item = Vec<u8>> {
     let seeds = (target.seeds)(target.name);
     assert!(!seeds.is_empty());
-    seeds.iter().for_each(|seed| (target.run)(seed));
     let mut chance = Chance(target.name.len() as u64);
-    for _ in 0..turns {
-        let mut bytes = seeds[chance.below(seeds.len())].clone();
-        chance.mutate(&mut bytes, &seeds);
-        let outcome = std::panic::catch_unwind(|| (target.run)(&bytes));
-        if outcome.is_err() {
-            panic!("{} fails over {}", target.name, bytes.escape_ascii());
-        }
+    let drawn = seeds.clone();
+    let drawn = std::iter::repeat_with(move || {
+        let mut bytes = drawn[chance.below(drawn.len())].clone();
+        chance.mutate(&mut bytes, &drawn);
+        bytes
+    });
+    seeds.into_iter().chain(drawn.take(turns))
+}
+
+/// The first input over which a target fails, and how many went before it.
+fn first_failure(
+    target: &Target,
+    inputs: impl Iterator<Item = Vec<u8>>,
+) -> Option<(usize, Vec<u8>)> {
+    let fails = |bytes: &[u8]| std::panic::catch_unwind(|| run(target.name, bytes)).is_err();
+    inputs.enumerate().find(|(_, bytes)| fails(bytes))
+}
+
+fn smoke(target: &Target, turns: usize) {
+    if let Some((nth, bytes)) = first_failure(target, inputs(target, turns)) {
+        panic!("{} fails over input {nth}: {}", target.name, bytes.escape_ascii());
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::block::{Block, RawEntry};
 use super::key_buffer::KeyBuffer;
+use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use std::cmp::Ordering;
@@ -125,6 +126,7 @@ impl Block {
     fn is_above(&self, entry: RawEntry, before: &[u8]) -> bool {
         let stored = self.unshared(entry);
         before.get(entry.shared as usize..).is_some_and(|rest| rest < stored)
+            || planted(Plant::DescentBelieved)
     }
 
     /// The last restart whose key lies below `key`.

@@ -10,6 +10,7 @@
 //! lines   64 bytes each: bit b of a line is bit (b mod 64) of its little-endian u64 number b / 64
 //! ```
 
+use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 
 const KIND_BLOCKED_BLOOM: u8 = 1;
@@ -57,9 +58,10 @@ pub(crate) fn put_filter(out: &mut Vec<u8>, hashes: &[u64], bits_per_key: u32) {
     let line_count = bit_count.div_ceil(LINE_BITS).max(1) as usize;
     let probes = probes_for(bits_per_key);
     let mut lines = vec![Line::default(); line_count];
+    let filled = if planted(Plant::FilterDenies) { probes - 1 } else { probes };
     for &hash in hashes {
         let line = &mut lines[line_index(hash, line_count)].0;
-        for (word, mask) in bits(hash, probes) {
+        for (word, mask) in bits(hash, filled) {
             line[word] |= mask;
         }
     }

@@ -54,6 +54,7 @@ pub(crate) use meta::{BlockHandle, SliceMeta};
 pub(crate) use options::TableOptions;
 pub(crate) use origin::{Label, Origin, origin_of};
 pub(crate) use reader::{PinnedValue, Table, TableContext};
+pub(crate) use root::Root;
 pub(crate) use writer::{Finished, TableWriter};
 
 /// The longest user key.

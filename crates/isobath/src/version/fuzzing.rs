@@ -9,7 +9,7 @@ use super::record::{put_record, receipt};
 use super::state::State;
 use super::{CURRENT, read_current};
 use crate::error::Error;
-use crate::format::{Decoder, FileHeader, FileKind, put_bytes};
+use crate::format::{Decoder, FileHeader, FileKind, checksum64, put_bytes};
 use crate::table::{BlockHandle, SliceMeta};
 use crate::vfs::{FileSystem, MemoryFs};
 use std::collections::BTreeMap;
@@ -99,7 +99,11 @@ pub(crate) fn current(data: &[u8]) {
     let mut file = fs.create(&Path::new(DB).join(CURRENT)).expect("memory");
     file.append(data).and_then(|()| file.flush()).expect("memory");
     match read_current(&fs, Path::new(DB)) {
-        Ok(number) => assert!(data.starts_with(format!("MANIFEST-{number:06} ").as_bytes())),
+        Ok(number) => {
+            let name = format!("MANIFEST-{number:06}");
+            let line = format!("{name} {:016x}\n", checksum64(name.as_bytes()));
+            assert_eq!(data, line.as_bytes(), "a line that nobody wrote");
+        }
         Err(error) => assert!(is_typed(&error), "{error}"),
     }
 }
