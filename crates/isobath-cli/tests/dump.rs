@@ -14,9 +14,16 @@ fn a_table_is_shown_block_by_block_and_entry_by_entry() {
     let home = Home::compacted();
     let table = home.files("table", ".tbl").remove(0);
     let shown = dump(&table, &[]).ok();
-    for word in
-        ["header kind=table", "data block", "separator", "filter", "root", "directory", "footer"]
-    {
+    for word in [
+        "header kind=table",
+        "data block",
+        "separator",
+        "filter",
+        "root",
+        "inputs",
+        "directory",
+        "footer",
+    ] {
         assert!(shown.contains(word), "{word:?} is not in {shown}");
     }
     assert_eq!(shown.matches(" entry ").count(), 2000);

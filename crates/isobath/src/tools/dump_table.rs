@@ -3,7 +3,7 @@
 use super::dump::{Dump, Field};
 use crate::error::Result;
 use crate::format::OpKind;
-use crate::table::{BlockHandle, BlockKind, DumpItem, TableFile};
+use crate::table::{BlockHandle, BlockKind, DumpItem, Root, SliceMeta, TableFile};
 use crate::vfs::FileSystem;
 use std::sync::Arc;
 
@@ -24,23 +24,7 @@ fn item_of(dump: &mut Dump<'_>, item: DumpItem<'_>, block_at: &mut u64) -> Resul
             *block_at = handle.offset;
             block(dump, kind, handle, &format!("{codec:?}").to_lowercase(), decoded_len)
         }
-        DumpItem::Slice { root, meta } => dump.show(
-            meta.root.offset,
-            1,
-            "slice",
-            &[
-                ("family", Field::Number(meta.family.into())),
-                ("entries", Field::Number(meta.entries)),
-                ("deletes", Field::Number(meta.deletes)),
-                ("data_blocks", Field::Number(root.data_blocks)),
-                ("disk_bytes", Field::Number(meta.disk_bytes)),
-                ("raw_bytes", Field::Number(meta.raw_bytes)),
-                ("min_seq", Field::Lsn(meta.min_seq)),
-                ("max_seq", Field::Lsn(meta.max_seq)),
-                ("smallest", Field::Bytes(&meta.smallest)),
-                ("largest", Field::Bytes(&meta.largest)),
-            ],
-        ),
+        DumpItem::Slice { root, meta } => slice(dump, root, meta),
         DumpItem::Separator { key, seq, leads_to } => {
             let to = ("leads_to", Field::Number(leads_to.offset));
             let fields = [to, ("seq", Field::Lsn(seq)), ("key", Field::Bytes(key))];
@@ -62,6 +46,39 @@ fn item_of(dump: &mut Dump<'_>, item: DumpItem<'_>, block_at: &mut u64) -> Resul
             dump.show(offset, 0, "footer", &[("file_len", Field::Number(file_len))])
         }
     }
+}
+
+fn slice(dump: &mut Dump<'_>, root: &Root, meta: &SliceMeta) -> Result<()> {
+    let at = meta.root.offset;
+    let fields = [
+        ("family", Field::Number(meta.family.into())),
+        ("entries", Field::Number(meta.entries)),
+        ("deletes", Field::Number(meta.deletes)),
+        ("data_blocks", Field::Number(root.data_blocks)),
+        ("disk_bytes", Field::Number(meta.disk_bytes)),
+        ("raw_bytes", Field::Number(meta.raw_bytes)),
+        ("min_seq", Field::Lsn(meta.min_seq)),
+        ("max_seq", Field::Lsn(meta.max_seq)),
+        ("smallest", Field::Bytes(&meta.smallest)),
+        ("largest", Field::Bytes(&meta.largest)),
+    ];
+    dump.show(at, 1, "slice", &fields)?;
+    if let Some(label) = root.origin.label.as_deref() {
+        let fields =
+            [("name", Field::Text(&label.name)), ("options", Field::Bytes(&label.options))];
+        dump.show(at, 2, "label", &fields)?;
+    }
+    for (name, files) in [("inputs", &root.origin.inputs), ("ancestors", &root.origin.ancestors)] {
+        if !files.is_empty() {
+            let files: Vec<String> = files.iter().map(u64::to_string).collect();
+            dump.show(at, 2, name, &[("files", Field::Text(&files.join(" ")))])?;
+        }
+    }
+    for (tag, field) in &root.unknown {
+        let fields = [("tag", Field::Number(*tag)), ("len", Field::Number(field.len() as u64))];
+        dump.show(at, 2, "unknown field", &fields)?;
+    }
+    Ok(())
 }
 
 fn block(
