@@ -1,11 +1,20 @@
 #!/usr/bin/env bash
-# Runs under Miri the tests of every file that xtask/unsafe-files.txt marks `miri`.
+# Runs under Miri the tests of every file that xtask/unsafe-files.txt marks `miri`, with files in memory. That list also says
+# what Miri cannot run, and why: it maps no files, makes no system calls but the common ones, runs no C and switches no
+# stacks. Those files are left to AddressSanitizer (xtask/sanitize.sh address) and to the tests of the real kernel.
 # Usage: xtask/miri.sh [filter of test names ...]
+#
+# Needs a nightly toolchain (MIRI_TOOLCHAIN, default `nightly`) with the components miri and rust-src.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 toolchain=${MIRI_TOOLCHAIN:-nightly}
-rustup component add miri rust-src --toolchain "$toolchain"
+for component in miri rust-src; do
+    if ! rustup component list --toolchain "$toolchain" --installed 2>/dev/null | grep -q "^$component"; then
+        echo "the toolchain \`$toolchain\` lacks a component: rustup component add $component --toolchain $toolchain" >&2
+        exit 2
+    fi
+done
 
 filters=("$@")
 if [ ${#filters[@]} -eq 0 ]; then

@@ -103,3 +103,32 @@ impl std::fmt::Debug for Slice {
         write!(f, "b\"{}\"", self.escape_ascii())
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::options::Options;
+    use std::thread;
+
+    /// Under Miri too, which sees what is used after it was freed: files are in memory, and level 0 is not compressed.
+    #[test]
+    fn slices_outlive_the_database_on_any_thread() {
+        let db = Options::in_memory().write_budget(64 << 10).open("/db").unwrap();
+        let (short, long) = (vec![b's'; 5], vec![b'l'; 100]);
+        db.put("short", &short).unwrap();
+        db.put("long", &long).unwrap();
+        let get = |key| db.get(key).unwrap().unwrap();
+        let of_memtable = [get("short"), get("long")];
+        db.flush().unwrap();
+        let of_table = [get("short"), get("long")];
+        let of_range: Vec<_> = db.range::<&str>(..).map(|item| item.unwrap().1).collect();
+        db.put("long", b"of another memtable").unwrap();
+        drop(of_memtable[1].clone());
+        db.close().unwrap();
+        let checked = thread::spawn(move || {
+            assert_eq!(of_memtable, [&short, &long]);
+            assert_eq!(of_table, [&short, &long]);
+            assert_eq!(of_range, [&long, &short]);
+        });
+        checked.join().unwrap();
+    }
+}

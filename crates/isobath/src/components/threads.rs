@@ -74,7 +74,7 @@ impl Threads for SystemThreads {
 
 /// On Linux a thread has a nice value of its own; elsewhere this does nothing.
 fn lower_own_priority() {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: setpriority takes plain integers and touches no memory; 0 means the calling thread.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, 10);
