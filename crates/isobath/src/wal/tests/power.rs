@@ -283,7 +283,7 @@ fn lives(seed: u64) {
     let mut dice = Dice((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut engine = engine();
     let mut log = engine.start_log();
-    for _ in 0..if cfg!(miri) { 3 } else { 10 } {
+    for _ in 0..if cfg!(miri) { 1 } else { 10 } {
         let mut durable = engine.manifest.from;
         for _ in 0..dice.roll(60) {
             let end = engine.put(&log);
@@ -337,7 +337,7 @@ fn a_power_cut_after_each_step_leaves_a_prefix() {
     let mut engine = engine();
     let log = engine.start_log();
     let mut durable = SEGMENT_LEN;
-    for n in 0..if cfg!(miri) { 8 } else { 60 } {
+    for n in 0..if cfg!(miri) { 3 } else { 60 } {
         let end = engine.put(&log);
         if n % 7 == 0 {
             log.harden(end).unwrap();
