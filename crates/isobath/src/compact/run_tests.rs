@@ -156,8 +156,8 @@ impl Bench {
     }
 
     /// Removes the files that nothing uses.
-    fn bury(&self) {
-        for number in self.set.files().graveyard().take() {
+    fn bury(&mut self) {
+        for number in self.set.take_dead().unwrap() {
             let path = table_path(&self.table_dir(), number);
             // A number may have been taken for a file that could not be created.
             if self.fs.exists(&path).unwrap() {
@@ -356,7 +356,7 @@ fn threads_that_help_give_the_same_outputs_side_by_side() {
 
 #[test]
 fn a_cancelled_merge_leaves_no_file_behind() {
-    let (bench, merge) = with_a_large_merge();
+    let (mut bench, merge) = with_a_large_merge();
     let before = bench.table_files();
     let context = bench.context();
     context.cancel.cancel();
@@ -370,7 +370,7 @@ fn a_cancelled_merge_leaves_no_file_behind() {
 fn a_merge_that_fails_anywhere_leaves_no_file_behind_and_the_tree_as_it_was() {
     let mut failures = 0;
     for nth in 1.. {
-        let (bench, merge) = with_a_large_merge();
+        let (mut bench, merge) = with_a_large_merge();
         let before = bench.table_files();
         let tree = bench.tree();
         bench.fs.inject(Fault::on_any().suffix(".tbl").nth(nth));

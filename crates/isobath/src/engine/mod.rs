@@ -108,8 +108,13 @@ impl Engine {
 
     /// Removes the table files that nothing needs any more.
     pub(crate) fn remove_dead_files(&self) {
-        let graveyard = self.versions.lock().files().graveyard().clone();
-        for number in graveyard.take() {
+        let dead = self.versions.lock().take_dead();
+        if let Err(error) = &dead
+            && !error.is_retryable()
+        {
+            self.poison("removal of tables", error.clone());
+        }
+        for number in dead.unwrap_or_default() {
             self.tables.files.evict(number);
             let path = self.tables.files.path(number);
             // A file that cannot be removed now is an orphan for the next open.

@@ -6,7 +6,9 @@
 //!    its directory. Before step 2 the file is an orphan: the next open removes it and replays the log.
 //! 2. one manifest edit adds the slices and moves `replay from` to the epoch's end. It holds entirely or not at
 //!    all.
-//! 3. views are swapped, the epoch is forgotten, and log segments wholly below `replay from` are recycled.
+//! 3. views are swapped, and the epoch is forgotten. Until step 4 the log still holds all that the table does, should the
+//!    edit rot: without a receipt that looks as if power had failed in step 2.
+//! 4. the edit is attested, and log segments wholly below `replay from` are recycled.
 //!
 //! Epochs are installed strictly in order, so `replay from` never jumps over one that is only in memory. It never
 //! points where no segment is: what recovery does not find there is lost, and not just not written yet.
@@ -206,7 +208,20 @@ fn install(
     // Whoever seals may wait for room in the log, whose keeper may wait for the manifest.
     drop(versions);
     engine.epochs.retire_oldest(epoch);
-    engine.log.retire(replay_from);
+    retire_log(engine, replay_from)
+}
+
+/// Gives up the log below `replay_from`, where the last edit says that replay begins.
+fn retire_log(engine: &Engine, replay_from: Lsn) -> Result<()> {
+    let attested = engine.versions.lock().attest();
+    match attested {
+        Ok(()) => engine.log.retire(replay_from),
+        // The next flush gives up these segments, too.
+        Err(error) if error.is_retryable() => {
+            engine.tell(Event::BackgroundError { job: "recycling of the log", error });
+        }
+        Err(error) => return Err(error),
+    }
     Ok(())
 }
 
@@ -215,4 +230,37 @@ fn install(
 fn replay_from(engine: &Engine, epoch: &Epoch) -> Lsn {
     let end = epoch.end();
     if engine.log.has_room_at(end) { end } else { end - MARKER_LEN }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::components::Components;
+    use crate::options::Options;
+    use crate::version::fixtures;
+    use crate::vfs::MemoryFs;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// A sync after a flush leaves the log as it is: the table holds what is to be synced. So does, without the flush's
+    /// edit, nothing.
+    #[test]
+    fn what_only_a_table_holds_is_not_synced_before_damage_of_its_edit_is_known_for_damage() {
+        let fs = MemoryFs::new();
+        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+        let db = Options::new().components(components).open("db").unwrap();
+        let commit = db.put("key", "value").unwrap();
+        let engine = db.engine();
+        let end = engine.log.visible();
+        db.flush().unwrap();
+        while engine.log.durable() < end {
+            engine.options.components.threads.sleep(Duration::from_millis(1));
+        }
+        db.harden(commit).unwrap();
+        let left = fs.crashed(|_| 0);
+        fixtures::damage_last_edit(&left, Path::new("db"));
+        let components = Components { fs: Arc::new(left), ..Components::system() };
+        let error = Options::new().components(components).open("db").unwrap_err();
+        assert!(error.is_corruption() && error.to_string().contains("receipt"), "{error}");
+    }
 }

@@ -11,7 +11,9 @@
 //! 5. the first segment of the new term is made, above every LSN that may ever have been handed out and above the
 //!    segment where replay begins, which keeps its name: a second open finds it empty and makes it again
 //! 6. one edit installs the rest and ends the term: it says where the log ended and that LSNs go on in the new
-//!    segment. From here on the old segments are of no use, and the log takes them over.
+//!    segment. Should it rot before step 7, a second open takes it for torn and replays the old segments again.
+//! 7. that edit is attested. From here on the old segments are of no use, and the log takes them over; and records are
+//!    written to the new one, which nobody would look for without that edit.
 //!
 //! So whatever the manifest says of `replay from`, the segment that holds it is on disk, as long as an LSN from there on
 //! may have been handed out (`replay from` lies below the ceiling). If it is not there it was lost, and the open fails

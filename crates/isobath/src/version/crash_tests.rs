@@ -57,7 +57,7 @@ fn compact(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
     });
     set.install(Edit::new(gone.collect()), &[])?;
     drop(tree);
-    for number in set.files().graveyard().take() {
+    for number in set.take_dead()? {
         fs.remove(&table_path(Path::new(DB), number))?;
     }
     Ok(())
@@ -255,7 +255,7 @@ fn a_full_disk_is_got_over_once_there_is_room() {
                 flush(&fs, &mut set).unwrap_or_else(|error| panic!("operation {at}: {error}"));
             }
             expected += 1;
-            for number in set.files().graveyard().take() {
+            for number in set.take_dead().unwrap_or_default() {
                 let _ = fs.remove(&table_path(Path::new(DB), number));
             }
         }
@@ -294,7 +294,7 @@ fn an_edit_in_doubt_holds_its_files_until_a_new_manifest_is_in_force() {
     flush(&fs, &mut set).unwrap();
     assert!(!set.manifest().is_in_doubt());
     assert_eq!(set.manifest().number(), 2);
-    assert_eq!(set.files().graveyard().take(), [number]);
+    assert_eq!(set.take_dead().unwrap(), [number]);
     let runs = open(&cut(&fs, 0)).unwrap().state().family(0).unwrap().tree.runs.len();
     assert_eq!(runs, 2);
 }
@@ -363,5 +363,58 @@ fn a_table_that_an_unsynced_edit_removed_stays_until_another_edit_holds() {
     }
     assert!(set.files().graveyard().take().is_empty());
     flush(&fs, &mut set).unwrap();
-    assert_eq!(set.files().graveyard().take(), [file]);
+    assert_eq!(set.take_dead().unwrap(), [file]);
+}
+
+/// Opens what a cut has left, once a bit of the manifest's last edit has rotted.
+fn open_with_last_edit_damaged(left: &MemoryFs) -> Result<VersionSet> {
+    fixtures::damage_last_edit(left, Path::new(DB));
+    open(left)
+}
+
+#[test]
+fn damage_of_an_edit_is_no_torn_tail_once_what_the_edit_removed_may_go() {
+    let fs = MemoryFs::new();
+    let mut set = create(&fs).unwrap();
+    set.set_roll_len_min(1 << 20);
+    flush(&fs, &mut set).unwrap();
+    assert!(set.take_dead().unwrap().is_empty());
+    let file = set.state().family(0).unwrap().tree.runs[0].meta.file;
+    let edit = Edit::new(vec![Change::RemoveSlice { family: 0, level: 0, file }]);
+    set.install(edit, &[]).unwrap();
+    // Nobody has let anything go yet that needs the edit.
+    let left = open_with_last_edit_damaged(&cut(&fs, 0)).unwrap();
+    assert_eq!(left.state().family(0).unwrap().tree.runs.len(), 1);
+    assert_eq!(set.take_dead().unwrap(), [file]);
+    for way in 0..WAYS {
+        let error = open_with_last_edit_damaged(&cut(&fs, way)).unwrap_err();
+        assert!(error.is_corruption() && error.to_string().contains("receipt"), "{way}: {error}");
+    }
+}
+
+#[test]
+fn an_edit_whose_receipt_found_no_room_gets_a_new_manifest_for_a_witness() {
+    for (room_again, held) in [(false, true), (true, false)] {
+        let fs = MemoryFs::new();
+        let mut set = create(&fs).unwrap();
+        set.set_roll_len_min(1 << 20);
+        flush(&fs, &mut set).unwrap();
+        let file = set.state().family(0).unwrap().tree.runs[0].meta.file;
+        // The edit is written, its receipt is not, nor is a new manifest.
+        let full = Fault::on(FileOp::Write).kind(ErrorKind::StorageFull);
+        fs.inject(full.nth(2).forever());
+        let edit = Edit::new(vec![Change::RemoveSlice { family: 0, level: 0, file }]);
+        set.install(edit, &[]).unwrap();
+        if room_again {
+            fs.clear_faults();
+        }
+        match set.take_dead() {
+            Ok(dead) => assert_eq!((dead, held), (vec![file], false)),
+            Err(error) => assert!(held && error.is_retryable(), "{error}"),
+        }
+        assert_eq!(set.manifest().number(), if held { 1 } else { 2 });
+        fs.clear_faults();
+        assert_eq!(set.take_dead().unwrap().is_empty(), !held);
+        assert!(open(&cut(&fs, 0)).unwrap().state().family(0).unwrap().tree.is_empty());
+    }
 }

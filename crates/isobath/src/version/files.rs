@@ -6,8 +6,8 @@
 //! `LiveFile` of its output from the moment it creates the file, so an output that is never installed is
 //! removed the same way.
 //!
-//! The graveyard hands out nothing while an edit's outcome is in doubt (a file that memory has let go may
-//! still be named by the manifest) and forgets what it has once the database closes; what is left behind
+//! The graveyard hands out nothing until the last edit is attested (until then a file that memory has let go may be named
+//! by the manifest that the next open finds) and forgets what it has once the database closes; what is left behind
 //! then is an orphan, and the next open removes it.
 
 use crate::components::sync::Mutex;
@@ -101,6 +101,11 @@ impl Graveyard {
         }
     }
 
+    /// True if no file waits to be removed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.plot.lock().dead.is_empty()
+    }
+
     /// The files to remove now. Each number is handed out once.
     pub(crate) fn take(&self) -> Vec<u64> {
         let mut plot = self.plot.lock();
@@ -110,7 +115,7 @@ impl Graveyard {
         }
     }
 
-    /// Keeps every file for now: the manifest may name files that memory has let go.
+    /// Keeps every file for now: the next open's manifest may name files that memory has let go.
     pub(crate) fn hold(&self) {
         let mut plot = self.plot.lock();
         if plot.access == Access::Open {
@@ -151,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_handed_out_while_an_edit_is_in_doubt() {
+    fn nothing_is_handed_out_before_the_last_edit_is_attested() {
         let graveyard = Graveyard::new();
         graveyard.hold();
         drop(LiveFile::new(7, &graveyard));

@@ -1,10 +1,14 @@
-//! Slices for tests that need no table behind them.
+//! For tests: slices that need no table behind them, and a manifest that rots.
 
 use super::edit::{Change, Edit, Term};
 use super::files::{Graveyard, LiveFile};
+use super::names::manifest_path;
+use super::reader::ManifestReader;
 use super::slice::Slice;
 use crate::format::FamilyId;
 use crate::table::{BlockHandle, SliceMeta};
+use crate::vfs::MemoryFs;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A slice of 100 bytes on disk that holds `smallest..=largest` and the sequences `seqs`, ends included.
@@ -49,4 +53,12 @@ pub(crate) fn first_edit() -> Edit {
             lsn: 0,
         },
     ])
+}
+
+/// Flips a bit of the last edit of the manifest in force.
+pub(crate) fn damage_last_edit(fs: &MemoryFs, db: &Path) {
+    let path = manifest_path(db, super::current::read(fs, db).unwrap());
+    let manifest = ManifestReader::open(fs, &path).unwrap();
+    let (offset, _) = manifest.edits().last().unwrap().unwrap();
+    fs.corrupt(&path, offset, 1).unwrap();
 }

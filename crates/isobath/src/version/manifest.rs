@@ -1,7 +1,8 @@
 //! The manifest in force: takes edits, and begins anew when it has grown.
 //!
-//! An edit holds on disk once [`Manifest::append`] has returned. The steps of an append and of a rollover,
-//! and what a power failure leaves after each, are in `docs/internals/manifest.md`; the numbers in the
+//! An edit holds on disk once [`Manifest::append`] has returned. Damage of it is known for damage, rather than taken for
+//! the torn tail of a write that nobody was told of, once [`Manifest::attest`] has. The steps of an append and of a
+//! rollover, and what a power failure leaves after each, are in `docs/internals/manifest.md`; the numbers in the
 //! comments here are its. Invariants:
 //!
 //! - the file that is appended to was begun by this value: what another open wrote is never appended to;
@@ -45,6 +46,8 @@ struct Log {
     file: Box<dyn WriteFile>,
     /// From this length on the next edit goes to a new manifest.
     roll_at: u64,
+    /// The last record's receipt survives power loss.
+    is_attested: bool,
 }
 
 impl Manifest {
@@ -102,6 +105,7 @@ impl Manifest {
     }
 
     /// True if an edit whose append failed may be on disk all the same.
+    #[cfg(test)]
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.in_doubt
     }
@@ -150,12 +154,28 @@ impl Manifest {
             self.in_doubt = true;
             return Err(self.poison_by(error));
         }
+        log.is_attested = false;
         let receipt = receipt(number, offset);
         if log.file.append(&receipt).and_then(|()| log.file.flush()).is_err() {
             // The edit holds; what lies behind it is unknown, so the next one goes elsewhere.
             self.log = None;
         }
         Ok(())
+    }
+
+    /// Makes the last edit's receipt survive power loss: the next record's sync does so, too, but may be long in coming.
+    /// `state` is the one that the edit led to.
+    pub(crate) fn attest(&mut self, state: &State) -> Result<()> {
+        if let Some(why) = &self.poison {
+            return Err(Error::Poisoned(why.clone()));
+        }
+        match &mut self.log {
+            // There is no place for a receipt; a new manifest's own covers all edits before it.
+            None => return self.roll(state),
+            Some(log) if log.is_attested => return Ok(()),
+            Some(log) => log.file.sync().map(|()| log.is_attested = true),
+        }
+        .map_err(|error| self.poison_by(error))
     }
 
     /// Replaces the manifest in force by a new one that begins with `state`.
@@ -196,7 +216,7 @@ impl Manifest {
         file.sync()?;
         current::prepare(&*self.fs, &self.db, number)?;
         let roll_at = self.roll_len_min.max(2 * bytes.len() as u64);
-        Ok(Log { file, roll_at })
+        Ok(Log { file, roll_at, is_attested: true })
     }
 
     fn poison_by(&mut self, error: Error) -> Error {

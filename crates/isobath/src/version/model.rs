@@ -76,8 +76,8 @@ impl World {
 
     /// As `Engine::remove_dead_files` does it. A number that is handed out twice has no file.
     fn remove_dead(&self) {
-        let graveyard = self.versions.lock().files().graveyard().clone();
-        for number in graveyard.take() {
+        let dead = self.versions.lock().take_dead().unwrap_or_default();
+        for number in dead {
             self.fs.remove(&table_path(Path::new(DB), number)).unwrap();
         }
     }

@@ -1,7 +1,7 @@
 //! Compares what the manifest names with what is there, when a database is opened.
 //!
 //! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over, but for tables: those wait in the
-//! graveyard until an edit of this open holds. A file that the manifest
+//! graveyard until an edit of this open is attested. A file that the manifest
 //! names is never removed, nor is one whose name is not ours; and nothing at all is removed if a file that
 //! the manifest names is missing.
 

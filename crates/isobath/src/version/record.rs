@@ -12,7 +12,8 @@
 //!
 //! The receipt is written once the record is synced. A damaged record with a receipt, or with a valid record
 //! behind it, had been whole: that is corruption. Without either it is the torn tail of a write that nobody
-//! was told of. See `docs/internals/manifest.md`.
+//! was told of. A receipt bears witness although up to two of its bytes are damaged themselves.
+//! See `docs/internals/manifest.md`.
 
 use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
@@ -20,6 +21,9 @@ use crate::format::{checksum32, checksum64};
 
 pub(super) const RECORD_HEADER_LEN: usize = 16;
 pub(super) const RECEIPT_LEN: usize = 8;
+
+/// So many bytes of a receipt do not stand there by chance.
+const RECEIPT_BYTES_TELLING: usize = 6;
 
 /// The longest payload. Far above any real edit; a snapshot of five million slices fits.
 pub(super) const PAYLOAD_LEN_MAX: usize = 1 << 30;
@@ -145,8 +149,12 @@ impl<'a> Records<'a> {
     fn proof_of_a_whole_record(&self) -> Option<String> {
         let receipt = receipt(self.number, self.offset as u64);
         let rest = &self.bytes[self.offset..];
-        if let Some(at) = rest.windows(RECEIPT_LEN).position(|window| window == receipt) {
-            return Some(format!("its receipt at {} is whole", self.offset + at));
+        let is_witness = |window: &[u8]| {
+            let right = window.iter().zip(&receipt).filter(|(found, written)| found == written);
+            right.count() >= RECEIPT_BYTES_TELLING
+        };
+        if let Some(at) = rest.windows(RECEIPT_LEN).position(is_witness) {
+            return Some(format!("its receipt is at {}", self.offset + at));
         }
         let next = (self.offset + 1..self.bytes.len()).find(|&at| self.record_at(at).is_some())?;
         Some(format!("a valid record follows at {next}"))
@@ -252,6 +260,19 @@ mod tests {
                 let in_first_receipt = (first_end - RECEIPT_LEN..first_end).contains(&at);
                 assert_eq!(read(&bad).0.is_err(), !in_first_receipt, "byte {at} bit {bit}");
             }
+        }
+    }
+
+    #[test]
+    fn a_receipt_bears_witness_although_some_of_it_is_damaged_too() {
+        let good = sample(&[b"one"]);
+        let at = good.len() - RECEIPT_LEN;
+        for (damaged_bytes, is_witness) in [(1, true), (2, true), (3, false)] {
+            let mut bad = good.clone();
+            bad[10] ^= 1;
+            bad[at..at + damaged_bytes].iter_mut().for_each(|byte| *byte ^= 4);
+            let (payloads, tail) = read(&bad);
+            assert_eq!((payloads.is_err(), tail.is_none()), (is_witness, is_witness));
         }
     }
 

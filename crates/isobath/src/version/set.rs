@@ -4,11 +4,15 @@
 //!
 //! 1. the edit is checked against the state and its effect drafted; nothing is written if it breaks a rule;
 //! 2. it is appended to the manifest and synced;
-//! 3. the draft takes its place in memory.
+//! 3. the draft takes its place in memory;
+//! 4. the edit is attested, before anything that it made obsolete is destroyed.
 //!
 //! The caller has synced what the edit names: the table files, their directory, the log through the edit's
 //! LSN. An edit that fails in step 2 may be on disk nevertheless, so from then on no file is handed out for
 //! removal until a new manifest is in force that is known not to hold it (or until the next open).
+//!
+//! Between steps 2 and 4 an edit that rots looks as if it had been cut short, and an open goes on without it. So whatever
+//! the state before it needs must be there still: its tables, its log, and a log that does not go on elsewhere.
 
 use super::current;
 use super::draft::FileSource;
@@ -170,14 +174,35 @@ impl VersionSet {
         let draft = self.state.draft(&edit, FileSource::Outputs(outputs))?;
         let appended = self.manifest.append(&edit, &self.state);
         let graveyard = self.files.graveyard();
-        match (self.manifest.poison(), self.manifest.is_in_doubt()) {
-            (Some(_), _) => graveyard.shut(),
-            (None, true) => graveyard.hold(),
-            (None, false) => graveyard.release(),
+        match self.manifest.poison() {
+            Some(_) => graveyard.shut(),
+            None => graveyard.hold(),
         }
         appended?;
         yield_point(Point::Installed);
         Ok(self.state.commit(draft))
+    }
+
+    /// Sees to it that damage of the edits installed so far is known for damage: what they made obsolete may be destroyed
+    /// from then on. After an error that is retryable it may not yet; after any other no edit is taken any more.
+    pub(crate) fn attest(&mut self) -> Result<()> {
+        let attested = self.manifest.attest(&self.state);
+        let graveyard = self.files.graveyard();
+        match (self.manifest.poison(), &attested) {
+            (Some(_), _) => graveyard.shut(),
+            (None, Err(_)) => {}
+            (None, Ok(())) => graveyard.release(),
+        }
+        attested
+    }
+
+    /// The numbers of the table files to remove now, each handed out once.
+    pub(crate) fn take_dead(&mut self) -> Result<Vec<u64>> {
+        if self.files.graveyard().is_empty() {
+            return Ok(Vec::new());
+        }
+        self.attest()?;
+        Ok(self.files.graveyard().take())
     }
 }
 

@@ -164,7 +164,7 @@ fn orphans_go_and_foreign_files_stay() {
     assert_eq!(kept, 1);
     assert!(set.files().graveyard().take().is_empty(), "a table stays until an edit holds");
     assert_eq!(scratch.flush(&mut set), 8, "the number of an orphan is not used again");
-    assert_eq!(set.files().graveyard().take(), [7]);
+    assert_eq!(set.take_dead().unwrap(), [7]);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn an_edit_that_breaks_a_rule_is_not_written() {
     edit.push(remove(99));
     assert!(set.install(edit, &[output]).unwrap_err().is_corruption());
     assert_eq!(fs::read(set.manifest().path()).unwrap(), before);
-    assert_eq!(set.files().graveyard().take(), [1], "the job's output can go");
+    assert_eq!(set.take_dead().unwrap(), [1], "the job's output can go");
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_torn_last_edit_is_dropped_and_reported() {
     assert_eq!((tail.offset, tail.len), (whole, bytes.len() as u64 - 20 - whole));
     assert!(opening.removed.is_empty());
     assert_eq!(scratch.flush(&mut set), 3);
-    assert_eq!(set.files().graveyard().take(), [2]);
+    assert_eq!(set.take_dead().unwrap(), [2]);
     assert_eq!(runs(&scratch.open().0), [3, 1]);
 }
 
