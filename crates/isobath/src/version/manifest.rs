@@ -145,16 +145,17 @@ impl Manifest {
             self.in_doubt = true;
             return Err(self.poison_unless_retryable(error));
         }
-        let synced = match planted(Plant::FailedEditIgnored) {
-            true => log.file.sync().or(Ok(())),
-            false => log.file.sync(),
-        };
-        if let Err(error) = synced {
-            self.log = None;
-            self.in_doubt = true;
-            return Err(self.poison_by(error));
-        }
+        // The plant does without the second sync, too, which might write what the first one lost.
         log.is_attested = false;
+        match log.file.sync() {
+            Err(_) if planted(Plant::FailedEditIgnored) => log.is_attested = true,
+            Err(error) => {
+                self.log = None;
+                self.in_doubt = true;
+                return Err(self.poison_by(error));
+            }
+            Ok(()) => {}
+        }
         let receipt = receipt(number, offset);
         if log.file.append(&receipt).and_then(|()| log.file.flush()).is_err() {
             // The edit holds; what lies behind it is unknown, so the next one goes elsewhere.
