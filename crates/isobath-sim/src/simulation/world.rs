@@ -55,6 +55,8 @@ pub(crate) struct Life {
     fs: MemoryFs,
     doom: Cell<Option<Doom>>,
     trouble: Trouble,
+    /// What has not begun by then never does.
+    is_trouble_over: Cell<bool>,
     ops: Cell<u64>,
     /// A sync of the log has failed.
     has_failed_sync: Cell<bool>,
@@ -83,6 +85,7 @@ impl Life {
             fs,
             doom: Cell::new(doom),
             trouble,
+            is_trouble_over: Cell::new(false),
             ops: Cell::new(0),
             has_failed_sync: Cell::new(false),
             struck: Cell::new(None),
@@ -116,6 +119,7 @@ impl Life {
         if self.is_over() {
             return;
         }
+        self.is_trouble_over.set(true);
         self.fs.set_capacity(u64::MAX);
         self.fs.clear_faults();
     }
@@ -165,6 +169,9 @@ impl Life {
     }
 
     fn begin_or_end_trouble(&self) {
+        if self.is_trouble_over.get() {
+            return;
+        }
         if self.ops.get() == TROUBLE_UNTIL_OP {
             // Some calls wait for room as long as it takes; other troubles have done what they could by now.
             self.fs.clear_faults();
@@ -400,3 +407,27 @@ impl SegmentFile for SimSegment {
 
 /// A value that tasks of one simulation share.
 pub(crate) type Shared<T> = Rc<RefCell<T>>;
+
+#[cfg(test)]
+mod tests {
+    use super::super::runtime;
+    use super::*;
+
+    #[test]
+    fn a_disk_that_was_to_fill_up_later_does_not_once_the_trouble_has_ended() {
+        for is_ended in [false, true] {
+            let trouble = Trouble::Full { from_op: 5, until_op: 90, room: 0 };
+            let life = Life::new(MemoryFs::new(), None, trouble, 1);
+            let ticking = life.clone();
+            let body = move || {
+                if is_ended {
+                    ticking.end_trouble();
+                }
+                (0..10).for_each(|_| ticking.tick(Moment::Any));
+            };
+            assert!(runtime::run(1, Box::new(body)).failure.is_none());
+            let free = life.disk().free_space(Path::new("/")).unwrap();
+            assert_eq!(free == 0, !is_ended);
+        }
+    }
+}
