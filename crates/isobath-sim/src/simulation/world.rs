@@ -380,9 +380,9 @@ impl SegmentFile for SimSegment {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.file.read_at(offset, buf)
     }
-    fn harden(&self) -> Result<()> {
+    fn harden(&self, offset: u64, len: u64) -> Result<()> {
         self.life.tick(Moment::Harden);
-        let outcome = self.file.harden();
+        let outcome = self.file.harden(offset, len);
         if outcome.is_err() {
             self.life.has_failed_sync.set(true);
         }

@@ -60,9 +60,10 @@ pub trait FileSystem: Send + Sync + 'static {
     fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>>;
     /// Creates a file to append to. It must not exist.
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;
-    /// Creates (or, if it exists with that length, opens) a log segment of `len` bytes whose every byte is
-    /// already written once and synced, so that writing into it needs no allocation on the device and syncing
-    /// it no journal. A new segment reads as zeros. A file of another length in its place is an error.
+    /// Creates (or, if it exists with that length, opens) a log segment of `len` bytes. Its length and its room on
+    /// the device survive power loss, so copying into it cannot run out of space. A new segment reads as zeros, and
+    /// they are written: once all of it is hardened, hardening a part again needs no journal. A file of another
+    /// length in its place is an error.
     fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>>;
     /// Renames a file, replacing the target, atomically.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
@@ -133,8 +134,9 @@ pub trait SegmentFile: Send + Sync {
     unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Reads back what is there.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
-    /// Makes every `copy_in` that returned before this call survive power loss.
-    fn harden(&self) -> Result<()>;
+    /// Makes every `copy_in` into the range that returned before this call survive power loss. A range that reaches
+    /// past the end is cut there.
+    fn harden(&self, offset: u64, len: u64) -> Result<()>;
     /// Starts writing back a range, without waiting.
     fn write_back(&self, offset: u64, len: u64);
     /// Makes a range writable without a page fault, if it is mapped and the system can. Bytes stay as they are.

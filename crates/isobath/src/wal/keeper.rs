@@ -1,9 +1,10 @@
 //! What the log's own thread does so that writers never make a system call: it prepares segments, faults
 //! their pages in ahead of the tail, starts writing back behind it, and keeps the interval of the option.
 //!
-//! It writes back only where somebody syncs now and then: a sync is short if most of it has begun already. Nobody
-//! else needs the log on the device: most segments are retired and used again before the system would write them
-//! out of its own accord, and a page that was not written back takes its next record without a fault.
+//! Only where somebody syncs now and then does it bring the log to the device ahead of them: it starts writing back what
+//! is copied, and hardens the whole of a segment before its first use. Nobody else needs the log there: most
+//! segments are retired and used again before the system would write them out of its own accord, and a page that
+//! was not written back takes its next record without a fault.
 //!
 //! Writers wake it once for about [`WAKE_STEP`] bytes of log.
 
@@ -22,7 +23,7 @@ use std::time::Duration;
 /// Bytes of log between two wake-ups by writers.
 const WAKE_STEP: u64 = 1 << 20;
 /// How far ahead of the tail pages are faulted in.
-const PREFAULT_AHEAD: u64 = 2 << 20;
+const PREFAULT_AHEAD: u64 = 8 << 20;
 /// Pages are faulted in by pieces of this, so that a writer close behind soon sees some.
 const PREFAULT_PIECE: u64 = 256 << 10;
 /// What lies behind is written back in pieces of this; a page written back too early costs a fault.
@@ -140,6 +141,7 @@ impl Inner {
                 self.room.fail(asked, error);
                 break;
             }
+            self.prefault();
         }
     }
 
@@ -215,17 +217,26 @@ impl Inner {
         let page = header_page(self.options.uuid, base, self.generation);
         // SAFETY: the segment is not installed, so nobody else knows it; and records never touch this page.
         unsafe { file.copy_in(0, &page) }?;
-        file.harden().inspect_err(|error| self.poison(error))?;
+        // Only the page has to last. What lies behind it, zeros or old records, means nothing; but where it was never
+        // on the device, the first sync there takes longer.
+        let first = base == self.start;
+        let len = if first || self.expects_syncs() { file.len() } else { page.len() as u64 };
+        file.harden(0, len).inspect_err(|error| self.poison(error))?;
         self.fs.rename(from, path)?;
         Ok(file)
+    }
+
+    /// True if somebody synced not long ago.
+    fn expects_syncs(&self) -> bool {
+        let asked = self.syncer.last_asked();
+        asked != 0 && self.copied.at() < asked + SYNC_MEMORY
     }
 
     /// Starts writing back the whole pieces that are copied. Returns up to where.
     fn write_back(&self, mut from: Lsn) -> Lsn {
         let piece = WRITE_BACK_PIECE.min(self.options.segment_len);
         let copied = self.copied.at();
-        let asked = self.syncer.last_asked();
-        if asked == 0 || copied >= asked + SYNC_MEMORY {
+        if !self.expects_syncs() {
             return from;
         }
         let to = copied / piece * piece;

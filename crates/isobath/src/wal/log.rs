@@ -325,14 +325,15 @@ impl Inner {
             true => self.room.tail(),
             false => self.copied.at(),
         };
-        for segment in self.table.overlapping(self.syncer.durable(), copied) {
+        let durable = self.syncer.durable();
+        for segment in self.table.overlapping(durable, copied) {
             if planted(Plant::SyncSkipped) {
                 break;
             }
-            let hardened = match planted(Plant::FailedSyncRetried) {
-                true => segment.file.harden().or_else(|_| segment.file.harden()),
-                false => segment.file.harden(),
-            };
+            let mut hardened = segment.harden(durable, copied);
+            if planted(Plant::FailedSyncRetried) {
+                hardened = hardened.or_else(|_| segment.harden(durable, copied));
+            }
             hardened.inspect_err(|error| self.poison(error))?;
         }
         Ok(copied)

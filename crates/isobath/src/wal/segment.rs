@@ -149,6 +149,12 @@ impl Segment {
     pub(super) fn offset(&self, lsn: Lsn) -> u64 {
         HEADER_PAGE_LEN + (lsn - self.base)
     }
+
+    /// Hardens what the segment has of `[from, to)`.
+    pub(super) fn harden(&self, from: Lsn, to: Lsn) -> Result<()> {
+        let (from, to) = (from.max(self.base), to.min(self.end));
+        self.file.harden(self.offset(from), to - from)
+    }
 }
 
 impl std::fmt::Debug for Segment {

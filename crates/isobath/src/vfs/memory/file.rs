@@ -9,6 +9,7 @@ use crate::components::sync::atomic::{AtomicU64, Ordering};
 use crate::components::sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -150,9 +151,18 @@ impl File {
         data.lengths.clear();
     }
 
-    /// What a sync does that fails.
-    pub(super) fn lose_dirt(&self) {
-        self.data.lock().sectors.values_mut().for_each(|sector| sector.dirty = false);
+    /// Syncs the sectors that overlap `range`. A real system syncs whole pages at least; nobody should count on it.
+    pub(super) fn sync_range(&self, range: Range<u64>) {
+        let synced = sectors_of(&range);
+        let mut data = self.data.lock();
+        data.sectors.retain(|index, sector| !(sector.dirty && synced.contains(index)));
+    }
+
+    /// What a sync of the sectors that overlap `range` does that fails.
+    pub(super) fn lose_dirt(&self, range: Range<u64>) {
+        let mut data = self.data.lock();
+        let sectors = data.sectors.range_mut(sectors_of(&range));
+        sectors.for_each(|(_, sector)| sector.dirty = false);
     }
 
     /// Takes the file's lock, if it is free.
@@ -250,6 +260,11 @@ impl Data {
             at = piece_end;
         }
     }
+}
+
+/// The sectors that overlap `range`.
+fn sectors_of(range: &Range<u64>) -> Range<u64> {
+    range.start / SECTOR_LEN..range.end.div_ceil(SECTOR_LEN)
 }
 
 /// The `len` bytes from `offset`, if they are all there.

@@ -105,7 +105,7 @@ impl Appender {
 
     fn try_sync(&mut self) -> io::Result<()> {
         if let Err(e) = self.disk.faults.strike(FileOp::Sync, &self.path) {
-            self.file.lose_dirt();
+            self.file.lose_dirt(0..u64::MAX);
             return Err(e);
         }
         self.file.sync();
@@ -183,12 +183,13 @@ impl Segment {
         struck.map_err(|strike| strike.error)
     }
 
-    fn try_harden(&self) -> io::Result<()> {
+    fn try_harden(&self, offset: u64, len: u64) -> io::Result<()> {
+        let range = offset..offset.saturating_add(len);
         if let Err(e) = self.strike(FileOp::Harden) {
-            self.file.lose_dirt();
+            self.file.lose_dirt(range);
             return Err(e);
         }
-        self.file.sync();
+        self.file.sync_range(range);
         Ok(())
     }
 }
@@ -205,8 +206,8 @@ impl SegmentFile for Segment {
         self.try_read(offset, buf).map_err(|e| self.io("read", e))
     }
 
-    fn harden(&self) -> Result<()> {
-        self.try_harden().map_err(|e| self.io("sync", e))
+    fn harden(&self, offset: u64, len: u64) -> Result<()> {
+        self.try_harden(offset, len).map_err(|e| self.io("sync", e))
     }
 
     fn write_back(&self, _offset: u64, _len: u64) {}

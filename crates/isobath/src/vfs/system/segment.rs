@@ -1,5 +1,5 @@
-//! Log segments: files of fixed length whose every byte was written once before use, so that writing into them
-//! allocates nothing and a later fdatasync has no metadata to journal.
+//! Log segments: files of fixed length whose every byte is written once before use, so that writing into them
+//! allocates nothing and, once those zeros are on the device, a sync has no metadata to journal.
 //!
 //! A mapped segment is written by plain stores from many threads. No reference to its bytes is ever made:
 //! they are copied through raw pointers, within bounds that are checked, in ranges that the callers of
@@ -42,10 +42,13 @@ pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn Segm
     Ok(Arc::new(MappedSegment { map, file, name }))
 }
 
-/// Writes zeros over the whole length. Allocating alone would leave extents that are marked unwritten, and the
-/// first write into each would have to change that mark, in the journal, at the next sync.
+/// Makes the length and the room for it durable, then writes zeros over all of it. Allocating alone leaves extents that
+/// are marked unwritten; the first time that bytes of one are synced the mark has to change, in the journal. Who wants
+/// quick syncs hardens the zeros first; who wants none is spared writing them to the device.
 fn write_once(file: &File, len: u64) -> io::Result<()> {
     calls::reserve_room(file, len)?;
+    file.set_len(len)?;
+    file.sync_all()?;
     let zeros = vec![0; ZEROS_LEN];
     let mut offset = 0;
     while offset < len {
@@ -53,7 +56,7 @@ fn write_once(file: &File, len: u64) -> io::Result<()> {
         file.write_all_at(&zeros[..chunk_len as usize], offset)?;
         offset += chunk_len;
     }
-    file.sync_all()
+    Ok(())
 }
 
 fn open_existing(path: &Path, len: u64) -> Result<File> {
@@ -107,11 +110,18 @@ impl SegmentFile for MappedSegment {
         Ok(())
     }
 
-    fn harden(&self) -> Result<()> {
-        // On Linux fdatasync covers the dirty pages of shared mappings; elsewhere msync has to come first.
-        #[cfg(not(target_os = "linux"))]
-        self.map.flush().map_err(|e| Error::io("sync", &self.name.lock(), e))?;
-        self.file.sync_data().map_err(|e| Error::io("sync", &self.name.lock(), e))
+    fn harden(&self, offset: u64, len: u64) -> Result<()> {
+        let start =
+            usize::try_from(offset).map_or(self.map.len(), |start| start.min(self.map.len()));
+        let left = self.map.len() - start;
+        let len = usize::try_from(len).map_or(left, |len| len.min(left));
+        // On Linux msync is an fdatasync of the range, the device's cache and errors of earlier write-back
+        // included; elsewhere it only hands the pages to the file.
+        let mut hardened = self.map.flush_range(start, len);
+        if cfg!(not(target_os = "linux")) {
+            hardened = hardened.and_then(|()| self.file.sync_data());
+        }
+        hardened.map_err(|e| Error::io("sync", &self.name.lock(), e))
     }
 
     fn write_back(&self, offset: u64, len: u64) {
@@ -166,7 +176,7 @@ impl SegmentFile for PositionalSegment {
             .map_err(|e| Error::io("read", &self.name.lock(), e))
     }
 
-    fn harden(&self) -> Result<()> {
+    fn harden(&self, _offset: u64, _len: u64) -> Result<()> {
         self.file.sync_data().map_err(|e| Error::io("sync", &self.name.lock(), e))
     }
 

@@ -171,6 +171,57 @@ fn a_sync_covers_what_was_copied_before_it_began_and_no_more() {
     reservation.publish();
 }
 
+/// What was hardened since the last call.
+fn hardened(home: &Home) -> Vec<(u64, u64)> {
+    std::mem::take(&mut home.faults.hardened.lock())
+}
+
+#[test]
+fn a_sync_hardens_what_was_not_durable_and_no_more() {
+    let home = Home::new();
+    let log = home.start();
+    for n in 0..5 {
+        put(&log, &payload(n, 300)).unwrap();
+    }
+    let first = log.tail();
+    log.harden(first).unwrap();
+    hardened(&home);
+    let (_, end) = put(&log, b"next").unwrap();
+    log.harden(end).unwrap();
+    let place = |lsn: u64| HEADER_PAGE_LEN + (lsn - START);
+    assert_eq!(hardened(&home), [(place(first), end - first)]);
+
+    let len = SEGMENT_LEN as usize;
+    let (start, end) = put(&log, &payload(9, len)).unwrap();
+    hardened(&home);
+    log.harden(end).unwrap();
+    let in_first = (place(start), START + SEGMENT_LEN - start);
+    let in_second = (HEADER_PAGE_LEN, end - (START + SEGMENT_LEN));
+    assert_eq!(hardened(&home)[..2], [in_first, in_second]);
+}
+
+#[test]
+fn a_segment_is_hardened_whole_before_its_use_if_somebody_syncs_and_else_its_header_only() {
+    let home = Home::new();
+    let log = home.start();
+    let file_len = HEADER_PAGE_LEN + SEGMENT_LEN;
+    assert_eq!(hardened(&home), [(0, file_len)], "the first, as nobody knows yet");
+    let many = || {
+        for n in 0..3 {
+            put(&log, &payload(n, SEGMENT_LEN as usize)).unwrap();
+        }
+        hardened(&home).into_iter().filter(|(offset, _)| *offset == 0).collect::<Vec<_>>()
+    };
+    let headers = many();
+    assert!(!headers.is_empty() && headers.iter().all(|range| *range == (0, HEADER_PAGE_LEN)));
+    let (_, end) = put(&log, b"synced").unwrap();
+    log.harden(end).unwrap();
+    // One may have been on its way.
+    many();
+    let wholes = many();
+    assert!(!wholes.is_empty() && wholes.iter().all(|range| *range == (0, file_len)));
+}
+
 #[test]
 fn a_new_term_leaves_the_old_one_alone_until_it_is_retired() {
     let home = Home::new();

@@ -242,9 +242,9 @@ impl SegmentFile for WitnessSegment {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.0.read_at(offset, buf)
     }
-    fn harden(&self) -> Result<()> {
+    fn harden(&self, offset: u64, len: u64) -> Result<()> {
         self.1.1.look(&self.1.0);
-        self.0.harden()
+        self.0.harden(offset, len)
     }
     fn write_back(&self, offset: u64, len: u64) {
         self.0.write_back(offset, len);

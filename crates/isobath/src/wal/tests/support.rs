@@ -1,7 +1,7 @@
 //! What the tests of the log share: a log in a temporary directory, and faults on request.
 
 use crate::components::Components;
-use crate::components::sync::atomic::*;
+use crate::components::sync::{Mutex, atomic::*};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::vfs::*;
@@ -159,6 +159,8 @@ pub(super) struct Faults {
     pub(super) sync_delay_us: Arc<AtomicU64>,
     /// Syncs since the delay was set.
     pub(super) syncs_begun: Arc<AtomicU64>,
+    /// Offsets and lengths that segments were asked to harden.
+    pub(super) hardened: Arc<Mutex<Vec<(u64, u64)>>>,
     /// Nothing can be copied into a segment.
     pub(super) copy_fails: Arc<AtomicBool>,
     /// Directories cannot be synced.
@@ -173,6 +175,7 @@ impl Default for Faults {
             sync_fails: Arc::default(),
             sync_delay_us: Arc::default(),
             syncs_begun: Arc::default(),
+            hardened: Arc::default(),
             copy_fails: Arc::default(),
             sync_dir_fails: AtomicBool::new(false),
         }
@@ -210,6 +213,7 @@ impl FileSystem for FaultyFs {
             sync_fails: Arc::clone(&self.0.sync_fails),
             sync_delay_us: Arc::clone(&self.0.sync_delay_us),
             syncs_begun: Arc::clone(&self.0.syncs_begun),
+            hardened: Arc::clone(&self.0.hardened),
             copy_fails: Arc::clone(&self.0.copy_fails),
         }))
     }
@@ -244,6 +248,7 @@ struct FaultySegment {
     sync_fails: Arc<AtomicBool>,
     sync_delay_us: Arc<AtomicU64>,
     syncs_begun: Arc<AtomicU64>,
+    hardened: Arc<Mutex<Vec<(u64, u64)>>>,
     copy_fails: Arc<AtomicBool>,
 }
 
@@ -258,7 +263,7 @@ impl SegmentFile for FaultySegment {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.inner.read_at(offset, buf)
     }
-    fn harden(&self) -> Result<()> {
+    fn harden(&self, offset: u64, len: u64) -> Result<()> {
         if self.sync_fails.load(Ordering::SeqCst) {
             return Err(fault("sync", &self.inner.path(), io::ErrorKind::Other));
         }
@@ -269,7 +274,8 @@ impl SegmentFile for FaultySegment {
                 std::thread::sleep(Duration::from_micros(delay_us));
             }
         }
-        self.inner.harden()
+        self.hardened.lock().push((offset, len));
+        self.inner.harden(offset, len)
     }
     fn write_back(&self, offset: u64, len: u64) {
         self.inner.write_back(offset, len);
