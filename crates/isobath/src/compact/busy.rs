@@ -15,6 +15,10 @@ struct Job {
     id: u64,
     /// Ascending.
     files: Vec<u64>,
+    /// Bytes on disk that leave a level for the target, by level.
+    leaving: Vec<(usize, u64)>,
+    /// Bytes that it has still to read.
+    unread: u64,
     target: usize,
     smallest: Box<[u8]>,
     largest: Box<[u8]>,
@@ -34,13 +38,14 @@ impl Busy {
             Plan::Move(moves) => {
                 for step in moves {
                     let meta = &step.slice.meta;
-                    let (smallest, largest) = (meta.smallest.clone(), meta.largest.clone());
                     self.jobs.push(Job {
                         id,
                         files: vec![meta.file],
+                        leaving: vec![(step.from, meta.disk_bytes)],
+                        unread: 0,
                         target: step.to,
-                        smallest,
-                        largest,
+                        smallest: meta.smallest.clone(),
+                        largest: meta.largest.clone(),
                     });
                 }
             }
@@ -48,9 +53,17 @@ impl Busy {
                 let mut files: Vec<_> =
                     merge.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
                 files.sort_unstable();
+                let leaving = merge.inputs.iter().map(|(at, slice)| (*at, slice.meta.disk_bytes));
                 let (smallest, largest) = merge.hull();
-                let (smallest, largest) = (smallest.into(), largest.into());
-                self.jobs.push(Job { id, files, target: merge.target, smallest, largest });
+                self.jobs.push(Job {
+                    id,
+                    files,
+                    leaving: leaving.collect(),
+                    unread: merge.input_bytes(),
+                    target: merge.target,
+                    smallest: smallest.into(),
+                    largest: largest.into(),
+                });
             }
         }
         JobId(id)
@@ -59,6 +72,31 @@ impl Busy {
     /// Forgets a job, once its edit is installed or it has failed.
     pub(crate) fn end(&mut self, id: JobId) {
         self.jobs.retain(|job| job.id != id.0);
+    }
+
+    /// Notes that a job has read `bytes` more of its inputs.
+    pub(crate) fn note_read(&mut self, id: JobId, bytes: u64) {
+        for job in self.jobs.iter_mut().filter(|job| job.id == id.0) {
+            job.unread = job.unread.saturating_sub(bytes);
+        }
+    }
+
+    /// Bytes that running jobs have still to read.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        self.jobs.iter().map(|job| job.unread).sum()
+    }
+
+    /// From what each level holds (0 for level 0) to about what it will hold once the running jobs have ended.
+    pub(crate) fn foresee(&self, held: &mut [u64]) {
+        for job in &self.jobs {
+            for &(level, bytes) in &job.leaving {
+                if level.max(job.target) < held.len() {
+                    let bytes = bytes.min(held[level]);
+                    held[level] -= bytes;
+                    held[job.target] += bytes;
+                }
+            }
+        }
     }
 
     #[cfg(test)]

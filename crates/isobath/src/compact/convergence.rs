@@ -118,7 +118,7 @@ proptest! {
         let hints = Hints { run_bytes, oldest_reader, is_idle };
         settle(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
         check_shape(&model, &policy, &hints)?;
-        let debts = debts(&model.tree, &policy, &hints);
+        let debts = debts(&model.tree, &policy, &Busy::default(), &hints);
         let base = policy.levels_max - 1;
         prop_assert!(debts.pending_bytes[1..base].iter().all(|bytes| *bytes == 0));
     }

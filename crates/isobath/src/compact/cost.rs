@@ -96,6 +96,7 @@ impl Rig {
             snapshots: Vec::new(),
             horizon: self.next_seq + 1,
             cancel: CancelToken::new(),
+            progress: Arc::new(|_| ()),
         }
     }
 }

@@ -39,13 +39,13 @@ pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
 pub(crate) use plan::{Merge, Plan, plan};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use retain::{Retain, Verdict};
-pub(crate) use run::MergeContext;
+pub(crate) use run::{MergeContext, Progress};
 pub(crate) use schedule::{
     Merges, after_flush, compact_range, debt_bytes, forget, schedule, schedule_idle, settle,
 };
 #[cfg(test)]
 pub(crate) use shape::Shape;
-pub(crate) use shape::debts;
+pub(crate) use shape::{Debts, debts};
 
 #[cfg(test)]
 mod convergence;
@@ -53,6 +53,8 @@ mod convergence;
 mod cost;
 #[cfg(test)]
 mod model;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod paced;
 #[cfg(test)]
 mod run_tests;
 #[cfg(test)]

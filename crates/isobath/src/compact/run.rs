@@ -21,8 +21,13 @@ use crate::vfs::FileSystem;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How many versions go by between two looks at the cancel token.
-const CANCEL_INTERVAL: u32 = 1024;
+/// How many bytes go by between two looks at the cancel token, when progress is told too ...
+const LOOK_BYTES: i64 = 256 << 10;
+/// ... where a version counts for its key, its value and this much work.
+const VERSION_BYTES: i64 = 64;
+
+/// Told now and then how many more versions a merge has read.
+pub(crate) type Progress = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// What merges of a family work with.
 #[derive(Clone)]
@@ -40,6 +45,7 @@ pub(crate) struct MergeContext {
     /// ... and the least of all other read points, now or later.
     pub(crate) horizon: Lsn,
     pub(crate) cancel: CancelToken,
+    pub(crate) progress: Progress,
 }
 
 /// A range of keys: from `start` on, up to but without `end`.
@@ -73,17 +79,22 @@ pub(super) fn run_part(
     let mut beneath = Beneath::new(&merge.beneath);
     let mut outputs = Outputs::new(context, Cutter::new(merge, part_bytes));
     let mut scratch = Vec::new();
-    let mut until_look = 0;
+    let (mut read, mut told, mut until_look) = (0, 0, 0);
     while let Some(entry) = inputs.entry() {
         let enters = retain.enters(entry.key);
         if enters && part.end.as_ref().is_some_and(|end| **end <= *entry.key) {
             break;
         }
-        if until_look == 0 {
+        if until_look <= 0 {
             context.cancel.check()?;
-            until_look = CANCEL_INTERVAL;
+            let passed = read + inputs.shadowed_count();
+            if passed > told {
+                (context.progress)(passed - told);
+            }
+            (told, until_look) = (passed, LOOK_BYTES);
         }
-        until_look -= 1;
+        read += 1;
+        until_look -= (entry.key.len() + entry.value.len()) as i64 + VERSION_BYTES;
         let verdict = retain
             .judge(&entry, || planted(Plant::TombstoneDropped) || beneath.is_clear_of(entry.key));
         if matches!(verdict, Verdict::Keep | Verdict::KeepLast) {

@@ -119,6 +119,7 @@ impl Bench {
             snapshots: self.snapshots.iter().copied().collect(),
             horizon: self.next_seq,
             cancel: CancelToken::new(),
+            progress: Arc::new(|_| ()),
         }
     }
 

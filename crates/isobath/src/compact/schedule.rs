@@ -8,12 +8,12 @@
 //! the inputs out and puts the outputs in. Then the view is swapped, and inputs go with their last reader.
 
 use super::lineage::lineage;
-use super::{Busy, Hints, JobId, ManualPlan, ManualRange, Merge, MergeContext, MergeJob, Outcome};
-use super::{Plan, Policy, debts, plan, plan_manual};
+use super::{Busy, Debts, Hints, JobId, ManualPlan, ManualRange, Merge, MergeContext, MergeJob};
+use super::{Outcome, Plan, Policy, Progress, debts, plan, plan_manual};
 use crate::background::CancelToken;
 use crate::components::sync::{Condvar, Mutex};
 use crate::components::{Plant, Point, planted, yield_point};
-use crate::engine::{Engine, Family};
+use crate::engine::{Engine, Family, Owed};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::read::ScanBounds;
@@ -70,8 +70,12 @@ fn hints_of(engine: &Engine, state: &State, is_idle: bool) -> Hints {
 
 /// The bytes that merges of `family` have still to read, as far as the planner can tell.
 pub(crate) fn debt_bytes(engine: &Engine, family: &Family) -> u64 {
-    let hints = hints_of(engine, &family.merges.state.lock(), true);
-    debts(&family.view().tree, &policy_of(engine, family), &hints).total
+    debts_of(engine, family, &family.merges.state.lock()).total()
+}
+
+fn debts_of(engine: &Engine, family: &Family, state: &State) -> Debts {
+    let hints = hints_of(engine, state, false);
+    debts(&family.view().tree, &policy_of(engine, family), &state.busy, &hints)
 }
 
 /// Has merges started that flushed runs call for, and sets the writers' pace.
@@ -84,17 +88,38 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Family>]) {
             if state.run_bytes == 0 { newest } else { (3 * state.run_bytes + newest) / 4 };
         state.failure = None;
         drop(state);
-        note_level_zero(engine, family);
+        note_backlog(engine, family);
         schedule(engine, family);
     }
 }
 
-fn note_level_zero(engine: &Engine, family: &Family) {
-    let trigger = Policy::default().l0_trigger_runs;
-    let mut level_zero = engine.level_zero.lock();
-    level_zero.note(family.id, family.view().tree.runs.len(), trigger);
-    let (fullness, drain) = level_zero.pressure();
-    engine.pacer.set_merges(fullness, drain);
+/// Sets the writers' pace by what merges of `family` have to do, as of now.
+fn note_backlog(engine: &Engine, family: &Family) {
+    // Held until the end, so that nothing older is noted over it.
+    let state = family.merges.state.lock();
+    let owed = (!family.is_dropped()).then(|| {
+        let debts = debts_of(engine, family, &state);
+        let (batch_debt, batch_bytes) = (debts.batch_debt, debts.batch_bytes);
+        Owed { bytes: debts.total(), batch_debt, batch_bytes }
+    });
+    let mut backlog = engine.backlog.lock();
+    backlog.note(family.id, owed);
+    let (excess, drain) = backlog.pressure();
+    engine.pacer.set_merges(excess, drain);
+}
+
+/// Tells writers how a merge gets on.
+fn progress_of(engine: &Arc<Engine>, family: &Arc<Family>, merge: &Merge, id: JobId) -> Progress {
+    let entries: u64 = merge.inputs.iter().map(|(_, slice)| slice.meta.entries).sum();
+    let entry_bytes = merge.input_bytes() as f64 / entries.max(1) as f64;
+    let (engine, family) = (Arc::downgrade(engine), family.clone());
+    Arc::new(move |entries| {
+        let Some(engine) = engine.upgrade() else { return };
+        let bytes = (entries as f64 * entry_bytes) as u64;
+        engine.backlog.lock().note_read(bytes, engine.pacer.now_ns());
+        family.merges.state.lock().busy.note_read(id, bytes);
+        note_backlog(&engine, &family);
+    })
 }
 
 /// Starts what is due.
@@ -168,8 +193,8 @@ fn carry_out(
     if let Some(error) = failure.clone().filter(|error| !matches!(error, Error::Cancelled)) {
         engine.tell(Event::BackgroundError { job: "merge", error });
     }
-    note_level_zero(engine, family);
     end(family, id, failure);
+    note_backlog(engine, family);
     engine.remove_dead_files();
     schedule(engine, family);
 }
@@ -204,9 +229,8 @@ fn run_and_install(
     }
     let started = engine.pacer.now_ns();
     let (into_level, reason) = (merge.target, merge.reason.name());
-    let from_level_zero = merge.inputs.iter().filter(|(level, _)| *level == 0);
-    let drained: u64 = from_level_zero.map(|(_, slice)| slice.meta.disk_bytes).sum();
-    let context = context_of(engine, family, &merge, cancel);
+    let progress = progress_of(engine, family, &merge, id);
+    let context = context_of(engine, family, &merge, cancel, progress);
     let job = Arc::new(MergeJob::new(merge, context));
     for _ in 1..job.part_count().min(engine.compactor_count) {
         let (helped, weak, family) = (job.clone(), Arc::downgrade(engine), family.clone());
@@ -220,11 +244,7 @@ fn run_and_install(
     let outcome = job.finish()?;
     yield_point(Point::Built);
     install(engine, family, &outcome)?;
-    let now = engine.pacer.now_ns();
-    let took_ns = now - started;
-    if drained > 0 && into_level > 0 {
-        engine.level_zero.lock().note_drain(drained, now, took_ns);
-    }
+    let took_ns = engine.pacer.now_ns() - started;
     engine.gauges.compactions.add(1);
     engine.gauges.compaction_read_bytes.add(outcome.bytes_read);
     engine.gauges.compaction_written_bytes.add(outcome.bytes_written);
@@ -258,6 +278,7 @@ fn context_of(
     family: &Family,
     merge: &Merge,
     cancel: &CancelToken,
+    progress: Progress,
 ) -> MergeContext {
     let mut keep = engine.snapshots.keep(&engine.log);
     if planted(Plant::SnapshotIgnored) {
@@ -280,6 +301,7 @@ fn context_of(
         snapshots: keep.points,
         horizon: keep.horizon,
         cancel: cancel.clone(),
+        progress,
     }
 }
 
@@ -339,7 +361,7 @@ fn forget_failure(family: &Family) {
 
 /// Takes a dropped family out of what paces writers.
 pub(crate) fn forget(engine: &Engine, family: &Family) {
-    note_level_zero(engine, family);
+    note_backlog(engine, family);
 }
 
 /// Merges a range down to the last level, as of what is in tables now.

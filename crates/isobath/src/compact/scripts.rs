@@ -362,12 +362,48 @@ fn a_request_leaves_newer_writes_alone() {
 
 #[test]
 fn debts_grow_with_what_is_left_to_merge() {
-    let of = |tree: &str| debts(&parse_tree(tree), &Policy::default(), &hints());
-    assert_eq!(of("6 | 1:a..b 900M").total, 0);
+    let of = |tree: &str| debts(&parse_tree(tree), &Policy::default(), &Busy::default(), &hints());
+    assert_eq!(of("6 | 1:a..b 900M").total(), 0);
     let one = of("0 | 9:a..z\n6 | 1:a..b 900M");
     let two = of("0 | 9:a..z, 8:a..z\n6 | 1:a..b 900M");
-    assert_eq!((two.l0_runs, two.l0_bytes), (2, 64 << 20));
-    assert!(two.total > one.total && one.total > one.l0_bytes);
+    assert!(two.total() > one.total() && one.total() > 32 << 20);
     let full = of("5 | 5:a..b 900M\n6 | 1:a..b 2000M");
     assert!(full.pending_bytes[5] > 0 && full.pending_bytes[0] == 0);
+}
+
+#[test]
+fn debts_pass_from_the_plan_to_the_job_and_fall_while_it_reads() {
+    let of = |tree: &str, busy: &Busy| {
+        let debts = debts(&parse_tree(tree), &Policy::default(), busy, &hints());
+        (debts.pending_bytes.iter().sum::<u64>() >> 20, debts.unread_bytes >> 20)
+    };
+    let (mut busy, tree) = (Busy::default(), format!("{EIGHT_RUNS}\n6 | 1:a..z 400M"));
+    assert_eq!(of(&tree, &busy), (8 * 32 + 400, 0));
+    let planned = plan(&parse_tree(&tree), &Policy::default(), &busy, &hints());
+    let job = busy.begin(&planned);
+    assert_eq!(of(&tree, &busy), (0, 656));
+    busy.note_read(job, 600 << 20);
+    assert_eq!(of(&tree, &busy), (0, 56));
+    // Whoever comes now will be merged with what the job leaves.
+    let with_one_more = tree.replace("0 |", "0 | 19:a..z,");
+    assert_eq!(of(&with_one_more, &busy), (32 + 656 / 8, 56));
+    busy.note_read(job, 600 << 20);
+    assert_eq!(of(&with_one_more, &busy), (32 + 656 / 8, 0));
+    busy.end(job);
+    assert_eq!(of("0 | 19:a..z\n6 | 1:a..z 656M", &busy), (32 + 656 / 8, 0));
+}
+
+#[test]
+fn what_a_level_holds_too_much_is_owed_by_a_job_or_by_the_level_never_by_both() {
+    let tree =
+        "5 | 7:a..b 350M, 8:c..d 350M, 9:e..f 350M\n6 | 1:a..b 900M, 2:c..d 300M, 3:e..f 900M";
+    let of = |busy: &Busy| debts(&parse_tree(tree), &Policy::default(), busy, &hints());
+    let mut busy = Busy::default();
+    let before = of(&busy).pending_bytes[5];
+    let planned = plan(&parse_tree(tree), &Policy::default(), &busy, &hints());
+    assert_eq!(describe(&planned), "Size 6: 5/8 6/2");
+    busy.begin(&planned);
+    let after = of(&busy);
+    assert_eq!(after.unread_bytes, 650 << 20);
+    assert!(after.pending_bytes[5] < before && after.total() < before + (200 << 20));
 }

@@ -138,32 +138,50 @@ fn middle_levels(largest: u64, batch: u64, policy: &Policy, most: usize) -> (usi
     (count, if count == 0 { 1.0 } else { ratio(count) })
 }
 
-/// What merges have still to do. Writers are paced by it.
+/// What merges have still to do, in bytes that they will read. Writers are paced by it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Debts {
-    pub(crate) l0_runs: usize,
-    pub(crate) l0_bytes: u64,
-    /// By level: the bytes that jobs will read to bring what the level holds too much to where it belongs.
-    /// Level 0 counts in full.
+    /// By level, to bring what it holds too much to where it belongs. Level 0 counts in full, all the way down.
     pub(crate) pending_bytes: Vec<u64>,
-    pub(crate) total: u64,
+    /// Of jobs under way.
+    pub(crate) unread_bytes: u64,
+    /// What a level 0 that is just due owes if the levels below are just full ...
+    pub(crate) batch_debt: u64,
+    /// ... and its bytes.
+    pub(crate) batch_bytes: u64,
 }
 
-/// Measures what merges have still to do.
-pub(crate) fn debts(tree: &Tree, policy: &Policy, hints: &Hints) -> Debts {
-    let shape = Shape::of(tree, policy, hints);
-    let l0_bytes = tree.disk_bytes(0);
-    let mut pending_bytes = vec![0; shape.bottom + 1];
-    let base_bytes = tree.disk_bytes(shape.base) as f64;
-    pending_bytes[0] =
-        (l0_bytes as f64 * (1.0 + base_bytes / shape.batch_bytes.max(l0_bytes) as f64)) as u64;
-    let mut arriving = 0.0;
-    let levels = pending_bytes.iter_mut().enumerate();
-    for (level, pending) in levels.take(shape.bottom).skip(shape.base) {
-        let held = tree.disk_bytes(level) as f64 + arriving;
-        arriving = (held - shape.capacity(level) as f64).max(0.0);
-        *pending = (arriving * (1.0 + shape.ratio / 2.0)) as u64;
+impl Debts {
+    pub(crate) fn total(&self) -> u64 {
+        self.pending_bytes.iter().sum::<u64>() + self.unread_bytes
     }
-    let total = pending_bytes.iter().sum();
-    Debts { l0_runs: tree.runs.len(), l0_bytes, pending_bytes, total }
+}
+
+/// Measures what merges have still to do: those under way, and then those that bring the tree they will leave
+/// into shape. It neither leaps when a job begins nor when its result is installed, but falls while it reads.
+///
+/// Each run owes its share of a batch, also those beyond the first batch, which will go along for less: or what a
+/// writer brings would seem to cost more while a batch fills than after.
+pub(crate) fn debts(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> Debts {
+    let shape = Shape::of(tree, policy, hints);
+    let mut held: Vec<u64> = (0..=shape.bottom).map(|level| tree.disk_bytes(level)).collect();
+    busy.foresee(&mut held);
+    let toll = 1.0 + shape.ratio / 2.0;
+    let mut pending_bytes = vec![0; shape.bottom + 1];
+    let mut passing = 0.0;
+    for level in shape.base..shape.bottom {
+        passing = f64::max(passing + held[level] as f64 - shape.capacity(level) as f64, 0.0);
+        pending_bytes[level] = (passing * toll) as u64;
+    }
+    let below_base = (shape.bottom - shape.base) as f64;
+    let batch_debt = |base: u64| base as f64 + shape.batch_bytes as f64 * (1.0 + below_base * toll);
+    let runs = tree.runs.iter().filter(|run| !busy.reads(run.meta.file)).count();
+    let batches = runs as f64 / policy.l0_trigger_runs.max(1) as f64;
+    pending_bytes[0] = (batches * batch_debt(held[shape.base])) as u64;
+    Debts {
+        pending_bytes,
+        unread_bytes: busy.unread_bytes(),
+        batch_debt: batch_debt(held[shape.base].min(shape.capacity(shape.base))) as u64,
+        batch_bytes: shape.batch_bytes,
+    }
 }

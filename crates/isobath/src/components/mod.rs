@@ -20,6 +20,8 @@ mod random;
 mod scratch;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod stage;
 pub(crate) mod sync;
 mod threads;
 

@@ -56,6 +56,8 @@ pub(crate) struct MergeCursor<C> {
     ties_max: u32,
     /// How many sources are not `Stance::Placed`. Only ever above zero going forward.
     waiting: usize,
+    /// How often `next_key` went past the current key in a source behind the first.
+    shadowed_count: u64,
     scratch: Vec<u8>,
 }
 
@@ -95,8 +97,14 @@ impl<C: Cursor> MergeCursor<C> {
             ties: Cell::new(0),
             ties_max: TIES_MIN,
             waiting: 0,
+            shadowed_count: 0,
             scratch: Vec::new(),
         }
+    }
+
+    /// How many keys `next_key` has gone past that stood behind an equal one of a newer source.
+    pub(crate) fn shadowed_count(&self) -> u64 {
+        self.shadowed_count
     }
 
     /// The source that holds the current entry.
@@ -437,6 +445,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
             self.place_waiting(scratch)?;
         }
         while self.is_tied(0) {
+            self.shadowed_count += 1;
             self.advance(1, |source| source.next_key(scratch))?;
         }
         self.advance(0, |source| source.next_key(scratch))

@@ -6,15 +6,15 @@
 //!        ├─ families   name → Family ── view: memtables newest first + tree of slices
 //!        ├─ versions   the manifest and the state it describes; every change of it is one edit
 //!        ├─ snapshots  the registry of read points that merges must respect
-//!        ├─ pacer      how fast writers may go
+//!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of merges
 //!        └─ jobs       background workers
 //! ```
 
+mod backlog;
 mod epochs;
 mod families;
 mod family;
 mod gauges;
-mod level_zero;
 #[cfg(all(test, shuttle))]
 mod model;
 #[cfg(all(test, loom))]
@@ -22,11 +22,11 @@ mod order_model;
 mod pacer;
 mod snapshots;
 
+pub(crate) use backlog::{Backlog, Owed};
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
 pub(crate) use families::Families;
 pub(crate) use family::{Family, View};
 pub(crate) use gauges::Gauges;
-pub(crate) use level_zero::LevelZero;
 pub(crate) use pacer::{Pacer, StallCause};
 pub(crate) use snapshots::{Keep, Snapshots};
 
@@ -63,8 +63,8 @@ pub(crate) struct Engine {
     pub(crate) compactor_count: usize,
     pub(crate) upkeep: Ticker,
     pub(crate) closed: AtomicBool,
-    /// How full level 0 is, for families where it is worth noting, and how fast it empties.
-    pub(crate) level_zero: Mutex<LevelZero>,
+    /// How far merges are behind.
+    pub(crate) backlog: Mutex<Backlog>,
     /// Held by whoever creates, drops or renames a family.
     pub(crate) families_change: Mutex<()>,
     /// Held while the database is open.

@@ -4,9 +4,9 @@
 //! little; the fuller, the more, so that their rate settles at what the background drains, and the hard stop
 //! (no epoch to write into) is hardly ever met. There is no cliff to fall off.
 //!
-//! Fullness is a number from 0 to 1, the worst of several causes. Below [`START`] writers are free. From there
-//! to 1 a byte costs `1/drain * (1 + k * excess)` nanoseconds of waiting, growing continuously, where `drain` is
-//! the smoothed rate at which the background has been emptying what is full.
+//! How far something is behind is a number from 0 to 1, the *excess*, and writers are paced by what asks for more.
+//! Up to 0 they are free. From there on a byte costs more and more waiting: at one half as much as lets writers go
+//! as fast as `drain`, the smoothed rate at which the background empties what is full; at 1 four times as much.
 
 use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The fullness at which pacing begins.
-const START: f64 = 0.5;
+/// How full write memory may be before writers are paced by flushes.
+const MEMORY_FREE: f64 = 0.5;
 /// A writer sleeps once it owes this much.
 const DEBT_NS: u64 = 250_000;
 /// A single wait is cut into pieces of at most this, so that relief is noticed.
@@ -107,7 +107,10 @@ impl Pacer {
     fn pace(&self, bytes: u64, fail_fast: bool, fullness: &dyn Fn() -> f64) -> Result<()> {
         let merge_cost = self.merge_cost_ps.load(Ordering::Relaxed);
         let flush_cost = match self.is_flush_behind.load(Ordering::Relaxed) {
-            true => cost(fullness(), self.flush_rate.load(Ordering::Relaxed) as f64),
+            true => {
+                let excess = (fullness() - MEMORY_FREE) / (1.0 - MEMORY_FREE);
+                cost(excess, self.flush_rate.load(Ordering::Relaxed) as f64)
+            }
             false => 0,
         };
         let cause = match flush_cost > merge_cost {
@@ -146,10 +149,10 @@ impl Pacer {
         self.clock.now_ns()
     }
 
-    /// Sets the pace from level 0: how full it is, 0 to 1, and how many bytes a second leave it.
-    pub(crate) fn set_merges(&self, fullness: f64, drain: f64) {
+    /// Sets the pace from merges: how far they are behind, and how many bytes a second they can take in.
+    pub(crate) fn set_merges(&self, excess: f64, drain: f64) {
         let _setting = self.setting.lock();
-        self.merge_cost_ps.store(cost(fullness, drain), Ordering::Relaxed);
+        self.merge_cost_ps.store(cost(excess, drain), Ordering::Relaxed);
         self.refresh();
     }
 
@@ -181,13 +184,13 @@ impl Pacer {
     }
 }
 
-/// Picoseconds a byte at a fullness, when `drain` bytes a second leave: nothing below [`START`], the drain rate
-/// itself at three quarters, four times slower than the drain at 1.
-fn cost(fullness: f64, drain: f64) -> u64 {
-    if fullness < START {
+/// Picoseconds a byte, when `drain` bytes a second leave: nothing up to an excess of 0, the drain rate itself at
+/// one half, four times slower than the drain from 1 on.
+fn cost(excess: f64, drain: f64) -> u64 {
+    if excess <= 0.0 {
         return 0;
     }
-    let excess = ((fullness - START) / (1.0 - START)).min(1.0);
+    let excess = excess.min(1.0);
     let at_drain = 1e12 / drain.max(1e6);
     (at_drain * 4.0 * excess * excess).max(1.0) as u64
 }
@@ -195,40 +198,7 @@ fn cost(fullness: f64, drain: f64) -> u64 {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::components::{Priority, ThreadHandle};
-
-    /// Time that passes when somebody sleeps.
-    #[derive(Default)]
-    struct Stage(AtomicU64);
-
-    impl Clock for Stage {
-        fn now_ns(&self) -> u64 {
-            self.0.load(Ordering::Relaxed)
-        }
-
-        fn unix_ms(&self) -> u64 {
-            0
-        }
-    }
-
-    impl Threads for Stage {
-        fn spawn(
-            &self,
-            _: String,
-            _: Priority,
-            _: Box<dyn FnOnce() + Send>,
-        ) -> std::io::Result<Box<dyn ThreadHandle>> {
-            Err(std::io::ErrorKind::Unsupported.into())
-        }
-
-        fn sleep(&self, duration: Duration) {
-            self.0.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
-        }
-
-        fn parallelism(&self) -> usize {
-            1
-        }
-    }
+    use crate::components::stage::Stage;
 
     fn pacer() -> (Pacer, Arc<Stage>) {
         let stage = Arc::new(Stage::default());
@@ -240,7 +210,7 @@ mod tests {
         let (pacer, stage) = pacer();
         pacer.admit(1 << 20, false, || 1.0).unwrap();
         assert_eq!(stage.now_ns(), 0, "nobody is behind");
-        pacer.set_merges(0.75, 1e8);
+        pacer.set_merges(0.5, 1e8);
         for megabytes in 1..=3 {
             pacer.admit(1_000_000, false, || 0.0).unwrap();
             let due = megabytes * 10_000_000;
@@ -266,7 +236,7 @@ mod tests {
     #[test]
     fn a_refused_write_owes_nothing() {
         let (pacer, stage) = pacer();
-        pacer.set_merges(0.75, 1e8);
+        pacer.set_merges(0.5, 1e8);
         pacer.admit(100_000, true, || 0.0).unwrap();
         for _ in 0..1000 {
             let refused = pacer.admit(100_000, true, || 0.0).unwrap_err();
@@ -278,14 +248,11 @@ mod tests {
 
     #[test]
     fn the_cost_of_a_byte_grows_without_a_cliff() {
-        assert_eq!(cost(0.49, 1e8), 0);
-        let at = |fullness| cost(fullness, 1e8);
-        assert!(at(0.5) < 100);
-        assert_eq!(at(0.75), 10_000);
-        assert_eq!(at(1.0), 40_000);
-        for step in 50..100 {
+        let at = |excess| cost(excess, 1e8);
+        assert_eq!((at(-1.0), at(0.0), at(0.5), at(1.0), at(9.0)), (0, 0, 10_000, 40_000, 40_000));
+        for step in 0..100 {
             let (here, next) = (at(step as f64 / 100.0), at((step + 1) as f64 / 100.0));
-            assert!(here <= next && next - here <= 1700, "{step}: {here} to {next}");
+            assert!(here < next && next - here <= 800, "{step}: {here} to {next}");
         }
     }
 }

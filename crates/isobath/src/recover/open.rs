@@ -280,7 +280,7 @@ fn assemble(
         compactor_count,
         upkeep: upkeep::start(&components, started.clone(), panic_report(&log))?,
         closed: AtomicBool::new(false),
-        level_zero: Mutex::default(),
+        backlog: Mutex::default(),
         families_change: Mutex::new(()),
         lock: Mutex::new(Some(lock)),
         log,

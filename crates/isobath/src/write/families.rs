@@ -129,6 +129,7 @@ fn install(engine: &Engine, change: Change) -> Result<()> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use crate::engine::Owed;
     use crate::options::Options;
 
     #[test]
@@ -136,14 +137,15 @@ mod tests {
         let db = Options::in_memory().open("/db").unwrap();
         let family = db.create_family("crowded").unwrap();
         let engine = db.engine();
-        engine.level_zero.lock().note(family.inner().id, 24, 8);
-        let (fullness, drain) = engine.level_zero.lock().pressure();
-        engine.pacer.set_merges(fullness, drain);
+        let owed = Owed { bytes: 3 << 20, batch_debt: 1 << 20, batch_bytes: 1 << 20 };
+        engine.backlog.lock().note(family.inner().id, Some(owed));
+        let (excess, drain) = engine.backlog.lock().pressure();
+        engine.pacer.set_merges(excess, drain);
         let admit = || engine.pacer.admit(1 << 30, true, || 0.0);
         admit().unwrap();
         admit().unwrap_err();
         db.drop_family(&family).unwrap();
-        assert_eq!(engine.level_zero.lock().pressure().0, 0.0);
+        assert_eq!(engine.backlog.lock().pressure().0, 0.0);
         admit().unwrap();
         admit().unwrap();
     }

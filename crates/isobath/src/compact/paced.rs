@@ -1,0 +1,173 @@
+//! Writers who go as fast as they are let, on the model: with the planner, the debts and the pacer themselves, and time
+//! that passes by what puts and merges cost. Each writes new keys at random, of 64 bytes on disk, so the tree grows
+//! and what it can take in for ever slowly falls.
+
+use super::model::{Done, ENTRY_BYTES, Model};
+use super::{Busy, Hints, JobId, Plan, Policy, debts, plan};
+use crate::components::stage::Stage;
+use crate::components::{Clock, Threads};
+use crate::engine::{Backlog, Owed, Pacer};
+use std::sync::Arc;
+use std::time::Duration;
+
+const KEYS: u64 = 1 << 40;
+const RUN_ENTRIES: u64 = 1 << 19;
+/// What a put takes in the log: so much more than in a table that writers are charged too much.
+const LOG_BYTES: u64 = ENTRY_BYTES * 5 / 4;
+const PUT_NS: u64 = 900;
+/// Puts at a time.
+const STEP: u64 = 1000;
+const SECOND: u64 = 1_000_000_000;
+const WINDOW_SECONDS: u64 = 5;
+
+struct Job {
+    id: JobId,
+    done: Done,
+    bytes_left: f64,
+    bytes_per_ns: f64,
+}
+
+struct World {
+    stage: Arc<Stage>,
+    pacer: Pacer,
+    backlog: Backlog,
+    policy: Policy,
+    hints: Hints,
+    model: Model,
+    busy: Busy,
+    merge_ns_per_entry: f64,
+    job: Option<Job>,
+    merged_until_ns: u64,
+    in_memory: u64,
+    /// The most batches that a beginning or an end of a job has made of nothing, or the other way, since asked.
+    leap_max: f64,
+    runs_max: usize,
+}
+
+/// Five seconds.
+#[derive(Debug)]
+struct Window {
+    puts_per_second: f64,
+    runs_max: usize,
+    leap_max: f64,
+}
+
+impl World {
+    fn new(merge_ns_per_entry: f64) -> World {
+        let stage = Arc::new(Stage::default());
+        World {
+            pacer: Pacer::new(stage.clone(), stage.clone()),
+            stage,
+            backlog: Backlog::default(),
+            policy: Policy::default(),
+            hints: Hints { run_bytes: RUN_ENTRIES * ENTRY_BYTES, ..Hints::default() },
+            model: Model::new(),
+            busy: Busy::default(),
+            merge_ns_per_entry,
+            job: None,
+            merged_until_ns: 0,
+            in_memory: 0,
+            leap_max: 0.0,
+            runs_max: 0,
+        }
+    }
+
+    fn owed(&self) -> Owed {
+        let debts = debts(&self.model.tree, &self.policy, &self.busy, &self.hints);
+        let (batch_debt, batch_bytes) = (debts.batch_debt, debts.batch_bytes);
+        Owed { bytes: debts.total(), batch_debt, batch_bytes }
+    }
+
+    fn set_pace(&mut self) {
+        self.backlog.note(0, Some(self.owed()));
+        let (excess, drain) = self.backlog.pressure();
+        self.pacer.set_merges(excess, drain);
+    }
+
+    fn note_leap(&mut self, before: Owed) {
+        let leap = (self.owed().batches() - before.batches()).abs();
+        self.leap_max = self.leap_max.max(leap);
+    }
+
+    fn put(&mut self) {
+        self.pacer.admit(STEP * LOG_BYTES, false, || 0.0).unwrap();
+        self.stage.sleep(Duration::from_nanos(STEP * PUT_NS));
+        self.in_memory += STEP;
+        if self.in_memory >= RUN_ENTRIES {
+            self.model.flush((0, KEYS - 1), self.in_memory, 0);
+            self.in_memory = 0;
+            self.runs_max = self.runs_max.max(self.model.tree.runs.len());
+        }
+        while self.merge_until(self.stage.now_ns()) {}
+        self.set_pace();
+    }
+
+    /// Merges until `now`, or the end of a job: then true.
+    fn merge_until(&mut self, now: u64) -> bool {
+        let Some(mut job) = self.job.take().or_else(|| self.begin()) else {
+            self.merged_until_ns = now;
+            return false;
+        };
+        let could_read = (now - self.merged_until_ns) as f64 * job.bytes_per_ns;
+        let bytes = could_read.min(job.bytes_left);
+        job.bytes_left -= bytes;
+        self.merged_until_ns += (bytes / job.bytes_per_ns) as u64;
+        self.busy.note_read(job.id, bytes as u64);
+        self.backlog.note_read(bytes as u64, self.merged_until_ns);
+        if job.bytes_left > 0.0 {
+            self.job = Some(job);
+            return false;
+        }
+        let before = self.owed();
+        self.model.install(job.done);
+        self.busy.end(job.id);
+        self.note_leap(before);
+        true
+    }
+
+    fn begin(&mut self) -> Option<Job> {
+        let planned = plan(&self.model.tree, &self.policy, &self.busy, &self.hints);
+        let bytes_left = match &planned {
+            Plan::DoNothing => return None,
+            Plan::Move(_) => 0.0,
+            Plan::Merge(merge) => merge.input_bytes() as f64,
+        };
+        let before = self.owed();
+        let id = self.busy.begin(&planned);
+        self.note_leap(before);
+        let done = self.model.run(&planned, &self.hints);
+        let bytes_per_ns = ENTRY_BYTES as f64 / self.merge_ns_per_entry;
+        Some(Job { id, done, bytes_left, bytes_per_ns })
+    }
+
+    fn window(&mut self) -> Window {
+        (self.leap_max, self.runs_max) = (0.0, 0);
+        let (start, mut puts) = (self.stage.now_ns(), 0);
+        while self.stage.now_ns() - start < WINDOW_SECONDS * SECOND {
+            self.put();
+            puts += STEP;
+        }
+        let seconds = (self.stage.now_ns() - start) as f64 / SECOND as f64;
+        let puts_per_second = puts as f64 / seconds;
+        Window { puts_per_second, runs_max: self.runs_max, leap_max: self.leap_max }
+    }
+}
+
+/// What docs/internals/compaction.md says of the pace.
+#[test]
+fn writers_go_at_an_even_pace_however_long_merges_take() {
+    for merge_ns_per_entry in [250.0, 350.0, 450.0] {
+        let mut world = World::new(merge_ns_per_entry);
+        let windows: Vec<Window> = (0..40).map(|_| world.window()).collect();
+        let free = SECOND as f64 / PUT_NS as f64;
+        assert!(windows[0].puts_per_second > free * 0.99, "nobody was behind yet");
+        for (at, near) in windows.windows(5).enumerate().skip(8) {
+            let mean = near.iter().map(|window| window.puts_per_second).sum::<f64>() / 5.0;
+            let share = near[2].puts_per_second / mean;
+            assert!((0.7..1.3).contains(&share), "{merge_ns_per_entry}, {at}: {near:#?}");
+            assert!(mean < free * 0.75, "writers were not held back: {near:#?}");
+            assert!(near[2].runs_max <= 20, "{near:#?}");
+            assert!(near[2].leap_max < 0.3, "{near:#?}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! How far merges are behind in each family, and how fast they get on: what writers are paced by.
+//!
+//! A family's backlog is measured in batches: what merges have still to read, over what a level 0 that is due
+//! makes them read. It counts the merge under way by what that has left, so it falls while a merge runs and
+//! does not wait for its end, however long it takes.
+
+use crate::format::FamilyId;
+use std::collections::BTreeMap;
+
+/// Up to here writers are free: merges wait until there is so much to do.
+const FREE_BATCHES: f64 = 1.0;
+/// Here writers are slowed most: reads get slow beyond.
+const FULL_BATCHES: f64 = 3.0;
+/// How long the pace of merges is remembered.
+const MEMORY_NS: f64 = 4e9;
+/// Merges that nothing is heard of for so long were not running.
+const PAUSE_NS: u64 = 1_000_000_000;
+/// Bytes a second, as long as nothing is known.
+const PACE_UNKNOWN: f64 = 1e9;
+
+/// What a family's merges have to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owed {
+    /// Bytes to read.
+    pub(crate) bytes: u64,
+    /// Bytes to read for a batch.
+    pub(crate) batch_debt: u64,
+    /// Bytes of a batch.
+    pub(crate) batch_bytes: u64,
+}
+
+impl Owed {
+    pub(crate) fn batches(&self) -> f64 {
+        self.bytes as f64 / self.batch_debt.max(1) as f64
+    }
+}
+
+/// The backlogs of all families.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    /// Those that writers are paced by.
+    families: BTreeMap<FamilyId, Owed>,
+    pace: Pace,
+}
+
+/// Bytes that merges read and the time they took, the older the less they count.
+#[derive(Debug, Default)]
+struct Pace {
+    bytes: f64,
+    ns: f64,
+    last_ns: u64,
+}
+
+impl Pace {
+    fn note(&mut self, bytes: u64, now_ns: u64) {
+        let since = now_ns.saturating_sub(self.last_ns);
+        self.last_ns = now_ns;
+        if since < PAUSE_NS {
+            let kept = 1.0 - since as f64 / MEMORY_NS;
+            self.bytes = self.bytes * kept + bytes as f64;
+            self.ns = self.ns * kept + since as f64;
+        }
+    }
+
+    /// Bytes a second.
+    fn rate(&self) -> f64 {
+        if self.ns > 0.0 { self.bytes * 1e9 / self.ns } else { PACE_UNKNOWN }
+    }
+}
+
+impl Backlog {
+    /// Notes what a family owes; `None` for one that is no more.
+    pub(crate) fn note(&mut self, family: FamilyId, owed: Option<Owed>) {
+        match owed.filter(|owed| owed.batches() > FREE_BATCHES) {
+            Some(owed) => self.families.insert(family, owed),
+            None => self.families.remove(&family),
+        };
+    }
+
+    /// Notes that merges have read `bytes` more.
+    pub(crate) fn note_read(&mut self, bytes: u64, now_ns: u64) {
+        self.pace.note(bytes, now_ns);
+    }
+
+    /// How far the family is behind that is most so, 0 to 1, and how many bytes a second flushes could add to it for
+    /// ever, as merges get on.
+    pub(crate) fn pressure(&self) -> (f64, f64) {
+        let last = self.families.values().max_by(|a, b| a.batches().total_cmp(&b.batches()));
+        let Some(owed) = last else { return (0.0, PACE_UNKNOWN) };
+        let share = owed.batch_bytes as f64 / owed.batch_debt.max(1) as f64;
+        let excess = (owed.batches() - FREE_BATCHES) / (FULL_BATCHES - FREE_BATCHES);
+        (excess.min(1.0), self.pace.rate() * share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owed(bytes: u64) -> Option<Owed> {
+        Some(Owed { bytes, batch_debt: 400, batch_bytes: 100 })
+    }
+
+    #[test]
+    fn the_family_furthest_behind_counts() {
+        let mut backlog = Backlog::default();
+        backlog.note(1, owed(400));
+        assert_eq!(backlog.pressure().0, 0.0, "a batch is what merges wait for");
+        backlog.note(2, owed(800));
+        backlog.note(3, owed(9000));
+        assert_eq!(backlog.pressure().0, 1.0);
+        backlog.note(3, None);
+        assert_eq!(backlog.pressure().0, 0.5);
+    }
+
+    #[test]
+    fn what_may_be_added_follows_from_the_pace_of_merges_without_their_pauses() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut backlog = Backlog::default();
+        backlog.note(1, owed(600));
+        backlog.note_read(1 << 40, 70 * SECOND);
+        for tenth in 1..=20 {
+            backlog.note_read(8_000_000, 70 * SECOND + tenth * SECOND / 10);
+        }
+        backlog.note_read(8_000_000, 90 * SECOND);
+        let (_, rate) = backlog.pressure();
+        assert!((rate - 20e6).abs() < 1e3, "{rate}");
+        for tenth in 1..=300 {
+            backlog.note_read(16_000_000, 90 * SECOND + tenth * SECOND / 10);
+        }
+        let (_, rate) = backlog.pressure();
+        assert!((rate - 40e6).abs() < 1e6, "{rate}");
+    }
+}
