@@ -30,6 +30,8 @@ const PREFAULT_PIECE: u64 = 256 << 10;
 const WRITE_BACK_PIECE: u64 = 1 << 20;
 /// A sync at most this many bytes of log ago says that there will be more.
 const SYNC_MEMORY: u64 = 256 << 20;
+/// Segments are prepared so far ahead of the tail, once as much was written.
+const SEGMENTS_AHEAD: u64 = 2;
 /// The ceiling is raised when less than this many segments lie below it.
 const CEILING_AHEAD_SEGMENTS: u64 = 4;
 
@@ -135,7 +137,10 @@ impl Inner {
                 Err(error) => self.room.fail(asked, error),
             }
         }
-        while self.room.wants_segment(segment_len / 2) {
+        // Where little was written yet, half a segment: the first may be the only one. Later two, as the names of one can
+        // take a tenth of a second to reach a device that is busy with tables.
+        let used = self.room.tail() - self.start;
+        while self.room.wants_segment(used.clamp(segment_len / 2, SEGMENTS_AHEAD * segment_len)) {
             let asked = self.room.asked();
             if let Err(error) = self.prepare_segment() {
                 self.room.fail(asked, error);
