@@ -64,11 +64,11 @@ workload() {
 
 measure() {
     mkdir -p "$out"
-    suite suite-process 34 isobath,rocksdb "$writing"
-    suite suite-reads 27 isobath,rocksdb,tidesdb "$reading"
-    suite suite-buffered 13 isobath,tidesdb "$chosen" --durability buffered
-    suite suite-sync 13 isobath,rocksdb,tidesdb sync
-    suite suite-others 13 isobath,lmdb,fjall "$chosen,read_random,seek_random,range_random_100,sync"
+    suite suite-process 29 isobath,rocksdb "$writing"
+    suite suite-reads 23 isobath,rocksdb,tidesdb "$reading"
+    suite suite-buffered 11 isobath,tidesdb "$chosen" --durability buffered
+    suite suite-sync 11 isobath,rocksdb,tidesdb sync
+    suite suite-others 26 isobath,lmdb,fjall "$chosen,read_random,seek_random,range_random_100,sync"
     workload mixed 22 isobath,rocksdb,lmdb,fjall process
     workload cart 20 isobath,rocksdb,lmdb,fjall process
     workload scan 16 isobath,rocksdb,tidesdb,lmdb,fjall process
