@@ -27,8 +27,8 @@ pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
 }
 
 /// Reserves room for the first `len` bytes and leaves the length as it is, so that a lack of room shows now
-/// and the room is contiguous. Succeeds without doing so where it cannot be done.
-pub(super) fn reserve_room(file: &File, len: u64) -> io::Result<()> {
+/// and the room is contiguous. False if it cannot be done here.
+pub(super) fn reserve_room(file: &File, len: u64) -> io::Result<bool> {
     #[cfg(target_os = "linux")]
     {
         let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
@@ -38,14 +38,17 @@ pub(super) fn reserve_room(file: &File, len: u64) -> io::Result<()> {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                Some(libc::EOPNOTSUPP | libc::ENOSYS) => break,
+                Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(false),
                 _ => return Err(error),
             }
         }
+        Ok(true)
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = (file, len);
-    Ok(())
+    {
+        let _ = (file, len);
+        Ok(false)
+    }
 }
 
 /// Asks for `len` bytes from `offset` to be read into the page cache.

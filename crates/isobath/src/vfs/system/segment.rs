@@ -46,7 +46,7 @@ pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn Segm
 /// are marked unwritten; the first time that bytes of one are synced the mark has to change, in the journal. Who wants
 /// quick syncs hardens the zeros first; who wants none is spared writing them to the device.
 fn write_once(file: &File, len: u64) -> io::Result<()> {
-    calls::reserve_room(file, len)?;
+    let is_reserved = calls::reserve_room(file, len)?;
     file.set_len(len)?;
     file.sync_all()?;
     let zeros = vec![0; ZEROS_LEN];
@@ -56,7 +56,8 @@ fn write_once(file: &File, len: u64) -> io::Result<()> {
         file.write_all_at(&zeros[..chunk_len as usize], offset)?;
         offset += chunk_len;
     }
-    Ok(())
+    // Without room of its own a stored byte could find none later, when it is too late to refuse it.
+    if is_reserved { Ok(()) } else { file.sync_all() }
 }
 
 fn open_existing(path: &Path, len: u64) -> Result<File> {
