@@ -1,7 +1,7 @@
 //! Many threads at once, with budgets so small that sealing, flushing and merging never rest. `ISOBATH_TEST_LONG=1`
 //! goes on for minutes.
 
-use isobath::{Batch, Db, Error, Options};
+use isobath::{Batch, Db, Error, Options, WriteOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -192,6 +192,37 @@ fn more_writers_than_processors_still_make_progress() {
         println!("{writers} writers: {rate:.0} puts a second together, {slowest} by the slowest");
         assert!(slowest > 0, "a writer out of {writers} starved");
     }
+}
+
+#[test]
+fn one_writer_that_syncs_and_three_that_do_not_all_make_progress() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().open(dir.path()).unwrap();
+    let began = Instant::now();
+    let lasts = Duration::from_millis(if long() { 10_000 } else { 700 });
+    let write = |writer: u64, options: WriteOptions| {
+        let db = &db;
+        move || {
+            let (mut n, mut longest) = (0u64, Duration::ZERO);
+            while began.elapsed() < lasts {
+                let put_at = Instant::now();
+                db.put_with(key(writer, n), [7; 100], options).unwrap();
+                longest = longest.max(put_at.elapsed());
+                n += 1;
+            }
+            (n, longest)
+        }
+    };
+    let (synced, others) = std::thread::scope(|scope| {
+        let synced = scope.spawn(write(0, WriteOptions::sync()));
+        let others: Vec<_> =
+            (1..4).map(|writer| scope.spawn(write(writer, WriteOptions::default()))).collect();
+        let others: Vec<_> = others.into_iter().map(|other| other.join().unwrap()).collect();
+        (synced.join().unwrap(), others)
+    });
+    println!("in {lasts:?}, puts and the longest: synced {synced:?}, not synced {others:?}");
+    assert!(synced.0 > 0);
+    assert!(others.iter().all(|(puts, _)| *puts > synced.0), "who doesn't sync waits for who does");
 }
 
 #[test]

@@ -165,7 +165,7 @@ impl Log {
     }
 
     /// The longest record this log takes.
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn record_len_max(&self) -> u64 {
         self.inner.table.record_len_max()
     }
@@ -183,7 +183,7 @@ impl Log {
 
     /// Every record below is in its segments.
     #[inline]
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn copied(&self) -> Lsn {
         self.inner.copied.at()
     }
