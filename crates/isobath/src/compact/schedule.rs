@@ -74,7 +74,8 @@ pub(crate) fn debt_bytes(engine: &Engine, family: &Family) -> u64 {
 }
 
 fn debts_of(engine: &Engine, family: &Family, state: &State) -> Debts {
-    let hints = hints_of(engine, state, false);
+    // Debts ask for nothing else; and merges ask for debts too often to look through the snapshots each time.
+    let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
     debts(&family.view().tree, &policy_of(engine, family), &state.busy, &hints)
 }
 
