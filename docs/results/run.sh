@@ -30,11 +30,9 @@ chosen=$chosen,write_random_b1_v4096,mixed_uniform,mixed_zipfian,delete_random_b
 # share MINUTES PERCENT: a part's share of the time.
 share() { awk -v minutes="$1" -v percent="$2" 'BEGIN { printf "%.3f", minutes * percent / 100 }'; }
 
-# keep NAME: what is small enough to be committed.
+# keep NAME: the figures of a part, to be committed; its page stays in OUT.
 keep() {
-    for form in html csv; do
-        cp "$out/$1/report.$form" "$results/$1.$form"
-    done
+    cp "$out/$1/report.csv" "$results/$1.csv"
 }
 
 # suite NAME PERCENT ENGINES ROWS [MORE...]
