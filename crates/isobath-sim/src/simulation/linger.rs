@@ -4,6 +4,7 @@
 use super::oracle::marker;
 use super::runtime;
 use super::trouble::Trouble;
+use super::values::Draft;
 use super::workload::Stage;
 use isobath::WriteOptions;
 use isobath::components::Components;
@@ -44,7 +45,7 @@ impl Stage {
         let mut last = None;
         for _ in 0..TRIES_MAX {
             let number = self.history.borrow().next_number(0);
-            let writes = [(marker(0), Some(number.to_string().into_bytes()))];
+            let writes = [(marker(0), Some(Draft::text(number.to_string())))];
             let is_written = self.write_once(0, &writes, WriteOptions::sync());
             match self.db.flush() {
                 Ok(()) if is_written => return,

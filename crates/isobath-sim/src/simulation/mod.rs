@@ -3,12 +3,13 @@
 //! A seed is a disk and several lives of the database on it (`simulate.rs`), each ended by a death or a close and begun
 //! with the check of what the one before must have left. In a life, writers, readers and a janitor (`workload.rs`, `readers.rs`) are
 //! coroutines that one scheduler switches (`runtime.rs`), on a machine that can die at any operation (`world.rs`) and
-//! may have trouble before (`trouble.rs`). What must be true is the oracle's business (`oracle.rs`, `families.rs`).
-//! `linger.rs` looks at what a
+//! may have trouble before (`trouble.rs`). `keyspace.rs` says which keys a seed writes. What must be true is the oracle's
+//! business (`oracle.rs`, `families.rs`), which keeps digests of values (`values.rs`). `linger.rs` looks at what a
 //! quiet database comes to. `settings.rs` says what is run of a seed, `shrink.rs` looks for the least that still fails.
 
 mod controls;
 mod families;
+mod keyspace;
 mod linger;
 mod oracle;
 mod readers;
@@ -18,6 +19,7 @@ mod shrink;
 mod simulate;
 mod tally;
 mod trouble;
+mod values;
 mod workload;
 mod world;
 

@@ -9,17 +9,15 @@
 //! that a close had finished.
 
 use super::families::Guests;
+use super::values::{Place, Value, Values};
 use isobath::Lsn;
-use std::collections::BTreeMap;
-
-/// A family (0 is the default one) and a key.
-pub(crate) type Place = (u8, Vec<u8>);
-pub(crate) type Values = BTreeMap<Place, Vec<u8>>;
+use std::collections::HashMap;
 
 /// A commit as its writer knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
-    pub(crate) writes: Vec<(Place, Option<Vec<u8>>)>,
+    /// One for each place, the last of those to it.
+    pub(crate) writes: Vec<(Place, Option<Value>)>,
     /// The read point it was acknowledged with.
     pub(crate) point: Option<Lsn>,
     /// Acknowledged as surviving power loss.
@@ -32,7 +30,7 @@ pub(crate) struct Commit {
 #[derive(Clone, Debug)]
 struct Seen {
     place: Place,
-    value: Option<Vec<u8>>,
+    value: Option<Value>,
     /// Everything acknowledged up to here must be seen; with a snapshot, exactly this point.
     from: Lsn,
     is_exact: bool,
@@ -69,7 +67,7 @@ pub(crate) struct History {
 
 /// The marker key of a writer.
 pub(crate) fn marker(writer: usize) -> Place {
-    (0, format!("!writer{writer}").into_bytes())
+    (0, format!("!writer{writer}").into_bytes().into())
 }
 
 impl History {
@@ -82,9 +80,14 @@ impl History {
         marker_number(&self.base, writer) + self.writers[writer].len() as u64 + 1
     }
 
-    pub(crate) fn begin(&mut self, writer: usize, writes: Vec<(Place, Option<Vec<u8>>)>) {
+    /// Notes a commit that is about to be made, with the values as they are written.
+    pub(crate) fn begin(&mut self, writer: usize, mut writes: Vec<(Place, Option<Value>)>) {
         self.events += 1;
         let begun = self.events;
+        // Of several writes to one place the last wins.
+        writes.reverse();
+        writes.sort_by(|a, b| a.0.cmp(&b.0));
+        writes.dedup_by(|later, kept| later.0 == kept.0);
         self.writers[writer].push(Commit { writes, point: None, is_synced: false, begun });
     }
 
@@ -117,7 +120,7 @@ impl History {
         &mut self,
         how: &'static str,
         place: Place,
-        value: Option<Vec<u8>>,
+        value: Option<Value>,
         from: Lsn,
         is_exact: bool,
     ) {
@@ -133,26 +136,23 @@ impl History {
         self.writers.iter().map(|commits| commits.len() as u64).sum()
     }
 
-    /// Every place that was ever written to.
-    pub(crate) fn places(&self) -> Vec<Place> {
-        let written = self.writers.iter().flatten().flat_map(|commit| &commit.writes);
-        let mut places: Vec<Place> =
-            written.map(|(place, _)| place.clone()).chain(self.base.keys().cloned()).collect();
-        places.sort();
-        places.dedup();
-        places
+    /// True if there was a value at a place once, or may have been.
+    pub(crate) fn was_written(&self, place: &Place) -> bool {
+        let writes = |commit: &Commit| commit.writes.binary_search_by(|write| write.0.cmp(place));
+        self.base.contains_key(place)
+            || self.writers.iter().flatten().any(|commit| writes(commit).is_ok())
     }
 
     /// Checks all reads of this life, now that every acknowledged commit is known.
     pub(crate) fn check_reads(&self) -> Result<(), String> {
-        self.seen.iter().try_for_each(|seen| self.check_read(seen))
+        let timeline = Timeline::of(self.writers.iter().flatten());
+        self.seen.iter().try_for_each(|seen| self.check_read(seen, &timeline))
     }
 
-    fn check_read(&self, seen: &Seen) -> Result<(), String> {
-        let mut newest: (Lsn, Option<&Vec<u8>>) = (0, self.base.get(&seen.place));
+    fn check_read(&self, seen: &Seen, timeline: &Timeline<'_>) -> Result<(), String> {
+        let mut newest: (Lsn, Option<&Value>) = (0, self.base.get(&seen.place));
         let mut allowed = Vec::new();
-        for commit in self.writers.iter().flatten() {
-            let Some(value) = last_write(commit, &seen.place) else { continue };
+        for &(commit, value) in timeline.at(&seen.place) {
             match commit.point {
                 Some(point) if point <= seen.from && point > newest.0 => newest = (point, value),
                 Some(point) if point <= seen.from => {}
@@ -223,13 +223,15 @@ impl History {
     }
 
     fn check_values(&self, found: &Values, kept: &[&Commit]) -> Result<(), String> {
-        let mut places = self.places();
-        places.extend(found.keys().cloned());
+        let timeline = Timeline::of(kept.iter().copied());
+        let mut places: Vec<&Place> =
+            timeline.writes.keys().copied().chain(self.base.keys()).chain(found.keys()).collect();
+        places.sort_unstable();
+        places.dedup();
         for place in places {
-            let mut newest: (Lsn, Option<&Vec<u8>>) = (0, self.base.get(&place));
+            let mut newest: (Lsn, Option<&Value>) = (0, self.base.get(place));
             let mut allowed = Vec::new();
-            for commit in kept {
-                let Some(value) = last_write(commit, &place) else { continue };
+            for &(commit, value) in timeline.at(place) {
                 match commit.point {
                     Some(point) if point > newest.0 => newest = (point, value),
                     Some(_) => {}
@@ -237,11 +239,11 @@ impl History {
                 }
             }
             allowed.push(newest.1);
-            let value = found.get(&place);
+            let value = found.get(place);
             if !allowed.contains(&value) {
                 return Err(format!(
                     "after recovery {} is {}, allowed were {:?}",
-                    show_place(&place),
+                    show_place(place),
                     show(value),
                     allowed.iter().map(|value| show(*value)).collect::<Vec<_>>()
                 ));
@@ -252,41 +254,59 @@ impl History {
 }
 
 fn marker_number(values: &Values, writer: usize) -> u64 {
-    let text = values.get(&marker(writer)).map(|value| String::from_utf8_lossy(value).into_owned());
-    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+    let text = values.get(&marker(writer)).map(|value| str::from_utf8(value.head()));
+    text.and_then(|text| text.ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// What a commit leaves at a place, if it writes there: the last of its writes wins.
-fn last_write<'a>(commit: &'a Commit, place: &Place) -> Option<Option<&'a Vec<u8>>> {
-    commit.writes.iter().rev().find(|(at, _)| at == place).map(|(_, value)| value.as_ref())
+/// What commits did to each place, so that judging an answer looks at no others.
+struct Timeline<'a> {
+    writes: HashMap<&'a Place, Vec<(&'a Commit, Option<&'a Value>)>>,
 }
 
-fn show(value: Option<&Vec<u8>>) -> String {
-    match value {
-        Some(value) => format!("{:?}", String::from_utf8_lossy(&value[..value.len().min(24)])),
-        None => "nothing".to_owned(),
+impl<'a> Timeline<'a> {
+    fn of(commits: impl Iterator<Item = &'a Commit>) -> Timeline<'a> {
+        let mut writes: HashMap<&Place, Vec<_>> = HashMap::new();
+        for commit in commits {
+            for (place, value) in &commit.writes {
+                writes.entry(place).or_default().push((commit, value.as_ref()));
+            }
+        }
+        Timeline { writes }
+    }
+
+    fn at(&self, place: &Place) -> &[(&'a Commit, Option<&'a Value>)] {
+        self.writes.get(place).map_or(&[], Vec::as_slice)
     }
 }
 
+fn show(value: Option<&Value>) -> String {
+    value.map_or("nothing".to_owned(), |value| format!("{value:?}"))
+}
+
 fn show_place(place: &Place) -> String {
-    format!("{}/{}", place.0, String::from_utf8_lossy(&place.1))
+    let key = String::from_utf8_lossy(&place.1[..place.1.len().min(40)]).into_owned();
+    let rest =
+        if place.1.len() > 40 { format!("... ({} bytes)", place.1.len()) } else { String::new() };
+    format!("{}/{key}{rest}", place.0)
 }
 
 fn show_commit(commit: &Commit) -> String {
     let writes: Vec<String> = commit
         .writes
         .iter()
+        .take(6)
         .map(|(place, value)| format!("{} = {}", show_place(place), show(value.as_ref())))
         .collect();
-    format!("point {:?}, synced {}: {}", commit.point, commit.is_synced, writes.join(", "))
+    let (count, shown) = (commit.writes.len(), writes.join(", "));
+    format!("point {:?}, synced {}, of {count} writes: {shown}", commit.point, commit.is_synced)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn put(key: &str, value: &str) -> (Place, Option<Vec<u8>>) {
-        ((0, key.into()), Some(value.into()))
+    fn put(key: &str, value: &str) -> (Place, Option<Value>) {
+        ((0, key.as_bytes().into()), Some(Value::of(value.as_bytes())))
     }
 
     fn commit(
@@ -297,7 +317,7 @@ mod tests {
         key: &str,
     ) {
         let number = history.next_number(writer).to_string();
-        let own = String::from_utf8(marker(writer).1).unwrap();
+        let own = String::from_utf8(marker(writer).1.to_vec()).unwrap();
         history.begin(writer, vec![put(&own, &number), put(key, &format!("{writer}.{number}"))]);
         if let Some(point) = point {
             history.acknowledge(writer, point, is_synced);
@@ -307,7 +327,7 @@ mod tests {
     fn values(pairs: &[(&str, &str)]) -> Values {
         pairs
             .iter()
-            .map(|(key, value)| ((0, key.as_bytes().to_vec()), value.as_bytes().to_vec()))
+            .map(|(key, value)| ((0, key.as_bytes().into()), Value::of(value.as_bytes())))
             .collect()
     }
 
@@ -347,7 +367,7 @@ mod tests {
     fn a_read_that_misses_what_was_acknowledged_before_it_is_caught() {
         let mut history = History::new(Values::new(), 1);
         commit(&mut history, 0, Some(100), false, "a");
-        history.see("get", (0, b"a".to_vec()), None, 100, false);
+        history.see("get", (0, b"a"[..].into()), None, 100, false);
         assert!(history.check_reads().is_err());
     }
 }

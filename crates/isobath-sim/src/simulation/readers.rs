@@ -1,8 +1,8 @@
 //! What readers do: gets, scans both ways, walks of a cursor, and snapshots, all told to the oracle.
 
-use super::oracle::{Place, Values};
 use super::runtime;
-use super::workload::{KEYS, Stage, key, place};
+use super::values::{Key, Place, Value, Values};
+use super::workload::Stage;
 use isobath::Snapshot;
 use std::ops::Bound;
 
@@ -27,31 +27,31 @@ impl Stage {
     }
 
     fn get(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let (family, key) = place(rng);
+        let (family, key) = self.keys.place(rng);
         let from = self.history.borrow().newest_acknowledged();
         let value =
             if family == 0 { self.db.get(&key)? } else { self.db.get_in(&self.side, &key)? };
-        let value = value.map(|value| value.to_vec());
+        let value = value.map(|value| Value::of(&value));
         self.history.borrow_mut().see("a get", (family, key), value, from, false);
         Ok(())
     }
 
     fn contains(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let key = key(rng);
+        let key = self.keys.key(rng);
         let is_there = self.db.contains(&key)?;
         // Not timed together with a value, so only told wrong where nobody ever wrote.
-        if is_there && !self.history.borrow().places().contains(&(0, key.clone())) {
+        if is_there && !self.history.borrow().was_written(&(0, key.clone())) {
             self.fail(format!("{} is there, and was never written", String::from_utf8_lossy(&key)));
         }
         Ok(())
     }
 
     fn multi_get(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let keys: Vec<Vec<u8>> = (0..rng.usize(1..6)).map(|_| key(rng)).collect();
+        let keys: Vec<Key> = (0..rng.usize(1..6)).map(|_| self.keys.key(rng)).collect();
         let from = self.history.borrow().newest_acknowledged();
         let values = self.db.multi_get(&keys)?;
         for (key, value) in keys.into_iter().zip(values) {
-            let value = value.map(|value| value.to_vec());
+            let value = value.map(|value| Value::of(&value));
             self.history.borrow_mut().see("a multi_get", (0, key), value, from, false);
         }
         Ok(())
@@ -59,23 +59,18 @@ impl Stage {
 
     /// A scan without a snapshot, of part of a family, forward or backward.
     fn scan(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let (mut lower, mut upper) = (key(rng), key(rng));
-        if lower > upper {
-            std::mem::swap(&mut lower, &mut upper);
-        }
+        let (lower, upper) = self.keys.range(rng);
         let from = self.history.borrow().newest_acknowledged();
-        let range = self.db.range_in(&self.side, lower.clone()..=upper.clone());
+        let range = self.db.range_in(&self.side, &*lower..=&*upper);
         let found: isobath::Result<Values> = match rng.bool() {
             true => range.map(entry).collect(),
             false => range.rev().map(entry).collect(),
         };
         let found = found?;
-        for number in 0..KEYS {
-            let place = (1, format!("key{number:03}").into_bytes());
-            if place.1 >= lower && place.1 <= upper {
-                let value = found.get(&place).cloned();
-                self.history.borrow_mut().see("a scan", place, value, from, false);
-            }
+        for key in self.keys.within(&lower, &upper) {
+            let place = (1, key.clone());
+            let value = found.get(&place).copied();
+            self.history.borrow_mut().see("a scan", place, value, from, false);
         }
         Ok(())
     }
@@ -98,21 +93,16 @@ impl Stage {
         if side != back? {
             self.fail("a snapshot reads differently backward".to_owned());
         }
-        for number in 0..KEYS {
-            let key = format!("key{number:03}").into_bytes();
-            let value = side.get(&(1, key.clone())).cloned();
-            self.history.borrow_mut().see(
-                "a snapshot's scan",
-                (1, key),
-                value,
-                snapshot.point(),
-                true,
-            );
+        for key in self.keys.all() {
+            let place = (1, key.clone());
+            let value = side.get(&place).copied();
+            let point = snapshot.point();
+            self.history.borrow_mut().see("a snapshot's scan", place, value, point, true);
         }
         self.walk(&snapshot, &side, rng)?;
         for _ in 0..4 {
-            let key = key(rng);
-            let value = snapshot.get(&key)?.map(|value| value.to_vec());
+            let key = self.keys.key(rng);
+            let value = snapshot.get(&key)?.map(|value| Value::of(&value));
             self.history.borrow_mut().see(
                 "a snapshot's get",
                 (0, key),
@@ -134,7 +124,7 @@ impl Stage {
         let mut cursor = snapshot.cursor_in::<&[u8]>(&self.side, ..)?;
         let mut at: Option<&Place> = None;
         for _ in 0..rng.u8(..16) {
-            let target = (1, key(rng));
+            let target = (1, self.keys.key(rng));
             let after = |place: &Place| (Bound::Excluded(place.clone()), Bound::Unbounded);
             at = match rng.u8(..6) {
                 0 => cursor.seek(&target.1).map(|()| side.range(&target..).next())?,
@@ -147,8 +137,8 @@ impl Stage {
                 _ => cursor.prev().map(|()| at.and_then(|at| side.range(..at).next_back()))?,
             }
             .map(|(place, _)| place);
-            let expected = at.map(|at| (&*at.1, &*side[at]));
-            if cursor.entry() != expected {
+            let expected = at.map(|at| (&*at.1, side[at]));
+            if cursor.entry().map(|(key, value)| (key, Value::of(value))) != expected {
                 let shown = cursor.key().map(String::from_utf8_lossy);
                 self.fail(format!("a cursor stands on {shown:?}, a scan says {at:?}"));
             }
@@ -159,6 +149,6 @@ impl Stage {
 
 fn entry(
     item: isobath::Result<(isobath::Slice, isobath::Slice)>,
-) -> isobath::Result<(Place, Vec<u8>)> {
-    item.map(|(key, value)| ((1, key.to_vec()), value.to_vec()))
+) -> isobath::Result<(Place, Value)> {
+    item.map(|(key, value)| ((1, key[..].into()), Value::of(&value)))
 }

@@ -2,11 +2,13 @@
 //! of what the one before must have left.
 
 use super::families::Guests;
-use super::oracle::{End, History, Place, Values};
+use super::keyspace::Keyspace;
+use super::oracle::{End, History};
 use super::runtime;
 use super::settings::{Profile, Settings, Trim};
 use super::tally::Tally;
 use super::trouble::{Damage, Trouble};
+use super::values::{Place, Value, Values};
 use super::workload::{self, Closing, Stage, WRITERS};
 use super::world::{Death, Doom, Life, Moment};
 use isobath::components::planted::{Plant, plant_here};
@@ -29,7 +31,7 @@ struct Before {
     answers: Answers,
 }
 
-type Answers = Vec<(Place, Option<Vec<u8>>)>;
+type Answers = Vec<(Place, Option<Value>)>;
 
 /// A life, drawn from the seed.
 struct Script {
@@ -42,6 +44,7 @@ struct Script {
     /// The database is closed while others still work.
     closes_early: bool,
     trim: Trim,
+    keys: Rc<Keyspace>,
     rng: fastrand::Rng,
 }
 
@@ -70,6 +73,7 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
     let mut before = Before { history, end: End::Killed, answers: Vec::new() };
     let mut tally = Tally { seeds: 1, ..Tally::default() };
     let (mut is_damaged, mut was_killed) = (false, false);
+    let keys = Keyspace::few();
     let lives = match settings.profile {
         Profile::Mixed => rng.u32(2..7),
         Profile::Short => rng.u32(6..20),
@@ -85,7 +89,7 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         };
         is_damaged |= damage.is_some();
         tally.faults += u64::from(damage.is_some());
-        let script = draw(settings, may_have_trouble, is_damaged, was_killed, &mut rng);
+        let script = draw(settings, may_have_trouble, is_damaged, was_killed, &keys, &mut rng);
         if is_traced() {
             eprintln!("life {nth}: {:?}, {:?}, {damage:?}", script.doom, script.trouble);
         }
@@ -127,6 +131,7 @@ fn draw(
     may_have_trouble: bool,
     is_damaged: bool,
     was_killed: bool,
+    keys: &Rc<Keyspace>,
     rng: &mut fastrand::Rng,
 ) -> Script {
     let doom = draw_doom(settings.profile, was_killed, rng);
@@ -145,6 +150,7 @@ fn draw(
         is_damaged,
         closes_early: rng.u8(..8) == 0,
         trim: settings.trim,
+        keys: keys.clone(),
         rng: rng.fork(),
     }
 }
@@ -203,7 +209,7 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
         }
     };
     if script.is_damaged {
-        *answers = workload::answers(&db, &side)?;
+        *answers = workload::answers(&db, &side, &script.keys)?;
     }
     let found = workload::everything(&db, &side)?;
     let guests = workload::guests(&db)?;
@@ -243,6 +249,7 @@ fn live(
             db: opened.db,
             side: opened.side,
             life,
+            keys: script.keys.clone(),
             history: Rc::new(RefCell::new(history)),
             failure: Rc::default(),
             is_damaged: script.is_damaged,

@@ -2,25 +2,28 @@
 //! next operation from the seed.
 
 use super::families::{Change, Content};
-use super::oracle::{History, Place, Values, marker};
+use super::keyspace::Keyspace;
+use super::oracle::{History, marker};
 use super::runtime;
+use super::values::{Draft, Place, Value, Values, Write};
 use super::world::{Life, Shared};
 use isobath::vfs::ReadMode;
 use isobath::{
     Batch, Codec, ColumnFamily, Db, Durability, Error, FamilyOptions, Options, WriteOptions,
 };
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const WRITERS: usize = 3;
-pub(crate) const KEYS: u32 = 48;
 
 /// What the tasks share.
 pub(crate) struct Stage {
     pub(crate) db: Db,
     pub(crate) side: ColumnFamily,
     pub(crate) life: Arc<Life>,
+    pub(crate) keys: Rc<Keyspace>,
     pub(crate) history: Shared<History>,
     /// The first thing found wrong.
     pub(crate) failure: Shared<Option<String>>,
@@ -65,14 +68,6 @@ pub(crate) fn family_options(rng: &mut fastrand::Rng) -> FamilyOptions {
         .block_size([256, 1024, 4096, 16384][rng.usize(..4)])
         .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
         .level_ratio(rng.u32(2..11))
-}
-
-pub(crate) fn key(rng: &mut fastrand::Rng) -> Vec<u8> {
-    format!("key{:03}", rng.u32(..KEYS)).into_bytes()
-}
-
-pub(crate) fn place(rng: &mut fastrand::Rng) -> Place {
-    (rng.u8(..2), key(rng))
 }
 
 impl Stage {
@@ -138,15 +133,12 @@ impl Stage {
                 return;
             }
             let number = self.history.borrow().next_number(writer);
-            let mut writes = vec![(marker(writer), Some(number.to_string().into_bytes()))];
+            let mut writes = vec![(marker(writer), Some(Draft::text(number.to_string())))];
             let extra = if rng.u8(..4) == 0 { 0 } else { rng.usize(1..5) };
             for nth in 0..extra {
-                let value = if rng.u8(..4) == 0 {
-                    None
-                } else {
-                    Some(value(writer, number, nth, &mut rng))
-                };
-                writes.push((place(&mut rng), value));
+                let value =
+                    (rng.u8(..4) > 0).then(|| Draft::of(writer, number, nth, value_len(&mut rng)));
+                writes.push((self.keys.place(&mut rng), value));
             }
             let durability = match rng.u8(..16) {
                 0 | 1 => Durability::Sync,
@@ -165,12 +157,16 @@ impl Stage {
     pub(crate) fn write_once(
         &self,
         writer: usize,
-        writes: &[(Place, Option<Vec<u8>>)],
+        writes: &[Write],
         options: WriteOptions,
     ) -> bool {
         let is_refused = self.life.has_failed_sync();
-        self.history.borrow_mut().begin(writer, writes.to_vec());
-        let error = match self.commit(writes, options) {
+        let writes: Vec<_> =
+            writes.iter().map(|(place, draft)| (place, draft.as_ref().map(Draft::bytes))).collect();
+        let values =
+            writes.iter().map(|(place, bytes)| ((*place).clone(), bytes.as_deref().map(Value::of)));
+        self.history.borrow_mut().begin(writer, values.collect());
+        let error = match self.commit(&writes, options) {
             Ok(point) => {
                 if is_refused && !self.life.is_over() {
                     self.fail(
@@ -196,7 +192,7 @@ impl Stage {
 
     fn commit(
         &self,
-        writes: &[(Place, Option<Vec<u8>>)],
+        writes: &[(&Place, Option<Vec<u8>>)],
         options: WriteOptions,
     ) -> isobath::Result<u64> {
         if let [((0, key), Some(value))] = writes {
@@ -304,15 +300,12 @@ impl Stage {
     }
 }
 
-fn value(writer: usize, number: u64, nth: usize, rng: &mut fastrand::Rng) -> Vec<u8> {
-    let mut value = format!("{writer}.{number}.{nth}.").into_bytes();
-    let len = match rng.u8(..10) {
+fn value_len(rng: &mut fastrand::Rng) -> usize {
+    match rng.u8(..10) {
         0 => rng.usize(1000..6000),
         1..4 => rng.usize(100..400),
         _ => rng.usize(0..40),
-    };
-    value.resize(value.len() + len, b'.');
-    value
+    }
 }
 
 /// Everything there is, by two full scans.
@@ -321,7 +314,7 @@ pub(crate) fn everything(db: &Db, side: &ColumnFamily) -> isobath::Result<Values
     for (family, range) in [(0, db.range::<&[u8]>(..)), (1, db.range_in::<&[u8]>(side, ..))] {
         for item in range {
             let (key, value) = item?;
-            values.insert((family, key.to_vec()), value.to_vec());
+            values.insert((family, key[..].into()), Value::of(&value));
         }
     }
     Ok(values)
@@ -343,14 +336,14 @@ pub(crate) fn guests(db: &Db) -> isobath::Result<BTreeMap<String, Content>> {
 pub(crate) fn answers(
     db: &Db,
     side: &ColumnFamily,
-) -> isobath::Result<Vec<(Place, Option<Vec<u8>>)>> {
+    keys: &Keyspace,
+) -> isobath::Result<Vec<(Place, Option<Value>)>> {
     let mut answers = Vec::new();
-    for number in 0..KEYS {
-        let key = format!("key{number:03}").into_bytes();
-        for (family, answer) in [(0, db.get(&key)), (1, db.get_in(side, &key))] {
+    for key in keys.all() {
+        for (family, answer) in [(0, db.get(key)), (1, db.get_in(side, key))] {
             match answer {
                 Ok(value) => {
-                    answers.push(((family, key.clone()), value.map(|value| value.to_vec())));
+                    answers.push(((family, key.clone()), value.map(|value| Value::of(&value))));
                 }
                 Err(Error::Corruption { .. }) => {}
                 Err(other) => return Err(other),
