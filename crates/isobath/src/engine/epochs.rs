@@ -175,7 +175,7 @@ impl Epochs {
         Ok((list.open.clone(), marker))
     }
 
-    /// Forgets the oldest sealed epoch, whose tables are installed.
+    /// Forgets the oldest sealed epoch, whose tables are installed, and with it that a flush failed before.
     pub(crate) fn retire_oldest(&self, epoch: &Arc<Epoch>) {
         let right = self.change.lock();
         let list = self.list.load_full();
@@ -183,6 +183,8 @@ impl Epochs {
         let oldest = sealed.remove(0);
         assert!(Arc::ptr_eq(&oldest, epoch), "epochs are installed strictly in order");
         self.list.store(Arc::new(EpochList { open: list.open.clone(), sealed }));
+        // An earlier flush may have failed, and this one is the proof that there is room again.
+        self.flush_failure.lock().take();
         drop(right);
         self.changed.notify_all();
     }
@@ -249,6 +251,18 @@ mod tests {
         drop(right);
         assert_eq!(epochs.owner(9999).id, 1);
         assert!(epochs.list().sealed.is_empty());
+    }
+
+    #[test]
+    fn a_flush_that_succeeds_takes_back_the_failure_of_one_before() {
+        let epochs = epochs();
+        let right = epochs.lock();
+        let (first, _) = epochs.seal(&right, || Ok::<Lsn, ()>(5040)).unwrap();
+        drop(right);
+        epochs.note_flush_failure(Error::WouldStall("no room"));
+        assert!(epochs.check_flushes().is_err());
+        epochs.retire_oldest(&first);
+        epochs.check_flushes().unwrap();
     }
 
     #[test]
