@@ -455,7 +455,7 @@ impl Block {
     pub(super) fn extend_key(&self, entry: RawEntry, key: &mut KeyBuffer) -> Result<()> {
         let (start, end) = (entry.unshared_at as usize, entry.value_at as usize);
         if key.replace_tail(entry.shared as usize, &self.bytes, start, end) {
-            Ok(())
+            key.check_len()
         } else {
             Err(malformed("has a key that shares more than the key before it has"))
         }

@@ -276,8 +276,10 @@ fn handles(index: &Block, base: u64) -> Option<Vec<BlockHandle>> {
             return None;
         }
         let handle = handle_of(index, entry, base).ok()?;
-        let follows =
-            found.last().is_none_or(|last| last.offset + u64::from(last.len) == handle.offset);
+        let is_next = |last: &BlockHandle| {
+            last.offset.checked_add(u64::from(last.len)) == Some(handle.offset)
+        };
+        let follows = found.last().is_none_or(is_next);
         if handle.len == 0 || !follows {
             return None;
         }

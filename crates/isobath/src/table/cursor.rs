@@ -155,6 +155,7 @@ impl TableCursor {
                 self.key.set(shared);
                 let (start, end) = (hit.entry.unshared_at as usize, hit.entry.value_at as usize);
                 self.key.replace_tail(shared.len(), block.bytes(), start, end);
+                self.key.check_len()?;
                 self.stand(block.version(hit.index)?, hit.index, hit.entry);
                 Ok(())
             }

@@ -1,9 +1,15 @@
 //! A key that is put together from prefix-compressed entries, one after another.
 
-use super::chunk;
+use super::{KEY_LEN_MAX, chunk};
+use crate::error::{Error, Result};
 
 /// Short tails are copied as this many bytes at once, whatever their length.
 const COPY_LEN: usize = 16;
+
+#[cold]
+fn too_long() -> Error {
+    Error::malformed("a block has a key of an impossible length".to_owned())
+}
 
 /// A key, with room behind it.
 #[derive(Debug, Default)]
@@ -22,6 +28,12 @@ impl KeyBuffer {
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// No write is accepted with a longer key. Prefix compression would let a small forged block unfold to any size.
+    #[inline]
+    pub(super) fn check_len(&self) -> Result<()> {
+        if self.len <= KEY_LEN_MAX { Ok(()) } else { Err(too_long()) }
     }
 
     pub(super) fn clear(&mut self) {

@@ -155,11 +155,11 @@ impl Loader {
     /// Keeps the file reading between half a window and a window ahead.
     fn read_ahead(&mut self, table: &Table, file: &dyn ReadFile, handle: BlockHandle) {
         let end = handle.offset.saturating_add(u64::from(handle.len));
-        if end + self.window_len / 2 <= self.ahead_end {
+        if end.saturating_add(self.window_len / 2) <= self.ahead_end {
             return;
         }
         let start = end.max(self.ahead_end);
-        let len = (end + self.window_len).min(table.data_end()).saturating_sub(start);
+        let len = end.saturating_add(self.window_len).min(table.data_end()).saturating_sub(start);
         if len > 0 {
             file.read_ahead(start, len);
             self.ahead_end = start + len;

@@ -1,6 +1,9 @@
 //! What the rest of the engine knows of a table slice without opening it.
 
-use crate::format::{FamilyId, Lsn};
+use crate::format::{FamilyId, LSN_END, Lsn};
+
+/// No slice has as many bytes or entries, so that sums over slices do not overflow.
+const SLICE_SIZE_END: u64 = 1 << 42;
 
 /// Where a block lies in its file: its stored bytes, checksum trailer included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,4 +33,18 @@ pub(crate) struct SliceMeta {
     /// The least and greatest sequence.
     pub(crate) min_seq: Lsn,
     pub(crate) max_seq: Lsn,
+}
+
+impl SliceMeta {
+    /// True if what it says can be so.
+    pub(crate) fn is_sane(&self) -> bool {
+        let end = self.root.offset.saturating_add(u64::from(self.root.len));
+        let sizes = [end, self.disk_bytes, self.raw_bytes, self.entries];
+        sizes.iter().all(|&size| size < SLICE_SIZE_END)
+            && self.smallest <= self.largest
+            && self.min_seq <= self.max_seq
+            && self.max_seq < LSN_END
+            && self.entries > 0
+            && self.deletes <= self.entries
+    }
 }

@@ -182,7 +182,7 @@ impl Root {
             && self.smallest <= self.largest
             && self.data_len <= self.body_len
             && room.is_some_and(|room| self.body_len <= room);
-        if is_possible {
+        if is_possible && self.meta(0, handle).is_sane() {
             Ok(())
         } else {
             Err(Error::malformed("a slice's summary contradicts itself".to_owned()))
@@ -200,7 +200,7 @@ impl Root {
             file,
             family: self.family,
             root: handle,
-            disk_bytes: self.body_len + u64::from(handle.len),
+            disk_bytes: self.body_len.saturating_add(u64::from(handle.len)),
             raw_bytes: self.raw_bytes,
             entries: self.entries,
             deletes: self.deletes,
@@ -345,6 +345,8 @@ mod tests {
             Root { deletes: 301, ..good.clone() },
             Root { data_blocks: 301, ..good.clone() },
             Root { body_len: 4900, ..good.clone() },
+            Root { raw_bytes: u64::MAX, ..good.clone() },
+            Root { max_seq: u64::MAX, ..good.clone() },
             Root { smallest: b"z".to_vec(), ..good.clone() },
         ] {
             assert!(Root::decode(&encoded(&bad), HANDLE).is_err());

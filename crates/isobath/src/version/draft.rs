@@ -15,9 +15,6 @@ use crate::table::SliceMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// No slice has as many bytes or entries, so that sums over slices do not overflow.
-const SLICE_SIZE_END: u64 = 1 << 42;
-
 /// Where the files of added slices come from.
 #[derive(Debug)]
 pub(crate) enum FileSource<'a> {
@@ -173,7 +170,7 @@ impl Draft {
     }
 
     fn add_slice(&mut self, state: &State, level: usize, meta: &SliceMeta) -> Result<()> {
-        check(is_sane(meta), || format!("a slice contradicts itself: {meta:?}"))?;
+        check(meta.file > 0 && meta.is_sane(), || format!("a slice contradicts itself: {meta:?}"))?;
         self.existing(state, meta.family)?;
         self.touch(state, meta.family).added.push((level, meta.clone()));
         self.numbers.seq_end = self.numbers.seq_end.max(meta.max_seq + 1);
@@ -267,18 +264,6 @@ fn advance(what: &str, number: &mut u64, to: u64) -> Result<()> {
     check(to >= *number, || format!("the {what} moves back from {number} to {to}"))?;
     *number = to;
     Ok(())
-}
-
-fn is_sane(meta: &SliceMeta) -> bool {
-    let end = meta.root.offset.saturating_add(u64::from(meta.root.len));
-    let sizes = [end, meta.disk_bytes, meta.raw_bytes, meta.entries];
-    meta.file > 0
-        && sizes.iter().all(|&size| size < SLICE_SIZE_END)
-        && meta.smallest <= meta.largest
-        && meta.min_seq <= meta.max_seq
-        && meta.max_seq < Lsn::MAX
-        && meta.entries > 0
-        && meta.deletes <= meta.entries
 }
 
 fn is_next_term(numbers: &Numbers, term: Term) -> bool {

@@ -1,6 +1,7 @@
 //! What the files of a database are called, and where they are.
 
 use crate::cache;
+use crate::format::LSN_END;
 use std::path::{Path, PathBuf};
 
 pub(crate) const CURRENT: &str = "CURRENT";
@@ -9,8 +10,8 @@ pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const LOG_DIR: &str = "wal";
 pub(crate) const TABLE_DIR: &str = "table";
 
-/// Files are numbered below this, and LSNs and terms too, so that counting on from any cannot wrap.
-pub(super) const NUMBER_END: u64 = 1 << 62;
+/// Files are numbered below this, and terms too.
+pub(super) const NUMBER_END: u64 = LSN_END;
 
 const MANIFEST_PREFIX: &str = "MANIFEST-";
 

@@ -13,7 +13,7 @@
 //! directory is.
 
 use crate::error::{Error, Result};
-use crate::format::{FileHeader, FileKind, Lsn};
+use crate::format::{FileHeader, FileKind, LSN_END, Lsn};
 use crate::vfs::{FileSystem, SegmentFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ fn parse_name(name: &str) -> Option<(Lsn, SegmentKind)> {
     let (base, extension) = name.split_once('.')?;
     let kind = SegmentKind::ALL.into_iter().find(|kind| kind.extension() == extension)?;
     let base = Lsn::from_str_radix(base, 16).ok()?;
-    (file_name(base, kind) == name).then_some((base, kind))
+    (base < LSN_END && file_name(base, kind) == name).then_some((base, kind))
 }
 
 /// Every file of the log in `dir`, by base LSN. Files with other names are left out.
@@ -182,7 +182,14 @@ mod tests {
         for kind in SegmentKind::ALL {
             assert_eq!(parse_name(&file_name(0xabc000, kind)), Some((0xabc000, kind)));
         }
-        for name in ["LOCK", "1.wal", "0000000000ABC000.wal", "0000000000abc000.wal.bak", "x.new"] {
+        for name in [
+            "LOCK",
+            "1.wal",
+            "0000000000ABC000.wal",
+            "0000000000abc000.wal.bak",
+            "x.new",
+            "fffffffffffff000.wal",
+        ] {
             assert_eq!(parse_name(name), None, "{name}");
         }
     }

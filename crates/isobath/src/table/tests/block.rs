@@ -4,8 +4,8 @@ use crate::format::{Lsn, OpKind};
 use crate::table::backward::Run;
 use crate::table::block::Block;
 use crate::table::block_builder::BlockBuilder;
-use crate::table::common_prefix_len;
 use crate::table::key_buffer::KeyBuffer;
+use crate::table::{KEY_LEN_MAX, common_prefix_len};
 
 fn build(interval: u32, versions: &[(&[u8], Lsn, OpKind, &[u8])]) -> Vec<u8> {
     let mut builder = BlockBuilder::new(interval);
@@ -119,4 +119,20 @@ fn arbitrary_bytes_never_panic() {
             at = entry.end;
         }
     }
+}
+
+#[test]
+fn a_block_that_unfolds_to_keys_of_impossible_length_is_refused() {
+    let key = |n: u8| [vec![b'k'; KEY_LEN_MAX], vec![n]].concat();
+    let keys: Vec<_> = (0..9).map(key).collect();
+    let entries: Vec<_> = keys.iter().map(|key| (&key[..], 100, OpKind::Put, &b""[..])).collect();
+    let block = Block::parse(build(16, &entries)).unwrap();
+    let (mut found, mut run) = (KeyBuffer::default(), Run::default());
+    assert!(block.search_before(None, &mut found, &mut run).unwrap_err().is_corruption());
+    let entry = block.entry_at(block.restart(0)).unwrap();
+    assert!(block.extend_key(entry, &mut KeyBuffer::default()).unwrap_err().is_corruption());
+    // The longest possible keys are none of these.
+    let longest = [vec![b'k'; KEY_LEN_MAX - 1], vec![0]].concat();
+    let block = Block::parse(build(16, &[(&longest, 100, OpKind::Put, b"")])).unwrap();
+    assert!(block.search_before(None, &mut found, &mut run).unwrap().is_some());
 }

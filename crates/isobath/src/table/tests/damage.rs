@@ -4,7 +4,8 @@ use super::fixtures::*;
 use crate::cursor::Cursor;
 use crate::error::{Error, Result};
 use crate::format::{Lsn, checksum64};
-use crate::table::{Codec, SliceMeta, Table, TableContext, TableFile, TableOptions};
+use crate::table::root::Content;
+use crate::table::{BlockHandle, Codec, SliceMeta, Table, TableContext, TableFile, TableOptions};
 use crate::vfs::{FileSystem, ReadMode};
 use std::sync::Arc;
 
@@ -109,14 +110,8 @@ fn truncated_and_extended_files_are_errors() {
     assert!(check_damaged(&fixture, &finished.slices, &slices));
 }
 
-#[test]
-fn blocks_that_swapped_places_are_noticed() {
-    let fixture = Fixture::new();
-    let versions: Vec<_> =
-        (0..64u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, vec![1; 100])).collect();
-    let options = TableOptions { codec: Codec::None, ..small_blocks(Codec::None) };
-    let finished = fixture.write(&options, &[(0, versions.clone())]);
-    let mut bytes = fixture.bytes();
+/// Where the data blocks lie.
+fn data_blocks(fixture: &Fixture) -> Vec<BlockHandle> {
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
     let mut handles = Vec::new();
     let show = &mut |item: crate::table::DumpItem<'_>| {
@@ -128,6 +123,18 @@ fn blocks_that_swapped_places_are_noticed() {
         Ok(())
     };
     TableFile::open(&fs, &fixture.path()).unwrap().dump(show).unwrap();
+    handles
+}
+
+#[test]
+fn blocks_that_swapped_places_are_noticed() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..64u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, vec![1; 100])).collect();
+    let options = TableOptions { codec: Codec::None, ..small_blocks(Codec::None) };
+    let finished = fixture.write(&options, &[(0, versions.clone())]);
+    let mut bytes = fixture.bytes();
+    let handles = data_blocks(&fixture);
     let same = handles.windows(2).find(|pair| pair[0].len == pair[1].len).unwrap();
     let (a, b) = (same[0], same[1]);
     let (a, b, len) = (a.offset as usize, b.offset as usize, a.len as usize);
@@ -225,6 +232,54 @@ fn steps_back_over_a_forged_block_come_to_an_end() {
                 assert!(steps < 1000, "byte {place} of the block at {start} as {byte}: no end");
                 stepped = cursor.prev_key();
             }
+        }
+    }
+}
+
+/// The same for indexes whose handles lead anywhere, near the end of all numbers above all.
+#[test]
+fn forged_handles_lead_to_errors() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..40u64).map(|i| Version::put(format!("key{i:04}"), 5000 + i, vec![1; 40])).collect();
+    let finished = fixture.write(&small_blocks(Codec::None), &[(0, versions.clone())]);
+    let good = fixture.bytes();
+    let root_at = finished.slices[0].root;
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    let mut root = crate::table::reader::read_root(
+        &*fs.open_read(&fixture.path(), ReadMode::Positional).unwrap(),
+        root_at,
+    )
+    .unwrap();
+    let sound = data_blocks(&fixture);
+    let offsets = [u64::MAX, u64::MAX - (1 << 10), u64::MAX - (1 << 15), 1 << 63, 1 << 20];
+    for (offset, sound_count) in offsets.into_iter().flat_map(|offset| [(offset, 0), (offset, 4)]) {
+        let mut index = crate::table::index::IndexBuilder::new();
+        for n in 0..40u64 {
+            let far = BlockHandle { offset: offset - 50 + n, len: 60 };
+            let handle = *sound[..sound_count].get(n as usize).unwrap_or(&far);
+            let handle = BlockHandle { offset: handle.offset - root.base(root_at), ..handle };
+            index.add(format!("key{:04}", 2 * n).as_bytes(), 0, handle);
+        }
+        root.content = Content::Index { levels: 1, top: index.finish().to_vec() };
+        let (mut payload, mut framed) = (Vec::new(), Vec::new());
+        root.encode(&mut payload);
+        crate::table::frame::put_frame(&mut framed, Codec::None, &payload, root_at.offset);
+        let bytes = [&good[..root_at.offset as usize], &framed].concat();
+        let meta = root.meta(NUMBER, BlockHandle { len: framed.len() as u32, ..root_at });
+        let carved = crate::table::carve(bytes.clone(), NUMBER, std::slice::from_ref(&meta));
+        assert!(carved.slices.len() == 1);
+        fixture.set_bytes(bytes);
+        for mode in [ReadMode::Mapped, ReadMode::Positional] {
+            let table = Table::open(fixture.context(mode, 1 << 20), &meta).unwrap();
+            let get = |key: &[u8]| table.get(key, checksum64(key), Lsn::MAX);
+            assert!(get(b"key0030").unwrap_err().is_corruption());
+            for fill_cache in [true, false] {
+                let mut cursor = table.cursor(fill_cache);
+                assert!(forward(&mut cursor).unwrap_err().is_corruption(), "{offset:#x}");
+                assert!(backward(&mut cursor).unwrap_err().is_corruption(), "{offset:#x}");
+            }
+            assert!(table.verify(&mut |_| {}).is_err());
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::Repair;
 use crate::error::{Error, Result};
-use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
+use crate::format::{DEFAULT_FAMILY, FamilyId, LSN_END, Lsn};
 use crate::table::{Label, SliceMeta};
 use crate::version::{
     CURRENT, Change, DEFAULT_FAMILY_NAME, Edit, Graveyard, ManifestReader, State, Term,
@@ -133,6 +133,22 @@ fn has_all_tables(repair: &Repair<'_>, state: &State) -> Result<bool> {
     Ok(true)
 }
 
+/// An edit that stands by itself was not checked against a state: numbers in it could be such that nothing can be counted
+/// on from them.
+fn is_possible(change: &Change) -> bool {
+    let number = match change {
+        Change::AddSlice { meta, .. } => return meta.file < LSN_END && meta.is_sane(),
+        Change::Term(term) => term.resumes_at.max(term.ended_at).max(term.term),
+        Change::NextFile { number } => *number,
+        Change::CreateFamily { lsn, .. }
+        | Change::ReplayFrom { lsn }
+        | Change::LsnCeiling { lsn }
+        | Change::DurableLsn { lsn } => *lsn,
+        _ => 0,
+    };
+    number < LSN_END
+}
+
 impl Facts {
     fn of(state: &State) -> Facts {
         let mut facts = Facts::default();
@@ -149,7 +165,10 @@ impl Facts {
             self.dropped.extend(std::mem::take(&mut self.families).into_keys());
             self.terms.clear();
         }
-        edit.changes.iter().for_each(|change| self.apply(change));
+        edit.changes
+            .iter()
+            .filter(|change| is_possible(change))
+            .for_each(|change| self.apply(change));
     }
 
     fn apply(&mut self, change: &Change) {
