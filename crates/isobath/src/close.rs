@@ -14,11 +14,14 @@ use crate::version::{Change, Edit};
 use crate::write;
 use std::sync::Arc;
 
-/// Closes the database. A second call does nothing.
+/// Closes the database. A second call waits for the first and says the same.
 pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
-    if engine.closed.swap(true, Ordering::SeqCst) {
-        return Ok(());
-    }
+    engine.closed.store(true, Ordering::SeqCst);
+    let mut outcome = engine.close_outcome.lock();
+    outcome.get_or_insert_with(|| close_once(engine)).clone()
+}
+
+fn close_once(engine: &Arc<Engine>) -> Result<()> {
     // Whoever changes families finishes first: its record and its edit belong together.
     let _changing = engine.families_change.lock();
     let flushed = engine.log.check_healthy().and_then(|()| write::flush_now(engine));
@@ -48,15 +51,16 @@ mod tests {
     use crate::vfs::MemoryFs;
     use crate::wal;
     use std::sync::{Arc, OnceLock, mpsc};
+    use std::time::Duration;
 
     /// A writer that was admitted: puts its record into the log, says so, and is slow to apply it.
     fn write_slowly(engine: &Engine, copied: &mpsc::Sender<()>, go_on: &mpsc::Receiver<()>) {
         let mut batch = Batch::new();
         batch.put("racing", "value").unwrap();
         let (record, _, _) = batch.parts();
-        wal::seal(record);
+        let mut record = wal::seal(record);
         let mut reservation = engine.log.reserve(record.len() as u64).unwrap();
-        reservation.write(record);
+        reservation.write(&mut record);
         copied.send(()).unwrap();
         go_on.recv().unwrap();
         reservation.publish();
@@ -99,5 +103,27 @@ mod tests {
         let db = options.open("/db").unwrap();
         assert_eq!(db.get("before").unwrap().unwrap(), b"value");
         assert_eq!(db.get("racing").unwrap().unwrap(), b"value");
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+    fn a_second_close_returns_when_the_first_has_given_the_directory_up() {
+        let fs = Arc::new(MemoryFs::new());
+        let options = Options::new().components(Components { fs, ..Components::system() });
+        let (closing, is_closing) = mpsc::channel();
+        let listener = move |event: &Event| {
+            if matches!(event, Event::Flushed { .. }) {
+                closing.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        };
+        let db = options.clone().listener(Arc::new(listener)).open("/db").unwrap();
+        db.put("key", "value").unwrap();
+        let second = db.clone();
+        let first = std::thread::spawn(move || db.close());
+        is_closing.recv().unwrap();
+        second.close().unwrap();
+        options.open("/db").unwrap();
+        first.join().unwrap().unwrap();
     }
 }

@@ -136,9 +136,14 @@ impl Db {
         write::commit_batch(engine, &engine.default_family, batch, options)
     }
 
-    /// Returns once `commit`, and every commit before it, survives power loss.
+    /// Returns once `commit`, and every commit before it, survives power loss. The commit may have been made before the
+    /// database was opened again.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the commit is of another database, or did not survive a crash;
+    /// [`Error::OutcomeUnknown`] if the sync failed.
     pub fn harden(&self, commit: Commit) -> Result<()> {
-        write::harden(self.engine(), commit.point)
+        write::harden_commit(self.engine(), commit)
     }
 
     /// Returns once everything written so far survives power loss.
@@ -329,7 +334,7 @@ impl Db {
     }
 
     /// Flushes, stops the background and gives the directory free. Handles that are left answer
-    /// [`Error::Closed`].
+    /// [`Error::Closed`]; a second close waits for the first and answers the same.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
     }

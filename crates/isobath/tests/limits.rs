@@ -95,7 +95,7 @@ fn names_and_handles_that_mean_nothing_here_are_refused() {
         elsewhere.put(format!("{n}"), "value").unwrap();
     }
     let commit = elsewhere.put("key", "value").unwrap();
-    refused(db.harden(commit), "none of this database");
+    refused(db.harden(commit), "in another database");
     refused(db.drop_family(&db.default_family()), "default");
     db.drop_family(&own).unwrap();
     assert!(matches!(db.get_in(&own, "key"), Err(Error::UnknownFamily(_))));

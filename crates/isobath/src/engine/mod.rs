@@ -49,6 +49,8 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) dir: PathBuf,
     pub(crate) uuid: [u8; 16],
+    /// The running term of the log.
+    pub(crate) term: u64,
     pub(crate) log: Arc<Log>,
     pub(crate) epochs: Epochs,
     pub(crate) families: Families,
@@ -63,6 +65,8 @@ pub(crate) struct Engine {
     pub(crate) compactor_count: usize,
     pub(crate) upkeep: Ticker,
     pub(crate) closed: AtomicBool,
+    /// What the close came to, once it is over. Held while it runs.
+    pub(crate) close_outcome: Mutex<Option<Result<()>>>,
     /// How far merges are behind.
     pub(crate) backlog: Mutex<Backlog>,
     /// Held by whoever creates, drops or renames a family.

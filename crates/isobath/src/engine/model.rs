@@ -68,7 +68,7 @@ impl World {
     /// As `write/commit.rs` does it.
     fn commit(&self) {
         let mut record = vec![0; RECORD_HEADER_LEN + 8];
-        wal::seal(&mut record);
+        let mut record = wal::seal(&mut record);
         let mut reservation = self.log.reserve(record.len() as u64).unwrap();
         reservation.write(&mut record);
         let lsn = reservation.start();
@@ -95,9 +95,9 @@ impl World {
     fn seal(&self) {
         let mut marker = vec![0; RECORD_HEADER_LEN];
         put_payload(&mut marker, &Payload::EpochMarker);
-        wal::seal(&mut marker);
+        let mut marker = wal::seal(&mut marker);
         let right = self.epochs.lock();
-        let reserve = || self.log.reserve_internal(marker.len() as u64);
+        let reserve = || self.log.reserve_internal(marker.len() as u64, wal::Patience::Waits);
         let (_, mut reservation) = self.epochs.seal(&right, reserve).unwrap();
         drop(right);
         reservation.write(&mut marker);

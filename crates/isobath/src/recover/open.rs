@@ -262,11 +262,15 @@ fn assemble(
     let report = panic_report(&log);
     let compactor_count =
         options.compaction_threads.unwrap_or_else(|| (threads.parallelism() / 2).clamp(1, 4));
-    let uuid = versions.lock().state().uuid();
+    let (uuid, term) = {
+        let versions = versions.lock();
+        (versions.state().uuid(), versions.state().term().term)
+    };
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
     let engine = Arc::new(Engine {
         dir: db.to_owned(),
         uuid,
+        term,
         epochs: Epochs::new(pool, log.tail()),
         families,
         default_family,
@@ -280,6 +284,7 @@ fn assemble(
         compactor_count,
         upkeep: upkeep::start(&components, started.clone(), panic_report(&log))?,
         closed: AtomicBool::new(false),
+        close_outcome: Mutex::default(),
         backlog: Mutex::default(),
         families_change: Mutex::new(()),
         lock: Mutex::new(Some(lock)),

@@ -106,8 +106,8 @@ fn write(decoder: &mut Decoder<'_>) -> Result<Written> {
         written.records[nth].2 = durable;
         let mut record = vec![0; RECORD_HEADER_LEN];
         record.extend_from_slice(&written.payloads[nth]);
-        seal(&mut record);
-        stamp(&mut record, start, GENERATION, durable);
+        let mut record = seal(&mut record);
+        stamp(record.bytes_mut(), start, GENERATION, durable);
         written.bytes[(start - BASE) as usize..(end - BASE) as usize].copy_from_slice(&record);
     }
     Ok(written)

@@ -19,8 +19,8 @@
 use super::frontier::Frontier;
 use super::health::Health;
 use super::keeper::{Bell, KeeperStats};
-use super::record;
-use super::room::{Room, RoomWaits, SLACK};
+use super::record::{self, Sealed};
+use super::room::{Patience, Room, RoomWaits, SLACK};
 use super::segment::SEGMENT_LEN_MIN;
 use super::segment_table::SegmentTable;
 use super::shelf::Shelf;
@@ -156,12 +156,26 @@ impl Log {
     /// retryable error if none can be made, or because the log was poisoned or closed.
     #[inline]
     pub(crate) fn reserve(&self, record_len: u64) -> Result<Reservation<'_>> {
-        self.inner.reserve(record_len, SLACK)
+        self.reserve_with(record_len, Patience::Waits)
+    }
+
+    /// The same for a writer that may not want to wait.
+    #[inline]
+    pub(crate) fn reserve_with(
+        &self,
+        record_len: u64,
+        patience: Patience,
+    ) -> Result<Reservation<'_>> {
+        self.inner.reserve(record_len, SLACK, patience)
     }
 
     /// The same for a small record of the engine's own, which may use the room others leave.
-    pub(crate) fn reserve_internal(&self, record_len: u64) -> Result<Reservation<'_>> {
-        self.inner.reserve(record_len, 0)
+    pub(crate) fn reserve_internal(
+        &self,
+        record_len: u64,
+        patience: Patience,
+    ) -> Result<Reservation<'_>> {
+        self.inner.reserve(record_len, 0, patience)
     }
 
     /// The longest record this log takes.
@@ -277,7 +291,7 @@ impl std::fmt::Debug for Log {
 
 impl Inner {
     #[inline]
-    fn reserve(&self, len: u64, slack: u64) -> Result<Reservation<'_>> {
+    fn reserve(&self, len: u64, slack: u64, patience: Patience) -> Result<Reservation<'_>> {
         if len > self.table.record_len_max() {
             return Err(Error::InvalidArgument(format!(
                 "a commit of {len} bytes is too long for the log; it takes {} at most",
@@ -287,9 +301,11 @@ impl Inner {
         assert!(len >= RECORD_HEADER_LEN as u64 && len.is_multiple_of(RECORD_ALIGN));
         let start = match self.room.try_take(len, slack) {
             Some(start) => start,
-            None => self.room.take(len, slack, &*self.clock, &|| self.bell.ring(), &|| {
-                self.health.check().err().unwrap_or(Error::Closed)
-            })?,
+            None => {
+                let wake = || self.bell.ring();
+                let refusal = || self.health.check().err().unwrap_or(Error::Closed);
+                self.room.take(len, slack, patience, &*self.clock, &wake, &refusal)?
+            }
         };
         let end = start + len;
         if end >= self.wake_keeper_at.load(Ordering::Relaxed) {
@@ -321,11 +337,12 @@ impl Inner {
     /// Syncs everything copied so far and returns up to where.
     fn sync_round(&self) -> Result<Lsn> {
         self.health.check_poison()?;
+        // `durable` first: retiring moves it on as far as `copied` has come by then, and so never beyond what is read next.
+        let durable = self.syncer.durable();
         let copied = match planted(Plant::HoleAcknowledged) {
             true => self.room.tail(),
             false => self.copied.at(),
         };
-        let durable = self.syncer.durable();
         for segment in self.table.overlapping(durable, copied) {
             if planted(Plant::SyncSkipped) {
                 break;
@@ -400,10 +417,11 @@ impl Reservation<'_> {
         self.end
     }
 
-    /// Copies the record, sealed and as long as was reserved, into the log. An error of the file (only
+    /// Copies the record, as long as was reserved, into the log. An error of the file (only
     /// possible where segments are not mapped) poisons the log.
     #[inline]
-    pub(crate) fn write(&mut self, record: &mut [u8]) {
+    pub(crate) fn write(&mut self, record: &mut Sealed<'_>) {
+        let record = record.bytes_mut();
         assert!(self.stage == Stage::Reserved, "a record is written once");
         assert!(record.len() as u64 == self.end - self.start, "a record is as long as its room");
         let log = self.log;

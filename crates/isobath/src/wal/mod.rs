@@ -31,6 +31,7 @@ mod tests;
 
 pub(crate) use log::{Log, LogOptions, Reservation};
 pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, record_len, seal};
+pub(crate) use room::Patience;
 #[cfg(all(test, loom))]
 pub(crate) use room::Room;
 pub(crate) use scan::{Dumped, ScanEnd, Tail, dump, scan};

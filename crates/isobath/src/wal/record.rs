@@ -12,10 +12,12 @@
 //!
 //! The caller builds a record in one buffer whose first 32 bytes are spare. [`seal`] does what does not
 //! depend on the place in the log (padding, length, payload checksum) and needs no lock; [`stamp`] does
-//! the rest once the LSN is known.
+//! the rest once the LSN is known. The padding is lent: it goes with the [`Sealed`], so that a buffer may be
+//! extended and sealed again, whatever became of its first record.
 
 use crate::components::{Plant, planted};
 use crate::format::{Lsn, checksum32, checksum64};
+use std::ops::Deref;
 
 /// The length of a record's header, and of the spare room in front of a payload.
 pub(crate) const RECORD_HEADER_LEN: usize = 32;
@@ -31,9 +33,43 @@ pub(crate) const fn record_len(payload_len: u64) -> u64 {
     RECORD_HEADER_LEN as u64 + payload_len.next_multiple_of(RECORD_ALIGN)
 }
 
+/// A record as the log takes it. Its buffer has its own length again once this is dropped.
+#[derive(Debug)]
+pub(crate) struct Sealed<'a> {
+    record: &'a mut Vec<u8>,
+    payload_end: usize,
+}
+
+impl Drop for Sealed<'_> {
+    fn drop(&mut self) {
+        self.record.truncate(self.payload_end);
+    }
+}
+
+impl Deref for Sealed<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.record
+    }
+}
+
+impl Sealed<'_> {
+    /// What the record says.
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.record[RECORD_HEADER_LEN..self.payload_end]
+    }
+
+    #[inline]
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.record
+    }
+}
+
 /// Pads the record to its length in the log and fills in the payload's length and checksum. `record`
 /// holds [`RECORD_HEADER_LEN`] spare bytes and then the payload.
-pub(crate) fn seal(record: &mut Vec<u8>) {
+pub(crate) fn seal(record: &mut Vec<u8>) -> Sealed<'_> {
     assert!(record.len() >= RECORD_HEADER_LEN, "a record has room for its header");
     let payload_len = (record.len() - RECORD_HEADER_LEN) as u64;
     assert!(payload_len < SKIP_BIT, "a payload's length fits 47 bits");
@@ -41,6 +77,7 @@ pub(crate) fn seal(record: &mut Vec<u8>) {
     record.resize(record_len(payload_len) as usize, 0);
     record[6..12].copy_from_slice(&payload_len.to_le_bytes()[..6]);
     record[24..32].copy_from_slice(&checksum.to_le_bytes());
+    Sealed { record, payload_end: RECORD_HEADER_LEN + payload_len as usize }
 }
 
 /// Fills in what depends on the place in the log. `record` was sealed.
@@ -134,9 +171,27 @@ mod tests {
     fn sample() -> Vec<u8> {
         let mut record = vec![0; RECORD_HEADER_LEN];
         record.extend_from_slice(b"isobath log");
-        seal(&mut record);
-        stamp(&mut record, 0x1_0000, 7, 0xf000);
-        record
+        let mut sealed = seal(&mut record);
+        stamp(sealed.bytes_mut(), 0x1_0000, 7, 0xf000);
+        sealed.to_vec()
+    }
+
+    #[test]
+    fn a_buffer_sealed_again_makes_the_same_record_and_an_extended_one_holds_no_padding() {
+        let mut buffer = vec![0; RECORD_HEADER_LEN];
+        buffer.extend_from_slice(b"isobath log");
+        for _ in 0..3 {
+            let mut sealed = seal(&mut buffer);
+            assert_eq!((sealed.payload(), sealed.len()), (b"isobath log".as_slice(), 48));
+            stamp(sealed.bytes_mut(), 0x1_0000, 7, 0xf000);
+            assert_eq!(*sealed, sample());
+        }
+        buffer.extend_from_slice(b"book");
+        let mut sealed = seal(&mut buffer);
+        stamp(sealed.bytes_mut(), 0x1_0000, 7, 0xf000);
+        let header = RecordHeader::decode(&sealed, 0x1_0000).unwrap();
+        assert_eq!(header.payload_len, 15);
+        assert!(header.matches(b"isobath logbook"));
     }
 
     #[test]

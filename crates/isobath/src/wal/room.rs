@@ -22,6 +22,23 @@ const SHUT: u64 = 1 << 63;
 /// Bytes below the limit that ordinary records leave free.
 pub(super) const SLACK: u64 = 1024;
 
+/// Whether a writer that finds no room waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Until there is room, or none can be made.
+    Waits,
+    /// Not at all: it is told to come again.
+    None,
+}
+
+impl Patience {
+    /// Of a writer with, or without, `fail_fast`.
+    #[inline]
+    pub(crate) fn of(fail_fast: bool) -> Patience {
+        if fail_fast { Patience::None } else { Patience::Waits }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Room {
     tail: CachePadded<AtomicU64>,
@@ -107,13 +124,14 @@ impl Room {
         }
     }
 
-    /// Reserves `len` bytes, waiting for room. `wake_keeper` is called when something must be done for it;
-    /// `refusal` says why a log that was shut was shut.
+    /// Reserves `len` bytes, waiting for room as far as `patience` goes. `wake_keeper` is called when something must be
+    /// done for it; `refusal` says why a log that was shut was shut.
     #[cold]
     pub(super) fn take(
         &self,
         len: u64,
         slack: u64,
+        patience: Patience,
         clock: &dyn Clock,
         wake_keeper: &dyn Fn(),
         refusal: &dyn Fn() -> Error,
@@ -138,6 +156,11 @@ impl Room {
             state.wanted = state.wanted.max(wanted);
             if wanted > self.limit.load(Ordering::Relaxed) {
                 wake_keeper();
+                if patience == Patience::None {
+                    // The room that this asked for is there for whoever tries again.
+                    let why = state.failure.as_ref().map(|(_, error)| error.clone());
+                    return Err(why.unwrap_or(Error::WouldStall("the log has no room yet")));
+                }
                 self.changed.wait(&mut state);
             }
         };
@@ -207,5 +230,34 @@ impl Room {
         edit(&mut state);
         self.limit.store(state.prepared.min(state.ceiling), Ordering::Release);
         self.changed.notify_all();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::components::Components;
+
+    #[test]
+    fn who_does_not_wait_is_refused_and_has_asked_for_room() {
+        let room = Room::new(4096, 1 << 20);
+        room.extend(8192);
+        let clock = Components::system().clock;
+        let woken = AtomicU64::new(0);
+        let wake = || {
+            woken.fetch_add(1, Ordering::Relaxed);
+        };
+        let take = || room.take(5000, 0, Patience::None, &*clock, &wake, &|| Error::Closed);
+        assert!(matches!(take(), Err(Error::WouldStall(_))));
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+        assert!(room.wants_segment(0));
+        room.fail(room.asked(), Error::Locked { path: "disk".into(), holder: "full".into() });
+        assert!(matches!(take(), Err(Error::Locked { .. })), "why there is no room is told");
+        assert!(room.wants_segment(0), "and there may be some by now");
+        room.extend(12288);
+        assert_eq!(take().unwrap(), 4096);
+        room.shut();
+        assert!(matches!(take(), Err(Error::Closed)));
+        assert_eq!(room.waits().count, 2, "refusals were no waits");
     }
 }

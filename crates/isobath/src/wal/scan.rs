@@ -52,7 +52,8 @@ pub(crate) enum Tail {
 }
 
 /// Visits every valid record from `from` on, verified, in LSN order. `manifest_durable` is an LSN below which
-/// the manifest knows the log durable (0 if it knows nothing). `progress` gets bytes done and in all.
+/// the manifest knows the log durable (0 if it knows nothing). `progress` gets bytes done and in all. An error of `visit`
+/// about what the record says ends the scan, and gets the file and the offset of the record.
 pub(crate) fn scan(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -76,7 +77,9 @@ pub(crate) fn scan(
     loop {
         if let Found::Record { header, payload } = reader.record_at(stop)? {
             if !header.skip {
-                visit(stop, payload)?;
+                if let Err(error) = visit(stop, payload) {
+                    return Err(undecodable(&reader, stop, error));
+                }
                 records += 1;
             }
             stop += header.record_len();
@@ -148,6 +151,18 @@ fn damaged(reader: &LogReader<'_>, stop: Lsn, durable: Lsn, named_by: String) ->
             "no valid log record at LSN {stop:#x}{damage}, but {named_by} shows that the log was durable up to {durable:#x}"
         ),
     )
+}
+
+/// Says where the record stands that verifies and yet is not taken.
+fn undecodable(reader: &LogReader<'_>, lsn: Lsn, error: Error) -> Error {
+    let place = reader.locate(lsn);
+    match error {
+        Error::Corruption { path, detail, .. } if path.as_os_str().is_empty() => {
+            let detail = format!("the log record at LSN {lsn:#x} is whole, yet {detail}");
+            Error::corruption(&place.path, place.offset, detail)
+        }
+        other => other.in_file(&place.path, place.offset),
+    }
 }
 
 /// A record as tools show it.

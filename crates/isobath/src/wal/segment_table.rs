@@ -75,10 +75,11 @@ impl SegmentTable {
         unsafe { &*segment }
     }
 
-    /// The open segments that overlap `[from, to)`, in LSN order.
+    /// The open segments that overlap `[from, to)`, in LSN order; none if that is empty.
     pub(super) fn overlapping(&self, from: Lsn, to: Lsn) -> Vec<Arc<Segment>> {
         let live = self.live.lock();
-        live.values().filter(|s| s.base < to && from < s.end).map(Arc::clone).collect()
+        let overlaps = |s: &&Arc<Segment>| from < to && s.base < to && from < s.end;
+        live.values().filter(overlaps).map(Arc::clone).collect()
     }
 
     /// Takes out the segments that end at or below `lsn`, which `copied` has passed.
@@ -101,5 +102,28 @@ impl SegmentTable {
 
     fn slot(&self, lsn: Lsn) -> &AtomicPtr<Segment> {
         &self.slots[(lsn >> self.shift) as usize & (self.slots.len() - 1)]
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::vfs::{FileSystem, MemoryFs, ReadMode};
+    use crate::wal::HEADER_PAGE_LEN;
+    use std::path::Path;
+
+    #[test]
+    fn an_empty_or_inverted_range_overlaps_no_segment() {
+        let table = SegmentTable::new(4096);
+        let path = Path::new("segment");
+        let file = MemoryFs::new().open_segment(path, HEADER_PAGE_LEN + 4096, ReadMode::Mapped);
+        table.install(Segment { base: 4096, end: 8192, file: file.unwrap() });
+        for (from, to, count) in
+            [(4096, 8192, 1), (5000, 5008, 1), (5000, 5000, 0), (6000, 5000, 0)]
+        {
+            let overlapping = table.overlapping(from, to);
+            assert_eq!(overlapping.len(), count, "{from}..{to}");
+            overlapping.iter().for_each(|segment| segment.harden(from, to).unwrap());
+        }
     }
 }

@@ -23,10 +23,10 @@ use crate::column_family::ColumnFamily;
 use crate::components::{Plant, Point, planted, with_scratch, yield_point};
 use crate::engine::{Engine, Family};
 use crate::error::{Error, Result};
-use crate::format::{FamilyId, Lsn, Op, OpKind, put_batch_prefix, put_op};
+use crate::format::{FamilyId, Lsn, Op, OpKind, Payload, decode_payload, put_batch_prefix, put_op};
 use crate::memtable::Memtable;
 use crate::options::{Durability, WriteOptions};
-use crate::wal::{self, RECORD_HEADER_LEN};
+use crate::wal::{self, Patience, RECORD_HEADER_LEN};
 use crate::write::seal;
 use std::sync::Arc;
 
@@ -34,11 +34,27 @@ use std::sync::Arc;
 /// cost no descent each.
 const SORT_MIN: usize = 4;
 
-/// A commit that returned.
+/// A commit that returned. Only writes make one, and [`crate::Db::harden`] takes those of its own database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Commit {
     /// The read point just after it: a reader at this point or later sees the commit.
     pub point: Lsn,
+    /// The term of the log that it was written in.
+    term: u64,
+    /// The first half of the database's identity.
+    database: u64,
+}
+
+impl Commit {
+    #[inline]
+    fn new(engine: &Engine, point: Lsn) -> Commit {
+        Commit { point, term: engine.term, database: database_of(engine) }
+    }
+}
+
+#[inline]
+fn database_of(engine: &Engine) -> u64 {
+    u64::from_le_bytes(*engine.uuid.first_chunk().expect("16 bytes"))
 }
 
 /// Commits one operation.
@@ -69,7 +85,7 @@ pub(crate) fn commit_batch(
     options: WriteOptions,
 ) -> Result<Commit> {
     if batch.is_empty() {
-        return Ok(Commit { point: engine.log.visible() });
+        return Ok(Commit::new(engine, engine.log.visible()));
     }
     let (record, ops, named) = batch.parts();
     for family in named {
@@ -93,10 +109,12 @@ fn commit(
 ) -> Result<Commit> {
     admit(engine, record.len() as u64, options.fail_fast)?;
     let log = &engine.log;
-    wal::seal(record);
-    let mut reservation = log.reserve(record.len() as u64)?;
-    reservation.write(record);
-    apply(record, reservation.start());
+    let mut record = wal::seal(record);
+    check_decodes(record.payload());
+    let patience = Patience::of(options.fail_fast);
+    let mut reservation = log.reserve_with(record.len() as u64, patience)?;
+    reservation.write(&mut record);
+    apply(&record, reservation.start());
     yield_point(Point::Applied);
     let point = reservation.end();
     reservation.publish();
@@ -106,7 +124,16 @@ fn commit(
     if options.durability.unwrap_or(engine.options.durability) == Durability::Sync {
         log.harden(point)?;
     }
-    Ok(Commit { point })
+    Ok(Commit::new(engine, point))
+}
+
+/// What is about to be acknowledged has to decode, or no open gets past it. A batch costs another pass for that, so
+/// releases do without: in them only the ways to build a record keep it so.
+fn check_decodes(payload: &[u8]) {
+    if cfg!(any(debug_assertions, feature = "simulation", feature = "paranoid")) {
+        let decoded = decode_payload(payload);
+        assert!(matches!(decoded, Ok(Payload::Batch(_))), "a commit that decodes as {decoded:?}");
+    }
 }
 
 /// Everything that can wait or fail before an LSN is taken.
@@ -195,14 +222,39 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
     order.into_iter().map(|(_, _, ordinal)| ordinal).collect()
 }
 
-/// Waits until everything below `point` survives power loss.
+/// Waits until `commit` and every commit before it survive power loss.
+pub(crate) fn harden_commit(engine: &Engine, commit: Commit) -> Result<()> {
+    engine.check_open()?;
+    let refuse = |why: String| {
+        Err(Error::InvalidArgument(format!("the commit at {:#x} {why}", commit.point)))
+    };
+    if commit.database != database_of(engine) {
+        return refuse("was made in another database".to_owned());
+    }
+    let tail = engine.log.tail();
+    if commit.term > engine.term || (commit.term == engine.term && commit.point > tail) {
+        return refuse(format!(
+            "is none of this database, whose log ends at {tail:#x}: it was made after this copy of it"
+        ));
+    }
+    if commit.term == engine.term {
+        return engine.log.harden(commit.point);
+    }
+    // What a recovery took from the log is in tables, and synced.
+    let versions = engine.versions.lock();
+    let next = versions.state().terms().iter().find(|term| term.term == commit.term + 1);
+    match next {
+        Some(next) if commit.point <= next.ended_at => Ok(()),
+        Some(next) => refuse(format!(
+            "was lost when the database was opened again: its log was kept up to {:#x}",
+            next.ended_at
+        )),
+        None => refuse("was made too long ago, nothing tells whether it survived".to_owned()),
+    }
+}
+
+/// Waits until everything below `point`, which this term has handed out, survives power loss.
 pub(crate) fn harden(engine: &Engine, point: Lsn) -> Result<()> {
     engine.check_open()?;
-    if point > engine.log.tail() {
-        return Err(Error::InvalidArgument(format!(
-            "the commit at {point:#x} is none of this database, whose log ends at {:#x}",
-            engine.log.tail()
-        )));
-    }
     engine.log.harden(point)
 }

@@ -96,7 +96,7 @@ pub(crate) fn rename_family(engine: &Arc<Engine>, family: &Arc<Family>, name: &s
 fn log_change(engine: &Engine, payload: &Payload<'_>) -> Result<Lsn> {
     let mut record = vec![0; RECORD_HEADER_LEN];
     put_payload(&mut record, payload);
-    wal::seal(&mut record);
+    let mut record = wal::seal(&mut record);
     let mut reservation = engine.log.reserve(record.len() as u64)?;
     reservation.write(&mut record);
     let (start, end) = (reservation.start(), reservation.end());

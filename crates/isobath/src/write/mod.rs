@@ -3,8 +3,10 @@
 mod commit;
 mod families;
 mod seal;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 
 pub use commit::Commit;
-pub(crate) use commit::{commit_batch, commit_one, harden};
+pub(crate) use commit::{commit_batch, commit_one, harden, harden_commit};
 pub(crate) use families::{create_family, drop_family, rename_family};
 pub(crate) use seal::{MARKER_LEN, flush_now, seal_if_written};

@@ -5,10 +5,16 @@ use crate::kernel::check::{Found, Values, passing_values};
 use crate::kernel::history::{FAMILIES, Plan, Value, Write};
 use isobath::vfs::ReadMode;
 use isobath::{Batch, ColumnFamily, Commit, Db, Durability, Error, Options, Range, WriteOptions};
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::OnceLock;
 
 const PASSING: &str = "passing";
+
+thread_local! {
+    /// What this thread wrote last.
+    static LAST: Cell<Option<Commit>> = const { Cell::new(None) };
+}
 
 struct Isobath {
     db: Db,
@@ -88,11 +94,14 @@ impl Store for Isobath {
             };
         }
         let durability = if is_synced { Durability::Sync } else { Durability::Process };
-        Ok(self.db.write_with(batch, WriteOptions::default().durability(durability))?.point)
+        let commit = self.db.write_with(batch, WriteOptions::default().durability(durability))?;
+        LAST.set(Some(commit));
+        Ok(commit.point)
     }
 
     fn harden(&self, point: u64) -> Result<(), Failure> {
-        Ok(self.db.harden(Commit { point })?)
+        let commit = LAST.get().filter(|commit| commit.point == point);
+        Ok(self.db.harden(commit.expect("a writer hardens what it has just written"))?)
     }
 
     fn sync(&self) -> Result<u64, Failure> {

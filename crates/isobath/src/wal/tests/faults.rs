@@ -50,7 +50,8 @@ fn everyone_who_waits_for_a_sync_that_fails_is_told() {
 fn a_failed_write_poisons_and_wakes_those_behind_it() {
     let home = Home::new();
     let log = home.start();
-    let mut first = sealed(b"first");
+    let mut first = record_of(b"first");
+    let mut first = seal(&mut first);
     let mut blocked = log.reserve(first.len() as u64).unwrap();
     std::thread::scope(|scope| {
         let behind = scope.spawn(|| put(&log, b"behind"));
@@ -80,8 +81,9 @@ fn no_space_is_a_retryable_error_and_passes() {
     };
     assert!(error.is_out_of_space() && error.is_retryable(), "{error}");
     // The engine's own small records still find room, so an epoch can be sealed and flushed.
-    let mut marker = sealed(b"marker");
-    let mut reservation = log.reserve_internal(marker.len() as u64).unwrap();
+    let mut marker = record_of(b"marker");
+    let mut marker = seal(&mut marker);
+    let mut reservation = log.reserve_internal(marker.len() as u64, Patience::Waits).unwrap();
     reservation.write(&mut marker);
     reservation.publish();
     assert!(put(&log, &payload(1, 500)).is_err());

@@ -73,7 +73,8 @@ fn a_dropped_reservation_leaves_a_hole_that_nobody_sees() {
 fn a_commit_given_up_after_its_record_was_written_poisons() {
     let home = Home::new();
     let log = home.start();
-    let mut record = sealed(b"half");
+    let mut record = record_of(b"half");
+    let mut record = seal(&mut record);
     let mut reservation = log.reserve(record.len() as u64).unwrap();
     reservation.write(&mut record);
     drop(reservation);
@@ -122,7 +123,8 @@ fn what_is_retired_counts_as_durable_and_needs_no_sync() {
 fn a_segment_that_is_still_written_to_is_not_retired() {
     let home = Home::new();
     let log = home.start();
-    let mut slow = sealed(b"slow");
+    let mut slow = record_of(b"slow");
+    let mut slow = seal(&mut slow);
     let mut reservation = log.reserve(slow.len() as u64).unwrap();
     let writers = 3 * SEGMENT_LEN / 200;
     std::thread::scope(|scope| {
@@ -148,7 +150,8 @@ fn a_sync_covers_what_was_copied_before_it_began_and_no_more() {
     let home = Home::new();
     let log = home.start();
     let (_, before) = put(&log, b"before").unwrap();
-    let mut late = sealed(b"late");
+    let mut late = record_of(b"late");
+    let mut late = seal(&mut late);
     let mut reservation = log.reserve(late.len() as u64).unwrap();
     log.harden(before).unwrap();
     assert_eq!(log.durable(), before, "what is reserved is not copied");
@@ -160,7 +163,8 @@ fn a_sync_covers_what_was_copied_before_it_began_and_no_more() {
         while home.faults.syncs_begun.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        let mut later = sealed(b"later");
+        let mut later = record_of(b"later");
+        let mut later = seal(&mut later);
         let mut reservation = log.reserve(later.len() as u64).unwrap();
         reservation.write(&mut later);
         reservation.publish();

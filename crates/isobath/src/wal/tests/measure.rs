@@ -72,9 +72,9 @@ fn rate(threads: u64, each: u64, commit: impl Fn(&mut Vec<u8>) + Sync) -> f64 {
 fn commit(log: &Log, record: &mut Vec<u8>, apply: &Apply) -> Lsn {
     record.clear();
     record.resize(RECORD_HEADER_LEN + PAYLOAD_LEN, 0x5a);
-    seal(record);
+    let mut record = seal(record);
     let mut reservation = log.reserve(record.len() as u64).unwrap();
-    reservation.write(record);
+    reservation.write(&mut record);
     apply.run();
     let end = reservation.end();
     reservation.publish();

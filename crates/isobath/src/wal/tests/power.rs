@@ -3,7 +3,7 @@
 //! The engine is played by [`Engine`]: it keeps what a manifest would, durably, and does in order what the
 //! log asks of it.
 
-use super::support::{UUID, payload, sealed};
+use super::support::{UUID, payload, record_of};
 use crate::components::Components;
 use crate::components::sync::Mutex;
 use crate::error::Result;
@@ -83,7 +83,8 @@ impl Engine {
     fn put(&mut self, log: &Log) -> Lsn {
         let n = self.next;
         self.next += 1;
-        let mut record = sealed(&record_payload(n));
+        let mut record = record_of(&record_payload(n));
+        let mut record = seal(&mut record);
         let mut reservation = log.reserve(record.len() as u64).unwrap();
         let (start, end) = (reservation.start(), reservation.end());
         self.history.push((start, end, n));

@@ -125,16 +125,17 @@ impl Home {
     }
 }
 
-pub(super) fn sealed(payload: &[u8]) -> Vec<u8> {
+/// Header room and a payload, to be sealed.
+pub(super) fn record_of(payload: &[u8]) -> Vec<u8> {
     let mut record = vec![0; RECORD_HEADER_LEN];
     record.extend_from_slice(payload);
-    seal(&mut record);
     record
 }
 
 /// A whole commit; returns the record's range.
 pub(super) fn put(log: &Log, payload: &[u8]) -> Result<(Lsn, Lsn)> {
-    let mut record = sealed(payload);
+    let mut record = record_of(payload);
+    let mut record = seal(&mut record);
     let mut reservation = log.reserve(record.len() as u64)?;
     let range = (reservation.start(), reservation.end());
     reservation.write(&mut record);
