@@ -2,12 +2,13 @@
 //!
 //! If an open could replay the log it is left to the next open. Otherwise, or if it is not known where replay begins,
 //! every whole record counts: those before the damage, and those behind it, since each says by its LSN where it belongs.
+//! A record whose checksum holds and that means nothing is lost like one that cannot be read.
 //! Without the manifest only records of the newest term count: an earlier one's were taken into tables, or given up,
 //! before the next could begin.
 
-use super::Repair;
 use super::facts::Facts;
 use super::report::Loss;
+use super::{LSN_MARGIN, Repair};
 use crate::error::{Error, Result};
 use crate::format::{Lsn, Payload, decode_payload};
 use crate::version::LOG_DIR;
@@ -149,6 +150,7 @@ impl FoundLog {
     ) -> Result<Lsn> {
         let mut next = self.from;
         let mut holes = Vec::new();
+        let mut undecodable = Vec::new();
         let mut records = 0;
         self.dump(repair, self.from, &mut |log, dumped| {
             let header = &dumped.header;
@@ -169,6 +171,10 @@ impl FoundLog {
                     records += 1;
                     apply(header.lsn, &payload)
                 }
+                Err(Error::Corruption { detail, .. }) => {
+                    undecodable.push((header.lsn, next, detail));
+                    Ok(())
+                }
                 Err(error) => Err(error.in_file(&dumped.path, dumped.offset)),
             }
         })?;
@@ -179,16 +185,23 @@ impl FoundLog {
             holes.push((next, facts.ceiling));
         }
         // A file that was cut, or that is gone, does not tell how far its records went.
-        let is_short = |info: &&SegmentInfo| info.data_len().is_none() && info.end() >= next;
-        let is_cut = self.segments.iter().any(|info| is_short(&info));
+        let is_short =
+            |info: &SegmentInfo| info.data_len().is_none() && !self.is_passed(info, next);
+        let is_cut = self.segments.iter().any(is_short);
         if is_cut || (self.segments.is_empty() && !facts.is_exact) {
-            holes.push((next.max(self.floor), self.end.max(next) + 1));
+            let margin = if facts.is_exact { 1 } else { LSN_MARGIN };
+            holes.push((next.max(self.floor), self.end.max(next) + margin));
         }
         repair.report.records_saved = records;
         let known = std::mem::take(&mut repair.log_holes_known);
-        for (from, to) in holes {
-            if !known {
-                self.lost(repair, facts, from, to);
+        if !known {
+            let unreadable = "log records cannot be read; commits in them are lost, those before and behind are kept";
+            for (from, to) in holes {
+                self.lost(repair, facts, from, to, unreadable.to_owned());
+            }
+            for (from, to, why) in undecodable {
+                let detail = format!("a whole log record means nothing, its commit is lost: {why}");
+                self.lost(repair, facts, from, to, detail);
             }
         }
         repair.log_holes_known = true;
@@ -200,19 +213,23 @@ impl FoundLog {
         self.floor
     }
 
+    /// True if all that a segment ever held lies below `next`: the one after it begins there. Its own length says nothing
+    /// if it was cut.
+    fn is_passed(&self, info: &SegmentInfo, next: Lsn) -> bool {
+        self.segments.iter().any(|later| info.base < later.base && later.base <= next)
+    }
+
     fn holds(&self, lsn: Lsn) -> Option<&SegmentInfo> {
         self.segments.iter().rfind(|info| info.holds(lsn))
     }
 
-    fn lost(&self, repair: &mut Repair<'_>, facts: &Facts, from: Lsn, to: Lsn) {
+    fn lost(&self, repair: &mut Repair<'_>, facts: &Facts, from: Lsn, to: Lsn, detail: String) {
         let place = self.holds(from);
         let (path, offset) = match place {
             Some(info) => (info.path.clone(), Some(HEADER_PAGE_LEN + (from - info.base))),
             None => (repair.db.join(LOG_DIR), None),
         };
-        let detail = "log records cannot be read; commits in them are lost, those before and behind are kept";
         let lsns = Some((from, to));
-        repair
-            .lose(facts, Loss { path, offset, lsns, detail: detail.to_owned(), ..Loss::default() });
+        repair.lose(facts, Loss { path, offset, lsns, detail, ..Loss::default() });
     }
 }

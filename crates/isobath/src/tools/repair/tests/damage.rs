@@ -1,7 +1,10 @@
 //! What is damaged, one thing at a time and all at once.
 
 use super::*;
+use crate::error::Error;
+use crate::format::{Lsn, Op, OpKind, put_batch_prefix, put_op};
 use crate::version::CURRENT;
+use crate::wal;
 
 /// Every so many bytes of a file, so that the debug build takes seconds; a prime, so that all kinds of places come.
 const STEP: usize = 37;
@@ -166,6 +169,52 @@ fn of_a_damaged_log_all_other_records_are_kept() {
         assert!(to - from < 300 && loss.path == segment, "{report:?}");
         let begin = loss.offset.unwrap();
         assert!((begin..begin + (to - from)).contains(&(place as u64)), "{report:?}");
+    }
+}
+
+/// Commits a record that is whole and means nothing: a batch with the padding of an earlier record in its middle.
+fn put_meaningless(db: &crate::Db) -> Lsn {
+    let op = |key| Op { kind: OpKind::Put, family: 0, key, value: b"value" };
+    let mut record = vec![0; wal::RECORD_HEADER_LEN];
+    put_batch_prefix(&mut record, 2);
+    put_op(&mut record, &op(b"first"));
+    record.extend_from_slice(&[0; 3]);
+    put_op(&mut record, &op(b"second"));
+    let mut record = wal::seal(&mut record);
+    let mut reservation = db.engine().log.reserve(record.len() as u64).unwrap();
+    reservation.write(&mut record);
+    let lsn = reservation.start();
+    reservation.publish();
+    lsn
+}
+
+#[test]
+fn a_whole_record_that_means_nothing_is_named_and_all_others_are_kept() {
+    for removes_manifest in [false, true] {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open(DB).unwrap();
+        db.put("before", "1").unwrap();
+        let lsn = put_meaningless(&db);
+        db.put_with("behind", "2", WriteOptions::sync()).unwrap();
+        let expected = content(&db);
+        let fs = fs.killed();
+        let segment = segments(&fs).remove(0);
+        match options(&fs).open(DB).unwrap_err() {
+            Error::Corruption { path, offset, detail } => {
+                assert_eq!(path, segment);
+                assert_eq!(offset, wal::HEADER_PAGE_LEN + lsn % (16 << 10));
+                assert!(detail.contains(&format!("{lsn:#x} is whole, yet")), "{detail}");
+            }
+            other => panic!("{other}"),
+        }
+        if removes_manifest {
+            manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+        }
+        let (report, found) = repaired(&fs);
+        assert_eq!(found, expected, "{report:?}");
+        assert_eq!((report.losses.len(), report.records_saved), (1, 2), "{report:?}");
+        let loss = &report.losses[0];
+        assert_eq!((&loss.path, loss.lsns.unwrap().0), (&segment, lsn));
     }
 }
 
