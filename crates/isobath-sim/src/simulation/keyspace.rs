@@ -34,30 +34,4 @@ impl Keyspace {
         let (one, other) = (self.key(rng), self.key(rng));
         if one <= other { (one, other) } else { (other, one) }
     }
-
-    /// Those from `lower` to `upper`, both included.
-    pub(crate) fn within(&self, lower: &[u8], upper: &[u8]) -> &[Key] {
-        let start = self.keys.partition_point(|key| **key < *lower);
-        let end = self.keys.partition_point(|key| **key <= *upper);
-        &self.keys[start..end.max(start)]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_within_a_range_are_those_between_its_ends() {
-        let keys = Keyspace::few();
-        let within = |lower: &str, upper: &str| {
-            let found = keys.within(lower.as_bytes(), upper.as_bytes());
-            found.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(within("key003", "key005"), ["key003", "key004", "key005"]);
-        assert_eq!(within("key0035", "key005"), ["key004", "key005"]);
-        assert!(within("l", "m").is_empty());
-        assert!(within("key005", "key003").is_empty());
-        assert_eq!(keys.within(b"", b"z").len(), keys.all().len());
-    }
 }

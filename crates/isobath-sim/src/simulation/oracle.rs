@@ -2,16 +2,16 @@
 //!
 //! Every commit of a writer also puts the writer's own marker key to the number of the commit, so after a crash it is
 //! known exactly which commits are there: of each writer, those up to its marker. What remains unknown is the place in
-//! history of a commit that never returned (one for each writer at most): wherever it may lie, its values are allowed
-//! beside the expected one.
+//! history of a commit that never returned (one for each writer at most). All that reads and a recovery found must fit
+//! into one order of the commits (`observe.rs`).
 //!
 //! A disk that was damaged at rest may have lost the end of what was written, but nothing from the middle, and nothing
 //! that a close had finished.
 
 use super::families::Guests;
+use super::observe::{Judge, Reading, Sight};
 use super::values::{Place, Value, Values};
 use isobath::Lsn;
-use std::collections::HashMap;
 
 /// A commit as its writer knows it.
 #[derive(Clone, Debug)]
@@ -24,19 +24,21 @@ pub(crate) struct Commit {
     pub(crate) is_synced: bool,
     /// When it was begun, in the oracle's own count of events.
     pub(crate) begun: u64,
+    /// The newest point that was acknowledged when it was begun.
+    pub(crate) after: Lsn,
+    /// When it returned an error that leaves its outcome open.
+    pub(crate) failed: Option<u64>,
 }
 
-/// What a read saw.
-#[derive(Clone, Debug)]
-struct Seen {
-    place: Place,
-    value: Option<Value>,
-    /// Everything acknowledged up to here must be seen; with a snapshot, exactly this point.
+/// A read that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// The newest point that was acknowledged then; with a snapshot, its own.
     from: Lsn,
     is_exact: bool,
-    /// When the read ended, in the oracle's count.
-    ended: u64,
-    how: &'static str,
+    began: u64,
+    /// When it had pinned what it reads, if that was earlier than its end.
+    pinned: Option<u64>,
 }
 
 /// How a life ended, as far as it matters for what must be left.
@@ -55,7 +57,7 @@ pub(crate) struct History {
     base: Values,
     /// By writer, in the order of their numbers.
     writers: Vec<Vec<Commit>>,
-    seen: Vec<Seen>,
+    readings: Vec<Reading>,
     events: u64,
     newest_acknowledged: Lsn,
     newest_synced: Lsn,
@@ -88,7 +90,15 @@ impl History {
         writes.reverse();
         writes.sort_by(|a, b| a.0.cmp(&b.0));
         writes.dedup_by(|later, kept| later.0 == kept.0);
-        self.writers[writer].push(Commit { writes, point: None, is_synced: false, begun });
+        let (after, is_synced) = (self.newest_acknowledged, false);
+        let commit = Commit { writes, point: None, is_synced, begun, after, failed: None };
+        self.writers[writer].push(commit);
+    }
+
+    /// The commit that was begun last has failed, and may be there nevertheless.
+    pub(crate) fn fail(&mut self, writer: usize) {
+        self.events += 1;
+        self.writers[writer].last_mut().expect("begun before").failed = Some(self.events);
     }
 
     /// The commit that was begun last has failed for good: it is nowhere, and never will be.
@@ -115,65 +125,48 @@ impl History {
         self.newest_acknowledged
     }
 
-    /// Notes a read that began when `from` was the newest acknowledged point, or that was made exactly at `from`.
-    pub(crate) fn see(
-        &mut self,
-        how: &'static str,
-        place: Place,
-        value: Option<Value>,
-        from: Lsn,
-        is_exact: bool,
-    ) {
+    /// A read begins.
+    pub(crate) fn look(&mut self) -> Look {
         self.events += 1;
-        self.seen.push(Seen { place, value, from, is_exact, ended: self.events, how });
+        let from = self.newest_acknowledged;
+        Look { from, is_exact: false, began: self.events, pinned: None }
+    }
+
+    /// It has pinned what it reads: what it finds from now on is as of a moment that has passed.
+    pub(crate) fn pinned(&mut self, look: &mut Look) {
+        self.events += 1;
+        look.pinned = Some(self.events);
+    }
+
+    /// It has taken a snapshot at `point`.
+    pub(crate) fn pinned_at(&mut self, look: &mut Look, point: Lsn) {
+        self.pinned(look);
+        (look.from, look.is_exact) = (point, true);
+    }
+
+    /// What it found, all as of one moment.
+    pub(crate) fn saw(&mut self, how: &'static str, look: Look, sights: Vec<Sight>) {
+        self.events += 1;
+        let Look { from, is_exact, began, pinned } = look;
+        let pinned = pinned.unwrap_or(self.events);
+        self.readings.push(Reading { how, from, is_exact, began, pinned, sights });
     }
 
     pub(crate) fn reads(&self) -> u64 {
-        self.seen.len() as u64
+        self.readings.len() as u64
     }
 
     pub(crate) fn commits(&self) -> u64 {
         self.writers.iter().map(|commits| commits.len() as u64).sum()
     }
 
-    /// True if there was a value at a place once, or may have been.
-    pub(crate) fn was_written(&self, place: &Place) -> bool {
-        let writes = |commit: &Commit| commit.writes.binary_search_by(|write| write.0.cmp(place));
-        self.base.contains_key(place)
-            || self.writers.iter().flatten().any(|commit| writes(commit).is_ok())
+    fn judge(&self) -> Judge<'_> {
+        Judge::new(&self.base, self.writers.iter().flatten(), &self.readings)
     }
 
     /// Checks all reads of this life, now that every acknowledged commit is known.
     pub(crate) fn check_reads(&self) -> Result<(), String> {
-        let timeline = Timeline::of(self.writers.iter().flatten());
-        self.seen.iter().try_for_each(|seen| self.check_read(seen, &timeline))
-    }
-
-    fn check_read(&self, seen: &Seen, timeline: &Timeline<'_>) -> Result<(), String> {
-        let mut newest: (Lsn, Option<&Value>) = (0, self.base.get(&seen.place));
-        let mut allowed = Vec::new();
-        for &(commit, value) in timeline.at(&seen.place) {
-            match commit.point {
-                Some(point) if point <= seen.from && point > newest.0 => newest = (point, value),
-                Some(point) if point <= seen.from => {}
-                Some(_) if seen.is_exact => {}
-                // It may have been visible already: it was begun before the read ended.
-                Some(_) | None if commit.begun <= seen.ended => allowed.push(value),
-                _ => {}
-            }
-        }
-        allowed.push(newest.1);
-        if allowed.contains(&seen.value.as_ref()) {
-            return Ok(());
-        }
-        Err(format!(
-            "{} of {} from point {} saw {}, allowed were {:?}",
-            seen.how,
-            show_place(&seen.place),
-            seen.from,
-            show(seen.value.as_ref()),
-            allowed.iter().map(|value| show(*value)).collect::<Vec<_>>()
-        ))
+        self.judge().judge(None, false)
     }
 
     /// Checks what a recovery found after this life. If the disk was damaged since, the end of it may be missing.
@@ -219,37 +212,27 @@ impl History {
         {
             return Err(format!("a hole: {} is lost, a later commit is there", show_commit(hole)));
         }
-        self.check_values(found, &kept)
+        self.judge_recovered(found, end, is_damaged)
     }
 
-    fn check_values(&self, found: &Values, kept: &[&Commit]) -> Result<(), String> {
-        let timeline = Timeline::of(kept.iter().copied());
-        let mut places: Vec<&Place> =
-            timeline.writes.keys().copied().chain(self.base.keys()).chain(found.keys()).collect();
-        places.sort_unstable();
-        places.dedup();
-        for place in places {
-            let mut newest: (Lsn, Option<&Value>) = (0, self.base.get(place));
-            let mut allowed = Vec::new();
-            for &(commit, value) in timeline.at(place) {
-                match commit.point {
-                    Some(point) if point > newest.0 => newest = (point, value),
-                    Some(_) => {}
-                    None => allowed.push(value),
-                }
-            }
-            allowed.push(newest.1);
-            let value = found.get(place);
-            if !allowed.contains(&value) {
-                return Err(format!(
-                    "after recovery {} is {}, allowed were {:?}",
-                    show_place(place),
-                    show(value),
-                    allowed.iter().map(|value| show(*value)).collect::<Vec<_>>()
-                ));
-            }
-        }
-        Ok(())
+    /// What was found must be how things were at one moment: after all that must last, and after all that reads had
+    /// seen unless power went, since what is visible has been copied to where the death of the process leaves it.
+    fn judge_recovered(&self, found: &Values, end: End, is_damaged: bool) -> Result<(), String> {
+        let (from, keeps_reads) = match end {
+            End::Closed => (self.newest_acknowledged, true),
+            _ if is_damaged => (0, false),
+            End::Killed => (self.newest_acknowledged, true),
+            End::PowerLost => (self.newest_synced, false),
+        };
+        let recovered = Reading {
+            how: "a recovery",
+            from,
+            is_exact: false,
+            began: self.events + 1,
+            pinned: self.events + 1,
+            sights: vec![Sight::of_family(0, found), Sight::of_family(1, found)],
+        };
+        self.judge().judge(Some(&recovered), keeps_reads)
     }
 }
 
@@ -258,32 +241,11 @@ fn marker_number(values: &Values, writer: usize) -> u64 {
     text.and_then(|text| text.ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// What commits did to each place, so that judging an answer looks at no others.
-struct Timeline<'a> {
-    writes: HashMap<&'a Place, Vec<(&'a Commit, Option<&'a Value>)>>,
-}
-
-impl<'a> Timeline<'a> {
-    fn of(commits: impl Iterator<Item = &'a Commit>) -> Timeline<'a> {
-        let mut writes: HashMap<&Place, Vec<_>> = HashMap::new();
-        for commit in commits {
-            for (place, value) in &commit.writes {
-                writes.entry(place).or_default().push((commit, value.as_ref()));
-            }
-        }
-        Timeline { writes }
-    }
-
-    fn at(&self, place: &Place) -> &[(&'a Commit, Option<&'a Value>)] {
-        self.writes.get(place).map_or(&[], Vec::as_slice)
-    }
-}
-
-fn show(value: Option<&Value>) -> String {
+pub(crate) fn show(value: Option<&Value>) -> String {
     value.map_or("nothing".to_owned(), |value| format!("{value:?}"))
 }
 
-fn show_place(place: &Place) -> String {
+pub(crate) fn show_place(place: &Place) -> String {
     let key = String::from_utf8_lossy(&place.1[..place.1.len().min(40)]).into_owned();
     let rest =
         if place.1.len() > 40 { format!("... ({} bytes)", place.1.len()) } else { String::new() };
@@ -357,17 +319,94 @@ mod tests {
             history
                 .check_recovered(&wrong, End::Killed, false)
                 .unwrap_err()
-                .contains("after recovery")
+                .contains("a recovery of")
         );
         let in_flight = values(&[("!writer0", "2"), ("!writer1", "2"), ("a", "1.2"), ("b", "1.1")]);
         history.check_recovered(&in_flight, End::Killed, false).unwrap();
+    }
+
+    fn sees(history: &mut History, look: Look, found: &[(&str, Option<&str>)]) {
+        let sights = found.iter().map(|(key, value)| {
+            let value = value.map(|value| Some(Value::of(value.as_bytes())));
+            Sight::of_key(0, key.as_bytes().into(), value)
+        });
+        history.saw("a read", look, sights.collect());
     }
 
     #[test]
     fn a_read_that_misses_what_was_acknowledged_before_it_is_caught() {
         let mut history = History::new(Values::new(), 1);
         commit(&mut history, 0, Some(100), false, "a");
-        history.see("get", (0, b"a"[..].into()), None, 100, false);
+        let look = history.look();
+        sees(&mut history, look, &[("a", None)]);
         assert!(history.check_reads().is_err());
+    }
+
+    /// What one read may find of two commits in flight.
+    fn reads_in_flight(found: &[(&str, Option<&str>)]) -> Result<(), String> {
+        let mut history = History::new(Values::new(), 2);
+        history.begin(0, vec![put("a", "0")]);
+        history.begin(1, vec![put("b", "1")]);
+        let look = history.look();
+        sees(&mut history, look, found);
+        history.acknowledge(0, 100, false);
+        history.acknowledge(1, 200, false);
+        history.check_reads()
+    }
+
+    #[test]
+    fn one_moment_must_explain_all_that_a_read_found() {
+        reads_in_flight(&[("a", None), ("b", None)]).unwrap();
+        reads_in_flight(&[("a", Some("0")), ("b", None)]).unwrap();
+        reads_in_flight(&[("b", Some("1")), ("a", Some("0"))]).unwrap();
+        reads_in_flight(&[("b", Some("1"))]).unwrap();
+        for wrong in
+            [&[("a", None), ("b", Some("1"))][..], &[("a", Some("1"))], &[("c", Some("1"))]]
+        {
+            reads_in_flight(wrong).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn reads_never_go_back_and_what_they_saw_survives_a_kill() {
+        let mut history = History::new(Values::new(), 1);
+        history.begin(0, vec![put("!writer0", "1"), put("a", "0")]);
+        let look = history.look();
+        sees(&mut history, look, &[("a", Some("0"))]);
+        history.fail(0);
+        history.check_recovered(&Values::new(), End::PowerLost, false).unwrap();
+        history.check_recovered(&Values::new(), End::Killed, false).unwrap_err();
+        let there = values(&[("!writer0", "1"), ("a", "0")]);
+        history.check_recovered(&there, End::Killed, false).unwrap();
+        history.check_reads().unwrap();
+        let look = history.look();
+        sees(&mut history, look, &[("a", None)]);
+        history.check_reads().unwrap_err();
+    }
+
+    #[test]
+    fn a_snapshot_sees_its_point_and_no_other() {
+        for (found, is_right) in [(None, false), (Some("0.1"), true), (Some("0.2"), false)] {
+            let mut history = History::new(Values::new(), 1);
+            commit(&mut history, 0, Some(100), false, "a");
+            let mut look = history.look();
+            history.pinned_at(&mut look, 100);
+            commit(&mut history, 0, Some(200), false, "a");
+            sees(&mut history, look, &[("a", found)]);
+            assert_eq!(history.check_reads().is_ok(), is_right, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_scan_did_not_find_was_not_there() {
+        for (found, is_right) in [(&["!writer0"][..], false), (&["!writer0", "a"], true)] {
+            let mut history = History::new(Values::new(), 1);
+            commit(&mut history, 0, Some(100), false, "a");
+            let look = history.look();
+            let mut sight = Sight::of_family(0, &Values::new());
+            sight.found.extend(found.iter().map(|key| (key.as_bytes().into(), None)));
+            history.saw("a scan", look, vec![sight]);
+            assert_eq!(history.check_reads().is_ok(), is_right);
+        }
     }
 }

@@ -1,154 +1,412 @@
-//! What readers do: gets, scans both ways, walks of a cursor, and snapshots, all told to the oracle.
+//! What readers do: gets, scans from both ends, walks of a cursor, and snapshots. What each found, presence and absence
+//! alike, is told to the oracle as of one moment (`observe.rs`).
 
+use super::observe::Sight;
+use super::oracle::Look;
 use super::runtime;
-use super::values::{Key, Place, Value, Values};
+use super::values::{Key, Value, Values};
 use super::workload::Stage;
-use isobath::Snapshot;
+use isobath::{Cursor, Range, Slice, Snapshot};
 use std::ops::Bound;
+
+/// A stretch of the keys of a family.
+pub(crate) struct Span {
+    family: u8,
+    lower: Bound<Key>,
+    upper: Bound<Key>,
+}
+
+/// What is read: the database as it is, or as it was.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Live,
+    Frozen(&'a Snapshot),
+}
+
+impl Span {
+    fn all(family: u8) -> Span {
+        Span { family, lower: Bound::Unbounded, upper: Bound::Unbounded }
+    }
+
+    fn bounds(&self) -> (Bound<Key>, Bound<Key>) {
+        (self.lower.clone(), self.upper.clone())
+    }
+
+    fn sight(&self) -> Sight {
+        let (lower, upper) = self.bounds();
+        Sight { family: self.family, lower, upper, found: Default::default() }
+    }
+
+    fn holds(&self, key: &[u8]) -> bool {
+        let key = &Key::from(key);
+        !leaves_out(&self.lower, key, Key::lt) && !leaves_out(&self.upper, key, Key::gt)
+    }
+}
+
+/// Sights, and the error that ended the read if one did.
+type Seen = (Vec<Sight>, isobath::Result<()>);
 
 impl Stage {
     /// One reader's life.
     pub(crate) fn read(&self, count: u32, mut rng: fastrand::Rng) {
+        // Values stay as they are for as long as they are held.
+        let mut held: Vec<(Slice, Value)> = Vec::new();
         for _ in 0..count {
             if self.is_over() {
-                return;
+                break;
             }
-            let result = match rng.u8(..10) {
-                0 => self.contains(&mut rng),
-                1..6 => self.get(&mut rng),
-                6 => self.scan(&mut rng),
-                7 => self.multi_get(&mut rng),
-                _ => self.snapshot(&mut rng),
+            let result = match rng.u8(..20) {
+                0..2 => self.contains(&mut rng),
+                2..9 => self.get(&mut held, &mut rng),
+                9..12 => self.scan(&mut rng),
+                12..15 => self.multi_get(&mut rng),
+                15 => self.move_about(&mut rng),
+                16..19 => self.snapshot(&mut rng),
+                _ => self.keep(&mut rng),
             };
             if let Err(error) = result {
                 self.judge_read("a read", &error);
             }
         }
+        if held.iter().any(|(slice, value)| Value::of(slice) != *value) {
+            self.fail("a value changed while it was held".to_owned());
+        }
     }
 
-    fn get(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let (family, key) = self.keys.place(rng);
-        let from = self.history.borrow().newest_acknowledged();
-        let value =
+    /// Tells the oracle what a read found, also if it ended with an error.
+    pub(crate) fn saw(
+        &self,
+        how: &'static str,
+        look: Look,
+        (sights, end): Seen,
+    ) -> isobath::Result<()> {
+        self.history.borrow_mut().saw(how, look, sights);
+        end
+    }
+
+    pub(crate) fn look(&self) -> Look {
+        self.history.borrow_mut().look()
+    }
+
+    fn get(&self, held: &mut Vec<(Slice, Value)>, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let (family, key) = self.drawn_place(rng);
+        let look = self.look();
+        let slice =
             if family == 0 { self.db.get(&key)? } else { self.db.get_in(&self.side, &key)? };
-        let value = value.map(|value| Value::of(&value));
-        self.history.borrow_mut().see("a get", (family, key), value, from, false);
-        Ok(())
+        let value = slice.as_deref().map(Value::of);
+        let seen = vec![Sight::of_key(family, key, value.map(Some))];
+        if rng.u8(..8) == 0 && held.len() < 30 {
+            held.extend(slice.zip(value));
+        }
+        self.saw("a get", look, (seen, Ok(())))
+    }
+
+    /// A key that lives may hold, or one that none does.
+    fn drawn_place(&self, rng: &mut fastrand::Rng) -> (u8, Key) {
+        let (family, key) = self.keys.place(rng);
+        match rng.u8(..16) {
+            0 => (family, [&key, &b"-"[..]].concat().into()),
+            1 => super::oracle::marker(rng.usize(..super::workload::WRITERS)),
+            _ => (family, key),
+        }
     }
 
     fn contains(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let key = self.keys.key(rng);
-        let is_there = self.db.contains(&key)?;
-        // Not timed together with a value, so only told wrong where nobody ever wrote.
-        if is_there && !self.history.borrow().was_written(&(0, key.clone())) {
-            self.fail(format!("{} is there, and was never written", String::from_utf8_lossy(&key)));
-        }
-        Ok(())
+        let (family, key) = self.drawn_place(rng);
+        let look = self.look();
+        let is_there = match family {
+            0 => self.db.contains(&key)?,
+            _ => self.db.contains_in(&self.side, &key)?,
+        };
+        let seen = vec![Sight::of_key(family, key, is_there.then_some(None))];
+        self.saw("a contains", look, (seen, Ok(())))
     }
 
     fn multi_get(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let keys: Vec<Key> = (0..rng.usize(1..6)).map(|_| self.keys.key(rng)).collect();
-        let from = self.history.borrow().newest_acknowledged();
-        let values = self.db.multi_get(&keys)?;
-        for (key, value) in keys.into_iter().zip(values) {
-            let value = value.map(|value| Value::of(&value));
-            self.history.borrow_mut().see("a multi_get", (0, key), value, from, false);
-        }
-        Ok(())
-    }
-
-    /// A scan without a snapshot, of part of a family, forward or backward.
-    fn scan(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let (lower, upper) = self.keys.range(rng);
-        let from = self.history.borrow().newest_acknowledged();
-        let range = self.db.range_in(&self.side, &*lower..=&*upper);
-        let found: isobath::Result<Values> = match rng.bool() {
-            true => range.map(entry).collect(),
-            false => range.rev().map(entry).collect(),
+        let family = rng.u8(..2);
+        let keys: Vec<Key> = (0..rng.usize(0..8)).map(|_| self.drawn_place(rng).1).collect();
+        let look = self.look();
+        let values = match family {
+            0 => self.db.multi_get(&keys)?,
+            _ => self.db.multi_get_in(&self.side, &keys)?,
         };
-        let found = found?;
-        for key in self.keys.within(&lower, &upper) {
-            let place = (1, key.clone());
-            let value = found.get(&place).copied();
-            self.history.borrow_mut().see("a scan", place, value, from, false);
+        if values.len() != keys.len() {
+            self.fail("a multi_get answers more or fewer keys than it was asked for".to_owned());
+        }
+        let sight = |(key, value): (Key, Option<Slice>)| {
+            Sight::of_key(family, key, value.map(|value| Some(Value::of(&value))))
+        };
+        let seen = keys.into_iter().zip(values).map(sight).collect();
+        self.saw("a multi_get", look, (seen, Ok(())))
+    }
+
+    fn span(&self, rng: &mut fastrand::Rng) -> Span {
+        let (lower, upper) = self.keys.range(rng);
+        let bound = |key: Key, rng: &mut fastrand::Rng| match rng.u8(..8) {
+            0 => Bound::Unbounded,
+            1..3 => Bound::Excluded(key),
+            _ => Bound::Included(key),
+        };
+        // Sometimes the wrong way round: nothing lies within.
+        let (lower, upper) = if rng.u8(..32) == 0 { (upper, lower) } else { (lower, upper) };
+        Span { family: rng.u8(..2), lower: bound(lower, rng), upper: bound(upper, rng) }
+    }
+
+    /// The keys that begin as a drawn one does.
+    fn prefix(&self, rng: &mut fastrand::Rng) -> (Key, Span) {
+        let (family, key) = self.keys.place(rng);
+        let prefix: Key = key[..rng.usize(..=key.len())].into();
+        let mut after = prefix.to_vec();
+        while after.pop_if(|last| *last == 0xff).is_some() {}
+        if let Some(last) = after.last_mut() {
+            *last += 1;
+        }
+        let upper = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(after.into()) };
+        (prefix.clone(), Span { family, lower: Bound::Included(prefix), upper })
+    }
+
+    /// A scan without a snapshot, held across the writes of others.
+    fn scan(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let mut look = self.look();
+        let (range, span) = if rng.u8(..4) == 0 {
+            let (prefix, span) = self.prefix(rng);
+            let range = match span.family {
+                0 => self.db.prefix(&prefix),
+                _ => self.db.prefix_in(&self.side, &prefix),
+            };
+            (range, span)
+        } else {
+            let span = self.span(rng);
+            (self.range(Source::Live, &span), span)
+        };
+        self.history.borrow_mut().pinned(&mut look);
+        let seen = self.walk(range, &span, rng);
+        self.saw("a scan", look, seen)
+    }
+
+    pub(crate) fn range(&self, source: Source<'_>, span: &Span) -> Range {
+        match (source, span.family) {
+            (Source::Live, 0) => self.db.range(span.bounds()),
+            (Source::Live, _) => self.db.range_in(&self.side, span.bounds()),
+            (Source::Frozen(snapshot), 0) => snapshot.range(span.bounds()),
+            (Source::Frozen(snapshot), _) => snapshot.range_in(&self.side, span.bounds()),
+        }
+    }
+
+    fn cursor(&self, source: Source<'_>, span: &Span) -> isobath::Result<Cursor> {
+        match (source, span.family) {
+            (Source::Live, 0) => self.db.cursor(span.bounds()),
+            (Source::Live, _) => self.db.cursor_in(&self.side, span.bounds()),
+            (Source::Frozen(snapshot), 0) => snapshot.cursor(span.bounds()),
+            (Source::Frozen(snapshot), _) => snapshot.cursor_in(&self.side, span.bounds()),
+        }
+    }
+
+    /// Walks a range from one end or both, to where they meet or not that far. Only what was walked counts.
+    fn walk(&self, mut range: Range, span: &Span, rng: &mut fastrand::Rng) -> Seen {
+        let steps_max = if rng.bool() { usize::MAX } else { rng.usize(0..20) };
+        let back_percent = [0, 0, 100, 50][rng.usize(..4)];
+        let pause_percent = [0, 0, 10, 60][rng.usize(..4)];
+        let has_values = rng.u8(..8) > 0;
+        if !has_values {
+            range = range.keys_only();
+        }
+        let (mut front, mut back) = (span.sight(), span.sight());
+        for _ in 0..steps_max {
+            let is_back = rng.u8(..100) < back_percent;
+            let item = if is_back { range.next_back() } else { range.next() };
+            match item {
+                Some(Ok((key, value))) => {
+                    let key: Key = key[..].into();
+                    let last = front.found.last_key_value().map(|(last, _)| last);
+                    let first = back.found.first_key_value().map(|(first, _)| first);
+                    let is_between = last.is_none_or(|last| *last < key)
+                        && first.is_none_or(|first| key < *first);
+                    if !is_between || !span.holds(&key) {
+                        self.fail(format!("a scan yields {} out of order", key.escape_ascii()));
+                    }
+                    let value = has_values.then(|| Value::of(&value));
+                    let end = Bound::Included(key.clone());
+                    let sight = if is_back { &mut back } else { &mut front };
+                    sight.found.insert(key, value);
+                    *(if is_back { &mut sight.lower } else { &mut sight.upper }) = end;
+                }
+                Some(Err(error)) => return (walked(front, back), Err(error)),
+                None => {
+                    front.upper = span.upper.clone();
+                    front.found.append(&mut back.found);
+                    return (vec![front], Ok(()));
+                }
+            }
+            if rng.u8(..100) < pause_percent {
+                runtime::yield_now();
+            }
+        }
+        (walked(front, back), Ok(()))
+    }
+
+    /// A cursor without a snapshot, held across the writes of others.
+    fn move_about(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let span = self.span(rng);
+        let mut look = self.look();
+        let cursor = self.cursor(Source::Live, &span)?;
+        self.history.borrow_mut().pinned(&mut look);
+        let mut sights = Vec::new();
+        let end = self.step(cursor, &span, &mut sights, rng);
+        self.saw("a cursor", look, (sights, end))
+    }
+
+    /// Seeks and steps of a cursor. What it passed over is not there.
+    fn step(
+        &self,
+        mut cursor: Cursor,
+        span: &Span,
+        sights: &mut Vec<Sight>,
+        rng: &mut fastrand::Rng,
+    ) -> isobath::Result<()> {
+        let mut at: Option<Key> = None;
+        for _ in 0..rng.u8(..16) {
+            let target = self.keys.key(rng);
+            let mut sight = span.sight();
+            let is_up = match (rng.u8(..6), at.take()) {
+                (0, _) => {
+                    cursor.seek(&target)?;
+                    if !leaves_out(&span.lower, &target, Key::lt) {
+                        sight.lower = Bound::Included(target);
+                    }
+                    true
+                }
+                (1, _) => {
+                    cursor.seek_for_prev(&target)?;
+                    if !leaves_out(&span.upper, &target, Key::gt) {
+                        sight.upper = Bound::Included(target);
+                    }
+                    false
+                }
+                (2, _) => cursor.seek_to_first().map(|()| true)?,
+                (3, _) => cursor.seek_to_last().map(|()| false)?,
+                (4, Some(from)) => {
+                    cursor.next()?;
+                    sight.lower = Bound::Excluded(from);
+                    true
+                }
+                (_, Some(from)) => {
+                    cursor.prev()?;
+                    sight.upper = Bound::Excluded(from);
+                    false
+                }
+                (nth, None) => {
+                    // Without an entry it stays without.
+                    if nth == 4 {
+                        cursor.next()?
+                    } else {
+                        cursor.prev()?
+                    }
+                    if self.stands(&cursor, span).is_some() {
+                        self.fail("a cursor without an entry moved to one".to_owned());
+                    }
+                    continue;
+                }
+            };
+            at = self.stands(&cursor, span);
+            if let Some((key, value)) = at.as_ref().zip(cursor.value()) {
+                *(if is_up { &mut sight.upper } else { &mut sight.lower }) =
+                    Bound::Included(key.clone());
+                sight.found.insert(key.clone(), Some(Value::of(value)));
+            }
+            sights.push(sight);
+            if rng.u8(..8) == 0 {
+                runtime::yield_now();
+            }
         }
         Ok(())
     }
 
-    /// A snapshot, kept for a while: everything at exactly one point, both ways, in both families.
-    fn snapshot(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let snapshot = self.db.snapshot();
-        let acknowledged = self.history.borrow().newest_acknowledged();
-        if snapshot.point() < acknowledged {
-            self.fail(format!("a snapshot at {} misses commit {acknowledged}", snapshot.point()));
+    /// The key that a cursor stands on.
+    fn stands(&self, cursor: &Cursor, span: &Span) -> Option<Key> {
+        let entry = cursor.entry();
+        let agrees = cursor.is_valid() == entry.is_some()
+            && entry.map(|(key, _)| key) == cursor.key()
+            && entry.map(|(_, value)| value) == cursor.pinned_value().as_deref()
+            && cursor.key().is_none_or(|key| span.holds(key));
+        if !agrees {
+            self.fail(format!("a cursor contradicts itself: {cursor:?}"));
         }
+        cursor.key().map(Key::from)
+    }
+
+    /// A snapshot, kept for a while.
+    fn snapshot(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let (look, snapshot) = self.take_snapshot();
         for _ in 0..rng.u8(0..20) {
             runtime::yield_now();
         }
-        let side: isobath::Result<Values> =
-            snapshot.range_in::<&[u8]>(&self.side, ..).map(entry).collect();
-        let back: isobath::Result<Values> =
-            snapshot.range_in::<&[u8]>(&self.side, ..).rev().map(entry).collect();
-        let side = side?;
-        if side != back? {
-            self.fail("a snapshot reads differently backward".to_owned());
+        let mut sights = Vec::new();
+        let end = self.read_snapshot(&snapshot, &mut sights, rng);
+        self.saw("a snapshot", look, (sights, end))
+    }
+
+    pub(crate) fn take_snapshot(&self) -> (Look, Snapshot) {
+        let mut look = self.look();
+        let acknowledged = self.history.borrow().newest_acknowledged();
+        let snapshot = self.db.snapshot();
+        self.history.borrow_mut().pinned_at(&mut look, snapshot.point());
+        if snapshot.point() < acknowledged {
+            self.fail(format!("a snapshot at {} misses commit {acknowledged}", snapshot.point()));
         }
-        for key in self.keys.all() {
-            let place = (1, key.clone());
-            let value = side.get(&place).copied();
-            let point = snapshot.point();
-            self.history.borrow_mut().see("a snapshot's scan", place, value, point, true);
+        (look, snapshot)
+    }
+
+    fn read_snapshot(
+        &self,
+        snapshot: &Snapshot,
+        sights: &mut Vec<Sight>,
+        rng: &mut fastrand::Rng,
+    ) -> isobath::Result<()> {
+        for _ in 0..rng.u8(1..4) {
+            let span = if rng.bool() { Span::all(rng.u8(..2)) } else { self.span(rng) };
+            let (seen, end) = self.walk(self.range(Source::Frozen(snapshot), &span), &span, rng);
+            sights.extend(seen);
+            end?;
         }
-        self.walk(&snapshot, &side, rng)?;
+        let span = self.span(rng);
+        let cursor = self.cursor(Source::Frozen(snapshot), &span)?;
+        self.step(cursor, &span, sights, rng)?;
         for _ in 0..4 {
-            let key = self.keys.key(rng);
-            let value = snapshot.get(&key)?.map(|value| Value::of(&value));
-            self.history.borrow_mut().see(
-                "a snapshot's get",
-                (0, key),
-                value,
-                snapshot.point(),
-                true,
-            );
+            let (family, key) = self.drawn_place(rng);
+            let value = match family {
+                0 => snapshot.get(&key)?,
+                _ => snapshot.get_in(&self.side, &key)?,
+            };
+            let value = value.map(|value| Some(Value::of(&value)));
+            sights.push(Sight::of_key(family, key, value));
         }
         Ok(())
     }
 
-    /// Seeks and steps of a cursor, over a snapshot whose second family is `side`.
-    fn walk(
-        &self,
-        snapshot: &Snapshot,
-        side: &Values,
-        rng: &mut fastrand::Rng,
-    ) -> isobath::Result<()> {
-        let mut cursor = snapshot.cursor_in::<&[u8]>(&self.side, ..)?;
-        let mut at: Option<&Place> = None;
-        for _ in 0..rng.u8(..16) {
-            let target = (1, self.keys.key(rng));
-            let after = |place: &Place| (Bound::Excluded(place.clone()), Bound::Unbounded);
-            at = match rng.u8(..6) {
-                0 => cursor.seek(&target.1).map(|()| side.range(&target..).next())?,
-                1 => {
-                    cursor.seek_for_prev(&target.1).map(|()| side.range(..=&target).next_back())?
-                }
-                2 => cursor.seek_to_first().map(|()| side.first_key_value())?,
-                3 => cursor.seek_to_last().map(|()| side.last_key_value())?,
-                4 => cursor.next().map(|()| at.and_then(|at| side.range(after(at)).next()))?,
-                _ => cursor.prev().map(|()| at.and_then(|at| side.range(..at).next_back()))?,
-            }
-            .map(|(place, _)| place);
-            let expected = at.map(|at| (&*at.1, side[at]));
-            if cursor.entry().map(|(key, value)| (key, Value::of(value))) != expected {
-                let shown = cursor.key().map(String::from_utf8_lossy);
-                self.fail(format!("a cursor stands on {shown:?}, a scan says {at:?}"));
+    /// Both families that stay, as a snapshot sees them.
+    pub(crate) fn all_of(&self, snapshot: &Snapshot) -> isobath::Result<Values> {
+        let mut values = Values::new();
+        for family in 0..2 {
+            for item in self.range(Source::Frozen(snapshot), &Span::all(family)) {
+                let (key, value) = item?;
+                values.insert((family, key[..].into()), Value::of(&value));
             }
         }
-        Ok(())
+        Ok(values)
     }
 }
 
-fn entry(
-    item: isobath::Result<(isobath::Slice, isobath::Slice)>,
-) -> isobath::Result<(Place, Value)> {
-    item.map(|(key, value)| ((1, key[..].into()), Value::of(&value)))
+/// What was walked of a range whose ends have not met.
+fn walked(front: Sight, back: Sight) -> Vec<Sight> {
+    [front, back].into_iter().filter(|sight| !sight.found.is_empty()).collect()
+}
+
+/// True if a key is on the outer side of a bound, as `is_outer` tells.
+fn leaves_out(bound: &Bound<Key>, key: &Key, is_outer: impl Fn(&Key, &Key) -> bool) -> bool {
+    match bound {
+        Bound::Included(bound) => is_outer(key, bound),
+        Bound::Excluded(bound) => is_outer(key, bound) || key == bound,
+        Bound::Unbounded => false,
+    }
 }

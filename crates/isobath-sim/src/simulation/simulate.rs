@@ -254,6 +254,7 @@ fn live(
             failure: Rc::default(),
             is_damaged: script.is_damaged,
             closing: Rc::default(),
+            keepsakes: Rc::default(),
         });
         act(&stage, &mut script);
         finish(stage, &mut script, &outcome);
@@ -348,19 +349,27 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
     if is_well(&stage) && rng.u8(..3) == 0 {
         life.die(if rng.bool() { Death::Kill } else { Death::Power });
     }
-    if is_well(&stage) && rng.u8(..2) == 0 && !stage.is_closing() {
+    if is_well(&stage) && rng.u8(..4) > 0 {
+        stage.check_keepsakes();
+    }
+    // What is kept holds files back.
+    let may_linger = stage.keepsakes.borrow().is_empty() && !stage.is_closing();
+    if is_well(&stage) && rng.u8(..2) == 0 && may_linger {
         stage.linger(Path::new(DB));
     }
     let was_over = life.is_over();
     let Ok(stage) = Rc::try_unwrap(stage) else { unreachable!("every task has ended") };
     let is_given_up = stage.is_closing() && script.trouble.is_want_of_room();
-    let Stage { db, side, history, failure, is_damaged, closing, .. } = stage;
+    let Stage { db, side, history, failure, is_damaged, closing, keepsakes, .. } = stage;
     drop(side);
     let closed = match closing.take() {
         Closing::Done(closed) => closed.and(db.close()),
         Closing::No | Closing::Begun => db.close(),
     };
     let mut failure = failure.take();
+    for keepsake in keepsakes.take() {
+        let _ = keepsake.outlive().map_err(|wrong| failure.get_or_insert(wrong));
+    }
     if let Err(error) = &closed
         && !life.is_over()
         && !script.trouble.excuses(error, false)

@@ -2,6 +2,7 @@
 //! next operation from the seed.
 
 use super::families::{Change, Content};
+use super::keepsakes::Keepsake;
 use super::keyspace::Keyspace;
 use super::oracle::{History, marker};
 use super::runtime;
@@ -30,6 +31,8 @@ pub(crate) struct Stage {
     /// True if the disk was damaged before: finding that is an answer, too.
     pub(crate) is_damaged: bool,
     pub(crate) closing: Shared<Closing>,
+    /// Snapshots that are kept for most of the life.
+    pub(crate) keepsakes: Shared<Vec<Keepsake>>,
 }
 
 /// A close while others still work.
@@ -133,13 +136,16 @@ impl Stage {
                 return;
             }
             let number = self.history.borrow().next_number(writer);
-            let mut writes = vec![(marker(writer), Some(Draft::text(number.to_string())))];
+            let mut writes = Vec::new();
             let extra = if rng.u8(..4) == 0 { 0 } else { rng.usize(1..5) };
             for nth in 0..extra {
                 let value =
                     (rng.u8(..4) > 0).then(|| Draft::of(writer, number, nth, value_len(&mut rng)));
                 writes.push((self.keys.place(&mut rng), value));
             }
+            // Anywhere: any operation may be the first of its commit, whose sequence is a snapshot's very point.
+            let number = Some(Draft::text(number.to_string()));
+            writes.insert(rng.usize(..=writes.len()), (marker(writer), number));
             let durability = match rng.u8(..16) {
                 0 | 1 => Durability::Sync,
                 2 => Durability::Buffered,
@@ -187,6 +193,7 @@ impl Stage {
             return true;
         }
         // The commit may or may not be there: nothing more can be known of this writer in this life.
+        self.history.borrow_mut().fail(writer);
         false
     }
 

@@ -1,0 +1,122 @@
+//! Snapshots and ranges that are kept for most of a life, across many flushes, merges, drops and deaths of families, and
+//! then read again: they must answer as they did at first.
+
+use super::observe::Sight;
+use super::values::{Value, Values};
+use super::workload::Stage;
+use isobath::{Error, Range, Slice, Snapshot};
+
+/// As many are kept at once.
+const KEPT_MAX: usize = 5;
+
+/// A snapshot that is kept, and what it answered at first.
+pub(crate) struct Keepsake {
+    snapshot: Snapshot,
+    values: Values,
+    /// Of the second family, walked halfway.
+    range: Range,
+    /// What is left of it to walk.
+    rest: Values,
+}
+
+impl Stage {
+    /// Keeps a snapshot, or reads a kept one again.
+    pub(crate) fn keep(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let kept = self.keepsakes.borrow().len();
+        if kept < KEPT_MAX && rng.bool() {
+            let keepsake = self.new_keepsake(rng)?;
+            self.keepsakes.borrow_mut().push(keepsake);
+            return Ok(());
+        }
+        if kept == 0 {
+            return Ok(());
+        }
+        let keepsake = self.keepsakes.borrow_mut().swap_remove(rng.usize(..kept));
+        let again = self.check_again(&keepsake);
+        if rng.u8(..4) > 0 {
+            self.keepsakes.borrow_mut().push(keepsake);
+        }
+        again
+    }
+
+    fn new_keepsake(&self, rng: &mut fastrand::Rng) -> isobath::Result<Keepsake> {
+        let (look, snapshot) = self.take_snapshot();
+        let values = self.all_of(&snapshot)?;
+        let sights = vec![Sight::of_family(0, &values), Sight::of_family(1, &values)];
+        self.saw("a kept snapshot", look, (sights, Ok(())))?;
+        let mut range = snapshot.range_in::<&[u8]>(&self.side, ..);
+        let side = values.iter().filter(|((family, _), _)| *family == 1);
+        let mut rest: Values = side.map(|(place, value)| (place.clone(), *value)).collect();
+        for _ in 0..rng.usize(..=rest.len()) {
+            self.compare(range.next().transpose()?, rest.pop_first());
+        }
+        Ok(Keepsake { snapshot, values, range, rest })
+    }
+
+    fn compare(
+        &self,
+        item: Option<(Slice, Slice)>,
+        expected: Option<((u8, super::values::Key), Value)>,
+    ) {
+        let found = item.as_ref().map(|(key, value)| (&**key, Value::of(value)));
+        let expected = expected.as_ref().map(|((_, key), value)| (&**key, *value));
+        if found != expected {
+            self.fail(format!("a kept range yields {found:?} where it had {expected:?}"));
+        }
+    }
+
+    fn check_again(&self, keepsake: &Keepsake) -> isobath::Result<()> {
+        let again = self.all_of(&keepsake.snapshot)?;
+        if again != keepsake.values {
+            let other =
+                again.iter().find(|(place, value)| keepsake.values.get(*place) != Some(*value));
+            let lost = keepsake.values.keys().find(|place| !again.contains_key(place));
+            self.fail(format!(
+                "a snapshot kept at {} answers otherwise than at first: it has {other:?}, and no {lost:?}",
+                keepsake.snapshot.point()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reads all of them once more, to the end of their ranges.
+    pub(crate) fn check_keepsakes(&self) {
+        let kept = self.keepsakes.take();
+        for mut keepsake in kept {
+            let again = self.check_again(&keepsake).and_then(|()| self.walk_on(&mut keepsake));
+            if let Err(error) = again {
+                self.judge_read("a kept snapshot", &error);
+            }
+        }
+    }
+
+    fn walk_on(&self, keepsake: &mut Keepsake) -> isobath::Result<()> {
+        loop {
+            let item = keepsake.range.next().transpose()?;
+            let is_over = item.is_none();
+            self.compare(item, keepsake.rest.pop_first());
+            if is_over || self.is_over() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Keepsake {
+    /// What it answers after its database was closed: the same, or that it is.
+    pub(crate) fn outlive(mut self) -> Result<(), String> {
+        match self.snapshot.get("key000") {
+            Err(Error::Closed) => {}
+            other => return Err(format!("a snapshot of a closed database answers {other:?}")),
+        }
+        match (self.range.next(), self.rest.pop_first()) {
+            (None, None) | (Some(Err(_)), _) => Ok(()),
+            (Some(Ok((key, value))), Some(((_, place), expected)))
+                if *key == *place && Value::of(&value) == expected =>
+            {
+                Ok(())
+            }
+            (item, _) => Err(format!("a range of a closed database yields {item:?}")),
+        }
+    }
+}

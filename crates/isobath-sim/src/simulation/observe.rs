@@ -1,0 +1,391 @@
+//! Reads judged as moments: all that one read found, presence and absence alike, must be explained by one moment in the
+//! order of the commits.
+//!
+//! Commits are ordered by the read points that they returned. A moment lies after one commit and before the next. Of a
+//! read it is known what must be visible (all that was acknowledged before it began, and all that an earlier read had
+//! seen) and what cannot be (what began after it had pinned its view); between the two the least moment that explains
+//! everything it found is looked for. A snapshot stands at exactly one point.
+//!
+//! A commit that never returned has no known place. Each place that it may have, and that it is nowhere, is a guess;
+//! one guess must explain all reads of a life and what the next life recovers.
+
+use super::oracle::{Commit, show, show_place};
+use super::values::{Key, Place, Value, Values};
+use isobath::Lsn;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// A stretch of keys of one family, and all that a read found there.
+#[derive(Clone, Debug)]
+pub(crate) struct Sight {
+    pub(crate) family: u8,
+    pub(crate) lower: Bound<Key>,
+    pub(crate) upper: Bound<Key>,
+    /// Ascending. Without a value: the key is there, its value was not looked at.
+    pub(crate) found: BTreeMap<Key, Option<Value>>,
+}
+
+impl Sight {
+    /// What was found at one key.
+    pub(crate) fn of_key(family: u8, key: Key, value: Option<Option<Value>>) -> Sight {
+        let bound = || Bound::Included(key.clone());
+        let found = value.map(|value| (key.clone(), value)).into_iter().collect();
+        Sight { family, lower: bound(), upper: bound(), found }
+    }
+
+    /// All that was found of a family.
+    pub(crate) fn of_family(family: u8, values: &Values) -> Sight {
+        let of_it = values.iter().filter(|((of, _), _)| *of == family);
+        let found = of_it.map(|((_, key), value)| (key.clone(), Some(*value))).collect();
+        Sight { family, lower: Bound::Unbounded, upper: Bound::Unbounded, found }
+    }
+
+    fn lower(&self) -> Bound<Place> {
+        match &self.lower {
+            Bound::Unbounded => Bound::Included((self.family, Key::from([]))),
+            bound => bound.as_ref().map(|key| (self.family, key.clone())),
+        }
+    }
+
+    /// True if no key can lie within.
+    fn is_empty(&self) -> bool {
+        match (&self.lower, &self.upper) {
+            (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+            (
+                Bound::Included(lower) | Bound::Excluded(lower),
+                Bound::Included(upper) | Bound::Excluded(upper),
+            ) => lower >= upper,
+        }
+    }
+
+    fn is_beyond(&self, place: &Place) -> bool {
+        place.0 != self.family
+            || match &self.upper {
+                Bound::Included(upper) => place.1 > *upper,
+                Bound::Excluded(upper) => place.1 >= *upper,
+                Bound::Unbounded => false,
+            }
+    }
+}
+
+/// One read.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) how: &'static str,
+    /// Everything acknowledged up to here must be seen; with a snapshot, exactly this point.
+    pub(crate) from: Lsn,
+    pub(crate) is_exact: bool,
+    /// When it began and when it had pinned what it reads, in the oracle's count of events.
+    pub(crate) began: u64,
+    pub(crate) pinned: u64,
+    pub(crate) sights: Vec<Sight>,
+}
+
+/// A place in history: so many commits whose points are known, and so many of unknown points after the last of them.
+type Moment = (usize, usize);
+
+const END: usize = usize::MAX;
+
+/// Of each commit whose point is not known, where it is guessed to be, if anywhere.
+type Guess = Vec<Option<Moment>>;
+
+/// After so many guesses a life with several commits of unknown outcome is taken to be explained.
+const GUESSES_MAX: usize = 20_000;
+
+/// A commit that never returned.
+struct Unknown<'a> {
+    commit: &'a Commit,
+    /// It is after so many of the known commits at least, and at most.
+    least: usize,
+    last: usize,
+}
+
+/// What a commit leaves at a place, if it writes there.
+fn write_to<'a>(commit: &'a Commit, place: &Place) -> Option<Option<&'a Value>> {
+    let at = commit.writes.binary_search_by(|write| write.0.cmp(place)).ok()?;
+    Some(commit.writes[at].1.as_ref())
+}
+
+/// The commits of a life in their order, to judge its reads by.
+pub(crate) struct Judge<'a> {
+    base: &'a Values,
+    /// Of the commits with known points, ascending.
+    points: Vec<Lsn>,
+    /// Of the commits up to each, when the last of them was begun.
+    begun_max: Vec<u64>,
+    unknown: Vec<Unknown<'a>>,
+    /// Every place that was ever written to, with the moments of its writes.
+    places: BTreeMap<Place, Vec<(usize, Option<&'a Value>)>>,
+    /// By the moment they had pinned what they read.
+    readings: Vec<&'a Reading>,
+}
+
+/// The least moments that later reads must see, by when reads were made.
+#[derive(Clone, Default)]
+struct Floors(Vec<(u64, Moment)>);
+
+impl Floors {
+    /// What a read that began then must see at least.
+    fn at(&self, began: u64) -> Moment {
+        let before = self.0.partition_point(|(pinned, _)| *pinned < began);
+        before.checked_sub(1).map_or((0, 0), |last| self.0[last].1)
+    }
+
+    fn add(&mut self, pinned: u64, moment: Moment) {
+        let highest = self.0.last().map_or((0, 0), |(_, highest)| *highest);
+        self.0.push((pinned, highest.max(moment)));
+    }
+}
+
+impl<'a> Judge<'a> {
+    pub(crate) fn new(
+        base: &'a Values,
+        commits: impl Iterator<Item = &'a Commit>,
+        readings: &'a [Reading],
+    ) -> Judge<'a> {
+        let (mut known, unknown): (Vec<&Commit>, Vec<&Commit>) =
+            commits.partition(|commit| commit.point.is_some());
+        known.sort_by_key(|commit| commit.point);
+        let mut places: BTreeMap<Place, Vec<_>> =
+            base.keys().map(|place| (place.clone(), Vec::new())).collect();
+        let (mut begun_max, mut latest) = (Vec::with_capacity(known.len()), 0);
+        for (at, commit) in known.iter().enumerate() {
+            latest = commit.begun.max(latest);
+            begun_max.push(latest);
+            for (place, value) in &commit.writes {
+                places.entry(place.clone()).or_default().push((at + 1, value.as_ref()));
+            }
+        }
+        for commit in &unknown {
+            for (place, _) in &commit.writes {
+                places.entry(place.clone()).or_default();
+            }
+        }
+        let points: Vec<Lsn> = known.iter().filter_map(|commit| commit.point).collect();
+        let unknown = unknown.into_iter().map(|commit| Unknown {
+            commit,
+            least: points.partition_point(|point| *point <= commit.after),
+            last: commit
+                .failed
+                .map_or(points.len(), |failed| begun_max.partition_point(|begun| *begun <= failed)),
+        });
+        let unknown = unknown.collect();
+        let mut readings: Vec<&Reading> = readings.iter().collect();
+        readings.sort_by_key(|reading| reading.pinned);
+        Judge { base, points, begun_max, unknown, places, readings }
+    }
+
+    /// Finds moments for all reads, and for `recovered` after them if it is given: at or after all that they saw if
+    /// `keeps_reads`.
+    pub(crate) fn judge(
+        &mut self,
+        recovered: Option<&Reading>,
+        keeps_reads: bool,
+    ) -> Result<(), String> {
+        let mut floors = Floors::default();
+        let doubtful = self.unknown.iter().map(|unknown| unknown.commit.begun).min();
+        let early = self
+            .readings
+            .partition_point(|reading| doubtful.is_none_or(|begun| reading.pinned < begun));
+        let nowhere: Guess = vec![None; self.unknown.len()];
+        for reading in &self.readings[..early] {
+            let moment = self.explain(reading, &nowhere, floors.at(reading.began))?;
+            floors.add(reading.pinned, moment);
+        }
+        for unknown in &mut self.unknown {
+            // A read that had ended before did not see it, nor can it lie before what that saw.
+            unknown.least = unknown.least.max(floors.at(unknown.commit.begun).0);
+        }
+        let (end, mut wrong) = ((recovered, keeps_reads), None);
+        for guess in self.guesses() {
+            floors.0.truncate(early);
+            match self.judge_late(&self.readings[early..], end, &guess, &mut floors) {
+                Ok(()) => return Ok(()),
+                Err(found) => drop(wrong.get_or_insert(found)),
+            }
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+
+    fn judge_late(
+        &self,
+        readings: &[&Reading],
+        (recovered, keeps_reads): (Option<&Reading>, bool),
+        guess: &Guess,
+        floors: &mut Floors,
+    ) -> Result<(), String> {
+        for reading in readings {
+            let moment = self.explain(reading, guess, floors.at(reading.began))?;
+            floors.add(reading.pinned, moment);
+        }
+        let Some(recovered) = recovered else { return Ok(()) };
+        let floor = if keeps_reads { floors.at(u64::MAX) } else { (0, 0) };
+        self.explain(recovered, guess, floor).map(drop)
+    }
+
+    /// Every guess of where the commits of unknown points are: the likeliest first, that they are nowhere.
+    fn guesses(&self) -> Vec<Guess> {
+        let mut guesses = vec![Vec::new()];
+        for unknown in &self.unknown {
+            let mut longer = Vec::new();
+            for guess in guesses {
+                longer.push([&guess[..], &[None]].concat());
+                for gap in unknown.least..=unknown.last.max(unknown.least) {
+                    let others = guess.iter().flatten().filter(|(there, _)| *there == gap).count();
+                    for rank in 1..=others + 1 {
+                        let shift = |place: &Option<Moment>| {
+                            place.map(|(there, at)| {
+                                (there, if there == gap && at >= rank { at + 1 } else { at })
+                            })
+                        };
+                        let mut more: Guess = guess.iter().map(shift).collect();
+                        more.push(Some((gap, rank)));
+                        longer.push(more);
+                    }
+                }
+            }
+            guesses = longer;
+            if guesses.len() > GUESSES_MAX {
+                return Vec::new();
+            }
+        }
+        guesses
+    }
+
+    /// The least moment at or after `floor` that explains all that a read found.
+    fn explain(&self, reading: &Reading, guess: &Guess, floor: Moment) -> Result<Moment, String> {
+        let must = self.points.partition_point(|point| *point <= reading.from);
+        let can = self.begun_max.partition_point(|begun| *begun <= reading.pinned);
+        let mut last = (if reading.is_exact { must } else { can }, END);
+        for (unknown, place) in self.unknown.iter().zip(guess) {
+            if let Some((gap, rank)) = place
+                && unknown.commit.begun > reading.pinned
+            {
+                last = last.min((*gap, rank - 1));
+            }
+        }
+        let first = floor.max((must, 0));
+        if first > last || must > can {
+            return Err(format!(
+                "{} from point {} must be at {first:?} or later, which it cannot be: {last:?} is the last it can see",
+                reading.how, reading.from
+            ));
+        }
+        let mut moment = first;
+        let mut seen = 0;
+        let mut at = 0;
+        // Each sight must agree with the moment; one that does not moves it on, and the others are looked at again.
+        while seen < reading.sights.len() {
+            match self.disagrees(&reading.sights[at], guess, moment) {
+                None => seen += 1,
+                Some(place) => {
+                    let next = self.next_write(&place, guess, moment).filter(|next| *next <= last);
+                    moment = next.ok_or_else(|| {
+                        self.describe(
+                            reading,
+                            &reading.sights[at],
+                            &place,
+                            guess,
+                            (first, moment, last),
+                        )
+                    })?;
+                    seen = 0;
+                    continue;
+                }
+            }
+            at = (at + 1) % reading.sights.len();
+        }
+        Ok(moment)
+    }
+
+    /// The first place of a sight where something else is to be found at a moment.
+    fn disagrees(&self, sight: &Sight, guess: &Guess, moment: Moment) -> Option<Place> {
+        if sight.is_empty() {
+            return sight.found.keys().next().map(|key| (sight.family, key.clone()));
+        }
+        let mut count = 0;
+        let range = (sight.lower(), Bound::Unbounded);
+        for (place, writes) in self.places.range(range).take_while(|(at, _)| !sight.is_beyond(at)) {
+            let found = sight.found.get(&place.1);
+            count += usize::from(found.is_some());
+            let agrees = match (found, self.value(place, writes, guess, moment)) {
+                (None, None) | (Some(None), Some(_)) => true,
+                (Some(Some(found)), Some(value)) => found == value,
+                _ => false,
+            };
+            if !agrees {
+                return Some(place.clone());
+            }
+        }
+        if count == sight.found.len() {
+            return None;
+        }
+        let places = sight.found.keys().map(|key| (sight.family, key.clone()));
+        places.into_iter().find(|place| !self.places.contains_key(place) || sight.is_beyond(place))
+    }
+
+    fn value(
+        &self,
+        place: &Place,
+        writes: &[(usize, Option<&'a Value>)],
+        guess: &Guess,
+        moment: Moment,
+    ) -> Option<&'a Value> {
+        let count = writes.partition_point(|(at, _)| *at <= moment.0);
+        let known = count.checked_sub(1).map(|last| writes[last]);
+        let mut newest =
+            known.map_or(((0, 0), self.base.get(place)), |(at, value)| ((at, 0), value));
+        for (unknown, guessed) in self.unknown.iter().zip(guess) {
+            if let Some(at) = *guessed
+                && at <= moment
+                && at > newest.0
+                && let Some(value) = write_to(unknown.commit, place)
+            {
+                newest = (at, value);
+            }
+        }
+        newest.1
+    }
+
+    /// The next moment at which a place is written to.
+    fn next_write(&self, place: &Place, guess: &Guess, moment: Moment) -> Option<Moment> {
+        let writes = self.places.get(place)?;
+        let count = writes.partition_point(|(at, _)| *at <= moment.0);
+        let known = writes.get(count).map(|(at, _)| (*at, 0));
+        let unknown = self.unknown.iter().zip(guess).filter_map(|(unknown, at)| {
+            at.filter(|at| *at > moment && write_to(unknown.commit, place).is_some())
+        });
+        unknown.chain(known).min()
+    }
+
+    fn describe(
+        &self,
+        reading: &Reading,
+        sight: &Sight,
+        place: &Place,
+        guess: &Guess,
+        (first, tried, last): (Moment, Moment, Moment),
+    ) -> String {
+        let saw = match sight.found.get(&place.1) {
+            Some(Some(value)) => show(Some(value)),
+            Some(None) => "a value".to_owned(),
+            None => show(None),
+        };
+        let there = self.places.get(place).map(|writes| self.value(place, writes, guess, tried));
+        format!(
+            "{} of {} (from {} to {}) from point {} saw {saw}: no moment from {first:?} to {last:?} explains all it saw; at {tried:?} \
+             there was {}",
+            reading.how,
+            show_place(place),
+            show_bound(&sight.lower),
+            show_bound(&sight.upper),
+            reading.from,
+            show(there.flatten())
+        )
+    }
+}
+
+fn show_bound(bound: &Bound<Key>) -> String {
+    format!("{:?}", bound.as_ref().map(|key| key.escape_ascii().to_string()))
+}
