@@ -192,7 +192,10 @@ pub struct Options {
     /// How log segments are written: mapped costs no system call a commit; positional is for file systems
     /// where a shared mapping is unsafe (network, copy-on-write). Default mapped.
     pub log_mode: ReadMode,
-    /// How tables are read. Default mapped.
+    /// How tables are read: positional takes a system call for a block that is not in the block cache, and makes an
+    /// I/O error of the device an [`Error`]; mapped is quicker where the page cache holds what the block cache does not,
+    /// slower where the tables are larger than memory, and an I/O error ends the process with a signal. Default
+    /// positional.
     pub read_mode: ReadMode,
     /// Threads that merge tables. Default: one for each two processors, at least one, at most four.
     pub compaction_threads: Option<usize>,
@@ -219,7 +222,7 @@ impl Default for Options {
             durability: Durability::Process,
             sync_interval: None,
             log_mode: ReadMode::Mapped,
-            read_mode: ReadMode::Mapped,
+            read_mode: ReadMode::Positional,
             compaction_threads: None,
             max_open_files: None,
             family: FamilyOptions::default(),

@@ -11,10 +11,13 @@
 
 use super::BlockHandle;
 use super::codec::{Codec, Decompressor};
-use crate::components::{Plant, planted};
+use crate::components::{Plant, planted, with_scratch};
 use crate::error::{Error, Result};
 use crate::format::{RunningChecksum, checksum64};
 use crate::vfs::ReadFile;
+
+/// Stored blocks up to this long are read into a buffer that the thread keeps.
+const SCRATCH_LEN_MAX: usize = 64 << 10;
 
 /// Codec and checksum.
 pub(crate) const TRAILER_LEN: usize = 9;
@@ -71,7 +74,8 @@ pub(crate) fn find_frame(bytes: &[u8], offset: usize, len_max: usize) -> Option<
 }
 
 /// Reads, checks and decodes the block at `handle` into `out`, whose capacity is reused. Errors name file
-/// and offset.
+/// and offset. The bytes are copied out of the file once: what is decoded is what was verified, also if another program
+/// writes to the file meanwhile.
 pub(crate) fn read_block(
     file: &dyn ReadFile,
     handle: BlockHandle,
@@ -80,17 +84,17 @@ pub(crate) fn read_block(
 ) -> Result<()> {
     check_within(file, handle)?;
     let len = handle.len as usize;
-    let decoded = match file.mapped() {
-        Some(map) => {
-            let start = handle.offset as usize;
-            decode_frame(&map[start..start + len], handle.offset, decompressor, out)
-        }
-        None => {
-            out.clear();
-            out.resize(len, 0);
-            file.read_at(handle.offset, out)?;
-            decode_owned(handle.offset, decompressor, out)
-        }
+    let decoded = if len <= SCRATCH_LEN_MAX {
+        with_scratch(|stored| {
+            stored.resize(len, 0);
+            file.read_at(handle.offset, stored)?;
+            decode_frame(stored, handle.offset, decompressor, out)
+        })
+    } else {
+        out.clear();
+        out.resize(len, 0);
+        file.read_at(handle.offset, out)?;
+        decode_owned(handle.offset, decompressor, out)
     };
     decoded.map_err(|error| error.in_file(file.path(), handle.offset))
 }
@@ -106,7 +110,7 @@ pub(crate) fn decode_frame(
     decompressor.decompress(codec, payload, out)
 }
 
-/// Checks and decodes stored bytes in place: raw blocks, the only large ones, are not copied again.
+/// Checks and decodes stored bytes in place: a large raw block is not copied again.
 fn decode_owned(offset: u64, decompressor: &Decompressor, out: &mut Vec<u8>) -> Result<()> {
     let (codec, payload) = open_frame(out, offset)?;
     if codec == Codec::None {
@@ -139,6 +143,9 @@ pub(crate) fn check_within(file: &dyn ReadFile, handle: BlockHandle) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::components::sync::Mutex;
+    use crate::table::codec::Compressor;
+    use std::path::Path;
 
     #[test]
     fn golden_bytes_hold() {
@@ -157,6 +164,46 @@ mod tests {
             assert_eq!(find_frame(&file, at, usize::MAX), Some(payload.len() + TRAILER_LEN));
             assert_eq!(find_frame(&file, at, payload.len() + TRAILER_LEN - 1), None);
             assert_eq!(find_frame(&file, at + 1, usize::MAX), None);
+        }
+    }
+
+    /// Another program writes to it between two reads.
+    struct Changing(Mutex<Vec<u8>>);
+
+    impl ReadFile for Changing {
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+            let mut bytes = self.0.lock();
+            buf.copy_from_slice(&bytes[offset as usize..][..buf.len()]);
+            bytes.fill(7);
+            Ok(())
+        }
+        fn is_mapped(&self) -> bool {
+            true
+        }
+        fn len(&self) -> u64 {
+            self.0.lock().len() as u64
+        }
+        fn read_ahead(&self, _: u64, _: u64) {}
+        fn path(&self) -> &Path {
+            Path::new("changing")
+        }
+    }
+
+    #[test]
+    fn what_is_decoded_is_the_copy_that_was_verified() {
+        for (codec, len) in [(Codec::None, 100), (Codec::Lz4, 5000), (Codec::None, 100_000)] {
+            let raw = vec![3; len];
+            let mut compressor = Compressor::default();
+            let (codec, payload) = compressor.compress(codec, &raw);
+            let mut stored = Vec::new();
+            put_frame(&mut stored, codec, payload, 0);
+            let handle = BlockHandle { offset: 0, len: stored.len() as u32 };
+            let file = Changing(Mutex::new(stored));
+            let mut out = Vec::new();
+            read_block(&file, handle, &Decompressor::default(), &mut out).unwrap();
+            assert_eq!(out, raw);
+            let again = read_block(&file, handle, &Decompressor::default(), &mut out).unwrap_err();
+            assert!(again.is_corruption(), "{again}");
         }
     }
 

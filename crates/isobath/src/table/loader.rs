@@ -111,7 +111,7 @@ impl Loader {
         let file = table.context.files.get(table.file)?;
         if self.sequential == 0 {
             table.read(handle, &mut bytes)?;
-        } else if file.mapped().is_some() {
+        } else if file.is_mapped() {
             self.read_ahead(table, &*file, handle);
             table.read(handle, &mut bytes)?;
         } else {

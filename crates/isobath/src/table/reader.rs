@@ -296,7 +296,7 @@ impl std::fmt::Debug for Table {
     }
 }
 
-/// Reads a filter into its aligned lines, from the mapping directly if there is one.
+/// Reads a filter into its aligned lines.
 pub(super) fn read_filter(
     file: &dyn ReadFile,
     base: u64,

@@ -26,10 +26,13 @@ impl Bench {
         let file = self.fs.open_read(&self.at(name), self.mode).unwrap();
         let mut bytes = vec![0; file.len() as usize];
         file.read_at(0, &mut bytes).unwrap();
-        if let Some(mapped) = file.mapped() {
-            assert_eq!(mapped, bytes);
-        }
+        assert_eq!(file.is_mapped(), self.mode == ReadMode::Mapped && !bytes.is_empty());
         bytes
+    }
+
+    fn segment(&self, name: &str, len: u64) -> Result<Arc<dyn SegmentFile>> {
+        // SAFETY: each test opens a file once at a time.
+        unsafe { self.fs.open_segment(&self.at(name), len, self.mode) }
     }
 
     fn names(&self, dir: &str) -> Vec<String> {
@@ -118,7 +121,7 @@ fn what_is_missing_is_reported_as_not_found() {
         assert_eq!(io_kind(b.fs.link(&missing, &b.at("g"))), ErrorKind::NotFound);
         assert_eq!(io_kind(b.fs.sync_dir(&missing)), ErrorKind::NotFound);
         assert_eq!(io_kind(b.fs.create(&missing.join("f"))), ErrorKind::NotFound);
-        assert_eq!(io_kind(b.fs.open_segment(&missing.join("s"), 8, b.mode)), ErrorKind::NotFound);
+        assert_eq!(io_kind(b.segment("missing/s", 8)), ErrorKind::NotFound);
     });
 }
 
@@ -234,7 +237,7 @@ fn handles_outlive_the_name() {
 fn a_new_segment_is_zeros_of_full_length_and_keeps_what_is_copied_in() {
     everywhere(|b| {
         let len = (1 << 20) + 4096 + 17;
-        let segment = b.fs.open_segment(&b.at("s"), len, b.mode).unwrap();
+        let segment = b.segment("s", len).unwrap();
         assert_eq!(segment.len(), len);
         assert_eq!(b.get("s"), vec![0; len as usize]);
         segment.prefault(0, len);
@@ -254,7 +257,7 @@ fn a_new_segment_is_zeros_of_full_length_and_keeps_what_is_copied_in() {
         assert_eq!((&all[..4], &all[len as usize - 4..]), (&b"head"[..], &b"tail"[..]));
         drop(segment);
 
-        let again = b.fs.open_segment(&b.at("s"), len, b.mode).unwrap();
+        let again = b.segment("s", len).unwrap();
         let mut bytes = [0; 4];
         again.read_at(len - 4, &mut bytes).unwrap();
         assert_eq!(&bytes, b"tail");
@@ -264,7 +267,7 @@ fn a_new_segment_is_zeros_of_full_length_and_keeps_what_is_copied_in() {
 #[test]
 fn a_segment_refuses_ranges_beyond_its_end_and_keeps_its_length() {
     everywhere(|b| {
-        let segment = b.fs.open_segment(&b.at("s"), 8192, b.mode).unwrap();
+        let segment = b.segment("s", 8192).unwrap();
         for offset in [8189, 8192, 1 << 40, u64::MAX - 1] {
             // SAFETY: one thread.
             let copied = unsafe { segment.copy_in(offset, b"four") };
@@ -284,7 +287,7 @@ fn a_segment_refuses_ranges_beyond_its_end_and_keeps_its_length() {
 fn a_file_of_another_length_is_not_taken_for_a_segment() {
     everywhere(|b| {
         b.put("s", b"short");
-        assert_eq!(io_kind(b.fs.open_segment(&b.at("s"), 4096, b.mode)), ErrorKind::AlreadyExists);
+        assert_eq!(io_kind(b.segment("s", 4096)), ErrorKind::AlreadyExists);
         assert_eq!(b.get("s"), b"short");
     });
 }
@@ -292,7 +295,7 @@ fn a_file_of_another_length_is_not_taken_for_a_segment() {
 #[test]
 fn a_renamed_segment_goes_on_under_its_new_name() {
     everywhere(|b| {
-        let segment = b.fs.open_segment(&b.at("1"), 4096, b.mode).unwrap();
+        let segment = b.segment("1", 4096).unwrap();
         b.fs.rename(&b.at("1"), &b.at("2")).unwrap();
         segment.renamed(&b.at("2"));
         // SAFETY: one thread.
@@ -307,7 +310,7 @@ fn a_renamed_segment_goes_on_under_its_new_name() {
 fn threads_write_disjoint_ranges_of_a_segment_at_once() {
     everywhere(|b| {
         const PIECE_LEN: usize = 100;
-        let segment = b.fs.open_segment(&b.at("s"), 40_000, b.mode).unwrap();
+        let segment = b.segment("s", 40_000).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let segment = &segment;

@@ -30,10 +30,10 @@ use std::sync::Arc;
 #[serde(rename_all = "snake_case")]
 pub enum ReadMode {
     /// Through a memory mapping: no system call when the page is cached, but an I/O error of the device
-    /// ends the process with a signal (the data is untouched).
-    #[default]
+    /// ends the process with a signal (the data is untouched), and so does a file that another program cuts short.
     Mapped,
-    /// By `pread`: one system call a block; an I/O error is an [`crate::Error`].
+    /// By `pread` and `pwrite`: one system call a block; an I/O error is an [`crate::Error`].
+    #[default]
     Positional,
 }
 
@@ -64,7 +64,17 @@ pub trait FileSystem: Send + Sync + 'static {
     /// the device survive power loss, so copying into it cannot run out of space. A new segment reads as zeros, and
     /// they are written: once all of it is hardened, hardening a part again needs no journal. A file of another
     /// length in its place is an error.
-    fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>>;
+    ///
+    /// # Safety
+    ///
+    /// Where the file is open as a segment already, or mapped for reading, everything done through this one counts as
+    /// done through that one, too: see [`SegmentFile::copy_in`].
+    unsafe fn open_segment(
+        &self,
+        path: &Path,
+        len: u64,
+        mode: ReadMode,
+    ) -> Result<Arc<dyn SegmentFile>>;
     /// Renames a file, replacing the target, atomically.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Gives a file a second name (a hard link). The target must not exist.
@@ -87,8 +97,10 @@ pub trait FileSystem: Send + Sync + 'static {
 pub trait ReadFile: Send + Sync {
     /// Fills `buf` from `offset`. Reading past the end is an error of kind `UnexpectedEof`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
-    /// The whole file, if it is mapped: then use it rather than `read_at`, and nothing is copied.
-    fn mapped(&self) -> Option<&[u8]>;
+    /// True if reading copies from a mapping: then a range that is read should be announced by `read_ahead`, and
+    /// reading in large pieces saves nothing. No reference into the mapping is handed out: others could change the
+    /// bytes behind it, after they were verified as well.
+    fn is_mapped(&self) -> bool;
     /// The length in bytes when it was opened.
     fn len(&self) -> u64;
     /// True if there are no bytes.
@@ -129,7 +141,7 @@ pub trait SegmentFile: Send + Sync {
     /// # Safety
     ///
     /// While this runs, no other call of `copy_in` or `read_at` may touch an overlapping range of this
-    /// segment (in the log, the range was reserved by the caller and is read by nobody before it is
+    /// file, through this segment or another opening of it (in the log, the range was reserved by the caller and is read by nobody before it is
     /// published). A mapped segment is written by plain stores, so an overlap would be a data race.
     unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Reads back what is there.

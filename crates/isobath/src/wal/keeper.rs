@@ -208,7 +208,9 @@ impl Inner {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn SegmentFile>> {
         let len = super::segment::HEADER_PAGE_LEN + self.options.segment_len;
-        self.fs.open_segment(path, len, self.options.mode)
+        // SAFETY: the database's lock keeps other engines out, and this one opens a file of the log for writing once:
+        // when it is made, or taken from the shelf for the first time since the term began.
+        unsafe { self.fs.open_segment(path, len, self.options.mode) }
     }
 
     /// Writes the header page, makes it durable, and gives the file its name.

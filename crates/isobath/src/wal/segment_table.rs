@@ -116,7 +116,9 @@ mod tests {
     fn an_empty_or_inverted_range_overlaps_no_segment() {
         let table = SegmentTable::new(4096);
         let path = Path::new("segment");
-        let file = MemoryFs::new().open_segment(path, HEADER_PAGE_LEN + 4096, ReadMode::Mapped);
+        let (fs, len) = (MemoryFs::new(), HEADER_PAGE_LEN + 4096);
+        // SAFETY: the file is opened once.
+        let file = unsafe { fs.open_segment(path, len, ReadMode::Mapped) };
         table.install(Segment { base: 4096, end: 8192, file: file.unwrap() });
         for (from, to, count) in
             [(4096, 8192, 1), (5000, 5008, 1), (5000, 5000, 0), (6000, 5000, 0)]

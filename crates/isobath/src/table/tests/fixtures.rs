@@ -49,8 +49,8 @@ impl ReadFile for Reader {
         Ok(())
     }
 
-    fn mapped(&self) -> Option<&[u8]> {
-        (self.mode == ReadMode::Mapped).then_some(&self.bytes)
+    fn is_mapped(&self) -> bool {
+        self.mode == ReadMode::Mapped
     }
 
     fn len(&self) -> u64 {
@@ -120,7 +120,12 @@ impl FileSystem for TestFs {
         Ok(Box::new(Appender { bytes, len: 0, path: path.to_owned() }))
     }
 
-    fn open_segment(&self, path: &Path, _: u64, _: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+    unsafe fn open_segment(
+        &self,
+        path: &Path,
+        _: u64,
+        _: ReadMode,
+    ) -> Result<Arc<dyn SegmentFile>> {
         Err(unsupported(path))
     }
 

@@ -44,8 +44,8 @@ impl ReadFile for Reader {
         self.try_read(offset, buf).map_err(|e| Error::io("read", &self.path, e))
     }
 
-    fn mapped(&self) -> Option<&[u8]> {
-        self.mapped.as_deref().map(Vec::as_slice)
+    fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
     }
 
     fn len(&self) -> u64 {

@@ -183,7 +183,12 @@ impl FileSystem for MemoryFs {
         Ok(Box::new(handle::Appender::new(Arc::clone(&self.disk), file, path)))
     }
 
-    fn open_segment(&self, path: &Path, len: u64, _: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+    unsafe fn open_segment(
+        &self,
+        path: &Path,
+        len: u64,
+        _: ReadMode,
+    ) -> Result<Arc<dyn SegmentFile>> {
         let file = self.disk.with_names(FileOp::OpenSegment, "open", path, |tree| {
             if tree.find(path).is_ok() {
                 let file = tree.file(path)?;

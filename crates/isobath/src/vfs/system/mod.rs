@@ -4,9 +4,9 @@
 //! blobs), [`appender`] (whatever grows), [`segment`] (the log), [`lock`]. What the standard library does not
 //! offer is in [`calls`].
 //!
-//! Mapped files are sound only while nobody outside the engine cuts or rewrites them: the database's lock
-//! keeps other engines out, and files are never truncated while they are open. An I/O error of the device
-//! under a mapping raises SIGBUS; whoever must survive that asks for [`ReadMode::Positional`].
+//! Mapped bytes are only ever copied, in and out, through raw pointers: a program outside may change a file at any time,
+//! and no reference may say otherwise. An I/O error of the device under a mapping, or a file that another program cuts,
+//! raises SIGBUS; [`ReadMode::Positional`] makes it an error.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
 
 mod appender;
@@ -68,7 +68,12 @@ impl FileSystem for SystemFs {
         Ok(Box::new(appender::Appender::create(path)?))
     }
 
-    fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+    unsafe fn open_segment(
+        &self,
+        path: &Path,
+        len: u64,
+        mode: ReadMode,
+    ) -> Result<Arc<dyn SegmentFile>> {
         segment::open(path, len, mode)
     }
 

@@ -44,33 +44,35 @@ pub(super) fn open(path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
     Ok(Arc::new(MappedFile { map, path }))
 }
 
-/// A file that is mapped whole. The descriptor is closed: the mapping keeps the file alive.
+/// A file that is mapped whole. The descriptor is closed: the mapping keeps the file alive. No reference to its bytes is
+/// ever made, as another process may change them at any time.
 struct MappedFile {
     map: MmapRaw,
     path: PathBuf,
 }
 
-impl MappedFile {
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping is readable, `len` bytes long, and lives as long as `self`. It is of a complete
-        // file: the engine writes a table or blob once and never again, and keeps other engines out by the
-        // database's lock.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map.len()) }
-    }
-}
-
 impl ReadFile for MappedFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let wanted = usize::try_from(offset)
-            .ok()
-            .and_then(|start| self.bytes().get(start..start.checked_add(buf.len())?))
-            .ok_or_else(|| past_the_end(&self.path))?;
-        buf.copy_from_slice(wanted);
+        let start = usize::try_from(offset).ok();
+        let start = start
+            .filter(|start| start.checked_add(buf.len()).is_some_and(|end| end <= self.map.len()));
+        let start = start.ok_or_else(|| past_the_end(&self.path))?;
+        // SAFETY: the source's bytes lie in the readable mapping (checked above), which lives as long as `self`. `buf`
+        // is borrowed exclusively, so it is no part of the mapping. A file is complete when it is opened for reading;
+        // should another process write to it all the same, what is copied is a mixture of bytes, which the checksum over
+        // the copy notices.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.map.as_ptr().add(start),
+                buf.as_mut_ptr(),
+                buf.len(),
+            );
+        }
         Ok(())
     }
 
-    fn mapped(&self) -> Option<&[u8]> {
-        Some(self.bytes())
+    fn is_mapped(&self) -> bool {
+        true
     }
 
     fn len(&self) -> u64 {
@@ -102,8 +104,8 @@ impl ReadFile for PositionalFile {
         read_exact(&self.file, offset, buf).map_err(|e| Error::io("read", &self.path, e))
     }
 
-    fn mapped(&self) -> Option<&[u8]> {
-        None
+    fn is_mapped(&self) -> bool {
+        false
     }
 
     fn len(&self) -> u64 {

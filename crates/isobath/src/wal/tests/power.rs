@@ -208,8 +208,15 @@ impl FileSystem for WitnessFs {
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
         self.0.create(path)
     }
-    fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>> {
-        Ok(Arc::new(WitnessSegment(self.0.open_segment(path, len, mode)?, self.clone())))
+    unsafe fn open_segment(
+        &self,
+        path: &Path,
+        len: u64,
+        mode: ReadMode,
+    ) -> Result<Arc<dyn SegmentFile>> {
+        // SAFETY: the caller's promise is passed on.
+        let segment = unsafe { self.0.open_segment(path, len, mode) }?;
+        Ok(Arc::new(WitnessSegment(segment, self.clone())))
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.0.rename(from, to)

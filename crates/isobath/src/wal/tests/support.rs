@@ -205,12 +205,18 @@ impl FileSystem for FaultyFs {
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
         self.0.inner.create(path)
     }
-    fn open_segment(&self, path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+    unsafe fn open_segment(
+        &self,
+        path: &Path,
+        len: u64,
+        mode: ReadMode,
+    ) -> Result<Arc<dyn SegmentFile>> {
         if self.0.full.load(Ordering::SeqCst) {
             return Err(fault("prepare", path, io::ErrorKind::StorageFull));
         }
         Ok(Arc::new(FaultySegment {
-            inner: self.0.inner.open_segment(path, len, mode)?,
+            // SAFETY: the caller's promise is passed on.
+            inner: unsafe { self.0.inner.open_segment(path, len, mode) }?,
             sync_fails: Arc::clone(&self.0.sync_fails),
             sync_delay_us: Arc::clone(&self.0.sync_delay_us),
             syncs_begun: Arc::clone(&self.0.syncs_begun),
