@@ -15,12 +15,11 @@ use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
 use crate::version::{
     CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, TABLE_DIR, Term,
-    VersionSet, parent,
+    VersionSet, make_dir,
 };
 use crate::vfs::FileSystem;
 use crate::wal::{self, Log, LogOptions, SegmentInfo, SegmentKind};
 use crate::{compact, upkeep};
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -39,7 +38,10 @@ const SEGMENT_LEN_MAX: u64 = 64 << 20;
 pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let fs = options.components.fs.clone();
     let is_new = judge(&*fs, db, &options)?;
-    create_dir(&*fs, db)?;
+    if is_new {
+        make_dir(&*fs, db)?;
+    }
+    sync_dirs(&*fs, db)?;
     let lock = fs.lock(&db.join(LOCK))?;
     let mut versions = if is_new {
         VersionSet::create(
@@ -128,19 +130,9 @@ fn tell_of_opening(options: &Options, opening: Opening) {
     }
 }
 
-/// Makes the database's directory, and has it and what is in it survive power loss: an earlier process may have died
-/// between making a name and syncing it, and what is opened is built upon from now on.
-fn create_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
-    fs.create_dir_all(db)?;
-    let mut dir = db.to_owned();
-    while let Some(above) = parent(&dir).map(Path::to_owned).filter(|above| *above != dir) {
-        match fs.sync_dir(&above) {
-            // A directory that is not ours to sync was not ours to make either.
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {}
-            other => other?,
-        }
-        dir = above;
-    }
+/// Has what is in the database's directory survive power loss: an earlier process may have died between making a name and
+/// syncing it, and what is opened is built upon from now on.
+fn sync_dirs(fs: &dyn FileSystem, db: &Path) -> Result<()> {
     for dir in [db, &db.join(LOG_DIR), &db.join(TABLE_DIR)] {
         if fs.exists(dir)? {
             fs.sync_dir(dir)?;
@@ -437,6 +429,30 @@ mod tests {
         fixtures::damage_last_edit(&left, Path::new("db"));
         let error = large(&left).open("db").unwrap_err();
         assert!(error.is_corruption() && error.to_string().contains("receipt"), "{error}");
+    }
+
+    #[test]
+    fn what_is_above_a_database_is_not_synced_to_open_it() {
+        let fs = MemoryFs::new();
+        drop(options(&fs).open("/there/db").unwrap());
+        fs.inject(Fault::on(FileOp::SyncDir).suffix("/").forever());
+        fs.inject(Fault::on(FileOp::SyncDir).suffix("/there").forever());
+        drop(options(&fs).open("/there/db").unwrap());
+    }
+
+    #[test]
+    fn a_creation_that_was_cut_short_anywhere_survives_power_loss_once_it_is_opened() {
+        for nth in 1..40 {
+            let fs = MemoryFs::new();
+            fs.inject(Fault::on_any().nth(nth).forever());
+            drop(options(&fs).open("/not/there/db"));
+            let fs = fs.killed();
+            let db = options(&fs).open("/not/there/db").unwrap();
+            db.put_with("key", "value", WriteOptions::sync()).unwrap();
+            let fs = fs.crashed(|_| 0);
+            let db = options(&fs).open("/not/there/db").unwrap();
+            assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "cut at {nth}");
+        }
     }
 
     #[test]

@@ -7,10 +7,11 @@
 //! - A [`Manifest`] keeps the edits on disk (`record.rs` frames them, `current.rs` names the file in force,
 //!   `reader.rs` reads it back).
 //! - The [`VersionSet`] is the state and its manifest: jobs install their edits there.
-//! - `layout.rs` and `orphans.rs` judge what lies in the directory.
+//! - `layout.rs` and `orphans.rs` judge what lies in the directory; `ancestors.rs` makes it.
 //!
 //! What is on disk at each step, and what a power failure leaves: `docs/internals/manifest.md`.
 
+mod ancestors;
 mod current;
 mod draft;
 mod edit;
@@ -36,6 +37,7 @@ pub(crate) mod fixtures;
 #[cfg(all(test, shuttle))]
 mod model;
 
+pub(crate) use ancestors::make_dir;
 pub(crate) use current::read as read_current;
 pub(crate) use edit::{Change, Edit, Term};
 pub(crate) use files::{FileNumbers, Graveyard, LiveFile};
@@ -46,7 +48,7 @@ pub(crate) use names::{
     table_path,
 };
 pub(crate) use reader::{ManifestReader, salvage_edits};
-pub(crate) use set::{DEFAULT_FAMILY_NAME, Opening, VersionSet, inspect, parent, replace_manifest};
+pub(crate) use set::{DEFAULT_FAMILY_NAME, Opening, VersionSet, inspect, replace_manifest};
 pub(crate) use slice::Slice;
 pub(crate) use state::State;
 pub(crate) use tree::Tree;

@@ -14,6 +14,7 @@
 //! Between steps 2 and 4 an edit that rots looks as if it had been cut short, and an open goes on without it. So whatever
 //! the state before it needs must be there still: its tables, its log, and a log that does not go on elsewhere.
 
+use super::ancestors::make_dir;
 use super::current;
 use super::draft::FileSource;
 use super::edit::{Change, Edit, Term};
@@ -93,9 +94,9 @@ impl VersionSet {
         Layout::examine(&*fs, db)?.demand_room(db)?;
         let mut state = State::default();
         state.apply(&first_edit(uuid, options), FileSource::Outputs(&[]))?;
-        let new_dirs = missing_ancestors(&*fs, db)?;
-        for dir in [db, &db.join(LOG_DIR), &db.join(TABLE_DIR)] {
-            fs.create_dir_all(dir)?;
+        make_dir(&*fs, db)?;
+        for dir in [LOG_DIR, TABLE_DIR] {
+            fs.create_dir_all(&db.join(dir))?;
         }
         for leftover in [manifest_path(db, 1), db.join(CURRENT_TMP)] {
             if fs.exists(&leftover)? {
@@ -103,9 +104,6 @@ impl VersionSet {
             }
         }
         let manifest = Manifest::create(Arc::clone(&fs), db, &state)?;
-        for parent in new_dirs.iter().map(PathBuf::as_path).chain([db]).filter_map(parent) {
-            fs.sync_dir(parent)?;
-        }
         let files = FileNumbers::new(state.next_file(), Graveyard::new());
         Ok(VersionSet { state, manifest, files })
     }
@@ -231,25 +229,6 @@ fn first_edit(uuid: [u8; 16], options: &[u8]) -> Edit {
             lsn: FIRST_LSN,
         },
     ])
-}
-
-/// The directories above `db` that are not there yet.
-pub(crate) fn missing_ancestors(fs: &dyn FileSystem, db: &Path) -> Result<Vec<PathBuf>> {
-    let mut missing = Vec::new();
-    let mut dir = db;
-    while let Some(above) = parent(dir)
-        && above != dir
-        && !fs.exists(above)?
-    {
-        missing.push(above.to_owned());
-        dir = above;
-    }
-    Ok(missing)
-}
-
-/// The directory that holds the entry of `dir`.
-pub(crate) fn parent(dir: &Path) -> Option<&Path> {
-    dir.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above })
 }
 
 #[cfg(test)]
