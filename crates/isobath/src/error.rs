@@ -137,10 +137,14 @@ impl Error {
     }
 
     /// True if the same call may succeed later without anything being repaired: no space left, too
-    /// many open files, a paced writer that asked not to wait, a lock held elsewhere.
+    /// many open files, no memory in the system, a paced writer that asked not to wait, a lock held elsewhere.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Error::Io { .. } => self.is_out_of_space() || self.is_too_many_files(),
+            Error::Io { source, .. } => {
+                self.is_out_of_space()
+                    || self.is_too_many_files()
+                    || source.kind() == io::ErrorKind::OutOfMemory
+            }
             Error::WouldStall(_) | Error::Locked { .. } => true,
             _ => false,
         }

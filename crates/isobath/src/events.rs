@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::format::Lsn;
+use crate::vfs::ReadMode;
 use std::path::PathBuf;
 
 /// Something that happened. Times are in microseconds, sizes in bytes.
@@ -14,6 +15,13 @@ pub enum Event {
         done_bytes: u64,
         /// Bytes there are.
         total_bytes: u64,
+    },
+    /// How the log is written was settled at open: as the options say, or else by the file system.
+    LogModeChosen {
+        /// How it is written.
+        mode: ReadMode,
+        /// The file system that the log is on: "ext4", "btrfs", or a number where it has no name here.
+        file_system: String,
     },
     /// The log of an earlier process ended in something that is no record: a commit that was never
     /// acknowledged, or, after power loss, commits that were not synced.

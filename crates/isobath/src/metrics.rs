@@ -2,12 +2,15 @@
 
 use crate::components::sync::atomic::Ordering;
 use crate::engine::{Engine, StallCause};
+use crate::vfs::ReadMode;
 use serde::Serialize;
 
 /// What an open database has done and holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Metrics {
+    /// How the log is written.
+    pub log_mode: ReadMode,
     /// Bytes that commits took in the log.
     pub log_bytes: u64,
     /// Log syncs done, and commits that waited for one.
@@ -139,6 +142,7 @@ impl Metrics {
         let list = engine.epochs.list();
         let blocks = &engine.tables.blocks;
         Metrics {
+            log_mode: log.mode,
             log_bytes: log.bytes,
             log_syncs: log.sync.syncs,
             log_sync_waits: log.sync.waiters,

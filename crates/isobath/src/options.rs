@@ -189,9 +189,12 @@ pub struct Options {
     pub durability: Durability,
     /// Sync the log in the background this often, so that power loss costs at most that much. Default never.
     pub sync_interval: Option<Duration>,
-    /// How log segments are written: mapped costs no system call a commit; positional is for file systems
-    /// where a shared mapping is unsafe (network, copy-on-write). Default mapped.
-    pub log_mode: ReadMode,
+    /// How log segments are written: mapped costs no system call a commit; positional costs one, and is for file systems
+    /// where a store into a mapped page may need room (copy-on-write, network), since there a full disk ends the process
+    /// with a signal. Default `None`: mapped on ext2, ext3, ext4, xfs and tmpfs, positional elsewhere. See
+    /// [`crate::Event::LogModeChosen`]. On xfs, whoever copies an open database by sharing its blocks (`cp --reflink`) while the
+    /// disk is nearly full had better say positional.
+    pub log_mode: Option<ReadMode>,
     /// How tables are read: positional takes a system call for a block that is not in the block cache, and makes an
     /// I/O error of the device an [`Error`]; mapped is quicker where the page cache holds what the block cache does not,
     /// slower where the tables are larger than memory, and an I/O error ends the process with a signal. Default
@@ -221,7 +224,7 @@ impl Default for Options {
             block_cache: ByteSize::mib(64),
             durability: Durability::Process,
             sync_interval: None,
-            log_mode: ReadMode::Mapped,
+            log_mode: None,
             read_mode: ReadMode::Positional,
             compaction_threads: None,
             max_open_files: None,
@@ -305,7 +308,7 @@ impl Options {
 
     /// Sets [`Options::log_mode`].
     pub fn log_mode(mut self, mode: ReadMode) -> Self {
-        self.log_mode = mode;
+        self.log_mode = Some(mode);
         self
     }
 

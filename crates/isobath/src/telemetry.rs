@@ -11,6 +11,9 @@ pub(crate) fn trace(event: &Event) {
         Event::RecoveryProgress { done_bytes, total_bytes } => {
             tracing::debug!(target: "isobath", done_bytes, total_bytes, "recovering");
         }
+        Event::LogModeChosen { mode, file_system } => {
+            tracing::info!(target: "isobath", ?mode, file_system, "opened the log");
+        }
         Event::LogTailDiscarded { end, discarded_bytes } => {
             tracing::warn!(target: "isobath", end, discarded_bytes, "the log ended in an unfinished tail");
         }

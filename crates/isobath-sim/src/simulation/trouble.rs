@@ -95,7 +95,7 @@ fn draw_fault(rng: &mut fastrand::Rng, options: &Options) -> Drawn {
                 FileOp::CopyIn,
             ];
             // A mapped segment cannot fail when it is written to.
-            let count = if options.log_mode == ReadMode::Positional { 5 } else { 4 };
+            let count = if options.log_mode == Some(ReadMode::Positional) { 5 } else { 4 };
             (ops[rng.usize(..count)], false)
         }
         7 => ([FileOp::Remove, FileOp::CreateDir, FileOp::Lock][rng.usize(..3)], false),

@@ -5,8 +5,8 @@ use super::trouble::Trouble;
 use isobath::Result;
 use isobath::components::{Clock, Components, Priority, Random, ThreadHandle, Threads};
 use isobath::vfs::{
-    DirEntry, Fault, FileLock, FileSystem, MemoryFs, ReadFile, ReadMode, SegmentFile, UnsyncedKind,
-    WriteFile,
+    DirEntry, Directory, Fault, FileLock, FileSystem, FileSystemKind, MemoryFs, ReadFile, ReadMode,
+    SegmentFile, UnsyncedKind, WriteFile,
 };
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -327,14 +327,30 @@ impl FileSystem for SimFs {
     fn remove_dir(&self, path: &Path) -> Result<()> {
         ticked!(Remove, self.remove_dir(path))
     }
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        ticked!(SyncDir, self.sync_dir(dir))
+    fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>> {
+        let dir = self.0.fs.open_dir(dir)?;
+        Ok(Arc::new(SimDir { dir, life: self.0.clone() }))
     }
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         ticked!(Any, self.lock(path))
     }
     fn free_space(&self, dir: &Path) -> Result<u64> {
         self.0.fs.free_space(dir)
+    }
+    fn kind(&self, dir: &Path) -> Result<FileSystemKind> {
+        self.0.fs.kind(dir)
+    }
+}
+
+struct SimDir {
+    dir: Arc<dyn Directory>,
+    life: Arc<Life>,
+}
+
+impl Directory for SimDir {
+    fn sync(&self) -> Result<()> {
+        self.life.tick(Moment::SyncDir);
+        self.dir.sync()
     }
 }
 

@@ -17,7 +17,7 @@ use crate::version::{
     CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, TABLE_DIR, Term,
     VersionSet, make_dir,
 };
-use crate::vfs::FileSystem;
+use crate::vfs::{FileSystem, FileSystemKind, ReadMode};
 use crate::wal::{self, Log, LogOptions, SegmentInfo, SegmentKind};
 use crate::{compact, upkeep};
 use std::path::Path;
@@ -208,11 +208,13 @@ fn start_log(
         manifest.lock().install(Edit::new(vec![Change::LsnCeiling { lsn }]), &[])?;
         Ok(lsn)
     });
+    let dir = db.join(LOG_DIR);
+    let mode = log_mode(options, &dir);
     let log_options = LogOptions {
-        dir: db.join(LOG_DIR),
+        dir,
         uuid: versions.lock().state().uuid(),
         segment_len,
-        mode: options.log_mode,
+        mode,
         spare_segments: (options.write_budget.as_u64() * 4 / segment_len).clamp(2, 16) as usize,
         sync_interval: options.sync_interval,
         raise_ceiling,
@@ -220,6 +222,17 @@ fn start_log(
     let ceiling = term.resumes_at + CEILING_STEP;
     Log::start(&options.components, log_options, term.resumes_at, ceiling, term.term as u16)
         .map(Arc::new)
+}
+
+/// How the log is written: as the options say, otherwise mapped where no store can lack room.
+fn log_mode(options: &Options, dir: &Path) -> ReadMode {
+    // A system that does not tell is one more that is not known.
+    let unknown = |_| FileSystemKind { name: "unknown".to_owned(), stores_in_place: false };
+    let kind = options.components.fs.kind(dir).unwrap_or_else(unknown);
+    let fitting = if kind.stores_in_place { ReadMode::Mapped } else { ReadMode::Positional };
+    let mode = options.log_mode.unwrap_or(fitting);
+    engine::tell(options, &Event::LogModeChosen { mode, file_system: kind.name });
+    mode
 }
 
 fn assemble(
@@ -432,6 +445,27 @@ mod tests {
     }
 
     #[test]
+    fn a_log_is_mapped_only_where_no_store_can_lack_room_unless_the_options_say_so() {
+        let fs = MemoryFs::new();
+        let modes: Arc<Mutex<Vec<(ReadMode, String)>>> = Arc::default();
+        let heard = modes.clone();
+        let listener = move |event: &Event| {
+            if let Event::LogModeChosen { mode, file_system } = event {
+                heard.lock().push((*mode, file_system.clone()));
+            }
+        };
+        let options = options(&fs).listener(Arc::new(listener));
+        let open = |options: &Options| options.open("db").unwrap().metrics().log_mode;
+        assert_eq!(open(&options), ReadMode::Mapped);
+        fs.set_kind(FileSystemKind { name: "btrfs".to_owned(), stores_in_place: false });
+        assert_eq!(open(&options), ReadMode::Positional);
+        assert_eq!(open(&options.log_mode(ReadMode::Mapped)), ReadMode::Mapped);
+        let (mapped, positional) = (ReadMode::Mapped, ReadMode::Positional);
+        let told = [(mapped, "memory"), (positional, "btrfs"), (mapped, "btrfs")];
+        assert_eq!(*modes.lock(), told.map(|(mode, name)| (mode, name.to_owned())));
+    }
+
+    #[test]
     fn what_is_above_a_database_is_not_synced_to_open_it() {
         let fs = MemoryFs::new();
         drop(options(&fs).open("/there/db").unwrap());
@@ -453,6 +487,21 @@ mod tests {
             let db = options(&fs).open("/not/there/db").unwrap();
             assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "cut at {nth}");
         }
+    }
+
+    #[test]
+    fn a_time_without_file_descriptors_stops_nothing_for_good() {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open("db").unwrap();
+        let put =
+            |i: u32| db.put_with(i.to_be_bytes(), [7; 1000], WriteOptions::sync()).map(|_| ());
+        (0..100).for_each(|i| put(i).unwrap());
+        fs.inject(Fault::no_descriptors());
+        let refused = (100..2000).find_map(|i| put(i).err()).unwrap();
+        assert!(refused.is_too_many_files() && refused.is_retryable(), "{refused}");
+        fs.clear_faults();
+        (2000..2300).for_each(|i| put(i).unwrap());
+        db.flush().unwrap();
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::names::{CURRENT, CURRENT_TMP, manifest_name, manifest_number};
 use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::checksum64;
-use crate::vfs::{FileSystem, ReadMode};
+use crate::vfs::{Directory, FileSystem, ReadMode};
 use std::path::Path;
 
 /// A line with the longest number has 46 bytes.
@@ -42,7 +42,12 @@ pub(crate) fn read(fs: &dyn FileSystem, db: &Path) -> Result<u64> {
 }
 
 /// Writes the line under a name of its own, and syncs it and every name in the directory.
-pub(super) fn prepare(fs: &dyn FileSystem, db: &Path, number: u64) -> Result<()> {
+pub(super) fn prepare(
+    fs: &dyn FileSystem,
+    db: &Path,
+    dir: &dyn Directory,
+    number: u64,
+) -> Result<()> {
     let path = db.join(CURRENT_TMP);
     if fs.exists(&path)? {
         fs.remove(&path)?;
@@ -55,13 +60,13 @@ pub(super) fn prepare(fs: &dyn FileSystem, db: &Path, number: u64) -> Result<()>
         file.sync()?;
     }
     drop(file);
-    fs.sync_dir(db)
+    dir.sync()
 }
 
 /// Puts the prepared line in force. After an error it is not known which line is.
-pub(super) fn switch(fs: &dyn FileSystem, db: &Path) -> Result<()> {
+pub(super) fn switch(fs: &dyn FileSystem, db: &Path, dir: &dyn Directory) -> Result<()> {
     fs.rename(&db.join(CURRENT_TMP), &db.join(CURRENT))?;
-    if planted(Plant::CurrentNotSynced) { Ok(()) } else { fs.sync_dir(db) }
+    if planted(Plant::CurrentNotSynced) { Ok(()) } else { dir.sync() }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::state::State;
 use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::{FileHeader, FileKind};
-use crate::vfs::{FileSystem, WriteFile};
+use crate::vfs::{Directory, FileSystem, WriteFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ const ROLL_LEN_MIN: u64 = 4 << 20;
 pub(crate) struct Manifest {
     fs: Arc<dyn FileSystem>,
     db: PathBuf,
+    /// Held open: a sync of `CURRENT`'s name that fails is final, and must not fail for want of a file descriptor.
+    open_dir: Arc<dyn Directory>,
     /// The manifest that `CURRENT` names.
     number: u64,
     /// Above the number of every manifest in the directory.
@@ -53,7 +55,7 @@ struct Log {
 impl Manifest {
     /// Begins the manifest of a new database in a directory that is there and holds none.
     pub(super) fn create(fs: Arc<dyn FileSystem>, db: &Path, state: &State) -> Result<Manifest> {
-        let mut manifest = Manifest::new(fs, db, 0, 1);
+        let mut manifest = Manifest::new(fs, db, 0, 1)?;
         manifest.roll(state)?;
         Ok(manifest)
     }
@@ -63,18 +65,19 @@ impl Manifest {
         let entries = fs.list(db)?;
         let greatest = entries.iter().filter_map(|entry| manifest_number(&entry.name)).max();
         let next = greatest.unwrap_or(number).max(number) + 1;
-        Ok(Manifest::new(fs, db, number, next))
+        Manifest::new(fs, db, number, next)
     }
 
     /// Puts a manifest of `state` in force, beside all others there are.
     pub(super) fn replace(fs: Arc<dyn FileSystem>, db: &Path, state: &State) -> Result<()> {
         let number = current::read(&*fs, db).unwrap_or(0);
         let next = Manifest::resume(Arc::clone(&fs), db, number)?.number_next;
-        Manifest::new(fs, db, 0, next).roll(state)
+        Manifest::new(fs, db, 0, next)?.roll(state)
     }
 
-    fn new(fs: Arc<dyn FileSystem>, db: &Path, number: u64, number_next: u64) -> Manifest {
-        Manifest {
+    fn new(fs: Arc<dyn FileSystem>, db: &Path, number: u64, number_next: u64) -> Result<Manifest> {
+        Ok(Manifest {
+            open_dir: fs.open_dir(db)?,
             fs,
             db: db.to_owned(),
             number,
@@ -83,7 +86,7 @@ impl Manifest {
             in_doubt: false,
             poison: None,
             roll_len_min: ROLL_LEN_MIN,
-        }
+        })
     }
 
     #[cfg(test)]
@@ -193,7 +196,8 @@ impl Manifest {
             }
         };
         // Steps 3 and 4.
-        current::switch(&*self.fs, &self.db).map_err(|error| self.poison_by(error))?;
+        current::switch(&*self.fs, &self.db, &*self.open_dir)
+            .map_err(|error| self.poison_by(error))?;
         let old = std::mem::replace(&mut self.number, number);
         self.log = Some(log);
         self.in_doubt = false;
@@ -215,7 +219,7 @@ impl Manifest {
         let mut file = self.fs.create(&manifest_path(&self.db, number))?;
         file.append(&bytes)?;
         file.sync()?;
-        current::prepare(&*self.fs, &self.db, number)?;
+        current::prepare(&*self.fs, &self.db, &*self.open_dir, number)?;
         let roll_at = self.roll_len_min.max(2 * bytes.len() as u64);
         Ok(Log { file, roll_at, is_attested: true })
     }

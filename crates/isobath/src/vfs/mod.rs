@@ -6,7 +6,7 @@
 //! - `copy_in` reaches the kernel (or its like) before it returns: a killed process loses nothing of it.
 //!   `append` may gather bytes; they reach the kernel at the latest by `flush`, by `sync`, or when the file
 //!   is dropped. Only `sync` and `harden` make bytes survive power loss.
-//! - A created, renamed or removed name survives power loss only after `sync_dir` of its directory.
+//! - A created, renamed or removed name survives power loss only after a `sync` of its directory.
 //! - A failed `sync` or `harden` is final: what it covered may be lost though later calls succeed.
 //! - A failed `append` or `flush` loses nothing that was accepted before and accepts nothing new: it can be
 //!   tried again once there is room.
@@ -83,13 +83,36 @@ pub trait FileSystem: Send + Sync + 'static {
     fn remove(&self, path: &Path) -> Result<()>;
     /// Removes a directory that is empty.
     fn remove_dir(&self, path: &Path) -> Result<()>;
-    /// Makes the names of a directory survive power loss.
-    fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// Opens a directory, to sync it later without having to open anything then.
+    fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>>;
+    /// Opens a directory and syncs it. An error does not tell which of the two failed: where that matters, hold it open.
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.open_dir(dir)?.sync()
+    }
     /// Takes the exclusive lock that a file stands for, creating the file. [`crate::Error::Locked`] names
     /// the process that holds it. Dropping the value releases the lock.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
     /// Bytes that can still be written below `dir`.
     fn free_space(&self, dir: &Path) -> Result<u64>;
+    /// What kind of file system a directory is on.
+    fn kind(&self, dir: &Path) -> Result<FileSystemKind>;
+}
+
+/// A kind of file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSystemKind {
+    /// As people call it: "ext4", "btrfs"; a number in hexadecimal if it is not known here.
+    pub name: String,
+    /// A byte of a file that was written once can be stored again without new room on the device. Where that does not
+    /// hold, or is not known, a store into a mapping that finds no room ends the process with a signal.
+    pub stores_in_place: bool,
+}
+
+/// A directory that is held open.
+pub trait Directory: Send + Sync {
+    /// Makes its names survive power loss, where the file system has a way to be asked for it; where it has none (`EINVAL`)
+    /// this does nothing, and what survives is up to the file system. A failure is final, as that of a file's sync.
+    fn sync(&self) -> Result<()>;
 }
 
 /// A file that is read at any offset, by any thread. Immutable once complete; what is appended after it was

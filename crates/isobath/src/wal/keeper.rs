@@ -166,7 +166,7 @@ impl Inner {
         // A failed sync of the directory is final like any other: the name may be lost though a later
         // sync succeeds.
         if !planted(Plant::SegmentNameNotSynced) {
-            self.fs.sync_dir(&self.options.dir).inspect_err(|error| self.poison(error))?;
+            self.shelf.dir().sync().inspect_err(|error| self.poison(error))?;
         }
         self.table.install(Segment { base, end, file });
         self.room.extend(end);
@@ -174,7 +174,7 @@ impl Inner {
     }
 
     fn recycle(&self, spare: Spare, base: Lsn, path: &Path) -> Result<Arc<dyn SegmentFile>> {
-        self.shelf.sync_names(&*self.fs).inspect_err(|error| self.poison(error))?;
+        self.shelf.sync_names().inspect_err(|error| self.poison(error))?;
         let opened = match &spare.file {
             Some(file) => Ok(Arc::clone(file)),
             None => self.open(&spare.path),

@@ -63,6 +63,7 @@ pub(crate) struct LogOptions {
 /// Counters of a log since it was started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogStats {
+    pub(crate) mode: ReadMode,
     /// Bytes reserved.
     pub(crate) bytes: u64,
     pub(crate) sync: SyncCounts,
@@ -264,6 +265,7 @@ impl Log {
     pub(crate) fn stats(&self) -> LogStats {
         let inner = &self.inner;
         LogStats {
+            mode: inner.options.mode,
             bytes: inner.room.tail() - inner.start,
             sync: inner.syncer.counts(),
             segments_created: inner.keeper_stats.created.load(Ordering::Relaxed),

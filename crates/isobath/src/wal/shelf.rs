@@ -12,7 +12,7 @@ use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inven
 use crate::components::sync::Mutex;
 use crate::error::Result;
 use crate::format::Lsn;
-use crate::vfs::{FileSystem, SegmentFile};
+use crate::vfs::{Directory, FileSystem, SegmentFile};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ pub(super) struct Spare {
 
 pub(super) struct Shelf {
     dir: PathBuf,
+    /// Held open: a sync that fails is final, and one that cannot open the directory would be told for that.
+    open_dir: Arc<dyn Directory>,
     file_len: u64,
     spares_max: usize,
     start: Lsn,
@@ -52,6 +54,7 @@ impl Shelf {
         }
         let shelf = Shelf {
             dir: options.dir.clone(),
+            open_dir: fs.open_dir(&options.dir)?,
             file_len: HEADER_PAGE_LEN + options.segment_len,
             spares_max: options.spare_segments,
             start,
@@ -91,6 +94,11 @@ impl Shelf {
         Ok(())
     }
 
+    /// The log's directory.
+    pub(super) fn dir(&self) -> &dyn Directory {
+        &*self.open_dir
+    }
+
     pub(super) fn put_back(&self, spare: Spare) {
         self.state.lock().spares.push(spare);
     }
@@ -100,9 +108,9 @@ impl Shelf {
     }
 
     /// Makes the spares' names survive power loss, if they might not.
-    pub(super) fn sync_names(&self, fs: &dyn FileSystem) -> Result<()> {
+    pub(super) fn sync_names(&self) -> Result<()> {
         if std::mem::take(&mut self.state.lock().unsynced) {
-            fs.sync_dir(&self.dir)?;
+            self.open_dir.sync()?;
         }
         Ok(())
     }

@@ -146,8 +146,8 @@ impl FileSystem for TestFs {
         Err(unsupported(path))
     }
 
-    fn sync_dir(&self, _dir: &Path) -> Result<()> {
-        Ok(())
+    fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>> {
+        Err(unsupported(dir))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
@@ -155,6 +155,10 @@ impl FileSystem for TestFs {
     }
 
     fn free_space(&self, dir: &Path) -> Result<u64> {
+        Err(unsupported(dir))
+    }
+
+    fn kind(&self, dir: &Path) -> Result<FileSystemKind> {
         Err(unsupported(dir))
     }
 }

@@ -63,7 +63,9 @@ impl MemoryFs {
         for file in tree.files_mut() {
             *file = Arc::clone(&copies[&Arc::as_ptr(file)]);
         }
-        MemoryFs::with(tree, steps, space)
+        let left = MemoryFs::with(tree, steps, space);
+        left.set_kind(self.disk.kind.lock().clone());
+        left
     }
 
     /// What a power cut leaves: all that was synced, and of each thing that was not, as many of its steps as

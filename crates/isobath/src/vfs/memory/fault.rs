@@ -29,13 +29,15 @@ pub enum FileOp {
     Remove,
     /// `remove_dir`
     RemoveDir,
-    /// `sync_dir`
+    /// `open_dir`, and the first half of `sync_dir`
+    OpenDir,
+    /// `sync` of a directory, and the second half of `sync_dir`
     SyncDir,
     /// `lock`
     Lock,
     /// `free_space`
     FreeSpace,
-    /// `read_at` of a file or a segment; not the reading of a mapping
+    /// `read_at` of a file or a segment
     Read,
     /// The handing over of appended bytes, by `append`, `flush`, `sync` or a drop
     Write,
@@ -49,6 +51,14 @@ pub enum FileOp {
 
 const OPS: usize = FileOp::Harden as usize + 1;
 
+impl FileOp {
+    /// True if a real system needs a new file descriptor for it.
+    pub fn takes_descriptor(self) -> bool {
+        use FileOp::*;
+        matches!(self, List | OpenRead | Create | OpenSegment | OpenDir | Lock)
+    }
+}
+
 /// A fault to inject: by default it strikes once, at the first match, with `EIO`.
 ///
 /// ```
@@ -60,12 +70,19 @@ const OPS: usize = FileOp::Harden as usize + 1;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fault {
-    op: Option<FileOp>,
+    ops: Ops,
     suffix: String,
     matches_before: u64,
     forever: bool,
     short: bool,
     error: FaultError,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ops {
+    Any,
+    One(FileOp),
+    TakingDescriptors,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,23 +93,31 @@ enum FaultError {
 
 /// The number of "input or output error" on every unix.
 const EIO: i32 = 5;
+/// The number of "too many open files" on every unix.
+const EMFILE: i32 = 24;
 
 impl Fault {
     /// A fault of one operation.
     pub fn on(op: FileOp) -> Self {
-        Fault { op: Some(op), ..Fault::on_any() }
+        Fault { ops: Ops::One(op), ..Fault::on_any() }
     }
 
     /// A fault of whatever operation comes.
     pub fn on_any() -> Self {
         Fault {
-            op: None,
+            ops: Ops::Any,
             suffix: String::new(),
             matches_before: 0,
             forever: false,
             short: false,
             error: FaultError::Code(EIO),
         }
+    }
+
+    /// Descriptors have run out: whatever needs a new one fails with `EMFILE`, all else goes on.
+    pub fn no_descriptors() -> Self {
+        let fault = Fault { ops: Ops::TakingDescriptors, ..Fault::on_any() };
+        fault.errno(EMFILE).forever()
     }
 
     /// Strikes only where the path, as text, ends so.
@@ -127,8 +152,12 @@ impl Fault {
     }
 
     fn matches(&self, op: FileOp, path: &Path) -> bool {
-        self.op.is_none_or(|wanted| wanted == op)
-            && path.as_os_str().as_encoded_bytes().ends_with(self.suffix.as_bytes())
+        let is_meant = match self.ops {
+            Ops::Any => true,
+            Ops::One(wanted) => wanted == op,
+            Ops::TakingDescriptors => op.takes_descriptor(),
+        };
+        is_meant && path.as_os_str().as_encoded_bytes().ends_with(self.suffix.as_bytes())
     }
 }
 

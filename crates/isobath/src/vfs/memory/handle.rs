@@ -2,7 +2,8 @@
 
 use super::fault::FileOp;
 use super::file::{File, slice};
-use super::{Disk, Error, FileLock, ReadFile, ReadMode, Result, SegmentFile, WriteFile};
+use super::tree::DirId;
+use super::{Directory, Disk, Error, FileLock, ReadFile, ReadMode, Result, SegmentFile, WriteFile};
 use crate::components::sync::Mutex;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -224,6 +225,27 @@ impl SegmentFile for Segment {
 
     fn renamed(&self, path: &Path) {
         *self.name.lock() = path.to_owned();
+    }
+}
+
+pub(super) struct OpenDirectory {
+    disk: Arc<Disk>,
+    id: DirId,
+    path: PathBuf,
+}
+
+impl OpenDirectory {
+    pub(super) fn new(disk: Arc<Disk>, id: DirId, path: &Path) -> Self {
+        OpenDirectory { disk, id, path: path.to_owned() }
+    }
+}
+
+impl Directory for OpenDirectory {
+    fn sync(&self) -> Result<()> {
+        self.disk.with_names(FileOp::SyncDir, "sync the directory", &self.path, |tree| {
+            tree.sync(self.id);
+            Ok(())
+        })
     }
 }
 

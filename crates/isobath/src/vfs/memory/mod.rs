@@ -9,7 +9,7 @@
 //!   any later write to it left; never part of a write to it. Sectors survive independently of each other.
 //! - A file's length survives independently of its bytes. Where the length survives and a sector does
 //!   not, the sector holds what was there before: zeros, if nothing was.
-//! - `sync` and `harden` make the bytes and the length of one file survive, `sync_dir` the names of one
+//! - `sync` and `harden` make the bytes and the length of one file survive, a directory's `sync` the names of one
 //!   directory; neither does the other's work, and closing a file does nothing.
 //! - Changes to names survive independently of each other too; a rename within a directory is one change, a
 //!   rename across directories is two.
@@ -33,7 +33,10 @@ mod tree;
 pub use crash::{Unsynced, UnsyncedKind};
 pub use fault::{Fault, FileOp};
 
-use super::{DirEntry, FileLock, FileSystem, ReadFile, ReadMode, SegmentFile, WriteFile};
+use super::{
+    DirEntry, Directory, FileLock, FileSystem, FileSystemKind, ReadFile, ReadMode, SegmentFile,
+    WriteFile,
+};
 use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicU64, Ordering};
 use crate::error::{Error, Result};
@@ -56,6 +59,7 @@ struct Disk {
     steps: Steps,
     space: Arc<Space>,
     faults: Faults,
+    kind: Mutex<FileSystemKind>,
 }
 
 /// Numbers the changes in the order they are made.
@@ -76,7 +80,9 @@ impl MemoryFs {
 
     fn with(tree: Tree, steps: u64, space: Arc<Space>) -> Self {
         let steps = Steps(AtomicU64::new(steps));
-        let disk = Disk { tree: Mutex::new(tree), steps, space, faults: Faults::default() };
+        let kind = FileSystemKind { name: "memory".to_owned(), stores_in_place: true };
+        let (faults, kind) = (Faults::default(), Mutex::new(kind));
+        let disk = Disk { tree: Mutex::new(tree), steps, space, faults, kind };
         MemoryFs { disk: Arc::new(disk) }
     }
 
@@ -84,6 +90,11 @@ impl MemoryFs {
     /// is there already stays, even if it is more.
     pub fn set_capacity(&self, bytes: u64) {
         self.disk.space.set_capacity(bytes);
+    }
+
+    /// Says what kind of file system it is taken for from now on.
+    pub fn set_kind(&self, kind: FileSystemKind) {
+        *self.disk.kind.lock() = kind;
     }
 
     /// Adds a fault, which strikes from now on.
@@ -234,8 +245,10 @@ impl FileSystem for MemoryFs {
         })
     }
 
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.disk.with_names(FileOp::SyncDir, "sync the directory", dir, |tree| tree.sync(dir))
+    fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>> {
+        let open = |tree: &mut Tree| tree.dir(dir);
+        let id = self.disk.with_names(FileOp::OpenDir, "open the directory", dir, open)?;
+        Ok(Arc::new(handle::OpenDirectory::new(Arc::clone(&self.disk), id, dir)))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
@@ -261,5 +274,9 @@ impl FileSystem for MemoryFs {
             tree.find(dir)?;
             Ok(self.disk.space.free())
         })
+    }
+
+    fn kind(&self, _dir: &Path) -> Result<FileSystemKind> {
+        Ok(self.disk.kind.lock().clone())
     }
 }

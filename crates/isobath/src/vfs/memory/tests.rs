@@ -270,6 +270,20 @@ fn a_failed_sync_loses_what_it_covered_though_a_later_one_succeeds() {
 }
 
 #[test]
+fn without_descriptors_nothing_is_opened_and_what_is_open_goes_on() {
+    let fs = MemoryFs::new();
+    let (root, mut file) = (fs.open_dir(p("/")).unwrap(), fs.create(p("/f")).unwrap());
+    fs.inject(Fault::no_descriptors());
+    assert!(fs.sync_dir(p("/")).unwrap_err().is_too_many_files());
+    assert!(fs.open_read(p("/f"), ReadMode::Positional).err().unwrap().is_too_many_files());
+    file.append(b"bytes").unwrap();
+    file.sync().unwrap();
+    root.sync().unwrap();
+    fs.clear_faults();
+    assert_eq!(get(&fs.crashed(LOSE_ALL), "/f"), b"bytes");
+}
+
+#[test]
 fn a_fault_strikes_the_nth_match_once_or_forever() {
     let fs = MemoryFs::new();
     fs.inject(Fault::on(FileOp::Create).suffix(".tbl").nth(2).kind(ErrorKind::StorageFull));

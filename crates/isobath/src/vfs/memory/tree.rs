@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 
 /// Identifies a directory in its tree. Ids are not reused.
-type DirId = usize;
+pub(super) type DirId = usize;
 
 const ROOT: DirId = 0;
 
@@ -89,7 +89,7 @@ impl Tree {
         Ok(node)
     }
 
-    fn dir(&self, path: &Path) -> io::Result<DirId> {
+    pub(super) fn dir(&self, path: &Path) -> io::Result<DirId> {
         match self.find(path)? {
             Node::Dir(dir) => Ok(dir),
             Node::File(_) => Err(ErrorKind::NotADirectory.into()),
@@ -179,13 +179,11 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn sync(&mut self, path: &Path) -> io::Result<()> {
-        let id = self.dir(path)?;
+    pub(super) fn sync(&mut self, id: DirId) {
         let dir = &mut self.dirs[id];
         for change in dir.unsynced.drain(..) {
             change.apply(&mut dir.synced);
         }
-        Ok(())
     }
 
     /// Every file that a name stands for, now or after a power cut; several times if it has several names.

@@ -26,6 +26,50 @@ pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     Ok((stat.f_bavail as u64).saturating_mul(stat.f_frsize as u64))
 }
 
+/// The number of the kind of file system that `dir` is on, if the system has such numbers.
+pub(super) fn file_system_number(dir: &Path) -> io::Result<Option<u64>> {
+    #[cfg(target_os = "linux")]
+    {
+        let path = CString::new(dir.as_os_str().as_bytes())?;
+        let mut stat = MaybeUninit::<libc::statfs>::zeroed();
+        // SAFETY: `path` ends in a zero byte and `stat` has room for the whole structure.
+        if unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the structure holds integers only, for which the zeros it was made of are valid too.
+        let stat = unsafe { stat.assume_init() };
+        // The type's width and sign differ by machine; the numbers have 32 bits.
+        #[allow(clippy::unnecessary_cast)]
+        Ok(Some(u64::from(stat.f_type as u32)))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = dir;
+        Ok(None)
+    }
+}
+
+/// Gives the first `len` bytes room that is shared with no other file, where the file system shares room at all.
+pub(super) fn unshare(file: &File, len: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let mode = libc::FALLOC_FL_UNSHARE_RANGE;
+        // SAFETY: the descriptor is open for as long as `file` is borrowed; the rest are integers.
+        while unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, len) } != 0 {
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => break,
+                _ => return Err(error),
+            }
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, len);
+    Ok(())
+}
+
 /// Reserves room for the first `len` bytes and leaves the length as it is, so that a lack of room shows now
 /// and the room is contiguous. False if it cannot be done here.
 pub(super) fn reserve_room(file: &File, len: u64) -> io::Result<bool> {

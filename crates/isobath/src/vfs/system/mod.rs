@@ -2,7 +2,7 @@
 //!
 //! Names and directories are here; each kind of open file has a file beside this one: [`reader`] (tables and
 //! blobs), [`appender`] (whatever grows), [`segment`] (the log), [`lock`]. What the standard library does not
-//! offer is in [`calls`].
+//! offer is in [`calls`]; [`kind`] knows the file systems that there are.
 //!
 //! Mapped bytes are only ever copied, in and out, through raw pointers: a program outside may change a file at any time,
 //! and no reference may say otherwise. An I/O error of the device under a mapping, or a file that another program cuts,
@@ -11,15 +11,20 @@
 
 mod appender;
 mod calls;
+mod kind;
 mod lock;
 mod reader;
 mod segment;
 
-use super::{DirEntry, FileLock, FileSystem, ReadFile, ReadMode, SegmentFile, WriteFile};
+use super::{
+    DirEntry, Directory, FileLock, FileSystem, FileSystemKind, ReadFile, ReadMode, SegmentFile,
+    WriteFile,
+};
 use crate::error::{Error, Result};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The operating system's file system.
@@ -93,9 +98,10 @@ impl FileSystem for SystemFs {
         fs::remove_dir(path).map_err(|e| Error::io("remove the directory", path, e))
     }
 
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        let opened = File::open(dir).map_err(|e| Error::io("open the directory", dir, e))?;
-        opened.sync_all().map_err(|e| Error::io("sync the directory", dir, e))
+    fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>> {
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(dir);
+        let file = opened.map_err(|e| Error::io("open the directory", dir, e))?;
+        Ok(Arc::new(OpenDirectory { file, path: dir.to_owned() }))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
@@ -104,5 +110,38 @@ impl FileSystem for SystemFs {
 
     fn free_space(&self, dir: &Path) -> Result<u64> {
         calls::free_space(dir).map_err(|e| Error::io("measure the free space of", dir, e))
+    }
+
+    fn kind(&self, dir: &Path) -> Result<FileSystemKind> {
+        kind::of(dir).map_err(|e| Error::io("look for the file system of", dir, e))
+    }
+}
+
+struct OpenDirectory {
+    file: File,
+    path: PathBuf,
+}
+
+impl Directory for OpenDirectory {
+    fn sync(&self) -> Result<()> {
+        match self.file.sync_all() {
+            // The file system has no sync of directories.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(()),
+            other => other.map_err(|e| Error::io("sync the directory", &self.path, e)),
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_cannot_sync_directories_is_taken_as_it_is() {
+        let dir = File::open("/proc").unwrap();
+        assert_eq!(dir.sync_all().unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        SystemFs::new().sync_dir(Path::new("/proc")).unwrap();
+        let kind = SystemFs::new().kind(Path::new("/proc")).unwrap();
+        assert!(!kind.stores_in_place, "{kind:?}");
     }
 }

@@ -29,7 +29,15 @@ pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn Segm
             })?;
             file
         }
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => open_existing(path, len)?,
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            let file = open_existing(path, len)?;
+            if mode == ReadMode::Mapped {
+                // A copy of the database may share its room: then a store would need some, and might find none.
+                calls::unshare(&file, len)
+                    .map_err(|e| Error::io("prepare the log segment", path, e))?;
+            }
+            file
+        }
         Err(e) => return Err(Error::io("create", path, e)),
     };
     let name = Mutex::new(path.to_owned());

@@ -230,15 +230,26 @@ impl FileSystem for WitnessFs {
     fn remove_dir(&self, path: &Path) -> Result<()> {
         self.0.remove_dir(path)
     }
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.1.look(&self.0);
-        self.0.sync_dir(dir)
+    fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>> {
+        Ok(Arc::new(WitnessDir(self.0.open_dir(dir)?, self.clone())))
     }
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         self.0.lock(path)
     }
     fn free_space(&self, dir: &Path) -> Result<u64> {
         self.0.free_space(dir)
+    }
+    fn kind(&self, dir: &Path) -> Result<FileSystemKind> {
+        self.0.kind(dir)
+    }
+}
+
+struct WitnessDir(Arc<dyn Directory>, WitnessFs);
+
+impl Directory for WitnessDir {
+    fn sync(&self) -> Result<()> {
+        self.1.1.look(&self.1.0);
+        self.0.sync()
     }
 }
 

@@ -236,17 +236,33 @@ impl FileSystem for FaultyFs {
     fn remove_dir(&self, path: &Path) -> Result<()> {
         self.0.inner.remove_dir(path)
     }
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        if self.0.sync_dir_fails.load(Ordering::SeqCst) {
-            return Err(fault("sync", dir, io::ErrorKind::Other));
-        }
-        self.0.inner.sync_dir(dir)
+    fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>> {
+        let inner = self.0.inner.open_dir(dir)?;
+        Ok(Arc::new(FaultyDir { inner, path: dir.to_owned(), faults: Arc::clone(&self.0) }))
     }
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         self.0.inner.lock(path)
     }
     fn free_space(&self, dir: &Path) -> Result<u64> {
         self.0.inner.free_space(dir)
+    }
+    fn kind(&self, dir: &Path) -> Result<FileSystemKind> {
+        self.0.inner.kind(dir)
+    }
+}
+
+struct FaultyDir {
+    inner: Arc<dyn Directory>,
+    path: PathBuf,
+    faults: Arc<Faults>,
+}
+
+impl Directory for FaultyDir {
+    fn sync(&self) -> Result<()> {
+        if self.faults.sync_dir_fails.load(Ordering::SeqCst) {
+            return Err(fault("sync", &self.path, io::ErrorKind::Other));
+        }
+        self.inner.sync()
     }
 }
 

@@ -1,0 +1,67 @@
+//! Which file systems there are, and on which of them a log may be mapped.
+//!
+//! A segment's bytes are allocated and written before its first use. Where a later store goes to the same place on the
+//! device it needs no room, so it cannot fail. On the list are, by the number that `statfs` gives:
+//!
+//! - ext2, ext3, ext4: blocks are rewritten in place, whatever the journal does.
+//! - xfs: likewise, unless an extent is shared with a copy (`cp --reflink`, the default of a recent `cp`). A segment is
+//!   given extents of its own again when it is opened; a copy of an open database shares them until the next write, and
+//!   then a full device can still end the process. Where that matters, the log's mode is for the options to say.
+//! - tmpfs: pages that were written once are held, in memory or swap.
+//!
+//! Not on the list, so that nothing is mapped unless the options say so: file systems that write elsewhere (btrfs, zfs,
+//! bcachefs, f2fs), those that stand for another of unknown kind (overlay, fuse, 9p), those across a network, and
+//! all that is not known here, everything outside of Linux included.
+
+use super::FileSystemKind;
+use super::calls;
+use std::io;
+use std::path::Path;
+
+const IN_PLACE: [(u64, &str); 3] =
+    [(0xef53, "ext2/ext3/ext4"), (0x5846_5342, "xfs"), (0x0102_1994, "tmpfs")];
+
+const ELSEWHERE: [(u64, &str); 10] = [
+    (0x9123_683e, "btrfs"),
+    (0x2fc1_2fc1, "zfs"),
+    (0xca45_1a4e, "bcachefs"),
+    (0xf2f5_2010, "f2fs"),
+    (0x794c_7630, "overlay"),
+    (0x6573_5546, "fuse"),
+    (0x0102_1997, "9p"),
+    (0x6969, "nfs"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+];
+
+pub(super) fn of(dir: &Path) -> io::Result<FileSystemKind> {
+    let Some(number) = calls::file_system_number(dir)? else {
+        return Ok(FileSystemKind { name: "unknown".to_owned(), stores_in_place: false });
+    };
+    Ok(named(number))
+}
+
+fn named(number: u64) -> FileSystemKind {
+    let name_in = |list: &[(u64, &str)]| {
+        list.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned())
+    };
+    match name_in(&IN_PLACE) {
+        Some(name) => FileSystemKind { name, stores_in_place: true },
+        None => {
+            let name = name_in(&ELSEWHERE).unwrap_or_else(|| format!("{number:#x}"));
+            FileSystemKind { name, stores_in_place: false }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_writes_elsewhere_or_is_not_known_stores_nothing_in_place() {
+        let kinds = [0xef53, 0x9123_683e, 0x1234].map(named);
+        assert_eq!(kinds.each_ref().map(|kind| kind.stores_in_place), [true, false, false]);
+        assert_eq!(kinds.map(|kind| kind.name), ["ext2/ext3/ext4", "btrfs", "0x1234"]);
+    }
+}
