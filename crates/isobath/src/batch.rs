@@ -76,14 +76,16 @@ impl Batch {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<&mut Self> {
-        let id = self.name_family(family);
-        self.push(id, OpKind::Put, key.as_ref(), value.as_ref())
+        self.push(family.id(), OpKind::Put, key.as_ref(), value.as_ref())?;
+        self.name_family(family);
+        Ok(self)
     }
 
     /// Removes `key` from `family`.
     pub fn delete_in(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<&mut Self> {
-        let id = self.name_family(family);
-        self.push(id, OpKind::Delete, key.as_ref(), &[])
+        self.push(family.id(), OpKind::Delete, key.as_ref(), &[])?;
+        self.name_family(family);
+        Ok(self)
     }
 
     /// The number of operations.
@@ -108,12 +110,11 @@ impl Batch {
         self.families.clear();
     }
 
-    fn name_family(&mut self, family: &ColumnFamily) -> FamilyId {
+    fn name_family(&mut self, family: &ColumnFamily) {
         // Batches name few families and name the same one in a row.
         if !self.families.iter().rev().any(|known| known.same_as(family)) {
             self.families.push(family.clone());
         }
-        family.id()
     }
 
     fn push(

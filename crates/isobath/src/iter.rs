@@ -5,7 +5,7 @@
 
 use crate::components::{Plant, planted};
 use crate::engine::{Engine, Family};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::pinned::Slice;
 use crate::read::{Pin, Scan, ScanBounds};
@@ -33,7 +33,8 @@ pub(crate) fn bounds_of_prefix(prefix: &[u8]) -> ScanBounds {
 }
 
 /// A cursor over the visible keys of a family, within bounds. Moves in both directions; has no entry before the
-/// first move and after running off an end.
+/// first move and after running off an end. After a move that failed it has none either, and steps fail alike until
+/// it is told by a seek where to go on.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -51,6 +52,8 @@ pub(crate) fn bounds_of_prefix(prefix: &[u8]) -> ScanBounds {
 /// ```
 pub struct Cursor {
     scan: Scan,
+    /// Why the last move failed. A step from there would look like the end, so it fails too.
+    failure: Option<Box<Error>>,
 }
 
 impl Cursor {
@@ -60,38 +63,59 @@ impl Cursor {
         point: Option<Lsn>,
         bounds: &ScanBounds,
     ) -> Result<Cursor> {
-        Ok(Cursor { scan: Pin::new(engine, family, point)?.scan(bounds)? })
+        Ok(Cursor { scan: Pin::new(engine, family, point)?.scan(bounds)?, failure: None })
+    }
+
+    /// Runs a seek, which forgets a failure before it.
+    fn sought(&mut self, seek: impl FnOnce(&mut Scan) -> Result<()>) -> Result<()> {
+        self.failure = None;
+        seek(&mut self.scan).map_err(|error| self.fail(error))
+    }
+
+    /// Runs a step, unless the move before failed.
+    #[inline]
+    fn stepped(&mut self, step: impl FnOnce(&mut Scan) -> Result<()>) -> Result<()> {
+        if let Some(failure) = &self.failure {
+            return Err((**failure).clone());
+        }
+        step(&mut self.scan).map_err(|error| self.fail(error))
+    }
+
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        self.failure = Some(Box::new(error.clone()));
+        error
     }
 
     /// Moves to the least key.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.scan.seek_first()
+        self.sought(Scan::seek_first)
     }
 
     /// Moves to the greatest key.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.scan.seek_last()
+        self.sought(Scan::seek_last)
     }
 
     /// Moves to the least key at or above `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.scan.seek(key.as_ref())
+        self.sought(|scan| scan.seek(key.as_ref()))
     }
 
     /// Moves to the greatest key at or below `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.scan.seek_for_prev(key.as_ref())
+        self.sought(|scan| scan.seek_for_prev(key.as_ref()))
     }
 
     /// Moves to the next key. Without an entry it stays without.
     #[allow(clippy::should_implement_trait)] // A cursor lends its entries, which an iterator cannot.
     pub fn next(&mut self) -> Result<()> {
-        self.scan.next()
+        self.stepped(Scan::next)
     }
 
     /// Moves to the key before.
     pub fn prev(&mut self) -> Result<()> {
-        self.scan.prev()
+        self.stepped(Scan::prev)
     }
 
     /// True if the cursor stands on a key.

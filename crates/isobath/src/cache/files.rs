@@ -25,6 +25,8 @@ pub(crate) struct FileCache {
     dir: PathBuf,
     mode: ReadMode,
     open: Cache<u64, Arc<dyn ReadFile>, UnitWeighter, FixedHasher>,
+    /// The database that the files are of, if that is known.
+    uuid: Option<[u8; 16]>,
     /// A file that a tool has opened itself, whatever its name.
     given: Option<(u64, Arc<dyn ReadFile>)>,
 }
@@ -50,7 +52,12 @@ impl FileCache {
             FixedHasher::default(),
             DefaultLifecycle::default(),
         );
-        FileCache { fs, dir, mode, open, given: None }
+        FileCache { fs, dir, mode, open, uuid: None, given: None }
+    }
+
+    /// Refuses files of another database: readers may outlive theirs, and another one take its directory.
+    pub(crate) fn of_database(self, uuid: [u8; 16]) -> FileCache {
+        FileCache { uuid: Some(uuid), ..self }
     }
 
     /// A cache of the one file that is given, which holds table `number`.
@@ -82,6 +89,9 @@ impl FileCache {
         if header.number != number {
             let detail = format!("the file says it is number {}", header.number);
             return Err(Error::corruption(&path, 0, detail));
+        }
+        if self.uuid.is_some_and(|uuid| uuid != header.uuid) {
+            return Err(Error::corruption(&path, 32, "the table belongs to another database"));
         }
         self.open.insert(number, file.clone());
         Ok(file)

@@ -245,13 +245,18 @@ fn assemble(
     replayed: &Replayed,
 ) -> Result<Arc<Engine>> {
     let components = options.components.clone();
+    let (uuid, term) = {
+        let versions = versions.lock();
+        (versions.state().uuid(), versions.state().term().term)
+    };
     let blocks = options
         .shared_cache
         .clone()
         .unwrap_or_else(|| BlockCache::new(options.block_cache.as_u64()));
     let capacity = options.max_open_files.unwrap_or(OPEN_FILES_DEFAULT);
     let files =
-        FileCache::new(components.fs.clone(), db.join(TABLE_DIR), options.read_mode, capacity);
+        FileCache::new(components.fs.clone(), db.join(TABLE_DIR), options.read_mode, capacity)
+            .of_database(uuid);
     let families = Families::default();
     for (id, state) in versions.lock().state().families() {
         let family_options = FamilyOptions::from_json(&state.options)?;
@@ -267,10 +272,6 @@ fn assemble(
     let report = panic_report(&log);
     let compactor_count =
         options.compaction_threads.unwrap_or_else(|| (threads.parallelism() / 2).clamp(1, 4));
-    let (uuid, term) = {
-        let versions = versions.lock();
-        (versions.state().uuid(), versions.state().term().term)
-    };
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
     let engine = Arc::new(Engine {
         dir: db.to_owned(),

@@ -85,6 +85,7 @@ pub(crate) fn commit_batch(
     options: WriteOptions,
 ) -> Result<Commit> {
     if batch.is_empty() {
+        engine.check_writable()?;
         return Ok(Commit::new(engine, engine.log.visible()));
     }
     let (record, ops, named) = batch.parts();

@@ -3,11 +3,12 @@
 use crate::batch::Batch;
 use crate::components::Components;
 use crate::options::{Options, WriteOptions};
-use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
 use crate::write::Commit;
 use crate::{Db, Error};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -137,4 +138,121 @@ fn a_commit_of_another_database_or_of_a_later_life_is_refused() {
     db.harden(nothing).unwrap();
     assert!(later < latest);
     refused(&db, latest, "none of this database");
+}
+
+#[test]
+fn a_write_that_would_not_wait_is_refused_when_the_log_has_no_room() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    fs.inject(Fault::on(FileOp::OpenSegment).kind(ErrorKind::StorageFull).forever());
+    let hasty = WriteOptions::default().fail_fast(true);
+    let error = loop {
+        if let Err(error) = db.put_with("key", [7; 5000], hasty) {
+            break error;
+        }
+    };
+    assert!(error.is_retryable(), "{error}");
+    fs.clear_faults();
+    let patient = WriteOptions::default();
+    db.put_with("key", "value", patient).unwrap();
+}
+
+#[test]
+fn a_put_that_a_batch_refused_leaves_nothing_in_it() {
+    let (db, elsewhere) = (open(&MemoryFs::new()), open(&MemoryFs::new()));
+    let foreign = elsewhere.create_family("foreign").unwrap();
+    let mut batch = Batch::new();
+    batch.put("key", "value").unwrap();
+    assert!(batch.put_in(&foreign, "", "value").is_err());
+    assert!(batch.delete_in(&foreign, "").is_err());
+    db.write(batch).unwrap();
+    let engine = db.engine().clone();
+    db.close().unwrap();
+    let options = WriteOptions::default();
+    let nothing = super::commit_batch(&engine, &engine.default_family, &mut Batch::new(), options);
+    assert!(matches!(nothing, Err(Error::Closed)));
+}
+
+#[test]
+fn a_cursor_that_failed_does_not_look_like_one_at_its_end() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    (0..50).for_each(|n| db.put(format!("key{n:02}"), [7; 3000]).map(drop).unwrap());
+    db.flush().unwrap();
+    db.close().unwrap();
+    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+    let options = Options::new().components(components).block_cache(0);
+    let db = options.read_mode(crate::vfs::ReadMode::Positional).open("db").unwrap();
+    let mut cursor = db.cursor::<&[u8]>(..).unwrap();
+    for backward in [false, true] {
+        if backward {
+            cursor.seek_to_last().unwrap()
+        } else {
+            cursor.seek_to_first().unwrap()
+        };
+        fs.inject(Fault::on(FileOp::Read).suffix(".tbl").forever());
+        let step = |cursor: &mut crate::Cursor| match backward {
+            true => cursor.prev(),
+            false => cursor.next(),
+        };
+        let error = loop {
+            if let Err(error) = step(&mut cursor) {
+                break error.to_string();
+            }
+            assert!(cursor.is_valid(), "the end was not reached");
+        };
+        for _ in 0..2 {
+            assert!(!cursor.is_valid());
+            assert_eq!(step(&mut cursor).unwrap_err().to_string(), error);
+        }
+        fs.clear_faults();
+        assert_eq!(step(&mut cursor).unwrap_err().to_string(), error);
+        cursor.seek("key10").unwrap();
+        step(&mut cursor).unwrap();
+        assert_eq!(cursor.key(), Some(if backward { &b"key09"[..] } else { b"key11" }));
+    }
+}
+
+/// Another life of the database, or another database, in the same directory meanwhile.
+#[test]
+fn a_range_that_outlives_its_database_shows_what_it_saw_or_fails() {
+    for is_replaced in [false, true] {
+        let fs = MemoryFs::new();
+        let components = || Components { fs: Arc::new(fs.clone()), ..Components::system() };
+        let options = || Options::new().components(components());
+        let db = options().open("db").unwrap();
+        for n in 0..60 {
+            db.put(format!("key{n:02}"), [1; 2000]).unwrap();
+            if n % 20 == 19 {
+                db.flush().unwrap();
+            }
+        }
+        let (mut begun, later) = (db.range::<&[u8]>(..), db.range::<&[u8]>(..));
+        begun.next().unwrap().unwrap();
+        let snapshot = db.snapshot();
+        db.close().unwrap();
+        if is_replaced {
+            for dir in ["db", "db/wal", "db/table"] {
+                for entry in fs.list(Path::new(dir)).unwrap() {
+                    let path = Path::new(dir).join(&entry.name);
+                    let _ = if entry.is_dir { Ok(()) } else { fs.remove(&path) };
+                }
+            }
+        }
+        let db = options().open("db").unwrap();
+        for n in 0..60 {
+            db.put(format!("key{n:02}"), [2; 2000]).unwrap();
+            if n % 20 == 19 {
+                db.flush().unwrap();
+            }
+        }
+        db.compact().unwrap();
+        for range in [begun, later] {
+            for row in range.flatten() {
+                assert!(*row.1 == [1; 2000], "{row:?} was never seen by this range");
+            }
+        }
+        assert!(matches!(snapshot.get("key00"), Err(Error::Closed)));
+        assert!(db.range::<&[u8]>(..).all(|row| *row.unwrap().1 == [2; 2000]));
+    }
 }

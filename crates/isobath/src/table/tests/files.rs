@@ -52,6 +52,15 @@ fn a_file_of_another_number_is_refused() {
 }
 
 #[test]
+fn a_file_of_another_database_is_refused() {
+    let fixture = Fixture::new();
+    write(&fixture, &table_path(&fixture.dir, 3), 3);
+    cache(&fixture, 10).of_database([9; 16]).get(3).unwrap();
+    let error = cache(&fixture, 10).of_database([8; 16]).get(3).err().unwrap();
+    assert!(error.is_corruption() && error.to_string().contains("another database"), "{error}");
+}
+
+#[test]
 fn names_sort_as_numbers_do() {
     assert_eq!(table_path(Path::new("/db/table"), 42), Path::new("/db/table/0000000042.tbl"));
 }
