@@ -318,6 +318,9 @@ impl FileSystem for SimFs {
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         ticked!(Rename, self.rename(from, to))
     }
+    fn replace(&self, from: &Path, to: &Path) -> Result<()> {
+        ticked!(Rename, self.replace(from, to))
+    }
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
         ticked!(Any, self.link(from, to))
     }

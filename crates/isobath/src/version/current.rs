@@ -65,7 +65,7 @@ pub(super) fn prepare(
 
 /// Puts the prepared line in force. After an error it is not known which line is.
 pub(super) fn switch(fs: &dyn FileSystem, db: &Path, dir: &dyn Directory) -> Result<()> {
-    fs.rename(&db.join(CURRENT_TMP), &db.join(CURRENT))?;
+    fs.replace(&db.join(CURRENT_TMP), &db.join(CURRENT))?;
     if planted(Plant::CurrentNotSynced) { Ok(()) } else { dir.sync() }
 }
 

@@ -118,6 +118,7 @@ fn what_is_missing_is_reported_as_not_found() {
         assert_eq!(io_kind(b.fs.list(&missing)), ErrorKind::NotFound);
         assert_eq!(io_kind(b.fs.remove(&missing)), ErrorKind::NotFound);
         assert_eq!(io_kind(b.fs.rename(&missing, &b.at("g"))), ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.replace(&missing, &b.at("g"))), ErrorKind::NotFound);
         assert_eq!(io_kind(b.fs.link(&missing, &b.at("g"))), ErrorKind::NotFound);
         assert_eq!(io_kind(b.fs.sync_dir(&missing)), ErrorKind::NotFound);
         assert_eq!(io_kind(b.fs.create(&missing.join("f"))), ErrorKind::NotFound);
@@ -192,11 +193,13 @@ fn a_directory_is_not_a_file() {
 }
 
 #[test]
-fn a_rename_replaces_its_target() {
+fn a_rename_leaves_a_file_of_its_new_name_alone_unless_it_is_to_replace_it() {
     everywhere(|b| {
         b.put("old", b"old");
         b.put("new", b"new");
-        b.fs.rename(&b.at("new"), &b.at("old")).unwrap();
+        assert_eq!(io_kind(b.fs.rename(&b.at("new"), &b.at("old"))), ErrorKind::AlreadyExists);
+        assert_eq!((b.get("old"), b.get("new")), (b"old".to_vec(), b"new".to_vec()));
+        b.fs.replace(&b.at("new"), &b.at("old")).unwrap();
         assert_eq!(b.get("old"), b"new");
         assert_eq!(b.names(""), ["old"]);
     });

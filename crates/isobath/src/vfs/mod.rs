@@ -75,8 +75,10 @@ pub trait FileSystem: Send + Sync + 'static {
         len: u64,
         mode: ReadMode,
     ) -> Result<Arc<dyn SegmentFile>>;
-    /// Renames a file, replacing the target, atomically.
+    /// Renames a file or a directory, atomically. The target must not exist.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Renames a file, atomically, over the one that the target may be.
+    fn replace(&self, from: &Path, to: &Path) -> Result<()>;
     /// Gives a file a second name (a hard link). The target must not exist.
     fn link(&self, from: &Path, to: &Path) -> Result<()>;
     /// Removes a file. Open handles stay usable.

@@ -166,7 +166,7 @@ impl Inner {
         // A failed sync of the directory is final like any other: the name may be lost though a later
         // sync succeeds.
         if !planted(Plant::SegmentNameNotSynced) {
-            self.shelf.dir().sync().inspect_err(|error| self.poison(error))?;
+            self.shelf.sync_dir().inspect_err(|error| self.poison(error))?;
         }
         self.table.install(Segment { base, end, file });
         self.room.extend(end);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! wal/{base:016x}.wal     holds the LSNs [base, base + S): S is the file's length less the header page
-//! wal/{base:016x}.spare   nobody needs it any more; waits to be written again
+//! wal/{n:016x}.spare      nobody needs it any more; waits to be written again. n only tells spares apart
 //! wal/{base:016x}.new     being made
 //!
 //! offset 0      the common file header (kind 1, number = base, generation = the term's), zeros after it
@@ -52,7 +52,7 @@ impl SegmentKind {
 pub(crate) struct SegmentInfo {
     pub(crate) path: PathBuf,
     pub(crate) kind: SegmentKind,
-    /// The LSN its name says it begins at.
+    /// The LSN its name says it begins at; of a spare the number in its name, which means nothing.
     pub(crate) base: Lsn,
     /// The length of the file.
     pub(crate) file_len: u64,
@@ -62,10 +62,11 @@ impl SegmentInfo {
     /// The length of the data, or `None` if no segment has a file of this length.
     pub(crate) fn data_len(&self) -> Option<u64> {
         let len = self.file_len.checked_sub(HEADER_PAGE_LEN)?;
+        let is_placed =
+            self.base.is_multiple_of(len.max(1)) && self.base.checked_add(len).is_some();
         let plausible = len >= SEGMENT_LEN_MIN
             && len.is_power_of_two()
-            && self.base.is_multiple_of(len)
-            && self.base.checked_add(len).is_some();
+            && (is_placed || self.kind == SegmentKind::Spare);
         plausible.then_some(len)
     }
 
@@ -189,6 +190,7 @@ mod tests {
             "0000000000abc000.wal.bak",
             "x.new",
             "fffffffffffff000.wal",
+            "ffffffffffffffff.spare",
         ] {
             assert_eq!(parse_name(name), None, "{name}");
         }
@@ -206,5 +208,7 @@ mod tests {
         for (base, file_len) in [(0x10000, 0x10000), (0x8000, 0x11000), (0, 4096), (0, 0)] {
             assert_eq!(info(base, file_len).data_len(), None);
         }
+        let spare = SegmentInfo { kind: SegmentKind::Spare, ..info(7, 0x11000) };
+        assert_eq!(spare.data_len(), Some(0x10000), "its number is no place");
     }
 }

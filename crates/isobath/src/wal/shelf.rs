@@ -3,9 +3,13 @@
 //! Nothing of an earlier term is touched before the engine says that the manifest no longer needs it:
 //! it is what a second recovery would read.
 //!
-//! A file that was renamed to a spare is renamed again only after the directory was synced in between:
-//! if changes to names survive a power cut independently, the second without the first would leave two
-//! names of one file, and one day two segments in it.
+//! **One name, one file.** A spare's name is a number of its own, counted up from the greatest in the directory at open,
+//! and no rename here replaces a file. So a name never stands for a second file while the first is in use.
+//!
+//! **One file, one name.** A file that was renamed is renamed again only after the directory was synced in
+//! between: if changes to names survive a power cut independently, the second without the first would leave two
+//! names of one file, and one day two segments in it. The process that gave a name may have died before it synced
+//! the directory, so what is found at open is not renamed before a sync either.
 
 use super::log::LogOptions;
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
@@ -36,8 +40,11 @@ pub(super) struct Shelf {
 #[derive(Default)]
 struct State {
     spares: Vec<Spare>,
-    /// A spare's name may not survive power loss.
-    unsynced: bool,
+    /// What the next spare is called.
+    next_number: u64,
+    /// How many files became spares, and how many of those names survive power loss.
+    named: u64,
+    synced: u64,
     /// Segments of earlier terms.
     leftovers: Vec<SegmentInfo>,
 }
@@ -60,7 +67,14 @@ impl Shelf {
             start,
             state: Mutex::default(),
         };
-        for info in inventory(fs, &options.dir)? {
+        let found = inventory(fs, &options.dir)?;
+        let is_spare = |info: &&SegmentInfo| info.kind == SegmentKind::Spare;
+        let greatest = found.iter().filter(is_spare).map(|info| info.base).max();
+        shelf.state.lock().next_number = greatest.map_or(0, |number| number + 1);
+        if found.iter().any(|info| info.kind == SegmentKind::Spare || info.base >= start) {
+            shelf.open_dir.sync()?;
+        }
+        for info in found {
             match info.kind {
                 SegmentKind::Log if info.base < start => shelf.state.lock().leftovers.push(info),
                 SegmentKind::Unfinished => fs.remove(&info.path)?,
@@ -82,21 +96,28 @@ impl Shelf {
         if !wanted {
             return fs.remove(&info.path);
         }
-        let path = self.dir.join(file_name(info.base, SegmentKind::Spare));
-        if info.path != path {
-            self.state.lock().unsynced = true;
-            fs.rename(&info.path, &path)?;
+        if info.kind == SegmentKind::Spare {
+            self.put_back(Spare { path: info.path.clone(), file });
+            return Ok(());
         }
+        let path = self.new_path();
+        fs.rename(&info.path, &path)?;
         if let Some(file) = &file {
             file.renamed(&path);
         }
-        self.put_back(Spare { path, file });
+        // In one step: a spare that can be taken is one whose name counts as not synced.
+        let mut state = self.state.lock();
+        state.named += 1;
+        state.spares.push(Spare { path, file });
         Ok(())
     }
 
-    /// The log's directory.
-    pub(super) fn dir(&self) -> &dyn Directory {
-        &*self.open_dir
+    /// A name that no file has.
+    fn new_path(&self) -> PathBuf {
+        let mut state = self.state.lock();
+        let number = state.next_number;
+        state.next_number += 1;
+        self.dir.join(file_name(number, SegmentKind::Spare))
     }
 
     pub(super) fn put_back(&self, spare: Spare) {
@@ -109,9 +130,19 @@ impl Shelf {
 
     /// Makes the spares' names survive power loss, if they might not.
     pub(super) fn sync_names(&self) -> Result<()> {
-        if std::mem::take(&mut self.state.lock().unsynced) {
-            self.open_dir.sync()?;
-        }
+        let all_synced = {
+            let state = self.state.lock();
+            state.synced == state.named
+        };
+        if all_synced { Ok(()) } else { self.sync_dir() }
+    }
+
+    /// Makes every name in the directory survive power loss.
+    pub(super) fn sync_dir(&self) -> Result<()> {
+        let named = self.state.lock().named;
+        self.open_dir.sync()?;
+        let mut state = self.state.lock();
+        state.synced = state.synced.max(named);
         Ok(())
     }
 

@@ -133,6 +133,10 @@ impl FileSystem for TestFs {
         Err(unsupported(from))
     }
 
+    fn replace(&self, from: &Path, _to: &Path) -> Result<()> {
+        Err(unsupported(from))
+    }
+
     fn link(&self, from: &Path, _to: &Path) -> Result<()> {
         Err(unsupported(from))
     }

@@ -48,7 +48,9 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts, floor: Lsn) ->
         log.segments = wal::inventory(&*repair.fs, &dir)?;
         log.segments.retain(|info| info.base < BASE_MAX);
     }
-    let ends = log.segments.iter().filter(|info| info.data_len().is_some()).map(SegmentInfo::end);
+    let is_placed =
+        |info: &&SegmentInfo| info.kind != SegmentKind::Spare && info.data_len().is_some();
+    let ends = log.segments.iter().filter(is_placed).map(SegmentInfo::end);
     log.end = ends.chain([facts.ceiling, floor]).max().unwrap_or(0);
     log.replaced = log.segments.iter().map(|info| info.path.clone()).collect();
     log.segments.retain(|info| info.kind == SegmentKind::Log);

@@ -21,7 +21,7 @@ pub enum FileOp {
     Create,
     /// `open_segment`
     OpenSegment,
-    /// `rename`, by its first path
+    /// `rename` and `replace`, by the first path
     Rename,
     /// `link`, by its first path
     Link,

@@ -217,6 +217,13 @@ impl FileSystem for MemoryFs {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.disk.with_names(FileOp::Rename, "rename", from, |tree| match tree.find(to) {
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) => tree.rename(from, to, &self.disk.steps),
+        })
+    }
+
+    fn replace(&self, from: &Path, to: &Path) -> Result<()> {
         self.disk.with_names(FileOp::Rename, "rename", from, |tree| {
             tree.rename(from, to, &self.disk.steps)
         })

@@ -131,7 +131,7 @@ fn a_rename_is_one_change_and_a_power_cut_leaves_the_one_file_or_the_other() {
     let fs = MemoryFs::new();
     synced_file(&fs, "/CURRENT", b"old");
     synced_file(&fs, "/tmp", b"new");
-    fs.rename(p("/tmp"), p("/CURRENT")).unwrap();
+    fs.replace(p("/tmp"), p("/CURRENT")).unwrap();
     let (before, after) = (fs.crashed(LOSE_ALL), fs.crashed(KEEP_ALL));
     assert_eq!((get(&before, "/CURRENT"), get(&before, "/tmp")), (b"old".into(), b"new".into()));
     assert_eq!((get(&after, "/CURRENT"), has(&after, "/tmp")), (b"new".into(), false));
@@ -411,8 +411,8 @@ fn directories_move_with_what_is_in_them_but_not_into_themselves() {
     fs.create_dir_all(p("/full/x")).unwrap();
     synced_file(&fs, "/a/b/f", b"bytes");
     assert_eq!(io_kind(fs.rename(p("/a"), p("/a/b/c"))), ErrorKind::InvalidInput);
-    assert_eq!(io_kind(fs.rename(p("/a"), p("/full"))), ErrorKind::DirectoryNotEmpty);
-    assert_eq!(io_kind(fs.rename(p("/a/b/f"), p("/full"))), ErrorKind::IsADirectory);
+    assert_eq!(io_kind(fs.replace(p("/a"), p("/full"))), ErrorKind::DirectoryNotEmpty);
+    assert_eq!(io_kind(fs.replace(p("/a/b/f"), p("/full"))), ErrorKind::IsADirectory);
     fs.rename(p("/a"), p("/c")).unwrap();
     assert_eq!(get(&fs, "c/b/../b/f"), b"bytes");
     assert!(!has(&fs, "/a"));

@@ -4,7 +4,7 @@
 //! a file system that does not know the hint is as good as one that ignores it.
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
@@ -70,6 +70,44 @@ pub(super) fn unshare(file: &File, len: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Renames, and fails if there is something of the new name.
+pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let source = CString::new(from.as_os_str().as_bytes())?;
+        let target = CString::new(to.as_os_str().as_bytes())?;
+        // SAFETY: both paths end in a zero byte and outlive the call; the rest are integers.
+        let renamed = unsafe {
+            libc::syscall(
+                libc::SYS_renameat2,
+                libc::AT_FDCWD,
+                source.as_ptr(),
+                libc::AT_FDCWD,
+                target.as_ptr(),
+                libc::RENAME_NOREPLACE,
+            )
+        };
+        if renamed == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        // Kernels before 3.15, filters of system calls, and file systems that do not know the flag.
+        if !matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::EPERM)) {
+            return Err(error);
+        }
+    }
+    rename_checked(from, to)
+}
+
+/// The same in two steps, which is enough where the directory's only writer is the holder of the database's lock.
+fn rename_checked(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(to) {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
+        Err(e) => Err(e),
+    }
+}
+
 /// Reserves room for the first `len` bytes and leaves the length as it is, so that a lack of room shows now
 /// and the room is contiguous. False if it cannot be done here.
 pub(super) fn reserve_room(file: &File, len: u64) -> io::Result<bool> {
@@ -131,4 +169,26 @@ pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (file, offset, len);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_system_cannot_refuse_a_name_in_use_the_engine_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::write(&from, b"from").unwrap();
+        fs::write(&to, b"to").unwrap();
+        for rename in [rename_new, rename_checked] {
+            let error = rename(&from, &to).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(fs::read(&to).unwrap(), b"to");
+            let free = dir.path().join("free");
+            rename(&from, &free).unwrap();
+            assert_eq!(fs::read(&free).unwrap(), b"from");
+            rename(&free, &from).unwrap();
+        }
+    }
 }

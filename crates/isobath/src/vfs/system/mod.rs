@@ -83,6 +83,10 @@ impl FileSystem for SystemFs {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        calls::rename_new(from, to).map_err(|e| Error::io("rename", from, e))
+    }
+
+    fn replace(&self, from: &Path, to: &Path) -> Result<()> {
         fs::rename(from, to).map_err(|e| Error::io("rename", from, e))
     }
 

@@ -105,6 +105,31 @@ fn retired_segments_are_written_again_and_their_old_records_never_read() {
 }
 
 #[test]
+fn a_retired_segment_takes_no_name_that_a_spare_has() {
+    let home = Home::new();
+    std::fs::create_dir(home.path()).unwrap();
+    // What an earlier term prepared and never used, one of them where this term starts.
+    for n in 0..3 {
+        let name = format!("{:016x}.wal", START + n * SEGMENT_LEN);
+        let bytes = vec![0xee; (HEADER_PAGE_LEN + SEGMENT_LEN) as usize];
+        std::fs::write(home.path().join(name), bytes).unwrap();
+    }
+    let log = home.start();
+    let whole = payload(0, SEGMENT_LEN as usize - RECORD_HEADER_LEN);
+    let (_, end) = put(&log, &whole).unwrap();
+    assert_eq!(home.names(".spare").len(), 1, "of three, two are in use");
+    log.retire(end);
+    assert_eq!(home.names(".spare").len(), 2, "the retired one came, none went");
+    let from = log.tail();
+    let payloads: Vec<_> = (1..9).map(|n| payload(n, 2000)).collect();
+    for payload in &payloads {
+        put(&log, payload).unwrap();
+    }
+    drop(log);
+    assert_eq!(home.scan_from(from, 0).unwrap().0, payloads);
+}
+
+#[test]
 fn what_is_retired_counts_as_durable_and_needs_no_sync() {
     let home = Home::new();
     let log = home.start();

@@ -221,6 +221,9 @@ impl FileSystem for WitnessFs {
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.0.rename(from, to)
     }
+    fn replace(&self, from: &Path, to: &Path) -> Result<()> {
+        self.0.replace(from, to)
+    }
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
         self.0.link(from, to)
     }

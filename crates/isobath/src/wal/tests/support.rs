@@ -227,6 +227,9 @@ impl FileSystem for FaultyFs {
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.0.inner.rename(from, to)
     }
+    fn replace(&self, from: &Path, to: &Path) -> Result<()> {
+        self.0.inner.replace(from, to)
+    }
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
         self.0.inner.link(from, to)
     }
