@@ -46,6 +46,7 @@ mod tests {
     use crate::batch::Batch;
     use crate::components::Components;
     use crate::engine::Engine;
+    use crate::error::Error;
     use crate::events::Event;
     use crate::options::Options;
     use crate::vfs::MemoryFs;
@@ -64,6 +65,31 @@ mod tests {
         copied.send(()).unwrap();
         go_on.recv().unwrap();
         reservation.publish();
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+    fn a_database_that_failed_stays_locked_while_a_thread_writes_to_its_log() {
+        let fs = Arc::new(MemoryFs::new());
+        let options = Options::new().components(Components { fs, ..Components::system() });
+        let db = options.clone().open("/db").unwrap();
+        let engine = db.engine().clone();
+        let mut batch = Batch::new();
+        batch.put("late", "value").unwrap();
+        let (record, _, _) = batch.parts();
+        let mut record = wal::seal(record);
+        let mut reservation = engine.log.reserve(record.len() as u64).unwrap();
+        engine.log.poison(&Error::Poisoned("planted".to_owned()));
+        std::thread::scope(|scope| {
+            let closer = scope.spawn(move || db.close());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(!closer.is_finished());
+            assert!(matches!(options.open("/db"), Err(Error::Locked { .. })));
+            reservation.write(&mut record);
+            reservation.publish();
+            assert!(closer.join().unwrap().is_err());
+        });
+        options.open("/db").unwrap();
     }
 
     #[test]

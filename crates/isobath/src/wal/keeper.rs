@@ -84,8 +84,12 @@ impl Bell {
 }
 
 impl Inner {
-    /// The keeper's life.
-    pub(super) fn keep(&self) {
+    /// The keeper's life. A panic ends it and poisons the log.
+    pub(super) fn run_keeper(&self) {
+        self.guard("preparing the log", || self.keep());
+    }
+
+    fn keep(&self) {
         let mut written_back = self.start;
         let mut synced_at_ns = self.clock.now_ns();
         loop {
@@ -154,9 +158,7 @@ impl Inner {
     pub(super) fn prepare_segment(&self) -> Result<()> {
         let base = self.room.prepared();
         let end = base + self.options.segment_len;
-        if self.copied.wait(self.table.installable_from(base)).is_err() {
-            return self.health.check();
-        }
+        self.wait_copied(self.table.installable_from(base));
         let path = self.options.dir.join(file_name(base, SegmentKind::Log));
         let file = match self.shelf.take() {
             Some(spare) => self.recycle(spare, base, &path)?,

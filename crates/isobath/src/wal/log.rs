@@ -15,6 +15,11 @@
 //!
 //! Invariants: `durable <= copied <= tail`, `visible <= copied`. `durable` moves to a value `copied` had
 //! before a sync began, or to where the log is not needed any more. Once poisoned, nothing is synced or handed out again.
+//!
+//! Every reservation marks `copied` in the end: its record is in the segments, or the copy failed and the log was poisoned
+//! before the mark. So what `copied` says counts only while the log is found healthy *after* `copied` was read; and a log
+//! whose `copied` has reached its tail is one that no thread will write to, poisoned or not. [`Log::close`] waits for that,
+//! since what another process does to the segments afterwards must not be undone by a late copy.
 
 use super::frontier::Frontier;
 use super::health::Health;
@@ -148,7 +153,7 @@ impl Log {
         let body = Arc::clone(&inner);
         let keeper = components
             .threads
-            .spawn("isobath-log".to_owned(), Priority::Normal, Box::new(move || body.keep()))
+            .spawn("isobath-log".to_owned(), Priority::Normal, Box::new(move || body.run_keeper()))
             .map_err(|error| Error::io("start the keeper of", &inner.options.dir, error))?;
         Ok(Log { inner, keeper: Mutex::new(Some(keeper)) })
     }
@@ -244,12 +249,14 @@ impl Log {
     }
 
     /// Refuses further records, waits until those reserved are written (so the caller must not hold one),
-    /// hardens them and ends the keeper. A second call does nothing.
+    /// hardens them and ends the keeper. No thread writes to a segment after it, whatever it returns. A second call
+    /// does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.health.close();
         inner.room.shut();
         let hardened = inner.health.check_poison().and_then(|()| inner.harden(inner.room.tail()));
+        inner.wait_copied(inner.room.tail());
         self.end_keeper();
         hardened
     }
@@ -325,26 +332,41 @@ impl Inner {
     }
 
     pub(super) fn harden(&self, up_to: Lsn) -> Result<()> {
-        let ended = |_| self.health.outcome_unknown();
         if self.syncer.durable() >= up_to {
             return Ok(());
         }
         if !planted(Plant::HoleAcknowledged) {
-            self.copied.wait(up_to).map_err(ended)?;
+            self.wait_copied(up_to);
         }
         let round = || self.sync_round();
-        self.syncer.harden(up_to, &*self.clock, &round).map_err(|_| self.health.outcome_unknown())
+        let harden = || self.syncer.harden(up_to, &*self.clock, &round);
+        self.guard("syncing the log", harden).map_err(|_| self.health.outcome_unknown())
+    }
+
+    /// Runs `body`, on which others wait: a panic of it poisons the log, so that they hear of it.
+    pub(super) fn guard<T>(&self, doing: &'static str, body: impl FnOnce() -> T) -> T {
+        let alarm = Alarm { log: self, doing };
+        let done = body();
+        std::mem::forget(alarm);
+        done
+    }
+
+    /// Returns once no copy below `up_to` is under way. Nothing interrupts it.
+    pub(super) fn wait_copied(&self, up_to: Lsn) {
+        let waited = self.copied.wait(up_to);
+        debug_assert_eq!(waited, Ok(()));
     }
 
     /// Syncs everything copied so far and returns up to where.
     fn sync_round(&self) -> Result<Lsn> {
-        self.health.check_poison()?;
         // `durable` first: retiring moves it on as far as `copied` has come by then, and so never beyond what is read next.
         let durable = self.syncer.durable();
         let copied = match planted(Plant::HoleAcknowledged) {
             true => self.room.tail(),
             false => self.copied.at(),
         };
+        // After `copied` was read, as it moves over records whose copy failed.
+        self.health.check_poison()?;
         for segment in self.table.overlapping(durable, copied) {
             if planted(Plant::SyncSkipped) {
                 break;
@@ -361,7 +383,6 @@ impl Inner {
     pub(super) fn poison(&self, cause: &Error) {
         self.health.poison(cause);
         self.room.shut();
-        self.copied.interrupt();
         self.visible.interrupt();
         self.syncer.stop();
     }
@@ -389,9 +410,23 @@ impl Inner {
     }
 }
 
+/// Poisons the log when it is dropped, which happens only if what [`Inner::guard`] runs panics.
+struct Alarm<'log> {
+    log: &'log Inner,
+    doing: &'static str,
+}
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        self.log.poison(&Error::Poisoned(format!("a thread panicked while {}", self.doing)));
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Reserved,
+    /// Being copied. It stays so if that panics.
+    Copying,
     Copied,
     /// Published, or poisoned on the way.
     Done,
@@ -437,14 +472,12 @@ impl Reservation<'_> {
 
     #[inline]
     fn copy(&mut self, bytes: &[u8]) {
-        // SAFETY: this reservation covers the range and is not marked copied: its stage is `Reserved`.
-        match unsafe { self.log.copy_in(self.start, bytes) } {
-            Ok(()) => {
-                self.stage = Stage::Copied;
-                self.log.copied.mark(self.start, self.end);
-            }
-            Err(_) => self.stage = Stage::Done,
-        }
+        self.stage = Stage::Copying;
+        // SAFETY: this reservation covers the range and is not marked copied: its stage was `Reserved`.
+        let copied = unsafe { self.log.copy_in(self.start, bytes) };
+        // After an error the log is poisoned, which makes the mark say only that this copy is over.
+        self.stage = if copied.is_ok() { Stage::Copied } else { Stage::Done };
+        self.log.copied.mark(self.start, self.end);
     }
 
     /// Says that the commit is applied. Does not wait for its predecessors: see [`Log::wait_visible`].
@@ -470,6 +503,10 @@ impl Drop for Reservation<'_> {
                 self.stage = Stage::Done;
                 log.visible.mark(self.start, self.end);
             }
+        }
+        if self.stage == Stage::Copying {
+            self.log.poison(&Error::Poisoned("a thread panicked while it wrote to the log".into()));
+            self.log.copied.mark(self.start, self.end);
         }
         if self.stage == Stage::Copied {
             self.log.poison(&Error::InvalidArgument(format!(

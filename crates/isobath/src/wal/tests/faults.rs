@@ -3,6 +3,7 @@
 use super::support::*;
 use crate::components::sync::atomic::*;
 use crate::error::Error;
+use crate::wal::shelf::Shelf;
 use crate::wal::*;
 use std::sync::Arc;
 
@@ -64,8 +65,97 @@ fn a_failed_write_poisons_and_wakes_those_behind_it() {
         blocked.publish();
         assert!(matches!(behind.join().unwrap(), Err(Error::OutcomeUnknown(_))));
     });
-    assert_eq!(log.copied(), START);
+    assert_eq!((log.visible(), log.durable()), (START, START));
     assert!(matches!(log.reserve(32).err(), Some(Error::Poisoned(_))));
+    assert!(matches!(log.harden(log.tail()), Err(Error::OutcomeUnknown(_))));
+    assert_eq!(log.durable(), START, "what `copied` says of a poisoned log is not synced");
+}
+
+#[test]
+fn a_close_of_a_poisoned_log_waits_for_the_last_one_who_writes_to_it() {
+    let home = Home::new();
+    let log = home.start();
+    let mut late = record_of(b"late");
+    let mut late = seal(&mut late);
+    let mut reservation = log.reserve(late.len() as u64).unwrap();
+    log.poison(&Error::Poisoned("planted".to_owned()));
+    let is_closed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let closer = scope.spawn(|| {
+            let closed = log.close();
+            is_closed.store(true, Ordering::SeqCst);
+            closed
+        });
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!is_closed.load(Ordering::SeqCst), "a thread is about to write to the log");
+        reservation.write(&mut late);
+        reservation.publish();
+        assert!(matches!(closer.join().unwrap(), Err(Error::Poisoned(_))));
+    });
+}
+
+/// Whatever panics, those who wait for it hear of it.
+#[test]
+fn a_panic_of_the_keeper_poisons_and_wakes_those_who_wait_for_room() {
+    let home = Home::new();
+    let options = LogOptions { raise_ceiling: Box::new(|_| panic!("planted")), ..home.options() };
+    let log = Log::start(&home.components, options, START, START + SEGMENT_LEN, 1).unwrap();
+    let error = loop {
+        match put(&log, &payload(1, 500)) {
+            Ok(_) => assert!(log.tail() <= START + SEGMENT_LEN),
+            Err(error) => break error,
+        }
+    };
+    let names_it = |error: &Error| error.to_string().contains("preparing the log");
+    assert!(matches!(&error, Error::Poisoned(_)) && names_it(&error), "{error}");
+    assert!(matches!(log.close(), Err(Error::Poisoned(_))));
+}
+
+#[test]
+fn a_panic_in_a_sync_poisons_and_wakes_those_who_wait_for_it() {
+    let home = Home::new();
+    let log = home.start();
+    home.faults.sync_panics.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..8)
+            .map(|n| {
+                let log = &log;
+                scope.spawn(move || {
+                    let (_, end) = put(log, &payload(n, 100))?;
+                    log.harden(end)
+                })
+            })
+            .collect();
+        let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        assert_eq!(ended.iter().filter(|ended| ended.is_err()).count(), 1, "one led the sync");
+        for told in ended.into_iter().flatten() {
+            assert!(matches!(told, Err(Error::Poisoned(_) | Error::OutcomeUnknown(_))), "{told:?}");
+        }
+    });
+    assert!(matches!(log.check_healthy(), Err(Error::Poisoned(_))));
+}
+
+#[test]
+fn a_panic_in_a_copy_poisons_and_wakes_those_behind_it() {
+    let home = Home::new();
+    let log = home.start();
+    let mut first = record_of(b"first");
+    let mut first = seal(&mut first);
+    let mut blocked = log.reserve(first.len() as u64).unwrap();
+    std::thread::scope(|scope| {
+        let behind = scope.spawn(|| put(&log, b"behind"));
+        while log.tail() < START + 80 {
+            std::thread::yield_now();
+        }
+        home.faults.copy_panics.store(true, Ordering::SeqCst);
+        let writer = scope.spawn(move || blocked.write(&mut first));
+        assert!(writer.join().is_err());
+        // It may have panicked in its own copy, too.
+        if let Ok(told) = behind.join() {
+            assert!(matches!(told, Err(Error::OutcomeUnknown(_))));
+        }
+    });
+    assert!(matches!(log.close(), Err(Error::Poisoned(_))));
 }
 
 #[test]
@@ -144,4 +234,46 @@ fn a_ceiling_that_cannot_be_raised_is_told_to_the_writers() {
     assert!(matches!(error, Error::WouldStall(_)), "{error}");
     stuck.store(false, Ordering::SeqCst);
     put(&log, &payload(1, 500)).unwrap();
+}
+
+/// A shelf with one spare of the directory, and the file system.
+fn shelve_one(home: &Home, shelf: &Shelf) {
+    let fs = &*home.components.fs;
+    let path = home.path().join(format!("{START:016x}.wal"));
+    let file_len = HEADER_PAGE_LEN + SEGMENT_LEN;
+    fs.create(&path).unwrap();
+    let info = SegmentInfo { path, kind: SegmentKind::Log, base: START, file_len };
+    shelf.shelve(fs, &info, None).unwrap();
+}
+
+#[test]
+fn a_spare_is_not_taken_for_synced_because_its_directory_was_synced_before_it_came() {
+    let home = Home::in_memory();
+    let fs = &home.components.fs;
+    let shelf = Arc::new(Shelf::open(&**fs, &home.options(), START).unwrap());
+    let keeper_shelf = Arc::clone(&shelf);
+    let keeper = move || keeper_shelf.sync_names().unwrap();
+    *home.faults.before_rename.lock() = Some(Box::new(keeper));
+    shelve_one(&home, &shelf);
+    let synced = home.faults.dirs_synced.load(Ordering::SeqCst);
+    shelf.sync_names().unwrap();
+    assert_eq!(home.faults.dirs_synced.load(Ordering::SeqCst), synced + 1);
+    shelf.sync_names().unwrap();
+    assert_eq!(home.faults.dirs_synced.load(Ordering::SeqCst), synced + 1, "once is enough");
+    *home.faults.before_rename.lock() = None;
+}
+
+#[test]
+fn names_that_could_not_be_synced_are_still_to_be_synced() {
+    let home = Home::in_memory();
+    let fs = &*home.components.fs;
+    let shelf = Shelf::open(fs, &home.options(), START).unwrap();
+    shelve_one(&home, &shelf);
+    home.faults.sync_dir_fails.store(true, Ordering::SeqCst);
+    assert!(shelf.sync_names().is_err());
+    assert!(shelf.sync_names().is_err());
+    home.faults.sync_dir_fails.store(false, Ordering::SeqCst);
+    let synced = home.faults.dirs_synced.load(Ordering::SeqCst);
+    shelf.sync_names().unwrap();
+    assert_eq!(home.faults.dirs_synced.load(Ordering::SeqCst), synced + 1);
 }

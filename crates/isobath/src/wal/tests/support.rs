@@ -164,8 +164,15 @@ pub(super) struct Faults {
     pub(super) hardened: Arc<Mutex<Vec<(u64, u64)>>>,
     /// Nothing can be copied into a segment.
     pub(super) copy_fails: Arc<AtomicBool>,
+    /// A sync of a segment, or a copy into one, panics.
+    pub(super) sync_panics: Arc<AtomicBool>,
+    pub(super) copy_panics: Arc<AtomicBool>,
     /// Directories cannot be synced.
     pub(super) sync_dir_fails: AtomicBool,
+    /// Syncs of directories that succeeded.
+    pub(super) dirs_synced: AtomicU64,
+    /// What happens just before each rename.
+    pub(super) before_rename: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 impl Default for Faults {
@@ -178,7 +185,11 @@ impl Default for Faults {
             syncs_begun: Arc::default(),
             hardened: Arc::default(),
             copy_fails: Arc::default(),
+            sync_panics: Arc::default(),
+            copy_panics: Arc::default(),
             sync_dir_fails: AtomicBool::new(false),
+            dirs_synced: AtomicU64::new(0),
+            before_rename: Mutex::default(),
         }
     }
 }
@@ -222,9 +233,14 @@ impl FileSystem for FaultyFs {
             syncs_begun: Arc::clone(&self.0.syncs_begun),
             hardened: Arc::clone(&self.0.hardened),
             copy_fails: Arc::clone(&self.0.copy_fails),
+            sync_panics: Arc::clone(&self.0.sync_panics),
+            copy_panics: Arc::clone(&self.0.copy_panics),
         }))
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        if let Some(meddle) = &*self.0.before_rename.lock() {
+            meddle();
+        }
         self.0.inner.rename(from, to)
     }
     fn replace(&self, from: &Path, to: &Path) -> Result<()> {
@@ -265,6 +281,7 @@ impl Directory for FaultyDir {
         if self.faults.sync_dir_fails.load(Ordering::SeqCst) {
             return Err(fault("sync", &self.path, io::ErrorKind::Other));
         }
+        self.faults.dirs_synced.fetch_add(1, Ordering::SeqCst);
         self.inner.sync()
     }
 }
@@ -276,6 +293,8 @@ struct FaultySegment {
     syncs_begun: Arc<AtomicU64>,
     hardened: Arc<Mutex<Vec<(u64, u64)>>>,
     copy_fails: Arc<AtomicBool>,
+    sync_panics: Arc<AtomicBool>,
+    copy_panics: Arc<AtomicBool>,
 }
 
 impl SegmentFile for FaultySegment {
@@ -283,6 +302,7 @@ impl SegmentFile for FaultySegment {
         if self.copy_fails.load(Ordering::SeqCst) {
             return Err(fault("write to", &self.inner.path(), io::ErrorKind::Other));
         }
+        assert!(!self.copy_panics.load(Ordering::SeqCst), "planted");
         // SAFETY: the caller's promise is passed on.
         unsafe { self.inner.copy_in(offset, bytes) }
     }
@@ -300,6 +320,7 @@ impl SegmentFile for FaultySegment {
                 std::thread::sleep(Duration::from_micros(delay_us));
             }
         }
+        assert!(!self.sync_panics.load(Ordering::SeqCst), "planted");
         self.hardened.lock().push((offset, len));
         self.inner.harden(offset, len)
     }
