@@ -41,8 +41,9 @@ RUSTFLAGS=$flags cargo +nightly build --locked --release --manifest-path fuzz/Ca
     "${bins[@]}"
 ISOBATH_SEEDS=$PWD/fuzz/corpus cargo test --locked --quiet -p isobath --lib fuzzing::tests::write_seeds -- --ignored
 
-commit=$(git rev-parse --short=12 HEAD)
-git diff --quiet HEAD -- crates || commit+=+
+if [ -n "$ledger" ]; then
+    read -r commit engine < <(cargo run --locked --quiet -p isobath-sim -- ledger --built-from)
+fi
 # Must fail, and leaves nothing behind.
 control() {
     local target=$1 scratch said executions
@@ -77,8 +78,8 @@ for target in "${targets[@]}"; do
         status=1
     fi
     if [ -n "$ledger" ]; then
-        printf '%s\tfuzz\t%s at %s\t%s\t%s\texecutions=%s seconds=%s\n' "$commit" "$target" "$(date -u +%FT%TZ)" \
-            "$seconds" "$found" "${executions:-0}" "$seconds" >>"$ledger"
+        printf '%s\tfuzz\t%s at %s\t%s\t%s\texecutions=%s seconds=%s\t%s\n' "$commit" "$target" "$(date -u +%FT%TZ)" \
+            "$seconds" "$found" "${executions:-0}" "$seconds" "$engine" >>"$ledger"
     fi
 done
 exit $status

@@ -33,12 +33,15 @@ sum() {
 }
 
 note() {
-    local checker=$1 seconds=$2 failed=$3 counts=$4 commit
-    commit=$(git rev-parse --short=12 HEAD)
-    git diff --quiet HEAD -- crates || commit+=+
+    local checker=$1 seconds=$2 failed=$3 counts=$4
     [ "$checker" = loom ] || checker+=" seed ${SHUTTLE_RANDOM_SEED:-0} times ${ISOBATH_MODEL_TIMES:-1}"
-    printf '%s\tmodels\t%s\t%s\t%s\t%s\n' "$commit" "$checker" "$seconds" "$failed" "$counts" >>"$ISOBATH_MODEL_LEDGER"
+    printf '%s\tmodels\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$checker" "$seconds" "$failed" "$counts" "$engine" \
+        >>"$ISOBATH_MODEL_LEDGER"
 }
+
+if [ -n "${ISOBATH_MODEL_LEDGER:-}" ]; then
+    read -r commit engine < <(cargo run --locked --quiet -p isobath-sim -- ledger --built-from)
+fi
 
 failed=0
 for checker in "${checkers[@]}"; do

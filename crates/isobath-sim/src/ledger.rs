@@ -1,24 +1,28 @@
 //! The ledger: what every run of a harness did, one line each, so that many runs on many days make one figure.
 //!
 //! ```text
-//! commit <tab> harness <tab> inputs <tab> seconds <tab> found <tab> name=count name=count ...
+//! commit <tab> harness <tab> inputs <tab> seconds <tab> found <tab> name=count name=count ... <tab> engine
 //! ```
 //!
-//! `inputs` says what makes the run repeatable (profile and seeds); a commit that ends in `+` had changes of its code.
-//! `found` counts failures. Lines that begin with `#` are for people. The same harness with the same inputs at the
-//! same commit proves nothing new, so it counts once.
+//! `inputs` says what makes the run repeatable (profile and seeds). `found` counts failures. `engine` is a hash of the engine's
+//! sources (`build.rs`): what was run stands for exactly these. Rows from before that was noted have none, and stand for
+//! other sources than today's. `commit` names the commit that was built, with `+` if the tree had changes. Lines that begin with
+//! `#` are for people.
+//!
+//! Every run counts, one that failed or had a changed tree too. Only the same harness with the same inputs on the same
+//! engine, finding as much, proves nothing new: it counts once. No bound is derived from a count: seeds share code, options
+//! and schedules, so they are no independent trials.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::process::Command;
 
 /// Where the ledger is, from the root of the workspace.
 pub(crate) const PATH: &str = "docs/testing/ledger.tsv";
 
-const HEADING: &str = "# commit\tharness\tinputs\tseconds\tfound\tcounts\n";
+const HEADING: &str = "# commit\tharness\tinputs\tseconds\tfound\tcounts\tengine\n";
 
 /// What one run did.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,13 +34,16 @@ pub(crate) struct Row {
     /// Failures.
     pub(crate) found: u64,
     pub(crate) counts: Vec<(String, u64)>,
+    /// The hash of the engine's sources; rows of old have none.
+    pub(crate) engine: Option<String>,
 }
 
 impl Row {
     /// What a run of the code at hand did.
     pub(crate) fn new(harness: &str, inputs: String, seconds: f64, found: u64) -> Row {
-        let (commit, harness) = (commit(), harness.to_owned());
-        Row { commit, harness, inputs, seconds, found, counts: Vec::new() }
+        let (commit, harness) = (commit().to_owned(), harness.to_owned());
+        let engine = Some(engine().to_owned());
+        Row { commit, harness, inputs, seconds, found, counts: Vec::new(), engine }
     }
 
     /// The row with a count more.
@@ -59,13 +66,14 @@ impl Row {
         let counts: Vec<String> =
             self.counts.iter().map(|(name, count)| format!("{name}={count}")).collect();
         format!(
-            "{}\t{}\t{}\t{:.1}\t{}\t{}\n",
+            "{}\t{}\t{}\t{:.1}\t{}\t{}\t{}\n",
             self.commit,
             self.harness,
             self.inputs,
             self.seconds,
             self.found,
-            counts.join(" ")
+            counts.join(" "),
+            self.engine.as_deref().unwrap_or_default()
         )
     }
 
@@ -80,18 +88,19 @@ impl Row {
             Some((name.to_owned(), count.parse().ok()?))
         });
         let counts = counts.collect::<Option<_>>()?;
-        Some(Row { commit, harness, inputs, seconds, found, counts })
+        let engine = text().filter(|engine| !engine.is_empty());
+        Some(Row { commit, harness, inputs, seconds, found, counts, engine })
     }
 }
 
-/// The commit of the code at hand, with `+` if the code has changed since; `unknown` where there is no history.
-pub(crate) fn commit() -> String {
-    let git = |arguments: &[&str]| Command::new("git").args(arguments).output().ok();
-    let head = git(&["rev-parse", "--short=12", "HEAD"]).filter(|output| output.status.success());
-    let Some(head) = head else { return "unknown".to_owned() };
-    let changed = git(&["diff", "--quiet", "HEAD", "--", ":/crates"]);
-    let mark = if changed.is_some_and(|output| output.status.success()) { "" } else { "+" };
-    format!("{}{mark}", String::from_utf8_lossy(&head.stdout).trim())
+/// The commit that this program was built from, with `+` if its code had changes; `unknown` if there was no history.
+pub(crate) fn commit() -> &'static str {
+    env!("ISOBATH_COMMIT")
+}
+
+/// A hash of the sources of the engine that this program was built with.
+pub(crate) fn engine() -> &'static str {
+    env!("ISOBATH_ENGINE")
 }
 
 /// All rows of a ledger.
@@ -110,44 +119,57 @@ struct Sum {
     runs: u64,
     seconds: f64,
     found: u64,
-    commits: BTreeSet<String>,
     counts: BTreeMap<String, u64>,
 }
 
-/// The sums by harness, as a table of a page, each count with the bound that it supports if nothing was found.
-pub(crate) fn table(rows: &[Row]) -> String {
-    let mut seen = BTreeSet::new();
-    let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
-    for row in rows {
-        if !seen.insert((&row.commit, &row.harness, &row.inputs)) {
-            continue;
-        }
-        let sum = sums.entry(&row.harness).or_default();
-        (sum.runs, sum.found) = (sum.runs + 1, sum.found + row.found);
-        sum.seconds += row.seconds;
-        sum.commits.insert(row.commit.clone());
+impl Sum {
+    fn add(&mut self, row: &Row) {
+        (self.runs, self.found) = (self.runs + 1, self.found + row.found);
+        self.seconds += row.seconds;
         for (name, count) in &row.counts {
-            *sum.counts.entry(name.clone()).or_insert(0) += count;
+            *self.counts.entry(name.clone()).or_insert(0) += count;
         }
     }
-    let mut table = String::from(
-        "| harness | runs | commits | hours | found | what | how many | at most, at 95% |\n|---|---|---|---|---|---|---|---|\n",
+
+    /// Runs, hours and failures, as cells of a table.
+    fn cells(&self) -> String {
+        format!("{} | {:.2} | {}", self.runs, self.seconds / 3600.0, self.found)
+    }
+}
+
+/// What was run on the engine whose sources have this hash, and on all others, by harness, as a table of a page.
+pub(crate) fn table(rows: &[Row], engine: &str) -> String {
+    let mut seen = BTreeSet::new();
+    let mut sums: BTreeMap<&str, [Sum; 2]> = BTreeMap::new();
+    for row in rows {
+        // Of old rows only the commit says what they stand for.
+        let source = row.engine.as_ref().unwrap_or(&row.commit);
+        if seen.insert((source, &row.harness, &row.inputs, row.found)) {
+            let is_other = row.engine.as_deref() != Some(engine);
+            sums.entry(&row.harness).or_default()[usize::from(is_other)].add(row);
+        }
+    }
+    let mut table = format!(
+        "Today's engine is the one with sources `{engine}`, built at commit {}; what ran on others says nothing \
+         certain of it.\n\n\
+         | harness | what | today's engine | runs | hours | found | other engines | runs | hours | found |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+        commit()
     );
-    for (harness, sum) in sums {
-        let mut head = format!(
-            "{harness} | {} | {} | {:.2} | {}",
-            sum.runs,
-            sum.commits.len(),
-            sum.seconds / 3600.0,
-            sum.found
-        );
-        for (name, count) in sum.counts {
-            let bound = match (sum.found, count) {
-                (0, 1..) => format!("1 failure in {}", count.div_ceil(3)),
-                _ => String::new(),
+    for (harness, [today, others]) in sums {
+        let names: BTreeSet<&String> = today.counts.keys().chain(others.counts.keys()).collect();
+        for (nth, name) in names.into_iter().enumerate() {
+            let count = |sum: &Sum| sum.counts.get(name).copied().unwrap_or(0);
+            let (now, before) = (count(&today), count(&others));
+            let _ = match nth {
+                0 => writeln!(
+                    table,
+                    "| {harness} | {name} | {now} | {} | {before} | {} |",
+                    today.cells(),
+                    others.cells()
+                ),
+                _ => writeln!(table, "| | {name} | {now} | | | | {before} | | | |"),
             };
-            let _ = writeln!(table, "| {head} | {name} | {count} | {bound} |");
-            " | | | | ".clone_into(&mut head);
         }
     }
     table
@@ -157,32 +179,50 @@ pub(crate) fn table(rows: &[Row]) -> String {
 mod tests {
     use super::*;
 
-    fn row(commit: &str, inputs: &str, crashes: u64) -> Row {
+    fn row(engine: Option<&str>, inputs: &str, crashes: u64, found: u64) -> Row {
         let (harness, inputs) = ("run".to_owned(), inputs.to_owned());
-        Row { commit: commit.into(), harness, inputs, seconds: 2.5, found: 0, counts: Vec::new() }
+        let engine = engine.map(str::to_owned);
+        let commit = "abc".to_owned();
+        Row { commit, harness, inputs, seconds: 2.5, found, counts: Vec::new(), engine }
             .count("crashes", crashes)
     }
 
     #[test]
-    fn rows_come_back_as_they_were_written() {
-        let written = row("abc", "short 0..100", 7).count("operations", 12);
-        assert_eq!(Row::decode(written.encode().trim_end()), Some(written));
+    fn rows_come_back_as_they_were_written_and_rows_of_old_have_no_engine() {
+        for engine in [Some("e1"), None] {
+            let written = row(engine, "short 0..100", 7, 0).count("operations", 12);
+            assert_eq!(Row::decode(written.encode().trim_end_matches('\n')), Some(written));
+        }
+        let old = "abc\trun\tshort 0..100\t2.5\t0\tcrashes=7";
+        assert_eq!(Row::decode(old), Some(row(None, "short 0..100", 7, 0)));
         assert_eq!(Row::decode("abc\trun\tinputs\tnever\t0\t"), None);
         assert_eq!(Row::decode("abc\trun\tinputs\t1\t0\tcrashes=many"), None);
     }
 
     #[test]
-    fn the_same_run_counts_once_and_sums_give_a_bound() {
+    fn only_runs_of_the_same_sources_stand_for_todays_engine_and_the_same_run_counts_once() {
         let rows = [
-            row("a", "0..9", 200),
-            row("a", "0..9", 200),
-            row("a", "9..18", 50),
-            row("b", "0..9", 50),
+            row(Some("e1"), "0..9", 200, 0),
+            row(Some("e1"), "0..9", 200, 0),
+            row(Some("e1"), "9..18", 50, 0),
+            row(Some("e2"), "0..9", 30, 0),
+            row(None, "0..9", 20, 0),
         ];
-        let table = table(&rows);
-        assert!(
-            table.contains("| run | 3 | 2 | 0.00 | 0 | crashes | 300 | 1 failure in 100 |"),
-            "{table}"
-        );
+        let table = table(&rows, "e1");
+        let line = "| run | crashes | 250 | 2 | 0.00 | 0 | 50 | 2 | 0.00 | 0 |";
+        assert!(table.contains(line), "{table}");
+    }
+
+    #[test]
+    fn a_run_that_failed_counts_though_the_same_inputs_passed_before() {
+        let rows = [row(Some("e1"), "0..9", 200, 0), row(Some("e1"), "0..9", 90, 1)];
+        let table = table(&rows, "e1");
+        assert!(table.contains("| run | crashes | 290 | 2 | 0.00 | 1 | 0 |"), "{table}");
+    }
+
+    #[test]
+    fn a_build_knows_its_sources_and_its_commit() {
+        assert!(engine().len() == 16 && u64::from_str_radix(engine(), 16).is_ok());
+        assert!(!commit().is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! `run`: a range of seeds. The first that fails is shrunk and printed as the command that repeats it.
+//! `run`: a range of seeds, or as many as fit into some minutes. The first that fails is shrunk and printed as the command
+//! that repeats it.
 
 use super::{Ended, parse_range};
 use crate::ledger::{self, Row};
@@ -7,7 +8,7 @@ use clap::{Args, ValueEnum as _};
 use isobath::components::planted::Plant;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Which simulation: what every command that runs seeds can be told.
 #[derive(Args, Clone)]
@@ -39,9 +40,15 @@ pub(crate) fn parse_plant(name: &str) -> Result<Plant, String> {
 
 #[derive(Args)]
 pub(crate) struct Run {
-    /// From here up to, not including, there: 0..1000
-    #[arg(long, default_value = "0..100", value_parser = parse_range)]
-    seeds: (u64, u64),
+    /// From here up to, not including, there: 0..1000. Default is 0..100, or with --minutes fresh ones from the clock
+    #[arg(long, value_parser = parse_range)]
+    seeds: Option<(u64, u64)>,
+    /// End after so many minutes, if the seeds last as long
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Do not look for the least of a seed that still fails
+    #[arg(long)]
+    no_shrink: bool,
     #[command(flatten)]
     choice: Choice,
     /// Add what was done to this ledger
@@ -53,12 +60,16 @@ impl Run {
     pub(crate) fn carry_out(self) -> Ended {
         simulation::hook();
         let settings = self.choice.settings();
-        let (from, to) = self.seeds;
+        let (from, to) = self.seeds();
         let started = Instant::now();
+        let is_late = || {
+            let minutes = started.elapsed().as_secs_f64() / 60.0;
+            self.minutes.is_some_and(|limit| minutes >= limit)
+        };
         let mut total = Tally::default();
         let mut failure = None;
         let mut end = from;
-        while end < to && failure.is_none() {
+        while end < to && failure.is_none() && !is_late() {
             match simulate(end, &settings) {
                 Ok(tally) => total.add(tally),
                 Err(wrong) => failure = Some(wrong),
@@ -68,7 +79,7 @@ impl Run {
         let seconds = started.elapsed().as_secs_f64();
         let commit = ledger::commit();
         if let Some(wrong) = &failure {
-            report(end - 1, wrong, &settings);
+            self.report(end - 1, wrong, &settings);
         }
         println!(
             "commit {commit}, {} {from}..{end}: {total} in {seconds:.1} s ({:.0} operations/s, {:.1} crashes/s){}",
@@ -88,14 +99,33 @@ impl Run {
         }
         Ok(if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
-}
 
-/// Tells of a failure, and of the least that still fails.
-fn report(seed: u64, wrong: &str, settings: &Settings) {
-    eprintln!("seed {seed} FAILED: {wrong}");
-    let shrunk = shrink(seed, settings);
-    eprintln!("after {} tries the least that fails: {}", shrunk.tries, shrunk.wrong);
-    eprintln!("repeat it with: {}", command(seed, &shrunk.settings));
+    /// The first seed, and the one behind the last.
+    fn seeds(&self) -> (u64, u64) {
+        match (self.seeds, self.minutes) {
+            (Some(seeds), _) => seeds,
+            (None, None) => (0, 100),
+            (None, Some(_)) => {
+                let clock = SystemTime::now().duration_since(UNIX_EPOCH);
+                // A million for each second.
+                let from = clock.map_or(0, |since| since.as_secs()) * 1_000_000;
+                println!("fresh seeds from {from}");
+                (from, u64::MAX)
+            }
+        }
+    }
+
+    /// Tells of a failure, and of the least that still fails.
+    fn report(&self, seed: u64, wrong: &str, settings: &Settings) {
+        eprintln!("seed {seed} FAILED: {wrong}");
+        if self.no_shrink {
+            eprintln!("repeat it with: {}", command(seed, settings));
+            return;
+        }
+        let shrunk = shrink(seed, settings);
+        eprintln!("after {} tries the least that fails: {}", shrunk.tries, shrunk.wrong);
+        eprintln!("repeat it with: {}", command(seed, &shrunk.settings));
+    }
 }
 
 /// The command that repeats a seed.

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# What is too long for every change: every planted bug, long runs of fresh seeds, real deaths, fuzzing, models, Miri,
+# sanitizers. A step that fails does not stop the others; the end says which did.
+# Usage: xtask/nightly.sh [step ...]
+#
+# Without arguments all steps run, for about NIGHTLY_MINUTES (default 30) each where a step's length can be chosen. Runs
+# add rows to the ledger NIGHTLY_LEDGER (default docs/testing/ledger.tsv). Miri, sanitizers and fuzzing need a nightly toolchain;
+# power cuts and failing devices need root, and say that they are skipped otherwise.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+minutes=${NIGHTLY_MINUTES:-30}
+ledger=${NIGHTLY_LEDGER:-docs/testing/ledger.tsv}
+fresh=$(date +%s)
+all=(simulation controls metamorphic kills cuts room flips fuzz models miri threads addresses)
+steps=("$@")
+if [ ${#steps[@]} -eq 0 ]; then
+    steps=("${all[@]}")
+fi
+
+sim() {
+    cargo run --locked --quiet --release -p isobath-sim -- "$@"
+}
+
+# Fresh seeds in every profile that there is.
+simulation() {
+    local profile status=0
+    for profile in $(sim run --help | sed -n 's/^ *- \([a-z-]*\):.*/\1/p'); do
+        sim run --profile "$profile" --minutes "$minutes" --ledger "$ledger" || status=1
+    done
+    return $status
+}
+
+controls() { sim controls; }
+metamorphic() { sim metamorphic --seeds "$fresh..$((fresh + 10 * minutes))" --ledger "$ledger"; }
+kills() { sim kill --kills $((1000 * minutes)) --seed "$fresh" --ledger "$ledger"; }
+cuts() { sim powercut --cuts $((300 * minutes)) --seed "$fresh" --ledger "$ledger"; }
+flips() { sim flip --step 3 --ledger "$ledger"; }
+fuzz() { fuzz/run.sh -l "$ledger" $((minutes * 4)); }
+miri() { xtask/miri.sh; }
+threads() { xtask/sanitize.sh thread; }
+addresses() { xtask/sanitize.sh address; }
+
+room() {
+    sim enospc --rounds $((10 * minutes)) --seed "$fresh" --ledger "$ledger" &&
+        sim enospc --on device --rounds $((10 * minutes)) --seed "$fresh" --ledger "$ledger"
+}
+
+models() {
+    ISOBATH_MODEL_TIMES=$minutes SHUTTLE_RANDOM_SEED=$fresh ISOBATH_MODEL_LEDGER=$ledger xtask/models.sh
+}
+
+failed=()
+for step in "${steps[@]}"; do
+    if [[ " ${all[*]} " != *" $step "* ]]; then
+        echo "there is no step $step, only: ${all[*]}" >&2
+        exit 2
+    fi
+    printf '\n== %s (seed %s)\n' "$step" "$fresh"
+    began=$SECONDS
+    "$step" || failed+=("$step")
+    echo "$step: $((SECONDS - began)) s"
+done
+if [ ${#failed[@]} -ne 0 ]; then
+    printf '\nFailed: %s\n' "${failed[*]}"
+    exit 1
+fi
+printf '\nNothing failed.\n'
