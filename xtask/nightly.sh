@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What is too long for every change: every planted bug, long runs of fresh seeds, real deaths, fuzzing, models, Miri,
-# sanitizers. A step that fails does not stop the others; the end says which did.
+# sanitizers, mutants. A step that fails does not stop the others; the end says which did.
 # Usage: xtask/nightly.sh [step ...]
 #
 # Without arguments all steps run, for about NIGHTLY_MINUTES (default 30) each where a step's length can be chosen. Runs
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 minutes=${NIGHTLY_MINUTES:-30}
 ledger=${NIGHTLY_LEDGER:-docs/testing/ledger.tsv}
 fresh=$(date +%s)
-all=(simulation controls metamorphic kills cuts room flips fuzz models miri threads addresses)
+all=(simulation controls metamorphic kills cuts room flips fuzz models miri threads addresses known mutants)
 steps=("$@")
 if [ ${#steps[@]} -eq 0 ]; then
     steps=("${all[@]}")
@@ -40,6 +40,8 @@ fuzz() { fuzz/run.sh -l "$ledger" $((minutes * 4)); }
 miri() { xtask/miri.sh; }
 threads() { xtask/sanitize.sh thread; }
 addresses() { xtask/sanitize.sh address; }
+known() { cargo run --locked -p xtask -- mutants --known; }
+mutants() { cargo run --locked -p xtask -- mutants --count 2 --seed "$fresh"; }
 
 room() {
     sim enospc --rounds $((10 * minutes)) --seed "$fresh" --ledger "$ledger" &&

@@ -1,0 +1,114 @@
+//! Mutation testing of the engine: `cargo run -p xtask -- mutants`.
+//!
+//! To build the engine anew for each mutant would take days, so all mutants are compiled at once, each behind a switch
+//! (mutant schemata). `sources.rs` finds the files, `finder.rs` walks them, `operators.rs` and `statements.rs` say what is
+//! changed, `known.rs` reads the list of mutants with names, `weave.rs` writes all of them into one text, `tree.rs` keeps the copy of the
+//! workspace, and `compile.rs` builds it and drops what does not compile. Then `campaign.rs` draws mutants and throws each
+//! into the nets of `nets.rs`: the module's tests and some minutes of simulation. `report.rs` makes the table.
+
+mod campaign;
+mod compile;
+mod finder;
+mod known;
+mod nets;
+mod operators;
+mod process;
+mod report;
+mod site;
+mod sources;
+mod statements;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod weave;
+
+use crate::tidy::workspace_root;
+use clap::Args;
+use std::error::Error;
+use std::path::PathBuf;
+
+/// Changes the engine in one place at a time, and sees whether tests and simulator notice.
+#[derive(Args)]
+pub struct Mutants {
+    /// Only build, and say how to switch a mutant on
+    #[arg(long)]
+    build: bool,
+    /// List what there is instead of trying it
+    #[arg(long)]
+    list: bool,
+    /// Try the mutants with names
+    #[arg(long)]
+    known: bool,
+    /// Try those whose key or name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// Draw from this module; may be given several times, default is all
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(tree::MODULES))]
+    module: Vec<String>,
+    /// How many to draw in each module
+    #[arg(long, default_value_t = 30)]
+    count: usize,
+    /// What is drawn, mutants and simulated seeds; default is the clock
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Minutes of simulation for each, over all profiles
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// The simulator's profiles; default is all it has
+    #[arg(long, value_delimiter = ',')]
+    profiles: Vec<String>,
+    /// Leave out the tests: what does the simulator see alone?
+    #[arg(long)]
+    no_tests: bool,
+    /// Weaker orders of atomics too, which tests and simulator cannot see: they are for the models
+    #[arg(long)]
+    orderings: bool,
+    /// The mutants with names
+    #[arg(long, default_value = "xtask/mutants/known.toml")]
+    list_of_known: PathBuf,
+    /// Add what came of each to this file
+    #[arg(long, default_value = "target/mutants/results.tsv")]
+    results: PathBuf,
+    /// Print the table of such a file and do nothing else
+    #[arg(long)]
+    report: bool,
+}
+
+impl Mutants {
+    /// Does what the arguments say. False if a mutant with a name survived or fits no more.
+    pub fn carry_out(&self) -> Result<bool, Box<dyn Error>> {
+        let workspace = workspace_root().canonicalize()?;
+        let results = workspace.join(&self.results);
+        if self.report {
+            print!("{}", report::tables(&report::read(&results)?));
+            return Ok(true);
+        }
+        let mut known = known::read(&workspace.join(&self.list_of_known))?;
+        let mut tree = tree::Tree::find(&workspace, &mut known)?;
+        for complaint in &tree.stale {
+            eprintln!("does not fit the sources any more: {complaint}");
+        }
+        if self.list {
+            campaign::list(&tree, &known);
+            return Ok(true);
+        }
+        let programs = compile::build(&mut tree, !self.no_tests)?;
+        let made = tree.mutants.len() - tree.refused.len();
+        println!("{made} mutants compile, {} do not", tree.refused.len());
+        println!("switch one on: ISOBATH_MUTANT=NAME {} run", programs.simulator.display());
+        if self.build {
+            return Ok(true);
+        }
+        let profiles = match self.profiles.is_empty() {
+            true => nets::profiles(&programs)?,
+            false => self.profiles.clone(),
+        };
+        let (minutes, with_tests) = (self.minutes, !self.no_tests);
+        let simulation = nets::Simulation { minutes, profiles, with_tests };
+        let nets =
+            nets::Nets { programs: &programs, tree: &tree.root, target: &tree.target, simulation };
+        let campaign =
+            campaign::Campaign { tree: &tree, nets: &nets, results: &results, choice: self };
+        Ok(campaign.run()? && (!self.known || tree.stale.is_empty()))
+    }
+}

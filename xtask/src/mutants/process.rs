@@ -1,0 +1,107 @@
+//! A child process on a leash: little memory, small files, a deadline; it ends with its first line that tells of a failure.
+
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Address space and file size at most, in KiB.
+const MEMORY: u64 = 8 << 20;
+const FILE: u64 = 4 << 20;
+
+/// How a child ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Passed,
+    /// What it said.
+    Failed(String),
+    /// It did not end in time.
+    Hung,
+}
+
+/// A child to be run.
+pub(super) struct Leash<'a> {
+    pub(super) program: &'a Path,
+    pub(super) arguments: Vec<String>,
+    pub(super) folder: &'a Path,
+    pub(super) environment: Vec<(&'static str, String)>,
+    pub(super) deadline: Duration,
+}
+
+impl Leash<'_> {
+    /// Runs the child until it ends, fails or is late.
+    pub(super) fn run(&self) -> io::Result<End> {
+        let limits =
+            format!("ulimit -v {MEMORY}; ulimit -f {FILE}; ulimit -c 0; exec \"$0\" \"$@\" 2>&1");
+        let mut child = Command::new("sh")
+            .args(["-c", &limits])
+            .arg(self.program)
+            .args(&self.arguments)
+            .current_dir(self.folder)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        let output = child.stdout.take().expect("it is piped");
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut output = BufReader::new(output);
+            let mut line = Vec::new();
+            while output.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+                if sender.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
+                    break;
+                }
+                line.clear();
+            }
+        });
+        let end = self.listen(&lines, &mut child);
+        stop(&mut child)?;
+        end
+    }
+
+    fn listen(&self, lines: &mpsc::Receiver<String>, child: &mut Child) -> io::Result<End> {
+        let until = Instant::now() + self.deadline;
+        let mut last = String::new();
+        loop {
+            match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) if is_failure(&line) => return Ok(End::Failed(line)),
+                Ok(line) if !line.is_empty() => last = line,
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => return Ok(End::Hung),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(match (status.success(), status.signal()) {
+                    (true, _) => End::Passed,
+                    (false, Some(signal)) => End::Failed(format!("signal {signal}: {last}")),
+                    (false, None) => End::Failed(last),
+                });
+            }
+            if Instant::now() > until {
+                return Ok(End::Hung);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Ends the child and what it started, if any of it is left.
+fn stop(child: &mut Child) -> io::Result<()> {
+    if child.try_wait()?.is_none() {
+        let group = format!("-{}", child.id());
+        Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status()?;
+        child.wait()?;
+    }
+    Ok(())
+}
+
+/// True for what the test harness and the simulator say of a failure.
+fn is_failure(line: &str) -> bool {
+    (line.starts_with("test ") && line.ends_with(" FAILED"))
+        || (line.starts_with("seed ") && line.contains(" FAILED: "))
+}

@@ -1,0 +1,185 @@
+//! The copy of the workspace that holds the woven sources: `target/mutants/tree`.
+
+use super::finder;
+use super::known::{self, Known};
+use super::site::{Mutant, Sites, module_of};
+use super::sources::{self, SourceFile};
+use super::weave::Woven;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The root of the engine's library.
+const LIB: &str = "crates/isobath/src/lib.rs";
+
+/// The modules whose files get mutants by operators, and what `--module` knows.
+pub(super) const MODULES: [&str; 12] = [
+    "wal",
+    "write",
+    "flush",
+    "recover",
+    "version",
+    "compact",
+    "cursor",
+    "read",
+    "engine",
+    "snapshots",
+    "memtable",
+    "table",
+];
+
+/// What the copy holds beside the woven files.
+const COPIED: [&str; 6] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "README.md",
+    "rust-toolchain.toml",
+    "crates/isobath",
+    "crates/isobath-sim",
+];
+
+/// Files of the modules above in which nothing but figures for people comes about.
+const FOR_PEOPLE: [&str; 3] = ["gauges.rs", "inspect.rs", "prefetch.rs"];
+
+/// The sources with everything that can be wrong in them.
+pub(super) struct Tree {
+    pub(super) root: PathBuf,
+    pub(super) target: PathBuf,
+    files: Vec<(SourceFile, Sites)>,
+    pub(super) mutants: Vec<Mutant>,
+    /// What is wrong with listed mutants that do not fit the sources.
+    pub(super) stale: Vec<String>,
+    /// Mutants that do not compile.
+    pub(super) refused: BTreeSet<usize>,
+    /// The woven files as they were written last.
+    pub(super) woven: BTreeMap<String, Woven>,
+}
+
+impl Tree {
+    /// Finds every mutant of the workspace at `workspace`, those with names first. Takes those out of `known` that do
+    /// not fit.
+    pub(super) fn find(workspace: &Path, known: &mut Vec<Known>) -> io::Result<Tree> {
+        let target = workspace.join("target/mutants");
+        let files = sources::walk(workspace, LIB)?;
+        let stale = known::take_stale(known, &files);
+        let mut files: Vec<_> = files.into_iter().map(|file| (file, Sites::default())).collect();
+        let mut mutants = Vec::new();
+        for (file, sites) in &mut files {
+            known::find(known, file, sites, &mut mutants);
+        }
+        for (file, sites) in &mut files {
+            let name = file.path.rsplit('/').next().unwrap_or_default();
+            if MODULES.contains(&module_of(&file.path)) && !FOR_PEOPLE.contains(&name) {
+                finder::find(file, sites, &mut mutants);
+            }
+        }
+        let root = target.join("tree");
+        let (refused, woven) = (BTreeSet::new(), BTreeMap::new());
+        let mut tree = Tree { root, target, files, mutants, stale, refused, woven };
+        tree.remember_refused();
+        tree.copy(workspace)?;
+        Ok(tree)
+    }
+
+    /// Weaves all mutants that are not refused, and writes the files that change by it.
+    pub(super) fn write(&mut self) -> io::Result<()> {
+        for (file, sites) in &self.files {
+            let sites = sites.sorted(|mutant| self.refused.contains(&mutant));
+            let mut woven = Woven::weave(&file.text, &sites);
+            if file.path == LIB {
+                woven.text.push_str(
+                    "\nmod mutant_switch;\npub(crate) use mutant_switch::mutant_is_on;\n",
+                );
+            }
+            write_if_changed(&self.root.join(&file.path), woven.text.as_bytes())?;
+            self.woven.insert(file.path.clone(), woven);
+        }
+        let switch = self.root.join("crates/isobath/src/mutant_switch.rs");
+        write_if_changed(&switch, self.switch().as_bytes())?;
+        let refused = self.refused.iter().map(|mutant| self.mutants[*mutant].key() + "\n");
+        fs::write(self.target.join("refused.txt"), refused.collect::<String>())
+    }
+
+    /// The module that says which mutant is on.
+    fn switch(&self) -> String {
+        let mut names = String::new();
+        for (number, mutant) in self.mutants.iter().enumerate() {
+            if let Some(name) = &mutant.name {
+                let _ = writeln!(names, "    ({name:?}, {}),", number + 1);
+            }
+        }
+        include_str!("switch.rs.in").replace("// NAMES", &names)
+    }
+
+    /// Refuses what did not compile the last time, if it is still the same.
+    fn remember_refused(&mut self) {
+        let list = fs::read_to_string(self.target.join("refused.txt")).unwrap_or_default();
+        let list: BTreeSet<&str> = list.lines().collect();
+        for (number, mutant) in self.mutants.iter().enumerate() {
+            if mutant.name.is_none() && list.contains(&*mutant.key()) {
+                self.refused.insert(number);
+            }
+        }
+    }
+
+    /// Copies the rest of the workspace, and removes what is no longer there.
+    fn copy(&self, workspace: &Path) -> io::Result<()> {
+        let mut there = BTreeSet::new();
+        for top in COPIED {
+            self.copy_below(workspace, Path::new(top), &mut there)?;
+        }
+        there.insert(PathBuf::from("crates/isobath/src/mutant_switch.rs"));
+        remove_others(&self.root, Path::new("crates"), &there)?;
+        let manifest = fs::read_to_string(workspace.join("Cargo.toml"))?;
+        let members = manifest.lines().map(|line| match line.starts_with("members = ") {
+            true => "members = [\"crates/isobath\", \"crates/isobath-sim\"]\n".to_owned(),
+            false => format!("{line}\n"),
+        });
+        write_if_changed(&self.root.join("Cargo.toml"), members.collect::<String>().as_bytes())
+    }
+
+    fn copy_below(
+        &self,
+        workspace: &Path,
+        path: &Path,
+        there: &mut BTreeSet<PathBuf>,
+    ) -> io::Result<()> {
+        let source = workspace.join(path);
+        if source.is_dir() {
+            for entry in fs::read_dir(source)? {
+                self.copy_below(workspace, &path.join(entry?.file_name()), there)?;
+            }
+            return Ok(());
+        }
+        there.insert(path.to_owned());
+        let is_woven = self.files.iter().any(|(file, _)| Path::new(&file.path) == path);
+        let is_manifest = path == Path::new("Cargo.toml");
+        match is_woven || is_manifest {
+            true => Ok(()),
+            false => write_if_changed(&self.root.join(path), &fs::read(source)?),
+        }
+    }
+}
+
+/// Keeps the time of a file that stays as it is, so that cargo builds nothing anew for it.
+fn write_if_changed(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    fs::create_dir_all(path.parent().expect("a file lies in a folder"))?;
+    fs::write(path, bytes)
+}
+
+fn remove_others(root: &Path, path: &Path, there: &BTreeSet<PathBuf>) -> io::Result<()> {
+    let full = root.join(path);
+    if full.is_dir() {
+        for entry in fs::read_dir(full)? {
+            remove_others(root, &path.join(entry?.file_name()), there)?;
+        }
+    } else if full.exists() && !there.contains(path) {
+        fs::remove_file(full)?;
+    }
+    Ok(())
+}
