@@ -2,7 +2,7 @@
 
 use super::Mutants;
 use super::known::Known;
-use super::nets::Nets;
+use super::nets::{Nets, Simulation};
 use super::report::Row;
 use super::tree::{MODULES, Tree};
 use std::io;
@@ -23,14 +23,7 @@ impl Campaign<'_> {
         let seed = self.choice.seed.unwrap_or(clock % 1_000_000);
         println!("seed {seed}, profiles {}", self.nets.simulation.profiles.join(" "));
         let chosen = self.chosen(seed);
-        for module in self.modules(&chosen) {
-            let clean = self.nets.throw(0, &module, seed * 1000)?;
-            if let Some((net, what)) = clean.caught {
-                let what = format!("{module}: without any mutant, {net} fails: {what}");
-                return Err(io::Error::other(what));
-            }
-            println!("{module}: without a mutant nothing fails, {:.0} s", clean.seconds);
-        }
+        self.try_unchanged(&chosen, seed)?;
         let mut none_survived = true;
         for (nth, &mutant) in chosen.iter().enumerate() {
             let one = &self.tree.mutants[mutant];
@@ -41,6 +34,28 @@ impl Campaign<'_> {
             none_survived &= one.name.is_none() || verdict.caught.is_some();
         }
         Ok(none_survived)
+    }
+
+    /// The engine as it is must pass: each module's tests, and the simulation once.
+    fn try_unchanged(&self, chosen: &[usize], seed: u64) -> io::Result<()> {
+        let whole = &self.nets.simulation;
+        let tests_only =
+            Nets { simulation: Simulation { minutes: 0.0, ..whole.clone() }, ..*self.nets };
+        let simulation_only =
+            Nets { simulation: Simulation { with_tests: false, ..whole.clone() }, ..*self.nets };
+        let mut trials = vec![("simulation".to_owned(), &simulation_only)];
+        if whole.with_tests {
+            trials.extend(self.modules(chosen).into_iter().map(|module| (module, &tests_only)));
+        }
+        for (what, nets) in trials {
+            let clean = nets.throw(0, &what, seed * 1000)?;
+            if let Some((net, seen)) = clean.caught {
+                let text = format!("{what}: without any mutant, {net} fails: {seen}");
+                return Err(io::Error::other(text));
+            }
+            println!("{what}: without a mutant nothing fails, {:.0} s", clean.seconds);
+        }
+        Ok(())
     }
 
     fn modules(&self, chosen: &[usize]) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Builds the woven tree, and drops what does not compile: an error of the compiler leads to the mutants that stand where
 //! it points, and the tree is woven without them, until nothing is left to complain about.
 
+use super::nets;
 use super::tree::Tree;
 use super::weave::Region;
 use serde_json::Value;
@@ -39,9 +40,9 @@ pub(super) fn build(tree: &mut Tree, with_tests: bool) -> io::Result<Programs> {
     let mut programs = Programs::default();
     if with_tests {
         until_it_builds(tree, &check)?;
-        for (kind, name, file) in
-            until_it_builds(tree, &["build", "--package", "isobath", "--tests"])?
-        {
+        let mut arguments = vec!["test", "--no-run", "--package", "isobath", "--lib"];
+        arguments.extend(nets::integration_tests().iter().flat_map(|test| ["--test", test]));
+        for (kind, name, file) in until_it_builds(tree, &arguments)? {
             match &*kind {
                 "lib" => programs.units = file,
                 _ => programs.tests.push((name, file)),
@@ -124,7 +125,7 @@ fn causes(tree: &Tree, spans: &[(String, Range<usize>)]) -> BTreeSet<usize> {
 fn cargo(tree: &Tree, arguments: &[&str]) -> io::Result<Said> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(arguments)
-        .args(["--offline", "--keep-going", "--message-format", "json"])
+        .args(["--offline", "--message-format", "json"])
         .current_dir(&tree.root)
         .env("CARGO_TARGET_DIR", tree.target.join("build"))
         .env("RUSTFLAGS", "--cap-lints=allow")

@@ -3,6 +3,7 @@
 
 use super::compile::Programs;
 use super::process::{End, Leash};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,15 @@ const RELEVANT: [(&str, &[&str], &[&str]); 12] = [
     ("memtable", &["memtable::"], &["everyday", "stress", "model"]),
     ("table", &["table::"], &["golden", "everyday", "model"]),
 ];
+
+/// What is run for a mutant in any other module.
+const EVERYWHERE: [&str; 4] = ["everyday", "model", "recovery", "scripts"];
+
+/// The names of all integration tests that some module asks for.
+pub(super) fn integration_tests() -> BTreeSet<&'static str> {
+    let tests = RELEVANT.iter().flat_map(|(_, _, tests)| *tests).chain(&EVERYWHERE);
+    tests.copied().collect()
+}
 
 /// How much simulation there is, and of what.
 #[derive(Clone, Debug)]
@@ -123,7 +133,7 @@ impl Nets<'_> {
     }
 
     fn tests(&self, module: &str, tries: &mut Vec<Try>) {
-        let every = (module, &["" as &str][..], &["everyday", "model", "recovery", "scripts"][..]);
+        let every = (module, &["" as &str][..], &EVERYWHERE[..]);
         let known = RELEVANT.iter().find(|(name, _, _)| *name == module);
         let (_, filters, tests) = known.copied().unwrap_or(every);
         tries.push(Try {

@@ -40,6 +40,9 @@ const COPIED: [&str; 6] = [
     "crates/isobath-sim",
 ];
 
+/// It would embed commit and sources, and so be built anew with each commit.
+const SIMULATOR_BUILD: &str = "crates/isobath-sim/build.rs";
+
 /// Files of the modules above in which nothing but figures for people comes about.
 const FOR_PEOPLE: [&str; 3] = ["gauges.rs", "inspect.rs", "prefetch.rs"];
 
@@ -137,6 +140,7 @@ impl Tree {
             true => "members = [\"crates/isobath\", \"crates/isobath-sim\"]\n".to_owned(),
             false => format!("{line}\n"),
         });
+        write_if_changed(&self.root.join(SIMULATOR_BUILD), include_bytes!("build_script.rs.in"))?;
         write_if_changed(&self.root.join("Cargo.toml"), members.collect::<String>().as_bytes())
     }
 
@@ -155,8 +159,8 @@ impl Tree {
         }
         there.insert(path.to_owned());
         let is_woven = self.files.iter().any(|(file, _)| Path::new(&file.path) == path);
-        let is_manifest = path == Path::new("Cargo.toml");
-        match is_woven || is_manifest {
+        let is_replaced = path == Path::new("Cargo.toml") || path == Path::new(SIMULATOR_BUILD);
+        match is_woven || is_replaced {
             true => Ok(()),
             false => write_if_changed(&self.root.join(path), &fs::read(source)?),
         }
