@@ -29,6 +29,7 @@ impl Stage {
                 self.work_again();
             }
             Trouble::None if !self.is_damaged => {
+                self.life.end_trouble();
                 if let Err(error) = self.db.settle() {
                     return self.judge_write("settling", &error);
                 }

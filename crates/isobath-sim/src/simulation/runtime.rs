@@ -1,6 +1,8 @@
 //! The scheduler: tasks as coroutines on one thread, one running at a time, who goes next decided by a seed.
 //!
-//! A task gives way at labelled points, when it blocks on a lock or a condition variable, sleeps, or joins another.
+//! A task gives way at labelled points, at every n-th access to what threads share (locks, atomics, views, blocks of a
+//! cache), with n drawn anew each time around a mean that the life draws, when it blocks on a lock or a condition
+//! variable, sleeps, or joins another. Then, or in the middle of a call, it may be away for long.
 //! Time is virtual: it moves a little with each step, and jumps to the next deadline when nobody can run. If nobody
 //! can run and nobody has a deadline, the run has deadlocked, which is a failure like any other; so is a run without
 //! an end, and a task that panics.
@@ -8,7 +10,7 @@
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use isobath::components::Point;
-use isobath::components::simulation::{Hooks, install};
+use isobath::components::simulation::{Hooks, install, preempt_after, ring_slots};
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 
@@ -21,8 +23,8 @@ const STEPS_MAX: u64 = 4_000_000;
 /// No task takes and gives back as many locks without ever giving way, unless it spins.
 const LOOKS_MAX: u64 = 2_000_000;
 
-/// A task that the system does not run for long is away for up to so many virtual nanoseconds.
-const STALL_NS_MAX: u64 = 1_000_000;
+/// A task that the system does not run for long is away for up to two to the power of this in virtual nanoseconds: 67 ms.
+const STALL_NS_LOG_MAX: u32 = 26;
 /// What it waits for: nobody wakes it. Addresses are never odd.
 const STALLED: usize = usize::MAX;
 
@@ -56,8 +58,12 @@ struct Shared {
     now_ns: u64,
     rng: fastrand::Rng,
     switch_percent: u8,
-    /// How often, of a thousand times, who gives way at a labelled point does not come back for long.
+    /// How often, of a thousand times, a task that gives way where it need not does not come back for long.
     stall_permille: u16,
+    /// Accesses to what threads share between two preemptions, on average; 0 if there are none.
+    preempt_mean: u32,
+    /// Nobody is away for long any more.
+    is_calm: bool,
     steps: u64,
     /// A digest of every decision, to show that a seed repeats.
     digest: u64,
@@ -85,7 +91,7 @@ pub(crate) struct Ended {
 pub(crate) fn hook() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        install(Hooks { is_task, point, block, wake, yield_now });
+        install(Hooks { is_task, point, block, wake, yield_now, preempt });
         let print = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             // A task's panic is what a seed fails of, and told as that.
@@ -102,17 +108,30 @@ pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
         let mut rng = fastrand::Rng::with_seed(seed);
         let switch_percent = [2, 10, 30, 60][rng.usize(..4)];
         let stall_permille = [0, 0, 1, 5][rng.usize(..4)];
+        let preempt_mean = [0, 0, 1000, 1000, 1000, 50, 50, 5][rng.usize(..8)];
+        ring_slots([0, 16, 64, 1024][rng.usize(..4)]);
         let now_ns = 1_000_000_000;
-        *shared = Shared { rng, switch_percent, stall_permille, now_ns, ..Shared::default() };
+        *shared = Shared {
+            rng,
+            switch_percent,
+            stall_permille,
+            preempt_mean,
+            now_ns,
+            ..Shared::default()
+        };
+        preempt_after(shared.draw_gap());
     });
     spawn("main".to_owned(), body);
-    loop {
+    let stuck = loop {
         match SHARED.with_borrow_mut(Shared::choose) {
             Choice::Run(at) => resume(at),
-            Choice::Finished => return ended(None),
-            Choice::Stuck(why) => return ended(Some(why)),
+            Choice::Finished => break None,
+            Choice::Stuck(why) => break Some(why),
         }
-    }
+    };
+    preempt_after(u32::MAX);
+    ring_slots(0);
+    ended(stuck)
 }
 
 fn ended(stuck: Option<String>) -> Ended {
@@ -170,6 +189,24 @@ impl Shared {
                 None => return Choice::Stuck(format!("nobody can go on: {}", self.describe())),
             }
         }
+    }
+
+    /// Accesses to what threads share until the next preemption.
+    fn draw_gap(&mut self) -> u32 {
+        match self.preempt_mean {
+            0 => u32::MAX,
+            mean => self.rng.u32(..2 * mean),
+        }
+    }
+
+    /// Now and then, being away for long.
+    fn draw_stall(&mut self) -> Option<Wait> {
+        if self.is_calm || self.rng.u16(..1000) >= self.stall_permille {
+            return None;
+        }
+        let magnitude = self.rng.u32(10..=STALL_NS_LOG_MAX);
+        let stalled_ns = self.rng.u64(..1 << magnitude);
+        Some(Wait::Blocked { on: STALLED, deadline_ns: Some(self.now_ns + stalled_ns) })
     }
 
     fn describe(&self) -> String {
@@ -294,17 +331,25 @@ fn point(point: Point) {
         if let Some(at) = shared.current {
             shared.slots[at].last_point = Some(point);
         }
-        if shared.rng.u16(..1000) < shared.stall_permille {
-            let stalled_ns = shared.rng.u64(..STALL_NS_MAX);
-            let deadline_ns = Some(shared.now_ns + stalled_ns);
-            return Some(Wait::Blocked { on: STALLED, deadline_ns });
-        }
-        let percent = shared.switch_percent;
-        (shared.rng.u8(..100) < percent).then_some(Wait::Ready)
+        let stall = shared.draw_stall();
+        stall.or_else(|| (shared.rng.u8(..100) < shared.switch_percent).then_some(Wait::Ready))
     });
     if let Some(wait) = wait {
         give_way(wait);
     }
+}
+
+fn preempt() {
+    let wait = SHARED.with_borrow_mut(|shared| {
+        preempt_after(shared.draw_gap());
+        shared.draw_stall().unwrap_or(Wait::Ready)
+    });
+    give_way(wait);
+}
+
+/// From now on nobody is away for long.
+pub(crate) fn calm() {
+    SHARED.with_borrow_mut(|shared| shared.is_calm = true);
 }
 
 /// Others may go first: for I/O, which no label marks.

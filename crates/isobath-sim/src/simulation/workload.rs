@@ -119,6 +119,7 @@ impl Stage {
     }
 
     fn judge(&self, doing: &str, error: &Error, is_read: bool) {
+        self.life.note_error(error);
         let is_excused = self.life.is_over()
             || self.life.trouble().excuses(error, is_read)
             || (self.is_damaged && matches!(error, Error::Corruption { .. } | Error::Poisoned(_)))

@@ -1,16 +1,15 @@
 //! The world of a simulated database: a disk that can die at any operation, virtual time, seeded randomness, tasks.
 
+use super::disk::SimFs;
 use super::runtime;
 use super::trouble::Trouble;
-use isobath::Result;
+use isobath::Error;
+use isobath::components::simulation::without_preemption;
 use isobath::components::{Clock, Components, Priority, Random, ThreadHandle, Threads};
-use isobath::vfs::{
-    DirEntry, Directory, Fault, FileLock, FileSystem, FileSystemKind, MemoryFs, ReadFile, ReadMode,
-    SegmentFile, UnsyncedKind, WriteFile,
-};
+use isobath::vfs::{Fault, FileSystem as _, MemoryFs, UnsyncedKind};
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +59,8 @@ pub(crate) struct Life {
     ops: Cell<u64>,
     /// A sync of the log has failed.
     has_failed_sync: Cell<bool>,
+    /// Somebody was told so.
+    is_failed_sync_told: Cell<bool>,
     /// Operations that failed, as of its death.
     struck: Cell<Option<u64>>,
     /// What is left on disk, once it has died.
@@ -88,6 +89,7 @@ impl Life {
             is_trouble_over: Cell::new(false),
             ops: Cell::new(0),
             has_failed_sync: Cell::new(false),
+            is_failed_sync_told: Cell::new(false),
             struck: Cell::new(None),
             remains: RefCell::new(None),
             death: Cell::new(None),
@@ -104,9 +106,16 @@ impl Life {
         &self.trouble
     }
 
-    /// A sync of the log has failed, so that no commit that begins now may be acknowledged.
+    /// A sync of the log has failed and a caller knows it, so that no commit that begins now may be acknowledged.
     pub(crate) fn has_failed_sync(&self) -> bool {
-        self.has_failed_sync.get()
+        self.is_failed_sync_told.get()
+    }
+
+    /// A call has returned this error.
+    pub(crate) fn note_error(&self, error: &Error) {
+        if matches!(error, Error::Poisoned(_) | Error::OutcomeUnknown(_)) {
+            self.is_failed_sync_told.set(self.has_failed_sync.get());
+        }
     }
 
     /// How many operations failed because of its trouble.
@@ -114,11 +123,12 @@ impl Life {
         self.struck.get().unwrap_or_else(|| self.fs.struck())
     }
 
-    /// There is room on the disk from now on, and nothing fails any more.
+    /// There is room on the disk from now on, nothing fails any more, and nobody is away for long.
     pub(crate) fn end_trouble(&self) {
         if self.is_over() {
             return;
         }
+        runtime::calm();
         self.is_trouble_over.set(true);
         self.fs.set_capacity(u64::MAX);
         self.fs.clear_faults();
@@ -136,6 +146,15 @@ impl Life {
     /// The disk after this life: as it was left, or as it is.
     pub(crate) fn disk(&self) -> MemoryFs {
         self.remains.borrow().clone().unwrap_or_else(|| self.fs.clone())
+    }
+
+    /// Does `body` to the disk, in one step in the eyes of the tasks.
+    pub(super) fn disk_does<T>(&self, body: impl FnOnce(&MemoryFs) -> T) -> T {
+        without_preemption(|| body(&self.fs))
+    }
+
+    pub(super) fn note_failed_sync(&self) {
+        self.has_failed_sync.set(true);
     }
 
     pub(crate) fn ops(&self) -> u64 {
@@ -159,13 +178,15 @@ impl Life {
         self.doom.set(None);
         self.death.set(Some(doom.death));
         self.struck.set(Some(self.fs.struck()));
-        let left = match doom.death {
-            Death::Kill => self.fs.killed(),
-            Death::Power => lose_power(&self.fs, self.seed ^ self.ops.get()),
-        };
-        *self.remains.borrow_mut() = Some(left);
-        // Whoever still runs finds that nothing works any more, and ends by itself.
-        self.fs.inject(Fault::on_any().forever());
+        without_preemption(|| {
+            let left = match doom.death {
+                Death::Kill => self.fs.killed(),
+                Death::Power => lose_power(&self.fs, self.seed ^ self.ops.get()),
+            };
+            *self.remains.borrow_mut() = Some(left);
+            // Whoever still runs finds that nothing works any more, and ends by itself.
+            self.fs.inject(Fault::on_any().forever());
+        });
     }
 
     fn begin_or_end_trouble(&self) {
@@ -196,7 +217,7 @@ impl Life {
 
     pub(crate) fn components(self: &Arc<Self>) -> Components {
         Components {
-            fs: Arc::new(SimFs(self.clone())),
+            fs: Arc::new(SimFs::new(self.clone())),
             clock: Arc::new(SimClock),
             random: Arc::new(SimRandom),
             threads: Arc::new(SimThreads),
@@ -273,161 +294,6 @@ impl Threads for SimThreads {
 
     fn parallelism(&self) -> usize {
         4
-    }
-}
-
-/// The disk of a life: each operation is a tick.
-struct SimFs(Arc<Life>);
-
-macro_rules! ticked {
-    ($moment:ident, $self:ident . $call:ident ( $($arg:expr),* )) => {{
-        $self.0.tick(Moment::$moment);
-        $self.0.fs.$call($($arg),*)
-    }};
-}
-
-impl FileSystem for SimFs {
-    fn create_dir_all(&self, path: &Path) -> Result<()> {
-        ticked!(Any, self.create_dir_all(path))
-    }
-    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
-        self.0.fs.list(dir)
-    }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.0.fs.exists(path)
-    }
-    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
-        runtime::maybe_yield();
-        self.0.fs.open_read(path, mode)
-    }
-    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
-        let file = ticked!(Any, self.create(path))?;
-        Ok(Box::new(SimWriteFile { file, life: self.0.clone() }))
-    }
-    unsafe fn open_segment(
-        &self,
-        path: &Path,
-        len: u64,
-        mode: ReadMode,
-    ) -> Result<Arc<dyn SegmentFile>> {
-        self.0.tick(Moment::Any);
-        // SAFETY: the caller's promise is passed on as it is.
-        let file = unsafe { self.0.fs.open_segment(path, len, mode) }?;
-        Ok(Arc::new(SimSegment { file, life: self.0.clone() }))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        ticked!(Rename, self.rename(from, to))
-    }
-    fn replace(&self, from: &Path, to: &Path) -> Result<()> {
-        ticked!(Rename, self.replace(from, to))
-    }
-    fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        ticked!(Any, self.link(from, to))
-    }
-    fn remove(&self, path: &Path) -> Result<()> {
-        ticked!(Remove, self.remove(path))
-    }
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        ticked!(Remove, self.remove_dir(path))
-    }
-    fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>> {
-        let dir = self.0.fs.open_dir(dir)?;
-        Ok(Arc::new(SimDir { dir, life: self.0.clone() }))
-    }
-    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        ticked!(Any, self.lock(path))
-    }
-    fn free_space(&self, dir: &Path) -> Result<u64> {
-        self.0.fs.free_space(dir)
-    }
-    fn kind(&self, dir: &Path) -> Result<FileSystemKind> {
-        self.0.fs.kind(dir)
-    }
-}
-
-struct SimDir {
-    dir: Arc<dyn Directory>,
-    life: Arc<Life>,
-}
-
-impl Directory for SimDir {
-    fn sync(&self) -> Result<()> {
-        self.life.tick(Moment::SyncDir);
-        self.dir.sync()
-    }
-}
-
-struct SimWriteFile {
-    file: Box<dyn WriteFile>,
-    life: Arc<Life>,
-}
-
-impl SimWriteFile {
-    fn is_manifest(&self) -> bool {
-        self.file.path().to_string_lossy().contains("MANIFEST")
-    }
-}
-
-impl WriteFile for SimWriteFile {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.life.tick(Moment::Any);
-        self.file.append(bytes)
-    }
-    fn flush(&mut self) -> Result<()> {
-        self.life.tick(Moment::Any);
-        self.file.flush()
-    }
-    fn sync(&mut self) -> Result<()> {
-        self.life.tick(if self.is_manifest() { Moment::Edit } else { Moment::TableSync });
-        self.file.sync()
-    }
-    fn write_back(&mut self) {
-        self.file.write_back();
-    }
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-}
-
-struct SimSegment {
-    file: Arc<dyn SegmentFile>,
-    life: Arc<Life>,
-}
-
-impl SegmentFile for SimSegment {
-    unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.life.tick(Moment::Any);
-        // SAFETY: the caller's promise is passed on as it is.
-        unsafe { self.file.copy_in(offset, bytes) }
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.file.read_at(offset, buf)
-    }
-    fn harden(&self, offset: u64, len: u64) -> Result<()> {
-        self.life.tick(Moment::Harden);
-        let outcome = self.file.harden(offset, len);
-        if outcome.is_err() {
-            self.life.has_failed_sync.set(true);
-        }
-        outcome
-    }
-    fn write_back(&self, offset: u64, len: u64) {
-        self.file.write_back(offset, len);
-    }
-    fn prefault(&self, offset: u64, len: u64) {
-        self.file.prefault(offset, len);
-    }
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-    fn path(&self) -> PathBuf {
-        self.file.path()
-    }
-    fn renamed(&self, path: &Path) {
-        self.file.renamed(path);
     }
 }
 

@@ -5,6 +5,7 @@
 //! blocks. A hit costs a hash, a shared lock on one shard and a reference count.
 
 use crate::components::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::components::{preempt, without_preemption};
 use crate::table::Block;
 use crossbeam_utils::CachePadded;
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -138,7 +139,8 @@ impl BlockCache {
     /// The block, if it is here.
     #[inline]
     pub(crate) fn get(&self, key: &BlockKey) -> Option<Arc<Block>> {
-        let found = self.0.blocks.get(key);
+        preempt();
+        let found = without_preemption(|| self.0.blocks.get(key));
         let stripe = &self.0.stripes[(key.mixed() >> 32) as usize % STRIPE_COUNT];
         let counter = if found.is_some() { &stripe.hits } else { &stripe.misses };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +149,8 @@ impl BlockCache {
 
     /// Keeps a block, at the price of others.
     pub(crate) fn insert(&self, key: BlockKey, block: Arc<Block>) {
-        self.0.blocks.insert(key, block);
+        preempt();
+        without_preemption(|| self.0.blocks.insert(key, block));
     }
 
     /// The bytes that blocks may hold.

@@ -1,6 +1,7 @@
 //! Open table files, a bounded number of them. Opening checks the file's header, so a file that is
 //! another's, damaged at the start or of a newer format is refused before anything is read from it.
 
+use crate::components::{preempt, without_preemption};
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::vfs::{FileSystem, ReadFile, ReadMode};
@@ -72,7 +73,8 @@ impl FileCache {
 
     /// The open file of this number.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
-        match self.open.get(&number) {
+        preempt();
+        match without_preemption(|| self.open.get(&number)) {
             Some(file) => Ok(file),
             None => self.open(number),
         }
@@ -93,13 +95,15 @@ impl FileCache {
         if self.uuid.is_some_and(|uuid| uuid != header.uuid) {
             return Err(Error::corruption(&path, 32, "the table belongs to another database"));
         }
-        self.open.insert(number, file.clone());
+        preempt();
+        without_preemption(|| self.open.insert(number, file.clone()));
         Ok(file)
     }
 
     /// Closes a file that is about to be removed, once nobody reads it.
     pub(crate) fn evict(&self, number: u64) {
-        self.open.remove(&number);
+        preempt();
+        without_preemption(|| self.open.remove(&number));
     }
 
     pub(crate) fn path(&self, number: u64) -> PathBuf {

@@ -11,7 +11,7 @@ use super::plan::Merge;
 use super::retain::{Retain, Verdict};
 use crate::background::CancelToken;
 use crate::cache::table_path;
-use crate::components::{Plant, planted};
+use crate::components::{Plant, planted, preempt};
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
@@ -81,6 +81,7 @@ pub(super) fn run_part(
     let mut scratch = Vec::new();
     let (mut read, mut told, mut until_look) = (0, 0, 0);
     while let Some(entry) = inputs.entry() {
+        preempt();
         let enters = retain.enters(entry.key);
         if enters && part.end.as_ref().is_some_and(|end| **end <= *entry.key) {
             break;

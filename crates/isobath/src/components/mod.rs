@@ -6,6 +6,8 @@
 //! `simulation` feature); clock, randomness and threads are values in [`Components`].
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
 
+#[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+pub(crate) mod atomics;
 mod bundle;
 mod clock;
 #[cfg(all(test, any(loom, shuttle)))]
@@ -29,7 +31,7 @@ pub use bundle::Components;
 pub use clock::{Clock, SystemClock};
 pub(crate) use planted::{Plant, planted};
 pub use points::Point;
-pub(crate) use points::yield_point;
+pub(crate) use points::{preempt, without_preemption, yield_point};
 pub use random::{Random, SystemRandom};
 pub(crate) use scratch::with_scratch;
 pub use threads::{Priority, SystemThreads, ThreadHandle, Threads};

@@ -1,4 +1,7 @@
-//! Labelled places where a simulator may let another thread go first.
+//! Places where a simulator may let another thread go first: labelled ones, and every other access to what threads share.
+//!
+//! Locks and atomics are such places by themselves (`sync`). Where threads meet through something of another crate
+//! (a view behind an `ArcSwap`, a block in a cache) or would otherwise run on for long, the engine says [`preempt`].
 
 /// A moment between two steps of a protocol whose interleavings matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,4 +38,19 @@ pub(crate) fn yield_point(point: Point) {
     if let Some(hooks) = super::simulation::task_hooks() {
         (hooks.point)(point);
     }
+}
+
+/// Another thread may go first here.
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub(crate) fn preempt() {}
+
+#[cfg(feature = "simulation")]
+pub(crate) use super::simulation::{preempt, without_preemption};
+
+/// Runs `body`, which takes locks that no simulator knows.
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub(crate) fn without_preemption<T>(body: impl FnOnce() -> T) -> T {
+    body()
 }

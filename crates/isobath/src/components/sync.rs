@@ -5,17 +5,20 @@
 
 use std::time::Duration;
 
+#[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+pub(crate) use super::atomics as atomic;
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic;
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(feature = "simulation", loom, shuttle)))]
 pub(crate) use std::sync::atomic;
 
 #[cfg(not(any(loom, shuttle)))]
 mod imp {
     pub(super) use parking_lot::{Mutex, MutexGuard};
 
+    #[inline]
     pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         #[cfg(feature = "simulation")]
         if let Some(hooks) = crate::components::simulation::task_hooks() {
@@ -62,6 +65,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        super::preempt();
         MutexGuard(Some(imp::lock(&self.0)))
     }
 }
@@ -74,6 +78,7 @@ impl<T> Drop for MutexGuard<'_, T> {
             let mutex = parking_lot::MutexGuard::mutex(&held);
             drop(held);
             imp::unlocked(mutex);
+            super::preempt();
         }
     }
 }
@@ -154,6 +159,7 @@ impl Condvar {
     }
 
     pub(crate) fn notify_one(&self) {
+        super::preempt();
         #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
         if let Some(hooks) = super::simulation::task_hooks() {
             (hooks.wake)(std::ptr::from_ref(self).addr(), false);
@@ -162,6 +168,7 @@ impl Condvar {
     }
 
     pub(crate) fn notify_all(&self) {
+        super::preempt();
         #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
         if let Some(hooks) = super::simulation::task_hooks() {
             (hooks.wake)(std::ptr::from_ref(self).addr(), true);

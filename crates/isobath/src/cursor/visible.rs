@@ -4,6 +4,7 @@
 //! The entry is not copied: the inner cursor rests on the very version that is shown.
 
 use super::{Cursor, key_head};
+use crate::components::preempt;
 use crate::error::Result;
 use crate::format::{Lsn, OpKind};
 use std::cmp::Ordering;
@@ -176,6 +177,7 @@ impl<C: Cursor> VisibleCursor<C> {
 
     #[inline]
     fn resolve(&mut self) -> Result<Resolved> {
+        preempt();
         match self.inner.entry() {
             Some(entry) if entry.seq < self.point => Ok(shown_or_deleted(entry.kind)),
             _ => self.resolve_older(),

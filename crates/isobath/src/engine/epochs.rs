@@ -14,7 +14,7 @@
 
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::components::sync::{Condvar, Mutex, MutexGuard};
-use crate::components::{Plant, planted};
+use crate::components::{Plant, planted, preempt};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Arena, ChunkPool, Memtable};
@@ -122,6 +122,7 @@ impl Epochs {
 
     #[inline]
     pub(crate) fn list(&self) -> arc_swap::Guard<Arc<EpochList>> {
+        preempt();
         self.list.load()
     }
 
@@ -132,7 +133,7 @@ impl Epochs {
     /// The epoch that owns a reserved LSN; waits while the answer is being decided.
     pub(crate) fn owner(&self, lsn: Lsn) -> Arc<Epoch> {
         loop {
-            let list = self.list.load();
+            let list = self.list();
             if list.open.owns_while_open(lsn) {
                 return list.open.clone();
             }
@@ -171,6 +172,7 @@ impl Epochs {
         let open = Epoch::new(list.open.id + 1, end, arena);
         let mut sealed = list.sealed.clone();
         sealed.push(list.open.clone());
+        preempt();
         self.list.store(Arc::new(EpochList { open, sealed }));
         Ok((list.open.clone(), marker))
     }
@@ -182,6 +184,7 @@ impl Epochs {
         let mut sealed = list.sealed.clone();
         let oldest = sealed.remove(0);
         assert!(Arc::ptr_eq(&oldest, epoch), "epochs are installed strictly in order");
+        preempt();
         self.list.store(Arc::new(EpochList { open: list.open.clone(), sealed }));
         // An earlier flush may have failed, and this one is the proof that there is room again.
         self.flush_failure.lock().take();

@@ -15,7 +15,7 @@ use super::epochs::Epoch;
 use crate::compact::Merges;
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::components::sync::{Mutex, yield_now};
-use crate::components::{Plant, Point, planted, yield_point};
+use crate::components::{Plant, Point, planted, preempt, yield_point};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::Memtable;
 use crate::options::FamilyOptions;
@@ -97,9 +97,9 @@ impl Family {
             if planted(Plant::PointBeforeView) {
                 let point = visible();
                 yield_point(Point::Pinned);
-                return (self.view.load(), point);
+                return (self.view(), point);
             }
-            let view = self.view.load();
+            let view = self.view();
             yield_point(Point::Pinned);
             let point = visible();
             if self.current.load(Ordering::Acquire) == view.number {
@@ -111,9 +111,10 @@ impl Family {
         }
     }
 
-    /// The current view, for a reader whose point is registered.
+    /// The current view, for a reader whose point is registered or still to be taken.
     #[inline]
     pub(crate) fn view(&self) -> Guard<Arc<View>> {
+        preempt();
         self.view.load()
     }
 
@@ -159,6 +160,7 @@ impl Family {
         let view = Arc::new(View { number, memtables, tree });
         self.current.store(number, Ordering::Release);
         yield_point(Point::Publishing);
+        preempt();
         self.view.store(view);
     }
 }

@@ -46,6 +46,15 @@ use std::time::Duration;
 /// Marks in flight at a frontier: records finish up to 32 times as many bytes ahead of it.
 const FRONTIER_SLOTS: usize = if cfg!(any(loom, shuttle)) { 64 } else { 1 << 14 };
 
+/// A simulator draws rings so short that records go round them all the time.
+fn frontier_slots() -> usize {
+    #[cfg(feature = "simulation")]
+    if let Some(slots) = crate::components::simulation::ring_slots_wanted() {
+        return slots;
+    }
+    FRONTIER_SLOTS
+}
+
 /// Called by the keeper, off the writers' path, when the ceiling should be raised above the given LSN: makes
 /// it durable in the manifest that LSNs below a new ceiling may be in use, and returns it. An error goes to
 /// the writers that wait for room, and the next of them has it tried again.
@@ -131,8 +140,8 @@ impl Log {
         }
         let inner = Arc::new(Inner {
             room: Room::new(start, ceiling),
-            copied: Frontier::new(start, FRONTIER_SLOTS),
-            visible: Frontier::new(start, FRONTIER_SLOTS),
+            copied: Frontier::new(start, frontier_slots()),
+            visible: Frontier::new(start, frontier_slots()),
             syncer: Syncer::new(start),
             table: SegmentTable::new(len),
             prefaulted: AtomicU64::new(start),

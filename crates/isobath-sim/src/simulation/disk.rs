@@ -1,0 +1,216 @@
+//! The disk of a life, as the engine uses it: each operation on files is a moment at which the machine may die, and a single
+//! step in the eyes of the tasks, who are not switched within.
+
+use super::runtime;
+use super::world::{Life, Moment};
+use isobath::Result;
+use isobath::components::simulation::without_preemption;
+use isobath::vfs::{
+    DirEntry, Directory, FileLock, FileSystem, FileSystemKind, MemoryFs, ReadFile, ReadMode,
+    SegmentFile, WriteFile,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The files of a life.
+pub(super) struct SimFs(Arc<Life>);
+
+impl SimFs {
+    pub(super) fn new(life: Arc<Life>) -> SimFs {
+        SimFs(life)
+    }
+
+    /// An operation that changes the disk.
+    fn change<T>(&self, moment: Moment, body: impl FnOnce(&MemoryFs) -> Result<T>) -> Result<T> {
+        self.0.tick(moment);
+        self.0.disk_does(body)
+    }
+
+    /// An operation that looks at it.
+    fn look<T>(&self, body: impl FnOnce(&MemoryFs) -> Result<T>) -> Result<T> {
+        runtime::maybe_yield();
+        self.0.disk_does(body)
+    }
+}
+
+impl FileSystem for SimFs {
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.change(Moment::Any, |fs| fs.create_dir_all(path))
+    }
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        self.look(|fs| fs.list(dir))
+    }
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.look(|fs| fs.exists(path))
+    }
+    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+        let file = self.look(|fs| fs.open_read(path, mode))?;
+        Ok(Arc::new(SimReadFile(file)))
+    }
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        let file = self.change(Moment::Any, |fs| fs.create(path))?;
+        Ok(Box::new(SimWriteFile { file: Some(file), life: self.0.clone() }))
+    }
+    unsafe fn open_segment(
+        &self,
+        path: &Path,
+        len: u64,
+        mode: ReadMode,
+    ) -> Result<Arc<dyn SegmentFile>> {
+        // SAFETY: the caller's promise is passed on as it is.
+        let file = self.change(Moment::Any, |fs| unsafe { fs.open_segment(path, len, mode) })?;
+        Ok(Arc::new(SimSegment { file, life: self.0.clone() }))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.change(Moment::Rename, |fs| fs.rename(from, to))
+    }
+    fn replace(&self, from: &Path, to: &Path) -> Result<()> {
+        self.change(Moment::Rename, |fs| fs.replace(from, to))
+    }
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.change(Moment::Any, |fs| fs.link(from, to))
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.change(Moment::Remove, |fs| fs.remove(path))
+    }
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.change(Moment::Remove, |fs| fs.remove_dir(path))
+    }
+    fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>> {
+        let dir = self.look(|fs| fs.open_dir(dir))?;
+        Ok(Arc::new(SimDir { dir, life: self.0.clone() }))
+    }
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.change(Moment::Any, |fs| fs.lock(path))
+    }
+    fn free_space(&self, dir: &Path) -> Result<u64> {
+        self.look(|fs| fs.free_space(dir))
+    }
+    fn kind(&self, dir: &Path) -> Result<FileSystemKind> {
+        self.0.disk_does(|fs| fs.kind(dir))
+    }
+}
+
+struct SimDir {
+    dir: Arc<dyn Directory>,
+    life: Arc<Life>,
+}
+
+impl Directory for SimDir {
+    fn sync(&self) -> Result<()> {
+        self.life.tick(Moment::SyncDir);
+        without_preemption(|| self.dir.sync())
+    }
+}
+
+struct SimReadFile(Arc<dyn ReadFile>);
+
+impl ReadFile for SimReadFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        runtime::maybe_yield();
+        without_preemption(|| self.0.read_at(offset, buf))
+    }
+    fn is_mapped(&self) -> bool {
+        self.0.is_mapped()
+    }
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn read_ahead(&self, offset: u64, len: u64) {
+        self.0.read_ahead(offset, len);
+    }
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+struct SimWriteFile {
+    /// There until it is dropped.
+    file: Option<Box<dyn WriteFile>>,
+    life: Arc<Life>,
+}
+
+impl SimWriteFile {
+    fn file(&self) -> &dyn WriteFile {
+        &**self.file.as_ref().expect("not dropped yet")
+    }
+
+    fn change(
+        &mut self,
+        moment: Moment,
+        body: impl FnOnce(&mut dyn WriteFile) -> Result<()>,
+    ) -> Result<()> {
+        self.life.tick(moment);
+        let file = self.file.as_mut().expect("not dropped yet");
+        without_preemption(|| body(&mut **file))
+    }
+}
+
+impl WriteFile for SimWriteFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.change(Moment::Any, |file| file.append(bytes))
+    }
+    fn flush(&mut self) -> Result<()> {
+        self.change(Moment::Any, |file| file.flush())
+    }
+    fn sync(&mut self) -> Result<()> {
+        let is_manifest = self.path().to_string_lossy().contains("MANIFEST");
+        let moment = if is_manifest { Moment::Edit } else { Moment::TableSync };
+        self.change(moment, |file| file.sync())
+    }
+    fn write_back(&mut self) {
+        let file = self.file.as_mut().expect("not dropped yet");
+        without_preemption(|| file.write_back());
+    }
+    fn len(&self) -> u64 {
+        self.file().len()
+    }
+    fn path(&self) -> &Path {
+        self.file().path()
+    }
+}
+
+impl Drop for SimWriteFile {
+    fn drop(&mut self) {
+        without_preemption(|| drop(self.file.take()));
+    }
+}
+
+struct SimSegment {
+    file: Arc<dyn SegmentFile>,
+    life: Arc<Life>,
+}
+
+impl SegmentFile for SimSegment {
+    unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.life.tick(Moment::Any);
+        // SAFETY: the caller's promise is passed on as it is.
+        without_preemption(|| unsafe { self.file.copy_in(offset, bytes) })
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        without_preemption(|| self.file.read_at(offset, buf))
+    }
+    fn harden(&self, offset: u64, len: u64) -> Result<()> {
+        self.life.tick(Moment::Harden);
+        let outcome = without_preemption(|| self.file.harden(offset, len));
+        if outcome.is_err() {
+            self.life.note_failed_sync();
+        }
+        outcome
+    }
+    fn write_back(&self, offset: u64, len: u64) {
+        without_preemption(|| self.file.write_back(offset, len));
+    }
+    fn prefault(&self, offset: u64, len: u64) {
+        without_preemption(|| self.file.prefault(offset, len));
+    }
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+    fn path(&self) -> PathBuf {
+        without_preemption(|| self.file.path())
+    }
+    fn renamed(&self, path: &Path) {
+        without_preemption(|| self.file.renamed(path));
+    }
+}
