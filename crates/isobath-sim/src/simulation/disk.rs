@@ -1,13 +1,17 @@
-//! The disk of a life, as the engine uses it: each operation on files is a moment at which the machine may die, and a single
-//! step in the eyes of the tasks, who are not switched within.
+//! The disk of a life, as the engine uses it: each operation on files takes its time, is a moment at which the machine may
+//! die, and a single step in the eyes of the tasks, who are not switched within.
+//!
+//! Two are no single steps. A copy into a segment is seen in pieces, cut anywhere at eight bytes (at a page where the segment
+//! is written to by system calls), the first of them first or last: others run, and the process may die, between two of them.
+//! And a process that is killed in the middle of handing over what it appended leaves half of it.
 
 use super::runtime;
 use super::world::{Life, Moment};
 use isobath::Result;
 use isobath::components::simulation::without_preemption;
 use isobath::vfs::{
-    DirEntry, Directory, FileLock, FileSystem, FileSystemKind, MemoryFs, ReadFile, ReadMode,
-    SegmentFile, WriteFile,
+    DirEntry, Directory, Fault, FileLock, FileOp, FileSystem, FileSystemKind, MemoryFs, ReadFile,
+    ReadMode, SegmentFile, WriteFile,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,12 +27,15 @@ impl SimFs {
     /// An operation that changes the disk.
     fn change<T>(&self, moment: Moment, body: impl FnOnce(&MemoryFs) -> Result<T>) -> Result<T> {
         self.0.tick(moment);
-        self.0.disk_does(body)
+        let outcome = self.0.disk_does(body);
+        self.0.wait();
+        outcome
     }
 
     /// An operation that looks at it.
     fn look<T>(&self, body: impl FnOnce(&MemoryFs) -> Result<T>) -> Result<T> {
         runtime::maybe_yield();
+        self.0.wait();
         self.0.disk_does(body)
     }
 }
@@ -38,14 +45,18 @@ impl FileSystem for SimFs {
         self.change(Moment::Any, |fs| fs.create_dir_all(path))
     }
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
-        self.look(|fs| fs.list(dir))
+        let mut entries = self.look(|fs| fs.list(dir))?;
+        for at in (1..entries.len()).rev() {
+            entries.swap(at, runtime::random(at as u64 + 1) as usize);
+        }
+        Ok(entries)
     }
     fn exists(&self, path: &Path) -> Result<bool> {
         self.look(|fs| fs.exists(path))
     }
     fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
         let file = self.look(|fs| fs.open_read(path, mode))?;
-        Ok(Arc::new(SimReadFile(file)))
+        Ok(Arc::new(SimReadFile { file, life: self.0.clone() }))
     }
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
         let file = self.change(Moment::Any, |fs| fs.create(path))?;
@@ -59,7 +70,7 @@ impl FileSystem for SimFs {
     ) -> Result<Arc<dyn SegmentFile>> {
         // SAFETY: the caller's promise is passed on as it is.
         let file = self.change(Moment::Any, |fs| unsafe { fs.open_segment(path, len, mode) })?;
-        Ok(Arc::new(SimSegment { file, life: self.0.clone() }))
+        Ok(Arc::new(SimSegment { file, mode, life: self.0.clone() }))
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.change(Moment::Rename, |fs| fs.rename(from, to))
@@ -99,28 +110,34 @@ struct SimDir {
 impl Directory for SimDir {
     fn sync(&self) -> Result<()> {
         self.life.tick(Moment::SyncDir);
-        without_preemption(|| self.dir.sync())
+        let outcome = without_preemption(|| self.dir.sync());
+        self.life.wait();
+        outcome
     }
 }
 
-struct SimReadFile(Arc<dyn ReadFile>);
+struct SimReadFile {
+    file: Arc<dyn ReadFile>,
+    life: Arc<Life>,
+}
 
 impl ReadFile for SimReadFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         runtime::maybe_yield();
-        without_preemption(|| self.0.read_at(offset, buf))
+        self.life.wait();
+        without_preemption(|| self.file.read_at(offset, buf))
     }
     fn is_mapped(&self) -> bool {
-        self.0.is_mapped()
+        self.file.is_mapped()
     }
     fn len(&self) -> u64 {
-        self.0.len()
+        self.file.len()
     }
     fn read_ahead(&self, offset: u64, len: u64) {
-        self.0.read_ahead(offset, len);
+        self.file.read_ahead(offset, len);
     }
     fn path(&self) -> &Path {
-        self.0.path()
+        self.file.path()
     }
 }
 
@@ -142,16 +159,28 @@ impl SimWriteFile {
     ) -> Result<()> {
         self.life.tick(moment);
         let file = self.file.as_mut().expect("not dropped yet");
+        let outcome = without_preemption(|| body(&mut **file));
+        self.life.wait();
+        outcome
+    }
+
+    /// What hands bytes over to the kernel.
+    fn hand_over(&mut self, body: impl FnOnce(&mut dyn WriteFile) -> Result<()>) -> Result<()> {
+        let file = self.file.as_mut().expect("not dropped yet");
+        self.life.tick_in(Moment::Any, |fs| {
+            fs.inject(Fault::on(FileOp::Write).short());
+            let _ = file.flush();
+        });
         without_preemption(|| body(&mut **file))
     }
 }
 
 impl WriteFile for SimWriteFile {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.change(Moment::Any, |file| file.append(bytes))
+        self.hand_over(|file| file.append(bytes))
     }
     fn flush(&mut self) -> Result<()> {
-        self.change(Moment::Any, |file| file.flush())
+        self.hand_over(|file| file.flush())
     }
     fn sync(&mut self) -> Result<()> {
         let is_manifest = self.path().to_string_lossy().contains("MANIFEST");
@@ -178,14 +207,45 @@ impl Drop for SimWriteFile {
 
 struct SimSegment {
     file: Arc<dyn SegmentFile>,
+    mode: ReadMode,
     life: Arc<Life>,
+}
+
+/// How often a copy is seen in pieces: once in so many times.
+const TORN_ONCE_IN: u64 = 8;
+/// What a system call that is interrupted has done whole.
+const PAGE_LEN: usize = 4096;
+
+impl SimSegment {
+    /// Where a copy of so many bytes to `offset` is cut, if it is.
+    fn draw_cut(&self, offset: u64, len: usize) -> Option<usize> {
+        let (unit, skew) = match self.mode {
+            ReadMode::Mapped => (8, 0),
+            ReadMode::Positional => (PAGE_LEN, offset as usize % PAGE_LEN),
+        };
+        if self.life.is_over() || runtime::random(TORN_ONCE_IN) > 0 {
+            return None;
+        }
+        let cut = runtime::random((skew + len).div_ceil(unit) as u64) as usize * unit;
+        cut.checked_sub(skew).filter(|cut| *cut > 0)
+    }
 }
 
 impl SegmentFile for SimSegment {
     unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.life.tick(Moment::Any);
-        // SAFETY: the caller's promise is passed on as it is.
-        without_preemption(|| unsafe { self.file.copy_in(offset, bytes) })
+        // SAFETY: the caller's promise is passed on for each piece.
+        let copy = |piece: std::ops::Range<usize>| unsafe {
+            let at = offset + piece.start as u64;
+            without_preemption(|| self.file.copy_in(at, &bytes[piece]))
+        };
+        let Some(cut) = self.draw_cut(offset, bytes.len()) else { return copy(0..bytes.len()) };
+        let is_reversed = self.mode == ReadMode::Mapped && runtime::random(4) == 0;
+        let (first, last) = (0..cut, cut..bytes.len());
+        let (first, last) = if is_reversed { (last, first) } else { (first, last) };
+        copy(first)?;
+        self.life.tick(Moment::Any);
+        copy(last)
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         without_preemption(|| self.file.read_at(offset, buf))
@@ -196,6 +256,7 @@ impl SegmentFile for SimSegment {
         if outcome.is_err() {
             self.life.note_failed_sync();
         }
+        self.life.wait();
         outcome
     }
     fn write_back(&self, offset: u64, len: u64) {

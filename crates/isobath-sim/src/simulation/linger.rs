@@ -24,7 +24,7 @@ impl Stage {
     /// Nobody else uses the database any more.
     pub(crate) fn linger(&self, db: &Path) {
         match self.life.trouble() {
-            Trouble::Full { .. } | Trouble::Faults { can_be_retried: true, .. } => {
+            trouble if trouble.is_want_of_room() => {
                 self.life.end_trouble();
                 self.work_again();
             }

@@ -3,7 +3,7 @@
 //! A seed is a disk and several lives of the database on it (`simulate.rs`), each ended by a death or a close and begun
 //! with the check of what the one before must have left. In a life, writers, readers and a janitor (`workload.rs`, `readers.rs`, `keepsakes.rs`) are
 //! coroutines that one scheduler switches (`runtime.rs`), on a machine that can die at any operation (`world.rs`,
-//! `disk.rs`) and may have trouble before (`trouble.rs`). `keyspace.rs` says which keys a seed writes. What must be true is the oracle's
+//! `disk.rs`, `weather.rs`) and may have trouble before (`trouble.rs`). `keyspace.rs` says which keys a seed writes. What must be true is the oracle's
 //! business (`oracle.rs`, `families.rs`), which keeps digests of values (`values.rs`) and finds the moment that
 //! explains a read (`observe.rs`). `linger.rs` looks at what a
 //! quiet database comes to. `settings.rs` says what is run of a seed, `shrink.rs` looks for the least that still fails.
@@ -11,6 +11,7 @@
 mod controls;
 mod disk;
 mod families;
+mod intruder;
 mod keepsakes;
 mod keyspace;
 mod linger;
@@ -24,6 +25,7 @@ mod simulate;
 mod tally;
 mod trouble;
 mod values;
+mod weather;
 mod workload;
 mod world;
 

@@ -107,7 +107,7 @@ pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
     SHARED.with_borrow_mut(|shared| {
         let mut rng = fastrand::Rng::with_seed(seed);
         let switch_percent = [2, 10, 30, 60][rng.usize(..4)];
-        let stall_permille = [0, 0, 1, 5][rng.usize(..4)];
+        let stall_permille = [0, 1, 5, 30][rng.usize(..4)];
         let preempt_mean = [0, 0, 1000, 1000, 1000, 50, 50, 5][rng.usize(..8)];
         ring_slots([0, 16, 64, 1024][rng.usize(..4)]);
         let now_ns = 1_000_000_000;
@@ -204,9 +204,14 @@ impl Shared {
         if self.is_calm || self.rng.u16(..1000) >= self.stall_permille {
             return None;
         }
+        Some(self.stall())
+    }
+
+    /// Being away for long, as it is drawn.
+    fn stall(&mut self) -> Wait {
         let magnitude = self.rng.u32(10..=STALL_NS_LOG_MAX);
         let stalled_ns = self.rng.u64(..1 << magnitude);
-        Some(Wait::Blocked { on: STALLED, deadline_ns: Some(self.now_ns + stalled_ns) })
+        Wait::Blocked { on: STALLED, deadline_ns: Some(self.now_ns + stalled_ns) }
     }
 
     fn describe(&self) -> String {
@@ -347,9 +352,19 @@ fn preempt() {
     give_way(wait);
 }
 
-/// From now on nobody is away for long.
-pub(crate) fn calm() {
+/// A thread that begins: it may take a while until it first runs.
+pub(crate) fn come_late() {
+    let wait = SHARED.with_borrow_mut(|shared| match shared.is_calm || shared.rng.u8(..4) > 0 {
+        true => None,
+        false => Some(shared.stall()),
+    });
+    wait.into_iter().for_each(give_way);
+}
+
+/// From now on nobody goes away for long. Returns how long those who are away may still be.
+pub(crate) fn calm() -> u64 {
     SHARED.with_borrow_mut(|shared| shared.is_calm = true);
+    1 << STALL_NS_LOG_MAX
 }
 
 /// Others may go first: for I/O, which no label marks.

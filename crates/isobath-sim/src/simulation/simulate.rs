@@ -10,7 +10,7 @@ use super::tally::Tally;
 use super::trouble::{Damage, Trouble};
 use super::values::{Place, Value, Values};
 use super::workload::{self, Closing, Stage, WRITERS};
-use super::world::{Death, Doom, Life, Moment};
+use super::world::{self, Death, Doom, Life, Moment};
 use isobath::components::planted::{Plant, plant_here};
 use isobath::vfs::MemoryFs;
 use isobath::{ColumnFamily, Db, Error, Options};
@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Where the database is.
-const DB: &str = "db";
+pub(super) const DB: &str = "db";
 
 /// What goes from one life to the next.
 struct Before {
@@ -41,6 +41,8 @@ struct Script {
     /// Operations of each task.
     count: u32,
     is_damaged: bool,
+    /// The log is, so that the end of it may be missing.
+    may_lose: bool,
     /// The database is closed while others still work.
     closes_early: bool,
     trim: Trim,
@@ -61,6 +63,7 @@ struct Outcome {
 /// Runs a seed. The error says what was wrong.
 pub(crate) fn simulate(seed: u64, settings: &Settings) -> Result<Tally, String> {
     plant_here(settings.plant);
+    world::set_wall_clock();
     let result = live_all(seed, settings);
     plant_here(Plant::Nothing);
     result
@@ -72,7 +75,8 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
     let history = History::new(Values::new(), WRITERS);
     let mut before = Before { history, end: End::Killed, answers: Vec::new() };
     let mut tally = Tally { seeds: 1, ..Tally::default() };
-    let (mut is_damaged, mut was_killed) = (false, false);
+    let (mut is_damaged, mut may_lose, mut was_killed) = (false, false, false);
+    let mut earlier = None;
     let keys = Keyspace::few();
     let lives = match settings.profile {
         Profile::Mixed => rng.u32(2..7),
@@ -84,15 +88,18 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         let may_have_trouble = settings.trim.troubles & 1 << nth.min(31) != 0;
         let may_be_damaged = may_have_trouble && !is_damaged && nth > 0;
         let damage = match rng.u8(..12) == 0 && may_be_damaged {
-            true => Damage::inflict(&mut rng, &fs, Path::new(DB)),
+            true => Damage::inflict(&mut rng, &fs, Path::new(DB), earlier.as_ref()),
             false => None,
         };
         is_damaged |= damage.is_some();
+        may_lose |= damage.as_ref().is_some_and(Damage::is_of_log);
         tally.faults += u64::from(damage.is_some());
-        let script = draw(settings, may_have_trouble, is_damaged, was_killed, &keys, &mut rng);
+        let mut script = draw(settings, may_have_trouble, is_damaged, was_killed, &keys, &mut rng);
+        script.may_lose = may_lose;
         if is_traced() {
             eprintln!("life {nth}: {:?}, {:?}, {damage:?}", script.doom, script.trouble);
         }
+        earlier = Some(fs.killed());
         let life = Life::new(fs, script.doom, script.trouble.clone(), rng.u64(..));
         let outcome: Rc<RefCell<Outcome>> = Rc::default();
         let body = live(life.clone(), before, script, outcome.clone());
@@ -111,12 +118,15 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         tally.crashes += u64::from(life.is_over());
         tally.faults += life.faults();
         before = outcome.left.ok_or_else(|| in_life("it ended without a trace".to_owned()))?;
-        fs = life.disk();
+        // The process is gone in any case.
+        fs = life.disk().killed();
         was_killed = life.death() == Some(Death::Kill);
+        is_damaged |= life.rot().is_some();
+        may_lose |= life.rot().as_ref().is_some_and(Damage::is_of_log);
         if outcome.is_refused {
             let Some(damage) = damage else { break };
             damage.undo(&fs);
-            is_damaged = false;
+            (is_damaged, may_lose) = (false, false);
         }
     }
     Ok(tally)
@@ -148,6 +158,7 @@ fn draw(
         options,
         count,
         is_damaged,
+        may_lose: false,
         closes_early: rng.u8(..8) == 0,
         trim: settings.trim,
         keys: keys.clone(),
@@ -238,7 +249,10 @@ fn live(
             let point = opened.db.snapshot().point();
             eprintln!("opened at point {point}, {} keys", opened.found.len());
         }
-        if let Err(wrong) = check(&before, &opened, script.is_damaged) {
+        let rot = life.rot();
+        let is_damaged = script.is_damaged || rot.is_some();
+        let may_lose = script.may_lose || rot.as_ref().is_some_and(Damage::is_of_log);
+        if let Err(wrong) = check(&before, &opened, may_lose) {
             outcome.borrow_mut().failure = Some(wrong);
             return;
         }
@@ -252,7 +266,7 @@ fn live(
             keys: script.keys.clone(),
             history: Rc::new(RefCell::new(history)),
             failure: Rc::default(),
-            is_damaged: script.is_damaged,
+            is_damaged: is_damaged || matches!(script.trouble, Trouble::Rot { .. }),
             closing: Rc::default(),
             keepsakes: Rc::default(),
         });
@@ -262,7 +276,7 @@ fn live(
 }
 
 /// Checks what the life before has left.
-fn check(before: &Before, opened: &Opened, is_damaged: bool) -> Result<(), String> {
+fn check(before: &Before, opened: &Opened, may_lose: bool) -> Result<(), String> {
     if before.history.has_side && !opened.had_side {
         return Err("a family that was there is gone".to_owned());
     }
@@ -273,8 +287,8 @@ fn check(before: &Before, opened: &Opened, is_damaged: bool) -> Result<(), Strin
             return Err(format!("a get of {key} on a damaged disk was answered wrongly"));
         }
     }
-    before.history.check_recovered(&opened.found, before.end, is_damaged)?;
-    before.history.guests.check(&opened.guests, is_damaged)
+    before.history.check_recovered(&opened.found, before.end, may_lose)?;
+    before.history.guests.check(&opened.guests, may_lose)
 }
 
 /// What becomes of a life that did not get beyond its open: what was there before must still be there for the next.
@@ -286,7 +300,7 @@ fn not_opened(life: &Life, before: Before, script: &Script, error: &Error) -> Ou
         outcome.left = Some(Before { end: worse(before.end, life), ..before });
     } else if script.trouble.excuses(error, false) {
         outcome.left = Some(before);
-    } else if script.is_damaged && Damage::is_refusal(error) {
+    } else if (script.is_damaged || life.rot().is_some()) && Damage::is_refusal(error) {
         outcome.is_refused = true;
         outcome.left = Some(before);
     } else {

@@ -1,8 +1,8 @@
 //! What goes wrong with a disk while a database lives on it, and between two lives; and which errors that excuses.
 //!
 //! An operation that fails must give a typed error or none, never a wrong answer. A full disk excuses only errors that
-//! can be retried. What a disk destroys at rest (a flipped bit, a file that is gone) must be refused as damage, or read
-//! past as far as it was never promised to be there.
+//! can be retried. What a disk destroys, between two lives or while the database is open (a flipped bit, a sector of zeros, an old
+//! or another's, a file that is gone) must be refused as damage, or read past as far as it was never promised to be there.
 
 use isobath::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
 use isobath::{Error, Options};
@@ -27,6 +27,19 @@ pub(crate) enum Trouble {
         until_op: u64,
         room: u64,
     },
+    /// The process has no file handles to spare for some time.
+    Handles {
+        from_op: u64,
+        until_op: u64,
+    },
+    /// A thread of the engine's cannot be started: the one of this number.
+    Threads {
+        lacking: u32,
+    },
+    /// Something of the database is destroyed while it is open.
+    Rot {
+        from_op: u64,
+    },
 }
 
 const EIO: i32 = 5;
@@ -35,8 +48,14 @@ const EMFILE: i32 = 24;
 impl Trouble {
     /// Draws the trouble of a life that is opened with `options`.
     pub(crate) fn draw(rng: &mut fastrand::Rng, options: &Options) -> Trouble {
-        match rng.u8(..20) {
+        match rng.u8(..24) {
             0..10 => Trouble::None,
+            20 => Trouble::Threads { lacking: rng.u32(1..6) },
+            21 | 22 => Trouble::Rot { from_op: rng.u64(1..600) },
+            23 => {
+                let from_op = rng.u64(1..300);
+                Trouble::Handles { from_op, until_op: from_op + rng.u64(1..300) }
+            }
             10..13 => {
                 let from_op = rng.u64(1..600);
                 let until_op = from_op + rng.u64(1..600);
@@ -55,13 +74,22 @@ impl Trouble {
 
     /// True if calls fail for want of room or of handles only.
     pub(crate) fn is_want_of_room(&self) -> bool {
-        matches!(self, Trouble::Full { .. } | Trouble::Faults { can_be_retried: true, .. })
+        matches!(
+            self,
+            Trouble::Full { .. }
+                | Trouble::Handles { .. }
+                | Trouble::Faults { can_be_retried: true, .. }
+        )
     }
 
     /// True if an error may be the answer to a call.
     pub(crate) fn excuses(&self, error: &Error, is_read: bool) -> bool {
         match self {
             Trouble::None => false,
+            Trouble::Handles { .. } => error.is_retryable(),
+            Trouble::Threads { .. } => matches!(error, Error::Io { .. }),
+            // What is refused as damage is excused by the damage itself.
+            Trouble::Rot { .. } => is_for_want_of_a_file(error),
             Trouble::Full { .. } => !is_read && error.is_retryable(),
             Trouble::Faults { strikes_reads, can_be_retried, .. } => {
                 let is_typed = match error {
@@ -73,6 +101,11 @@ impl Trouble {
             }
         }
     }
+}
+
+/// True if a file that should be there is not.
+fn is_for_want_of_a_file(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound)
 }
 
 struct Drawn {
@@ -130,15 +163,20 @@ pub(crate) struct Damage {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Bits of these bytes are flipped.
+    /// These bytes are others, by these bits.
     Rotten(Vec<(u64, u8)>),
     /// The file is gone, and kept here.
     Missing { kept: PathBuf },
 }
 
 impl Damage {
-    /// Damages a file of the database in `db`, if there is one.
-    pub(crate) fn inflict(rng: &mut fastrand::Rng, fs: &MemoryFs, db: &Path) -> Option<Damage> {
+    /// Damages a file of the database in `db`, if there is one. `earlier` is what the disk was a life ago.
+    pub(crate) fn inflict(
+        rng: &mut fastrand::Rng,
+        fs: &MemoryFs,
+        db: &Path,
+        earlier: Option<&MemoryFs>,
+    ) -> Option<Damage> {
         let mut files = Vec::new();
         list(fs, db, &mut files);
         let wanted = [".tbl", ".tbl", ".wal", ".wal", "MANIFEST", "CURRENT"][rng.usize(..6)];
@@ -147,6 +185,8 @@ impl Damage {
             return None;
         }
         let (path, len) = files.swap_remove(rng.usize(..files.len()));
+        // Each CURRENT is a file of its own, renamed into place: its sectors never held another's line.
+        let earlier = earlier.filter(|_| wanted != "CURRENT");
         let kind = if rng.u8(..5) == 0 {
             let kept = Path::new("attic").join(rng.u64(..).to_string());
             fs.create_dir_all(Path::new("attic")).ok()?;
@@ -156,11 +196,10 @@ impl Damage {
         } else {
             // What is written lies at the beginning of a log segment.
             let reach = if rng.bool() { len } else { len.min(4096 + 2000) };
-            let count = [1, 1, 1, 3][rng.usize(..4)];
-            let flip = |_| (rng.u64(..reach), 1 << rng.u8(..8));
-            let mut flips: Vec<(u64, u8)> = (0..count).map(flip).collect();
-            flips.sort_unstable();
-            flips.dedup_by_key(|(offset, _)| *offset);
+            let flips = match rng.u8(..8) {
+                0..4 => flip_bits(rng, reach),
+                _ => replace_sectors(rng, fs, &path, reach, earlier)?,
+            };
             for (offset, xor) in &flips {
                 fs.corrupt(&path, *offset, *xor).ok()?;
             }
@@ -184,10 +223,56 @@ impl Damage {
         }
     }
 
+    /// True if the log is damaged, of which the end may be missing then.
+    pub(crate) fn is_of_log(&self) -> bool {
+        self.path.to_string_lossy().contains(".wal")
+    }
+
     /// True if an open may refuse the database with this error.
     pub(crate) fn is_refusal(error: &Error) -> bool {
         matches!(error, Error::Corruption { .. } | Error::NotADatabase { .. })
     }
+}
+
+fn flip_bits(rng: &mut fastrand::Rng, reach: u64) -> Vec<(u64, u8)> {
+    let count = [1, 1, 1, 3][rng.usize(..4)];
+    let flip = |_| (rng.u64(..reach), 1 << rng.u8(..8));
+    let mut flips: Vec<(u64, u8)> = (0..count).map(flip).collect();
+    flips.sort_unstable();
+    flips.dedup_by_key(|(offset, _)| *offset);
+    flips
+}
+
+const SECTOR_LEN: u64 = 512;
+
+/// Some sectors are zeros, hold what they held a life ago (a write that never came), or what belongs elsewhere.
+fn replace_sectors(
+    rng: &mut fastrand::Rng,
+    fs: &MemoryFs,
+    path: &Path,
+    reach: u64,
+    earlier: Option<&MemoryFs>,
+) -> Option<Vec<(u64, u8)>> {
+    let count = [1, 1, 2, 8][rng.usize(..4)] * SECTOR_LEN;
+    let at = rng.u64(..reach.div_ceil(SECTOR_LEN)) * SECTOR_LEN;
+    let now = read(fs, path, at, count)?;
+    let other = match rng.u8(..3) {
+        0 => vec![0; now.len()],
+        1 => read(fs, path, rng.u64(..reach.div_ceil(SECTOR_LEN)) * SECTOR_LEN, count)?,
+        _ => read(earlier?, path, at, count)?,
+    };
+    let bytes = now.iter().zip(other).zip(at..);
+    let flips: Vec<_> =
+        bytes.map(|((now, other), at)| (at, now ^ other)).filter(|(_, xor)| *xor != 0).collect();
+    (!flips.is_empty()).then_some(flips)
+}
+
+/// Up to so many bytes of a file.
+fn read(fs: &MemoryFs, path: &Path, offset: u64, len: u64) -> Option<Vec<u8>> {
+    let file = fs.open_read(path, ReadMode::Positional).ok()?;
+    let mut bytes = vec![0; file.len().saturating_sub(offset).min(len) as usize];
+    file.read_at(offset, &mut bytes).ok()?;
+    Some(bytes)
 }
 
 fn list(fs: &MemoryFs, dir: &Path, files: &mut Vec<(PathBuf, u64)>) {

@@ -6,6 +6,7 @@ use super::keepsakes::Keepsake;
 use super::keyspace::Keyspace;
 use super::oracle::{History, marker};
 use super::runtime;
+use super::simulate::DB;
 use super::values::{Draft, Place, Value, Values, Write};
 use super::world::{Life, Shared};
 use isobath::vfs::ReadMode;
@@ -223,6 +224,9 @@ impl Stage {
         for nth in 0..count {
             if self.is_over() {
                 return;
+            }
+            if rng.u8(..8) == 0 {
+                self.intrude(DB);
             }
             let result = match rng.u8(..10) {
                 9 => self.durable_snapshot(),

@@ -2,7 +2,9 @@
 
 use super::disk::SimFs;
 use super::runtime;
-use super::trouble::Trouble;
+use super::simulate::DB;
+use super::trouble::{Damage, Trouble};
+use super::weather::Weather;
 use isobath::Error;
 use isobath::components::simulation::without_preemption;
 use isobath::components::{Clock, Components, Priority, Random, ThreadHandle, Threads};
@@ -46,6 +48,24 @@ pub(crate) struct Doom {
     pub(crate) nth: u64,
 }
 
+/// How far the wall clock is set forward or back at most: a day.
+const WALL_JUMP_MS: u64 = 86_400_000;
+/// Of a thread that cannot be started.
+const EAGAIN: i32 = 11;
+
+thread_local! {
+    /// The wall clock, which goes on from life to life.
+    static WALL_MS: Cell<u64> = const { Cell::new(WALL_START_MS) };
+}
+
+/// Where the wall clock of a seed begins: some day in 2026.
+const WALL_START_MS: u64 = 1_790_000_000_000;
+
+/// Sets the wall clock to where it begins.
+pub(super) fn set_wall_clock() {
+    WALL_MS.set(WALL_START_MS);
+}
+
 /// Nothing fails for ever, counted in operations on files.
 const TROUBLE_UNTIL_OP: u64 = 20_000;
 
@@ -57,6 +77,8 @@ pub(crate) struct Life {
     /// What has not begun by then never does.
     is_trouble_over: Cell<bool>,
     ops: Cell<u64>,
+    /// Threads that were asked for.
+    threads: Cell<u32>,
     /// A sync of the log has failed.
     has_failed_sync: Cell<bool>,
     /// Somebody was told so.
@@ -66,6 +88,11 @@ pub(crate) struct Life {
     /// What is left on disk, once it has died.
     remains: RefCell<Option<MemoryFs>>,
     death: Cell<Option<Death>>,
+    /// What was destroyed while the database was open.
+    rot: RefCell<Option<Damage>>,
+    weather: Cell<Weather>,
+    /// How far the wall clock is ahead of the time since this life began, in milliseconds.
+    wall_ms: Cell<u64>,
     seed: u64,
 }
 
@@ -82,24 +109,54 @@ impl Life {
         if let Trouble::Faults { faults, .. } = &trouble {
             faults.iter().for_each(|fault| fs.inject(fault.clone()));
         }
+        let weather = Weather::draw(&mut fastrand::Rng::with_seed(seed));
         Arc::new(Life {
             fs,
             doom: Cell::new(doom),
             trouble,
             is_trouble_over: Cell::new(false),
             ops: Cell::new(0),
+            threads: Cell::new(0),
             has_failed_sync: Cell::new(false),
             is_failed_sync_told: Cell::new(false),
             struck: Cell::new(None),
             remains: RefCell::new(None),
             death: Cell::new(None),
+            rot: RefCell::new(None),
+            weather: Cell::new(weather),
+            wall_ms: Cell::new(WALL_MS.get()),
             seed,
         })
     }
 
     /// A life without an end or trouble of its own.
     pub(crate) fn quiet(fs: MemoryFs) -> Arc<Life> {
-        Life::new(fs, None, Trouble::None, 1)
+        let life = Life::new(fs, None, Trouble::None, 1);
+        life.weather.set(Weather::CALM);
+        life
+    }
+
+    /// Waits for the device.
+    pub(super) fn wait(&self) {
+        if !self.is_over() {
+            self.weather.get().wait();
+        }
+    }
+
+    /// The wall clock, which is set anew now and then, forward and back.
+    fn unix_ms(&self) -> u64 {
+        if runtime::random(50) == 0 {
+            let jump_ms = runtime::random(2 * WALL_JUMP_MS);
+            let set = (self.wall_ms.get() + jump_ms).saturating_sub(WALL_JUMP_MS);
+            self.wall_ms.set(set);
+            WALL_MS.set(set);
+        }
+        self.wall_ms.get() + runtime::now_ns() / 1_000_000
+    }
+
+    /// What was destroyed while the database was open, if anything was.
+    pub(crate) fn rot(&self) -> Option<Damage> {
+        self.rot.borrow().clone()
     }
 
     pub(crate) fn trouble(&self) -> &Trouble {
@@ -123,12 +180,17 @@ impl Life {
         self.struck.get().unwrap_or_else(|| self.fs.struck())
     }
 
-    /// There is room on the disk from now on, nothing fails any more, and nobody is away for long.
+    /// There is room on the disk from now on, nothing fails any more, and nobody is away for long: not once this returns,
+    /// as who was away then is back.
     pub(crate) fn end_trouble(&self) {
-        if self.is_over() {
-            return;
+        if !self.is_over() {
+            self.end_faults();
+            let away_ns = runtime::calm() + self.weather.replace(Weather::CALM).longest_ns();
+            runtime::sleep_ns(away_ns);
         }
-        runtime::calm();
+    }
+
+    fn end_faults(&self) {
         self.is_trouble_over.set(true);
         self.fs.set_capacity(u64::MAX);
         self.fs.clear_faults();
@@ -163,7 +225,13 @@ impl Life {
 
     /// Before each operation on files: others may go first, and the machine may die.
     pub(crate) fn tick(&self, moment: Moment) {
+        self.tick_in(moment, |_| ());
+    }
+
+    /// The same; `half` does half of the operation to the disk that a killed process leaves.
+    pub(super) fn tick_in(&self, moment: Moment, half: impl FnOnce(&MemoryFs)) {
         runtime::maybe_yield();
+        self.wait();
         self.ops.set(self.ops.get() + 1);
         if !self.is_over() {
             self.begin_or_end_trouble();
@@ -180,7 +248,12 @@ impl Life {
         self.struck.set(Some(self.fs.struck()));
         without_preemption(|| {
             let left = match doom.death {
-                Death::Kill => self.fs.killed(),
+                Death::Kill => {
+                    if self.seed & 1 == 0 {
+                        half(&self.fs);
+                    }
+                    self.fs.killed()
+                }
                 Death::Power => lose_power(&self.fs, self.seed ^ self.ops.get()),
             };
             *self.remains.borrow_mut() = Some(left);
@@ -190,21 +263,45 @@ impl Life {
     }
 
     fn begin_or_end_trouble(&self) {
+        let op = self.ops.get();
         if self.is_trouble_over.get() {
             return;
         }
-        if self.ops.get() == TROUBLE_UNTIL_OP {
-            // Some calls wait for room as long as it takes; other troubles have done what they could by now.
-            self.fs.clear_faults();
+        if op == TROUBLE_UNTIL_OP {
+            return self.end_faults();
         }
-        if let Trouble::Full { from_op, until_op, room } = self.trouble {
-            if self.ops.get() == from_op {
-                let free = self.fs.free_space(Path::new("/")).unwrap_or(u64::MAX);
-                self.fs.set_capacity((u64::MAX - free).saturating_add(room));
-            } else if self.ops.get() == until_op {
-                self.end_trouble();
+        match self.trouble {
+            Trouble::Full { from_op, until_op, room } => {
+                if op == from_op {
+                    let free = self.fs.free_space(Path::new("/")).unwrap_or(u64::MAX);
+                    self.fs.set_capacity((u64::MAX - free).saturating_add(room));
+                } else if op == until_op {
+                    self.end_faults();
+                }
             }
+            Trouble::Handles { from_op, until_op } => {
+                if op == from_op {
+                    self.fs.inject(Fault::no_descriptors());
+                } else if op == until_op {
+                    self.end_faults();
+                }
+            }
+            Trouble::Rot { from_op } if op >= from_op && self.rot().is_none() => {
+                let mut rng = fastrand::Rng::with_seed(self.seed ^ op);
+                let damage =
+                    self.disk_does(|fs| Damage::inflict(&mut rng, fs, Path::new(DB), None));
+                *self.rot.borrow_mut() = damage;
+            }
+            _ => {}
         }
+    }
+
+    /// True if the thread that is to be started now cannot be.
+    fn lacks_thread(&self) -> bool {
+        let nth = self.threads.get() + 1;
+        self.threads.set(nth);
+        !self.is_trouble_over.get()
+            && matches!(self.trouble, Trouble::Threads { lacking } if lacking == nth)
     }
 
     /// The machine dies now.
@@ -218,9 +315,9 @@ impl Life {
     pub(crate) fn components(self: &Arc<Self>) -> Components {
         Components {
             fs: Arc::new(SimFs::new(self.clone())),
-            clock: Arc::new(SimClock),
+            clock: Arc::new(SimClock(self.clone())),
             random: Arc::new(SimRandom),
-            threads: Arc::new(SimThreads),
+            threads: Arc::new(SimThreads(self.clone())),
         }
     }
 }
@@ -248,7 +345,7 @@ fn lose_power(fs: &MemoryFs, seed: u64) -> MemoryFs {
     }
 }
 
-struct SimClock;
+struct SimClock(Arc<Life>);
 
 impl Clock for SimClock {
     fn now_ns(&self) -> u64 {
@@ -256,7 +353,7 @@ impl Clock for SimClock {
     }
 
     fn unix_ms(&self) -> u64 {
-        runtime::now_ns() / 1_000_000
+        self.0.unix_ms()
     }
 }
 
@@ -268,7 +365,7 @@ impl Random for SimRandom {
     }
 }
 
-struct SimThreads;
+struct SimThreads(Arc<Life>);
 
 struct SimHandle(usize);
 
@@ -285,7 +382,14 @@ impl Threads for SimThreads {
         _priority: Priority,
         body: Box<dyn FnOnce() + Send>,
     ) -> io::Result<Box<dyn ThreadHandle>> {
-        Ok(Box::new(SimHandle(runtime::spawn(name, body))))
+        if self.0.lacks_thread() {
+            return Err(io::Error::from_raw_os_error(EAGAIN));
+        }
+        let late = Box::new(move || {
+            runtime::come_late();
+            body();
+        });
+        Ok(Box::new(SimHandle(runtime::spawn(name, late))))
     }
 
     fn sleep(&self, duration: Duration) {

@@ -53,6 +53,7 @@ impl MemoryFs {
         // been the cause of a later change elsewhere, so the copies are of states that belong together.
         let names = self.disk.tree.lock();
         let mut tree = names.clone();
+        tree.forget_failed_syncs();
         let originals: HashMap<*const File, Arc<File>> =
             tree.files_mut().map(|file| (Arc::as_ptr(file), Arc::clone(file))).collect();
         let held: Vec<_> = originals.iter().map(|(id, file)| (*id, file.hold())).collect();

@@ -242,10 +242,12 @@ impl OpenDirectory {
 
 impl Directory for OpenDirectory {
     fn sync(&self) -> Result<()> {
-        self.disk.with_names(FileOp::SyncDir, "sync the directory", &self.path, |tree| {
-            tree.sync(self.id);
-            Ok(())
-        })
+        if let Err(e) = self.disk.faults.strike(FileOp::SyncDir, &self.path) {
+            self.disk.tree.lock().lose_dirt(self.id);
+            return Err(Error::io("sync the directory", &self.path, e));
+        }
+        self.disk.tree.lock().sync(self.id);
+        Ok(())
     }
 }
 

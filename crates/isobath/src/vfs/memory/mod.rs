@@ -14,7 +14,8 @@
 //! - Changes to names survive independently of each other too; a rename within a directory is one change, a
 //!   rename across directories is two.
 //! - A `sync` or `harden` that fails leaves its sectors marked clean, as kernels do: readers go on seeing them,
-//!   later syncs do not cover them, until they are written again.
+//!   later syncs do not cover them, until they are written again. A directory's `sync` that fails does the same to changes of
+//!   names: no later sync covers them, until one covers a later change of such a name, or the process has died.
 //! - What a write replaces is kept until it is synced, so files that are never synced cost memory for
 //!   every write to them.
 //! - Bytes that an appender gathers are not in the kernel yet, and die with the process.

@@ -284,6 +284,27 @@ fn without_descriptors_nothing_is_opened_and_what_is_open_goes_on() {
 }
 
 #[test]
+fn a_failed_sync_of_a_directory_loses_names_though_a_later_one_succeeds() {
+    let fs = MemoryFs::new();
+    synced_file(&fs, "/a", b"bytes");
+    fs.inject(Fault::on(FileOp::SyncDir));
+    fs.rename(p("/a"), p("/b")).unwrap();
+    assert!(fs.sync_dir(p("/")).is_err());
+    synced_file(&fs, "/c", b"more");
+    fs.sync_dir(p("/")).unwrap();
+    let left = fs.crashed(LOSE_ALL);
+    assert!(has(&left, "/a") && !has(&left, "/b") && has(&left, "/c"));
+    assert!(has(&fs.crashed(|u| u.steps.len()), "/b"));
+    let after = fs.killed();
+    after.sync_dir(p("/")).unwrap();
+    assert!(has(&after.crashed(LOSE_ALL), "/b"));
+    // What comes later under that name is synced.
+    fs.remove(p("/b")).unwrap();
+    fs.sync_dir(p("/")).unwrap();
+    assert!(!has(&fs.crashed(|u| u.steps.len()), "/b"));
+}
+
+#[test]
 fn a_fault_strikes_the_nth_match_once_or_forever() {
     let fs = MemoryFs::new();
     fs.inject(Fault::on(FileOp::Create).suffix(".tbl").nth(2).kind(ErrorKind::StorageFull));

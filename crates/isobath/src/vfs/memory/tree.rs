@@ -27,6 +27,8 @@ pub(super) struct Change {
     taken: Option<String>,
     /// The name that came, or now stands for something else.
     given: Option<(String, Node)>,
+    /// False after a failed sync: no later sync covers it.
+    dirty: bool,
 }
 
 impl Change {
@@ -37,6 +39,16 @@ impl Change {
         if let Some((name, node)) = self.given {
             names.insert(name, node);
         }
+    }
+
+    /// True if both are about one name.
+    fn meets(&self, other: &Change) -> bool {
+        let names = |change: &Change| {
+            let given = change.given.as_ref().map(|(name, _)| name.clone());
+            [change.taken.clone(), given]
+        };
+        let others = names(other);
+        names(self).iter().flatten().any(|name| others.iter().flatten().any(|other| other == name))
     }
 
     /// The name to call the change by.
@@ -57,7 +69,7 @@ pub(super) struct Dir {
 
 impl Dir {
     fn change(&mut self, steps: &Steps, taken: Option<String>, given: Option<(String, Node)>) {
-        let change = Change { step: steps.next(), taken, given };
+        let change = Change { step: steps.next(), taken, given, dirty: true };
         change.clone().apply(&mut self.names);
         self.unsynced.push(change);
     }
@@ -181,9 +193,25 @@ impl Tree {
 
     pub(super) fn sync(&mut self, id: DirId) {
         let dir = &mut self.dirs[id];
-        for change in dir.unsynced.drain(..) {
+        let (synced, mut lost): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut dir.unsynced).into_iter().partition(|change| change.dirty);
+        for change in synced {
+            // What is on disk now is what came last; a change that was lost before will not come back over it.
+            lost.retain(|lost| !lost.meets(&change));
             change.apply(&mut dir.synced);
         }
+        dir.unsynced = lost;
+    }
+
+    /// What a sync does that fails.
+    pub(super) fn lose_dirt(&mut self, id: DirId) {
+        self.dirs[id].unsynced.iter_mut().for_each(|change| change.dirty = false);
+    }
+
+    /// A process that comes later cannot know of a sync that failed before: its own covers what is there.
+    pub(super) fn forget_failed_syncs(&mut self) {
+        let changes = self.dirs.iter_mut().flat_map(|dir| &mut dir.unsynced);
+        changes.for_each(|change| change.dirty = true);
     }
 
     /// Every file that a name stands for, now or after a power cut; several times if it has several names.
