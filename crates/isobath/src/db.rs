@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::column_family::ColumnFamily;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::OpKind;
 use crate::iter::{Cursor, Range, bounds_of, bounds_of_prefix};
 use crate::limits::{check_key, check_value};
@@ -101,23 +101,15 @@ impl Db {
         let (key, value) = (key.as_ref(), value.as_ref());
         check_key(key)?;
         check_value(value)?;
-        family.check_engine(self.engine())?;
-        write::commit_one(
-            self.engine(),
-            family.inner(),
-            OpKind::Put,
-            key,
-            value,
-            WriteOptions::default(),
-        )
+        let (engine, options) = (self.engine(), WriteOptions::default());
+        write::commit_one(engine, family.of(engine)?, OpKind::Put, key, value, options)
     }
 
     /// Removes `key` from `family`.
     pub fn delete_in(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Commit> {
         check_key(key.as_ref())?;
-        family.check_engine(self.engine())?;
-        let options = WriteOptions::default();
-        write::commit_one(self.engine(), family.inner(), OpKind::Delete, key.as_ref(), &[], options)
+        let (engine, options) = (self.engine(), WriteOptions::default());
+        write::commit_one(engine, family.of(engine)?, OpKind::Delete, key.as_ref(), &[], options)
     }
 
     /// Commits a batch: all of it or nothing, across all the families it names, now and after a crash.
@@ -156,20 +148,18 @@ impl Db {
     /// The value of `key` in the default family.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let engine = self.engine();
-        engine.check_open()?;
         read::get(engine, &engine.default_family, key.as_ref(), None, Wanted::Value)
     }
 
     /// The value of `key` in `family`.
     pub fn get_in(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        self.check_family(family)?;
-        read::get(self.engine(), family.inner(), key.as_ref(), None, Wanted::Value)
+        let engine = self.engine();
+        read::get(engine, family.of(engine)?, key.as_ref(), None, Wanted::Value)
     }
 
     /// True if `key` has a value in the default family.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let engine = self.engine();
-        engine.check_open()?;
         let found =
             read::get(engine, &engine.default_family, key.as_ref(), None, Wanted::Presence)?;
         Ok(found.is_some())
@@ -177,15 +167,14 @@ impl Db {
 
     /// True if `key` has a value in `family`.
     pub fn contains_in(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.check_family(family)?;
-        let found = read::get(self.engine(), family.inner(), key.as_ref(), None, Wanted::Presence)?;
+        let engine = self.engine();
+        let found = read::get(engine, family.of(engine)?, key.as_ref(), None, Wanted::Presence)?;
         Ok(found.is_some())
     }
 
     /// The values of several keys of the default family, in their order, all as of one moment.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let engine = self.engine();
-        engine.check_open()?;
         read::multi_get(engine, &engine.default_family, keys, None)
     }
 
@@ -195,33 +184,34 @@ impl Db {
         family: &ColumnFamily,
         keys: &[K],
     ) -> Result<Vec<Option<Slice>>> {
-        self.check_family(family)?;
-        read::multi_get(self.engine(), family.inner(), keys, None)
+        let engine = self.engine();
+        read::multi_get(engine, family.of(engine)?, keys, None)
     }
 
     /// The keys within `range` of the default family, with their values.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        Range::new(self.engine(), &self.engine().default_family, None, bounds_of(range))
+        Range::new(self.engine(), Ok(&self.engine().default_family), None, bounds_of(range))
     }
 
-    /// The keys within `range` of `family`, with their values.
+    /// The keys within `range` of `family`, with their values. A handle that cannot be read is the first item's error.
     pub fn range_in<K: AsRef<[u8]>>(
         &self,
         family: &ColumnFamily,
         range: impl RangeBounds<K>,
     ) -> Range {
-        Range::new(self.engine(), family.inner(), None, bounds_of(range))
+        Range::new(self.engine(), family.of(self.engine()), None, bounds_of(range))
     }
 
     /// The keys of the default family that begin with `prefix`, with their values.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         let bounds = bounds_of_prefix(prefix.as_ref());
-        Range::new(self.engine(), &self.engine().default_family, None, bounds)
+        Range::new(self.engine(), Ok(&self.engine().default_family), None, bounds)
     }
 
-    /// The keys of `family` that begin with `prefix`, with their values.
+    /// The keys of `family` that begin with `prefix`, with their values; errors as in [`Db::range_in`].
     pub fn prefix_in(&self, family: &ColumnFamily, prefix: impl AsRef<[u8]>) -> Range {
-        Range::new(self.engine(), family.inner(), None, bounds_of_prefix(prefix.as_ref()))
+        let bounds = bounds_of_prefix(prefix.as_ref());
+        Range::new(self.engine(), family.of(self.engine()), None, bounds)
     }
 
     /// A seekable cursor over `range` of the default family.
@@ -235,8 +225,8 @@ impl Db {
         family: &ColumnFamily,
         range: impl RangeBounds<K>,
     ) -> Result<Cursor> {
-        self.check_family(family)?;
-        Cursor::new(self.engine(), family.inner(), None, &bounds_of(range))
+        let engine = self.engine();
+        Cursor::new(engine, family.of(engine)?, None, &bounds_of(range))
     }
 
     /// Every family as it is now, for as long as the snapshot lives.
@@ -280,16 +270,15 @@ impl Db {
         self.engine().families.all().iter().map(|family| family.name().to_string()).collect()
     }
 
-    /// Drops a family with all its keys. Readers that have it open go on reading what they see.
+    /// Drops a family with all its keys. Iterators that have it open and snapshots from before go on reading what they
+    /// see, and hold its files until they are dropped.
     pub fn drop_family(&self, family: &ColumnFamily) -> Result<()> {
-        family.check_engine(self.engine())?;
-        write::drop_family(self.engine(), family.inner())
+        write::drop_family(self.engine(), family.of(self.engine())?)
     }
 
     /// Gives a family another name.
     pub fn rename_family(&self, family: &ColumnFamily, name: &str) -> Result<()> {
-        family.check_engine(self.engine())?;
-        write::rename_family(self.engine(), family.inner(), name)
+        write::rename_family(self.engine(), family.of(self.engine())?, name)
     }
 
     // Upkeep.
@@ -311,9 +300,9 @@ impl Db {
         family: &ColumnFamily,
         range: impl RangeBounds<K>,
     ) -> Result<()> {
-        self.check_family(family)?;
+        let family = family.of(self.engine())?;
         self.flush()?;
-        compact::compact_range(self.engine(), family.inner(), &bounds_of(range))
+        compact::compact_range(self.engine(), family, &bounds_of(range))
     }
 
     /// Waits until no flush and no merge is due or running.
@@ -337,15 +326,6 @@ impl Db {
     /// [`Error::Closed`]; a second close waits for the first and answers the same.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
-    }
-
-    fn check_family(&self, family: &ColumnFamily) -> Result<()> {
-        self.engine().check_open()?;
-        family.check_engine(self.engine())?;
-        if family.inner().is_dropped() {
-            return Err(Error::UnknownFamily(family.name()));
-        }
-        Ok(())
     }
 }
 

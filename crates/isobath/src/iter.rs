@@ -179,11 +179,11 @@ enum End {
 impl Range {
     pub(crate) fn new(
         engine: &Arc<Engine>,
-        family: &Family,
+        family: Result<&Arc<Family>>,
         point: Option<Lsn>,
         bounds: ScanBounds,
     ) -> Range {
-        let pin = Some(Pin::new(engine, family, point));
+        let pin = Some(family.and_then(|family| Pin::new(engine, family, point)));
         let (front_key, back_key) = (Vec::new(), Vec::new());
         Range { pin, bounds, front: None, back: None, front_key, back_key, wants_values: true }
     }

@@ -1,8 +1,8 @@
 //! A snapshot: every family as it was at one moment, for as long as the snapshot lives.
 
 use crate::column_family::ColumnFamily;
-use crate::engine::{Engine, Family};
-use crate::error::{Error, Result};
+use crate::engine::Engine;
+use crate::error::Result;
 use crate::format::Lsn;
 use crate::iter::{Cursor, Range, bounds_of};
 use crate::pinned::Slice;
@@ -12,6 +12,9 @@ use std::sync::Arc;
 
 /// The database at one read point. Taking one costs a lock and no copying; while it lives, merges keep the
 /// versions that it sees.
+///
+/// A family that is dropped later can still be read through a handle from before the drop; its files, and what of it was
+/// in memory, go with the last snapshot that sees it. A family created later has no keys in the snapshot.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -40,35 +43,29 @@ impl Snapshot {
 
     /// The value of `key` in the default family.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        self.get_from(&self.engine.default_family, key.as_ref())
+        let family = &self.engine.default_family;
+        read::get(&self.engine, family, key.as_ref(), Some(self.point), Wanted::Value)
     }
 
     /// The value of `key` in `family`.
     pub fn get_in(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        family.check_engine(&self.engine)?;
-        self.get_from(family.inner(), key.as_ref())
-    }
-
-    fn get_from(&self, family: &Family, key: &[u8]) -> Result<Option<Slice>> {
-        self.engine.check_open()?;
-        if family.is_dropped() {
-            return Err(Error::UnknownFamily(family.name().to_string()));
-        }
-        read::get(&self.engine, family, key, Some(self.point), Wanted::Value)
+        let family = family.of(&self.engine)?;
+        read::get(&self.engine, family, key.as_ref(), Some(self.point), Wanted::Value)
     }
 
     /// The keys within `range` of the default family, with their values.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        Range::new(&self.engine, &self.engine.default_family, Some(self.point), bounds_of(range))
+        let family = Ok(&self.engine.default_family);
+        Range::new(&self.engine, family, Some(self.point), bounds_of(range))
     }
 
-    /// The keys within `range` of `family`, with their values.
+    /// The keys within `range` of `family`, with their values. A handle that cannot be read is the first item's error.
     pub fn range_in<K: AsRef<[u8]>>(
         &self,
         family: &ColumnFamily,
         range: impl RangeBounds<K>,
     ) -> Range {
-        Range::new(&self.engine, family.inner(), Some(self.point), bounds_of(range))
+        Range::new(&self.engine, family.of(&self.engine), Some(self.point), bounds_of(range))
     }
 
     /// A seekable cursor over `range` of the default family.
@@ -82,8 +79,8 @@ impl Snapshot {
         family: &ColumnFamily,
         range: impl RangeBounds<K>,
     ) -> Result<Cursor> {
-        family.check_engine(&self.engine)?;
-        Cursor::new(&self.engine, family.inner(), Some(self.point), &bounds_of(range))
+        let family = family.of(&self.engine)?;
+        Cursor::new(&self.engine, family, Some(self.point), &bounds_of(range))
     }
 }
 

@@ -381,6 +381,9 @@ pub(crate) fn compact_range(
     forget_failure(family);
     loop {
         engine.check_writable()?;
+        if family.is_dropped() {
+            return Err(Error::UnknownFamily(family.name().to_string()));
+        }
         let mut state = family.merges.state.lock();
         if let Some(error) = &state.failure {
             return Err(error.clone());

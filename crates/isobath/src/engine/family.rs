@@ -10,6 +10,11 @@
 //! view is still current; a memtable is published before any commit in it becomes visible, hence a view that
 //! is still current holds everything below the point. A view's number becomes current before the view can be
 //! seen: a second writer may find the memtable in it, and be visible, while the first is still publishing.
+//!
+//! A drop marks the view with its LSN before the record of the drop becomes visible, so a reader learns from the view
+//! it pinned whether the family exists at its point. The marked view keeps memtables and tree, and nothing installs
+//! into it once the edit of the drop holds: snapshots below the drop go on reading it until `snapshots.rs` has the
+//! family let go.
 
 use super::epochs::Epoch;
 use crate::compact::Merges;
@@ -22,6 +27,7 @@ use crate::options::FamilyOptions;
 use crate::version::Tree;
 use crate::wal::Log;
 use arc_swap::{ArcSwap, Guard};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A memtable and the epoch it belongs to.
@@ -32,11 +38,24 @@ pub(crate) struct MemtableOf {
 }
 
 /// What a reader of a family pins.
+#[derive(Clone)]
 pub(crate) struct View {
     number: u64,
     /// Newest epoch first.
     pub(crate) memtables: Vec<MemtableOf>,
     pub(crate) tree: Arc<Tree>,
+    /// Where the log drops the family; `Lsn::MAX` while it does not.
+    dropped_at: Lsn,
+    /// No reader sees the family any more, and the view is empty for good.
+    is_let_go: bool,
+}
+
+impl View {
+    /// False if the family was dropped before `point`.
+    #[inline]
+    pub(crate) fn exists_at(&self, point: Lsn) -> bool {
+        point <= self.dropped_at
+    }
 }
 
 /// An open column family.
@@ -44,6 +63,8 @@ pub(crate) struct Family {
     pub(crate) id: FamilyId,
     name: Mutex<Arc<str>>,
     pub(crate) options: FamilyOptions,
+    /// The LSN of the record that created it.
+    created_at: Lsn,
     view: ArcSwap<View>,
     /// The number of the current view, stored before the view itself.
     current: AtomicU64,
@@ -54,12 +75,21 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    pub(crate) fn new(id: FamilyId, name: &str, options: FamilyOptions, tree: Arc<Tree>) -> Family {
+    pub(crate) fn new(
+        id: FamilyId,
+        name: &str,
+        options: FamilyOptions,
+        created_at: Lsn,
+        tree: Arc<Tree>,
+    ) -> Family {
+        let (memtables, dropped_at) = (Vec::new(), Lsn::MAX);
+        let view = View { number: 1, memtables, tree, dropped_at, is_let_go: false };
         Family {
             id,
             name: Mutex::new(name.into()),
             options,
-            view: ArcSwap::from_pointee(View { number: 1, memtables: Vec::new(), tree }),
+            created_at,
+            view: ArcSwap::from_pointee(view),
             current: AtomicU64::new(1),
             change: Mutex::new(()),
             dropped: AtomicBool::new(false),
@@ -79,10 +109,26 @@ impl Family {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// Makes the family refuse writes and lets go of its memory and files, but for what readers still pin.
-    pub(crate) fn mark_dropped(&self) {
+    /// Makes the family refuse writes, and readers above `lsn`, which its drop has reserved and not published.
+    pub(crate) fn mark_dropped(&self, lsn: Lsn) {
         self.dropped.store(true, Ordering::Release);
-        self.replace(|_| (Vec::new(), Arc::new(Tree::default())));
+        self.replace(|view| view.dropped_at = lsn);
+    }
+
+    /// True if one of `points` lies between the creation of the dropped family and its drop.
+    pub(super) fn is_seen_from<T>(&self, points: &BTreeMap<Lsn, T>) -> bool {
+        let dropped_at = self.view.load().dropped_at;
+        self.created_at < dropped_at
+            && points.range(self.created_at + 1..=dropped_at).next().is_some()
+    }
+
+    /// Lets go of memory and files, but for what readers have pinned. No reader comes any more.
+    pub(super) fn let_go(&self) {
+        self.replace(|view| {
+            view.memtables = Vec::new();
+            view.tree = Arc::default();
+            view.is_let_go = true;
+        });
     }
 
     /// The current view and a read point it can serve.
@@ -127,14 +173,14 @@ impl Family {
             return known.memtable.clone();
         }
         let memtable = epoch.memtable(self.id);
-        if self.is_dropped() {
+        if view.is_let_go {
             // A commit that raced the drop; a view that had it would keep it in memory for good.
             return memtable;
         }
-        let mut memtables = view.memtables.clone();
-        let at = memtables.partition_point(|of| of.epoch.id > epoch.id);
-        memtables.insert(at, MemtableOf { epoch: epoch.clone(), memtable: memtable.clone() });
-        self.publish(&view, memtables, view.tree.clone());
+        let mut view = View::clone(&view);
+        let at = view.memtables.partition_point(|of| of.epoch.id > epoch.id);
+        view.memtables.insert(at, MemtableOf { epoch: epoch.clone(), memtable: memtable.clone() });
+        self.publish(view);
         drop(right);
         memtable
     }
@@ -142,23 +188,23 @@ impl Family {
     /// Puts a new tree in place, and leaves out the memtable of an epoch that is now in the tree.
     pub(crate) fn install(&self, tree: Arc<Tree>, flushed: Option<&Arc<Epoch>>) {
         self.replace(|view| {
-            let keep = |of: &&MemtableOf| flushed.is_none_or(|epoch| of.epoch.id != epoch.id);
-            (view.memtables.iter().filter(keep).cloned().collect(), tree)
+            view.memtables.retain(|of| flushed.is_none_or(|epoch| of.epoch.id != epoch.id));
+            view.tree = tree;
         });
     }
 
-    fn replace(&self, change: impl FnOnce(&View) -> (Vec<MemtableOf>, Arc<Tree>)) {
+    fn replace(&self, change: impl FnOnce(&mut View)) {
         let _right = self.change.lock();
-        let view = self.view.load_full();
-        let (memtables, tree) = change(&view);
-        self.publish(&view, memtables, tree);
+        let mut view = View::clone(&self.view.load());
+        change(&mut view);
+        self.publish(view);
     }
 
-    /// Called with `change` held.
-    fn publish(&self, old: &View, memtables: Vec<MemtableOf>, tree: Arc<Tree>) {
-        let number = old.number + 1;
-        let view = Arc::new(View { number, memtables, tree });
-        self.current.store(number, Ordering::Release);
+    /// Puts a changed copy of the current view in its place. Called with `change` held.
+    fn publish(&self, mut view: View) {
+        view.number += 1;
+        let view = Arc::new(view);
+        self.current.store(view.number, Ordering::Release);
         yield_point(Point::Publishing);
         preempt();
         self.view.store(view);
@@ -169,17 +215,30 @@ impl Family {
 mod tests {
     use super::*;
     use crate::engine::Epochs;
+    use crate::format::OpKind;
     use crate::memtable::ChunkPool;
 
     #[test]
     fn a_dropped_family_holds_no_memory_though_a_commit_races_the_drop() {
         let epochs = Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), 4096);
         let tree = Arc::new(Tree::default());
-        let family = Family::new(1, "brief", FamilyOptions::default(), tree);
+        let family = Family::new(1, "brief", FamilyOptions::default(), 1, tree);
         let epoch = epochs.list().open.clone();
         family.memtable_in(&epoch);
-        family.mark_dropped();
+        family.mark_dropped(4096);
+        family.let_go();
         family.memtable_in(&epoch);
         assert!(family.view().memtables.is_empty());
+    }
+
+    #[test]
+    fn a_commit_below_the_drop_that_is_slow_to_apply_is_seen_below_the_drop() {
+        let epochs = Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), 4096);
+        let family = Family::new(1, "f", FamilyOptions::default(), 1, Arc::default());
+        family.mark_dropped(5000);
+        family.memtable_in(&epochs.list().open).insert(b"k", 4999, OpKind::Put, b"");
+        let view = family.view();
+        assert!(view.exists_at(5000) && !view.exists_at(5001));
+        assert!(view.memtables[0].memtable.get(b"k", 5000).is_some());
     }
 }

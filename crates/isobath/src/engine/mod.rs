@@ -129,6 +129,13 @@ impl Engine {
     }
 }
 
+impl Drop for Engine {
+    /// Handles that outlive the database hold none of its memory.
+    fn drop(&mut self) {
+        self.families.all().iter().for_each(|family| family.let_go());
+    }
+}
+
 /// Tells of an event: traces it, and hands it to the listener.
 pub(crate) fn tell(options: &Options, event: &Event) {
     telemetry::trace(event);

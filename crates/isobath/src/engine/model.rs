@@ -57,7 +57,7 @@ impl World {
         Arc::new(World {
             log: Log::start(&components, options, START, 1 << 30, 1).unwrap(),
             epochs: Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), START),
-            family: Family::new(0, "default", FamilyOptions::default(), tree.clone()),
+            family: Family::new(0, "default", FamilyOptions::default(), 1, tree.clone()),
             snapshots: Snapshots::default(),
             tree: Mutex::new(tree),
             files: Default::default(),
@@ -268,7 +268,7 @@ fn a_memtable_is_in_every_view_that_sees_its_commits() {
         let epoch =
             Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), START).list().open.clone();
         let tree = Arc::new(Tree::default());
-        let family = Arc::new(Family::new(0, "default", FamilyOptions::default(), tree));
+        let family = Arc::new(Family::new(0, "default", FamilyOptions::default(), 1, tree));
         let visible = Arc::new(AtomicU64::new(START));
         let first = {
             let family = family.clone();

@@ -51,6 +51,7 @@ fn what_is_visible_is_in_the_view() {
             0,
             "default",
             FamilyOptions::default(),
+            1,
             Arc::new(Tree::default()),
         ));
         let visible = Arc::new(AtomicU64::new(64));

@@ -9,6 +9,7 @@ use crate::engine::{Engine, Family, View};
 use crate::error::Result;
 use crate::format::{Lsn, OpKind, checksum64};
 use crate::pinned::Slice;
+use crate::read::begin::begin;
 use crate::version::Slice as TableSlice;
 
 /// What the caller does with the value.
@@ -27,8 +28,8 @@ pub(crate) fn get(
     point: Option<Lsn>,
     wanted: Wanted,
 ) -> Result<Option<Slice>> {
-    let (view, newest) = family.pin(&engine.log);
-    get_in(engine, &view, key, point.unwrap_or(newest), wanted)
+    let (view, point) = begin(engine, family, point)?;
+    get_in(engine, &view, key, point, wanted)
 }
 
 /// The values of several keys, all at one read point.
@@ -38,8 +39,7 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     keys: &[K],
     point: Option<Lsn>,
 ) -> Result<Vec<Option<Slice>>> {
-    let (view, newest) = family.pin(&engine.log);
-    let point = point.unwrap_or(newest);
+    let (view, point) = begin(engine, family, point)?;
     keys.iter().map(|key| get_in(engine, &view, key.as_ref(), point, Wanted::Value)).collect()
 }
 

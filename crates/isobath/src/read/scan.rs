@@ -2,8 +2,9 @@
 
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::engine::{Engine, Family, View};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::Lsn;
+use crate::read::begin::begin;
 use crate::read::source::Source;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -57,13 +58,8 @@ pub(crate) struct Pin {
 impl Pin {
     /// Pins `family` at the registered `point`, or at the newest read point.
     pub(crate) fn new(engine: &Arc<Engine>, family: &Family, point: Option<Lsn>) -> Result<Pin> {
-        engine.check_open()?;
-        if family.is_dropped() {
-            return Err(Error::UnknownFamily(family.name().to_string()));
-        }
-        let (view, newest) = family.pin(&engine.log);
-        let view = arc_swap::Guard::into_inner(view);
-        Ok(Pin { engine: engine.clone(), view, point: point.unwrap_or(newest) })
+        let (view, point) = begin(engine, family, point)?;
+        Ok(Pin { engine: engine.clone(), view: arc_swap::Guard::into_inner(view), point })
     }
 
     /// Opens a scan, not positioned. It keeps what it reads alive by itself.

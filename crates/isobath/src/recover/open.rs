@@ -260,7 +260,8 @@ fn assemble(
     let families = Families::default();
     for (id, state) in versions.lock().state().families() {
         let family_options = FamilyOptions::from_json(&state.options)?;
-        families.insert(Arc::new(Family::new(id, &state.name, family_options, state.tree.clone())));
+        let (created, tree) = (state.created, state.tree.clone());
+        families.insert(Arc::new(Family::new(id, &state.name, family_options, created, tree)));
     }
     let default_family = families
         .by_id(DEFAULT_FAMILY)

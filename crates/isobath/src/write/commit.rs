@@ -90,8 +90,7 @@ pub(crate) fn commit_batch(
     }
     let (record, ops, named) = batch.parts();
     for family in named {
-        family.check_engine(engine)?;
-        check_family(family.inner())?;
+        check_family(family.of(engine)?)?;
     }
     commit(engine, record, options, |record, lsn| {
         apply_batch(engine, default, named, record, ops, lsn);
@@ -173,9 +172,9 @@ fn apply_batch(
         0 => default,
         id => named
             .iter()
-            .map(ColumnFamily::inner)
-            .find(|family| family.id == id)
-            .expect("named when added"),
+            .find(|family| family.id() == id)
+            .and_then(|family| family.of(engine).ok())
+            .expect("named when added, and checked since"),
     };
     if ops.len() < SORT_MIN {
         for (ordinal, op) in ops.iter().enumerate() {

@@ -41,17 +41,17 @@ pub(crate) fn create_family(
     }
     let id = engine.versions.lock().state().next_family();
     let json = options.to_json();
-    let lsn = log_change(engine, &Payload::FamilyCreate { id, name, options: &json })?;
+    let lsn = log_change(engine, &Payload::FamilyCreate { id, name, options: &json }, |_| ())?;
     install(
         engine,
         Change::CreateFamily { family: id, name: name.to_owned(), options: json, lsn },
     )?;
-    let family = Arc::new(Family::new(id, name, options, Arc::new(Tree::default())));
+    let family = Arc::new(Family::new(id, name, options, lsn, Arc::new(Tree::default())));
     engine.families.insert(family.clone());
     Ok(family)
 }
 
-/// Drops a family: its keys are gone, its files go once no reader needs them.
+/// Drops a family: its keys are gone; its memory and files go once no snapshot from before needs them.
 pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Family>) -> Result<()> {
     engine.check_writable()?;
     if family.id == DEFAULT_FAMILY {
@@ -61,13 +61,14 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Family>) -> Result<
     if family.is_dropped() {
         return Err(Error::UnknownFamily(family.name().to_string()));
     }
-    let lsn = log_change(engine, &Payload::FamilyDrop { id: family.id })?;
+    let lsn =
+        log_change(engine, &Payload::FamilyDrop { id: family.id }, |lsn| family.mark_dropped(lsn))?;
     // From here on merges of the family no longer install: they find it gone, under the same lock.
     if !planted(Plant::FamilyHalfDropped) {
         install(engine, Change::DropFamily { family: family.id, lsn })?;
     }
     engine.families.remove(family.id);
-    family.mark_dropped();
+    engine.snapshots.let_go(family);
     compact::forget(engine, family);
     Ok(())
 }
@@ -86,20 +87,21 @@ pub(crate) fn rename_family(engine: &Arc<Engine>, family: &Arc<Family>, name: &s
     if engine.families.contains_name(name) {
         return Err(Error::FamilyExists(name.to_owned()));
     }
-    let lsn = log_change(engine, &Payload::FamilyRename { id: family.id, name })?;
+    let lsn = log_change(engine, &Payload::FamilyRename { id: family.id, name }, |_| ())?;
     install(engine, Change::RenameFamily { family: family.id, name: name.to_owned(), lsn })?;
     engine.families.rename(family.id, name);
     Ok(())
 }
 
-/// Puts a record into the log and hardens it.
-fn log_change(engine: &Engine, payload: &Payload<'_>) -> Result<Lsn> {
+/// Puts a record into the log and hardens it. `mark` is told its LSN before any reader is above it.
+fn log_change(engine: &Engine, payload: &Payload<'_>, mark: impl FnOnce(Lsn)) -> Result<Lsn> {
     let mut record = vec![0; RECORD_HEADER_LEN];
     put_payload(&mut record, payload);
     let mut record = wal::seal(&mut record);
     let mut reservation = engine.log.reserve(record.len() as u64)?;
     reservation.write(&mut record);
     let (start, end) = (reservation.start(), reservation.end());
+    mark(start);
     reservation.publish();
     engine.log.wait_visible(end)?;
     if !planted(Plant::FamilyNotHardened) {
@@ -138,7 +140,7 @@ mod tests {
         let family = db.create_family("crowded").unwrap();
         let engine = db.engine();
         let owed = Owed { bytes: 3 << 20, batch_debt: 1 << 20, batch_bytes: 1 << 20 };
-        engine.backlog.lock().note(family.inner().id, Some(owed));
+        engine.backlog.lock().note(family.id(), Some(owed));
         let (excess, drain) = engine.backlog.lock().pressure();
         engine.pacer.set_merges(excess, drain);
         let admit = || engine.pacer.admit(1 << 30, true, || 0.0);

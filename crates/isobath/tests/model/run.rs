@@ -20,6 +20,7 @@ struct TakenSnapshot {
 pub(crate) struct Run {
     fs: MemoryFs,
     db: Option<Db>,
+    /// Of every family since the last open, dropped ones too: snapshots may see them.
     handles: BTreeMap<u32, ColumnFamily>,
     history: History,
     snapshots: Vec<TakenSnapshot>,
@@ -262,13 +263,18 @@ impl Run {
 
     /// A reading of `family` now or as of a snapshot, with what it ought to show.
     fn reading(&self, family: u8, snapshot: Option<u8>) -> (u32, Arc<State>, Option<&Snapshot>) {
-        let (id, state) = self.pick(family);
         match snapshot {
             Some(index) if !self.snapshots.is_empty() => {
                 let taken = &self.snapshots[index as usize % self.snapshots.len()];
-                (id, taken.state.clone(), Some(&taken.snapshot))
+                // Of the families of then, dropped ones included, and of those created since.
+                let (mut both, now) = (State::clone(&taken.state), self.history.now());
+                both.families.extend(now.families.clone());
+                (both.nth(family), taken.state.clone(), Some(&taken.snapshot))
             }
-            _ => (id, state, None),
+            _ => {
+                let (id, state) = self.pick(family);
+                (id, state, None)
+            }
         }
     }
 
@@ -346,14 +352,12 @@ impl Run {
                     return;
                 }
                 dropped.unwrap();
-                let handle = self.handles.remove(&id).unwrap();
                 state.families.remove(&id);
-                let refused = self.db().put_in(&handle, "key", "value");
+                let handle = &self.handles[&id];
+                let refused = self.db().put_in(handle, "key", "value");
                 assert!(matches!(refused, Err(Error::UnknownFamily(_))), "{refused:?}");
-                for taken in &self.snapshots {
-                    let refused = taken.snapshot.get_in(&handle, "key");
-                    assert!(matches!(refused, Err(Error::UnknownFamily(_))), "{refused:?}");
-                }
+                let refused = self.db().snapshot().get_in(handle, "key");
+                assert!(matches!(refused, Err(Error::UnknownFamily(_))), "{refused:?}");
             }
             Op::RenameFamily { family, name } => {
                 let id = state.nth(*family);

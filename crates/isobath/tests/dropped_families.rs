@@ -1,0 +1,295 @@
+//! A snapshot shows every family as it was, also one that was dropped since; what the snapshot needs of it goes with the
+//! last snapshot, and nothing stays behind.
+
+use isobath::components::Components;
+use isobath::vfs::{FileSystem, MemoryFs};
+use isobath::{ColumnFamily, Db, Error, Options, Snapshot};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn over(fs: &MemoryFs) -> Options {
+    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+    Options::new().components(components).write_budget(64 << 10).compaction_threads(1)
+}
+
+fn tables(fs: &MemoryFs) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs.list(Path::new("db/table")).unwrap().into_iter().map(|entry| entry.name).collect();
+    names.sort();
+    names
+}
+
+/// The upkeep removes files once a second; the machine may be busy.
+#[track_caller]
+fn comes_true(what: &str, mut is_true: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_true() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what} takes too long");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Keys in several tables and levels, in sealed memory and in open memory, some deleted again.
+fn fill(db: &Db, family: &ColumnFamily, round: u32) -> Map {
+    let mut map = Map::new();
+    for part in 0..4u32 {
+        for i in 0..300u32 {
+            let key = (i * 7 % 300).to_be_bytes();
+            if (i + part) % 5 == 0 {
+                db.delete_in(family, key).unwrap();
+                map.remove(&key[..]);
+            } else {
+                let value = format!("{round} {part} {i} {:100}", "");
+                db.put_in(family, key, &value).unwrap();
+                map.insert(key.to_vec(), value.into_bytes());
+            }
+        }
+        match part {
+            0 => db.compact_range::<&[u8]>(family, ..).unwrap(),
+            1 | 2 => db.flush().unwrap(),
+            _ => {}
+        }
+    }
+    map
+}
+
+/// Reads a family in every way there is.
+#[track_caller]
+fn check(snapshot: &Snapshot, family: &ColumnFamily, expected: &Map) {
+    let own = |item: isobath::Result<(isobath::Slice, isobath::Slice)>| {
+        let (key, value) = item.unwrap();
+        (key.to_vec(), value.to_vec())
+    };
+    let found: Map = snapshot.range_in::<&[u8]>(family, ..).map(own).collect();
+    assert!(found == *expected, "{} keys, expected {}", found.len(), expected.len());
+    let backwards = snapshot.range_in::<&[u8]>(family, ..).rev().map(own);
+    assert!(backwards.eq(expected.iter().rev().map(|(k, v)| (k.clone(), v.clone()))));
+    for i in 0..300u32 {
+        let found = snapshot.get_in(family, i.to_be_bytes()).unwrap().map(|value| value.to_vec());
+        assert_eq!(found.as_ref(), expected.get(&i.to_be_bytes()[..]));
+    }
+    let mut cursor = snapshot.cursor_in::<&[u8]>(family, ..).unwrap();
+    cursor.seek_to_last().unwrap();
+    assert_eq!(cursor.key(), expected.keys().next_back().map(|key| &key[..]));
+}
+
+#[track_caller]
+fn is_unknown<T>(result: isobath::Result<T>) {
+    assert!(matches!(result, Err(Error::UnknownFamily(_))));
+}
+
+#[test]
+fn a_snapshot_from_before_the_drop_sees_the_family_and_one_from_after_does_not() {
+    let db = over(&MemoryFs::new()).open("db").unwrap();
+    let family = db.create_family("family").unwrap();
+    let early = fill(&db, &family, 1);
+    let before = db.snapshot();
+    let late = fill(&db, &family, 2);
+    let just_before = db.snapshot();
+    db.drop_family(&family).unwrap();
+    let after = db.snapshot();
+    for _ in 0..2 {
+        check(&before, &family, &early);
+        check(&just_before, &family, &late);
+        is_unknown(after.get_in(&family, "key"));
+        is_unknown(after.cursor_in::<&[u8]>(&family, ..));
+        is_unknown(after.range_in::<&[u8]>(&family, ..).next().unwrap());
+        is_unknown(db.get_in(&family, "key"));
+        is_unknown(db.put_in(&family, "key", "value"));
+        // Flushes and merges of others, which take place over the epochs that the family was written in.
+        fill(&db, &db.default_family(), 3);
+        db.settle().unwrap();
+    }
+    drop(before);
+    check(&just_before, &family, &late);
+    drop(just_before);
+    is_unknown(after.get_in(&family, "key"));
+    db.close().unwrap();
+}
+
+#[test]
+fn a_family_created_again_under_the_name_is_another_one() {
+    let db = over(&MemoryFs::new()).open("db").unwrap();
+    let first = db.create_family("name").unwrap();
+    let of_first = fill(&db, &first, 1);
+    let early = db.snapshot();
+    db.drop_family(&first).unwrap();
+    let second = db.create_family("name").unwrap();
+    let of_second = fill(&db, &second, 2);
+    let late = db.snapshot();
+    for _ in 0..2 {
+        check(&early, &first, &of_first);
+        check(&early, &second, &Map::new());
+        check(&late, &second, &of_second);
+        is_unknown(late.get_in(&first, "key"));
+        db.flush().unwrap();
+    }
+    db.drop_family(&second).unwrap();
+    check(&early, &first, &of_first);
+    check(&late, &second, &of_second);
+    drop(early);
+    check(&late, &second, &of_second);
+}
+
+#[test]
+fn a_renamed_and_dropped_family_stays_in_the_snapshot() {
+    let db = over(&MemoryFs::new()).open("db").unwrap();
+    let family = db.create_family("old").unwrap();
+    let filled = fill(&db, &family, 1);
+    let snapshot = db.snapshot();
+    db.rename_family(&family, "new").unwrap();
+    check(&snapshot, &family, &filled);
+    let other = db.create_family("old").unwrap();
+    db.put_in(&other, "other", "value").unwrap();
+    db.drop_family(&family).unwrap();
+    check(&snapshot, &family, &filled);
+    check(&snapshot, &other, &Map::new());
+}
+
+#[test]
+fn the_files_of_a_dropped_family_go_with_the_last_snapshot_that_sees_it() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).open("db").unwrap();
+    db.put("default", "value").unwrap();
+    db.flush().unwrap();
+    comes_true("the first flush", || tables(&fs).len() == 1);
+    let kept = tables(&fs);
+    let family = db.create_family("family").unwrap();
+    let filled = fill(&db, &family, 1);
+    let (first, second) = (db.snapshot(), db.snapshot());
+    db.settle().unwrap();
+    let later = fill(&db, &family, 2);
+    let third = db.snapshot();
+    db.drop_family(&family).unwrap();
+    drop((first, third));
+    std::thread::sleep(Duration::from_millis(1500));
+    check(&second, &family, &filled);
+    assert_ne!(tables(&fs), kept);
+    let mut range = second.range_in::<&[u8]>(&family, ..);
+    assert!(range.next().is_some());
+    drop(second);
+    assert_eq!(range.count(), filled.len() - 1);
+    comes_true("the removal", || tables(&fs) == kept);
+    assert!(!later.is_empty());
+    // The handle alone holds nothing.
+    is_unknown(db.get_in(&family, "key"));
+}
+
+#[test]
+fn a_snapshot_from_before_the_creation_holds_nothing_back() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).open("db").unwrap();
+    let old = db.snapshot();
+    for round in 0..3 {
+        let family = db.create_family("temporary").unwrap();
+        fill(&db, &family, round);
+        db.drop_family(&family).unwrap();
+        check(&old, &family, &Map::new());
+    }
+    comes_true("the removal", || tables(&fs).is_empty());
+}
+
+#[test]
+fn an_iterator_outlives_the_drop_and_holds_the_files_while_it_lives() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).open("db").unwrap();
+    let family = db.create_family("family").unwrap();
+    let filled = fill(&db, &family, 1);
+    let mut range = db.range_in::<&[u8]>(&family, ..);
+    assert!(range.next_back().is_some());
+    let mut cursor = db.cursor_in::<&[u8]>(&family, ..).unwrap();
+    db.drop_family(&family).unwrap();
+    db.flush().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(range.map(Result::unwrap).count(), filled.len() - 1);
+    cursor.seek_to_first().unwrap();
+    assert_eq!(cursor.key(), filled.keys().next().map(|key| &key[..]));
+    drop(cursor);
+    comes_true("the removal", || tables(&fs).is_empty());
+}
+
+/// At every step: between the drop and the snapshot's end, after it, and after a close with the snapshot still alive.
+#[test]
+fn a_crash_while_a_snapshot_holds_a_dropped_family_leaves_no_file_for_good() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).open("db").unwrap();
+    let family = db.create_family("family").unwrap();
+    fill(&db, &family, 1);
+    let snapshot = db.snapshot();
+    db.drop_family(&family).unwrap();
+    let mut left = vec![fs.killed(), fs.crashed(|_| 0)];
+    db.put("key", "value").unwrap();
+    db.flush().unwrap();
+    left.extend([fs.killed(), fs.crashed(|_| 0)]);
+    db.close().unwrap();
+    left.extend([fs.killed(), fs.crashed(|_| 0)]);
+    assert!(matches!(snapshot.get_in(&family, "key"), Err(Error::Closed)));
+    for fs in left {
+        let db = over(&fs).open("db").unwrap();
+        assert_eq!(db.list_families(), ["default"]);
+        let key = db.get("key").unwrap();
+        let named = db.metrics().families.iter().map(|of| of.levels.len()).sum::<usize>();
+        db.settle().unwrap();
+        comes_true("the removal", || tables(&fs).len() <= usize::from(key.is_some()));
+        assert!(named <= 2, "{named}");
+        db.close().unwrap();
+        let db = over(&fs).open("db").unwrap();
+        assert_eq!(db.get("key").unwrap(), key);
+        assert!(tables(&fs).len() <= 1);
+    }
+}
+
+/// Each snapshot belongs to a moment of which it is known what it shows.
+#[test]
+fn snapshots_taken_while_families_come_and_go_never_change() {
+    let db = over(&MemoryFs::new()).open("db").unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (send, receive) = std::sync::mpsc::sync_channel::<ColumnFamily>(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                db.put("filler", [0; 3000]).unwrap();
+                db.flush().unwrap();
+            }
+        });
+        let reader = scope.spawn(|| {
+            let (mut seen, mut gone) = (0, 0);
+            for family in receive {
+                let snapshot = db.snapshot();
+                let read = || match snapshot.get_in(&family, "key") {
+                    Ok(value) => {
+                        assert_eq!(value.unwrap(), b"value", "an existing family has its key");
+                        true
+                    }
+                    Err(Error::UnknownFamily(_)) => false,
+                    Err(error) => panic!("{error}"),
+                };
+                let first = read();
+                for _ in 0..50 {
+                    assert_eq!(read(), first, "a snapshot changed its answer");
+                }
+                match first {
+                    true => seen += 1,
+                    false => gone += 1,
+                }
+            }
+            (seen, gone)
+        });
+        for round in 0..150 {
+            let family = db.create_family("passing").unwrap();
+            db.put_in(&family, "key", "value").unwrap();
+            send.send(family.clone()).unwrap();
+            if round % 2 == 0 {
+                db.flush().unwrap();
+            }
+            db.drop_family(&family).unwrap();
+        }
+        drop(send);
+        println!("seen and gone: {:?}", reader.join().unwrap());
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}

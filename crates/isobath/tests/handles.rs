@@ -1,0 +1,229 @@
+//! Handles of column families given to a database that they are not of: another one, the same one opened again, or one
+//! whose family was dropped. Every method that takes a handle says so, and none reads or writes anything.
+
+use isobath::components::Components;
+use isobath::vfs::MemoryFs;
+use isobath::{Batch, ColumnFamily, Db, Error, Options, Range, Result, Snapshot};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+type Method = fn(&Db, &Snapshot, &ColumnFamily) -> Result<()>;
+
+/// Every public method that takes a handle, by its file and name, in a call that nothing but the handle can refuse.
+const METHODS: [(&str, Method); 17] = [
+    ("batch.rs delete_in", |db, _, family| {
+        let mut batch = Batch::new();
+        batch.put("batch", "default")?.delete_in(family, "key")?;
+        db.write(batch).map(drop)
+    }),
+    ("batch.rs put_in", |db, _, family| {
+        let mut batch = Batch::new();
+        batch.put("batch", "default")?.put_in(family, "batch", "family")?;
+        db.write(batch).map(drop)
+    }),
+    ("db.rs compact_range", |db, _, family| db.compact_range::<&[u8]>(family, ..)),
+    ("db.rs contains_in", |db, _, family| db.contains_in(family, "key").map(drop)),
+    ("db.rs cursor_in", |db, _, family| db.cursor_in::<&[u8]>(family, ..).map(drop)),
+    ("db.rs delete_in", |db, _, family| db.delete_in(family, "key").map(drop)),
+    ("db.rs get_in", |db, _, family| db.get_in(family, "key").map(drop)),
+    ("db.rs multi_get_in", |db, _, family| db.multi_get_in(family, &["key"]).map(drop)),
+    ("db.rs prefix_in", |db, _, family| first(db.prefix_in(family, "k"))),
+    ("db.rs put_in", |db, _, family| db.put_in(family, "put", "value").map(drop)),
+    ("db.rs range_in", |db, _, family| first(db.range_in::<&[u8]>(family, ..))),
+    ("db.rs rename_family", |db, _, family| db.rename_family(family, "renamed")),
+    ("snapshot.rs cursor_in", |_, snapshot, family| {
+        snapshot.cursor_in::<&[u8]>(family, ..).map(drop)
+    }),
+    ("snapshot.rs get_in", |_, snapshot, family| snapshot.get_in(family, "key").map(drop)),
+    ("snapshot.rs range_in", |_, snapshot, family| first(snapshot.range_in::<&[u8]>(family, ..))),
+    ("db.rs range_in", |db, _, family| {
+        let mut range = db.range_in::<&[u8]>(family, ..);
+        let last = range.next_back().transpose();
+        assert!(last.is_ok() || range.next().is_none(), "a range goes on after its error");
+        last.map(drop)
+    }),
+    // The last, since it succeeds where the others do.
+    ("db.rs drop_family", |db, _, family| db.drop_family(family)),
+];
+
+fn first(mut range: Range) -> Result<()> {
+    range.next().transpose().map(drop)
+}
+
+fn over(fs: &MemoryFs) -> Options {
+    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+    Options::new().components(components).write_budget(64 << 10)
+}
+
+/// A database whose default family and family "family" have a key each.
+fn filled(fs: &MemoryFs) -> (Db, ColumnFamily) {
+    let db = over(fs).open("db").unwrap();
+    let family = db.family("family").or_else(|_| db.create_family("family")).unwrap();
+    db.put("key", "default").unwrap();
+    db.put_in(&family, "key", "family").unwrap();
+    (db, family)
+}
+
+fn contents(db: &Db) -> Vec<(String, Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    for name in db.list_families() {
+        for item in db.range_in::<&[u8]>(&db.family(&name).unwrap(), ..) {
+            let (key, value) = item.unwrap();
+            all.push((name.clone(), key.to_vec(), value.to_vec()));
+        }
+    }
+    all
+}
+
+/// Gives `handle` to every method; each must refuse it with `words`, and nothing changes.
+fn all_refuse(db: &Db, handle: &ColumnFamily, words: &str) {
+    let (snapshot, before) = (db.snapshot(), contents(db));
+    for (name, method) in METHODS {
+        match method(db, &snapshot, handle) {
+            Err(error) => assert!(error.to_string().contains(words), "{name}: {error}"),
+            Ok(()) => panic!("{name} takes {handle:?}, though it should say {words:?}"),
+        }
+    }
+    assert!(contents(db) == before && db.list_families().len() >= 2);
+}
+
+/// The public methods of the sources that take a handle.
+fn methods_of_the_sources(dir: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            methods_of_the_sources(&path, found);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        for signature in text.split("pub fn ").skip(1) {
+            let signature = signature.split('{').next().unwrap();
+            if signature.contains("ColumnFamily,") || signature.contains("ColumnFamily)") {
+                let name = signature.split(['(', '<']).next().unwrap();
+                found.insert(format!("{} {name}", path.file_name().unwrap().to_str().unwrap()));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_list_has_every_public_method_that_takes_a_handle() {
+    let mut found = BTreeSet::new();
+    methods_of_the_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    let listed: BTreeSet<String> = METHODS.iter().map(|(name, _)| name.to_string()).collect();
+    assert_eq!(listed, found);
+}
+
+#[test]
+fn a_handle_serves_its_own_database() {
+    let (db, family) = filled(&MemoryFs::new());
+    let snapshot = db.snapshot();
+    for (name, method) in METHODS {
+        method(&db, &snapshot, &family).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn a_handle_of_another_database_is_refused() {
+    let ((db, _own), (elsewhere, foreign)) = (filled(&MemoryFs::new()), filled(&MemoryFs::new()));
+    db.flush().unwrap();
+    elsewhere.flush().unwrap();
+    all_refuse(&db, &foreign, "belongs to another database");
+    all_refuse(&db, &elsewhere.default_family(), "belongs to another database");
+    assert_eq!(elsewhere.get_in(&foreign, "key").unwrap().unwrap(), b"family");
+    drop(elsewhere);
+    all_refuse(&db, &foreign, "belongs to another database");
+}
+
+#[test]
+fn a_handle_from_before_a_reopen_is_refused() {
+    let fs = MemoryFs::new();
+    let (db, old) = filled(&fs);
+    let (old_default, second_owner) = (db.default_family(), db.clone());
+    db.close().unwrap();
+    let (db, new) = filled(&fs);
+    for old in [&old, &old_default] {
+        all_refuse(&db, old, "belongs to another opening of this database");
+    }
+    drop(second_owner);
+    for old in [&old, &old_default] {
+        all_refuse(&db, old, "belongs to another opening of this database");
+    }
+    assert_eq!(db.get_in(&new, "key").unwrap().unwrap(), b"family");
+}
+
+#[test]
+fn a_batch_over_two_databases_is_written_to_neither() {
+    let ((db, own), (elsewhere, foreign)) = (filled(&MemoryFs::new()), filled(&MemoryFs::new()));
+    let before = (contents(&db), contents(&elsewhere));
+    let mut batch = Batch::new();
+    batch.put("new", "default").unwrap();
+    batch.put_in(&own, "new", "own").unwrap().put_in(&foreign, "new", "foreign").unwrap();
+    for database in [&db, &elsewhere] {
+        let error = database.write(batch.clone()).unwrap_err();
+        assert!(error.to_string().contains("belongs to another database"), "{error}");
+    }
+    assert_eq!((contents(&db), contents(&elsewhere)), before);
+}
+
+#[test]
+fn an_operation_that_was_refused_leaves_no_trace_in_its_batch() {
+    let ((db, _), (_elsewhere, foreign)) = (filled(&MemoryFs::new()), filled(&MemoryFs::new()));
+    let mut batch = Batch::new();
+    batch.put("new", "default").unwrap();
+    batch.put_in(&foreign, "", "a key without a byte").unwrap_err();
+    db.write(batch).unwrap();
+    assert_eq!(db.get("new").unwrap().unwrap(), b"default");
+}
+
+#[test]
+fn a_handle_of_a_dropped_family_is_refused_though_the_name_is_used_again() {
+    let (db, dropped) = filled(&MemoryFs::new());
+    db.drop_family(&dropped).unwrap();
+    all_refuse_as_unknown(&db, &dropped);
+    let again = db.create_family("family").unwrap();
+    assert_eq!(db.range_in::<&[u8]>(&again, ..).count(), 0);
+    db.put_in(&again, "key", "again").unwrap();
+    all_refuse_as_unknown(&db, &dropped);
+    assert_eq!(db.get_in(&again, "key").unwrap().unwrap(), b"again");
+}
+
+fn all_refuse_as_unknown(db: &Db, handle: &ColumnFamily) {
+    let (snapshot, before) = (db.snapshot(), contents(db));
+    for (name, method) in METHODS {
+        let refused = method(db, &snapshot, handle);
+        assert!(matches!(refused, Err(Error::UnknownFamily(_))), "{name}: {refused:?}");
+    }
+    assert_eq!(contents(db), before);
+}
+
+#[test]
+fn every_method_says_that_the_database_is_closed() {
+    let fs = MemoryFs::new();
+    let (db, family) = filled(&fs);
+    let (snapshot, left) = (db.snapshot(), db.clone());
+    db.close().unwrap();
+    for _ in 0..2 {
+        for (name, method) in METHODS {
+            let refused = method(&left, &snapshot, &family);
+            assert!(matches!(refused, Err(Error::Closed)), "{name}: {refused:?}");
+        }
+        // Nor does it matter that the directory is open again.
+        let _second = over(&fs).open("db").unwrap();
+    }
+}
+
+#[test]
+fn a_handle_keeps_its_name_up_to_date_and_outlives_everything() {
+    let (db, family) = filled(&MemoryFs::new());
+    let clone = family.clone();
+    db.rename_family(&family, "renamed").unwrap();
+    assert_eq!((clone.name(), clone.id()), ("renamed".to_owned(), 1));
+    assert_eq!(db.get_in(&clone, "key").unwrap().unwrap(), b"family");
+    assert!(matches!(db.family("family"), Err(Error::UnknownFamily(_))));
+    let other = db.create_family("family").unwrap();
+    assert!(db.get_in(&other, "key").unwrap().is_none());
+    drop(db);
+    assert_eq!((clone.name(), clone.options().level_ratio), ("renamed".to_owned(), 10));
+}
