@@ -205,7 +205,8 @@ pub struct Options {
     /// Table files kept open. Default 512, half of what most
     /// systems let a process open.
     pub max_open_files: Option<usize>,
-    /// Options of the default family, and of families created without their own.
+    /// Options of families created without their own, the default family included: with the database. A family keeps the
+    /// options it was created with, whatever a later open says.
     pub family: FamilyOptions,
     #[serde(skip)]
     pub(crate) shared_cache: Option<BlockCache>,

@@ -346,13 +346,18 @@ pub(crate) fn settle(engine: &Arc<Engine>, go_on: &mut dyn FnMut() -> bool) -> R
             let mut state = family.merges.state.lock();
             match &state.failure {
                 Some(_) if family.is_dropped() => break,
-                Some(error) => return Err(error.clone()),
+                Some(error) => return Err(told(engine, error)),
                 None if state.running == 0 => break,
                 None => family.merges.ended.wait_for(&mut state, POLL),
             }
         }
     }
     Ok(true)
+}
+
+/// Why a wait for merges ends: the close, if it was that which cancelled them.
+fn told(engine: &Engine, failure: &Error) -> Error {
+    engine.check_open().err().unwrap_or_else(|| failure.clone())
 }
 
 /// Lets merges be tried again that failed for want of space or files.
@@ -386,7 +391,7 @@ pub(crate) fn compact_range(
         }
         let mut state = family.merges.state.lock();
         if let Some(error) = &state.failure {
-            return Err(error.clone());
+            return Err(told(engine, error));
         }
         let hints = hints_of(engine, &state, false);
         let tree = family.view().tree.clone();

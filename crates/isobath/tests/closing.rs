@@ -1,0 +1,267 @@
+//! A close while others use the database: every call returns, with its result or with [`Error::Closed`]; what was
+//! acknowledged is there at the next open; what was opened before goes on reading or says that it cannot.
+
+use isobath::components::Components;
+use isobath::vfs::MemoryFs;
+use isobath::{Batch, ColumnFamily, Db, Error, Options, Result, Snapshot, WriteOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn over(fs: &MemoryFs) -> Options {
+    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+    Options::new().components(components).write_budget(64 << 10).compaction_threads(1)
+}
+
+/// What a thread uses until the database is closed.
+struct Tools {
+    db: Db,
+    family: ColumnFamily,
+    snapshot: Snapshot,
+    round: AtomicU64,
+}
+
+type Call = fn(&Tools) -> Result<()>;
+
+/// A call of each kind. Each is made again and again by a thread of its own.
+const CALLS: [(&str, Call); 20] = [
+    ("put", |tools| tools.db.put("put", [7; 500]).map(drop)),
+    ("put, synced", |tools| tools.db.put_with("key", [8; 50], WriteOptions::sync()).map(drop)),
+    ("put, failing fast", |tools| {
+        let put = tools.db.put_with("key", [8; 50], WriteOptions::default().fail_fast(true));
+        if matches!(put, Err(Error::WouldStall(_))) { Ok(()) } else { put.map(drop) }
+    }),
+    ("put_in", |tools| tools.db.put_in(&tools.family, "key", [9; 500]).map(drop)),
+    ("batch", |tools| {
+        let mut batch = Batch::new();
+        for i in 0..50u8 {
+            batch.put([i], [i; 100])?.delete_in(&tools.family, [i])?;
+        }
+        tools.db.write(batch).map(drop)
+    }),
+    ("large put", |tools| tools.db.put("large", vec![1; 300 << 10]).map(drop)),
+    ("harden", |tools| tools.db.harden(tools.db.put("hardened", "value")?)),
+    ("sync", |tools| tools.db.sync()),
+    ("get", |tools| tools.db.get("key").map(drop)),
+    ("multi_get", |tools| tools.db.multi_get(&["key", "put", "none"]).map(drop)),
+    ("range", |tools| tools.db.range::<&[u8]>(..).try_for_each(|item| item.map(drop))),
+    ("cursor", |tools| {
+        let mut cursor = tools.db.cursor_in::<&[u8]>(&tools.family, ..)?;
+        cursor.seek_to_last()?;
+        while cursor.is_valid() {
+            cursor.prev()?;
+        }
+        Ok(())
+    }),
+    ("snapshot", |tools| {
+        tools.snapshot.get("key")?;
+        tools.db.snapshot().get_in(&tools.family, "key").map(drop)
+    }),
+    ("durable_snapshot", |tools| tools.db.durable_snapshot()?.get("key").map(drop)),
+    ("flush", |tools| tools.db.flush()),
+    ("compact", |tools| tools.db.compact()),
+    ("settle", |tools| tools.db.settle()),
+    ("families", |tools| {
+        let round = tools.round.fetch_add(1, Ordering::Relaxed);
+        let family = tools.db.create_family(&format!("guest {round}"))?;
+        tools.db.put_in(&family, "key", "value")?;
+        tools.db.rename_family(&family, &format!("renamed {round}"))?;
+        tools.db.drop_family(&family)
+    }),
+    ("compact_range, of a family", |tools| {
+        let family = tools.db.family("family")?;
+        tools.db.compact_range(&family, "a".."z")
+    }),
+    ("metrics", |tools| {
+        let _ = (tools.db.metrics(), tools.db.list_families(), tools.db.default_family());
+        tools.db.get("key").map(drop)
+    }),
+];
+
+/// Waits for threads that must end by themselves.
+#[track_caller]
+fn all_end(threads: Vec<(&str, thread::JoinHandle<()>)>) {
+    let began = Instant::now();
+    for (name, thread) in threads {
+        while !thread.is_finished() {
+            assert!(began.elapsed() < Duration::from_secs(60), "{name} hangs");
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread.join().unwrap_or_else(|_| panic!("{name} panicked"));
+    }
+}
+
+fn until_closed(name: &'static str, call: Call, tools: &Tools) {
+    loop {
+        match call(tools) {
+            Ok(()) => {}
+            Err(Error::Closed) => break,
+            Err(error) => panic!("{name}: {error:?}"),
+        }
+    }
+    // It stays so.
+    assert!(matches!(call(tools), Err(Error::Closed)), "{name} works after the close");
+}
+
+#[test]
+fn every_call_returns_while_another_thread_closes() {
+    for round in 0..8u64 {
+        let fs = MemoryFs::new();
+        let db = over(&fs).open("db").unwrap();
+        let family = db.create_family("family").unwrap();
+        for i in 0..200u32 {
+            db.put(i.to_be_bytes(), [1; 300]).unwrap();
+        }
+        let snapshot = db.snapshot();
+        let tools = Tools { db: db.clone(), family, snapshot, round: AtomicU64::new(0) };
+        let tools = Arc::new(tools);
+        let spawn = |(name, call): (&'static str, Call)| {
+            let tools = tools.clone();
+            (name, thread::spawn(move || until_closed(name, call, &tools)))
+        };
+        let threads = CALLS.into_iter().map(spawn).collect();
+        thread::sleep(Duration::from_millis(5 + 40 * round));
+        db.close().unwrap();
+        all_end(threads);
+        over(&fs).open("db").unwrap().close().unwrap();
+    }
+}
+
+#[test]
+fn what_was_acknowledged_before_a_close_is_there_after_it() {
+    for round in 0..10u64 {
+        let fs = MemoryFs::new();
+        let db = over(&fs).open("db").unwrap();
+        let writers: Vec<_> = (0..4u8)
+            .map(|writer| {
+                let db = db.clone();
+                thread::spawn(move || {
+                    for i in 0u32.. {
+                        let value = [writer; 700];
+                        match db.put([&[writer][..], &i.to_be_bytes()].concat(), value) {
+                            Ok(_) => {}
+                            Err(Error::Closed) => return i,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    0
+                })
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(3 + 10 * round));
+        db.close().unwrap();
+        let acknowledged: Vec<u32> = writers.into_iter().map(|it| it.join().unwrap()).collect();
+        let db = over(&fs).open("db").unwrap();
+        for (writer, count) in acknowledged.into_iter().enumerate() {
+            for i in 0..count {
+                let key = [&[writer as u8][..], &i.to_be_bytes()].concat();
+                assert_eq!(db.get(key).unwrap().unwrap(), [writer as u8; 700]);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_handle_may_go_while_a_flush_and_merges_run() {
+    for round in 0..20u32 {
+        let fs = MemoryFs::new();
+        let db = over(&fs).open("db").unwrap();
+        // Seals again and again; nobody waits for the flush.
+        for i in 0..(200 + 10 * round) {
+            db.put((i % 100).to_be_bytes(), [round as u8; 1000]).unwrap();
+        }
+        if round % 2 == 0 {
+            let flusher = db.clone();
+            let thread = thread::spawn(move || match flusher.flush() {
+                Ok(()) | Err(Error::Closed) => {}
+                Err(error) => panic!("{error}"),
+            });
+            drop(db);
+            all_end(vec![("flush", thread)]);
+        } else {
+            drop(db);
+        }
+        let db = over(&fs).open("db").unwrap();
+        assert_eq!(db.range::<&[u8]>(..).map(Result::unwrap).count(), 100);
+    }
+}
+
+#[test]
+fn iterators_that_outlive_the_database_show_their_moment_or_an_error() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).open("db").unwrap();
+    for i in 0..500u32 {
+        db.put(i.to_be_bytes(), [i as u8; 200]).unwrap();
+    }
+    db.flush().unwrap();
+    for i in 500..550u32 {
+        db.put(i.to_be_bytes(), [i as u8; 200]).unwrap();
+    }
+    let snapshot = db.snapshot();
+    let (fresh, mut begun) = (db.range::<&[u8]>(..), snapshot.range::<&[u8]>(..));
+    let mut cursor = db.cursor::<&[u8]>(..).unwrap();
+    assert!(begun.next().is_some() && begun.next_back().is_some());
+    drop(db);
+    drop(snapshot);
+    // A second opening rewrites and removes what the iterators read.
+    let db = over(&fs).open("db").unwrap();
+    for i in 0..550u32 {
+        db.put(i.to_be_bytes(), "changed").unwrap();
+    }
+    db.compact().unwrap();
+    db.close().unwrap();
+    for (range, expected) in [(fresh, 550), (begun, 548)] {
+        let mut count = 0;
+        for item in range {
+            match item {
+                Ok((key, value)) => assert_eq!(value, [key[3]; 200]),
+                Err(Error::Closed | Error::Io { .. }) => count = expected - 1,
+                Err(error) => panic!("{error}"),
+            }
+            count += 1;
+        }
+        assert_eq!(count, expected);
+    }
+    if cursor.seek_to_last().is_ok() {
+        assert_eq!(cursor.key(), Some(&549u32.to_be_bytes()[..]));
+    }
+}
+
+#[test]
+fn a_closed_database_answers_every_call_without_harm() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).open("db").unwrap();
+    let family = db.create_family("family").unwrap();
+    let tools = Tools { db: db.clone(), family, snapshot: db.snapshot(), round: AtomicU64::new(0) };
+    db.close().unwrap();
+    let second = over(&fs).open("db").unwrap();
+    for (name, call) in CALLS {
+        assert!(matches!(call(&tools), Err(Error::Closed)), "{name}");
+    }
+    // The old opening's end is not that of the new one.
+    tools.db.clone().close().unwrap();
+    second.put("key", "value").unwrap();
+    assert!(matches!(over(&fs).open("db"), Err(Error::Locked { .. })));
+    drop(tools);
+    second.put("key", "value").unwrap();
+    assert!(matches!(over(&fs).open("db"), Err(Error::Locked { .. })));
+    second.close().unwrap();
+    over(&fs).open("db").unwrap();
+}
+
+#[test]
+fn a_wait_for_merges_that_a_close_cancels_says_closed() {
+    for _ in 0..5 {
+        let db = over(&MemoryFs::new()).open("db").unwrap();
+        for i in 0..3000u32 {
+            db.put((i % 1000).to_be_bytes(), [i as u8; 500]).unwrap();
+        }
+        let closer = db.clone();
+        let waited = db.settle_while(|| {
+            let _ = closer.clone().close();
+            true
+        });
+        assert!(matches!(waited, Ok(true) | Err(Error::Closed)), "{waited:?}");
+    }
+}
