@@ -108,6 +108,10 @@ impl Play {
                     };
                 }
                 let options = if *is_sync { WriteOptions::sync() } else { WriteOptions::default() };
+                if batch.len() % 2 == 1 {
+                    // Twice leaves what once leaves.
+                    self.db.write_reusing(&mut batch, WriteOptions::default())?;
+                }
                 self.db.write_with(batch, options)?;
             }
             Op::TakeSnapshot(nth) => drop(self.snapshots.insert(*nth, self.db.snapshot())),

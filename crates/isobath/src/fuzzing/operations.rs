@@ -6,7 +6,7 @@ use crate::column_family::ColumnFamily;
 use crate::components::Components;
 use crate::db::Db;
 use crate::format::Decoder;
-use crate::options::{FamilyOptions, Options};
+use crate::options::{FamilyOptions, Options, WriteOptions};
 use crate::snapshot::Snapshot;
 use crate::table::Codec;
 use crate::vfs::MemoryFs;
@@ -121,6 +121,11 @@ impl Run {
                 batch.put_in(&self.families[family], &key, &value).expect("a short key");
                 self.maps[family].insert(key, value);
             }
+        }
+        if step.is_multiple_of(2) {
+            // Twice leaves what once leaves.
+            let options = WriteOptions::default();
+            self.db.write_reusing(&mut batch, options).expect("memory does not fail");
         }
         self.db.write(batch).expect("memory does not fail");
         Some(())

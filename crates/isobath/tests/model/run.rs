@@ -254,6 +254,10 @@ impl Run {
         } else {
             WriteOptions::default().durability(Durability::Process)
         };
+        if at.is_multiple_of(2) {
+            // Twice leaves what once leaves.
+            self.db().write_reusing(&mut batch, WriteOptions::default()).unwrap();
+        }
         self.db().write_with(batch, options).unwrap();
         self.history.push(state);
         if sync && !writes.is_empty() {
