@@ -106,7 +106,7 @@ impl Replayer<'_> {
     /// Below this, an unknown id is that of a family dropped since.
     fn next_family(&self) -> FamilyId {
         let created = self.changes.iter().filter_map(|change| match change {
-            Change::CreateFamily { family, .. } => Some(family + 1),
+            Change::CreateFamily { family, .. } => Some(family.saturating_add(1)),
             _ => None,
         });
         created.max().unwrap_or(0).max(self.versions.state().next_family())
@@ -151,6 +151,11 @@ impl Replayer<'_> {
     }
 
     fn create(&mut self, lsn: Lsn, id: FamilyId, name: &str, options: &[u8]) -> Result<()> {
+        if id < self.next_family() || id == FamilyId::MAX {
+            return Err(Error::malformed(format!(
+                "it creates column family {id}, an id that is spent"
+            )));
+        }
         let table_options = FamilyOptions::from_json(options)?.table_options(id, name, 0);
         self.families.insert(id, table_options);
         let (name, options) = (name.to_owned(), options.to_vec());

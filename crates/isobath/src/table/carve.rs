@@ -7,7 +7,7 @@
 //! What a block is for is told by the root of its slice or, if that is lost, by its form: data blocks come first, and
 //! an index block holds nothing but handles.
 
-use super::block::Block;
+use super::block::{Block, SEQ_MAX};
 use super::codec::Decompressor;
 use super::footer::{FOOTER_LEN, Footer, decode_directory};
 use super::frame::{decode_frame, find_frame};
@@ -234,7 +234,7 @@ impl Carved {
         let Some(bytes) = self.block(*handle) else { return false };
         let Ok(block) = Block::parse(bytes) else { return false };
         let is_index = block.interval() == 1 && handles(&block, 0).is_some();
-        !is_index && block.check_columns().is_ok()
+        !is_index && is_readable(&block)
     }
 
     /// Visits what is left of a slice, in key order.
@@ -243,8 +243,13 @@ impl Carved {
         slice: &CarvedSlice,
         visit: &mut dyn FnMut(Part<'_>) -> Result<()>,
     ) -> Result<()> {
-        if let Some(Root { content: Content::Data(bytes), .. }) = &slice.root {
-            return visit_block(bytes.clone(), visit);
+        if let (Some(Root { content: Content::Data(bytes), .. }), Some(meta)) =
+            (&slice.root, &slice.meta)
+        {
+            return match Block::parse(bytes.clone()) {
+                Ok(block) if is_readable(&block) => visit_block(&block, visit),
+                _ => visit(Part::Gap { offset: meta.root.offset, len: meta.root.len.into() }),
+            };
         }
         let mut at = slice.base;
         for handle in &slice.blocks {
@@ -253,7 +258,7 @@ impl Carved {
             }
             at = handle.offset + u64::from(handle.len);
             if let Some(bytes) = self.block(*handle) {
-                visit_block(bytes, visit)?;
+                visit_block(&Block::parse(bytes)?, visit)?;
             }
         }
         let end = match (&slice.root, &slice.meta) {
@@ -288,8 +293,13 @@ fn handles(index: &Block, base: u64) -> Option<Vec<BlockHandle>> {
     Some(found)
 }
 
-fn visit_block(bytes: Vec<u8>, visit: &mut dyn FnMut(Part<'_>) -> Result<()>) -> Result<()> {
-    let block = Block::parse(bytes)?;
+/// True if every entry of a data block can be read, and written again.
+fn is_readable(block: &Block) -> bool {
+    let is_known = |index| block.version(index).is_ok_and(|(seq, _)| seq <= SEQ_MAX);
+    block.check_columns().is_ok() && (0..block.entry_count()).all(is_known)
+}
+
+fn visit_block(block: &Block, visit: &mut dyn FnMut(Part<'_>) -> Result<()>) -> Result<()> {
     let mut key = KeyBuffer::default();
     let mut at = block.restart(0);
     for index in 0..block.entry_count() {

@@ -2,8 +2,10 @@
 
 use crate::batch::Batch;
 use crate::components::Components;
+use crate::format::{Payload, put_payload};
 use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
+use crate::wal::RECORD_HEADER_LEN;
 use crate::write::Commit;
 use crate::{Db, Error};
 use std::collections::BTreeMap;
@@ -90,6 +92,24 @@ fn a_cleared_batch_holds_nothing_of_what_was_written() {
     let expected = Content::from([(b"second".to_vec(), b"2".to_vec())]);
     assert_eq!(content(&db), expected);
     assert_eq!(content(&open(&fs.killed())), expected);
+}
+
+#[test]
+fn a_log_that_creates_an_impossible_family_is_refused_by_its_name() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    db.put("before", "1").unwrap();
+    let mut record = vec![0; RECORD_HEADER_LEN];
+    let id = crate::FamilyId::MAX;
+    put_payload(&mut record, &Payload::FamilyCreate { id, name: "last", options: b"{}" });
+    let mut record = crate::wal::seal(&mut record);
+    let mut reservation = db.engine().log.reserve(record.len() as u64).unwrap();
+    reservation.write(&mut record);
+    reservation.publish();
+    db.put("behind", "2").unwrap();
+    let components = Components { fs: Arc::new(fs.killed()), ..Components::system() };
+    let error = Options::new().components(components).open("db").unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains(".wal"), "{error}");
 }
 
 #[track_caller]

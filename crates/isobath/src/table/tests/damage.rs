@@ -283,3 +283,67 @@ fn forged_handles_lead_to_errors() {
         }
     }
 }
+
+/// Gives the first version in a block, decoded, a kind that there is not.
+fn make_unknown(block: &mut [u8]) {
+    let tail = block.len() - 16;
+    let count = u32::from_le_bytes(block[tail + 8..tail + 12].try_into().unwrap()) as usize;
+    let versions = tail - count * usize::from(block[tail + 15]);
+    block[versions] |= 0x0f;
+}
+
+/// What is left of the only slice: entries, and where something is gone.
+fn carve_slice(fixture: &Fixture, meta: &SliceMeta) -> (u64, Vec<u64>) {
+    let carved = crate::table::carve(fixture.bytes(), NUMBER, std::slice::from_ref(meta));
+    assert_eq!(carved.slices.len(), 1);
+    let (mut entries, mut gaps) = (0, Vec::new());
+    let visit = &mut |part: crate::table::Part<'_>| {
+        match part {
+            crate::table::Part::Entry(_) => entries += 1,
+            crate::table::Part::Gap { offset, .. } => gaps.push(offset),
+        }
+        Ok(())
+    };
+    carved.visit(&carved.slices[0], visit).unwrap();
+    (entries, gaps)
+}
+
+#[test]
+fn a_whole_block_that_does_not_decode_is_a_gap_to_a_repair() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..40u64).map(|i| Version::put(format!("key{i:04}"), 5000 + i, vec![1; 40])).collect();
+    let finished = fixture.write(&small_blocks(Codec::None), &[(0, versions)]);
+    let mut bytes = fixture.bytes();
+    let handle = data_blocks(&fixture)[1];
+    let (start, end) = (handle.offset as usize, (handle.offset + u64::from(handle.len)) as usize);
+    let mut payload = bytes[start..end - 9].to_vec();
+    make_unknown(&mut payload);
+    let mut framed = Vec::new();
+    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, handle.offset);
+    bytes[start..end].copy_from_slice(&framed);
+    fixture.set_bytes(bytes);
+    let (entries, gaps) = carve_slice(&fixture, &finished.slices[0]);
+    assert!((30..40).contains(&entries) && gaps == [handle.offset], "{entries} {gaps:?}");
+}
+
+#[test]
+fn a_small_slice_that_does_not_decode_is_a_gap_to_a_repair() {
+    let fixture = Fixture::new();
+    let only = vec![Version::put("only", 77, "one")];
+    let finished = fixture.write(&small_blocks(Codec::None), &[(0, only)]);
+    let meta = &finished.slices[0];
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    let file = fs.open_read(&fixture.path(), ReadMode::Positional).unwrap();
+    let mut root = crate::table::reader::read_root(&*file, meta.root).unwrap();
+    let Content::Data(block) = &mut root.content else { panic!("a small slice lies in its root") };
+    make_unknown(block);
+    let (mut payload, mut framed) = (Vec::new(), Vec::new());
+    root.encode(&mut payload);
+    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, meta.root.offset);
+    let mut bytes = fixture.bytes();
+    let start = meta.root.offset as usize;
+    bytes[start..start + framed.len()].copy_from_slice(&framed);
+    fixture.set_bytes(bytes);
+    assert_eq!(carve_slice(&fixture, meta), (0, vec![meta.root.offset]));
+}

@@ -43,6 +43,8 @@ pub(super) struct Facts {
     pub(super) families_changed: Lsn,
     pub(super) next_file: u64,
     pub(super) next_family: FamilyId,
+    /// Names that families had to give up, in words.
+    pub(super) unseated: Vec<String>,
 }
 
 /// Reads the manifests.
@@ -207,6 +209,10 @@ impl Facts {
     }
 
     pub(super) fn create(&mut self, id: FamilyId, name: &str, options: &[u8], lsn: Lsn) {
+        if id == FamilyId::MAX {
+            return;
+        }
+        self.unseat(name, id);
         let (name, options) = (name.to_owned(), options.to_vec());
         self.dropped.remove(&id);
         self.families.insert(id, KnownFamily { name, options, created: lsn });
@@ -224,7 +230,23 @@ impl Facts {
         self.families_changed = self.families_changed.max(lsn);
     }
 
+    /// Takes a name away from another family than `id`: what dropped or renamed that one is lost.
+    fn unseat(&mut self, name: &str, id: FamilyId) {
+        let holder =
+            self.families.iter_mut().find(|(held, known)| **held != id && known.name == name);
+        if let Some((other, known)) = holder {
+            known.name = format!("recovered-{other}");
+            self.unseated.push(format!(
+                "column family {other} was dropped or renamed, as {id} has its name {name:?}: it is {}",
+                known.name
+            ));
+        }
+    }
+
     pub(super) fn rename(&mut self, id: FamilyId, name: &str, lsn: Lsn) {
+        if self.families.contains_key(&id) {
+            self.unseat(name, id);
+        }
         if let Some(known) = self.families.get_mut(&id) {
             known.name = name.to_owned();
         }
@@ -238,7 +260,7 @@ impl Facts {
         label: Option<&Label>,
         guesses: &mut Vec<String>,
     ) {
-        if self.families.contains_key(&id) {
+        if self.families.contains_key(&id) || id == FamilyId::MAX {
             return;
         }
         let is_taken = |name: &str| self.families.values().any(|known| known.name == name);

@@ -144,11 +144,13 @@ pub fn repair(
         table.losses.iter().filter(counts).for_each(|loss| repair.lose(&facts, loss.clone()));
     }
     repair.report.tables_kept = plan.kept.len() as u64;
+    repair.report.guesses.append(&mut facts.unseated);
     if options.dry_run {
         repair.report.tables_made = plan.made();
         return Ok(repair.report);
     }
     let slices = plan.carry_out(&mut repair, &mut facts, &tables, &mut log)?;
+    repair.report.guesses.append(&mut facts.unseated);
     let edit = state_edit(&repair, &facts, &log, slices);
     let replaced = replaced(&repair, &facts, &tables, &plan, &log)?;
     install::install(&mut repair, &edit, &replaced)?;

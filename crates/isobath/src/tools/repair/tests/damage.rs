@@ -219,6 +219,28 @@ fn a_whole_record_that_means_nothing_is_named_and_all_others_are_kept() {
 }
 
 #[test]
+fn a_lost_drop_of_a_family_leaves_its_name_to_the_next_of_that_name() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    let first = db.create_family(USERS).unwrap();
+    db.put_in(&first, "old", "1").unwrap();
+    let lsn = db.engine().log.tail();
+    db.drop_family(&first).unwrap();
+    let second = db.create_family(USERS).unwrap();
+    db.put_in(&second, "new", "2").unwrap();
+    let fs = fs.killed();
+    manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    let offset = wal::HEADER_PAGE_LEN + lsn % (64 << 10);
+    fs.corrupt(&segments(&fs)[0], offset + wal::RECORD_HEADER_LEN as u64, 1).unwrap();
+    let (report, found) = repaired(&fs);
+    let at = |family: &str, key: &str| (family.to_owned(), key.as_bytes().to_vec());
+    let expected = [(at("recovered-1", "old"), b"1".to_vec()), (at(USERS, "new"), b"2".to_vec())];
+    assert_eq!(found, Content::from(expected), "{report:?}");
+    assert!(report.guesses.iter().any(|guess| guess.contains("dropped or renamed")), "{report:?}");
+    assert_eq!(report.losses.len(), 1);
+}
+
+#[test]
 fn a_damaged_header_page_of_the_log_costs_nothing() {
     without_a_loss(|fs| fs.corrupt(&segments(fs)[0], 50, 1).unwrap());
 }
