@@ -1,5 +1,5 @@
-//! What has to be done now and then, whoever writes or not: files that the last reader let go are removed, memory
-//! that an idle database holds is flushed, what a full disk kept from being flushed is tried again, writers
+//! What has to be done now and then, whoever writes or not: files that the last reader let go are removed, and log segments
+//! that nobody needs, the log's ceiling is raised, memory that an idle database holds is flushed, what a full disk kept from being flushed is tried again, writers
 //! get warm memory, and figures are handed to whoever collects them.
 
 use crate::background::{PanicReport, Ticker};
@@ -22,17 +22,25 @@ const QUIET_ROUNDS: u32 = 5;
 /// After so many rounds without a write, what is in memory is flushed.
 const IDLE_ROUNDS: u32 = 60;
 
+/// Every so many rounds, spare log segments are given up that were not needed meanwhile.
+const SPARE_ROUNDS: u32 = 60;
+
 /// Starts the upkeep of a database that is being opened; `engine` is set once it is.
 pub(crate) fn start(
     components: &Components,
     engine: Arc<OnceLock<Weak<Engine>>>,
     report: PanicReport,
 ) -> Result<Ticker> {
-    let (mut tail, mut quiet_rounds) = (Lsn::MAX, 0);
+    let (mut tail, mut quiet_rounds, mut rounds) = (Lsn::MAX, 0, 0u32);
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
         engine.epochs.pool().prefault_spares();
         engine.remove_dead_files();
+        rounds = rounds.wrapping_add(1);
+        if rounds % SPARE_ROUNDS == 0 {
+            engine.log.thin_out_spares();
+        }
+        engine.log.tend();
         flush::retry(&engine);
         telemetry::record(&engine.dir.to_string_lossy(), &Metrics::collect(&engine));
         let here = engine.log.tail();

@@ -155,3 +155,31 @@ fn a_snapshot_sees_its_moment_through_flush_and_compaction() {
     db.compact().unwrap();
     assert_eq!(db.range::<&[u8]>(..).count(), 2500);
 }
+
+/// The bytes that a directory and all below take on disk.
+#[cfg(unix)]
+fn taken(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let size = |entry: std::fs::DirEntry| match entry.metadata().unwrap() {
+        metadata if metadata.is_dir() => taken(&entry.path()),
+        metadata => metadata.blocks() * 512,
+    };
+    entries.map(size).sum()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_database_of_one_key_is_small_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..3 {
+        let db = Db::open(dir.path()).unwrap();
+        db.put("key", "value").unwrap();
+        db.sync().unwrap();
+        let open = taken(dir.path());
+        assert!(open < 640 << 10, "{open} bytes while open, in round {round}");
+        db.close().unwrap();
+        let closed = taken(dir.path());
+        assert!(closed < 384 << 10, "{closed} bytes once closed, in round {round}");
+    }
+}

@@ -81,7 +81,6 @@ fn debts_of(engine: &Engine, family: &Family, state: &State) -> Debts {
 
 /// Has merges started that flushed runs call for, and sets the writers' pace.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Family>]) {
-    engine.remove_dead_files();
     for family in families {
         let newest = family.view().tree.runs.first().map_or(0, |run| run.meta.disk_bytes);
         let mut state = family.merges.state.lock();

@@ -47,6 +47,7 @@ impl World {
             dir: "/wal".into(),
             uuid: [9; 16],
             segment_len: START,
+            first_segment_len: START,
             mode: ReadMode::Mapped,
             spare_segments: 1,
             sync_interval: None,

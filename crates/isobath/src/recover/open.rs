@@ -34,6 +34,11 @@ const OPEN_FILES_DEFAULT: usize = 512;
 const SEGMENT_LEN_MIN: u64 = 64 << 10;
 const SEGMENT_LEN_MAX: u64 = 64 << 20;
 
+/// The first ones are shorter by this factor, so that a small database takes little room on disk.
+const FIRST_SEGMENT_SHARE: u64 = 64;
+const FIRST_SEGMENT_LEN_MIN: u64 = 16 << 10;
+const FIRST_SEGMENT_LEN_MAX: u64 = 256 << 10;
+
 /// Opens the database in `db`.
 pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let fs = options.components.fs.clone();
@@ -214,6 +219,8 @@ fn start_log(
         dir,
         uuid: versions.lock().state().uuid(),
         segment_len,
+        first_segment_len: (segment_len / FIRST_SEGMENT_SHARE)
+            .clamp(FIRST_SEGMENT_LEN_MIN, FIRST_SEGMENT_LEN_MAX),
         mode,
         spare_segments: (options.write_budget.as_u64() * 4 / segment_len).clamp(2, 16) as usize,
         sync_interval: options.sync_interval,
@@ -502,6 +509,8 @@ mod tests {
         let refused = (100..2000).find_map(|i| put(i).err()).unwrap();
         assert!(refused.is_too_many_files() && refused.is_retryable(), "{refused}");
         fs.clear_faults();
+        // It may be a flush that failed, which is tried again at once only if somebody asks.
+        db.flush().unwrap();
         (2000..2300).for_each(|i| put(i).unwrap());
         db.flush().unwrap();
     }

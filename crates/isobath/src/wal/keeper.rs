@@ -1,5 +1,10 @@
 //! What the log's own thread does so that writers never make a system call: it prepares segments, faults
-//! their pages in ahead of the tail, starts writing back behind it, and keeps the interval of the option.
+//! their pages in ahead of the tail, and starts writing back behind it.
+//!
+//! Writers wait for this thread when the log has no room, so it does nothing that may block for long on behalf of
+//! others: a thread of its own hardens in the interval of the option, and the engine's upkeep raises the ceiling far ahead of
+//! the tail (which waits for the manifest) and removes the files of segments that nobody needs. The keeper raises the
+//! ceiling only where a writer waits for that already.
 //!
 //! Only where somebody syncs now and then does it bring the log to the device ahead of them: it starts writing back what
 //! is copied, and hardens the whole of a segment before its first use. Nobody else needs the log there: most
@@ -9,7 +14,7 @@
 //! Writers wake it once for about [`WAKE_STEP`] bytes of log.
 
 use super::log::Inner;
-use super::segment::{Segment, SegmentInfo, SegmentKind, file_name, header_page};
+use super::segment::{HEADER_PAGE_LEN, Segment, SegmentInfo, SegmentKind, file_name, header_page};
 use super::shelf::Spare;
 use crate::components::sync::{Condvar, Mutex, atomic::*};
 use crate::components::{Plant, planted};
@@ -18,7 +23,6 @@ use crate::format::Lsn;
 use crate::vfs::SegmentFile;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Bytes of log between two wake-ups by writers.
 const WAKE_STEP: u64 = 1 << 20;
@@ -32,8 +36,6 @@ const WRITE_BACK_PIECE: u64 = 1 << 20;
 const SYNC_MEMORY: u64 = 256 << 20;
 /// Segments are prepared so far ahead of the tail, once as much was written.
 const SEGMENTS_AHEAD: u64 = 2;
-/// The ceiling is raised when less than this many segments lie below it.
-const CEILING_AHEAD_SEGMENTS: u64 = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct KeeperStats {
@@ -69,14 +71,11 @@ impl Bell {
         self.rang.notify_one();
     }
 
-    /// Sleeps until the bell rings or `timeout` has passed. False if the keeper should end.
-    fn wait(&self, timeout: Option<Duration>) -> bool {
+    /// Sleeps until the bell rings. False if the keeper should end.
+    fn wait(&self) -> bool {
         let mut state = self.state.lock();
         if !state.rung && !state.stopped {
-            match timeout {
-                Some(timeout) => self.rang.wait_for(&mut state, timeout),
-                None => self.rang.wait(&mut state),
-            }
+            self.rang.wait(&mut state);
         }
         state.rung = false;
         !state.stopped
@@ -91,27 +90,27 @@ impl Inner {
 
     fn keep(&self) {
         let mut written_back = self.start;
-        let mut synced_at_ns = self.clock.now_ns();
         loop {
             let tail = self.room.tail();
             self.prefault();
             self.make_room();
             written_back = self.write_back(written_back);
-            self.sync_if_due(&mut synced_at_ns);
             // A writer may move the tail past this and yet see the old value; then the next one rings.
-            self.wake_keeper_at.store(tail + self.wake_step(), Ordering::Relaxed);
-            let behind = self.room.tail() >= tail + self.wake_step();
+            let wake_at = tail + self.wake_step(tail);
+            self.wake_keeper_at.store(wake_at, Ordering::Relaxed);
+            let behind = self.room.tail() >= wake_at;
             if behind {
                 continue;
             }
-            if !self.bell.wait(self.options.sync_interval) {
+            if !self.bell.wait() {
                 return;
             }
         }
     }
 
-    fn wake_step(&self) -> u64 {
-        WAKE_STEP.min(self.options.segment_len / 4)
+    fn wake_step(&self, tail: Lsn) -> u64 {
+        let used = tail - self.start;
+        WAKE_STEP.min(used.clamp(self.table.first_len(), self.options.segment_len) / 4)
     }
 
     /// Faults in what the writers will reach next.
@@ -131,20 +130,18 @@ impl Inner {
         }
     }
 
-    /// Prepares segments and has the ceiling raised, until there is enough of both or it fails.
+    /// Prepares segments until there are enough or it fails, and has the ceiling raised if a writer waits for it.
     fn make_room(&self) {
-        let segment_len = self.options.segment_len;
         let asked = self.room.asked();
-        if let Some(wanted) = self.room.wants_ceiling(CEILING_AHEAD_SEGMENTS * segment_len) {
-            match (self.options.raise_ceiling)(wanted) {
-                Ok(ceiling) => self.room.raise_ceiling(ceiling),
-                Err(error) => self.room.fail(asked, error),
-            }
+        if let Err(error) = self.raise_ceiling(0) {
+            self.room.fail(asked, error);
         }
-        // Where little was written yet, half a segment: the first may be the only one. Later two, as the names of one can
-        // take a tenth of a second to reach a device that is busy with tables.
+        // Where little was written yet, half a segment: the first may be the only one. Later as much as was written, up to
+        // two segments, as the names of one can take a tenth of a second to reach a device that is busy with tables.
         let used = self.room.tail() - self.start;
-        while self.room.wants_segment(used.clamp(segment_len / 2, SEGMENTS_AHEAD * segment_len)) {
+        let ahead =
+            used.clamp(self.table.first_len() / 2, SEGMENTS_AHEAD * self.options.segment_len);
+        while self.room.wants_segment(ahead) {
             let asked = self.room.asked();
             if let Err(error) = self.prepare_segment() {
                 self.room.fail(asked, error);
@@ -154,15 +151,29 @@ impl Inner {
         }
     }
 
+    /// Has the ceiling raised if less than `ahead` is left below it, or if a writer waits for it.
+    pub(super) fn raise_ceiling(&self, ahead: u64) -> Result<()> {
+        let Some(wanted) = self.room.wants_ceiling(ahead) else { return Ok(()) };
+        self.room.raise_ceiling((self.options.raise_ceiling)(wanted)?);
+        Ok(())
+    }
+
     /// Makes the next segment ready: its header page durable, then its name, then the room it gives.
     pub(super) fn prepare_segment(&self) -> Result<()> {
         let base = self.room.prepared();
-        let end = base + self.options.segment_len;
+        let len = self.table.len_at(base);
+        let end = base + len;
         self.wait_copied(self.table.installable_from(base));
         let path = self.options.dir.join(file_name(base, SegmentKind::Log));
-        let file = match self.shelf.take() {
+        let is_regular = len == self.options.segment_len;
+        let file = match is_regular.then(|| self.shelf.take()).flatten() {
             Some(spare) => self.recycle(spare, base, &path)?,
-            None => self.create(base, &path)?,
+            None => match self.create(base, &path) {
+                Err(error) if error.is_out_of_space() && self.shelf.discard(&*self.fs) > 0 => {
+                    self.create(base, &path)?
+                }
+                created => created?,
+            },
         };
         file.renamed(&path);
         // A failed sync of the directory is final like any other: the name may be lost though a later
@@ -179,7 +190,7 @@ impl Inner {
         self.shelf.sync_names().inspect_err(|error| self.poison(error))?;
         let opened = match &spare.file {
             Some(file) => Ok(Arc::clone(file)),
-            None => self.open(&spare.path),
+            None => self.open(&spare.path, self.options.segment_len),
         };
         match opened.and_then(|file| self.name(file, &spare.path, base, path)) {
             Ok(file) => {
@@ -195,7 +206,9 @@ impl Inner {
 
     fn create(&self, base: Lsn, path: &Path) -> Result<Arc<dyn SegmentFile>> {
         let unfinished = self.options.dir.join(file_name(base, SegmentKind::Unfinished));
-        match self.open(&unfinished).and_then(|file| self.name(file, &unfinished, base, path)) {
+        let len = self.table.len_at(base);
+        match self.open(&unfinished, len).and_then(|file| self.name(file, &unfinished, base, path))
+        {
             Ok(file) => {
                 self.keeper_stats.created.fetch_add(1, Ordering::Relaxed);
                 Ok(file)
@@ -208,11 +221,11 @@ impl Inner {
         }
     }
 
-    fn open(&self, path: &Path) -> Result<Arc<dyn SegmentFile>> {
-        let len = super::segment::HEADER_PAGE_LEN + self.options.segment_len;
+    /// Opens or makes a file with `len` bytes of data.
+    fn open(&self, path: &Path, len: u64) -> Result<Arc<dyn SegmentFile>> {
         // SAFETY: the database's lock keeps other engines out, and this one opens a file of the log for writing once:
         // when it is made, or taken from the shelf for the first time since the term began.
-        unsafe { self.fs.open_segment(path, len, self.options.mode) }
+        unsafe { self.fs.open_segment(path, HEADER_PAGE_LEN + len, self.options.mode) }
     }
 
     /// Writes the header page, makes it durable, and gives the file its name.
@@ -261,21 +274,10 @@ impl Inner {
         to
     }
 
-    fn sync_if_due(&self, synced_at_ns: &mut u64) {
-        let Some(interval) = self.options.sync_interval else { return };
-        let now_ns = self.clock.now_ns();
-        if u128::from(now_ns.saturating_sub(*synced_at_ns)) >= interval.as_nanos() {
-            *synced_at_ns = now_ns;
-            // A failure poisons the log, which tells everyone.
-            let _ = self.harden(self.copied.at());
-        }
-    }
-
     pub(super) fn retire(&self, below: Lsn) {
         // What nobody will read from the log any more need not be synced there: it survives in tables.
         let copied_below = below.min(self.copied.at());
         self.syncer.advance(copied_below);
-        let file_len = super::segment::HEADER_PAGE_LEN + self.options.segment_len;
         let mut retired: Vec<_> = self
             .table
             .remove_below(copied_below)
@@ -283,14 +285,26 @@ impl Inner {
             .map(|segment| {
                 let path = segment.file.path();
                 let (kind, base) = (SegmentKind::Log, segment.base);
+                let file_len = HEADER_PAGE_LEN + (segment.end - base);
                 (SegmentInfo { path, kind, base, file_len }, Some(Arc::clone(&segment.file)))
             })
             .collect();
         retired.extend(self.shelf.leftovers_below(below).into_iter().map(|info| (info, None)));
         for (info, file) in retired {
-            // A file that can be neither renamed nor removed now is a leftover of the next start.
-            let _ = self.shelf.shelve(&*self.fs, &info, file);
+            // A file that can be neither renamed nor removed is a leftover of the next start.
+            if let Ok(false) = self.shelf.shelve(&*self.fs, &info, file.clone()) {
+                self.shelf.condemn(info.path, file);
+            }
         }
         self.bell.ring();
+    }
+
+    /// Removes what only a log that goes on needs: spares, and segments above the tail.
+    pub(super) fn give_up_unused(&self) {
+        for segment in self.table.remove_above(self.room.tail()) {
+            self.shelf.condemn(segment.file.path(), Some(Arc::clone(&segment.file)));
+        }
+        self.shelf.condemn_spares(usize::MAX);
+        self.shelf.discard(&*self.fs);
     }
 }

@@ -31,6 +31,7 @@ use super::segment_table::SegmentTable;
 use super::shelf::Shelf;
 use super::syncer::{SyncCounts, Syncer};
 use super::{RECORD_ALIGN, RECORD_HEADER_LEN};
+use crate::background::Ticker;
 use crate::components::sync::{Mutex, atomic::*};
 use crate::components::{
     Clock, Components, Plant, Point, Priority, ThreadHandle, planted, yield_point,
@@ -55,8 +56,11 @@ fn frontier_slots() -> usize {
     FRONTIER_SLOTS
 }
 
-/// Called by the keeper, off the writers' path, when the ceiling should be raised above the given LSN: makes
-/// it durable in the manifest that LSNs below a new ceiling may be in use, and returns it. An error goes to
+/// The ceiling is raised when less than this is left below it: more than is written in the seconds it may take.
+const CEILING_AHEAD: u64 = 1 << 31;
+
+/// Called off the writers' path when the ceiling should be raised above the given LSN: makes it durable in the
+/// manifest that LSNs below a new ceiling may be in use, and returns it. An error of the keeper's own attempt goes to
 /// the writers that wait for room, and the next of them has it tried again.
 pub(crate) type RaiseCeiling = Box<dyn Fn(Lsn) -> Result<Lsn> + Send + Sync>;
 
@@ -66,6 +70,8 @@ pub(crate) struct LogOptions {
     pub(crate) uuid: [u8; 16],
     /// Bytes of data in a segment: a power of two, 4096 at least.
     pub(crate) segment_len: u64,
+    /// The same for the term's first segment, from which on they double. At most `segment_len`.
+    pub(crate) first_segment_len: u64,
     pub(crate) mode: ReadMode,
     /// Segments that are kept for writing again.
     pub(crate) spare_segments: usize,
@@ -92,6 +98,8 @@ pub(crate) struct LogStats {
 pub(crate) struct Log {
     inner: Arc<Inner>,
     keeper: Mutex<Option<Box<dyn ThreadHandle>>>,
+    /// Hardens in the interval of the option.
+    interval: Option<Ticker>,
 }
 
 pub(super) struct Inner {
@@ -128,7 +136,8 @@ impl Log {
         generation: u16,
     ) -> Result<Log> {
         let len = options.segment_len;
-        if !len.is_power_of_two() || len < SEGMENT_LEN_MIN {
+        let is_length = |len: u64| len.is_power_of_two() && len >= SEGMENT_LEN_MIN;
+        if !is_length(len) || !is_length(options.first_segment_len) {
             return Err(Error::InvalidArgument(format!(
                 "the log's segment length {len} is not a power of two from {SEGMENT_LEN_MIN} on"
             )));
@@ -138,12 +147,14 @@ impl Log {
                 "a log of segments of {len} bytes cannot start at {start:#x}"
             )));
         }
+        let shelf = Shelf::open(&*components.fs, &options, start)?;
+        let first_len = if shelf.is_stocked() { len } else { options.first_segment_len.min(len) };
         let inner = Arc::new(Inner {
             room: Room::new(start, ceiling),
             copied: Frontier::new(start, frontier_slots()),
             visible: Frontier::new(start, frontier_slots()),
             syncer: Syncer::new(start),
-            table: SegmentTable::new(len),
+            table: SegmentTable::new(start, first_len, len),
             prefaulted: AtomicU64::new(start),
             wake_keeper_at: CachePadded::new(AtomicU64::new(start)),
             bytes_not_prefaulted: AtomicU64::new(0),
@@ -151,7 +162,7 @@ impl Log {
             generation,
             health: Health::new(),
             bell: Bell::new(),
-            shelf: Shelf::open(&*components.fs, &options, start)?,
+            shelf,
             keeper_stats: KeeperStats::default(),
             clock: Arc::clone(&components.clock),
             fs: Arc::clone(&components.fs),
@@ -164,7 +175,24 @@ impl Log {
             .threads
             .spawn("isobath-log".to_owned(), Priority::Normal, Box::new(move || body.run_keeper()))
             .map_err(|error| Error::io("start the keeper of", &inner.options.dir, error))?;
-        Ok(Log { inner, keeper: Mutex::new(Some(keeper)) })
+        let mut log = Log { inner, keeper: Mutex::new(Some(keeper)), interval: None };
+        if let Some(interval) = log.inner.options.sync_interval {
+            log.interval = Some(log.start_interval(components, interval)?);
+        }
+        Ok(log)
+    }
+
+    /// Starts what hardens in an interval.
+    fn start_interval(&self, components: &Components, interval: Duration) -> Result<Ticker> {
+        let (log, broken) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
+        // A failure poisons the log, which tells everyone.
+        let harden = move || drop(log.harden(log.copied.at()));
+        let report = move |_: &str, message: &str| {
+            broken.poison(&Error::Poisoned(format!("a sync of the log panicked: {message}")));
+        };
+        let (threads, priority) = (&*components.threads, Priority::Normal);
+        let (harden, report) = (Box::new(harden), Arc::new(report));
+        Ticker::new(threads, "isobath-sync", priority, interval, harden, report)
     }
 
     /// Reserves room for a record of `record_len` bytes, as sealed. Waits for room, or fails: with a
@@ -257,6 +285,19 @@ impl Log {
         self.inner.retire(below);
     }
 
+    /// Does what the log needs now and then and what may block: has the ceiling raised long before it is reached, and
+    /// removes the files of segments that nobody needs.
+    pub(crate) fn tend(&self) {
+        // If it fails, a writer that comes to the ceiling has it tried again, and is told.
+        let _ = self.inner.raise_ceiling(CEILING_AHEAD);
+        self.inner.shelf.discard(&*self.inner.fs);
+    }
+
+    /// Gives up the spare segments that were not needed since the last call.
+    pub(crate) fn thin_out_spares(&self) {
+        self.inner.shelf.thin_out();
+    }
+
     /// Refuses further records, waits until those reserved are written (so the caller must not hold one),
     /// hardens them and ends the keeper. No thread writes to a segment after it, whatever it returns. A second call
     /// does nothing.
@@ -266,11 +307,17 @@ impl Log {
         inner.room.shut();
         let hardened = inner.health.check_poison().and_then(|()| inner.harden(inner.room.tail()));
         inner.wait_copied(inner.room.tail());
-        self.end_keeper();
+        self.end_threads();
+        if hardened.is_ok() {
+            inner.give_up_unused();
+        }
         hardened
     }
 
-    fn end_keeper(&self) {
+    fn end_threads(&self) {
+        if let Some(interval) = &self.interval {
+            interval.close();
+        }
         self.inner.bell.stop();
         let keeper = self.keeper.lock().take();
         if let Some(keeper) = keeper {
@@ -297,7 +344,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.inner.health.close();
         self.inner.room.shut();
-        self.end_keeper();
+        self.end_threads();
     }
 }
 

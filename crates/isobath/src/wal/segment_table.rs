@@ -1,8 +1,11 @@
 //! The segments that are open, and the way from an LSN to its segment without a lock or a count.
 //!
+//! A term's first segments may be short, so that a small database is small on disk: of `F` bytes, then again `F`, `2F`,
+//! `4F` and so on, until `S` bytes of the term have a place. All that follow have `S` bytes.
+//!
 //! Segments are installed in LSN order before their LSNs can be reserved, and removed once everything in
-//! them is copied and no longer needed. A slot array finds them: the segment with index `base / S` stands
-//! in slot `index % M` from before its first LSN can be reserved until it is removed or, a lap later,
+//! them is copied and no longer needed. Each short segment has a slot of its own. Of the others the one with index
+//! `base / S` stands in slot `index % M` from before its first LSN can be reserved until it is removed or, a lap later,
 //! replaced, and it is replaced only after `copied` has passed its end.
 //!
 //! So whoever owns a reserved record that is not marked copied may use the pointers of the record's
@@ -25,21 +28,48 @@ const SLOTS_MIN: u64 = 64;
 pub(super) struct SegmentTable {
     segment_len: u64,
     shift: u32,
+    /// Where the term starts, and `F`.
+    start: Lsn,
+    first_len: u64,
+    /// From here on segments have `S` bytes.
+    regular_from: Lsn,
+    short: Box<[AtomicPtr<Segment>]>,
     slots: Box<[AtomicPtr<Segment>]>,
     /// By base. Owns what the slots point to.
     live: Mutex<BTreeMap<Lsn, Arc<Segment>>>,
 }
 
 impl SegmentTable {
-    pub(super) fn new(segment_len: u64) -> SegmentTable {
-        assert!(segment_len.is_power_of_two());
+    /// Of a term that starts at `start`, a multiple of `segment_len`, with a segment of `first_len` bytes.
+    pub(super) fn new(start: Lsn, first_len: u64, segment_len: u64) -> SegmentTable {
+        assert!(segment_len.is_power_of_two() && first_len.is_power_of_two());
+        assert!(first_len <= segment_len && start.is_multiple_of(segment_len));
+        let empty = |count: u64| (0..count).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
         let slots = (2 * RECORD_LEN_WANTED / segment_len).clamp(SLOTS_MIN, SLOTS_MAX);
-        let slots = slots.next_power_of_two();
+        let is_short = first_len < segment_len;
         SegmentTable {
             segment_len,
             shift: segment_len.trailing_zeros(),
-            slots: (0..slots).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            start,
+            first_len,
+            regular_from: if is_short { start + segment_len } else { start },
+            short: empty(u64::from((segment_len / first_len).ilog2()) + u64::from(is_short)),
+            slots: empty(slots.next_power_of_two()),
             live: Mutex::default(),
+        }
+    }
+
+    /// The length of the term's first segment.
+    pub(super) fn first_len(&self) -> u64 {
+        self.first_len
+    }
+
+    /// The length of the segment at `base`: the place of a segment is a multiple of its length.
+    pub(super) fn len_at(&self, base: Lsn) -> u64 {
+        if base < self.regular_from {
+            (base - self.start).max(self.first_len)
+        } else {
+            self.segment_len
         }
     }
 
@@ -82,6 +112,13 @@ impl SegmentTable {
         live.values().filter(overlaps).map(Arc::clone).collect()
     }
 
+    /// Takes out the segments that begin above `lsn`, whose LSNs nobody has reserved or will.
+    pub(super) fn remove_above(&self, lsn: Lsn) -> Vec<Arc<Segment>> {
+        let mut live = self.live.lock();
+        let removed = live.split_off(&(lsn + 1));
+        removed.into_values().inspect(|segment| self.forget(segment)).collect()
+    }
+
     /// Takes out the segments that end at or below `lsn`, which `copied` has passed.
     pub(super) fn remove_below(&self, lsn: Lsn) -> Vec<Arc<Segment>> {
         let mut live = self.live.lock();
@@ -90,18 +127,31 @@ impl SegmentTable {
             && first.get().end <= lsn
         {
             let segment = first.remove();
-            let slot = self.slot(segment.base);
-            let own = Arc::as_ptr(&segment).cast_mut();
-            // A later segment may have the slot by now.
-            let _ =
-                slot.compare_exchange(own, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+            self.forget(&segment);
             removed.push(segment);
         }
         removed
     }
 
+    fn forget(&self, segment: &Arc<Segment>) {
+        let slot = self.slot(segment.base);
+        let own = Arc::as_ptr(segment).cast_mut();
+        // A later segment may have the slot by now.
+        let _ = slot.compare_exchange(own, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    #[inline]
     fn slot(&self, lsn: Lsn) -> &AtomicPtr<Segment> {
+        if lsn < self.regular_from {
+            return &self.short[self.short_index(lsn)];
+        }
         &self.slots[(lsn >> self.shift) as usize & (self.slots.len() - 1)]
+    }
+
+    /// Which of the short segments holds `lsn`.
+    fn short_index(&self, lsn: Lsn) -> usize {
+        let firsts = (lsn - self.start) / self.first_len;
+        firsts.checked_ilog2().map_or(0, |doublings| doublings as usize + 1)
     }
 }
 
@@ -113,8 +163,38 @@ mod tests {
     use std::path::Path;
 
     #[test]
+    fn short_segments_double_until_they_have_filled_the_place_of_one_that_is_not() {
+        let start = 3 << 20;
+        let table = SegmentTable::new(start, 1 << 16, 1 << 20);
+        let (mut base, mut lens) = (start, Vec::new());
+        while base < start + (3 << 20) {
+            let len = table.len_at(base);
+            assert!(base.is_multiple_of(len), "{base:#x} {len:#x}");
+            if len < 1 << 20 {
+                let index = lens.len();
+                for lsn in [base, base + len / 2, base + len - 1] {
+                    assert_eq!(table.short_index(lsn), index);
+                    assert!(ptr::eq(table.slot(lsn), &table.short[index]));
+                }
+            }
+            lens.push(len >> 16);
+            base += len;
+        }
+        assert_eq!(lens, [1, 1, 2, 4, 8, 16, 16]);
+        assert_eq!(table.short.len(), 5);
+        assert!(ptr::eq(table.slot(start + (1 << 20)), &table.slots[4]));
+    }
+
+    #[test]
+    fn a_term_may_do_without_short_segments() {
+        let table = SegmentTable::new(1 << 20, 1 << 20, 1 << 20);
+        assert_eq!((table.len_at(1 << 20), table.short.len()), (1 << 20, 0));
+        assert!(ptr::eq(table.slot(1 << 20), &table.slots[1]));
+    }
+
+    #[test]
     fn an_empty_or_inverted_range_overlaps_no_segment() {
-        let table = SegmentTable::new(4096);
+        let table = SegmentTable::new(4096, 4096, 4096);
         let path = Path::new("segment");
         let (fs, len) = (MemoryFs::new(), HEADER_PAGE_LEN + 4096);
         // SAFETY: the file is opened once.

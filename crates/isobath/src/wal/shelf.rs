@@ -20,6 +20,10 @@ use crate::vfs::{Directory, FileSystem, SegmentFile};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// A term begins with segments of the regular length if there are at least so many files of it: a clean close leaves one of
+/// them, or two if a flush failed.
+const STOCK_MIN: usize = 3;
+
 /// A file that may be written again.
 pub(super) struct Spare {
     pub(super) path: PathBuf,
@@ -45,6 +49,10 @@ struct State {
     /// How many files became spares, and how many of those names survive power loss.
     named: u64,
     synced: u64,
+    /// Spares that were on the shelf all the time since [`Shelf::thin_out`] was called last.
+    unused: usize,
+    /// Files that nobody needs, to be removed by a thread that nobody waits for.
+    condemned: Vec<Spare>,
     /// Segments of earlier terms.
     leftovers: Vec<SegmentInfo>,
 }
@@ -78,27 +86,38 @@ impl Shelf {
             match info.kind {
                 SegmentKind::Log if info.base < start => shelf.state.lock().leftovers.push(info),
                 SegmentKind::Unfinished => fs.remove(&info.path)?,
-                SegmentKind::Log | SegmentKind::Spare => shelf.shelve(fs, &info, None)?,
+                // What is not wanted must not keep a name that a segment will get.
+                SegmentKind::Log | SegmentKind::Spare if !shelf.shelve(fs, &info, None)? => {
+                    fs.remove(&info.path)?;
+                }
+                SegmentKind::Log | SegmentKind::Spare => {}
             }
         }
         Ok(shelf)
     }
 
-    /// Makes a spare of a file nobody needs, or removes it if there are enough or it has another length.
+    /// True if earlier terms wrote so much that this one need not begin with short segments.
+    pub(super) fn is_stocked(&self) -> bool {
+        let state = self.state.lock();
+        let regular = state.leftovers.iter().filter(|info| info.file_len == self.file_len);
+        state.spares.len() + regular.count() >= STOCK_MIN
+    }
+
+    /// Makes a spare of a file nobody needs. False if there are enough or it has another length.
     pub(super) fn shelve(
         &self,
         fs: &dyn FileSystem,
         info: &SegmentInfo,
         file: Option<Arc<dyn SegmentFile>>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let wanted =
             info.file_len == self.file_len && self.state.lock().spares.len() < self.spares_max;
         if !wanted {
-            return fs.remove(&info.path);
+            return Ok(false);
         }
         if info.kind == SegmentKind::Spare {
             self.put_back(Spare { path: info.path.clone(), file });
-            return Ok(());
+            return Ok(true);
         }
         let path = self.new_path();
         fs.rename(&info.path, &path)?;
@@ -109,7 +128,7 @@ impl Shelf {
         let mut state = self.state.lock();
         state.named += 1;
         state.spares.push(Spare { path, file });
-        Ok(())
+        Ok(true)
     }
 
     /// A name that no file has.
@@ -125,7 +144,38 @@ impl Shelf {
     }
 
     pub(super) fn take(&self) -> Option<Spare> {
-        self.state.lock().spares.pop()
+        let mut state = self.state.lock();
+        let spare = state.spares.pop();
+        state.unused = state.unused.min(state.spares.len());
+        spare
+    }
+
+    /// Condemns the spares that were not needed since the last call.
+    pub(super) fn thin_out(&self) {
+        let unused = self.state.lock().unused;
+        self.condemn_spares(unused);
+        let mut state = self.state.lock();
+        state.unused = state.spares.len();
+    }
+
+    /// Condemns so many spares, those first that were on the shelf longest.
+    pub(super) fn condemn_spares(&self, count: usize) {
+        let mut state = self.state.lock();
+        let count = count.min(state.spares.len());
+        let condemned: Vec<_> = state.spares.drain(..count).collect();
+        state.condemned.extend(condemned);
+    }
+
+    /// Has a file removed later. Its name is one that no other file will get.
+    pub(super) fn condemn(&self, path: PathBuf, file: Option<Arc<dyn SegmentFile>>) {
+        self.state.lock().condemned.push(Spare { path, file });
+    }
+
+    /// Removes what was condemned, and returns how many files. Takes long where files are large.
+    pub(super) fn discard(&self, fs: &dyn FileSystem) -> usize {
+        let condemned = std::mem::take(&mut self.state.lock().condemned);
+        // A file that cannot be removed is a leftover of the next start.
+        condemned.iter().filter(|file| fs.remove(&file.path).is_ok()).count()
     }
 
     /// Makes the spares' names survive power loss, if they might not.

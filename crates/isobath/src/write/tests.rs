@@ -46,11 +46,12 @@ fn a_batch_written_again_extended_and_retried_is_whole_at_the_next_open() {
         db.write_reusing(&mut batch, WriteOptions::sync()).unwrap();
         assert_eq!(batch.byte_len(), len);
     }
+    let (large, value) = (b"large".to_vec(), vec![7; 5001]);
+    db.put(&large, &value).unwrap();
     // No room for another segment of the log, nor for a table.
     for op in [FileOp::OpenSegment, FileOp::Create] {
         fs.inject(Fault::on(op).kind(ErrorKind::StorageFull).forever());
     }
-    let (large, value) = (b"large".to_vec(), vec![7; 5001]);
     let error = loop {
         let mut batch = Batch::new();
         batch.put(&large, &value).unwrap();

@@ -138,6 +138,7 @@ fn what_is_retired_counts_as_durable_and_needs_no_sync() {
     }
     let names = home.names(".wal");
     log.retire(log.tail());
+    log.tend();
     assert_eq!((log.durable(), log.stats().sync.syncs), (log.tail(), 0));
     let last = START + (log.tail() - START) / SEGMENT_LEN * SEGMENT_LEN;
     let kept = names.iter().filter(|name| home.names(".wal").contains(name));
@@ -279,7 +280,7 @@ fn a_new_term_leaves_the_old_one_alone_until_it_is_retired() {
 #[test]
 fn a_longer_segment_of_an_earlier_term_does_not_hide_the_new_one() {
     let home = Home::new();
-    let long = LogOptions { segment_len: 1 << 16, ..home.options() };
+    let long = LogOptions { segment_len: 1 << 16, first_segment_len: 1 << 16, ..home.options() };
     let log = Log::start(&home.components, long, 1 << 16, CEILING, 1).unwrap();
     put(&log, b"old").unwrap();
     drop(log);
@@ -310,6 +311,40 @@ fn the_ceiling_is_raised_ahead_and_never_passed() {
         assert!(end <= ceiling.load(Ordering::SeqCst));
     }
     log.close().unwrap();
+}
+
+/// Writers go on while the manifest is busy, as long as they are below the ceiling.
+#[test]
+fn raising_the_ceiling_early_keeps_no_writer_waiting() {
+    let home = Home::new();
+    let manifest_is_free = Arc::new(AtomicBool::new(false));
+    let (is_free, is_asked) = (Arc::clone(&manifest_is_free), Arc::new(AtomicBool::new(false)));
+    let asked = Arc::clone(&is_asked);
+    let options = LogOptions {
+        raise_ceiling: Box::new(move |wanted| {
+            asked.store(true, Ordering::SeqCst);
+            while !is_free.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            Ok(wanted + CEILING)
+        }),
+        ..home.options()
+    };
+    let ceiling = START + 6 * SEGMENT_LEN;
+    let log = Log::start(&home.components, options, START, ceiling, 1).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| log.tend());
+        while !is_asked.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        while log.tail() < START + 5 * SEGMENT_LEN {
+            put(&log, &payload(1, 500)).unwrap();
+        }
+        manifest_is_free.store(true, Ordering::SeqCst);
+    });
+    while log.tail() < ceiling + SEGMENT_LEN {
+        put(&log, &payload(1, 500)).unwrap();
+    }
 }
 
 #[test]

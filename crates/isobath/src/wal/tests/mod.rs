@@ -3,6 +3,7 @@
 mod concurrency;
 mod damage;
 mod faults;
+mod footprint;
 mod lifecycle;
 mod measure;
 mod power;

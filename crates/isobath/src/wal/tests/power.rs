@@ -53,6 +53,7 @@ fn options() -> LogOptions {
         dir: WAL.into(),
         uuid: UUID,
         segment_len: SEGMENT_LEN,
+        first_segment_len: SEGMENT_LEN,
         mode: ReadMode::Mapped,
         spare_segments: 2,
         sync_interval: None,

@@ -50,6 +50,7 @@ impl Home {
             dir: self.path(),
             uuid: UUID,
             segment_len: SEGMENT_LEN,
+            first_segment_len: SEGMENT_LEN,
             mode: ReadMode::Mapped,
             spare_segments: 4,
             sync_interval: None,

@@ -1,0 +1,120 @@
+//! How much room the log takes on disk: little where little is written, and no more than is needed after that.
+
+use super::support::*;
+use crate::wal::*;
+
+const LONG: u64 = 16 * SEGMENT_LEN;
+
+/// A log whose term starts with short segments.
+fn options(home: &Home) -> LogOptions {
+    LogOptions { segment_len: LONG, first_segment_len: SEGMENT_LEN, ..home.options() }
+}
+
+fn start(home: &Home) -> Log {
+    Log::start(&home.components, options(home), LONG, CEILING, 1).unwrap()
+}
+
+/// Base and length of each segment in use, in units of the shortest.
+fn segments(home: &Home) -> Vec<(u64, u64)> {
+    let found = inventory(&*home.components.fs, &home.path()).unwrap();
+    let in_use = found.iter().filter(|info| info.kind == SegmentKind::Log);
+    in_use.map(|info| (info.base / SEGMENT_LEN, info.data_len().unwrap() / SEGMENT_LEN)).collect()
+}
+
+#[test]
+fn a_log_begins_with_a_short_segment_and_doubles_what_it_holds() {
+    let home = Home::new();
+    let log = start(&home);
+    assert_eq!(segments(&home), [(16, 1)]);
+    let payloads: Vec<_> = (0..90).map(|n| payload(n, 2000 + n as usize * 20)).collect();
+    for payload in &payloads {
+        put(&log, payload).unwrap();
+    }
+    assert!(log.tail() > 3 * LONG);
+    let found = segments(&home);
+    assert_eq!(found[..6], [(16, 1), (17, 1), (18, 2), (20, 4), (24, 8), (32, 16)], "{found:?}");
+    assert!(found[6..].iter().all(|(_, len)| *len == 16), "{found:?}");
+    log.harden(log.tail()).unwrap();
+    log.close().unwrap();
+    let (came_back, scanned) = home.scan_from(LONG, log.tail()).unwrap();
+    assert_eq!((came_back, scanned.tail), (payloads, Tail::Clean));
+}
+
+#[test]
+fn a_record_longer_than_many_short_segments_finds_room() {
+    let home = Home::new();
+    let log = start(&home);
+    let payloads = [payload(1, 100), payload(2, 5 * LONG as usize), payload(3, 100)];
+    for payload in &payloads {
+        put(&log, payload).unwrap();
+    }
+    log.close().unwrap();
+    assert_eq!(home.scan_from(LONG, log.tail()).unwrap().0, payloads);
+}
+
+#[test]
+fn short_segments_are_removed_and_long_ones_written_again() {
+    let home = Home::new();
+    let log = start(&home);
+    while log.tail() < 3 * LONG {
+        put(&log, &payload(1, 3000)).unwrap();
+    }
+    log.retire(log.tail());
+    log.tend();
+    assert!(segments(&home).iter().all(|(_, len)| *len == 16), "{:?}", segments(&home));
+    while log.tail() < 7 * LONG {
+        put(&log, &payload(1, 3000)).unwrap();
+    }
+    log.close().unwrap();
+    assert!(log.stats().segments_recycled > 0, "{:?}", log.stats());
+}
+
+#[test]
+fn a_term_after_one_that_wrote_much_begins_with_a_long_segment() {
+    let home = Home::new();
+    let log = start(&home);
+    while log.tail() < 6 * LONG {
+        put(&log, &payload(1, 3000)).unwrap();
+    }
+    drop(log);
+    let term_start = 64 * LONG;
+    let log = Log::start(&home.components, options(&home), term_start, CEILING, 2).unwrap();
+    assert_eq!(segments(&home).last(), Some(&(64 * 16, 16)));
+    log.retire(term_start);
+}
+
+#[test]
+fn spares_that_are_not_needed_for_a_while_are_given_up() {
+    let home = Home::new();
+    let log = home.start();
+    while log.tail() < START + 6 * SEGMENT_LEN {
+        put(&log, &payload(1, 500)).unwrap();
+    }
+    log.retire(log.tail());
+    log.thin_out_spares();
+    log.tend();
+    assert_eq!(home.names(".spare").len(), 4, "they have just come");
+    log.thin_out_spares();
+    log.tend();
+    assert_eq!(home.names(".spare"), Vec::<String>::new());
+    for _ in 0..100 {
+        put(&log, &payload(1, 500)).unwrap();
+    }
+}
+
+#[test]
+fn a_clean_close_leaves_the_segments_up_to_the_tail_and_nothing_else() {
+    let home = Home::new();
+    let log = home.start();
+    while log.tail() < START + 6 * SEGMENT_LEN {
+        put(&log, &payload(1, 500)).unwrap();
+    }
+    log.retire(START + 3 * SEGMENT_LEN);
+    let from = log.tail();
+    put(&log, b"last").unwrap();
+    log.close().unwrap();
+    assert_eq!((home.names(".spare"), home.names(".new")), (vec![], vec![]));
+    let last = log.tail() / SEGMENT_LEN;
+    assert_eq!(segments(&home), (4..=last).map(|base| (base, 1)).collect::<Vec<_>>());
+    assert_eq!(home.scan_from(from, log.tail()).unwrap().0, [b"last"]);
+}
