@@ -41,7 +41,7 @@ struct Script {
     /// Operations of each task.
     count: u32,
     is_damaged: bool,
-    /// The log is, so that the end of it may be missing.
+    /// So that the end of what was written may be missing.
     may_lose: bool,
     /// The database is closed while others still work.
     closes_early: bool,
@@ -108,7 +108,8 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         tally.digest = tally.digest.rotate_left(9) ^ ended.digest;
         let outcome = outcome.take();
         if is_traced() {
-            eprintln!("died {:?} after {} operations on files", life.death(), life.ops());
+            let (death, ops, rot) = (life.death(), life.ops(), life.rot());
+            eprintln!("died {death:?} after {ops} operations on files, {rot:?}");
         }
         if let Some(failure) = ended.failure.or(outcome.failure) {
             return Err(in_life(failure));
@@ -134,6 +135,11 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
 
 fn is_traced() -> bool {
     std::env::var_os("ISOBATH_SIM_TRACE").is_some()
+}
+
+/// True if more is shown than the lives: the engine has more to do then, which may hide what a seed shows.
+fn traces_events() -> bool {
+    std::env::var_os("ISOBATH_SIM_TRACE").is_some_and(|what| what != "lives")
 }
 
 fn draw(
@@ -210,7 +216,9 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
     let mut options = script.options.clone().components(life.components());
     if is_traced() {
         eprintln!("open with {options:?}");
-        options = options.listener(Arc::new(|event: &isobath::Event| eprintln!("  {event:?}")));
+        if traces_events() {
+            options = options.listener(Arc::new(|event: &isobath::Event| eprintln!("  {event:?}")));
+        }
     }
     let db = options.open(DB)?;
     let (side, had_side) = match db.family("side") {
@@ -245,7 +253,7 @@ fn live(
                 return;
             }
         };
-        if is_traced() {
+        if traces_events() {
             let point = opened.db.snapshot().point();
             eprintln!("opened at point {point}, {} keys", opened.found.len());
         }

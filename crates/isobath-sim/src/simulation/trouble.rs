@@ -196,9 +196,14 @@ impl Damage {
         } else {
             // What is written lies at the beginning of a log segment.
             let reach = if rng.bool() { len } else { len.min(4096 + 2000) };
+            // The last edit of a manifest looks cut short if it is hit together with its receipt.
+            let blind = if wanted == "MANIFEST" { MANIFEST_TAIL_LEN } else { 0 };
             let flips = match rng.u8(..8) {
-                0..4 => flip_bits(rng, reach),
-                _ => replace_sectors(rng, fs, &path, reach, earlier)?,
+                4.. if len > blind => {
+                    let reach = reach.min(len - blind);
+                    replace_sectors(rng, fs, &path, reach, earlier)?
+                }
+                _ => flip_bits(rng, reach),
             };
             for (offset, xor) in &flips {
                 fs.corrupt(&path, *offset, *xor).ok()?;
@@ -244,6 +249,8 @@ fn flip_bits(rng: &mut fastrand::Rng, reach: u64) -> Vec<(u64, u8)> {
 }
 
 const SECTOR_LEN: u64 = 512;
+/// Longer than the sectors that are damaged together, and the edits of a close.
+const MANIFEST_TAIL_LEN: u64 = 6 << 10;
 
 /// Some sectors are zeros, hold what they held a life ago (a write that never came), or what belongs elsewhere.
 fn replace_sectors(

@@ -168,7 +168,8 @@ impl Stage {
         writes: &[Write],
         options: WriteOptions,
     ) -> bool {
-        let is_refused = self.life.has_failed_sync();
+        let is_synced = options.durability == Some(Durability::Sync);
+        let is_refused = self.life.has_failed_sync(is_synced);
         let writes: Vec<_> =
             writes.iter().map(|(place, draft)| (place, draft.as_ref().map(Draft::bytes))).collect();
         let values =
@@ -181,7 +182,6 @@ impl Stage {
                         "a commit was begun after a failed sync, and acknowledged".to_owned(),
                     );
                 }
-                let is_synced = options.durability == Some(Durability::Sync);
                 self.history.borrow_mut().acknowledge(writer, point, is_synced);
                 return true;
             }

@@ -163,9 +163,10 @@ impl Life {
         &self.trouble
     }
 
-    /// A sync of the log has failed and a caller knows it, so that no commit that begins now may be acknowledged.
-    pub(crate) fn has_failed_sync(&self) -> bool {
-        self.is_failed_sync_told.get()
+    /// A sync of the log has failed, so that no commit that begins now may be acknowledged: not as synced, and not at all
+    /// once a caller was told.
+    pub(crate) fn has_failed_sync(&self, is_synced: bool) -> bool {
+        self.is_failed_sync_told.get() || is_synced && self.has_failed_sync.get()
     }
 
     /// A call has returned this error.
