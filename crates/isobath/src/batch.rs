@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::{
     BATCH_PREFIX_LEN, FamilyId, Op, OpKind, put_batch_prefix, put_op, set_batch_count,
 };
-use crate::limits::{MAX_BATCH_LEN, check_key, check_value};
+use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
 use crate::wal::RECORD_HEADER_LEN;
 
 /// Where an operation's parts lie in the record, so that applying it needs no decoding.
@@ -126,6 +126,7 @@ impl Batch {
     ) -> Result<&mut Self> {
         check_key(key)?;
         check_value(value)?;
+        note_written(key, value);
         if self.record.len() + key.len() + value.len() > MAX_BATCH_LEN
             || self.ops.len() >= u32::MAX as usize
         {

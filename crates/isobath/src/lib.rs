@@ -35,6 +35,7 @@ mod options;
 mod pinned;
 mod read;
 mod recover;
+mod sizes;
 mod snapshot;
 mod table;
 mod telemetry;
@@ -57,6 +58,8 @@ pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN}
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 pub use options::{Durability, FamilyOptions, Options, WriteOptions};
 pub use pinned::Slice;
+#[cfg(feature = "simulation")]
+pub use sizes::Sizes;
 pub use snapshot::Snapshot;
 pub use table::Codec;
 pub use write::Commit;

@@ -1,5 +1,6 @@
 //! What the engine accepts. Outside of these a call answers [`Error::InvalidArgument`] and changes nothing.
 
+use crate::components::{Reach, reached_if};
 use crate::error::{Error, Result};
 
 /// The longest key, in bytes (64 KiB).
@@ -13,6 +14,14 @@ pub const MAX_BATCH_LEN: usize = 8 << 30;
 
 /// The longest name of a column family, in bytes.
 pub const MAX_FAMILY_NAME_LEN: usize = 255;
+
+/// Counts the lengths of what is written, for those who want to know that they come about.
+#[inline(always)]
+pub(crate) fn note_written(key: &[u8], value: &[u8]) {
+    reached_if(Reach::KeyLong, || key.len() > 1 << 10);
+    reached_if(Reach::KeyLongest, || key.len() == MAX_KEY_LEN);
+    reached_if(Reach::ValueLarge, || value.len() > 64 << 10);
+}
 
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() {

@@ -5,6 +5,7 @@ use crate::components::Components;
 use crate::error::{Error, Result};
 use crate::events::EventListener;
 use crate::format::{DEFAULT_FAMILY, FamilyId};
+use crate::sizes::Sizes;
 use crate::table::{Codec, Label, Origin, TableOptions};
 use crate::vfs::{MemoryFs, ReadMode};
 use bytesize::ByteSize;
@@ -214,6 +215,8 @@ pub struct Options {
     pub(crate) listener: Option<Arc<dyn EventListener>>,
     #[serde(skip, default = "Components::system")]
     pub(crate) components: Components,
+    #[serde(skip)]
+    pub(crate) sizes: Sizes,
 }
 
 impl Default for Options {
@@ -233,6 +236,7 @@ impl Default for Options {
             shared_cache: None,
             listener: None,
             components: Components::system(),
+            sizes: Sizes::default(),
         }
     }
 }
@@ -349,8 +353,16 @@ impl Options {
         self
     }
 
+    /// Replaces lengths that no program chooses.
+    #[cfg(feature = "simulation")]
+    pub fn sizes(mut self, sizes: Sizes) -> Self {
+        self.sizes = sizes;
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
-        within("write_budget", self.write_budget.as_u64(), 64 << 10, 64 << 30)?;
+        let budget_min = self.sizes.write_budget_min;
+        within("write_budget", self.write_budget.as_u64(), budget_min, 64 << 30)?;
         within("compaction_threads", self.compaction_threads.unwrap_or(1) as u64, 1, 256)?;
         if let Some(interval) = self.sync_interval {
             within("sync_interval (microseconds)", interval.as_micros() as u64, 100, 1 << 50)?;

@@ -88,6 +88,7 @@ impl Run {
             total.crashes as f64 / seconds,
             if failure.is_none() { "; nothing lost, nothing torn, nothing wrong" } else { "" }
         );
+        println!("came to: {}", total.reached);
         if let Some(ledger) = &self.ledger {
             let inputs = format!("{} {from}..{end}", settings.profile);
             let row = Row::new("run", inputs, seconds, u64::from(failure.is_some()));

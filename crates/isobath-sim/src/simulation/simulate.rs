@@ -6,7 +6,7 @@ use super::keyspace::Keyspace;
 use super::oracle::{End, History};
 use super::runtime;
 use super::settings::{Profile, Settings, Trim};
-use super::tally::Tally;
+use super::tally::{Reached, Tally};
 use super::trouble::{Damage, Trouble};
 use super::values::{Place, Value, Values};
 use super::workload::{self, Closing, Stage, WRITERS};
@@ -64,9 +64,10 @@ struct Outcome {
 pub(crate) fn simulate(seed: u64, settings: &Settings) -> Result<Tally, String> {
     plant_here(settings.plant);
     world::set_wall_clock();
+    let _ = Reached::take();
     let result = live_all(seed, settings);
     plant_here(Plant::Nothing);
-    result
+    result.map(|tally| Tally { reached: Reached::take(), ..tally })
 }
 
 fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {

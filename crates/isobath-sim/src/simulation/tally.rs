@@ -1,9 +1,10 @@
 //! What seeds amounted to.
 
+use isobath::components::reach::{self, Reach};
 use std::fmt;
 
 /// Counts over one seed or many.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) seeds: u64,
     /// Commits and reads.
@@ -15,6 +16,41 @@ pub(crate) struct Tally {
     pub(crate) steps: u64,
     /// Of every decision made, to show that a seed repeats.
     pub(crate) digest: u64,
+    pub(crate) reached: Reached,
+}
+
+/// How often each place of the engine was come to that a run has to come to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reached(Vec<u64>);
+
+impl Reached {
+    /// What the calling thread came to since it last asked.
+    pub(crate) fn take() -> Reached {
+        Reached(reach::take())
+    }
+
+    fn add(&mut self, other: &Reached) {
+        self.0.resize(Reach::ALL.len(), 0);
+        self.0.iter_mut().zip(&other.0).for_each(|(count, more)| *count += more);
+    }
+
+    fn counts(&self) -> impl Iterator<Item = (Reach, u64)> {
+        let counts = self.0.iter().copied().chain(std::iter::repeat(0));
+        Reach::ALL.iter().copied().zip(counts)
+    }
+
+    /// The places that were never come to.
+    pub(crate) fn missed(&self) -> Vec<Reach> {
+        self.counts().filter(|(_, count)| *count == 0).map(|(place, _)| place).collect()
+    }
+}
+
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts: Vec<String> =
+            self.counts().map(|(place, count)| format!("{} {count}", place.name())).collect();
+        f.write_str(&counts.join(", "))
+    }
 }
 
 impl Tally {
@@ -26,15 +62,18 @@ impl Tally {
         self.faults += other.faults;
         self.steps += other.steps;
         self.digest = self.digest.rotate_left(7) ^ other.digest;
+        self.reached.add(&other.reached);
     }
 
     /// The counts that a ledger keeps.
-    pub(crate) fn counts(&self) -> [(&'static str, u64); 4] {
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 5] {
+        let places = Reach::ALL.len() - self.reached.missed().len();
         [
             ("seeds", self.seeds),
             ("operations", self.operations),
             ("crashes", self.crashes),
             ("faults", self.faults),
+            ("places", places as u64),
         ]
     }
 }

@@ -5,7 +5,7 @@
 //! blocks. A hit costs a hash, a shared lock on one shard and a reference count.
 
 use crate::components::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::components::{preempt, without_preemption};
+use crate::components::{Reach, preempt, reached_if, without_preemption};
 use crate::table::Block;
 use crossbeam_utils::CachePadded;
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -141,6 +141,7 @@ impl BlockCache {
     pub(crate) fn get(&self, key: &BlockKey) -> Option<Arc<Block>> {
         preempt();
         let found = without_preemption(|| self.0.blocks.get(key));
+        reached_if(Reach::CacheHit, || found.is_some());
         let stripe = &self.0.stripes[(key.mixed() >> 32) as usize % STRIPE_COUNT];
         let counter = if found.is_some() { &stripe.hits } else { &stripe.misses };
         counter.fetch_add(1, Ordering::Relaxed);

@@ -6,6 +6,7 @@
 //! versions of one key.
 
 use super::plan::Merge;
+use crate::components::{Reach, reached, reached_if};
 use crate::cursor::key_head;
 use crate::version::Slice;
 use std::sync::Arc;
@@ -103,7 +104,9 @@ impl<'a> Cutter<'a> {
     #[inline]
     pub(crate) fn cuts_before(&mut self, key: &[u8], bytes: u64) -> bool {
         let mut cuts = self.is_full(bytes);
+        reached_if(Reach::CutFull, || cuts);
         while self.fences.passes(key) {
+            reached(Reach::CutAtFence);
             cuts = true;
         }
         while self.guides.passes(key) {
@@ -115,7 +118,8 @@ impl<'a> Cutter<'a> {
         cuts && bytes > 0
     }
 
-    fn is_full(&self, bytes: u64) -> bool {
+    /// Whether an output of `bytes` ends before the next key in any case.
+    pub(crate) fn is_full(&self, bytes: u64) -> bool {
         let has_guides = !matches!(self.guides.keys, EdgeKeys::Guides([]));
         let eighths = if has_guides { ANYWHERE_EIGHTHS } else { 8 };
         bytes / eighths >= self.output_bytes / 8
@@ -126,9 +130,14 @@ impl<'a> Cutter<'a> {
             self.overlap_bytes += slices[self.guides.at - 1].meta.disk_bytes;
         }
         let eighth = self.output_bytes / 8;
-        bytes / AT_EDGE_EIGHTHS >= eighth
-            || (self.overlap_bytes / OVERLAP_MAX >= self.output_bytes
-                && bytes / OVER_TOO_MUCH_EIGHTHS >= eighth)
+        if bytes / AT_EDGE_EIGHTHS >= eighth {
+            reached(Reach::CutAtEdge);
+            return true;
+        }
+        let lies_over_too_much = self.overlap_bytes / OVERLAP_MAX >= self.output_bytes
+            && bytes / OVER_TOO_MUCH_EIGHTHS >= eighth;
+        reached_if(Reach::CutOverTooMuch, || lies_over_too_much);
+        lies_over_too_much
     }
 }
 

@@ -8,6 +8,7 @@ use super::busy::Busy;
 use super::plan::{Merge, Move, Plan, Reason, hull};
 use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
+use crate::components::{Reach, reached, reached_if};
 use crate::version::{Slice, Tree};
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,8 +20,6 @@ const WINDOW_SLACK: f64 = 1.25;
 /// the policy's length.
 const OUTPUTS_IN_LEVEL: u64 = 16;
 const FINER_MAX: u64 = 32;
-/// Below this the fixed cost of a file outweighs what finer cuts save: a tiny level is one table.
-const OUTPUT_BYTES_MIN: u64 = 64 << 10;
 
 /// How many batches of level 0 a job may read.
 const JOB_BATCHES_MAX: u64 = 4;
@@ -86,10 +85,12 @@ impl Picker<'_> {
             }
         }
         if !moves.is_empty() {
+            reached(Reach::PlanMoveSlices);
             return Some(Plan::Move(moves));
         }
         let (cost, at) = best?;
         let window = self.grow_window(level, at, target, cost, scale);
+        reached_if(Reach::WindowGrown, || window.len() > 1);
         Some(Plan::Merge(self.merge_window(level, window, target, reason)))
     }
 
@@ -230,6 +231,17 @@ impl Picker<'_> {
             inputs,
         };
         merge.cuts = self.cuts(&merge);
+        reached_if(Reach::Guided, || !merge.guides.is_empty());
+        reached_if(Reach::Fenced, || !merge.fences.is_empty());
+        reached_if(Reach::MergedInParts, || !merge.cuts.is_empty());
+        reached(match reason {
+            Reason::Runs => Reach::PlanRuns,
+            Reason::RunsInPlace => Reach::PlanRunsInPlace,
+            Reason::Size => Reach::PlanSize,
+            Reason::Deletes => Reach::PlanDeletes,
+            Reason::Idle => Reach::PlanIdle,
+            Reason::Manual => Reach::PlanManual,
+        });
         merge
     }
 
@@ -237,7 +249,7 @@ impl Picker<'_> {
     fn output_bytes(&self, target: usize, inputs: &[(usize, Arc<Slice>)]) -> u64 {
         let arriving: u64 = inputs.iter().map(|(_, slice)| slice.meta.disk_bytes).sum();
         let holds = self.tree.disk_bytes(target).max(arriving).min(self.shape.capacity(target));
-        output_len(holds, self.policy.target_file_bytes)
+        output_len(holds, self.policy)
     }
 
     fn runs_beneath(&self, inputs: &[(usize, Arc<Slice>)]) -> Vec<Vec<Arc<Slice>>> {
@@ -319,6 +331,7 @@ impl Picker<'_> {
             bytes += next.meta.disk_bytes;
             window.end += 1;
         }
+        reached(Reach::PlanRewrite);
         Some(Plan::Merge(self.merge_window(level, window, level, reason)))
     }
 
@@ -337,9 +350,10 @@ impl Picker<'_> {
     }
 }
 
-/// The length of the outputs in a level that holds so many bytes, where `most` is that in a large one.
-fn output_len(level_bytes: u64, most: u64) -> u64 {
-    let least = (most / FINER_MAX).max(OUTPUT_BYTES_MIN).min(most);
+/// The length of the outputs in a level that holds so many bytes.
+fn output_len(level_bytes: u64, policy: &Policy) -> u64 {
+    let most = policy.target_file_bytes;
+    let least = (most / FINER_MAX).max(policy.output_bytes_min).min(most);
     (level_bytes / OUTPUTS_IN_LEVEL).clamp(least, most)
 }
 
@@ -350,6 +364,9 @@ mod tests {
     #[test]
     fn small_levels_are_cut_finer_but_never_into_tiny_files() {
         let (kib, mib) = (1 << 10, 1 << 20);
+        let output_len = |level_bytes, target_file_bytes| {
+            output_len(level_bytes, &Policy { target_file_bytes, ..Policy::default() })
+        };
         assert_eq!(output_len(64 * mib, 32 * mib), 4 * mib);
         assert_eq!(output_len(10 * 1024 * mib, 32 * mib), 32 * mib);
         assert_eq!(output_len(mib, 32 * mib), mib);

@@ -11,6 +11,7 @@ use super::busy::Busy;
 use super::pick::Picker;
 use super::policy::{Hints, Policy};
 use super::shape::Shape;
+use crate::components::{Reach, reached};
 use crate::version::{Slice, Tree};
 use std::sync::Arc;
 
@@ -117,6 +118,7 @@ pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> 
     let picker = Picker { tree, policy, busy, hints, shape: &shape };
     let moves = picker.runs_in_nobodys_way();
     if !moves.is_empty() {
+        reached(Reach::PlanMoveRuns);
         return Plan::Move(moves);
     }
     let plan = picker.relieve_the_fullest();

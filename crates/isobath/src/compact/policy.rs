@@ -13,6 +13,9 @@ pub(crate) struct Policy {
     pub(crate) base_bytes: u64,
     /// About the length of an output below level 0, in levels large enough for many of them.
     pub(crate) target_file_bytes: u64,
+    /// No output is cut shorter, however small its level is: below this the fixed cost of a file outweighs what finer
+    /// cuts save.
+    pub(crate) output_bytes_min: u64,
     /// About the most a job below level 0 reads, so that none takes long.
     pub(crate) job_bytes_max: u64,
     /// The most parts a job is cut into.
@@ -33,6 +36,7 @@ impl Default for Policy {
             size_ratio_max: 8,
             base_bytes: 256 << 20,
             target_file_bytes: 32 << 20,
+            output_bytes_min: 64 << 10,
             job_bytes_max: 256 << 20,
             parts_max: 8,
             levels_max: 7,

@@ -10,6 +10,7 @@
 //! stream stays either. The second condition is stricter than answers to reads ask for: a transaction that
 //! read the key before it was deleted must find the delete when it looks for conflicts.
 
+use crate::components::{Reach, reached_if};
 use crate::cursor::Entry;
 use crate::format::{Lsn, OpKind};
 
@@ -67,6 +68,7 @@ impl<'a> Retain<'a> {
     /// deletes that nothing else keeps.
     #[inline]
     pub(crate) fn judge(&mut self, entry: &Entry<'_>, is_alone: impl FnOnce() -> bool) -> Verdict {
+        reached_if(Reach::RetainAtOldest, || entry.seq == self.oldest_reader);
         if entry.seq >= self.oldest_reader {
             return if self.keeps(entry) { Verdict::Keep } else { Verdict::Drop };
         }
@@ -85,6 +87,7 @@ impl<'a> Retain<'a> {
         if newer_seq >= self.horizon {
             return true;
         }
+        reached_if(Reach::RetainAtPoint, || self.snapshots.binary_search(&seq).is_ok());
         let above = self.snapshots.partition_point(|point| *point <= seq);
         self.snapshots.get(above).is_some_and(|point| *point <= newer_seq)
     }

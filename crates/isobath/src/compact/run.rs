@@ -11,10 +11,10 @@ use super::plan::Merge;
 use super::retain::{Retain, Verdict};
 use crate::background::CancelToken;
 use crate::cache::table_path;
-use crate::components::{Plant, planted, preempt};
+use crate::components::{Plant, Reach, planted, preempt, reached_if};
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
-use crate::format::{FamilyId, Lsn};
+use crate::format::{FamilyId, Lsn, OpKind};
 use crate::table::{SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{FileNumbers, LiveFile};
 use crate::vfs::FileSystem;
@@ -98,6 +98,7 @@ pub(super) fn run_part(
         until_look -= (entry.key.len() + entry.value.len()) as i64 + VERSION_BYTES;
         let verdict = retain
             .judge(&entry, || planted(Plant::TombstoneDropped) || beneath.is_clear_of(entry.key));
+        note_verdict(verdict, &entry, enters, merge);
         if matches!(verdict, Verdict::Keep | Verdict::KeepLast) {
             outputs.add(entry, enters)?;
         }
@@ -107,6 +108,17 @@ pub(super) fn run_part(
         }
     }
     outputs.finish()
+}
+
+/// Counts what becomes of a version, for those who want to know that it happens at all.
+#[inline(always)]
+fn note_verdict(verdict: Verdict, entry: &Entry<'_>, enters: bool, merge: &Merge) {
+    let is_delete = || entry.kind == OpKind::Delete;
+    let is_older_kept = || !enters && matches!(verdict, Verdict::Keep | Verdict::KeepLast);
+    reached_if(Reach::VersionsKept, is_older_kept);
+    reached_if(Reach::VersionsKeptDeep, || merge.depth >= 2 && is_older_kept());
+    reached_if(Reach::DeleteKept, || verdict == Verdict::KeepLast && is_delete());
+    reached_if(Reach::DeleteDropped, || verdict == Verdict::DropRest && enters && is_delete());
 }
 
 /// The tables that a part writes, one after the other.
@@ -128,6 +140,9 @@ impl<'a> Outputs<'a> {
         if let Some(writer) = &mut self.writer
             && !(enters && self.cutter.cuts_before(entry.key, writer.slice_disk_bytes()))
         {
+            reached_if(Reach::CutHeldBack, || {
+                !enters && self.cutter.is_full(writer.slice_disk_bytes())
+            });
             return writer.add(entry);
         }
         self.close()?;

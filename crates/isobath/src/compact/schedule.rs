@@ -12,7 +12,7 @@ use super::{Busy, Debts, Hints, JobId, ManualPlan, ManualRange, Merge, MergeCont
 use super::{Outcome, Plan, Policy, Progress, debts, plan, plan_manual};
 use crate::background::CancelToken;
 use crate::components::sync::{Condvar, Mutex};
-use crate::components::{Plant, Point, planted, yield_point};
+use crate::components::{Plant, Point, Reach, planted, reached, yield_point};
 use crate::engine::{Engine, Family, Owed};
 use crate::error::{Error, Result};
 use crate::events::Event;
@@ -50,11 +50,13 @@ fn policy_of(engine: &Engine, family: &Family) -> Policy {
     let plain_depths =
         family.options.codecs.iter().take_while(|codec| **codec == Codec::None).count();
     let all_plain = plain_depths == family.options.codecs.len();
-    let defaults = Policy::default();
+    let (sizes, defaults) = (&engine.options.sizes, Policy::default());
     Policy {
         size_ratio_max: family.options.level_ratio,
         base_bytes: budget * 4,
-        target_file_bytes: (budget / 2).clamp(64 << 10, defaults.target_file_bytes),
+        l0_trigger_runs: sizes.l0_trigger_runs,
+        target_file_bytes: (budget / 2).clamp(sizes.table_len_min, defaults.target_file_bytes),
+        output_bytes_min: sizes.table_len_min,
         job_bytes_max: (budget * 4).min(defaults.job_bytes_max),
         plain_depths: if all_plain { 0 } else { plain_depths },
         ..defaults
@@ -396,7 +398,10 @@ pub(crate) fn compact_range(
         let tree = family.view().tree.clone();
         match plan_manual(&tree, &policy, &state.busy, &hints, &range) {
             ManualPlan::Done => return Ok(()),
-            ManualPlan::Wait => family.merges.ended.wait_for(&mut state, POLL),
+            ManualPlan::Wait => {
+                reached(Reach::PlanManualWait);
+                family.merges.ended.wait_for(&mut state, POLL);
+            }
             ManualPlan::Do(planned) => {
                 let id = begin(&mut state, &planned);
                 drop(state);

@@ -19,6 +19,11 @@ pub mod planted;
 pub(crate) mod planted;
 mod points;
 mod random;
+#[cfg(feature = "simulation")]
+pub mod reach;
+#[cfg(not(feature = "simulation"))]
+#[allow(unreachable_pub)] // Public in the other build.
+pub(crate) mod reach;
 mod scratch;
 #[cfg(feature = "simulation")]
 pub mod simulation;
@@ -33,5 +38,6 @@ pub(crate) use planted::{Plant, planted};
 pub use points::Point;
 pub(crate) use points::{preempt, without_preemption, yield_point};
 pub use random::{Random, SystemRandom};
+pub(crate) use reach::{Reach, reached, reached_if};
 pub(crate) use scratch::with_scratch;
 pub use threads::{Priority, SystemThreads, ThreadHandle, Threads};

@@ -4,6 +4,7 @@
 //! slices alone decide which. Versions of one key never span two slices.
 
 use super::{Cursor, Entry};
+use crate::components::{Reach, reached, reached_if};
 use crate::error::Result;
 
 /// A row of slices in ascending key order, disjoint, none empty.
@@ -82,6 +83,7 @@ impl<P: SliceProvider> ConcatCursor<P> {
                 self.has_entry = false;
                 break;
             }
+            reached(Reach::ConcatCrossed);
             self.position(next, P::Cursor::seek_first)?;
         }
         Ok(())
@@ -96,6 +98,7 @@ impl<P: SliceProvider> ConcatCursor<P> {
                 self.has_entry = false;
                 break;
             };
+            reached(Reach::ConcatCrossedBack);
             self.position(before, P::Cursor::seek_last)?;
         }
         Ok(())
@@ -139,6 +142,9 @@ impl<P: SliceProvider> Cursor for ConcatCursor<P> {
         if index == self.slices.count() {
             return Ok(());
         }
+        reached_if(Reach::ConcatSeekLeast, || {
+            self.slices.count() > 1 && self.slices.smallest(index) == key
+        });
         self.position(index, |cursor| cursor.seek(key))?;
         self.cross_forward()
     }

@@ -4,7 +4,7 @@
 //! The entry is not copied: the inner cursor rests on the very version that is shown.
 
 use super::{Cursor, key_head};
-use crate::components::preempt;
+use crate::components::{Reach, preempt, reached_if};
 use crate::error::Result;
 use crate::format::{Lsn, OpKind};
 use std::cmp::Ordering;
@@ -178,6 +178,9 @@ impl<C: Cursor> VisibleCursor<C> {
     #[inline]
     fn resolve(&mut self) -> Result<Resolved> {
         preempt();
+        reached_if(Reach::ReadAtPointInScan, || {
+            self.inner.entry().is_some_and(|entry| entry.seq == self.point)
+        });
         match self.inner.entry() {
             Some(entry) if entry.seq < self.point => Ok(shown_or_deleted(entry.kind)),
             _ => self.resolve_older(),

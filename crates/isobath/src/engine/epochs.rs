@@ -14,7 +14,7 @@
 
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::components::sync::{Condvar, Mutex, MutexGuard};
-use crate::components::{Plant, planted, preempt};
+use crate::components::{Plant, Reach, planted, preempt, reached_if};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Arena, ChunkPool, Memtable};
@@ -172,6 +172,7 @@ impl Epochs {
         let open = Epoch::new(list.open.id + 1, end, arena);
         let mut sealed = list.sealed.clone();
         sealed.push(list.open.clone());
+        reached_if(Reach::EpochsTwo, || sealed.len() > 1);
         preempt();
         self.list.store(Arc::new(EpochList { open, sealed }));
         Ok((list.open.clone(), marker))

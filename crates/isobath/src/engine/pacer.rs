@@ -10,7 +10,7 @@
 
 use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::components::{Clock, Threads};
+use crate::components::{Clock, Reach, Threads, reached};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +128,7 @@ impl Pacer {
         if fail_fast || due < now + DEBT_NS {
             return Ok(());
         }
+        reached(Reach::StallPaced);
         let mut here = now;
         while here + DEBT_NS / 4 < due && self.is_active.load(Ordering::Relaxed) {
             self.threads.sleep(Duration::from_nanos((due - here).min(NAP_NS)));

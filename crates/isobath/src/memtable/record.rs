@@ -12,6 +12,7 @@
 use super::arena::Arena;
 use super::prefetch::prefetch;
 use crate::components::sync::atomic::{AtomicPtr, Ordering::*};
+use crate::components::{Reach, reached_if};
 use crate::format::{Lsn, OpKind};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
@@ -90,6 +91,7 @@ impl<'a> Record<'a> {
     pub(super) fn newest_below(self, point: Lsn) -> Option<Version<'a>> {
         let mut version = self.newest();
         while version.seq() >= point {
+            reached_if(Reach::ReadAtPointInMemory, || version.seq() == point);
             version = version.older()?;
         }
         Some(version)

@@ -5,7 +5,7 @@ use crate::background::{PanicReport, Workers};
 use crate::cache::{BlockCache, FileCache};
 use crate::components::sync::Mutex;
 use crate::components::sync::atomic::AtomicBool;
-use crate::components::{Components, Plant, Priority, planted};
+use crate::components::{Components, Plant, Priority, Reach, planted, reached};
 use crate::engine::{self, Engine, Epochs, Families, Family, Gauges, Pacer, Snapshots};
 use crate::error::{Error, Result};
 use crate::events::Event;
@@ -23,15 +23,10 @@ use crate::{compact, upkeep};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// LSNs reserved in the manifest at a time. An open after a crash skips at most this many; there are enough for
-/// four billion crashes.
-const CEILING_STEP: Lsn = 1 << 32;
-
 /// Table files kept open unless the options say otherwise: half of what most systems let a process open.
 const OPEN_FILES_DEFAULT: usize = 512;
 
-/// Log segments are a quarter of the write budget, within these.
-const SEGMENT_LEN_MIN: u64 = 64 << 10;
+/// Log segments are a quarter of the write budget, at most this long.
 const SEGMENT_LEN_MAX: u64 = 64 << 20;
 
 /// The first ones are shorter by this factor, so that a small database takes little room on disk.
@@ -73,7 +68,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     edit.push(Change::Term(term));
     edit.push(Change::ReplayFrom { lsn: resumes_at });
     edit.push(Change::DurableLsn { lsn: resumes_at });
-    edit.push(Change::LsnCeiling { lsn: resumes_at + CEILING_STEP });
+    edit.push(Change::LsnCeiling { lsn: resumes_at + options.sizes.ceiling_step });
     let outputs: Vec<_> = rest.built.iter().map(|built| built.file.clone()).collect();
     let versions = Arc::new(Mutex::new(versions));
     let log = start_log(&options, db, &versions, term, segment_len)?;
@@ -124,10 +119,12 @@ fn install_last(
 
 fn tell_of_opening(options: &Options, opening: Opening) {
     if let Some(tail) = opening.torn_tail {
+        reached(Reach::ManifestTorn);
         let (path, offset, discarded_bytes) = (opening.manifest_path, tail.offset, tail.len);
         engine::tell(options, &Event::ManifestTailDiscarded { path, offset, discarded_bytes });
     }
     for path in opening.removed {
+        reached(Reach::OrphansRemoved);
         engine::tell(options, &Event::FileRemoved { path });
     }
     for error in opening.sweep_errors {
@@ -161,7 +158,10 @@ fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
         _ if !options.create_if_missing => {
             not_a_database("there is none, and `create_if_missing` is not set")
         }
-        Layout::InterruptedCreate => Ok(true),
+        Layout::InterruptedCreate => {
+            reached(Reach::CreateCut);
+            Ok(true)
+        }
         Layout::Nothing => {
             let strangers = fs.exists(db)?
                 && fs
@@ -188,14 +188,17 @@ fn new_uuid(components: &Components) -> [u8; 16] {
 
 fn segment_len(options: &Options) -> u64 {
     let quarter = options.write_budget.as_u64() / 4;
-    quarter.clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX).next_power_of_two().min(SEGMENT_LEN_MAX)
+    quarter
+        .clamp(options.sizes.segment_len_min, SEGMENT_LEN_MAX)
+        .next_power_of_two()
+        .min(SEGMENT_LEN_MAX)
 }
 
 /// Chunks of 2 MiB, or less for a small budget. What three epochs hold may stay idle: in steady state every chunk
 /// that a writer takes has been used before.
 fn chunk_pool(options: &Options) -> Arc<ChunkPool> {
     let budget = options.write_budget.as_u64();
-    let chunk_len = (budget / 8).clamp(16 << 10, 2 << 20).next_power_of_two();
+    let chunk_len = (budget / 8).clamp(options.sizes.chunk_len_min, 2 << 20).next_power_of_two();
     let idle_max = (budget * 2).div_ceil(chunk_len) as usize;
     Arc::new(ChunkPool::new(chunk_len as usize, 4.min(idle_max), idle_max))
 }
@@ -208,8 +211,10 @@ fn start_log(
     segment_len: u64,
 ) -> Result<Arc<Log>> {
     let manifest = versions.clone();
+    let ceiling_step = options.sizes.ceiling_step;
     let raise_ceiling = Box::new(move |above: Lsn| {
-        let lsn = above + CEILING_STEP;
+        reached(Reach::CeilingRaised);
+        let lsn = above + ceiling_step;
         manifest.lock().install(Edit::new(vec![Change::LsnCeiling { lsn }]), &[])?;
         Ok(lsn)
     });
@@ -226,7 +231,7 @@ fn start_log(
         sync_interval: options.sync_interval,
         raise_ceiling,
     };
-    let ceiling = term.resumes_at + CEILING_STEP;
+    let ceiling = term.resumes_at + ceiling_step;
     Log::start(&options.components, log_options, term.resumes_at, ceiling, term.term as u16)
         .map(Arc::new)
 }

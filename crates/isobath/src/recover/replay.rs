@@ -1,6 +1,6 @@
 //! Replaying the log of an earlier process into tables.
 
-use crate::components::{Plant, planted};
+use crate::components::{Plant, Reach, planted, reached};
 use crate::engine::{self, Keep};
 use crate::error::{Error, Result};
 use crate::events::Event;
@@ -68,8 +68,14 @@ pub(super) fn replay(
 fn tell_of_tail(options: &Options, scanned: &ScanEnd) {
     let discarded_bytes = match scanned.tail {
         Tail::Clean => return,
-        Tail::Torn { len } => len,
-        Tail::Hole { bytes, .. } => bytes,
+        Tail::Torn { len } => {
+            reached(Reach::RecoveryTorn);
+            len
+        }
+        Tail::Hole { bytes, .. } => {
+            reached(Reach::RecoveryHole);
+            bytes
+        }
     };
     engine::tell(options, &Event::LogTailDiscarded { end: scanned.end, discarded_bytes });
 }
@@ -115,6 +121,7 @@ impl Replayer<'_> {
     fn record(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
         // Not behind the last record: a segment that goes on there need not exist.
         if self.arena.allocated_bytes() as u64 >= self.options.write_budget.as_u64() {
+            reached(Reach::RecoveryInPieces);
             self.install_so_far(lsn)?;
         }
         match decode_payload(payload)? {

@@ -21,7 +21,7 @@
 
 use super::key_buffer::KeyBuffer;
 use super::{chunk, common_prefix_len};
-use crate::components::{Plant, planted};
+use crate::components::{Plant, Reach, planted, reached_if};
 use crate::error::{Error, Result};
 use crate::format::{Lsn, OpKind};
 use std::cmp::Ordering;
@@ -309,7 +309,11 @@ impl Block {
         let entry = self.entry_at(self.restart(restart))?;
         Ok(match self.unshared(entry).cmp(key) {
             Ordering::Less => true,
-            Ordering::Equal => self.seq(restart * self.interval()) >= point,
+            Ordering::Equal => {
+                let seq = self.seq(restart * self.interval());
+                reached_if(Reach::RestartAtPoint, || seq == point);
+                seq >= point
+            }
             Ordering::Greater => false,
         })
     }
@@ -440,6 +444,9 @@ impl Block {
         while at < self.heads_at {
             let entry = self.entry_at(at)?;
             let order = self.compare(entry, key, &mut matched);
+            reached_if(Reach::ReadAtPointInTable, || {
+                order == Ordering::Equal && self.seq(index) == point
+            });
             if order != Ordering::Less && (order == Ordering::Greater || self.seq(index) < point) {
                 let is_equal = order == Ordering::Equal;
                 return Ok(Some(Hit { index, shared: entry.shared, entry, is_equal }));

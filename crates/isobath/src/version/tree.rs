@@ -9,6 +9,7 @@
 
 use super::level::Level;
 use super::slice::Slice;
+use crate::components::{Reach, reached_if};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
@@ -37,6 +38,17 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Counts what trees come to look like.
+    fn note_shape(&self) {
+        let depth = || self.levels.iter().filter(|level| !level.is_empty()).count();
+        reached_if(Reach::LevelsTwo, || depth() >= 2);
+        reached_if(Reach::LevelsThree, || depth() >= 3);
+        reached_if(Reach::LevelsFour, || depth() >= 4);
+        let has_slices = |count| self.levels.iter().any(|level| level.len() >= count);
+        reached_if(Reach::SlicesFour, || has_slices(4));
+        reached_if(Reach::SlicesSixteen, || has_slices(16));
+    }
+
     /// [`Tree::with`] in place: copies only the levels that others share. After an error the tree is of no
     /// use.
     pub(super) fn change(
@@ -55,6 +67,7 @@ impl Tree {
         while self.levels.last().is_some_and(|level| level.is_empty()) {
             self.levels.pop();
         }
+        self.note_shape();
         #[cfg(feature = "paranoid")]
         assert!(self.is_sound(), "a tree broke its invariants");
         Ok(())

@@ -26,6 +26,7 @@
 
 use super::seats::{self, Seats};
 use crate::components::sync::{Mutex, atomic::*, spin_hint};
+use crate::components::{Reach, reached_if};
 use crate::format::Lsn;
 use crossbeam_utils::CachePadded;
 
@@ -85,9 +86,11 @@ impl Frontier {
         let granule = start / GRANULE;
         let lap = self.slots.len() as u64;
         let room_from = (granule + 1).saturating_sub(lap) * GRANULE;
+        reached_if(Reach::RingLap, || self.at() < room_from);
         if self.at() < room_from && self.wait(room_from).is_err() {
             return; // A predecessor will never finish, so the mark would never be read.
         }
+        reached_if(Reach::RingReused, || self.slot(start).load(Ordering::Relaxed) != 0);
         announce(self.slot(start), end);
         self.help(self.at.load(Ordering::SeqCst));
     }

@@ -17,7 +17,7 @@ use super::log::Inner;
 use super::segment::{HEADER_PAGE_LEN, Segment, SegmentInfo, SegmentKind, file_name, header_page};
 use super::shelf::Spare;
 use crate::components::sync::{Condvar, Mutex, atomic::*};
-use crate::components::{Plant, planted};
+use crate::components::{Plant, Reach, planted, reached};
 use crate::error::Result;
 use crate::format::Lsn;
 use crate::vfs::SegmentFile;
@@ -194,6 +194,7 @@ impl Inner {
         };
         match opened.and_then(|file| self.name(file, &spare.path, base, path)) {
             Ok(file) => {
+                reached(Reach::SegmentRecycled);
                 self.keeper_stats.recycled.fetch_add(1, Ordering::Relaxed);
                 Ok(file)
             }

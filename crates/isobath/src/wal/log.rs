@@ -34,7 +34,8 @@ use super::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::background::Ticker;
 use crate::components::sync::{Mutex, atomic::*};
 use crate::components::{
-    Clock, Components, Plant, Point, Priority, ThreadHandle, planted, yield_point,
+    Clock, Components, Plant, Point, Priority, Reach, ThreadHandle, planted, reached, reached_if,
+    yield_point,
 };
 use crate::error::{Error, Result};
 use crate::format::Lsn;
@@ -367,12 +368,16 @@ impl Inner {
         let start = match self.room.try_take(len, slack) {
             Some(start) => start,
             None => {
+                reached(Reach::RoomWaited);
                 let wake = || self.bell.ring();
                 let refusal = || self.health.check().err().unwrap_or(Error::Closed);
                 self.room.take(len, slack, patience, &*self.clock, &wake, &refusal)?
             }
         };
         let end = start + len;
+        reached_if(Reach::RecordAcross, || {
+            start / self.options.segment_len < (end - 1) / self.options.segment_len
+        });
         if end >= self.wake_keeper_at.load(Ordering::Relaxed) {
             self.wake_keeper();
         }

@@ -14,6 +14,7 @@
 use super::log::LogOptions;
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
 use crate::components::sync::Mutex;
+use crate::components::{Reach, reached_if};
 use crate::error::Result;
 use crate::format::Lsn;
 use crate::vfs::{Directory, FileSystem, SegmentFile};
@@ -110,6 +111,7 @@ impl Shelf {
         info: &SegmentInfo,
         file: Option<Arc<dyn SegmentFile>>,
     ) -> Result<bool> {
+        reached_if(Reach::SegmentOtherLength, || info.file_len != self.file_len);
         let wanted =
             info.file_len == self.file_len && self.state.lock().spares.len() < self.spares_max;
         if !wanted {

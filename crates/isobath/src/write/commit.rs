@@ -20,10 +20,11 @@
 
 use crate::batch::{Batch, OpAt};
 use crate::column_family::ColumnFamily;
-use crate::components::{Plant, Point, planted, with_scratch, yield_point};
+use crate::components::{Plant, Point, Reach, planted, reached_if, with_scratch, yield_point};
 use crate::engine::{Engine, Family};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn, Op, OpKind, Payload, decode_payload, put_batch_prefix, put_op};
+use crate::limits::note_written;
 use crate::memtable::Memtable;
 use crate::options::{Durability, WriteOptions};
 use crate::wal::{self, Patience, RECORD_HEADER_LEN};
@@ -67,6 +68,7 @@ pub(crate) fn commit_one(
     options: WriteOptions,
 ) -> Result<Commit> {
     check_family(family)?;
+    note_written(key, value);
     with_scratch(|record| {
         record.resize(RECORD_HEADER_LEN, 0);
         put_batch_prefix(record, 1);
@@ -92,6 +94,7 @@ pub(crate) fn commit_batch(
     for family in named {
         check_family(family.of(engine)?)?;
     }
+    reached_if(Reach::BatchLarge, || ops.len() > 1000);
     commit(engine, record, options, |record, lsn| {
         apply_batch(engine, default, named, record, ops, lsn);
     })
@@ -157,7 +160,9 @@ fn in_memtable(engine: &Engine, family: &Family, lsn: Lsn, insert: impl FnOnce(&
         return insert(&newest.memtable);
     }
     drop(view);
-    insert(&family.memtable_in(&engine.epochs.owner(lsn)));
+    let owner = engine.epochs.owner(lsn);
+    reached_if(Reach::SealRaced, || owner.end() != Lsn::MAX);
+    insert(&family.memtable_in(&owner));
 }
 
 fn apply_batch(
@@ -185,6 +190,7 @@ fn apply_batch(
         return;
     }
     let order = sorted_last_wins(record, ops);
+    reached_if(Reach::BatchRepeats, || order.len() < ops.len());
     for group in order.chunk_by(|a, b| ops[*a as usize].family == ops[*b as usize].family) {
         let family = family_of(ops[group[0] as usize].family);
         in_memtable(engine, family, lsn, |memtable| {
@@ -210,7 +216,9 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
         ops.iter().enumerate().map(|(i, op)| (op.family, head(op), i as u32)).collect();
     let by_key = |a: &(FamilyId, u64, u32), b: &(FamilyId, u64, u32)| {
         let key = |ordinal: u32| ops[ordinal as usize].key(record);
-        (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| key(a.2).cmp(key(b.2))).then(b.2.cmp(&a.2))
+        let heads = (a.0, a.1).cmp(&(b.0, b.1));
+        reached_if(Reach::BatchSharedHeads, || heads.is_eq() && key(a.2) != key(b.2));
+        heads.then_with(|| key(a.2).cmp(key(b.2))).then(b.2.cmp(&a.2))
     };
     if !order.is_sorted_by(|a, b| by_key(a, b).is_lt()) {
         order.sort_unstable_by(by_key);

@@ -4,7 +4,7 @@
 //! open for recovery, one after it changes nothing that recovery does: it replays by its own budget.
 
 use crate::components::sync::MutexGuard;
-use crate::components::{Point, yield_point};
+use crate::components::{Point, Reach, reached, yield_point};
 use crate::engine::{Engine, Epoch, MAX_SEALED, StallCause};
 use crate::error::{Error, Result};
 use crate::flush;
@@ -44,6 +44,7 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
         if fail_fast {
             break Err(Error::WouldStall(StallCause::Memory.name()));
         }
+        reached(Reach::StallMemory);
         waiting_since.get_or_insert_with(|| engine.pacer.now_ns());
         engine.epochs.wait_for_room(&mut right);
     };

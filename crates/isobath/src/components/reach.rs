@@ -1,0 +1,152 @@
+//! Places in the engine that a simulation has to come to: counted, so that a run tells what it never did.
+//!
+//! Without the feature `simulation`, which only test harnesses turn on, there is nothing to count and `reached` is empty. With it,
+//! each thread counts for itself: a simulation runs on one. Add a place with a line here and `reached(Reach::Name)` where
+//! it is; a long run of the simulator that does not come there then fails and names it.
+
+macro_rules! places {
+    ($($place:ident $name:literal $what:literal;)*) => {
+        /// A place to come to.
+        // Some are for the simulator to say.
+        #[cfg_attr(not(feature = "simulation"), allow(dead_code))]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum Reach {
+            $(#[doc = $what] $place,)*
+        }
+
+        #[cfg(feature = "simulation")]
+        impl Reach {
+            /// Every place there is.
+            pub const ALL: &[Reach] = &[$(Reach::$place,)*];
+
+            /// What it is called in reports and ledgers.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Reach::$place => $name,)*
+                }
+            }
+
+            /// What happens there.
+            pub fn what(self) -> &'static str {
+                match self {
+                    $(Reach::$place => $what,)*
+                }
+            }
+        }
+    };
+}
+
+places! {
+    LevelsTwo "levels-two" "a tree has two levels below level 0";
+    LevelsThree "levels-three" "a tree has three levels below level 0";
+    LevelsFour "levels-four" "a tree has four levels below level 0";
+    SlicesFour "slices-four" "a level has four slices";
+    SlicesSixteen "slices-sixteen" "a level has sixteen slices";
+    PlanMoveRuns "plan-move-runs" "runs that nothing older overlaps are moved down";
+    PlanMoveSlices "plan-move-slices" "slices that overlap nothing in the next level are moved down";
+    PlanRuns "plan-runs" "level 0 is merged down since it has enough runs";
+    PlanRunsInPlace "plan-runs-in-place" "the newest runs are made into one";
+    PlanSize "plan-size" "a full level is relieved by a merge";
+    PlanDeletes "plan-deletes" "slices full of deletes are merged down";
+    PlanIdle "plan-idle" "level 0, or a level left over, is merged down for want of other work";
+    PlanManual "plan-manual" "runs or slices are merged on request";
+    PlanRewrite "plan-rewrite" "slices of the last level are rewritten without their deletes";
+    PlanManualWait "plan-manual-wait" "a request waits for a job that is in its way";
+    WindowGrown "window-grown" "a job takes neighbours of its first slice along";
+    Fenced "fenced" "a merge of runs leaves out slices of its target between them";
+    Guided "guided" "a merge's outputs lie over slices of the next level";
+    CutAtEdge "cut-at-edge" "an output ends at the edge of a slice of the next level";
+    CutOverTooMuch "cut-over-too-much" "an output ends since it lies over too much of the next level";
+    CutAtFence "cut-at-fence" "an output ends at a fence";
+    CutFull "cut-full" "an output ends since it is full";
+    CutHeldBack "cut-held-back" "a full output goes on, within the versions of a key";
+    MergedInParts "merged-in-parts" "a merge is done in parts";
+    VersionsKept "versions-kept" "a merge keeps several versions of a key";
+    VersionsKeptDeep "versions-kept-deep" "a merge into the second level or below keeps several versions of a key";
+    DeleteKept "delete-kept" "a merge keeps a delete, as older versions may lie beneath";
+    DeleteDropped "delete-dropped" "a merge drops a delete";
+    RetainAtPoint "retain-at-point" "a merge judges a version whose sequence is a snapshot's point";
+    RetainAtOldest "retain-at-oldest" "a merge judges a version whose sequence is the oldest reader's point";
+    ReadAtPointInMemory "read-at-point-in-memory" "a get passes a version in memory whose sequence is its point";
+    ReadAtPointInTable "read-at-point-in-table" "a search in a block passes a version whose sequence is its point";
+    RestartAtPoint "restart-at-point" "a restart of a block has the searched key, and its sequence is the point";
+    ReadAtPointInScan "read-at-point-in-scan" "a scan passes a version whose sequence is its point";
+    ConcatSeekLeast "concat-seek-least" "a level is searched for the least key of one of several slices";
+    ConcatCrossed "concat-crossed" "a cursor goes on from one slice to the next";
+    ConcatCrossedBack "concat-crossed-back" "a cursor goes back from one slice to the one before";
+    CacheHit "cache-hit" "a block is found in the cache";
+    BatchLarge "batch-large" "a batch has more than 1,000 operations";
+    BatchRepeats "batch-repeats" "a batch has several operations on a key, and is sorted";
+    BatchSharedHeads "batch-shared-heads" "a sorted batch has different keys with the same first eight bytes";
+    KeyLong "key-long" "a key of more than 1 KiB is written";
+    KeyLongest "key-longest" "a key of the greatest length is written";
+    ValueLarge "value-large" "a value of more than 64 KiB is written";
+    SealRaced "seal-raced" "a commit goes into an epoch that was sealed after it had its LSN";
+    EpochsTwo "epochs-two" "two sealed epochs wait for their flush";
+    StallMemory "stall-memory" "a writer waits for a flush";
+    StallPaced "stall-paced" "a writer is slowed down for merges";
+    RoomWaited "room-waited" "a writer waits for room in the log";
+    SegmentRecycled "segment-recycled" "a log segment is written again";
+    SegmentOtherLength "segment-other-length" "an open finds log segments of another length";
+    RecordAcross "record-across" "a log record goes over the end of a segment";
+    RingLap "ring-lap" "a commit waits since it is more than a lap ahead of the frontier";
+    RingReused "ring-reused" "a mark is put where one of an earlier lap is";
+    CeilingRaised "ceiling-raised" "the ceiling of LSNs is raised while the log is open";
+    RecoveryInPieces "recovery-in-pieces" "a recovery installs tables before it is at the end of the log";
+    RecoveryTorn "recovery-torn" "a recovery finds a torn record at the end of the log";
+    RecoveryHole "recovery-hole" "a recovery discards records behind a hole in the log";
+    ManifestTorn "manifest-torn" "an open discards a torn edit at the end of the manifest";
+    OrphansRemoved "orphans-removed" "an open removes tables that nothing names";
+    OpenKilledTwice "open-killed-twice" "two opens in a row die";
+    OpenKilledThrice "open-killed-thrice" "three opens in a row die";
+    CreateCut "create-cut" "an open finds a creation that was cut short";
+}
+
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub(crate) fn reached(_place: Reach) {}
+
+/// Counts a place if `is_there`, which is asked only where places are counted.
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub(crate) fn reached_if(_place: Reach, _is_there: impl FnOnce() -> bool) {}
+
+#[cfg(feature = "simulation")]
+pub(crate) use counting::reached_if;
+#[cfg(feature = "simulation")]
+pub use counting::{reached, take};
+
+#[cfg(feature = "simulation")]
+mod counting {
+    use super::Reach;
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNTS: [Cell<u64>; Reach::ALL.len()] =
+            const { [const { Cell::new(0) }; Reach::ALL.len()] };
+    }
+
+    /// Counts a place for the calling thread of the system.
+    #[inline]
+    pub fn reached(place: Reach) {
+        COUNTS.with(|counts| {
+            let count = &counts[place as usize];
+            count.set(count.get() + 1);
+        });
+    }
+
+    /// Counts a place if `is_there`.
+    #[inline]
+    pub(crate) fn reached_if(place: Reach, is_there: impl FnOnce() -> bool) {
+        if is_there() {
+            reached(place);
+        }
+    }
+
+    /// How often the calling thread came to each place since it last asked, in the order of [`Reach::ALL`].
+    pub fn take() -> Vec<u64> {
+        COUNTS.with(|counts| counts.iter().map(Cell::take).collect())
+    }
+}
