@@ -6,9 +6,13 @@ use crate::ledger::{self, Row};
 use crate::simulation::{self, Profile, Settings, Tally, Trim, shrink, simulate};
 use clap::{Args, ValueEnum as _};
 use isobath::components::planted::Plant;
+use isobath::components::reach::Reach;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// So many seeds come to every place; if not, the simulator has lost its way to one.
+const SEEDS_COMPLETE: u64 = 1000;
 
 /// Which simulation: what every command that runs seeds can be told.
 #[derive(Args, Clone)]
@@ -89,16 +93,29 @@ impl Run {
             if failure.is_none() { "; nothing lost, nothing torn, nothing wrong" } else { "" }
         );
         println!("came to: {}", total.reached);
+        let missed = self.missed(&total);
+        for place in &missed {
+            println!("NEVER came to {}: {}", place.name(), place.what());
+        }
         if let Some(ledger) = &self.ledger {
             let inputs = format!("{} {from}..{end}", settings.profile);
-            let row = Row::new("run", inputs, seconds, u64::from(failure.is_some()));
+            let found = u64::from(failure.is_some()) + missed.len() as u64;
+            let row = Row::new("run", inputs, seconds, found);
             total
                 .counts()
                 .into_iter()
                 .fold(row, |row, (name, n)| row.count(name, n))
                 .append(ledger)?;
         }
-        Ok(if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let is_well = failure.is_none() && missed.is_empty();
+        Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Places that so many seeds should have come to and did not.
+    fn missed(&self, total: &Tally) -> Vec<Reach> {
+        let settings = self.choice.settings();
+        let is_whole = settings.trim == Trim::default() && settings.plant == Plant::Nothing;
+        if is_whole && total.seeds >= SEEDS_COMPLETE { total.reached.missed() } else { Vec::new() }
     }
 
     /// The first seed, and the one behind the last.

@@ -1,18 +1,58 @@
-//! The keys that a seed's lives write and read.
+//! The keys that a seed's lives write and read: few short ones, or thousands of every length.
 
 use super::values::{Key, Place};
+use isobath::MAX_KEY_LEN;
+use std::collections::BTreeSet;
 use std::rc::Rc;
+
+/// Neighbours that are drawn more often than others.
+const HOT_LEN: usize = 16;
+/// A window of keys holds at most so many, where there are more.
+const WINDOW_MAX: usize = 64;
 
 /// Keys in order.
 pub(crate) struct Keyspace {
     keys: Vec<Key>,
+    /// Half of what is drawn is one of [`HOT_LEN`] keys from here on.
+    hot_from: Option<usize>,
 }
 
 impl Keyspace {
     /// Few short keys: everything happens to each of them.
     pub(crate) fn few() -> Rc<Keyspace> {
         let keys = (0..48).map(|number| format!("key{number:03}").into_bytes().into());
-        Rc::new(Keyspace { keys: keys.collect() })
+        Rc::new(Keyspace { keys: keys.collect(), hot_from: None })
+    }
+
+    /// Many keys of all lengths, most of them short: some differ in their first bytes, some only behind a long prefix
+    /// that they share, some begin others; a few are as long as keys may be.
+    pub(crate) fn many(rng: &mut fastrand::Rng) -> Rc<Keyspace> {
+        let count = [100, 400, 1000, 3000][rng.usize(..4)];
+        let prefixes: Vec<Vec<u8>> = (0..rng.usize(1..4)).map(|_| prefix(rng)).collect();
+        let has_long = rng.u8(..3) == 0;
+        let mut keys = BTreeSet::new();
+        while keys.len() < count {
+            let mut key = match rng.u8(..4) {
+                0 => Vec::new(),
+                _ => prefixes[rng.usize(..prefixes.len())].clone(),
+            };
+            let tail = rng.usize(1..9);
+            key.extend((0..tail).map(|_| b"\0\x01aabbz\xff"[rng.usize(..8)]));
+            if rng.u16(..400) == 0 {
+                key.resize(key.len() + rng.usize(1000..4000), b'l');
+            }
+            keys.insert(key);
+        }
+        if has_long {
+            for len in [MAX_KEY_LEN - 1, MAX_KEY_LEN] {
+                let mut key = prefixes[0].clone();
+                key.resize(len, b'b');
+                keys.insert(key);
+            }
+        }
+        let keys: Vec<Key> = keys.into_iter().map(Rc::from).collect();
+        let hot_from = Some(rng.usize(..keys.len() - HOT_LEN));
+        Rc::new(Keyspace { keys, hot_from })
     }
 
     /// All of them, ascending.
@@ -22,16 +62,80 @@ impl Keyspace {
 
     /// One of them.
     pub(crate) fn key(&self, rng: &mut fastrand::Rng) -> Key {
-        self.keys[rng.usize(..self.keys.len())].clone()
+        self.keys[self.at(rng)].clone()
+    }
+
+    fn at(&self, rng: &mut fastrand::Rng) -> usize {
+        match self.hot_from {
+            Some(hot) if rng.bool() => hot + rng.usize(..HOT_LEN),
+            _ => rng.usize(..self.keys.len()),
+        }
     }
 
     pub(crate) fn place(&self, rng: &mut fastrand::Rng) -> Place {
         (rng.u8(..2), self.key(rng))
     }
 
-    /// Two of them, the lesser first.
+    /// Up to `count` neighbours, ascending, in a season those from its first key on.
+    pub(crate) fn neighbours(
+        &self,
+        season: Option<u64>,
+        count: usize,
+        rng: &mut fastrand::Rng,
+    ) -> &[Key] {
+        let start = season.map_or_else(|| self.at(rng), |season| self.first_of(season));
+        &self.keys[start..self.keys.len().min(start + count)]
+    }
+
+    /// One of them, in a season one of those near its first.
+    pub(crate) fn key_in(&self, season: Option<u64>, rng: &mut fastrand::Rng) -> Key {
+        let Some(season) = season else { return self.key(rng) };
+        let start = self.first_of(season);
+        let end = self.keys.len().min(start + HOT_LEN);
+        self.keys[rng.usize(start..end)].clone()
+    }
+
+    fn first_of(&self, season: u64) -> usize {
+        let spread = season.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(24);
+        spread as usize % self.keys.len()
+    }
+
+    /// The ends of a part of them, the lesser first: any part of few, of many rarely more than a window.
     pub(crate) fn range(&self, rng: &mut fastrand::Rng) -> (Key, Key) {
-        let (one, other) = (self.key(rng), self.key(rng));
-        if one <= other { (one, other) } else { (other, one) }
+        let (one, other) = if self.hot_from.is_none() || rng.u8(..32) == 0 {
+            (self.at(rng), self.at(rng))
+        } else {
+            let start = self.at(rng);
+            (start, self.keys.len().min(start + rng.usize(1..WINDOW_MAX)) - 1)
+        };
+        (self.keys[one.min(other)].clone(), self.keys[one.max(other)].clone())
+    }
+}
+
+/// What many keys begin with: more than the eight bytes that are compared first, or less.
+fn prefix(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let len = [3, 8, 9, 20, 100][rng.usize(..5)];
+    (0..len).map(|_| b'a' + rng.u8(..3)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_keys_are_sorted_and_some_differ_only_behind_eight_bytes() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let keys = Keyspace::many(&mut rng);
+        assert!(keys.all().is_sorted_by(|a, b| a < b));
+        assert!(
+            keys.all()
+                .windows(2)
+                .any(|pair| pair[0].len() > 8 && pair[1].len() > 8 && pair[0][..8] == pair[1][..8])
+        );
+        for _ in 0..100 {
+            let (lower, upper) = keys.range(&mut rng);
+            assert!(lower <= upper);
+            assert!((1..=9).contains(&keys.neighbours(None, 9, &mut rng).len()));
+        }
     }
 }

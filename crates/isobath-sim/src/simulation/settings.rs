@@ -12,6 +12,8 @@ pub(crate) enum Profile {
     Mixed,
     /// Short ones: many crashes for the time it takes
     Short,
+    /// Long ones, all with deep trees of small tables
+    Tree,
 }
 
 impl fmt::Display for Profile {
@@ -19,6 +21,7 @@ impl fmt::Display for Profile {
         f.write_str(match self {
             Profile::Mixed => "mixed",
             Profile::Short => "short",
+            Profile::Tree => "tree",
         })
     }
 }

@@ -2,20 +2,22 @@
 //! of what the one before must have left.
 
 use super::families::Guests;
-use super::keyspace::Keyspace;
 use super::oracle::{End, History};
 use super::runtime;
 use super::settings::{Profile, Settings, Trim};
 use super::tally::{Reached, Tally};
+use super::terrain::Terrain;
 use super::trouble::{Damage, Trouble};
 use super::values::{Place, Value, Values};
 use super::workload::{self, Closing, Stage, WRITERS};
 use super::world::{self, Death, Doom, Life, Moment};
 use isobath::components::planted::{Plant, plant_here};
+use isobath::components::reach::{Reach, reached};
 use isobath::vfs::MemoryFs;
 use isobath::{ColumnFamily, Db, Error, Options};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,7 +48,7 @@ struct Script {
     /// The database is closed while others still work.
     closes_early: bool,
     trim: Trim,
-    keys: Rc<Keyspace>,
+    terrain: Terrain,
     rng: fastrand::Rng,
 }
 
@@ -58,6 +60,32 @@ struct Outcome {
     left: Option<Before>,
     /// The database was refused as damaged, which it is.
     is_refused: bool,
+    /// The machine died before the database was open.
+    died_opening: bool,
+}
+
+/// What came before a life, as far as it matters for what is drawn.
+#[derive(Clone, Copy, Default)]
+struct Past {
+    was_killed: bool,
+    is_damaged: bool,
+    may_lose: bool,
+    /// Opens in a row, up to now, that died.
+    opens_died: u32,
+    /// Opens in a row that are to die from now on.
+    opens_to_die: u32,
+}
+
+impl Past {
+    fn note(&mut self, died_opening: bool) {
+        self.opens_died = if died_opening { self.opens_died + 1 } else { 0 };
+        self.opens_to_die = self.opens_to_die.saturating_sub(1);
+        match self.opens_died {
+            0 | 1 => {}
+            2 => reached(Reach::OpenKilledTwice),
+            _ => reached(Reach::OpenKilledThrice),
+        }
+    }
 }
 
 /// Runs a seed. The error says what was wrong.
@@ -76,27 +104,30 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
     let history = History::new(Values::new(), WRITERS);
     let mut before = Before { history, end: End::Killed, answers: Vec::new() };
     let mut tally = Tally { seeds: 1, ..Tally::default() };
-    let (mut is_damaged, mut may_lose, mut was_killed) = (false, false, false);
+    let mut past = Past::default();
     let mut earlier = None;
-    let keys = Keyspace::few();
+    let is_tree = settings.profile == Profile::Tree || rng.u8(..3) == 0;
+    let terrain = if is_tree { Terrain::tree(&mut rng) } else { Terrain::flat() };
     let lives = match settings.profile {
-        Profile::Mixed => rng.u32(2..7),
+        Profile::Mixed | Profile::Tree => rng.u32(2..7),
         Profile::Short => rng.u32(6..20),
     };
     for nth in 0..lives.min(settings.trim.lives) {
         let mut rng = rng.fork();
         let in_life = |what: String| format!("life {nth}: {what}");
         let may_have_trouble = settings.trim.troubles & 1 << nth.min(31) != 0;
-        let may_be_damaged = may_have_trouble && !is_damaged && nth > 0;
+        let may_be_damaged = may_have_trouble && !past.is_damaged && nth > 0;
         let damage = match rng.u8(..12) == 0 && may_be_damaged {
             true => Damage::inflict(&mut rng, &fs, Path::new(DB), earlier.as_ref()),
             false => None,
         };
-        is_damaged |= damage.is_some();
-        may_lose |= damage.as_ref().is_some_and(Damage::is_of_log);
+        past.is_damaged |= damage.is_some();
+        past.may_lose |= damage.as_ref().is_some_and(Damage::is_of_log);
         tally.faults += u64::from(damage.is_some());
-        let mut script = draw(settings, may_have_trouble, is_damaged, was_killed, &keys, &mut rng);
-        script.may_lose = may_lose;
+        if past.opens_to_die == 0 && rng.u8(..10) == 0 {
+            past.opens_to_die = rng.u32(2..5);
+        }
+        let script = draw(settings, may_have_trouble, past, &terrain, &mut rng);
         if is_traced() {
             eprintln!("life {nth}: {:?}, {:?}, {damage:?}", script.doom, script.trouble);
         }
@@ -122,13 +153,14 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         before = outcome.left.ok_or_else(|| in_life("it ended without a trace".to_owned()))?;
         // The process is gone in any case.
         fs = life.disk().killed();
-        was_killed = life.death() == Some(Death::Kill);
-        is_damaged |= life.rot().is_some();
-        may_lose |= life.rot().as_ref().is_some_and(Damage::is_of_log);
+        past.was_killed = life.death() == Some(Death::Kill);
+        past.is_damaged |= life.rot().is_some();
+        past.may_lose |= life.rot().as_ref().is_some_and(Damage::is_of_log);
+        past.note(outcome.died_opening);
         if outcome.is_refused {
             let Some(damage) = damage else { break };
             damage.undo(&fs);
-            (is_damaged, may_lose) = (false, false);
+            (past.is_damaged, past.may_lose) = (false, false);
         }
     }
     Ok(tally)
@@ -146,17 +178,22 @@ fn traces_events() -> bool {
 fn draw(
     settings: &Settings,
     may_have_trouble: bool,
-    is_damaged: bool,
-    was_killed: bool,
-    keys: &Rc<Keyspace>,
+    past: Past,
+    terrain: &Terrain,
     rng: &mut fastrand::Rng,
 ) -> Script {
-    let doom = draw_doom(settings.profile, was_killed, rng);
-    let options = workload::options(rng);
+    let working = match settings.profile {
+        Profile::Mixed | Profile::Tree if terrain.is_tree() => 20..8000,
+        Profile::Mixed | Profile::Tree => 20..1500,
+        Profile::Short if terrain.is_tree() => 20..800,
+        Profile::Short => 20..250,
+    };
+    let doom = draw_doom(working, past, rng);
+    let options = terrain.options(rng);
     let trouble = Trouble::draw(&mut rng.fork(), &options);
     let trouble = if may_have_trouble { trouble } else { Trouble::None };
     let count = match settings.profile {
-        Profile::Mixed => [30, 120, 400][rng.usize(..3)],
+        Profile::Mixed | Profile::Tree => [30, 120, 400][rng.usize(..3)],
         Profile::Short => [5, 15, 40][rng.usize(..3)],
     };
     Script {
@@ -164,21 +201,18 @@ fn draw(
         trouble,
         options,
         count,
-        is_damaged,
-        may_lose: false,
+        is_damaged: past.is_damaged,
+        may_lose: past.may_lose,
         closes_early: rng.u8(..8) == 0,
         trim: settings.trim,
-        keys: keys.clone(),
+        terrain: terrain.clone(),
         rng: rng.fork(),
     }
 }
 
-fn draw_doom(profile: Profile, was_killed: bool, rng: &mut fastrand::Rng) -> Option<Doom> {
+/// `working` is the operation on files that a machine dies at which is not to die at a certain moment.
+fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option<Doom> {
     let death = if rng.bool() { Death::Kill } else { Death::Power };
-    let working = match profile {
-        Profile::Mixed => 20..1500,
-        Profile::Short => 20..250,
-    };
     let moments = [
         Moment::Edit,
         Moment::Edit,
@@ -188,7 +222,13 @@ fn draw_doom(profile: Profile, was_killed: bool, rng: &mut fastrand::Rng) -> Opt
         Moment::Remove,
         Moment::SyncDir,
     ];
-    if was_killed && rng.u8(..3) == 0 {
+    if past.opens_to_die > 0 {
+        let moment =
+            if rng.u8(..3) == 0 { moments[rng.usize(..moments.len())] } else { Moment::Any };
+        let nth_max = if moment == Moment::Any { 1 << rng.u32(3..9) } else { 4 };
+        return Some(Doom { death, moment, nth: rng.u64(1..=nth_max) });
+    }
+    if past.was_killed && rng.u8(..3) == 0 {
         // What the kernel still had of a process that died goes, while it is being recovered.
         let nth = rng.u64(5..30);
         return Some(Doom { death: Death::Power, moment: Moment::Any, nth });
@@ -225,11 +265,11 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
     let (side, had_side) = match db.family("side") {
         Ok(side) => (side, true),
         Err(_) => {
-            (db.create_family_with("side", workload::family_options(&mut script.rng))?, false)
+            (db.create_family_with("side", script.terrain.family_options(&mut script.rng))?, false)
         }
     };
     if script.is_damaged {
-        *answers = workload::answers(&db, &side, &script.keys)?;
+        *answers = workload::answers(&db, &side, &script.terrain.keys)?;
     }
     let found = workload::everything(&db, &side)?;
     let guests = workload::guests(&db)?;
@@ -272,7 +312,9 @@ fn live(
             db: opened.db,
             side: opened.side,
             life,
-            keys: script.keys.clone(),
+            keys: script.terrain.keys.clone(),
+            terrain: script.terrain.clone(),
+            season: Cell::new(script.rng.u64(..)),
             history: Rc::new(RefCell::new(history)),
             failure: Rc::default(),
             is_damaged: is_damaged || matches!(script.trouble, Trouble::Rot { .. }),
@@ -306,6 +348,7 @@ fn not_opened(life: &Life, before: Before, script: &Script, error: &Error) -> Ou
     if error.to_string().contains("panicked") {
         outcome.failure = Some(format!("open: {error}"));
     } else if life.is_over() {
+        outcome.died_opening = true;
         outcome.left = Some(Before { end: worse(before.end, life), ..before });
     } else if script.trouble.excuses(error, false) {
         outcome.left = Some(before);

@@ -7,16 +7,14 @@ use super::keyspace::Keyspace;
 use super::oracle::{History, marker};
 use super::runtime;
 use super::simulate::DB;
+use super::terrain::Terrain;
 use super::values::{Draft, Place, Value, Values, Write};
 use super::world::{Life, Shared};
-use isobath::vfs::ReadMode;
-use isobath::{
-    Batch, Codec, ColumnFamily, Db, Durability, Error, FamilyOptions, Options, WriteOptions,
-};
+use isobath::{Batch, ColumnFamily, Db, Durability, Error, WriteOptions};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(crate) const WRITERS: usize = 3;
 
@@ -25,7 +23,10 @@ pub(crate) struct Stage {
     pub(crate) db: Db,
     pub(crate) side: ColumnFamily,
     pub(crate) life: Arc<Life>,
+    pub(crate) terrain: Terrain,
     pub(crate) keys: Rc<Keyspace>,
+    /// Where commits go to, where they have seasons.
+    pub(crate) season: Cell<u64>,
     pub(crate) history: Shared<History>,
     /// The first thing found wrong.
     pub(crate) failure: Shared<Option<String>>,
@@ -47,32 +48,6 @@ pub(crate) enum Closing {
 
 /// How long a task waits after it met a full disk.
 const RETRY_NS: u64 = 5_000_000;
-
-/// Options drawn from a seed: small, so that seals, flushes and merges happen all the time.
-pub(crate) fn options(rng: &mut fastrand::Rng) -> Options {
-    let modes = [ReadMode::Mapped, ReadMode::Positional];
-    let intervals = [None, None, Some(Duration::from_millis(1)), Some(Duration::from_millis(20))];
-    Options::new()
-        .write_budget([64 << 10, 96 << 10, 256 << 10, 1 << 20][rng.usize(..4)])
-        .block_cache([0, 16 << 10, 1 << 20][rng.usize(..3)])
-        .compaction_threads(rng.usize(1..4))
-        .max_open_files(rng.usize(8..64))
-        .log_mode(modes[rng.usize(..2)])
-        .read_mode(modes[rng.usize(..2)])
-        .sync_interval(intervals[rng.usize(..4)])
-        .durability([Durability::Process, Durability::Buffered, Durability::Sync][rng.usize(..3)])
-        .family(family_options(rng))
-}
-
-pub(crate) fn family_options(rng: &mut fastrand::Rng) -> FamilyOptions {
-    let codecs = [Codec::None, Codec::Lz4, Codec::Zstd, Codec::Snappy];
-    let depth = rng.usize(1..4);
-    FamilyOptions::new()
-        .codecs((0..depth).map(|_| codecs[rng.usize(..4)]).collect::<Vec<_>>())
-        .block_size([256, 1024, 4096, 16384][rng.usize(..4)])
-        .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
-        .level_ratio(rng.u32(2..11))
-}
 
 impl Stage {
     pub(crate) fn fail(&self, what: String) {
@@ -138,13 +113,7 @@ impl Stage {
                 return;
             }
             let number = self.history.borrow().next_number(writer);
-            let mut writes = Vec::new();
-            let extra = if rng.u8(..4) == 0 { 0 } else { rng.usize(1..5) };
-            for nth in 0..extra {
-                let value =
-                    (rng.u8(..4) > 0).then(|| Draft::of(writer, number, nth, value_len(&mut rng)));
-                writes.push((self.keys.place(&mut rng), value));
-            }
+            let mut writes = self.draw_writes(writer, number, &mut rng);
             // Anywhere: any operation may be the first of its commit, whose sequence is a snapshot's very point.
             let number = Some(Draft::text(number.to_string()));
             writes.insert(rng.usize(..=writes.len()), (marker(writer), number));
@@ -159,6 +128,27 @@ impl Stage {
                 return;
             }
         }
+    }
+
+    /// What a commit writes beside its writer's marker.
+    fn draw_writes(&self, writer: usize, number: u64, rng: &mut fastrand::Rng) -> Vec<Write> {
+        let len = self.terrain.batch_len(rng);
+        let (family, delete_percent) = (rng.u8(..2), [25, 25, 25, 90][rng.usize(..4)]);
+        let season = self.terrain.has_seasons.then(|| self.season.get());
+        // As a load does: one key after the other, each once.
+        let ascends = self.terrain.is_tree() && rng.u8(..3) == 0;
+        let ascending = if ascends { self.keys.neighbours(season, len, rng) } else { &[] };
+        let mut writes = Vec::with_capacity(len + 1);
+        for nth in 0..len {
+            let place = match ascending.get(nth) {
+                Some(key) => (family, key.clone()),
+                None => (rng.u8(..2), self.keys.key_in(season, rng)),
+            };
+            let is_put = rng.u8(..100) >= delete_percent;
+            let value = is_put.then(|| Draft::of(writer, number, nth, self.terrain.value_len(rng)));
+            writes.push((place, value));
+        }
+        writes
     }
 
     /// False if the writer knows too little of what it wrote to go on.
@@ -230,9 +220,15 @@ impl Stage {
             }
             let result = match rng.u8(..10) {
                 9 => self.durable_snapshot(),
-                0 | 1 => self.db.flush(),
+                0 | 1 => {
+                    self.season.set(self.season.get().wrapping_add(1));
+                    self.db.flush()
+                }
                 2 => self.db.compact(),
-                3 => self.db.compact_range(&self.side, &b"key010"[..]..&b"key030"[..]),
+                3 => {
+                    let (lower, upper) = self.keys.range(&mut rng);
+                    self.db.compact_range(&self.side, &*lower..=&*upper)
+                }
                 4 => self.sync(),
                 5 => self.db.settle(),
                 _ => self.visit(nth, &mut rng),
@@ -269,7 +265,7 @@ impl Stage {
         let Some(name) = guest.filter(|_| rng.u8(..3) > 0) else {
             let name = format!("guest{:08x}{nth}", rng.u32(..));
             self.change(Change::Create { name: name.clone() }, || {
-                self.db.create_family_with(&name, family_options(rng)).map(drop)
+                self.db.create_family_with(&name, self.terrain.family_options(rng)).map(drop)
             })?;
             let guest = self.db.family(&name)?;
             let value = name.as_bytes();
@@ -309,14 +305,6 @@ impl Stage {
             Err(_) => {}
         }
         outcome
-    }
-}
-
-fn value_len(rng: &mut fastrand::Rng) -> usize {
-    match rng.u8(..10) {
-        0 => rng.usize(1000..6000),
-        1..4 => rng.usize(100..400),
-        _ => rng.usize(0..40),
     }
 }
 

@@ -1,0 +1,102 @@
+//! What a seed's database looks like: few keys in flat trees, to which everything happens soon, or thousands in trees of
+//! many small tables, over a log of small segments.
+
+use super::keyspace::Keyspace;
+use isobath::vfs::ReadMode;
+use isobath::{Codec, Durability, FamilyOptions, Options, Sizes};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Drawn once for a seed; options are drawn anew for each of its lives.
+#[derive(Clone)]
+pub(crate) struct Terrain {
+    pub(crate) keys: Rc<Keyspace>,
+    is_tree: bool,
+    /// Between two flushes commits go to few keys, after the next to others, so that runs share none.
+    pub(crate) has_seasons: bool,
+}
+
+impl Terrain {
+    pub(crate) fn flat() -> Terrain {
+        Terrain { keys: Keyspace::few(), is_tree: false, has_seasons: false }
+    }
+
+    pub(crate) fn tree(rng: &mut fastrand::Rng) -> Terrain {
+        Terrain { keys: Keyspace::many(rng), is_tree: true, has_seasons: rng.bool() }
+    }
+
+    pub(crate) fn is_tree(&self) -> bool {
+        self.is_tree
+    }
+
+    /// Options of a life: small, so that seals, flushes and merges happen all the time.
+    pub(crate) fn options(&self, rng: &mut fastrand::Rng) -> Options {
+        let modes = [ReadMode::Mapped, ReadMode::Positional];
+        let intervals =
+            [None, None, Some(Duration::from_millis(1)), Some(Duration::from_millis(20))];
+        let budgets = match self.is_tree {
+            true => [16 << 10, 16 << 10, 32 << 10, 64 << 10],
+            false => [64 << 10, 96 << 10, 256 << 10, 1 << 20],
+        };
+        let options = Options::new()
+            .write_budget(budgets[rng.usize(..4)])
+            .block_cache([0, 16 << 10, 1 << 20][rng.usize(..3)])
+            .compaction_threads(rng.usize(1..4))
+            .max_open_files(rng.usize(8..64))
+            .log_mode(modes[rng.usize(..2)])
+            .read_mode(modes[rng.usize(..2)])
+            .sync_interval(intervals[rng.usize(..4)])
+            .durability(
+                [Durability::Process, Durability::Buffered, Durability::Sync][rng.usize(..3)],
+            )
+            .family(self.family_options(rng));
+        if self.is_tree { options.sizes(sizes(rng)) } else { options }
+    }
+
+    pub(crate) fn family_options(&self, rng: &mut fastrand::Rng) -> FamilyOptions {
+        let codecs =
+            [Codec::None, Codec::Lz4, Codec::None, Codec::Zstd, Codec::None, Codec::Snappy];
+        let depth = rng.usize(1..4);
+        let (blocks, ratio_max) =
+            if self.is_tree { ([256, 256, 512, 4096], 5) } else { ([256, 1024, 4096, 16384], 11) };
+        FamilyOptions::new()
+            .codecs((0..depth).map(|_| codecs[rng.usize(..6)]).collect::<Vec<_>>())
+            .block_size(blocks[rng.usize(..4)])
+            .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
+            .level_ratio(rng.u32(2..ratio_max))
+    }
+
+    /// Operations of a commit, its writer's marker not counted.
+    pub(crate) fn batch_len(&self, rng: &mut fastrand::Rng) -> usize {
+        match rng.u16(..1000) {
+            _ if rng.u8(..4) == 0 => 0,
+            0 if self.is_tree => rng.usize(1000..3000),
+            1..50 if self.is_tree => rng.usize(50..300),
+            50..300 if self.is_tree => rng.usize(5..50),
+            _ => rng.usize(1..5),
+        }
+    }
+
+    /// Bytes of a value, but for what says who wrote it.
+    pub(crate) fn value_len(&self, rng: &mut fastrand::Rng) -> usize {
+        match rng.u16(..10_000) {
+            0 if self.is_tree => rng.usize(1 << 16..3 << 20),
+            1..20 if self.is_tree => rng.usize(1 << 10..1 << 16),
+            0..1000 if !self.is_tree => rng.usize(1000..6000),
+            1000..3000 => rng.usize(100..400),
+            _ => rng.usize(0..40),
+        }
+    }
+}
+
+/// So small that a few hundred kilobytes are a tree of four levels, over a log that goes round.
+fn sizes(rng: &mut fastrand::Rng) -> Sizes {
+    let mut sizes = Sizes::default();
+    sizes.write_budget_min = 4 << 10;
+    sizes.segment_len_min = [4 << 10, 8 << 10, 16 << 10, 64 << 10][rng.usize(..4)];
+    sizes.chunk_len_min = 4 << 10;
+    sizes.table_len_min = [1 << 10, 2 << 10, 4 << 10, 16 << 10][rng.usize(..4)];
+    sizes.l0_trigger_runs = [2, 2, 4, 8][rng.usize(..4)];
+    sizes.ceiling_step = [1 << 18, 1 << 22, 1 << 32][rng.usize(..3)];
+    sizes
+}
