@@ -293,3 +293,44 @@ fn snapshots_taken_while_families_come_and_go_never_change() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
+
+#[test]
+fn a_drop_under_a_merge_and_a_flush_ends_them_and_leaves_the_snapshot_whole() {
+    for round in 0..6 {
+        let fs = MemoryFs::new();
+        let db = over(&fs).open("db").unwrap();
+        let family = db.create_family("family").unwrap();
+        let filled = fill(&db, &family, round);
+        let snapshot = db.snapshot();
+        std::thread::scope(|scope| {
+            let merger = scope.spawn(|| {
+                loop {
+                    if let Err(error) = db.compact_range::<&[u8]>(&family, ..) {
+                        return error;
+                    }
+                }
+            });
+            let writer = scope.spawn(|| {
+                for i in 0u32.. {
+                    if let Err(error) = db.put_in(&family, (i % 300).to_be_bytes(), [1; 900]) {
+                        return error;
+                    }
+                }
+                unreachable!()
+            });
+            std::thread::sleep(Duration::from_millis(20 + 10 * u64::from(round)));
+            db.drop_family(&family).unwrap();
+            for thread in [merger, writer] {
+                let ended = thread.join().unwrap();
+                assert!(matches!(ended, Error::UnknownFamily(_)), "{ended:?}");
+            }
+        });
+        check(&snapshot, &family, &filled);
+        db.put("key", "the database still takes writes").unwrap();
+        db.settle().unwrap();
+        check(&snapshot, &family, &filled);
+        drop(snapshot);
+        comes_true("the removal", || tables(&fs).len() <= 1);
+        db.close().unwrap();
+    }
+}

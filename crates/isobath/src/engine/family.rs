@@ -115,11 +115,16 @@ impl Family {
         self.replace(|view| view.dropped_at = lsn);
     }
 
-    /// True if one of `points` lies between the creation of the dropped family and its drop.
-    pub(super) fn is_seen_from<T>(&self, points: &BTreeMap<Lsn, T>) -> bool {
+    /// The greatest of `points` between the creation of the dropped family and its drop.
+    pub(super) fn last_seen_from<T>(&self, points: &BTreeMap<Lsn, T>) -> Option<Lsn> {
         let dropped_at = self.view.load().dropped_at;
-        self.created_at < dropped_at
-            && points.range(self.created_at + 1..=dropped_at).next().is_some()
+        let mut below = points.range(..=dropped_at);
+        below.next_back().map(|(point, _)| *point).filter(|point| *point > self.created_at)
+    }
+
+    /// Lets go of the memory that no reader of the dropped family at `point` or below sees.
+    pub(super) fn cut_memory(&self, point: Lsn) {
+        self.replace(|view| view.memtables.retain(|of| of.epoch.start < point));
     }
 
     /// Lets go of memory and files, but for what readers have pinned. No reader comes any more.
@@ -173,8 +178,8 @@ impl Family {
             return known.memtable.clone();
         }
         let memtable = epoch.memtable(self.id);
-        if view.is_let_go {
-            // A commit that raced the drop; a view that had it would keep it in memory for good.
+        if view.is_let_go || epoch.start > view.dropped_at {
+            // A commit that raced the drop; a view that had it would keep it in memory for nothing.
             return memtable;
         }
         let mut view = View::clone(&view);

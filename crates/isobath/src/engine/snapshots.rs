@@ -26,7 +26,7 @@ impl Registry {
     /// Takes out the dropped families that no point sees.
     fn take_unseen(&mut self) -> Vec<Arc<Family>> {
         let points = &self.points;
-        self.dropped.extract_if(.., |family| !family.is_seen_from(points)).collect()
+        self.dropped.extract_if(.., |family| family.last_seen_from(points).is_none()).collect()
     }
 }
 
@@ -70,10 +70,13 @@ impl Snapshots {
     /// point that comes later sees the family.
     pub(crate) fn let_go(&self, family: &Arc<Family>) {
         let mut registry = self.registry.lock();
+        let Some(last) = family.last_seen_from(&registry.points) else {
+            drop(registry);
+            return family.let_go();
+        };
         registry.dropped.push(family.clone());
-        let unseen = registry.take_unseen();
         drop(registry);
-        unseen.iter().for_each(|family| family.let_go());
+        family.cut_memory(last);
     }
 
     /// What a merge that starts now must keep.

@@ -151,4 +151,29 @@ mod tests {
         admit().unwrap();
         admit().unwrap();
     }
+
+    #[test]
+    fn a_dropped_family_keeps_only_the_memory_that_a_snapshot_sees() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let family = db.create_family("family").unwrap();
+        let memtables =
+            |family: &crate::ColumnFamily| family.of(db.engine()).unwrap().view().memtables.len();
+        db.put_in(&family, "key", "value").unwrap();
+        let snapshot = db.snapshot();
+        db.flush().unwrap();
+        db.put_in(&family, "key", "of another epoch").unwrap();
+        assert_eq!(memtables(&family), 1);
+        db.drop_family(&family).unwrap();
+        assert_eq!(memtables(&family), 0);
+        assert_eq!(snapshot.get_in(&family, "key").unwrap().unwrap(), b"value");
+        let family = db.create_family("family").unwrap();
+        db.put_in(&family, "key", "value").unwrap();
+        let snapshot = db.snapshot();
+        db.drop_family(&family).unwrap();
+        db.flush().unwrap();
+        assert_eq!(memtables(&family), 1);
+        assert_eq!(snapshot.get_in(&family, "key").unwrap().unwrap(), b"value");
+        drop(snapshot);
+        assert_eq!(memtables(&family), 0);
+    }
 }
