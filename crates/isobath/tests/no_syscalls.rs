@@ -1,9 +1,10 @@
-//! What the hot paths do not do: a put under process durability makes no system call, a get from memory or from a
+//! What the hot paths do not do: a put under process durability makes no system call where the log is mapped, a get from memory or from a
 //! cached block neither a system call nor an allocation. Page faults and growth are counted too.
 //!
 //! Calls are counted by `strace`, where it is installed and may attach, on a child that marks where to count.
 #![cfg(target_os = "linux")]
 
+use isobath::vfs::ReadMode;
 use isobath::{Db, Options};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -58,7 +59,9 @@ fn mark(which: u64) {
 }
 
 fn filled(dir: &std::path::Path) -> Db {
-    let db = Options::new().write_budget(16 << 20).block_cache(64 << 20).open(dir).unwrap();
+    let options = Options::new().write_budget(16 << 20).block_cache(64 << 20);
+    // Whatever file system the test runs on.
+    let db = options.log_mode(ReadMode::Mapped).open(dir).unwrap();
     for n in 0..WARM_PUTS {
         db.put(key(n), [7; 100]).unwrap();
     }
