@@ -34,8 +34,8 @@ use super::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::background::Ticker;
 use crate::components::sync::{Mutex, atomic::*};
 use crate::components::{
-    Clock, Components, Plant, Point, Priority, Reach, ThreadHandle, planted, reached, reached_if,
-    yield_point,
+    Clock, Components, Plant, Point, Priority, Reach, ThreadHandle, Threads, planted, reached,
+    reached_if, yield_point,
 };
 use crate::error::{Error, Result};
 use crate::format::Lsn;
@@ -56,6 +56,9 @@ fn frontier_slots() -> usize {
     }
     FRONTIER_SLOTS
 }
+
+/// Between two attempts to copy a record where there is no room.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The ceiling is raised when less than this is left below it: more than is written in the seconds it may take.
 const CEILING_AHEAD: u64 = 1 << 31;
@@ -121,6 +124,7 @@ pub(super) struct Inner {
     pub(super) shelf: Shelf,
     pub(super) keeper_stats: KeeperStats,
     pub(super) clock: Arc<dyn Clock>,
+    threads: Arc<dyn Threads>,
     pub(super) fs: Arc<dyn FileSystem>,
     pub(super) options: LogOptions,
 }
@@ -166,6 +170,7 @@ impl Log {
             shelf,
             keeper_stats: KeeperStats::default(),
             clock: Arc::clone(&components.clock),
+            threads: Arc::clone(&components.threads),
             fs: Arc::clone(&components.fs),
             options,
         });
@@ -448,7 +453,20 @@ impl Inner {
         self.syncer.stop();
     }
 
-    /// Copies `bytes` to `lsn`. If it fails the log is poisoned.
+    /// Returns after a pause if what failed may succeed when it is tried again. Otherwise, or once the log has ended,
+    /// poisons it. The record's LSNs are handed out and cannot be taken back: where a segment that is not mapped finds
+    /// no room for them (copy-on-write), its commit waits until there is some, and those behind it wait with it.
+    #[cold]
+    fn outlast(&self, error: Error) -> Result<()> {
+        if error.is_retryable() && self.health.check().is_ok() {
+            self.threads.sleep(RETRY_PAUSE);
+            return Ok(());
+        }
+        self.poison(&error);
+        Err(error)
+    }
+
+    /// Copies `bytes` to `lsn`. If it fails for good the log is poisoned.
     ///
     /// # Safety
     /// The caller owns a reserved record that covers the range and is not yet marked copied.
@@ -462,8 +480,9 @@ impl Inner {
             let (piece, rest) = bytes.split_at(len);
             // SAFETY: LSNs are handed out once, so nobody else writes these bytes, and nobody reads them
             // through this segment.
-            let copied = unsafe { segment.file.copy_in(segment.offset(lsn), piece) };
-            copied.inspect_err(|error| self.poison(error))?;
+            while let Err(error) = unsafe { segment.file.copy_in(segment.offset(lsn), piece) } {
+                self.outlast(error)?;
+            }
             lsn += len as u64;
             bytes = rest;
         }

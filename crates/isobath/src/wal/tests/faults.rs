@@ -159,6 +159,30 @@ fn a_panic_in_a_copy_poisons_and_wakes_those_behind_it() {
 }
 
 #[test]
+fn a_write_that_finds_no_room_in_its_segment_waits_for_some_or_for_the_end() {
+    let home = Home::new();
+    let log = home.start();
+    home.faults.copy_finds_no_room.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| put(&log, b"waits"));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        home.faults.copy_finds_no_room.store(false, Ordering::SeqCst);
+        let (_, end) = waiting.join().unwrap().unwrap();
+        assert_eq!(log.visible(), end);
+    });
+    home.faults.copy_finds_no_room.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| put(&log, b"waits in vain"));
+        while log.tail() == log.visible() {
+            std::thread::yield_now();
+        }
+        assert!(log.close().is_err());
+        assert!(waiting.join().unwrap().is_err());
+    });
+}
+
+#[test]
 fn no_space_is_a_retryable_error_and_passes() {
     let home = Home::new();
     let log = home.start();

@@ -168,6 +168,8 @@ pub(super) struct Faults {
     /// A sync of a segment, or a copy into one, panics.
     pub(super) sync_panics: Arc<AtomicBool>,
     pub(super) copy_panics: Arc<AtomicBool>,
+    /// Nothing can be copied into a segment for want of room.
+    pub(super) copy_finds_no_room: Arc<AtomicBool>,
     /// Directories cannot be synced.
     pub(super) sync_dir_fails: AtomicBool,
     /// Syncs of directories that succeeded.
@@ -188,6 +190,7 @@ impl Default for Faults {
             copy_fails: Arc::default(),
             sync_panics: Arc::default(),
             copy_panics: Arc::default(),
+            copy_finds_no_room: Arc::default(),
             sync_dir_fails: AtomicBool::new(false),
             dirs_synced: AtomicU64::new(0),
             before_rename: Mutex::default(),
@@ -236,6 +239,7 @@ impl FileSystem for FaultyFs {
             copy_fails: Arc::clone(&self.0.copy_fails),
             sync_panics: Arc::clone(&self.0.sync_panics),
             copy_panics: Arc::clone(&self.0.copy_panics),
+            copy_finds_no_room: Arc::clone(&self.0.copy_finds_no_room),
         }))
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -296,6 +300,7 @@ struct FaultySegment {
     copy_fails: Arc<AtomicBool>,
     sync_panics: Arc<AtomicBool>,
     copy_panics: Arc<AtomicBool>,
+    copy_finds_no_room: Arc<AtomicBool>,
 }
 
 impl SegmentFile for FaultySegment {
@@ -304,6 +309,9 @@ impl SegmentFile for FaultySegment {
             return Err(fault("write to", &self.inner.path(), io::ErrorKind::Other));
         }
         assert!(!self.copy_panics.load(Ordering::SeqCst), "planted");
+        if self.copy_finds_no_room.load(Ordering::SeqCst) {
+            return Err(fault("write to", &self.inner.path(), io::ErrorKind::StorageFull));
+        }
         // SAFETY: the caller's promise is passed on.
         unsafe { self.inner.copy_in(offset, bytes) }
     }
