@@ -271,6 +271,24 @@ fn a_full_disk_is_got_over_once_there_is_room() {
     assert!(failures > 20, "{failures}");
 }
 
+#[test]
+fn a_switch_of_manifests_that_finds_no_room_is_made_later() {
+    let fs = MemoryFs::new();
+    let mut set = create(&fs).unwrap();
+    set.set_roll_len_min(1);
+    fs.inject(Fault::on(FileOp::Rename).suffix("CURRENT.tmp").kind(ErrorKind::StorageFull));
+    while fs.struck() == 0 {
+        flush(&fs, &mut set).unwrap();
+    }
+    let runs = set.state().family(0).unwrap().tree.runs.len();
+    assert_eq!(set.manifest().number(), 1);
+    while set.manifest().number() == 1 {
+        flush(&fs, &mut set).unwrap();
+    }
+    let left = open(&cut(&fs, 0)).unwrap();
+    assert!(left.state().family(0).unwrap().tree.runs.len() > runs);
+}
+
 /// A set with one edit that failed, the number of the file it added, and the file system.
 fn failed_install(fault: Fault) -> (MemoryFs, VersionSet, u64, Error) {
     let fs = MemoryFs::new();

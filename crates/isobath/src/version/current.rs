@@ -63,9 +63,13 @@ pub(super) fn prepare(
     dir.sync()
 }
 
-/// Puts the prepared line in force. After an error it is not known which line is.
-pub(super) fn switch(fs: &dyn FileSystem, db: &Path, dir: &dyn Directory) -> Result<()> {
-    fs.replace(&db.join(CURRENT_TMP), &db.join(CURRENT))?;
+/// Puts the prepared line in force, for those who look now.
+pub(super) fn switch(fs: &dyn FileSystem, db: &Path) -> Result<()> {
+    fs.replace(&db.join(CURRENT_TMP), &db.join(CURRENT))
+}
+
+/// Has the line that is in force survive power loss. After an error it is not known which line does.
+pub(super) fn harden(dir: &dyn Directory) -> Result<()> {
     if planted(Plant::CurrentNotSynced) { Ok(()) } else { dir.sync() }
 }
 

@@ -189,15 +189,21 @@ impl Manifest {
         let log = match self.write_successor(number, state) {
             Ok(log) => log,
             Err(error) => {
-                // What cannot be removed now is an orphan for the next open.
-                let _ = self.fs.remove(&manifest_path(&self.db, number));
-                let _ = self.fs.remove(&self.db.join(CURRENT_TMP));
+                self.remove_successor(number);
                 return Err(self.poison_unless_retryable(error));
             }
         };
-        // Steps 3 and 4.
-        current::switch(&*self.fs, &self.db, &*self.open_dir)
-            .map_err(|error| self.poison_by(error))?;
+        // Step 3. A rename that failed for want of room is known not to have been done once `CURRENT` says so.
+        if let Err(error) = current::switch(&*self.fs, &self.db) {
+            let is_undone = || current::read(&*self.fs, &self.db).is_ok_and(|at| at == self.number);
+            if !error.is_retryable() || !is_undone() {
+                return Err(self.poison_by(error));
+            }
+            self.remove_successor(number);
+            return Err(error);
+        }
+        // Step 4.
+        current::harden(&*self.open_dir).map_err(|error| self.poison_by(error))?;
         let old = std::mem::replace(&mut self.number, number);
         self.log = Some(log);
         self.in_doubt = false;
@@ -206,6 +212,12 @@ impl Manifest {
             let _ = self.fs.remove(&manifest_path(&self.db, old));
         }
         Ok(())
+    }
+
+    /// What cannot be removed now is an orphan for the next open.
+    fn remove_successor(&self, number: u64) {
+        let _ = self.fs.remove(&manifest_path(&self.db, number));
+        let _ = self.fs.remove(&self.db.join(CURRENT_TMP));
     }
 
     /// Steps 1 and 2: all of a new manifest, but not in force.
