@@ -158,7 +158,8 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         past.may_lose |= life.rot().as_ref().is_some_and(Damage::is_of_log);
         past.note(outcome.died_opening);
         if outcome.is_refused {
-            let Some(damage) = damage else { break };
+            // What rots under an open database cannot be undone: it may have been written over since.
+            let Some(damage) = damage.filter(|_| life.rot().is_none()) else { break };
             damage.undo(&fs);
             (past.is_damaged, past.may_lose) = (false, false);
         }
