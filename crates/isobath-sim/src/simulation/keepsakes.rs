@@ -4,7 +4,7 @@
 use super::observe::Sight;
 use super::values::{Value, Values};
 use super::workload::Stage;
-use isobath::{Error, Range, Slice, Snapshot};
+use isobath::{ColumnFamily, Error, Range, Slice, Snapshot};
 
 /// As many are kept at once.
 const KEPT_MAX: usize = 5;
@@ -17,6 +17,8 @@ pub(crate) struct Keepsake {
     range: Range,
     /// What is left of it to walk.
     rest: Values,
+    /// Families that come and go, with what their only key held.
+    guests: Vec<(ColumnFamily, Option<Value>)>,
 }
 
 impl Stage {
@@ -50,7 +52,29 @@ impl Stage {
         for _ in 0..rng.usize(..=rest.len()) {
             self.compare(range.next().transpose()?, rest.pop_first());
         }
-        Ok(Keepsake { snapshot, values, range, rest })
+        let guests = self.guests_of(&snapshot)?;
+        Ok(Keepsake { snapshot, values, range, rest, guests })
+    }
+
+    fn guests_of(
+        &self,
+        snapshot: &Snapshot,
+    ) -> isobath::Result<Vec<(ColumnFamily, Option<Value>)>> {
+        let mut guests = Vec::new();
+        for name in self.db.list_families().iter().filter(|name| name.starts_with("guest")) {
+            // It may be dropped meanwhile, even before the snapshot was taken.
+            let family = match self.db.family(name) {
+                Ok(family) => family,
+                Err(Error::UnknownFamily(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            match snapshot.get_in(&family, "key") {
+                Ok(value) => guests.push((family, value.as_deref().map(Value::of))),
+                Err(Error::UnknownFamily(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(guests)
     }
 
     fn compare(
@@ -75,6 +99,15 @@ impl Stage {
                 "a snapshot kept at {} answers otherwise than at first: it has {other:?}, and no {lost:?}",
                 keepsake.snapshot.point()
             ));
+        }
+        for (family, value) in &keepsake.guests {
+            let again = keepsake.snapshot.get_in(family, "key")?.as_deref().map(Value::of);
+            if again != *value {
+                let (name, point) = (family.name(), keepsake.snapshot.point());
+                self.fail(format!(
+                    "a snapshot kept at {point} reads {again:?} in {name}, it was {value:?}"
+                ));
+            }
         }
         Ok(())
     }

@@ -5,9 +5,13 @@
 //! coroutines that one scheduler switches (`runtime.rs`), on a machine that can die at any operation (`world.rs`,
 //! `disk.rs`, `weather.rs`) and may have trouble before (`trouble.rs`). What a seed's database looks like say `terrain.rs` and
 //! `keyspace.rs`. What must be true is the oracle's business (`oracle.rs`, `families.rs`), which keeps digests of values
-//! (`values.rs`) and finds the moment that explains a read (`observe.rs`). `linger.rs` looks at what a
+//! (`values.rs`) and finds the moment that explains a read (`observe.rs`). `careless.rs` and `twin.rs` misuse the API and
+//! bring a second database. `linger.rs` looks at what a
 //! quiet database comes to. `settings.rs` says what is run of a seed, `shrink.rs` looks for the least that still fails.
 
+#[cfg(test)]
+mod api;
+mod careless;
 mod controls;
 mod disk;
 mod families;
@@ -25,6 +29,7 @@ mod simulate;
 mod tally;
 mod terrain;
 mod trouble;
+mod twin;
 mod values;
 mod weather;
 mod workload;

@@ -11,6 +11,7 @@
 use super::families::Guests;
 use super::observe::{Judge, Reading, Sight};
 use super::values::{Place, Value, Values};
+use super::workload::WRITERS;
 use isobath::Lsn;
 
 /// A commit as its writer knows it.
@@ -65,7 +66,15 @@ pub(crate) struct History {
     pub(crate) guests: Guests,
     /// Whether the second of the two families that stay is there.
     pub(crate) has_side: bool,
+    /// Commits, for those who harden them late.
+    pub(crate) tokens: Vec<isobath::Commit>,
+    /// Those of the life before, and whether they must have lasted.
+    pub(crate) old_tokens: Vec<isobath::Commit>,
+    pub(crate) keeps_old_tokens: bool,
 }
+
+/// The writer whose commits carry no marker, after those that number theirs.
+pub(crate) const CARELESS: usize = WRITERS;
 
 /// The marker key of a writer.
 pub(crate) fn marker(writer: usize) -> Place {
@@ -73,8 +82,8 @@ pub(crate) fn marker(writer: usize) -> Place {
 }
 
 impl History {
-    pub(crate) fn new(base: Values, writers: usize) -> History {
-        History { base, writers: vec![Vec::new(); writers], ..History::default() }
+    pub(crate) fn new(base: Values) -> History {
+        History { base, writers: vec![Vec::new(); CARELESS + 1], ..History::default() }
     }
 
     /// The number that the next commit of a writer has, counted over all lives.
@@ -178,7 +187,7 @@ impl History {
     ) -> Result<(), String> {
         let mut kept: Vec<&Commit> = Vec::new();
         let mut lost: Vec<&Commit> = Vec::new();
-        for (writer, commits) in self.writers.iter().enumerate() {
+        for (writer, commits) in self.writers[..CARELESS].iter().enumerate() {
             let (before, now) = (marker_number(&self.base, writer), marker_number(found, writer));
             let count = now.checked_sub(before).filter(|count| *count <= commits.len() as u64);
             let count = count.ok_or_else(|| {
@@ -295,7 +304,7 @@ mod tests {
 
     #[test]
     fn losses_holes_and_wrong_values_are_told_apart_from_what_may_be() {
-        let mut history = History::new(Values::new(), 2);
+        let mut history = History::new(Values::new());
         commit(&mut history, 0, Some(100), false, "a");
         commit(&mut history, 1, Some(200), true, "b");
         commit(&mut history, 0, Some(300), false, "a");
@@ -335,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_read_that_misses_what_was_acknowledged_before_it_is_caught() {
-        let mut history = History::new(Values::new(), 1);
+        let mut history = History::new(Values::new());
         commit(&mut history, 0, Some(100), false, "a");
         let look = history.look();
         sees(&mut history, look, &[("a", None)]);
@@ -344,7 +353,7 @@ mod tests {
 
     /// What one read may find of two commits in flight.
     fn reads_in_flight(found: &[(&str, Option<&str>)]) -> Result<(), String> {
-        let mut history = History::new(Values::new(), 2);
+        let mut history = History::new(Values::new());
         history.begin(0, vec![put("a", "0")]);
         history.begin(1, vec![put("b", "1")]);
         let look = history.look();
@@ -369,7 +378,7 @@ mod tests {
 
     #[test]
     fn reads_never_go_back_and_what_they_saw_survives_a_kill() {
-        let mut history = History::new(Values::new(), 1);
+        let mut history = History::new(Values::new());
         history.begin(0, vec![put("!writer0", "1"), put("a", "0")]);
         let look = history.look();
         sees(&mut history, look, &[("a", Some("0"))]);
@@ -387,7 +396,7 @@ mod tests {
     #[test]
     fn a_snapshot_sees_its_point_and_no_other() {
         for (found, is_right) in [(None, false), (Some("0.1"), true), (Some("0.2"), false)] {
-            let mut history = History::new(Values::new(), 1);
+            let mut history = History::new(Values::new());
             commit(&mut history, 0, Some(100), false, "a");
             let mut look = history.look();
             history.pinned_at(&mut look, 100);
@@ -400,7 +409,7 @@ mod tests {
     #[test]
     fn what_a_scan_did_not_find_was_not_there() {
         for (found, is_right) in [(&["!writer0"][..], false), (&["!writer0", "a"], true)] {
-            let mut history = History::new(Values::new(), 1);
+            let mut history = History::new(Values::new());
             commit(&mut history, 0, Some(100), false, "a");
             let look = history.look();
             let mut sight = Sight::of_family(0, &Values::new());

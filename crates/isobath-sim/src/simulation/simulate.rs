@@ -14,7 +14,7 @@ use super::world::{self, Death, Doom, Life, Moment};
 use isobath::components::planted::{Plant, plant_here};
 use isobath::components::reach::{Reach, reached};
 use isobath::vfs::MemoryFs;
-use isobath::{ColumnFamily, Db, Error, Options};
+use isobath::{BlockCache, ColumnFamily, Db, Error, Options};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -49,6 +49,8 @@ struct Script {
     closes_early: bool,
     trim: Trim,
     terrain: Terrain,
+    /// A second database uses the same one.
+    cache: Option<BlockCache>,
     rng: fastrand::Rng,
 }
 
@@ -101,7 +103,7 @@ pub(crate) fn simulate(seed: u64, settings: &Settings) -> Result<Tally, String> 
 fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut fs = MemoryFs::new();
-    let history = History::new(Values::new(), WRITERS);
+    let history = History::new(Values::new());
     let mut before = Before { history, end: End::Killed, answers: Vec::new() };
     let mut tally = Tally { seeds: 1, ..Tally::default() };
     let mut past = Past::default();
@@ -207,6 +209,7 @@ fn draw(
         closes_early: rng.u8(..8) == 0,
         trim: settings.trim,
         terrain: terrain.clone(),
+        cache: rng.bool().then(|| BlockCache::new([0, 16 << 10, 1 << 20][rng.usize(..3)])),
         rng: rng.fork(),
     }
 }
@@ -262,6 +265,9 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
             options = options.listener(Arc::new(|event: &isobath::Event| eprintln!("  {event:?}")));
         }
     }
+    if let Some(cache) = &script.cache {
+        options = options.shared_cache(cache.clone());
+    }
     let db = options.open(DB)?;
     let (side, had_side) = match db.family("side") {
         Ok(side) => (side, true),
@@ -306,9 +312,11 @@ fn live(
             outcome.borrow_mut().failure = Some(wrong);
             return;
         }
-        let mut history = History::new(opened.found, WRITERS);
+        let mut history = History::new(opened.found);
         history.guests = Guests::found(opened.guests);
         history.has_side = true;
+        let is_kept = before.end == End::Closed || before.end == End::Killed && !script.is_damaged;
+        (history.old_tokens, history.keeps_old_tokens) = (before.history.tokens, is_kept);
         let stage = Rc::new(Stage {
             db: opened.db,
             side: opened.side,
@@ -321,6 +329,7 @@ fn live(
             is_damaged: is_damaged || matches!(script.trouble, Trouble::Rot { .. }),
             closing: Rc::default(),
             keepsakes: Rc::default(),
+            cache: script.cache.clone(),
         });
         act(&stage, &mut script);
         finish(stage, &mut script, &outcome);
@@ -399,6 +408,12 @@ fn act(stage: &Rc<Stage>, script: &mut Script) {
     if trim.janitor {
         let body = Box::new(move || janitor.tidy(count, rng));
         tasks.push(runtime::spawn("janitor".to_owned(), body));
+    }
+    let (careless, rng) = (stage.clone(), script.rng.fork());
+    let count = trim.operations.min(script.count / 4);
+    if trim.readers & 4 != 0 && script.rng.bool() {
+        let body = Box::new(move || careless.blunder(count, rng));
+        tasks.push(runtime::spawn("careless".to_owned(), body));
     }
     let (closer, rng) = (stage.clone(), script.rng.fork());
     if script.closes_early {

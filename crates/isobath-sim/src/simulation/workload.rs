@@ -10,7 +10,7 @@ use super::simulate::DB;
 use super::terrain::Terrain;
 use super::values::{Draft, Place, Value, Values, Write};
 use super::world::{Life, Shared};
-use isobath::{Batch, ColumnFamily, Db, Durability, Error, WriteOptions};
+use isobath::{Batch, BlockCache, ColumnFamily, Db, Durability, Error, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -33,6 +33,8 @@ pub(crate) struct Stage {
     /// True if the disk was damaged before: finding that is an answer, too.
     pub(crate) is_damaged: bool,
     pub(crate) closing: Shared<Closing>,
+    /// One that it shares with another database.
+    pub(crate) cache: Option<BlockCache>,
     /// Snapshots that are kept for most of the life.
     pub(crate) keepsakes: Shared<Vec<Keepsake>>,
 }

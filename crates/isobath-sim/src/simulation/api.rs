@@ -1,0 +1,71 @@
+//! The public methods of the engine against the simulated workload: one that is added and that no task calls fails here.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The public types, where they are, and what stands before a call of theirs in the workload.
+const TYPES: [(&str, &str, &[&str]); 10] = [
+    ("Db", "db.rs", &["db."]),
+    ("Snapshot", "snapshot.rs", &["snapshot."]),
+    ("ColumnFamily", "column_family.rs", &["family."]),
+    ("Batch", "batch.rs", &["batch.", "Batch::"]),
+    ("Cursor", "iter.rs", &["cursor."]),
+    ("Range", "iter.rs", &["range."]),
+    ("Options", "options.rs", &["options.", "options()).", "Options::", ")."]),
+    ("WriteOptions", "options.rs", &["WriteOptions::", "WriteOptions::default().", ")."]),
+    ("FamilyOptions", "options.rs", &["FamilyOptions::", ")."]),
+    ("BlockCache", "cache/blocks.rs", &["BlockCache::"]),
+];
+
+/// What opens a database on the machine's own files, which a simulation has no use for.
+const LEFT_OUT: [&str; 2] = ["Db::open", "Options::in_memory"];
+
+/// Without white space, so that it does not matter how a call is laid out.
+fn squeezed(paths: impl Iterator<Item = PathBuf>) -> String {
+    let text: String = paths.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    text.split_whitespace().collect()
+}
+
+/// The public methods of a type.
+fn methods(of: &str, source: &str) -> Vec<String> {
+    let mut is_of = false;
+    let mut found = Vec::new();
+    for line in source.lines() {
+        if let Some(name) = line.strip_prefix("impl ") {
+            is_of = name.split(|c: char| !c.is_alphanumeric()).next() == Some(of)
+                && !name.contains(" for ");
+        }
+        if let Some(rest) = line.strip_prefix("    pub fn ").filter(|_| is_of) {
+            let end = rest.find(['(', '<']).unwrap();
+            found.push(rest[..end].to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn every_public_method_is_in_the_workload() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/simulation");
+    let files = std::fs::read_dir(here).unwrap().map(|entry| entry.unwrap().path());
+    let workload = squeezed(files.filter(|path| path.is_file() && !path.ends_with("api.rs")));
+    let engine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../isobath/src");
+    let (mut missing, mut left_out) = (Vec::new(), BTreeSet::new());
+    for (of, file, receivers) in TYPES {
+        let methods = methods(of, &std::fs::read_to_string(engine.join(file)).unwrap());
+        assert!(!methods.is_empty(), "{file} has no methods of {of}");
+        for method in methods {
+            let name = format!("{of}::{method}");
+            let is_called = receivers.iter().any(|receiver| {
+                let call = format!("{receiver}{method}");
+                workload.contains(&format!("{call}(")) || workload.contains(&format!("{call}::<"))
+            });
+            if LEFT_OUT.contains(&&*name) {
+                left_out.insert(name);
+            } else if !is_called {
+                missing.push(name);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "the workload calls none of {missing:?}");
+    assert_eq!(left_out.len(), LEFT_OUT.len(), "there are only {left_out:?}");
+}

@@ -1,0 +1,439 @@
+//! A task that uses the API as people do, carelessly: a batch written twice, extended after a write, retried after an error
+//! or cleared; handles kept across drops and renames; handles of another database; bad arguments; old commits hardened.
+//!
+//! Its commits carry no marker. They are told to the oracle like all others, which finds them by their values.
+
+use super::oracle::CARELESS;
+use super::runtime;
+use super::twin::Twin;
+use super::values::{Draft, Place, Value};
+use super::workload::Stage;
+use isobath::{Batch, ColumnFamily, Commit, Durability, Error, MAX_KEY_LEN, WriteOptions};
+
+/// A handle of a family that comes and goes.
+struct Held {
+    family: ColumnFamily,
+    /// The name it was asked for by.
+    name: String,
+    has_content: bool,
+    is_gone: bool,
+}
+
+/// What the task keeps from call to call.
+struct Careless<'a> {
+    stage: &'a Stage,
+    rng: fastrand::Rng,
+    batch: Batch,
+    /// What is in the batch.
+    ops: Vec<(Place, Option<Value>)>,
+    held: Vec<Held>,
+    twin: Twin,
+    /// A commit may or may not be there: it writes no more.
+    is_in_doubt: bool,
+}
+
+/// How often a write is tried again that may be.
+const TRIES: u32 = 3;
+const PAUSE_NS: u64 = 2_000_000;
+
+impl Stage {
+    /// The careless task's life.
+    pub(crate) fn blunder(&self, count: u32, mut rng: fastrand::Rng) {
+        let twin = match Twin::new(self, rng.fork()) {
+            Ok(twin) => twin,
+            Err(error) => return self.fail(format!("a second database: {error}")),
+        };
+        let (batch, ops, held) = (Batch::default(), Vec::new(), Vec::new());
+        let mut task = Careless { stage: self, rng, batch, ops, held, twin, is_in_doubt: false };
+        for _ in 0..count {
+            if self.is_over() {
+                break;
+            }
+            task.step();
+        }
+        task.twin.end(self);
+    }
+
+    /// What must be refused, by an error that `is_expected`.
+    pub(crate) fn refuses<T>(
+        &self,
+        what: &str,
+        result: isobath::Result<T>,
+        is_expected: impl Fn(&Error) -> bool,
+    ) {
+        match result {
+            Ok(_) => self.fail(format!("{what} is not refused")),
+            Err(error) if is_expected(&error) => {}
+            Err(error) => self.judge_write(what, &error),
+        }
+    }
+}
+
+fn is_invalid(error: &Error) -> bool {
+    matches!(error, Error::InvalidArgument(_))
+}
+
+impl Careless<'_> {
+    fn step(&mut self) {
+        match self.rng.u8(..16) {
+            0..3 => self.single(),
+            3..8 => self.reuse(),
+            8..10 => self.hold(),
+            10 => self.misuse(),
+            11 => self.misuse_families(),
+            12 => self.upkeep(),
+            13 => self.harden(),
+            _ => {
+                let stage = self.stage;
+                self.twin.step(stage);
+                self.foreign();
+            }
+        }
+    }
+
+    /// A commit that the oracle is told of. Returns the error that it may be tried again after.
+    fn commit(
+        &mut self,
+        ops: Vec<(Place, Option<Value>)>,
+        is_synced: bool,
+        call: impl FnOnce(&mut Self) -> isobath::Result<Commit>,
+    ) -> Result<(), Error> {
+        let stage = self.stage;
+        stage.history.borrow_mut().begin(CARELESS, ops);
+        match call(self) {
+            Ok(commit) => {
+                let mut history = stage.history.borrow_mut();
+                history.acknowledge(CARELESS, commit.point, is_synced);
+                history.tokens.push(commit);
+                Ok(())
+            }
+            Err(error) => {
+                let is_refused =
+                    matches!(error, Error::InvalidArgument(_) | Error::UnknownFamily(_));
+                if !is_refused {
+                    stage.judge_write("a careless commit", &error);
+                }
+                if is_refused || error.is_retryable() {
+                    stage.history.borrow_mut().withdraw(CARELESS);
+                } else {
+                    stage.history.borrow_mut().fail(CARELESS);
+                    self.is_in_doubt = true;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn op(&mut self) -> (Place, Option<Vec<u8>>) {
+        let place = self.stage.keys.place(&mut self.rng);
+        let number = u64::from(self.rng.u32(..));
+        let len = self.rng.usize(..200);
+        let is_put = self.rng.u8(..4) > 0;
+        (place, is_put.then(|| Draft::of(CARELESS, number, 0, len).bytes()))
+    }
+
+    fn options(&mut self) -> WriteOptions {
+        match self.rng.u8(..8) {
+            0 => WriteOptions::sync(),
+            1 => WriteOptions::default().durability(Durability::Buffered),
+            2 => WriteOptions::default().fail_fast(true),
+            _ => WriteOptions::default(),
+        }
+    }
+
+    /// One operation, by one of the calls for it.
+    fn single(&mut self) {
+        if self.is_in_doubt {
+            return;
+        }
+        let ((family, key), value) = self.op();
+        let options = self.options();
+        let (has_options, side) = (self.rng.bool(), self.stage.side.clone());
+        let is_synced = options == WriteOptions::sync() && has_options && family == 0;
+        let ops = vec![((family, key.clone()), value.as_deref().map(Value::of))];
+        let outcome = self.commit(ops, is_synced, |task| {
+            let db = &task.stage.db;
+            match (family, value, has_options) {
+                (0, Some(value), true) => db.put_with(&key, value, options),
+                (0, Some(value), false) => db.put(&key, value),
+                (0, None, true) => db.delete_with(&key, options),
+                (0, None, false) => db.delete(&key),
+                (_, Some(value), _) => db.put_in(&side, &key, value),
+                (_, None, _) => db.delete_in(&side, &key),
+            }
+        });
+        self.wait_after(&outcome);
+    }
+
+    fn wait_after(&self, outcome: &Result<(), Error>) {
+        if outcome.as_ref().is_err_and(Error::is_retryable) {
+            runtime::sleep_ns(PAUSE_NS);
+        }
+    }
+
+    /// Writes the batch that it always writes, as it is, with more in it, or with something else.
+    fn reuse(&mut self) {
+        match self.rng.u8(..6) {
+            0 | 1 => {
+                self.batch.clear();
+                self.ops.clear();
+                self.extend(0..6);
+            }
+            2 => self.extend(1..4),
+            3 => {
+                self.batch = Batch::with_capacity(self.rng.usize(..500));
+                self.ops.clear();
+                self.extend(0..9);
+            }
+            _ => {}
+        }
+        if self.batch.len() != self.ops.len() || self.batch.is_empty() != self.ops.is_empty() {
+            self.stage.fail("a batch does not know what is in it".to_owned());
+        }
+        for _ in 0..TRIES {
+            if self.is_in_doubt || self.stage.is_over() {
+                return;
+            }
+            let byte_len = self.batch.byte_len();
+            let outcome = self.write_batch();
+            if self.batch.byte_len() != byte_len || self.batch.len() != self.ops.len() {
+                self.stage.fail("a batch changed when it was written".to_owned());
+            }
+            self.wait_after(&outcome);
+            if !outcome.is_err_and(|error| error.is_retryable()) {
+                return;
+            }
+        }
+    }
+
+    fn extend(&mut self, count: std::ops::Range<usize>) {
+        for _ in 0..self.rng.usize(count) {
+            let ((family, key), value) = self.op();
+            let side = &self.stage.side;
+            let pushed = match (family, &value) {
+                (0, Some(value)) => self.batch.put(&key, value),
+                (0, None) => self.batch.delete(&key),
+                (_, Some(value)) => self.batch.put_in(side, &key, value),
+                (_, None) => self.batch.delete_in(side, &key),
+            };
+            if let Err(error) = pushed.map(drop) {
+                self.stage.fail(format!("a batch takes no more: {error}"));
+            }
+            self.ops.push(((family, key), value.as_deref().map(Value::of)));
+        }
+        if self.rng.u8(..8) == 0 {
+            let long = vec![b'k'; MAX_KEY_LEN + 1];
+            self.stage.refuses("a batch's empty key", self.batch.put("", "").map(drop), is_invalid);
+            self.stage.refuses("a batch's long key", self.batch.delete(long).map(drop), is_invalid);
+        }
+    }
+
+    fn write_batch(&mut self) -> Result<(), Error> {
+        let options = self.options();
+        let way = self.rng.u8(..4);
+        if self.ops.is_empty() {
+            let written = self.stage.db.write_reusing(&mut self.batch, options);
+            return written.map(drop).inspect_err(|error| self.stage.judge_write("nothing", error));
+        }
+        let is_synced = options == WriteOptions::sync() && way > 0;
+        self.commit(self.ops.clone(), is_synced, |task| match way {
+            0 => task.stage.db.write(task.batch.clone()),
+            1 => task.stage.db.write_with(task.batch.clone(), options),
+            _ => task.stage.db.write_reusing(&mut task.batch, options),
+        })
+    }
+
+    /// Handles of families that the janitor renames and drops under its hands.
+    fn hold(&mut self) {
+        let db = &self.stage.db;
+        if self.held.len() < 6 {
+            let names = db.list_families();
+            let name = names[self.rng.usize(..names.len())].clone();
+            match db.family(&name) {
+                Ok(family) if name.starts_with("guest") => {
+                    self.held.push(Held { family, name, has_content: false, is_gone: false });
+                }
+                Ok(_) | Err(Error::UnknownFamily(_)) => {}
+                Err(error) => self.stage.judge_read("a look for a family", &error),
+            }
+        }
+        if self.held.is_empty() {
+            return;
+        }
+        let nth = self.rng.usize(..self.held.len());
+        self.use_held(nth);
+        if self.rng.u8(..8) == 0 {
+            self.held.swap_remove(nth);
+        }
+    }
+
+    fn use_held(&mut self, nth: usize) {
+        let (db, held) = (&self.stage.db, &mut self.held[nth]);
+        let family = held.family.clone();
+        let (id, name, _) = (family.id(), family.name(), family.options());
+        if id == db.default_family().id() || !name.starts_with("guest") {
+            self.stage.fail(format!("a handle of {} has become one of {name}", held.name));
+        }
+        let first = |found: Option<isobath::Result<_>>| found.transpose().map(drop);
+        let content = db.get_in(&family, "key").map(|value| {
+            // It holds the name that it was created with.
+            let is_right = match &value {
+                Some(value) => held.name.as_bytes().starts_with(value),
+                None => !held.has_content,
+            };
+            held.has_content = value.is_some();
+            if !is_right {
+                self.stage.fail(format!("a handle of {} reads {value:?}", held.name));
+            }
+        });
+        let reads = [
+            content,
+            db.contains_in(&family, "key").map(drop),
+            db.multi_get_in(&family, &["key", "other"]).map(drop),
+            first(db.range_in::<&str>(&family, ..).next()),
+            first(db.prefix_in(&family, "k").next_back()),
+            db.cursor_in::<&str>(&family, ..).map(drop),
+        ];
+        // A drop refuses writes at once, and reads when it is visible.
+        let merges = self.rng.u8(..4) == 0;
+        let writes = [
+            db.put_in(&family, "other", "value").map(drop),
+            db.delete_in(&family, "other").map(drop),
+            if merges { db.compact_range::<&str>(&family, ..) } else { Ok(()) },
+        ];
+        for (nth, result) in reads.into_iter().chain(writes).enumerate() {
+            let is_call = nth < 8 || merges;
+            match result {
+                Ok(()) if held.is_gone && is_call => {
+                    self.stage.fail(format!(
+                        "call {nth} of a handle of {} works after its drop",
+                        held.name
+                    ));
+                }
+                Err(Error::UnknownFamily(_)) if nth < 6 => held.is_gone = true,
+                Err(Error::UnknownFamily(_)) | Ok(()) => {}
+                Err(error) => self.stage.judge_write("a handle that was kept", &error),
+            }
+        }
+        if held.is_gone {
+            self.refused_batch(&family, |error| matches!(error, Error::UnknownFamily(_)));
+        }
+    }
+
+    /// A batch that names a family which is not to be had any more is refused, and leaves nothing.
+    fn refused_batch(&self, family: &ColumnFamily, is_expected: impl Fn(&Error) -> bool) {
+        let mut batch = Batch::new();
+        let key = self.stage.keys.all()[0].clone();
+        let filled = batch.put(&key, "refused").and_then(|batch| batch.put_in(family, &key, "it"));
+        let Ok(batch) = filled else { return };
+        for _ in 0..2 {
+            let written = self.stage.db.write_reusing(batch, WriteOptions::default());
+            self.stage.refuses("a batch of a family that is not there", written, &is_expected);
+        }
+    }
+
+    fn misuse(&mut self) {
+        let (stage, db) = (self.stage, &self.stage.db);
+        let long = vec![b'k'; MAX_KEY_LEN + 1];
+        stage.refuses("an empty key", db.put("", "value"), is_invalid);
+        stage.refuses("a long key", db.put_in(&stage.side, &long, "value"), is_invalid);
+        stage.refuses("the delete of a long key", db.delete(&long), is_invalid);
+        for found in [db.get(&long), db.get(""), db.get_in(&stage.side, &long)] {
+            match found {
+                Ok(None) => {}
+                Ok(Some(_)) => stage.fail("a key that cannot be has a value".to_owned()),
+                Err(error) => stage.judge_read("a get of a key that cannot be", &error),
+            }
+        }
+        if let Err(error) = db.compact_range(&stage.side, "z".."a") {
+            stage.judge_write("a merge of nothing", &error);
+        }
+    }
+
+    fn misuse_families(&mut self) {
+        let (stage, db) = (self.stage, &self.stage.db);
+        let exists = |error: &Error| matches!(error, Error::FamilyExists(_));
+        let default = db.default_family();
+        stage.refuses("a family twice", db.create_family("side"), exists);
+        stage.refuses(
+            "a family twice",
+            db.create_family_with("default", stage.terrain.family_options(&mut self.rng)),
+            exists,
+        );
+        stage.refuses("a family's name twice", db.rename_family(&stage.side, "default"), exists);
+        stage.refuses("a family without a name", db.create_family(""), is_invalid);
+        stage.refuses("the drop of the default family", db.drop_family(&default), is_invalid);
+        stage.refuses(
+            "a new name of the default family",
+            db.rename_family(&default, "new"),
+            is_invalid,
+        );
+        let is_unknown = |error: &Error| matches!(error, Error::UnknownFamily(_));
+        stage.refuses("a family that never was", db.family("nowhere"), is_unknown);
+    }
+
+    fn upkeep(&mut self) {
+        let db = &self.stage.db;
+        let metrics = db.metrics();
+        if metrics.write_amplification().is_nan() || metrics.families.is_empty() {
+            self.stage.fail("metrics make no sense".to_owned());
+        }
+        let mut asked = 0;
+        let result = match self.rng.u8(..4) {
+            0 => db.flush().and_then(|()| db.flush()),
+            1 => db.compact(),
+            2 => db.sync(),
+            _ => db
+                .settle_while(|| {
+                    asked += 1;
+                    asked < 2
+                })
+                .map(drop),
+        };
+        if let Err(error) = result {
+            self.stage.judge_write("careless upkeep", &error);
+        }
+    }
+
+    /// Hardens a commit of this life, of the life before, or of another database.
+    fn harden(&mut self) {
+        let (stage, db) = (self.stage, &self.stage.db);
+        let history = stage.history.borrow();
+        let pick = |tokens: &[Commit], rng: &mut fastrand::Rng| {
+            (!tokens.is_empty()).then(|| tokens[rng.usize(..tokens.len())])
+        };
+        let new = pick(&history.tokens, &mut self.rng);
+        let old = pick(&history.old_tokens, &mut self.rng);
+        let keeps_old = history.keeps_old_tokens;
+        drop(history);
+        if let Some(commit) = new {
+            match db.harden(commit) {
+                Ok(()) => stage.history.borrow_mut().synced(commit.point),
+                Err(error) => stage.judge_write("a commit hardened late", &error),
+            }
+        }
+        if let Some(commit) = old {
+            match db.harden(commit) {
+                Err(Error::InvalidArgument(why)) if !keeps_old || why.contains("too long ago") => {}
+                Err(error) => stage.judge_write("an old commit hardened", &error),
+                Ok(()) => {}
+            }
+        }
+        if let Some(commit) = self.twin.commit() {
+            stage.refuses("the commit of another database", db.harden(commit), is_invalid);
+        }
+    }
+
+    /// Handles of another database, and of that one before it was opened again.
+    fn foreign(&mut self) {
+        let Some(family) = self.twin.any_handle() else { return };
+        let (stage, db) = (self.stage, &self.stage.db);
+        stage.refuses("a foreign put_in", db.put_in(&family, "key", "foreign"), is_invalid);
+        stage.refuses("a foreign delete_in", db.delete_in(&family, "key"), is_invalid);
+        stage.refuses("a foreign compact_range", db.compact_range::<&str>(&family, ..), is_invalid);
+        stage.refuses("a foreign drop_family", db.drop_family(&family), is_invalid);
+        stage.refuses("a foreign rename_family", db.rename_family(&family, "mine"), is_invalid);
+        stage.refuses_reads(db, &family);
+        self.refused_batch(&family, is_invalid);
+    }
+}
