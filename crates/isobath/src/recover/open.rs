@@ -18,7 +18,7 @@ use crate::version::{
     VersionSet, make_dir,
 };
 use crate::vfs::{FileSystem, FileSystemKind, ReadMode};
-use crate::wal::{self, Log, LogOptions, SegmentInfo, SegmentKind};
+use crate::wal::{self, Log, LogOptions, RaiseCeiling, SegmentInfo, SegmentKind};
 use crate::{compact, upkeep};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
@@ -210,14 +210,7 @@ fn start_log(
     term: Term,
     segment_len: u64,
 ) -> Result<Arc<Log>> {
-    let manifest = versions.clone();
     let ceiling_step = options.sizes.ceiling_step;
-    let raise_ceiling = Box::new(move |above: Lsn| {
-        reached(Reach::CeilingRaised);
-        let lsn = above + ceiling_step;
-        manifest.lock().install(Edit::new(vec![Change::LsnCeiling { lsn }]), &[])?;
-        Ok(lsn)
-    });
     let dir = db.join(LOG_DIR);
     let mode = log_mode(options, &dir);
     let log_options = LogOptions {
@@ -229,11 +222,25 @@ fn start_log(
         mode,
         spare_segments: (options.write_budget.as_u64() * 4 / segment_len).clamp(2, 16) as usize,
         sync_interval: options.sync_interval,
-        raise_ceiling,
+        raise_ceiling: ceiling_raiser(versions.clone(), ceiling_step),
     };
     let ceiling = term.resumes_at + ceiling_step;
     Log::start(&options.components, log_options, term.resumes_at, ceiling, term.term as u16)
         .map(Arc::new)
+}
+
+/// Raises the ceiling in the manifest above what the log asks for. Upkeep asks ahead of time and the keeper for a writer
+/// that waits, possibly at once: who comes second may ask for less than there is by then, and is told that.
+fn ceiling_raiser(versions: Arc<Mutex<VersionSet>>, step: Lsn) -> RaiseCeiling {
+    Box::new(move |above| {
+        reached(Reach::CeilingRaised);
+        let mut versions = versions.lock();
+        let (there, lsn) = (versions.state().ceiling(), above + step);
+        if lsn > there {
+            versions.install(Edit::new(vec![Change::LsnCeiling { lsn }]), &[])?;
+        }
+        Ok(lsn.max(there))
+    })
 }
 
 /// How the log is written: as the options say, otherwise mapped where no store can lack room.
@@ -348,6 +355,19 @@ mod tests {
             info.kind == crate::wal::SegmentKind::Log && info.end() > replay_from
         };
         (fs, segments.into_iter().filter(needed).map(|info| info.path).collect())
+    }
+
+    #[test]
+    fn a_ceiling_that_is_asked_for_second_and_is_lower_stays_where_it_is() {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open("db").unwrap();
+        let versions = db.engine().versions.clone();
+        let there = versions.lock().state().ceiling();
+        let raise = ceiling_raiser(versions.clone(), 100);
+        assert_eq!(raise(there + 1000).unwrap(), there + 1100);
+        assert_eq!(raise(there + 500).unwrap(), there + 1100);
+        assert_eq!(versions.lock().state().ceiling(), there + 1100);
+        assert_eq!(raise(there + 2000).unwrap(), there + 2100);
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod syncer;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub(crate) use log::{Log, LogOptions, Reservation};
+pub(crate) use log::{Log, LogOptions, RaiseCeiling, Reservation};
 pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, record_len, seal};
 pub(crate) use room::Patience;
 #[cfg(all(test, loom))]
