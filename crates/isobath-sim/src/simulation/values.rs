@@ -69,6 +69,11 @@ impl Draft {
         Draft { text: format!("{writer}.{number}.{nth}."), len }
     }
 
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len() + self.len
+    }
+
     /// The bytes. Half of them repeat, so that they can be compressed.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.text.clone().into_bytes();

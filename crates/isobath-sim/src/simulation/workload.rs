@@ -48,6 +48,9 @@ pub(crate) enum Closing {
     Done(isobath::Result<()>),
 }
 
+/// No commit is much longer: a log of the smallest segments takes twice as much and a value of the greatest length.
+const COMMIT_LEN_MAX: usize = 2 << 20;
+
 /// How long a task waits after it met a full disk.
 const RETRY_NS: u64 = 5_000_000;
 
@@ -140,7 +143,7 @@ impl Stage {
         // As a load does: one key after the other, each once.
         let ascends = self.terrain.is_tree() && rng.u8(..3) == 0;
         let ascending = if ascends { self.keys.neighbours(season, len, rng) } else { &[] };
-        let mut writes = Vec::with_capacity(len + 1);
+        let (mut writes, mut bytes) = (Vec::with_capacity(len + 1), 0);
         for nth in 0..len {
             let place = match ascending.get(nth) {
                 Some(key) => (family, key.clone()),
@@ -148,7 +151,11 @@ impl Stage {
             };
             let is_put = rng.u8(..100) >= delete_percent;
             let value = is_put.then(|| Draft::of(writer, number, nth, self.terrain.value_len(rng)));
+            bytes += place.1.len() + value.as_ref().map_or(0, Draft::len);
             writes.push((place, value));
+            if bytes > COMMIT_LEN_MAX {
+                break;
+            }
         }
         writes
     }
