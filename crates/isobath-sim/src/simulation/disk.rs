@@ -252,9 +252,11 @@ impl SegmentFile for SimSegment {
     }
     fn harden(&self, offset: u64, len: u64) -> Result<()> {
         self.life.tick(Moment::Harden);
+        let path = self.path();
+        self.life.note_sync(&path);
         let outcome = without_preemption(|| self.file.harden(offset, len));
         if outcome.is_err() {
-            self.life.note_failed_sync();
+            self.life.note_failed_sync(&path);
         }
         self.life.wait();
         outcome

@@ -107,8 +107,8 @@ pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
     SHARED.with_borrow_mut(|shared| {
         let mut rng = fastrand::Rng::with_seed(seed);
         let switch_percent = [2, 10, 30, 60][rng.usize(..4)];
-        let stall_permille = [0, 1, 5, 30][rng.usize(..4)];
-        let preempt_mean = [0, 0, 1000, 1000, 1000, 50, 50, 5][rng.usize(..8)];
+        let stall_permille = [1, 5, 30, 100][rng.usize(..4)];
+        let preempt_mean = [0, 1000, 1000, 50, 50, 50, 5, 5][rng.usize(..8)];
         ring_slots([0, 16, 64, 1024][rng.usize(..4)]);
         let now_ns = 1_000_000_000;
         *shared = Shared {
@@ -283,6 +283,11 @@ pub(crate) fn spawn(name: String, body: Box<dyn FnOnce()>) -> usize {
 fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
+
+/// The task that runs, if one does.
+pub(crate) fn current() -> Option<usize> {
+    SHARED.with_borrow(|shared| shared.current)
 }
 
 /// Waits for the end of a task.

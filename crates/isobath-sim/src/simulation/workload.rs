@@ -168,7 +168,7 @@ impl Stage {
         options: WriteOptions,
     ) -> bool {
         let is_synced = options.durability == Some(Durability::Sync);
-        let is_refused = self.life.has_failed_sync(is_synced);
+        let is_refused = self.life.has_failed_sync();
         let writes: Vec<_> =
             writes.iter().map(|(place, draft)| (place, draft.as_ref().map(Draft::bytes))).collect();
         let values =

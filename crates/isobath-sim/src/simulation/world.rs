@@ -11,7 +11,7 @@ use isobath::components::{Clock, Components, Priority, Random, ThreadHandle, Thr
 use isobath::vfs::{Fault, FileSystem as _, MemoryFs, UnsyncedKind};
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,9 +79,9 @@ pub(crate) struct Life {
     ops: Cell<u64>,
     /// Threads that were asked for.
     threads: Cell<u32>,
-    /// A sync of the log has failed.
-    has_failed_sync: Cell<bool>,
-    /// Somebody was told so.
+    /// The last sync of the log that failed: the task and the segment.
+    failed_sync: RefCell<Option<(Option<usize>, PathBuf)>>,
+    /// Somebody was told so, or it was tried again.
     is_failed_sync_told: Cell<bool>,
     /// Operations that failed, as of its death.
     struck: Cell<Option<u64>>,
@@ -117,7 +117,7 @@ impl Life {
             is_trouble_over: Cell::new(false),
             ops: Cell::new(0),
             threads: Cell::new(0),
-            has_failed_sync: Cell::new(false),
+            failed_sync: RefCell::new(None),
             is_failed_sync_told: Cell::new(false),
             struck: Cell::new(None),
             remains: RefCell::new(None),
@@ -163,16 +163,24 @@ impl Life {
         &self.trouble
     }
 
-    /// A sync of the log has failed, so that no commit that begins now may be acknowledged: not as synced, and not at all
-    /// once a caller was told.
-    pub(crate) fn has_failed_sync(&self, is_synced: bool) -> bool {
-        self.is_failed_sync_told.get() || is_synced && self.has_failed_sync.get()
+    /// A sync of the log has failed, and a caller was told or it was tried again: no commit that begins now may be
+    /// acknowledged.
+    pub(crate) fn has_failed_sync(&self) -> bool {
+        self.is_failed_sync_told.get()
+    }
+
+    /// The running task is about to sync a segment of the log.
+    pub(super) fn note_sync(&self, path: &Path) {
+        let again = (runtime::current(), path.to_owned());
+        if self.failed_sync.borrow().as_ref() == Some(&again) {
+            self.is_failed_sync_told.set(true);
+        }
     }
 
     /// A call has returned this error.
     pub(crate) fn note_error(&self, error: &Error) {
         if matches!(error, Error::Poisoned(_) | Error::OutcomeUnknown(_)) {
-            self.is_failed_sync_told.set(self.has_failed_sync.get());
+            self.is_failed_sync_told.set(self.failed_sync.borrow().is_some());
         }
     }
 
@@ -216,8 +224,8 @@ impl Life {
         without_preemption(|| body(&self.fs))
     }
 
-    pub(super) fn note_failed_sync(&self) {
-        self.has_failed_sync.set(true);
+    pub(super) fn note_failed_sync(&self, path: &Path) {
+        *self.failed_sync.borrow_mut() = Some((runtime::current(), path.to_owned()));
     }
 
     pub(crate) fn ops(&self) -> u64 {
