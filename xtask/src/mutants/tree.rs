@@ -101,8 +101,21 @@ impl Tree {
         }
         let switch = self.root.join("crates/isobath/src/mutant_switch.rs");
         write_if_changed(&switch, self.switch().as_bytes())?;
-        let refused = self.refused.iter().map(|mutant| self.mutants[*mutant].key() + "\n");
+        let names = self.names();
+        let refused = self.refused.iter().map(|mutant| names[*mutant].clone() + "\n");
         fs::write(self.target.join("refused.txt"), refused.collect::<String>())
+    }
+
+    /// What each mutant is called in the list of those that do not compile: lines above it may come and go.
+    fn names(&self) -> Vec<String> {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        let name = |mutant: &Mutant| {
+            let name = format!("{} {}: {}", mutant.file, mutant.operator, mutant.change);
+            let count = counts.entry(name.clone()).or_default();
+            *count += 1;
+            format!("{name} ({count})")
+        };
+        self.mutants.iter().map(name).collect()
     }
 
     /// The module that says which mutant is on.
@@ -120,8 +133,8 @@ impl Tree {
     fn remember_refused(&mut self) {
         let list = fs::read_to_string(self.target.join("refused.txt")).unwrap_or_default();
         let list: BTreeSet<&str> = list.lines().collect();
-        for (number, mutant) in self.mutants.iter().enumerate() {
-            if mutant.name.is_none() && list.contains(&*mutant.key()) {
+        for (number, name) in self.names().iter().enumerate() {
+            if self.mutants[number].name.is_none() && list.contains(&**name) {
                 self.refused.insert(number);
             }
         }
