@@ -43,7 +43,10 @@ impl Campaign<'_> {
             Nets { simulation: Simulation { minutes: 0.0, ..whole.clone() }, ..*self.nets };
         let simulation_only =
             Nets { simulation: Simulation { with_tests: false, ..whole.clone() }, ..*self.nets };
-        let mut trials = vec![("simulation".to_owned(), &simulation_only)];
+        let mut trials = Vec::new();
+        if whole.minutes > 0.0 {
+            trials.push(("simulation".to_owned(), &simulation_only));
+        }
         if whole.with_tests {
             trials.extend(self.modules(chosen).into_iter().map(|module| (module, &tests_only)));
         }

@@ -32,8 +32,12 @@ struct Said {
     executables: Vec<(String, String, PathBuf)>,
 }
 
-/// Builds the simulator, and the tests if they are wanted, dropping mutants that do not compile.
-pub(super) fn build(tree: &mut Tree, with_tests: bool) -> io::Result<Programs> {
+/// Builds the tests and the simulator, if they are wanted, dropping mutants that do not compile.
+pub(super) fn build(
+    tree: &mut Tree,
+    with_tests: bool,
+    with_simulator: bool,
+) -> io::Result<Programs> {
     tree.write()?;
     let check = ["check", "--package", "isobath"];
     until_it_builds(tree, &[&check[..], &["--features", "simulation"]].concat())?;
@@ -49,10 +53,12 @@ pub(super) fn build(tree: &mut Tree, with_tests: bool) -> io::Result<Programs> {
             }
         }
     }
-    let simulator = ["build", "--release", "--package", "isobath-sim"];
-    let built = until_it_builds(tree, &simulator)?;
-    let simulator = built.into_iter().find(|(_, name, _)| name == "isobath-sim");
-    programs.simulator = simulator.ok_or_else(|| io::Error::other("no simulator was built"))?.2;
+    if with_simulator {
+        let simulator = ["build", "--release", "--package", "isobath-sim"];
+        let built = until_it_builds(tree, &simulator)?;
+        let simulator = built.into_iter().find(|(_, name, _)| name == "isobath-sim");
+        programs.simulator = simulator.ok_or_else(|| io::Error::other("no simulator was built"))?.2;
+    }
     Ok(programs)
 }
 

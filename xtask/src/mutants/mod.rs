@@ -51,7 +51,7 @@ pub struct Mutants {
     /// What is drawn, mutants and simulated seeds; default is the clock
     #[arg(long)]
     seed: Option<u64>,
-    /// Minutes of simulation for each, over all profiles
+    /// Minutes of simulation for each, over all profiles; 0 for tests only
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
     /// The simulator's profiles; default is all it has
@@ -92,14 +92,16 @@ impl Mutants {
             campaign::list(&tree, &known);
             return Ok(true);
         }
-        let programs = compile::build(&mut tree, !self.no_tests)?;
+        let programs = compile::build(&mut tree, !self.no_tests, self.minutes > 0.0)?;
         let made = tree.mutants.len() - tree.refused.len();
         println!("{made} mutants compile, {} do not", tree.refused.len());
-        println!("switch one on: ISOBATH_MUTANT=NAME {} run", programs.simulator.display());
+        for program in [&programs.units, &programs.simulator] {
+            println!("switch one on: ISOBATH_MUTANT=NAME {}", program.display());
+        }
         if self.build {
             return Ok(true);
         }
-        let profiles = match self.profiles.is_empty() {
+        let profiles = match self.profiles.is_empty() && self.minutes > 0.0 {
             true => nets::profiles(&programs)?,
             false => self.profiles.clone(),
         };

@@ -106,6 +106,9 @@ impl Nets<'_> {
         if self.simulation.with_tests {
             self.tests(module, &mut tries);
         }
+        if self.simulation.minutes <= 0.0 {
+            return tries;
+        }
         let profiles = &self.simulation.profiles;
         let each = self.simulation.minutes / profiles.len() as f64;
         // A little of everything first: most mutants that the simulator sees at all it sees soon.
@@ -125,9 +128,6 @@ impl Nets<'_> {
                     deadline: Duration::from_secs_f64(minutes * 60.0 + 90.0),
                 });
             }
-        }
-        if self.simulation.minutes <= 0.0 {
-            tries.retain(|one| !one.net.starts_with("simulation"));
         }
         tries
     }
