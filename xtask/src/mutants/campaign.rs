@@ -27,7 +27,11 @@ impl Campaign<'_> {
         let mut none_survived = true;
         for (nth, &mutant) in chosen.iter().enumerate() {
             let one = &self.tree.mutants[mutant];
-            let verdict = self.nets.throw(mutant + 1, one.module(), (seed + nth as u64) * 1000)?;
+            let verdict = self.nets.throw(
+                self.tree.numbers[mutant],
+                one.module(),
+                (seed + nth as u64) * 1000,
+            )?;
             let row = Row::new(one, seed, &verdict);
             println!("{}/{} {}", nth + 1, chosen.len(), row.line());
             row.append(self.results)?;
@@ -114,7 +118,7 @@ pub(super) fn list(tree: &Tree, known: &[Known]) {
                 let why = known.iter().find(|one| one.name == *name).map_or("", |one| &one.why);
                 println!("{name}: {} {why}{note}", mutant.key());
             }
-            None => println!("{} {} {}{note}", number + 1, mutant.module(), mutant.key()),
+            None => println!("{} {} {}{note}", tree.numbers[number], mutant.module(), mutant.key()),
         }
     }
 }

@@ -24,6 +24,7 @@ mod weave;
 
 use crate::tidy::workspace_root;
 use clap::Args;
+use std::cell::RefCell;
 use std::error::Error;
 use std::path::PathBuf;
 
@@ -107,8 +108,8 @@ impl Mutants {
         };
         let (minutes, with_tests) = (self.minutes, !self.no_tests);
         let simulation = nets::Simulation { minutes, profiles, with_tests };
-        let nets =
-            nets::Nets { programs: &programs, tree: &tree.root, target: &tree.target, simulation };
+        let (target, paces) = (&*tree.target, &RefCell::default());
+        let nets = nets::Nets { programs: &programs, tree: &tree.root, target, simulation, paces };
         let campaign =
             campaign::Campaign { tree: &tree, nets: &nets, results: &results, choice: self };
         Ok(campaign.run()? && (!self.known || tree.stale.is_empty()))

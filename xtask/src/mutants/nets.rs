@@ -3,7 +3,8 @@
 
 use super::compile::Programs;
 use super::process::{End, Leash};
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ pub(super) fn integration_tests() -> BTreeSet<&'static str> {
     tests.copied().collect()
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// How much simulation there is, and of what.
 #[derive(Clone, Debug)]
 pub(super) struct Simulation {
@@ -57,6 +60,8 @@ pub(super) struct Nets<'a> {
     pub(super) tree: &'a Path,
     pub(super) target: &'a Path,
     pub(super) simulation: Simulation,
+    /// How long each test took without a mutant, by its module and net.
+    pub(super) paces: &'a RefCell<BTreeMap<(String, String), Duration>>,
 }
 
 /// One program of a net.
@@ -84,10 +89,18 @@ impl Nets<'_> {
                 ("RUST_BACKTRACE", "0".to_owned()),
             ];
             let folder = self.tree.join("crates/isobath");
-            let (arguments, deadline) = (one.arguments, one.deadline);
+            let pace = (module.to_owned(), one.net.clone());
+            // A mutant that takes four times as long, and a minute, is as good as hung.
+            let usual = self.paces.borrow().get(&pace).map(|usual| *usual * 4 + MINUTE);
+            let (arguments, deadline) = (one.arguments, usual.unwrap_or(one.deadline));
+            let began = Instant::now();
             let leash =
                 Leash { program: &one.program, arguments, folder: &folder, environment, deadline };
             let seen = match leash.run()? {
+                End::Passed if mutant == 0 && !one.net.starts_with("simulation") => {
+                    self.paces.borrow_mut().insert(pace, began.elapsed());
+                    continue;
+                }
                 End::Passed => continue,
                 End::Failed(what) => what,
                 End::Hung => format!("does not end within {} s", deadline.as_secs()),

@@ -85,13 +85,13 @@ fn what_no_run_can_tell_apart_is_left_out() {
 fn a_mutant_within_another_is_woven_into_its_unchanged_side_only() {
     let text = "fn f() -> u64 { a + b * c }";
     let (sites, mutants) = found(text);
-    let woven = Woven::weave(text, &sites.sorted(|_| false));
+    let woven = Woven::weave(text, &sites.sorted(|_| false), &[1, 2, 3]);
     let inner = "(if crate::mutant_is_on(2) { (b) / (c) } else { b * c })";
     let whole = format!("(if crate::mutant_is_on(1) {{ (a) - (b * c) }} else {{ a + {inner} }})");
     assert_eq!(woven.text, format!("fn f() -> u64 {{ {whole} }}"));
     assert_eq!(mutants.len(), 2);
     syn::parse_file(&woven.text).unwrap();
-    let without = Woven::weave(text, &sites.sorted(|mutant| mutant == 0));
+    let without = Woven::weave(text, &sites.sorted(|mutant| mutant == 0), &[1, 2, 3]);
     assert_eq!(without.text, format!("fn f() -> u64 {{ a + {} }}", inner));
 }
 
@@ -100,7 +100,7 @@ fn swapped_statements_change_places_under_one_switch() {
     let text = "fn f() -> u64 { g(); h(); 1 }";
     let (sites, _) = found(text);
     let swapped = |mutant: usize| mutant != 2;
-    let woven = Woven::weave(text, &sites.sorted(swapped));
+    let woven = Woven::weave(text, &sites.sorted(swapped), &[1, 2, 3]);
     let one = "if crate::mutant_is_on(3) { h(); } else { g(); }";
     let two = "if crate::mutant_is_on(3) { g(); } else { h(); }";
     assert_eq!(woven.text, format!("fn f() -> u64 {{ {one} {two} 1 }}"));
@@ -110,7 +110,7 @@ fn swapped_statements_change_places_under_one_switch() {
 fn an_error_of_the_compiler_leads_to_the_branch_it_points_into() {
     let text = "fn f() -> u64 { a + b * c }";
     let (sites, _) = found(text);
-    let woven = Woven::weave(text, &sites.sorted(|_| false));
+    let woven = Woven::weave(text, &sites.sorted(|_| false), &[1, 2, 3]);
     let at = |part: &str| {
         let start = woven.text.find(part).unwrap();
         start..start + part.len()
@@ -141,7 +141,7 @@ fn a_mutant_with_a_name_replaces_the_body_of_its_function() {
     assert_eq!(known::take_stale(&mut known, std::slice::from_ref(&file)), [""; 0]);
     let (mut sites, mut mutants) = (Sites::default(), Vec::new());
     known::find(&known, &file, &mut sites, &mut mutants);
-    let woven = Woven::weave(&file.text, &sites.sorted(|_| false));
+    let woven = Woven::weave(&file.text, &sites.sorted(|_| false), &[1, 2, 3]);
     let body = "if crate::mutant_is_on(1) {  a - b  } else {  a + b  }";
     assert_eq!(woven.text, format!("fn f() -> u64 {{{body}}}\nfn g() -> u64 {{ a + c }}"));
     assert_eq!((mutants.len(), mutants[0].name.as_deref()), (1, Some("m")));

@@ -52,6 +52,8 @@ pub(super) struct Tree {
     pub(super) target: PathBuf,
     files: Vec<(SourceFile, Sites)>,
     pub(super) mutants: Vec<Mutant>,
+    /// What switches each of them on.
+    pub(super) numbers: Vec<usize>,
     /// What is wrong with listed mutants that do not fit the sources.
     pub(super) stale: Vec<String>,
     /// Mutants that do not compile.
@@ -80,7 +82,8 @@ impl Tree {
         }
         let root = target.join("tree");
         let (refused, woven) = (BTreeSet::new(), BTreeMap::new());
-        let mut tree = Tree { root, target, files, mutants, stale, refused, woven };
+        let numbers = numbers(&mutants);
+        let mut tree = Tree { root, target, files, mutants, numbers, stale, refused, woven };
         tree.remember_refused();
         tree.copy(workspace)?;
         Ok(tree)
@@ -90,7 +93,7 @@ impl Tree {
     pub(super) fn write(&mut self) -> io::Result<()> {
         for (file, sites) in &self.files {
             let sites = sites.sorted(|mutant| self.refused.contains(&mutant));
-            let mut woven = Woven::weave(&file.text, &sites);
+            let mut woven = Woven::weave(&file.text, &sites, &self.numbers);
             if file.path == LIB {
                 woven.text.push_str(
                     "\nmod mutant_switch;\npub(crate) use mutant_switch::mutant_is_on;\n",
@@ -123,7 +126,7 @@ impl Tree {
         let mut names = String::new();
         for (number, mutant) in self.mutants.iter().enumerate() {
             if let Some(name) = &mutant.name {
-                let _ = writeln!(names, "    ({name:?}, {}),", number + 1);
+                let _ = writeln!(names, "    ({name:?}, {}),", self.numbers[number]);
             }
         }
         include_str!("switch.rs.in").replace("// NAMES", &names)
@@ -178,6 +181,22 @@ impl Tree {
             false => write_if_changed(&self.root.join(path), &fs::read(source)?),
         }
     }
+}
+
+/// Numbers that a change of one file leaves as they are in all others, which then need not be compiled anew: each file
+/// has ten thousand of its own, and those with names the first.
+fn numbers(mutants: &[Mutant]) -> Vec<usize> {
+    let (mut block, mut file, mut next) = (0, "", 1);
+    let mut numbers = Vec::new();
+    for mutant in mutants {
+        if mutant.name.is_none() && mutant.file != file {
+            block += 1;
+            (file, next) = (&mutant.file, block * 10_000);
+        }
+        numbers.push(next);
+        next += 1;
+    }
+    numbers
 }
 
 /// Keeps the time of a file that stays as it is, so that cargo builds nothing anew for it.

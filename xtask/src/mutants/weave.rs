@@ -23,13 +23,15 @@ pub(super) enum Region {
 #[derive(Debug, Default)]
 pub(super) struct Woven {
     pub(super) text: String,
+    /// What switches each mutant on, never 0.
+    numbers: Vec<usize>,
     pub(super) regions: Vec<(Range<usize>, Region)>,
 }
 
 impl Woven {
     /// Weaves `sites` (sorted, outer ones first) into `text`.
-    pub(super) fn weave(text: &str, sites: &[Site]) -> Woven {
-        let mut woven = Woven::default();
+    pub(super) fn weave(text: &str, sites: &[Site], numbers: &[usize]) -> Woven {
+        let mut woven = Woven { numbers: numbers.to_vec(), ..Woven::default() };
         woven.stretch(text, 0..text.len(), sites);
         woven
     }
@@ -64,8 +66,7 @@ impl Woven {
             self.text.push('(');
         }
         for (mutant, alternative) in &site.alternatives {
-            // Numbers of mutants begin with 1: 0 is none of them.
-            let _ = write!(self.text, "if crate::mutant_is_on({}) {{ ", mutant + 1);
+            let _ = write!(self.text, "if crate::mutant_is_on({}) {{ ", self.numbers[*mutant]);
             let from = self.text.len();
             self.text.push_str(alternative);
             self.regions.push((from..self.text.len(), Region::Branch(*mutant)));
