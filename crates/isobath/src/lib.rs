@@ -33,6 +33,8 @@ mod memtable;
 mod metrics;
 mod options;
 mod pinned;
+#[cfg(all(test, shuttle))]
+mod point_model;
 mod read;
 mod recover;
 mod sizes;
