@@ -266,3 +266,18 @@ pub(crate) fn harden(engine: &Engine, point: Lsn) -> Result<()> {
     engine.check_open()?;
     engine.log.harden(point)
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_sorted_by_whole_keys_and_the_last_operation_on_a_key_wins() {
+        let mut batch = Batch::new();
+        for end in ["c", "a", "b", "a", ""] {
+            batch.put(format!("the same{end}"), "value").unwrap();
+        }
+        let (record, ops, _) = batch.parts();
+        assert_eq!(sorted_last_wins(record, ops), [4, 3, 2, 0]);
+    }
+}
