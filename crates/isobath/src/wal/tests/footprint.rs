@@ -93,9 +93,12 @@ fn spares_that_are_not_needed_for_a_while_are_given_up() {
     log.retire(log.tail());
     log.thin_out_spares();
     log.tend();
-    assert_eq!(home.names(".spare").len(), 4, "they have just come");
-    log.thin_out_spares();
-    log.tend();
+    assert!(home.names(".spare").len() >= 3, "they have just come");
+    // The keeper may have taken one after the first call, which then counts as needed until the second.
+    for _ in 0..2 {
+        log.thin_out_spares();
+        log.tend();
+    }
     assert_eq!(home.names(".spare"), Vec::<String>::new());
     for _ in 0..100 {
         put(&log, &payload(1, 500)).unwrap();
