@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 minutes=${NIGHTLY_MINUTES:-30}
 ledger=${NIGHTLY_LEDGER:-docs/testing/ledger.tsv}
 fresh=$(date +%s)
-all=(simulation controls metamorphic kills cuts room flips fuzz models miri threads addresses known mutants)
+all=(simulation controls metamorphic kills cuts outside room flips fuzz models miri threads addresses known mutants)
 steps=("$@")
 if [ ${#steps[@]} -eq 0 ]; then
     steps=("${all[@]}")
@@ -35,6 +35,16 @@ controls() { sim controls; }
 metamorphic() { sim metamorphic --seeds "$fresh..$((fresh + 10 * minutes))" --ledger "$ledger"; }
 kills() { sim kill --kills $((1000 * minutes)) --seed "$fresh" --ledger "$ledger"; }
 cuts() { sim powercut --cuts $((300 * minutes)) --seed "$fresh" --ledger "$ledger"; }
+
+# Kills and cuts of a program that uses the engine from outside. Built alone, so that the engine has no feature that only the
+# simulator asks for; and copied, since a build of the workspace would replace it.
+outside() {
+    local bank=target/tmp/isobath-bank
+    cargo build --locked --release -p isobath-bank && mkdir -p target/tmp &&
+        cp --remove-destination target/release/isobath-bank $bank &&
+        sim kill --kills $((300 * minutes)) --seed "$fresh" --ledger "$ledger" --program $bank &&
+        sim powercut --cuts $((200 * minutes)) --seed "$fresh" --ledger "$ledger" --program $bank
+}
 flips() { sim flip --step 3 --ledger "$ledger"; }
 fuzz() { fuzz/run.sh -l "$ledger" $((minutes * 4)); }
 miri() { xtask/miri.sh; }

@@ -122,7 +122,8 @@ impl Db {
         self.write_reusing(&mut batch, options)
     }
 
-    /// [`Db::write_with`] for a caller that goes on using the batch's memory: [`Batch::clear`] it afterwards.
+    /// [`Db::write_with`] for a caller that goes on using the batch. Whether the write succeeds or fails, the batch stays as
+    /// it was: write it again, add to it, or [`Batch::clear`] it, which keeps its memory.
     pub fn write_reusing(&self, batch: &mut Batch, options: WriteOptions) -> Result<Commit> {
         let engine = self.engine();
         write::commit_batch(engine, &engine.default_family, batch, options)
@@ -243,7 +244,11 @@ impl Db {
 
     // Column families.
 
-    /// Creates a family with the database's family options.
+    /// Creates a family with the database's family options. When it returns, the family and every commit before it survive
+    /// power loss; so it is with drops and renames.
+    ///
+    /// # Errors
+    /// [`Error::FamilyExists`] if there is one of this name, whatever its options.
     pub fn create_family(&self, name: &str) -> Result<ColumnFamily> {
         self.create_family_with(name, self.engine().options.family.clone())
     }
@@ -254,7 +259,7 @@ impl Db {
         Ok(ColumnFamily::new(family, self.engine()))
     }
 
-    /// The family of this name.
+    /// The family of this name, or [`Error::UnknownFamily`].
     pub fn family(&self, name: &str) -> Result<ColumnFamily> {
         self.engine().check_open()?;
         Ok(ColumnFamily::new(self.engine().families.by_name(name)?, self.engine()))
@@ -276,7 +281,7 @@ impl Db {
         write::drop_family(self.engine(), family.of(self.engine())?)
     }
 
-    /// Gives a family another name.
+    /// Gives a family another name. Handles stay valid.
     pub fn rename_family(&self, family: &ColumnFamily, name: &str) -> Result<()> {
         write::rename_family(self.engine(), family.of(self.engine())?, name)
     }

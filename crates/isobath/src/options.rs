@@ -179,7 +179,7 @@ pub struct Options {
     /// Refuse to open a database that exists. Default false.
     pub error_if_exists: bool,
     /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three
-    /// times as much is held while flushes run. Larger: fewer bytes rewritten by merges; smaller: less memory
+    /// times as much is held while flushes run. At least 64 KiB. Larger: fewer bytes rewritten by merges; smaller: less memory
     /// and a shorter recovery.
     #[serde(serialize_with = "as_number")]
     pub write_budget: ByteSize,
@@ -188,7 +188,8 @@ pub struct Options {
     pub block_cache: ByteSize,
     /// When writes are acknowledged unless they say otherwise. Default [`Durability::Process`].
     pub durability: Durability,
-    /// Sync the log in the background this often, so that power loss costs at most that much. Default never.
+    /// Sync the log in the background this often, at least 100 µs apart, so that power loss costs at most that much. Default
+    /// never.
     pub sync_interval: Option<Duration>,
     /// How log segments are written: mapped costs no system call a commit; positional costs one, and is for file systems
     /// where a store into a mapped page may need room (copy-on-write, network), since there a full disk ends the process
@@ -203,8 +204,7 @@ pub struct Options {
     pub read_mode: ReadMode,
     /// Threads that merge tables. Default: one for each two processors, at least one, at most four.
     pub compaction_threads: Option<usize>,
-    /// Table files kept open. Default 512, half of what most
-    /// systems let a process open.
+    /// Table files kept open, at least 8. Default 512, half of what most systems let a process open.
     pub max_open_files: Option<usize>,
     /// Options of families created without their own, the default family included: with the database. A family keeps the
     /// options it was created with, whatever a later open says.

@@ -29,8 +29,14 @@ pub(crate) fn skip(harness: &str, why: &str) -> Ended {
 }
 
 impl Deaths {
-    /// Tells what came of a run, and notes it.
-    pub(crate) fn report(&self, harness: &str, unit: &str, outcome: &Outcome) -> Ended {
+    /// Tells what came of a run, and notes it. What is planted, or a mistake of a program from outside, is to be caught.
+    pub(crate) fn report(
+        &self,
+        harness: &str,
+        unit: &str,
+        mistake: Option<&str>,
+        outcome: &Outcome,
+    ) -> Ended {
         let Outcome { deaths, databases, commits, errors, seconds, .. } = outcome;
         let commit = ledger::commit();
         let done = format!(
@@ -39,13 +45,13 @@ impl Deaths {
             *deaths as f64 / seconds
         );
         let inputs = format!("seeds {}..{}", self.seed, self.seed + databases);
-        match (self.control, &outcome.wrong) {
+        match (self.control.map(Plant::name).or(mistake), &outcome.wrong) {
             (Some(bug), Some(wrong)) => {
-                println!("control {}: caught after {done}: {wrong}", bug.name());
+                println!("control {}: caught after {done}: {wrong}", bug);
                 return Ok(ExitCode::SUCCESS);
             }
             (Some(bug), None) => {
-                println!("control {}: NOT CAUGHT by {done}", bug.name());
+                println!("control {}: NOT CAUGHT by {done}", bug);
                 return Ok(ExitCode::FAILURE);
             }
             (None, Some(wrong)) => {

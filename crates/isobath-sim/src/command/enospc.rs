@@ -41,6 +41,6 @@ impl Enospc {
                 Err(why) => return skip("enospc --on device", &why),
             },
         };
-        self.deaths.report(harness, "rounds", &outcome)
+        self.deaths.report(harness, "rounds", None, &outcome)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Ended;
 use super::deaths::Deaths;
-use crate::kernel::{Sandbox, kill};
+use crate::kernel::{Outside, Sandbox, kill};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -17,6 +17,8 @@ pub(crate) struct Kill {
     /// An empty directory for the databases, instead of one in memory, which takes root
     #[arg(long)]
     dir: Option<PathBuf>,
+    #[command(flatten)]
+    outside: Outside,
     #[command(flatten)]
     deaths: Deaths,
 }
@@ -33,7 +35,12 @@ impl Kill {
             }
         };
         let Deaths { seed, control, .. } = self.deaths;
-        let outcome = kill::run(&dir, self.kills, seed, control)?;
-        self.deaths.report("kill", "kills", &outcome)
+        let outcome = kill::run(&dir, self.kills, seed, control, self.outside.clone())?;
+        self.deaths.report(
+            &self.outside.name("kill"),
+            "kills",
+            self.outside.mistake.as_deref(),
+            &outcome,
+        )
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Ended;
 use super::deaths::{Deaths, skip};
-use crate::kernel::{Engine, powercut};
+use crate::kernel::{Engine, Outside, powercut};
 use clap::Args;
 
 #[derive(Args)]
@@ -17,6 +17,8 @@ pub(crate) struct Powercut {
     #[arg(long)]
     spare_creation: bool,
     #[command(flatten)]
+    outside: Outside,
+    #[command(flatten)]
     deaths: Deaths,
 }
 
@@ -27,15 +29,16 @@ impl Powercut {
             Err(why) => return skip("powercut", &why),
         };
         let Deaths { seed, control, .. } = self.deaths;
-        let Powercut { cuts, engine, spare_creation, .. } = self;
-        let outcome = powercut::run(&disk, cuts, seed, engine, control, spare_creation)?;
-        let mut harness = "powercut".to_owned();
+        let Powercut { cuts, engine, spare_creation, outside, .. } = self;
+        let writer = powercut::writer(&disk, seed, engine, control, outside.clone());
+        let outcome = powercut::run(&disk, cuts, writer, spare_creation)?;
+        let mut harness = outside.name("powercut");
         if engine != Engine::Isobath {
             harness += &format!(" of {engine}");
         }
         if spare_creation {
             harness += " --spare-creation";
         }
-        self.deaths.report(&harness, "cuts", &outcome)
+        self.deaths.report(&harness, "cuts", outside.mistake.as_deref(), &outcome)
     }
 }

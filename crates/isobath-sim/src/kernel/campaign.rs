@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 
 /// A call that takes longer hangs; the writer itself notices first.
 pub(super) const PATIENCE: Duration = Duration::from_secs(150);
+/// The longest that a writer writes before it is killed or the power is cut.
+const WRITES_US_MAX: u64 = 12_000;
+/// As long for a program from outside, which has more to do: it closes and opens again.
+const OUTSIDE_WRITES_US_MAX: u64 = 100_000;
 /// How often progress is told.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
@@ -72,10 +76,10 @@ impl Campaign {
             let wrong = series.live(lives, die, &mut outcome)?;
             outcome.databases += 1;
             outcome.errors += series.errors;
-            outcome.commits += series.notes.read()?.commits();
+            outcome.commits += series.commits()?;
             outcome.seconds = started.elapsed().as_secs_f64();
-            outcome.wrong = wrong
-                .map(|what| format!("database of seed {seed}: {what} (plan: {:?})", series.plan()));
+            outcome.wrong =
+                wrong.map(|what| format!("database of seed {seed}: {what} ({})", series.origin()));
             if told.elapsed() >= TOLD_EVERY {
                 told = Instant::now();
                 let rate = outcome.deaths as f64 / outcome.seconds;
@@ -114,8 +118,26 @@ impl Series<'_> {
         File::open(above)?.sync_all()
     }
 
-    fn plan(&self) -> super::history::Plan {
-        self.writer.engine.plan(self.writer.seed)
+    /// How long a life is to write.
+    pub(super) fn writes_us(&mut self) -> u64 {
+        let is_outside = self.writer.outside.program.is_some();
+        self.rng.u64(..if is_outside { OUTSIDE_WRITES_US_MAX } else { WRITES_US_MAX })
+    }
+
+    /// What the history of the database follows from.
+    fn origin(&self) -> String {
+        match &self.writer.outside.program {
+            Some(program) => format!("written by {}", program.display()),
+            None => format!("plan: {:?}", self.writer.engine.plan(self.writer.seed)),
+        }
+    }
+
+    /// Commits that were acknowledged.
+    fn commits(&self) -> io::Result<u64> {
+        match self.writer.outside.program {
+            Some(_) => self.notes.outside_commits(),
+            None => Ok(self.notes.read()?.commits()),
+        }
     }
 
     /// Begins a life.

@@ -3,6 +3,7 @@
 use super::campaign::{Campaign, Outcome, PATIENCE, Series, Verdict};
 use super::check::Death;
 use super::life::Said;
+use super::outside::Outside;
 use super::store::Engine;
 use super::writer::{Trouble, Writer};
 use isobath::components::planted::Plant;
@@ -11,8 +12,6 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// The longest that a writer writes before it dies.
-const WRITES_US_MAX: u64 = 12_000;
 /// The longest that one opens before a death that does not wait for it.
 const OPENS_US_MAX: u64 = 5_000;
 
@@ -22,10 +21,11 @@ pub(crate) fn run(
     kills: u64,
     seed: u64,
     plant: Option<Plant>,
+    outside: Outside,
 ) -> Result<Outcome, Box<dyn Error>> {
     let (engine, dir) = (Engine::Isobath, dir.join("db"));
     let (after, trouble) = (Death::Process, Trouble::None);
-    let writer = Writer { engine, dir, seed, after, trouble, plant, only_check: false };
+    let writer = Writer { engine, dir, seed, after, trouble, plant, only_check: false, outside };
     Campaign { unit: "kills", deaths: kills, lives_max: 24, writer }.run(&mut kill)
 }
 
@@ -37,7 +37,7 @@ fn kill(series: &mut Series<'_>) -> Verdict {
             if life.listen(PATIENCE)? == Said::Nothing {
                 return Ok(Some(format!("an open takes longer than {PATIENCE:?}")));
             }
-            series.rng.u64(..WRITES_US_MAX)
+            series.writes_us()
         }
     };
     thread::sleep(Duration::from_micros(lasts_us));

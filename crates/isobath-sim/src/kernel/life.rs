@@ -4,6 +4,7 @@ use super::calls;
 use super::notes::Notes;
 use super::writer::Writer;
 use clap::ValueEnum;
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,8 +35,21 @@ pub(crate) struct Life {
 
 impl Life {
     pub(crate) fn begin(writer: &Writer, notes: &Notes) -> io::Result<Life> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("writer").args(arguments(writer)).arg("--dir").arg(&writer.dir);
+        let mut dir = OsString::from("--dir=");
+        dir.push(&writer.dir);
+        let mut command = match &writer.outside.program {
+            Some(program) => {
+                let mut command = Command::new(program);
+                command.args(outside_arguments(writer));
+                command
+            }
+            None => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg("writer").args(arguments(writer));
+                command
+            }
+        };
+        command.arg(dir);
         let mut child = command.stdin(notes.share()?).stdout(Stdio::piped()).spawn()?;
         let output = child.stdout.take().expect("it was piped");
         Ok(Life { child, output, heard: Vec::new() })
@@ -99,15 +113,24 @@ impl Life {
     }
 }
 
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+fn outside_arguments(writer: &Writer) -> Vec<String> {
+    let mut arguments =
+        vec![format!("--seed={}", writer.seed), format!("--after={}", name(&writer.after))];
+    arguments.extend(writer.outside.mistake.as_ref().map(|name| format!("--mistake={name}")));
+    arguments.extend(writer.only_check.then(|| "--only-check".to_owned()));
+    arguments
+}
+
 fn arguments(writer: &Writer) -> Vec<String> {
-    let name = |value: Option<clap::builder::PossibleValue>| {
-        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
-    };
     let mut arguments = vec![
         format!("--engine={}", writer.engine),
         format!("--seed={}", writer.seed),
-        format!("--after={}", name(writer.after.to_possible_value())),
-        format!("--trouble={}", name(writer.trouble.to_possible_value())),
+        format!("--after={}", name(&writer.after)),
+        format!("--trouble={}", name(&writer.trouble)),
     ];
     arguments.extend(writer.plant.map(|plant| format!("--plant={}", plant.name())));
     arguments.extend(writer.only_check.then(|| "--only-check".to_owned()));

@@ -11,6 +11,7 @@
 //! cell 4       lives begun
 //! cell 5       flushes of this life that succeeded
 //! cell 6       1 if the power is off: what a call answers from then on was never heard by anybody
+//! cell 8..16   commits that a program from outside was acknowledged (`outside.rs`); what follows is its own then
 //! cell 16..    for each life, how many commits of each writer were there when it began
 //! then         for each writer, a cell for each commit: 0, or bit 63: synced, bit 62: acknowledged, below: its LSN
 //! ```
@@ -18,6 +19,7 @@
 use super::calls;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
@@ -35,6 +37,7 @@ const SYNCED_BELOW: u64 = 3;
 const LIVES: u64 = 4;
 const FLUSHES: u64 = 5;
 const POWER_IS_OFF: u64 = 6;
+const OUTSIDE_COMMITS: Range<u64> = 8..16;
 const STARTS: u64 = 16;
 const COMMITS: u64 = STARTS + LIVES_MAX * WRITERS_MAX as u64;
 
@@ -219,6 +222,11 @@ impl Notes {
     /// True if a life has got as far as to write.
     pub(crate) fn has_begun(&self) -> io::Result<bool> {
         Ok(self.get(LIVES)? > 0)
+    }
+
+    /// Commits that a program from outside was acknowledged.
+    pub(crate) fn outside_commits(&self) -> io::Result<u64> {
+        OUTSIDE_COMMITS.map(|cell| self.get(cell)).sum()
     }
 
     /// Everything noted.

@@ -9,6 +9,7 @@ use super::campaign::{Campaign, Outcome, PATIENCE, Series, Verdict};
 use super::check::Death;
 use super::disturb::{Bystander, disturb};
 use super::life::Said;
+use super::outside::Outside;
 use super::sandbox::{Disk, Sandbox};
 use super::store::Engine;
 use super::writer::{Trouble, Writer};
@@ -19,8 +20,6 @@ use std::time::Duration;
 
 /// Room for the database and for what an engine sets aside in advance.
 const DISK_LEN: u64 = 192 << 20;
-/// The longest that a writer writes before the cut.
-const WRITES_US_MAX: u64 = 12_000;
 /// The longest that one opens before a cut that does not wait for it.
 const OPENS_US_MAX: u64 = 6_000;
 const DISTURBANCES_MAX: u64 = 6;
@@ -31,18 +30,26 @@ pub(crate) fn prepare() -> Result<Disk, String> {
     Disk::create(&sandbox.path("disk"), sandbox.path("mounted"), DISK_LEN)
 }
 
+/// What writes to the disk.
+pub(crate) fn writer(
+    disk: &Disk,
+    seed: u64,
+    engine: Engine,
+    plant: Option<Plant>,
+    outside: Outside,
+) -> Writer {
+    let dir = disk.at().join("db");
+    let (after, trouble) = (Death::Power, Trouble::None);
+    Writer { engine, dir, seed, after, trouble, plant, only_check: false, outside }
+}
+
 /// Cuts the power of one database after the other; if `spares_creation`, never before one has been created.
 pub(crate) fn run(
     disk: &Disk,
     cuts: u64,
-    seed: u64,
-    engine: Engine,
-    plant: Option<Plant>,
+    writer: Writer,
     spares_creation: bool,
 ) -> Result<Outcome, Box<dyn Error>> {
-    let dir = disk.at().join("db");
-    let (after, trouble) = (Death::Power, Trouble::None);
-    let writer = Writer { engine, dir, seed, after, trouble, plant, only_check: false };
     let campaign = Campaign { unit: "cuts", deaths: cuts, lives_max: 16, writer };
     campaign.run(&mut |series| cut(disk, series, spares_creation))
 }
@@ -58,7 +65,7 @@ fn cut(disk: &Disk, series: &mut Series<'_>, spares_creation: bool) -> Verdict {
             if life.listen(PATIENCE)? == Said::Nothing {
                 return Ok(Some(format!("an open takes longer than {PATIENCE:?}")));
             }
-            series.rng.u64(..WRITES_US_MAX)
+            series.writes_us()
         }
     };
     let disturbances = series.rng.u64(..DISTURBANCES_MAX);

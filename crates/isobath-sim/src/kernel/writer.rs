@@ -15,6 +15,7 @@ use super::calls;
 use super::check::{Death, Kept, check};
 use super::history::{Plan, Promise};
 use super::notes::{Acknowledged, COMMITS_MAX, FamilySteps, Notes, Record};
+use super::outside::Outside;
 use super::store::{Engine, Failure, Store};
 use crate::command::{Ended, parse_plant};
 use clap::{Args, ValueEnum};
@@ -61,6 +62,9 @@ pub(crate) struct Writer {
     /// Check, close, check again, and write nothing
     #[arg(long)]
     pub(crate) only_check: bool,
+    /// What writes instead, once a harness starts it
+    #[arg(skip)]
+    pub(crate) outside: Outside,
 }
 
 /// Why a life did not begin.

@@ -1,0 +1,234 @@
+//! The audit: reads all books of one moment, and complains if they do not agree with each other or with the notes.
+
+use crate::Trouble;
+use crate::ledger::{
+    ACCOUNTS, ARCHIVE, FAMILIES, OPENING_BALANCE, TELLERS, Transfer, day_name, decode, done_key,
+    of_entry_key, statement_key,
+};
+use crate::notes::{Counts, DAYS, LINES, Noted, Notes};
+use isobath::{ColumnFamily, Db, Error, Range, Snapshot};
+use std::collections::BTreeMap;
+
+/// What ended the life before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Nothing: the database was closed.
+    Close,
+    /// The process was killed.
+    Process,
+    /// The power was cut.
+    Power,
+}
+
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What all entries together come to.
+#[derive(Default)]
+struct Sums {
+    last: [u64; TELLERS],
+    balances: BTreeMap<u64, i64>,
+    statements: Pairs,
+    /// By day and account.
+    turnovers: BTreeMap<u64, BTreeMap<u64, u64>>,
+}
+
+impl Sums {
+    /// Goes through the journal, which has no holes.
+    fn of(entries: Range) -> Result<Sums, Trouble> {
+        let mut sums = Sums::default();
+        for item in entries {
+            let (key, value) = item?;
+            let (teller, number) = of_entry_key(&key)?;
+            if number != sums.last[teller] + 1 {
+                let last = sums.last[teller];
+                return Err(Trouble::wrong(format!(
+                    "teller {teller}: entry {number} after {last}"
+                )));
+            }
+            sums.last[teller] = number;
+            let Transfer { from, to, amount, day, .. } = Transfer::decode(&value)?;
+            for (account, change) in [(from, -amount), (to, amount)] {
+                *sums.balances.entry(account).or_insert(OPENING_BALANCE) += change;
+                *sums.turnovers.entry(day).or_default().entry(account).or_insert(0) += 1;
+                let change = change.to_be_bytes().to_vec();
+                sums.statements.insert(statement_key(account, teller, number), change);
+            }
+        }
+        Ok(sums)
+    }
+
+    fn turnover_of(&self, day: u64) -> Pairs {
+        let turnover = self.turnovers.get(&day).into_iter().flatten();
+        turnover.map(|(account, count)| (key(*account), key(*count))).collect()
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+/// Audits the books of a snapshot, and says how far each line is. The day's family may have been put away since.
+pub(crate) fn books(
+    db: &Db,
+    moment: &Snapshot,
+    day: &ColumnFamily,
+) -> Result<(Counts, BTreeMap<u64, Pairs>), Trouble> {
+    let [accounts, entries, statements, queue] = FAMILIES;
+    let entries = db.family(entries)?;
+    let sums = Sums::of(moment.range_in::<&[u8]>(&entries, ..))?;
+    let balances = (0..ACCOUNTS)
+        .map(|account| (account, sums.balances.get(&account).copied().unwrap_or(OPENING_BALANCE)));
+    let balances = balances.map(|(account, sum)| (key(account), key(sum as u64))).collect();
+    agree("accounts", moment, &db.family(accounts)?, &balances)?;
+    agree("statements", moment, &db.family(statements)?, &sums.statements)?;
+    let mut counts = Counts::default();
+    let mut jobs = Pairs::new();
+    for teller in 0..TELLERS {
+        let done = moment.get(done_key(teller))?.map_or(Ok(0), |value| decode(&value))?;
+        (counts[teller], counts[TELLERS + teller]) = (sums.last[teller], done);
+        for number in done + 1..=sums.last[teller] {
+            jobs.insert(crate::ledger::entry_key(teller, number), Vec::new());
+        }
+    }
+    agree("queue", moment, &db.family(queue)?, &jobs)?;
+    counts[DAYS] = decode(&moment.get("day")?.ok_or_else(|| Trouble::wrong("no day"))?)?;
+    agree("the day", moment, day, &sums.turnover_of(counts[DAYS]))?;
+    let days = [counts[DAYS].wrapping_sub(1), counts[DAYS] + 1];
+    Ok((counts, days.into_iter().map(|day| (day, sums.turnover_of(day))).collect()))
+}
+
+/// A family holds exactly these, seen from both ends.
+fn agree(
+    what: &str,
+    moment: &Snapshot,
+    family: &ColumnFamily,
+    expected: &Pairs,
+) -> Result<(), Trouble> {
+    let compare =
+        |items: &mut dyn Iterator<Item = isobath::Result<(isobath::Slice, isobath::Slice)>>,
+         expected: &mut dyn Iterator<Item = (&Vec<u8>, &Vec<u8>)>,
+         way: &str| {
+            loop {
+                match (items.next().transpose()?, expected.next()) {
+                    (None, None) => return Ok(()),
+                    (Some((key, value)), Some((k, v))) if key == *k && value == *v => {}
+                    (found, expected) => {
+                        let tell = format!("{what}, {way}: found {found:?}, expected {expected:?}");
+                        return Err(Trouble::wrong(tell));
+                    }
+                }
+            }
+        };
+    compare(&mut moment.range_in::<&[u8]>(family, ..), &mut expected.iter(), "forward")?;
+    let backward = &mut moment.range_in::<&[u8]>(family, ..).rev();
+    compare(backward, &mut expected.iter().rev(), "backward")
+}
+
+/// Audits a database that was just opened, against what was noted. `None` if no bank was founded yet.
+pub(crate) fn reopened(db: &Db, notes: &Notes, after: After) -> Result<Option<Counts>, Trouble> {
+    let moment = db.snapshot();
+    let noted = notes.read()?;
+    if moment.get("founded")?.is_none() {
+        if noted.is_founded || !is_empty(db)? {
+            return Err(Trouble::wrong(format!("no bank was found, but {noted:?}")));
+        }
+        return Ok(None);
+    }
+    let today = decode(&moment.get("day")?.ok_or_else(|| Trouble::wrong("no day"))?)?;
+    let day = match db.family(&day_name(today)) {
+        Err(Error::UnknownFamily(name)) => {
+            let there = db.list_families();
+            return Err(Trouble::wrong(format!("today is {today}, {name} is not among {there:?}")));
+        }
+        other => other?,
+    };
+    let (found, turnovers) = books(db, &moment, &day)?;
+    families(db, &moment, found[DAYS], &turnovers)?;
+    keeps_promises(&found, &noted, after)?;
+    keeps_order(&found, &noted, notes)?;
+    Ok(Some(found))
+}
+
+fn is_empty(db: &Db) -> Result<bool, Trouble> {
+    for name in db.list_families() {
+        if let Some(item) = db.range_in::<&[u8]>(&db.family(&name)?, ..).next() {
+            item?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Beside the families that are always there and today's: tomorrow's, which is empty; and yesterday's, put away or not.
+fn families(
+    db: &Db,
+    moment: &Snapshot,
+    today: u64,
+    turnovers: &BTreeMap<u64, Pairs>,
+) -> Result<(), Trouble> {
+    let yesterday = today.wrapping_sub(1);
+    for name in db.list_families() {
+        let family = db.family(&name)?;
+        if name == day_name(today + 1) {
+            agree("tomorrow", moment, &family, &Pairs::new())?;
+        } else if name == ARCHIVE || name == day_name(yesterday) {
+            let nothing = Pairs::new();
+            let turnover = turnovers.get(&yesterday).unwrap_or(&nothing);
+            agree("yesterday", moment, &family, turnover)?;
+        } else if !FAMILIES.contains(&&*name) && name != "default" && name != day_name(today) {
+            return Err(Trouble::wrong(format!("today is {today}, and there is a family {name}")));
+        }
+    }
+    Ok(())
+}
+
+/// What must be there is, and at most one commit more than was acknowledged.
+fn keeps_promises(found: &Counts, noted: &Noted, after: After) -> Result<(), Trouble> {
+    for line in 0..LINES {
+        let acknowledged = noted.acknowledged[line];
+        let (least, most) = match after {
+            After::Close => (acknowledged, acknowledged),
+            After::Process => (acknowledged, acknowledged + jobs_at_once(line)),
+            After::Power => (noted.synced[line], acknowledged + jobs_at_once(line)),
+        };
+        if !(least..=most).contains(&found[line]) {
+            let found = found[line];
+            let tell = format!("line {line}: {found} are there, not {least} to {most}; {noted:?}");
+            return Err(Trouble::wrong(tell));
+        }
+    }
+    Ok(())
+}
+
+/// A commit of jobs may be of several.
+fn jobs_at_once(line: usize) -> u64 {
+    if (TELLERS..TELLERS * 2).contains(&line) { crate::staff::JOBS_MAX } else { 1 }
+}
+
+/// What is there is a prefix of history: nothing that is there was answered with a later read point than what is lost.
+fn keeps_order(found: &Counts, noted: &Noted, notes: &Notes) -> Result<(), Trouble> {
+    let (mut newest_kept, mut oldest_lost) = (0, u64::MAX);
+    let reaches_back = (0..TELLERS).any(|teller| found[teller] < noted.started[teller]);
+    for teller in 0..TELLERS {
+        let (started, acknowledged) = (noted.started[teller], noted.acknowledged[teller]);
+        if reaches_back && found[teller] > started {
+            let tell = format!(
+                "{found:?} are there: some of the last life, but not all from before; {noted:?}"
+            );
+            return Err(Trouble::wrong(tell));
+        }
+        if started < found[teller].min(acknowledged) {
+            newest_kept = newest_kept.max(notes.point(teller, found[teller].min(acknowledged))?);
+        }
+        if found[teller].max(started) < acknowledged {
+            oldest_lost = oldest_lost.min(notes.point(teller, found[teller].max(started) + 1)?);
+        }
+    }
+    if newest_kept >= oldest_lost {
+        let tell = format!(
+            "the commit at {oldest_lost} is lost, the one at {newest_kept} is there: {found:?}, {noted:?}"
+        );
+        return Err(Trouble::wrong(tell));
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! The bank's books: what lies in which column family, under which keys, and how they are opened and founded.
+//!
+//! ```text
+//! default      "founded" = number of accounts    "day" = the day    "done" TELLER = jobs done for the teller
+//! accounts     ACCOUNT = balance
+//! entries      TELLER NUMBER = a transfer; a teller's numbers begin with 1 and have no holes
+//! statements   ACCOUNT TELLER NUMBER = what the transfer did to the account
+//! queue        TELLER NUMBER = a transfer that nobody was told of yet
+//! day-N        ACCOUNT = transfers of the day N that the account took part in
+//! archive      the day before, once it has been put away
+//! ```
+//!
+//! Numbers are big-endian. Money neither comes nor goes: the sum of all balances is what the bank was founded with.
+
+use crate::Trouble;
+use isobath::{Batch, Codec, ColumnFamily, Db, Error, FamilyOptions, WriteOptions};
+use std::sync::{Mutex, RwLock};
+
+/// Tellers, each a thread that transfers money.
+pub(crate) const TELLERS: usize = 3;
+pub(crate) const ACCOUNTS: u64 = 24;
+pub(crate) const OPENING_BALANCE: i64 = 1000;
+pub(crate) const ARCHIVE: &str = "archive";
+/// The families that are always there.
+pub(crate) const FAMILIES: [&str; 4] = ["accounts", "entries", "statements", "queue"];
+
+/// An open bank.
+pub(crate) struct Bank {
+    pub(crate) db: Db,
+    pub(crate) accounts: ColumnFamily,
+    pub(crate) entries: ColumnFamily,
+    pub(crate) statements: ColumnFamily,
+    pub(crate) queue: ColumnFamily,
+    /// Reading a balance and writing the next one is one thing: who does holds the locks of both accounts.
+    pub(crate) locks: Vec<Mutex<()>>,
+    /// By teller. A batch that is written twice would bring back a job that was done in between: who writes one, or does
+    /// jobs of the teller, holds this.
+    pub(crate) jobs: Vec<Mutex<()>>,
+    /// A transfer belongs to one day: who makes one holds this for reading.
+    pub(crate) day: RwLock<Day>,
+    /// A family that was dropped.
+    pub(crate) dropped: Mutex<Option<ColumnFamily>>,
+}
+
+/// The day that it is.
+#[derive(Clone)]
+pub(crate) struct Day {
+    pub(crate) number: u64,
+    pub(crate) family: ColumnFamily,
+}
+
+impl Bank {
+    /// Takes over a database in which there is a bank, or founds one.
+    pub(crate) fn of(db: Db) -> Result<Bank, Trouble> {
+        let is_founded = db.contains("founded")?;
+        for name in FAMILIES {
+            let options = match name {
+                "entries" => FamilyOptions::new().codec(Codec::Zstd).block_size(1 << 10),
+                "queue" => FamilyOptions::new().filter_bits_per_key(0),
+                _ => FamilyOptions::new().level_ratio(4),
+            };
+            match db.create_family_with(name, options) {
+                Ok(_) if is_founded => return Err(Trouble::wrong(format!("{name} is gone"))),
+                Ok(_) | Err(Error::FamilyExists(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let day = if is_founded { number(&db, b"day")? } else { found(&db)? };
+        Ok(Bank {
+            accounts: db.family("accounts")?,
+            entries: db.family("entries")?,
+            statements: db.family("statements")?,
+            queue: db.family("queue")?,
+            locks: (0..ACCOUNTS).map(|_| Mutex::new(())).collect(),
+            jobs: (0..TELLERS).map(|_| Mutex::new(())).collect(),
+            day: RwLock::new(Day { number: day, family: db.family(&day_name(day))? }),
+            dropped: Mutex::new(None),
+            db,
+        })
+    }
+}
+
+/// Opens all accounts at once, to survive everything. Returns the day.
+fn found(db: &Db) -> Result<u64, Trouble> {
+    match db.create_family(&day_name(0)) {
+        Ok(_) | Err(Error::FamilyExists(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let accounts = db.family("accounts")?;
+    let mut batch = Batch::with_capacity(1 << 10);
+    batch.put("founded", ACCOUNTS.to_be_bytes())?.put("day", 0_u64.to_be_bytes())?;
+    for account in 0..ACCOUNTS {
+        batch.put_in(&accounts, account.to_be_bytes(), OPENING_BALANCE.to_be_bytes())?;
+    }
+    db.write_with(batch, WriteOptions::sync())?;
+    Ok(0)
+}
+
+pub(crate) fn day_name(day: u64) -> String {
+    format!("day-{day}")
+}
+
+pub(crate) fn done_key(teller: usize) -> Vec<u8> {
+    [b"done", &[teller as u8][..]].concat()
+}
+
+/// The key of an entry, and of its job.
+pub(crate) fn entry_key(teller: usize, number: u64) -> Vec<u8> {
+    [&[teller as u8][..], &number.to_be_bytes()].concat()
+}
+
+/// Teller and number of an entry's key.
+pub(crate) fn of_entry_key(key: &[u8]) -> Result<(usize, u64), Trouble> {
+    match key.split_first() {
+        Some((teller, number)) if usize::from(*teller) < TELLERS => {
+            Ok((usize::from(*teller), decode(number)?))
+        }
+        _ => {
+            Err(Trouble::wrong(format!("a key of no teller: {:?}", key.escape_ascii().to_string())))
+        }
+    }
+}
+
+pub(crate) fn statement_key(account: u64, teller: usize, number: u64) -> Vec<u8> {
+    [&account.to_be_bytes()[..], &entry_key(teller, number)].concat()
+}
+
+/// A number of the default family; 0 if it is not there.
+pub(crate) fn number(db: &Db, key: &[u8]) -> Result<u64, Trouble> {
+    db.get(key)?.map_or(Ok(0), |value| decode(&value))
+}
+
+pub(crate) fn decode(bytes: &[u8]) -> Result<u64, Trouble> {
+    let bytes = bytes.try_into();
+    bytes.map(u64::from_be_bytes).map_err(|_| Trouble::wrong("a number is not of eight bytes"))
+}
+
+/// Money that goes from one account to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) amount: i64,
+    pub(crate) day: u64,
+    /// How long the memo is; what it says follows from it.
+    pub(crate) memo_len: u64,
+}
+
+impl Transfer {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(40 + self.memo_len as usize);
+        for part in [self.from, self.to, self.amount as u64, self.day, self.memo_len] {
+            bytes.extend(part.to_be_bytes());
+        }
+        bytes.extend(self.memo());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Transfer, Trouble> {
+        let short = || Trouble::wrong("an entry is too short");
+        let part = |index: usize| decode(bytes.get(index * 8..index * 8 + 8).ok_or_else(short)?);
+        let transfer = Transfer {
+            from: part(0)?,
+            to: part(1)?,
+            amount: part(2)? as i64,
+            day: part(3)?,
+            memo_len: part(4)?,
+        };
+        let is_whole = transfer.from < ACCOUNTS
+            && transfer.to < ACCOUNTS
+            && transfer.memo_len <= bytes.len() as u64
+            && transfer.encode() == bytes;
+        if is_whole {
+            Ok(transfer)
+        } else {
+            Err(Trouble::wrong("an entry is not what was written"))
+        }
+    }
+
+    fn memo(&self) -> impl Iterator<Item = u8> {
+        let seed = self.from ^ (self.amount as u64);
+        (0..self.memo_len).map(move |at| (seed.wrapping_mul(31) + at * at % 23) as u8)
+    }
+}

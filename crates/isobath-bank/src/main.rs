@@ -1,0 +1,258 @@
+//! A small bank on Isobath: a program as its users write it, which is killed again and again by `isobath-sim`.
+//!
+//! It knows of the engine what README and the documentation of public items say. Several column families are written by
+//! atomic batches (`ledger.rs`) from several threads (`staff.rs`); what must hold between the families is
+//! checked at each start and all the time (`audit.rs`), and so is what was promised, which is noted in a file that no
+//! power cut reaches (`notes.rs`). The driver starts it with the notes as standard input and reads what it says, a line each:
+//!
+//! ```text
+//! ready             what was found is right, work begins
+//! wrong: WHAT       what was found is not right
+//! failed: WHAT      a call failed that should not have
+//! closed            what was found is right, before and after closing
+//! ```
+//!
+//! The engine is to be the one that ships, without features that other packages of the workspace ask for. Cargo unites the
+//! features of what it builds at once, so build it alone: `cargo build -p isobath-bank`.
+
+mod audit;
+mod ledger;
+mod notes;
+mod random;
+mod staff;
+
+use audit::After;
+use isobath::vfs::ReadMode;
+use isobath::{ColumnFamily, Commit, Db, Durability, Error, Options};
+use ledger::Bank;
+use notes::Notes;
+use random::Random;
+use staff::{Mistake, Work};
+use std::io::{self, Write as _};
+use std::os::unix::process::parent_id;
+use std::path::PathBuf;
+use std::process;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+/// A call that takes longer hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(120);
+/// Openings of a life at most.
+const SESSIONS_MAX: u64 = 32;
+
+/// Why work cannot go on.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The engine said something that is not true.
+    Wrong(String),
+    /// The engine or the system failed a call.
+    Failed(String),
+}
+
+impl Trouble {
+    pub(crate) fn wrong(what: impl Into<String>) -> Trouble {
+        Trouble::Wrong(what.into())
+    }
+
+    /// Tells the driver.
+    pub(crate) fn tell(&self, notes: &Notes) {
+        match self {
+            Trouble::Wrong(what) => say(&format!("wrong: {what}")),
+            Trouble::Failed(what) => {
+                // The notes come first: the driver asks them before it cuts the power.
+                let noted = notes.fail();
+                say(&format!("failed: {what} {noted:?}"));
+            }
+        }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Failed(error.to_string())
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Wrong(format!("the notes: {error}"))
+    }
+}
+
+fn say(line: &str) {
+    // Without a driver there is nothing to tell.
+    let _ = io::stdout().lock().write_all(format!("{}\n", line.replace('\n', " ")).as_bytes());
+}
+
+/// What the driver wants.
+struct Life {
+    dir: PathBuf,
+    seed: u64,
+    after: After,
+    mistake: Mistake,
+    only_check: bool,
+}
+
+fn main() {
+    let life = match Life::from_arguments() {
+        Ok(life) => life,
+        Err(what) => {
+            eprintln!(
+                "error: {what}\nusage: isobath-bank --dir=DIR --seed=N --after=process|power [--only-check] \
+                 [--mistake=two-batches|acknowledged-early|sync-forgotten] <>NOTES"
+            );
+            process::exit(2);
+        }
+    };
+    end_with_the_driver();
+    match Notes::inherited() {
+        Ok(notes) => {
+            if let Err(trouble) = life.live(&notes) {
+                trouble.tell(&notes);
+            }
+        }
+        Err(error) => say(&format!("wrong: there are no notes: {error}")),
+    }
+}
+
+/// Nothing of the bank survives its driver, or takes for ever.
+fn end_with_the_driver() {
+    let driver = parent_id();
+    thread::spawn(move || {
+        for _ in 0..HANGS_AFTER.as_secs() {
+            thread::sleep(Duration::from_secs(1));
+            if parent_id() != driver {
+                process::exit(3);
+            }
+        }
+        say(&format!("wrong: nothing came to an end in {HANGS_AFTER:?}"));
+        process::exit(3);
+    });
+}
+
+impl Life {
+    fn from_arguments() -> Result<Life, String> {
+        let (mut dir, mut seed, mut after) = (None, None, None);
+        let (mut mistake, mut only_check) = (Mistake::None, false);
+        for argument in std::env::args().skip(1) {
+            match argument.split_once('=').unwrap_or((&argument, "")) {
+                ("--dir", path) => dir = Some(PathBuf::from(path)),
+                ("--seed", number) => seed = number.parse().ok(),
+                ("--after", "process") => after = Some(After::Process),
+                ("--after", "power") => after = Some(After::Power),
+                ("--mistake", "two-batches") => mistake = Mistake::TwoBatches,
+                ("--mistake", "acknowledged-early") => mistake = Mistake::AcknowledgedEarly,
+                ("--mistake", "sync-forgotten") => mistake = Mistake::SyncForgotten,
+                ("--only-check", "") => only_check = true,
+                _ => return Err(format!("{argument} is not understood")),
+            }
+        }
+        let dir = dir.ok_or("--dir is missing")?;
+        let seed = seed.ok_or("--seed is missing, or no number")?;
+        let after = after.ok_or("--after is missing")?;
+        Ok(Life { dir, seed, after, mistake, only_check })
+    }
+
+    /// Opens, checks, works and closes until killed.
+    fn live(&self, notes: &Notes) -> Result<(), Trouble> {
+        let lives = notes.read()?.lives;
+        let mut rng = Random::new(self.seed, lives << 32);
+        let db = options(&mut rng).open(&self.dir)?;
+        let found = audit::reopened(&db, notes, self.after)?;
+        if self.only_check {
+            db.close()?;
+            let db = options(&mut rng).open(&self.dir)?;
+            audit::reopened(&db, notes, self.after)?;
+            drop(db);
+            say("closed");
+            return Ok(());
+        }
+        let mut bank = Bank::of(db)?;
+        if notes.is_power_on()? {
+            notes.found()?;
+        }
+        notes.begin_life(&found.unwrap_or_default())?;
+        say("ready");
+        for session in 0..SESSIONS_MAX {
+            let seed = random::mix(self.seed ^ lives << 20) ^ session;
+            let is_over = AtomicBool::new(false);
+            let work = Work { bank: &bank, notes, seed, mistake: self.mistake, is_over };
+            let lasts = Duration::from_micros(1000 + rng.below(30_000));
+            let commits = work.go_on(lasts)?;
+            if !notes.is_power_on()? {
+                break;
+            }
+            bank = self.reopen(bank, notes, &commits, &mut rng)?;
+        }
+        // Closing would do what a death does not.
+        loop {
+            thread::park();
+        }
+    }
+
+    /// Closes and opens again, with other options. Nothing may be missing.
+    fn reopen(
+        &self,
+        bank: Bank,
+        notes: &Notes,
+        commits: &[Option<Commit>],
+        rng: &mut Random,
+    ) -> Result<Bank, Trouble> {
+        let Bank { db, accounts: old, .. } = bank;
+        if rng.once_in(2) {
+            let other = db.clone();
+            db.close()?;
+            if !matches!(other.get("day"), Err(Error::Closed)) {
+                return Err(Trouble::wrong("a handle of a closed database is served"));
+            }
+        } else {
+            drop(db);
+        }
+        let db = options(rng).open(&self.dir)?;
+        // What was answered after a cut was never heard, so the notes may lack it.
+        if notes.is_power_on()? {
+            audit::reopened(&db, notes, After::Close)?;
+            expect_refusal(&db, &old)?;
+        }
+        for commit in commits.iter().flatten() {
+            db.harden(*commit)?;
+        }
+        Bank::of(db)
+    }
+}
+
+/// A handle of an earlier opening is refused, by reads and by writes.
+fn expect_refusal(db: &Db, old: &ColumnFamily) -> Result<(), Trouble> {
+    let answers = [
+        db.get_in(old, "key").map(drop),
+        db.put_in(old, "key", "value").map(drop),
+        db.prefix_in(old, "key").next().transpose().map(drop),
+        db.compact_range::<&[u8]>(old, ..),
+    ];
+    match answers.iter().all(|answer| matches!(answer, Err(Error::InvalidArgument(_)))) {
+        true => Ok(()),
+        false => Err(Trouble::wrong(format!("a handle of an earlier opening: {answers:?}"))),
+    }
+}
+
+/// Other options for each opening.
+fn options(rng: &mut Random) -> Options {
+    let modes = [ReadMode::Mapped, ReadMode::Positional];
+    let mut options = Options::new()
+        .write_budget(64 << rng.below(6) << 10)
+        .block_cache(rng.choice(&[0, 64 << 10, 4 << 20]))
+        .durability(rng.choice(&[Durability::Buffered, Durability::Process]))
+        .read_mode(ReadMode::Positional)
+        .compaction_threads(1 + rng.below(2) as usize);
+    if rng.once_in(2) {
+        options = options.log_mode(rng.choice(&modes));
+    }
+    if rng.once_in(3) {
+        options = options.sync_interval(Some(Duration::from_millis(1 + rng.below(10))));
+    }
+    if rng.once_in(3) {
+        options = options.max_open_files(8 + rng.below(64) as usize);
+    }
+    options
+}

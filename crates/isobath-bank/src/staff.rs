@@ -1,0 +1,435 @@
+//! Who works at the bank: tellers, a messenger, an auditor, a janitor, each a thread, until the bank closes or dies.
+//!
+//! They use the engine as people do: batches are reused, extended and written twice, retried after errors, and sometimes
+//! name a key or a family that they may not.
+
+use crate::Trouble;
+use crate::audit;
+use crate::ledger::{
+    ACCOUNTS, ARCHIVE, Bank, Day, TELLERS, Transfer, day_name, done_key, entry_key, number,
+    of_entry_key, statement_key,
+};
+use crate::notes::{Counts, DAYS, Notes, TRANSFERS_MAX};
+use crate::random::Random;
+use isobath::{Batch, Commit, Durability, Error, WriteOptions};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{MutexGuard, PoisonError, RwLockReadGuard};
+use std::thread;
+use std::time::Duration;
+
+/// Jobs that the messenger does in one commit at most.
+pub(crate) const JOBS_MAX: u64 = 8;
+const MESSENGER: usize = TELLERS;
+const JANITOR: usize = TELLERS + 1;
+
+/// A bug of this program's own, for the driver to catch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mistake {
+    None,
+    /// A transfer is written as two commits.
+    TwoBatches,
+    /// A transfer is noted as acknowledged before it is written.
+    AcknowledgedEarly,
+    /// A transfer that was not synced is noted as if it were.
+    SyncForgotten,
+}
+
+/// A bank at work.
+pub(crate) struct Work<'a> {
+    pub(crate) bank: &'a Bank,
+    pub(crate) notes: &'a Notes,
+    pub(crate) seed: u64,
+    pub(crate) mistake: Mistake,
+    pub(crate) is_over: AtomicBool,
+}
+
+/// `Ok(false)` once the power is off: then nothing that is answered counts any more.
+type Goes = Result<bool, Trouble>;
+
+impl Work<'_> {
+    /// Works for a while, or until there is trouble. Returns a commit of each teller's.
+    pub(crate) fn go_on(&self, lasts: Duration) -> Result<Vec<Option<Commit>>, Trouble> {
+        thread::scope(|scope| {
+            let tellers: Vec<_> = (0..TELLERS)
+                .map(|teller| scope.spawn(move || self.guard(self.transfer(teller))))
+                .collect();
+            let others = [
+                scope.spawn(|| self.guard(self.bring_messages())),
+                scope.spawn(|| self.guard(self.audit())),
+                scope.spawn(|| self.guard(self.keep_house())),
+            ];
+            thread::sleep(lasts);
+            self.is_over.store(true, Relaxed);
+            let commits =
+                tellers.into_iter().map(|teller| teller.join().expect("no panic")).collect();
+            for other in others {
+                other.join().expect("no panic")?;
+            }
+            commits
+        })
+    }
+
+    /// Who meets trouble ends everybody's work.
+    fn guard<T>(&self, outcome: Result<T, Trouble>) -> Result<T, Trouble> {
+        if let Err(trouble) = &outcome {
+            self.is_over.store(true, Relaxed);
+            trouble.tell(self.notes);
+        }
+        outcome
+    }
+
+    fn goes_on(&self) -> Goes {
+        Ok(!self.is_over.load(Relaxed) && self.notes.is_power_on()?)
+    }
+
+    fn transfer(&self, teller: usize) -> Result<Option<Commit>, Trouble> {
+        let mut rng = Random::new(self.seed, teller as u64);
+        let bank = self.bank;
+        let last = bank.db.prefix_in(&bank.entries, [teller as u8]).keys_only().next_back();
+        let mut count = match last.transpose()? {
+            Some((key, _)) => of_entry_key(&key)?.1,
+            None => 0,
+        };
+        let mut last = None;
+        let mut batch = Batch::new();
+        while self.goes_on()? && count < TRANSFERS_MAX {
+            let Some(commit) = self.transfer_one(teller, count + 1, &mut batch, &mut rng)? else {
+                break;
+            };
+            count += 1;
+            last = Some(commit);
+            if rng.once_in(6) {
+                bank.db.harden(commit)?;
+                if !self.notes.is_power_on()? {
+                    break;
+                }
+                self.notes.synced(teller, count)?;
+            }
+            if rng.once_in(4) {
+                thread::sleep(Duration::from_micros(rng.below(300)));
+            }
+        }
+        Ok(last)
+    }
+
+    /// Makes a transfer. `None` if the power went off.
+    fn transfer_one(
+        &self,
+        teller: usize,
+        number: u64,
+        batch: &mut Batch,
+        rng: &mut Random,
+    ) -> Result<Option<Commit>, Trouble> {
+        let from = rng.below(ACCOUNTS);
+        let to = (from + 1 + rng.below(ACCOUNTS - 1)) % ACCOUNTS;
+        let _accounts = self.lock_both(from, to);
+        let day = self.today();
+        let amount = 1 + rng.below(99) as i64;
+        let memo_len = if rng.once_in(20) { rng.below(6000) } else { rng.below(120) };
+        let transfer = Transfer { from, to, amount, day: day.number, memo_len };
+        let options = match rng.below(5) {
+            0 => WriteOptions::sync(),
+            1 => WriteOptions::default().durability(Durability::Buffered),
+            2 => WriteOptions::default().durability(Durability::Process).fail_fast(true),
+            _ => WriteOptions::default().durability(Durability::Process),
+        };
+        let early = self.mistake == Mistake::AcknowledgedEarly;
+        if early {
+            self.notes.acknowledge(teller, number)?;
+        }
+        self.name_what_is_gone(batch, rng)?;
+        batch.clear();
+        self.put_accounts(batch, &transfer, &day)?;
+        if self.mistake == Mistake::TwoBatches {
+            self.bank.db.write_reusing(batch, options.fail_fast(false))?;
+            batch.clear();
+        }
+        self.put_entries(batch, teller, number, &transfer)?;
+        self.try_a_bad_key(batch, rng)?;
+        let jobs = rng.once_in(8).then(|| self.lock_jobs(teller));
+        let mut commit = self.write(batch, options)?;
+        if jobs.is_some() {
+            // The same once more, with something added: it says what is there already.
+            batch.put("last", entry_key(teller, number))?;
+            commit = self.write(batch, options)?;
+        }
+        drop(jobs);
+        if !self.notes.is_power_on()? {
+            return Ok(None);
+        }
+        self.notes.set_point(teller, number, commit.point)?;
+        if !early {
+            self.notes.acknowledge(teller, number)?;
+        }
+        if options.durability == Some(Durability::Sync) || self.mistake == Mistake::SyncForgotten {
+            self.notes.synced(teller, number)?;
+        }
+        self.notes.count(teller)?;
+        Ok(Some(commit))
+    }
+
+    /// Balances and turnovers, read and written on.
+    fn put_accounts(
+        &self,
+        batch: &mut Batch,
+        transfer: &Transfer,
+        day: &Day,
+    ) -> Result<(), Trouble> {
+        let Transfer { from, to, amount, .. } = *transfer;
+        let (db, accounts) = (&self.bank.db, &self.bank.accounts);
+        let keys = [from.to_be_bytes(), to.to_be_bytes()];
+        let balances = db.multi_get_in(accounts, &keys)?;
+        let counts = db.multi_get_in(&day.family, &keys)?;
+        for (index, change) in [-amount, amount].into_iter().enumerate() {
+            let balance =
+                balances[index].as_ref().ok_or_else(|| Trouble::wrong("an account is gone"))?;
+            let balance = crate::ledger::decode(balance)? as i64 + change;
+            batch.put_in(accounts, keys[index], balance.to_be_bytes())?;
+            let count =
+                counts[index].as_ref().map_or(Ok(0), |count| crate::ledger::decode(count))?;
+            batch.put_in(&day.family, keys[index], (count + 1).to_be_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn put_entries(
+        &self,
+        batch: &mut Batch,
+        teller: usize,
+        number: u64,
+        transfer: &Transfer,
+    ) -> Result<(), Trouble> {
+        let (bank, key) = (self.bank, entry_key(teller, number));
+        batch.put_in(&bank.entries, &key, transfer.encode())?;
+        for (account, change) in [(transfer.from, -transfer.amount), (transfer.to, transfer.amount)]
+        {
+            let key = statement_key(account, teller, number);
+            batch.put_in(&bank.statements, key, change.to_be_bytes())?;
+        }
+        batch.put_in(&bank.queue, &key, "")?;
+        Ok(())
+    }
+
+    /// Writes the same batch until it succeeds, if it fails in a way that may pass.
+    fn write(&self, batch: &mut Batch, mut options: WriteOptions) -> Result<Commit, Trouble> {
+        loop {
+            match self.bank.db.write_reusing(batch, options) {
+                Err(error) if error.is_retryable() => {
+                    thread::sleep(Duration::from_micros(100));
+                    options = options.fail_fast(false);
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// A batch that names a dropped family is refused, and changes nothing.
+    fn name_what_is_gone(&self, batch: &mut Batch, rng: &mut Random) -> Result<(), Trouble> {
+        let dropped = self.bank.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(dropped) = dropped.filter(|_| rng.once_in(16)) else { return Ok(()) };
+        batch.clear();
+        batch.put_in(&self.bank.accounts, "poor", "rich")?.put_in(&dropped, "key", "value")?;
+        match self.bank.db.write_reusing(batch, WriteOptions::default()) {
+            Err(Error::UnknownFamily(_)) => Ok(()),
+            other => Err(Trouble::wrong(format!("a write to a dropped family: {other:?}"))),
+        }
+    }
+
+    /// A key that may not be is refused, and the batch stays as it was.
+    fn try_a_bad_key(&self, batch: &mut Batch, rng: &mut Random) -> Result<(), Trouble> {
+        if !rng.once_in(16) {
+            return Ok(());
+        }
+        let before = (batch.len(), batch.byte_len());
+        let bad = if rng.once_in(2) { vec![] } else { vec![0; isobath::MAX_KEY_LEN + 1] };
+        let answer = batch.put_in(&self.bank.accounts, bad, "value").map(drop);
+        match answer {
+            Err(Error::InvalidArgument(_)) if before == (batch.len(), batch.byte_len()) => Ok(()),
+            other => Err(Trouble::wrong(format!("a bad key in a batch: {other:?}"))),
+        }
+    }
+
+    fn lock_both(&self, from: u64, to: u64) -> [MutexGuard<'_, ()>; 2] {
+        [from.min(to), from.max(to)].map(|account| {
+            self.bank.locks[account as usize].lock().unwrap_or_else(PoisonError::into_inner)
+        })
+    }
+
+    fn lock_jobs(&self, teller: usize) -> MutexGuard<'_, ()> {
+        self.bank.jobs[teller].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn today(&self) -> RwLockReadGuard<'_, Day> {
+        self.bank.day.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes jobs off the queue: of a teller, the oldest first.
+    fn bring_messages(&self) -> Result<(), Trouble> {
+        let mut rng = Random::new(self.seed, MESSENGER as u64);
+        let (bank, db) = (self.bank, &self.bank.db);
+        while self.goes_on()? {
+            let teller = rng.below(TELLERS as u64) as usize;
+            let jobs_lock = self.lock_jobs(teller);
+            let done = number(db, &done_key(teller))?;
+            let mut batch = Batch::new();
+            let mut now = done;
+            let jobs = db.prefix_in(&bank.queue, [teller as u8]);
+            for job in jobs.take(rng.below(JOBS_MAX + 1) as usize) {
+                let (key, _) = job?;
+                now += 1;
+                if of_entry_key(&key)? != (teller, now) || !db.contains_in(&bank.entries, &key)? {
+                    return Err(Trouble::wrong(format!(
+                        "a job {key:?} after {} of {teller}",
+                        now - 1
+                    )));
+                }
+                batch.delete_in(&bank.queue, key)?;
+            }
+            if now == done {
+                drop(jobs_lock);
+                thread::sleep(Duration::from_micros(rng.below(400)));
+                continue;
+            }
+            batch.put(done_key(teller), now.to_be_bytes())?;
+            let is_synced = rng.once_in(6);
+            let options = if is_synced { WriteOptions::sync() } else { WriteOptions::default() };
+            db.write_with(batch, options)?;
+            if !self.notes.is_power_on()? {
+                break;
+            }
+            self.notes.acknowledge(TELLERS + teller, now)?;
+            if is_synced {
+                self.notes.synced(TELLERS + teller, now)?;
+            }
+            self.notes.count(MESSENGER)?;
+        }
+        Ok(())
+    }
+
+    /// Audits one moment after the other while the others work.
+    fn audit(&self) -> Result<(), Trouble> {
+        let mut rng = Random::new(self.seed, 100);
+        // What is caught by the audit alone needs no death.
+        while self.mistake == Mistake::None && self.goes_on()? {
+            let before = self.notes.acknowledged()?;
+            let today = self.today();
+            let is_durable = rng.once_in(3);
+            let moment = match is_durable {
+                true => self.bank.db.durable_snapshot()?,
+                false => self.bank.db.snapshot(),
+            };
+            let day = today.family.clone();
+            drop(today);
+            let (found, _) = audit::books(&self.bank.db, &moment, &day)?;
+            if let Some(line) = (0..found.len()).find(|line| found[*line] < before[*line]) {
+                let tell = format!(
+                    "a snapshot lacks what was acknowledged: line {line}, {found:?}, {before:?}"
+                );
+                return Err(Trouble::wrong(tell));
+            }
+            if is_durable {
+                self.note_synced(found)?;
+            }
+            thread::sleep(Duration::from_micros(rng.below(2000)));
+        }
+        Ok(())
+    }
+
+    /// Flushes, merges, syncs, and has days begin and end.
+    fn keep_house(&self) -> Result<(), Trouble> {
+        let mut rng = Random::new(self.seed, 101);
+        let (bank, db) = (self.bank, &self.bank.db);
+        while self.goes_on()? {
+            thread::sleep(Duration::from_micros(rng.below(4000)));
+            match rng.below(12) {
+                0..3 => db.flush()?,
+                3 => db.compact()?,
+                4 => db.compact_range::<&[u8]>(&bank.queue, ..)?,
+                5 => {
+                    let half = (ACCOUNTS / 2).to_be_bytes();
+                    db.compact_range(&bank.statements, &half[..]..)?;
+                }
+                6..8 => {
+                    let before = self.notes.acknowledged()?;
+                    db.sync()?;
+                    self.note_synced(before)?;
+                }
+                _ => {
+                    if !self.begin_day(&mut rng)? {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that all of this survives power loss, if that was answered before a cut.
+    fn note_synced(&self, counts: Counts) -> Result<(), Trouble> {
+        if self.notes.is_power_on()? {
+            for (line, count) in counts.into_iter().enumerate() {
+                self.notes.synced(line, count)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the next day: with a family that is there before, and yesterday's put away afterwards.
+    fn begin_day(&self, rng: &mut Random) -> Goes {
+        let db = &self.bank.db;
+        self.drop_archive()?;
+        let yesterday = self.today().clone();
+        let number = yesterday.number + 1;
+        let before = self.notes.acknowledged()?;
+        let family = match db.create_family(&day_name(number)) {
+            // A life before came no further.
+            Err(Error::FamilyExists(name)) => db.family(&name)?,
+            other => {
+                let family = other?;
+                // A family survives power loss, and with it all that came before.
+                self.note_synced(before)?;
+                family
+            }
+        };
+        let is_synced = rng.once_in(3);
+        {
+            let mut today = self.bank.day.write().unwrap_or_else(PoisonError::into_inner);
+            let options = if is_synced { WriteOptions::sync() } else { WriteOptions::default() };
+            db.put_with("day", number.to_be_bytes(), options)?;
+            *today = Day { number, family };
+            if !self.notes.is_power_on()? {
+                return Ok(false);
+            }
+            self.notes.acknowledge(DAYS, number)?;
+        }
+        if is_synced {
+            self.notes.synced(DAYS, number)?;
+        }
+        self.notes.count(JANITOR)?;
+        db.rename_family(&yesterday.family, ARCHIVE)?;
+        Ok(true)
+    }
+
+    /// Removes what was put away, or what a life before did not come to put away. A snapshot from before still sees it.
+    fn drop_archive(&self) -> Result<(), Trouble> {
+        let db = &self.bank.db;
+        let yesterday = self.today().number.checked_sub(1).map(day_name);
+        for name in [Some(ARCHIVE.to_owned()), yesterday].into_iter().flatten() {
+            let family = match db.family(&name) {
+                Err(Error::UnknownFamily(_)) => continue,
+                other => other?,
+            };
+            let moment = db.snapshot();
+            let count = moment.range_in::<&[u8]>(&family, ..).count();
+            db.drop_family(&family)?;
+            let seen = moment.range_in::<&[u8]>(&family, ..).filter(Result::is_ok).count();
+            if seen != count || !matches!(db.get_in(&family, "key"), Err(Error::UnknownFamily(_))) {
+                return Err(Trouble::wrong(format!(
+                    "{name}: {count} keys, {seen} after it was dropped"
+                )));
+            }
+            *self.bank.dropped.lock().unwrap_or_else(PoisonError::into_inner) = Some(family);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,29 @@
+//! A program that uses the engine from outside, in the place of `writer.rs`: it has a database, invariants and notes of its own.
+//!
+//! It is started with the notes as standard input (of which the first sixteen cells are as in `notes.rs`) and with
+//! `--dir=DIR --seed=N --after=process|power [--only-check] [--mistake=NAME]`, and says what a writer says.
+//! `isobath-bank` is one.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Which program.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Outside {
+    /// A program that writes instead, and checks what it finds: `target/debug/isobath-bank`, built by `cargo build -p isobath-bank`
+    #[arg(long)]
+    pub(crate) program: Option<PathBuf>,
+    /// A mistake that the program is to make; expect it to be caught, and fail if it is not
+    #[arg(long, requires = "program", conflicts_with_all = ["control", "ledger"])]
+    pub(crate) mistake: Option<String>,
+}
+
+impl Outside {
+    /// What a harness is called with it.
+    pub(crate) fn name(&self, harness: &str) -> String {
+        match self.program.as_ref().and_then(|program| program.file_stem()) {
+            Some(name) => format!("{harness} of {}", name.to_string_lossy()),
+            None => harness.to_owned(),
+        }
+    }
+}

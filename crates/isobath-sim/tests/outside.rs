@@ -1,0 +1,64 @@
+//! A few seconds of kills and of power cuts of a program that uses the engine from outside, `isobath-bank`, and of mistakes
+//! of its own that each must catch. Where root or loop devices are lacking a command says so and succeeds.
+//!
+//! The program is built here, alone: in a build of the whole workspace its engine would have the features that the simulator
+//! asks for.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{self, Command, Stdio};
+use std::sync::OnceLock;
+
+/// Builds the program, once, and puts a copy where no other build replaces it.
+fn program() -> &'static str {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+        cargo.args(["build", "--locked", "-p", "isobath-bank"]);
+        cargo.arg("--message-format=json-render-diagnostics");
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        let output = cargo.stderr(Stdio::inherit()).output().unwrap();
+        assert!(output.status.success(), "isobath-bank was not built: {}", output.status);
+        let said = String::from_utf8(output.stdout).unwrap();
+        let (_, after) = said.split_once("\"executable\":\"").expect("it has an executable");
+        let built = after.split_once('"').expect("a string ends").0;
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (copy, fresh) = (dir.join("isobath-bank"), dir.join(format!("bank-{}", process::id())));
+        fs::copy(built, &fresh).unwrap();
+        fs::rename(&fresh, &copy).unwrap();
+        copy.to_str().expect("a path of the workspace").to_owned()
+    })
+}
+
+fn run(arguments: &[&str]) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isobath-sim"));
+    let output = command.args(arguments).args(["--program", program()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    println!("{said}");
+    assert!(output.status.success(), "{arguments:?}: {}\n{said}{complained}", output.status);
+}
+
+#[test]
+fn kills_of_a_bank_lose_nothing_acknowledged() {
+    run(&["kill", "--kills", "40"]);
+}
+
+#[test]
+fn power_cuts_of_a_bank_leave_a_prefix_with_everything_synced() {
+    run(&["powercut", "--cuts", "25"]);
+}
+
+#[test]
+fn kills_catch_a_bank_that_writes_a_transfer_in_two_batches() {
+    run(&["kill", "--kills", "400", "--mistake", "two-batches"]);
+}
+
+#[test]
+fn power_cuts_catch_a_bank_that_takes_what_is_not_synced_for_synced() {
+    run(&["powercut", "--cuts", "400", "--mistake", "sync-forgotten"]);
+}
