@@ -4,8 +4,11 @@
 //! 2. what is in memory is flushed to tables; power loss here costs nothing that the log does not hold
 //! 3. jobs are cancelled and waited for; outputs that were not installed are orphans, which the next open removes
 //! 4. the log is hardened and ended
-//! 5. one edit says that the close was clean: the next open replays what a racing commit left, or nothing
-//! 6. the lock is given up
+//! 5. a new manifest begins with the state. It may stay as it is for months, and in its snapshot nothing passes for a torn
+//!    tail: damage of what the last flush said stays known as damage. The state before that flush would lack what only
+//!    tables have, as the log need not have been synced
+//! 6. one edit says that the close was clean: the next open replays what a racing commit left, or nothing
+//! 7. the lock is given up
 
 use crate::components::sync::atomic::Ordering;
 use crate::engine::Engine;
@@ -34,7 +37,10 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
         let end = engine.log.tail();
         // `replay from` stays where the last flush put it: a commit that raced the close is in the log only.
         let edit = Edit::new(vec![Change::DurableLsn { lsn: end }, Change::CleanClose { end }]);
-        engine.versions.lock().install(edit, &[]).map(|_| ())
+        let mut versions = engine.versions.lock();
+        // Where there is no room for a new manifest, the old one serves.
+        versions.renew().or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })?;
+        versions.install(edit, &[]).map(|_| ())
     });
     engine.versions.lock().files().graveyard().shut();
     engine.lock.lock().take();
@@ -49,8 +55,9 @@ mod tests {
     use crate::error::Error;
     use crate::events::Event;
     use crate::options::Options;
-    use crate::vfs::MemoryFs;
+    use crate::vfs::{FileSystem, MemoryFs};
     use crate::wal;
+    use std::path::Path;
     use std::sync::{Arc, OnceLock, mpsc};
     use std::time::Duration;
 
@@ -129,6 +136,32 @@ mod tests {
         let db = options.open("/db").unwrap();
         assert_eq!(db.get("before").unwrap().unwrap(), b"value");
         assert_eq!(db.get("racing").unwrap().unwrap(), b"value");
+    }
+
+    #[test]
+    fn a_damaged_end_of_the_manifest_of_a_closed_database_loses_nothing_unnoticed() {
+        let fs = MemoryFs::new();
+        let on = |fs: &MemoryFs| {
+            let fs = Arc::new(fs.clone());
+            Options::new().components(Components { fs, ..Components::system() })
+        };
+        let db = on(&fs).open("/db").unwrap();
+        db.put("key", "value").unwrap();
+        db.close().unwrap();
+        let fs = fs.crashed(|_| 0);
+        let dir = Path::new("/db");
+        let entries = fs.list(dir).unwrap();
+        let manifest = entries.iter().find(|entry| entry.name.starts_with("MANIFEST")).unwrap();
+        for kept in 0..manifest.len {
+            let fs = fs.crashed(|_| 0);
+            fs.truncate(&dir.join(&manifest.name), kept).unwrap();
+            match on(&fs).open("/db") {
+                Ok(db) => {
+                    assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "{kept}")
+                }
+                Err(error) => assert!(error.is_corruption(), "{kept}: {error}"),
+            }
+        }
     }
 
     #[test]

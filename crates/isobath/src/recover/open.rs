@@ -14,7 +14,7 @@ use crate::memtable::ChunkPool;
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
 use crate::version::{
-    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, TABLE_DIR, Term,
+    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, Survey, TABLE_DIR, Term,
     VersionSet, make_dir,
 };
 use crate::vfs::{FileSystem, FileSystemKind, ReadMode};
@@ -43,17 +43,14 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     }
     sync_dirs(&*fs, db)?;
     let lock = fs.lock(&db.join(LOCK))?;
-    let mut versions = if is_new {
-        VersionSet::create(
-            fs.clone(),
-            db,
-            new_uuid(&options.components),
-            &options.family.to_json(),
-        )?
+    let (mut versions, leftovers) = if is_new {
+        let uuid = new_uuid(&options.components);
+        let versions = VersionSet::create(fs.clone(), db, uuid, &options.family.to_json())?;
+        (versions, Survey::default())
     } else {
         let (versions, opening) = VersionSet::open(fs.clone(), db)?;
-        tell_of_opening(&options, opening);
-        versions
+        tell_of_torn_tail(&options, &opening);
+        (versions, opening.leftovers)
     };
     let pool = chunk_pool(&options);
     let (replayed, rest) = replay(&options, db, &mut versions, &pool)?;
@@ -75,6 +72,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     install_last(&*fs, db, &mut versions.lock(), edit, &outputs)?;
     versions.lock().attest()?;
     log.retire(resumes_at);
+    sweep(&options, leftovers);
     assemble(db, options, lock, versions, log, pool, &replayed)
 }
 
@@ -117,17 +115,22 @@ fn install_last(
     versions.install(edit, outputs).map(drop)
 }
 
-fn tell_of_opening(options: &Options, opening: Opening) {
-    if let Some(tail) = opening.torn_tail {
+fn tell_of_torn_tail(options: &Options, opening: &Opening) {
+    if let Some(tail) = &opening.torn_tail {
         reached(Reach::ManifestTorn);
-        let (path, offset, discarded_bytes) = (opening.manifest_path, tail.offset, tail.len);
+        let path = opening.manifest_path.clone();
+        let (offset, discarded_bytes) = (tail.offset, tail.len);
         engine::tell(options, &Event::ManifestTailDiscarded { path, offset, discarded_bytes });
     }
-    for path in opening.removed {
+}
+
+fn sweep(options: &Options, leftovers: Survey) {
+    let (removed, errors) = leftovers.sweep(&*options.components.fs);
+    for path in removed {
         reached(Reach::OrphansRemoved);
         engine::tell(options, &Event::FileRemoved { path });
     }
-    for error in opening.sweep_errors {
+    for error in errors {
         engine::tell(options, &Event::BackgroundError { job: "remove leftovers", error });
     }
 }

@@ -19,7 +19,8 @@ const DB: &str = "/data/db";
 
 fn open(fs: &MemoryFs) -> Result<VersionSet> {
     let (mut set, opening) = VersionSet::open(Arc::new(fs.clone()), Path::new(DB))?;
-    assert!(opening.sweep_errors.is_empty(), "{opening:?}");
+    let (_, errors) = opening.leftovers.sweep(fs);
+    assert!(errors.is_empty(), "{errors:?}");
     set.set_roll_len_min(300);
     Ok(set)
 }

@@ -182,6 +182,14 @@ impl Manifest {
         .map_err(|error| self.poison_by(error))
     }
 
+    /// The same by a new manifest, in which there is no edit that could be taken for a torn tail.
+    pub(super) fn renew(&mut self, state: &State) -> Result<()> {
+        if let Some(why) = &self.poison {
+            return Err(Error::Poisoned(why.clone()));
+        }
+        self.roll(state)
+    }
+
     /// Replaces the manifest in force by a new one that begins with `state`.
     fn roll(&mut self, state: &State) -> Result<()> {
         let number = self.number_next;

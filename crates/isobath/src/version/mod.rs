@@ -47,6 +47,7 @@ pub(crate) use names::{
     CURRENT, CURRENT_TMP, LOCK, LOG_DIR, TABLE_DIR, manifest_number, manifest_path, table_number,
     table_path,
 };
+pub(crate) use orphans::Survey;
 pub(crate) use reader::{ManifestReader, salvage_edits};
 pub(crate) use set::{DEFAULT_FAMILY_NAME, Opening, VersionSet, inspect, replace_manifest};
 pub(crate) use slice::Slice;

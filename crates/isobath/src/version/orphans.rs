@@ -1,7 +1,7 @@
 //! Compares what the manifest names with what is there, when a database is opened.
 //!
-//! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over, but for tables: those wait in the
-//! graveyard until an edit of this open is attested. A file that the manifest
+//! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over, but for tables, which wait in the
+//! graveyard. Both wait until an edit of this open is attested. A file that the manifest
 //! names is never removed, nor is one whose name is not ours; and nothing at all is removed if a file that
 //! the manifest names is missing.
 
@@ -84,11 +84,15 @@ impl Survey {
         tables.iter().filter_map(number).collect()
     }
 
-    /// Removes the orphans, and answers which. What cannot be removed stays for the next open; the errors say why.
-    pub(super) fn sweep(self, fs: &dyn FileSystem) -> (Vec<PathBuf>, Vec<Error>) {
+    /// Removes the orphans that are still there, and answers which. What cannot be removed stays for the next open; the
+    /// errors say why.
+    pub(crate) fn sweep(self, fs: &dyn FileSystem) -> (Vec<PathBuf>, Vec<Error>) {
         let mut errors = Vec::new();
         let mut removed = self.orphans;
-        removed.retain(|path| fs.remove(path).map_err(|error| errors.push(error)).is_ok());
+        removed.retain(|path| match fs.exists(path) {
+            Ok(false) => false, // A new manifest has taken its place.
+            _ => fs.remove(path).map_err(|error| errors.push(error)).is_ok(),
+        });
         (removed, errors)
     }
 }

@@ -21,7 +21,7 @@ use super::edit::{Change, Edit, Term};
 use super::files::{FileNumbers, Graveyard, LiveFile};
 use super::layout::Layout;
 use super::manifest::Manifest;
-use super::names::{CURRENT_TMP, LOG_DIR, TABLE_DIR, manifest_path};
+use super::names::{CURRENT, CURRENT_TMP, LOG_DIR, TABLE_DIR, manifest_number, manifest_path};
 use super::orphans::{self, Survey};
 use super::reader::ManifestReader;
 use super::record::TornTail;
@@ -60,10 +60,9 @@ pub(crate) struct Inspection {
 pub(crate) struct Opening {
     pub(crate) manifest_path: PathBuf,
     pub(crate) torn_tail: Option<TornTail>,
-    /// Files that nothing named.
-    pub(crate) removed: Vec<PathBuf>,
-    /// Why others could not be removed.
-    pub(crate) sweep_errors: Vec<Error>,
+    /// Files that nothing names, but for tables. To be swept once an edit of this open is attested: an open that is
+    /// refused later leaves everything for a repair to look at.
+    pub(crate) leftovers: Survey,
 }
 
 /// Reads the state of a database and looks at its files. Touches nothing.
@@ -80,7 +79,26 @@ pub(crate) fn inspect(
     }
     let (state, torn_tail) = ManifestReader::open(fs, &path)?.fold(graveyard)?;
     let survey = orphans::survey(fs, db, number, &state)?;
+    refuse_stale_current(fs, db, number)?;
     Ok(Inspection { manifest: number, state, torn_tail, survey })
+}
+
+/// No edit follows a manifest's snapshot before the switch of `CURRENT` to it is synced. So where a newer manifest has
+/// one, `CURRENT` is not what was last written to it.
+fn refuse_stale_current(fs: &dyn FileSystem, db: &Path, number: u64) -> Result<()> {
+    let numbers = fs.list(db)?.into_iter().filter_map(|entry| manifest_number(&entry.name));
+    for newer in numbers.filter(|other| *other > number) {
+        let path = manifest_path(db, newer);
+        let reader = match ManifestReader::open(fs, &path) {
+            Err(error) if error.is_corruption() => continue, // It was never finished.
+            other => other?,
+        };
+        if reader.edits().take(2).filter(Result::is_ok).count() == 2 {
+            let detail = format!("it names manifest {number}, but {newer} was in force later");
+            return Err(Error::corruption(&db.join(CURRENT), 0, detail));
+        }
+    }
+    Ok(())
 }
 
 impl VersionSet {
@@ -108,8 +126,8 @@ impl VersionSet {
         Ok(VersionSet { state, manifest, files })
     }
 
-    /// Opens the database in a directory and removes what the manifest does not name. The first edit
-    /// starts a new manifest; until it holds, tables stay although nothing names them: the edit that removed them
+    /// Opens the database in a directory and removes nothing. The first edit starts a new manifest; until it
+    /// holds, tables stay although nothing names them: the edit that removed them
     /// may be known to the kernel only, and an earlier state come back that needs them; or the edit that added them was
     /// damaged, which looks as if it had been cut short, and the log will not fit the state before it.
     pub(crate) fn open(fs: Arc<dyn FileSystem>, db: &Path) -> Result<(VersionSet, Opening)> {
@@ -124,15 +142,13 @@ impl VersionSet {
             fs.create_dir_all(&db.join(dir))?;
         }
         let next_file = found.state.next_file().max(found.survey.table_number_max + 1);
-        let (removed, sweep_errors) = found.survey.sweep(&*fs);
         let manifest = Manifest::resume(fs, db, found.manifest)?;
         let reused = u64::from(planted(Plant::FileNumberReused) && next_file > 1);
         let files = FileNumbers::new(next_file - reused, graveyard);
         let opening = Opening {
             manifest_path: manifest.path(),
             torn_tail: found.torn_tail,
-            removed,
-            sweep_errors,
+            leftovers: found.survey,
         };
         Ok((VersionSet { state: found.state, manifest, files }, opening))
     }
@@ -192,6 +208,15 @@ impl VersionSet {
             (None, Ok(())) => graveyard.release(),
         }
         attested
+    }
+
+    /// Puts a new manifest in force that begins with the state as it is. Errors as of [`VersionSet::attest`].
+    pub(crate) fn renew(&mut self) -> Result<()> {
+        let renewed = self.manifest.renew(&self.state);
+        if self.manifest.poison().is_some() {
+            self.files.graveyard().shut();
+        }
+        renewed
     }
 
     /// The numbers of the table files to remove now, each handed out once.

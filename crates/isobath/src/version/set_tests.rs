@@ -90,7 +90,7 @@ fn a_database_that_was_created_opens_with_what_was_installed() {
     let (set, opening) = scratch.open();
     assert_eq!(set.state().snapshot(), expected);
     assert_eq!(runs(&set), [2, 1]);
-    assert_eq!((opening.torn_tail, opening.removed.len()), (None, 0));
+    assert_eq!((opening.torn_tail, opening.leftovers.orphans.len()), (None, 0));
     assert_eq!(
         scratch.names(),
         [CURRENT, "MANIFEST-000001", "table/0000000001.tbl", "table/0000000002.tbl"]
@@ -147,10 +147,10 @@ fn orphans_go_and_foreign_files_stay() {
         fs::write(scratch.db.join(name), b"?").unwrap();
     }
     let (mut set, opening) = scratch.open();
-    let swept: Vec<_> =
-        opening.removed.iter().map(|path| path.strip_prefix(&scratch.db).unwrap()).collect();
-    assert_eq!(swept, ["CURRENT.tmp", "MANIFEST-000009"].map(Path::new));
-    assert!(opening.sweep_errors.is_empty());
+    assert!(scratch.names().contains(&"MANIFEST-000009".to_owned()), "an open removes nothing");
+    let (swept, errors) = opening.leftovers.sweep(&*scratch.fs);
+    assert_eq!(swept, ["CURRENT.tmp", "MANIFEST-000009"].map(|name| scratch.db.join(name)));
+    assert!(errors.is_empty());
     let left = [
         CURRENT,
         "MANIFEST-000001",
@@ -181,6 +181,26 @@ fn a_named_file_that_is_missing_or_cut_short_is_corruption_and_nothing_is_remove
     fs::remove_file(table_path(&scratch.db, file)).unwrap();
     let error = scratch.open_error();
     assert!(error.contains("0000000001.tbl") && error.contains("missing"), "{error}");
+}
+
+/// A device that wrote a sector of `CURRENT` to nowhere, or brings an old one back.
+#[test]
+fn a_current_older_than_the_last_switch_is_corruption_and_costs_no_manifest() {
+    let scratch = Scratch::new();
+    drop(scratch.create());
+    let first = manifest_path(&scratch.db, 1);
+    let (old_current, old_manifest) =
+        (fs::read(scratch.db.join(CURRENT)).unwrap(), fs::read(&first).unwrap());
+    let (mut set, _) = scratch.open();
+    scratch.flush(&mut set);
+    drop(set);
+    let new_current = fs::read(scratch.db.join(CURRENT)).unwrap();
+    fs::write(scratch.db.join(CURRENT), old_current).unwrap();
+    fs::write(&first, old_manifest).unwrap();
+    let error = scratch.open_error();
+    assert!(error.contains("CURRENT") && error.contains("2 was in force later"), "{error}");
+    fs::write(scratch.db.join(CURRENT), new_current).unwrap();
+    assert_eq!(runs(&scratch.open().0), [1]);
 }
 
 #[test]
@@ -288,7 +308,7 @@ fn a_torn_last_edit_is_dropped_and_reported() {
     assert_eq!(runs(&set), [1]);
     let tail = opening.torn_tail.unwrap();
     assert_eq!((tail.offset, tail.len), (whole, bytes.len() as u64 - 20 - whole));
-    assert!(opening.removed.is_empty());
+    assert!(opening.leftovers.orphans.is_empty());
     assert_eq!(scratch.flush(&mut set), 3);
     assert_eq!(set.take_dead().unwrap(), [2]);
     assert_eq!(runs(&scratch.open().0), [3, 1]);
