@@ -98,6 +98,7 @@ impl FoundLog {
     fn find_newest_term(&mut self, repair: &Repair<'_>, facts: &mut Facts) -> Result<()> {
         let mut first: Option<Lsn> = None;
         let mut begins_where_replay_does = false;
+        let mut begins_term = false;
         let changes_known = facts.families_changed;
         self.dump(repair, 0, &mut |log, dumped| {
             let header = &dumped.header;
@@ -106,7 +107,10 @@ impl FoundLog {
                     (header.generation, None, false);
             }
             if header.generation == log.generation {
-                first.get_or_insert(header.lsn);
+                if first.is_none() {
+                    let begins_segment = dumped.offset == HEADER_PAGE_LEN;
+                    (first, begins_term) = (Some(header.lsn), begins_segment);
+                }
                 begins_where_replay_does |= header.lsn == facts.replay_from;
             }
             let Some(payload) = dumped.payload.filter(|_| header.lsn > changes_known) else {
@@ -124,6 +128,8 @@ impl FoundLog {
         })?;
         self.from = match first {
             Some(_) if begins_where_replay_does => facts.replay_from,
+            // A term begins with a segment, so what begins within one has predecessors. They are in tables or lost.
+            Some(first) if !begins_term && first > self.floor => self.floor,
             Some(first) => first,
             None => facts.replay_from.max(self.floor),
         };

@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::vfs::{Fault, FileOp};
+use crate::wal::HEADER_PAGE_LEN;
 use proptest::prelude::*;
 
 /// Damage of everything there is.
@@ -140,15 +141,22 @@ fn hurt(fs: &MemoryFs, (file, what, place, bit): Wound) {
 fn check_hurt(hurts: Vec<Wound>) {
     let (fs, expected) = left_behind();
     let (tables_before, manifest) = (tables(&fs).len(), manifests(&fs).pop().unwrap());
+    let is_used =
+        |path: &PathBuf| bytes(&fs, path)[HEADER_PAGE_LEN as usize..].iter().any(|b| *b != 0);
+    let log_end = segments(&fs).into_iter().rfind(is_used).unwrap();
+    let in_log_only: Vec<_> = (2 * KEYS..3 * KEYS).map(|n| key(n * 7 % (3 * KEYS))).collect();
     let manifest_before = bytes(&fs, &manifest);
     hurts.into_iter().for_each(|wound| hurt(&fs, wound));
     let is_manifest_whole =
         fs.exists(&manifest).unwrap() && bytes(&fs, &manifest) == manifest_before;
     let is_known = is_manifest_whole || tables(&fs).len() == tables_before;
+    let is_end_there = fs.exists(&log_end).unwrap();
     let (report, mut found) = repaired(&fs);
-    // Of the last record nothing tells that it was promised, of a table that is gone only the manifest tells.
+    // Of the last record nothing tells that it was promised, nor of the last segment if it is gone; of a table that is
+    // gone only the manifest tells.
     for (key, value) in &expected {
-        if !is_known || LAST.contains(&&*key.1) {
+        let is_untold = LAST.contains(&&*key.1) || (!is_end_there && in_log_only.contains(&key.1));
+        if !is_known || is_untold {
             found.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
