@@ -90,7 +90,7 @@ const END: usize = usize::MAX;
 /// Of each commit whose point is not known, where it is guessed to be, if anywhere.
 type Guess = Vec<Option<Moment>>;
 
-/// After so many guesses a life with several commits of unknown outcome is taken to be explained.
+/// After so many guesses a life with several commits of unknown outcome goes unjudged from the first of them on.
 const GUESSES_MAX: usize = 20_000;
 
 /// A commit that never returned.
@@ -177,12 +177,12 @@ impl<'a> Judge<'a> {
     }
 
     /// Finds moments for all reads, and for `recovered` after them if it is given: at or after all that they saw if
-    /// `keeps_reads`.
+    /// `keeps_reads`. False if there are too many guesses to try, and what is late is taken to be explained.
     pub(crate) fn judge(
         &mut self,
         recovered: Option<&Reading>,
         keeps_reads: bool,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let mut floors = Floors::default();
         let doubtful = self.unknown.iter().map(|unknown| unknown.commit.begun).min();
         let early = self
@@ -198,14 +198,15 @@ impl<'a> Judge<'a> {
             unknown.least = unknown.least.max(floors.at(unknown.commit.begun).0);
         }
         let (end, mut wrong) = ((recovered, keeps_reads), None);
-        for guess in self.guesses() {
+        let guesses = self.guesses();
+        for guess in &guesses {
             floors.0.truncate(early);
-            match self.judge_late(&self.readings[early..], end, &guess, &mut floors) {
-                Ok(()) => return Ok(()),
+            match self.judge_late(&self.readings[early..], end, guess, &mut floors) {
+                Ok(()) => return Ok(true),
                 Err(found) => drop(wrong.get_or_insert(found)),
             }
         }
-        wrong.map_or(Ok(()), Err)
+        wrong.map_or(Ok(false), Err)
     }
 
     fn judge_late(
@@ -224,7 +225,8 @@ impl<'a> Judge<'a> {
         self.explain(recovered, guess, floor).map(drop)
     }
 
-    /// Every guess of where the commits of unknown points are: the likeliest first, that they are nowhere.
+    /// Every guess of where the commits of unknown points are: the likeliest first, that they are nowhere. None if there
+    /// are too many.
     fn guesses(&self) -> Vec<Guess> {
         let mut guesses = vec![Vec::new()];
         for unknown in &self.unknown {

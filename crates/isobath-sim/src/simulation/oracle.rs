@@ -173,8 +173,8 @@ impl History {
         Judge::new(&self.base, self.writers.iter().flatten(), &self.readings)
     }
 
-    /// Checks all reads of this life, now that every acknowledged commit is known.
-    pub(crate) fn check_reads(&self) -> Result<(), String> {
+    /// Checks all reads of this life, now that every acknowledged commit is known. False if the late ones go unjudged.
+    pub(crate) fn check_reads(&self) -> Result<bool, String> {
         self.judge().judge(None, false)
     }
 
@@ -241,7 +241,8 @@ impl History {
             pinned: self.events + 1,
             sights: vec![Sight::of_family(0, found), Sight::of_family(1, found)],
         };
-        self.judge().judge(Some(&recovered), keeps_reads)
+        // Whether it goes unjudged was counted with the reads: there are as many guesses.
+        self.judge().judge(Some(&recovered), keeps_reads).map(drop)
     }
 }
 
@@ -352,7 +353,7 @@ mod tests {
     }
 
     /// What one read may find of two commits in flight.
-    fn reads_in_flight(found: &[(&str, Option<&str>)]) -> Result<(), String> {
+    fn reads_in_flight(found: &[(&str, Option<&str>)]) -> Result<bool, String> {
         let mut history = History::new(Values::new());
         history.begin(0, vec![put("a", "0")]);
         history.begin(1, vec![put("b", "1")]);
@@ -374,6 +375,22 @@ mod tests {
         {
             reads_in_flight(wrong).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_life_with_too_many_guesses_says_that_it_goes_unjudged() {
+        let mut history = History::new(Values::new());
+        for writer in 0..3 {
+            history.begin(writer, vec![put("a", "0")]);
+            history.fail(writer);
+        }
+        assert_eq!(history.check_reads(), Ok(true));
+        let mut history = History::new(Values::new());
+        (0..3).for_each(|writer| history.begin(writer, vec![put("a", "0")]));
+        (0..100).for_each(|nth| commit(&mut history, 3, Some(100 + nth), false, "b"));
+        let look = history.look();
+        sees(&mut history, look, &[("b", None)]);
+        assert_eq!(history.check_reads(), Ok(false));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A task gives way at labelled points, at every n-th access to what threads share (locks, atomics, views, blocks of a
 //! cache), with n drawn anew each time around a mean that the life draws, when it blocks on a lock or a condition
-//! variable, sleeps, or joins another. Then, or in the middle of a call, it may be away for long.
+//! variable, sleeps, or joins another. Then, or in the middle of a call, it may be away for long: for a time that is drawn, or
+//! until others have come to a drawn label so often. However many steps these take, a flush or a merge is then over.
 //! Time is virtual: it moves a little with each step, and jumps to the next deadline when nobody can run. If nobody
 //! can run and nobody has a deadline, the run has deadlocked, which is a failure like any other; so is a run without
 //! an end, and a task that panics.
@@ -28,6 +29,13 @@ const STALL_NS_LOG_MAX: u32 = 26;
 /// What it waits for: nobody wakes it. Addresses are never odd.
 const STALLED: usize = usize::MAX;
 
+/// How long a task is away at most that is to come back when others have done something: 268 ms.
+const AWAITED_NS_LOG: u32 = 28;
+/// What it may be away for, each a step of others that takes something from under its feet, and how often at most.
+const AWAITED: [Point; 5] =
+    [Point::Publishing, Point::Publishing, Point::Built, Point::Sealed, Point::Applied];
+const AWAITED_MAX: u32 = 8;
+
 /// Why a task gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
@@ -49,6 +57,8 @@ struct Slot {
     task: Option<Task>,
     yielder: *const Yielder<(), ()>,
     last_point: Option<Point>,
+    /// It is away until others have come to this label so often.
+    awaited: Option<(Point, u32)>,
 }
 
 #[derive(Default)]
@@ -209,9 +219,30 @@ impl Shared {
 
     /// Being away for long, as it is drawn.
     fn stall(&mut self) -> Wait {
+        if let Some(at) = self.current.filter(|_| self.rng.bool()) {
+            let point = AWAITED[self.rng.usize(..AWAITED.len())];
+            self.slots[at].awaited = Some((point, self.rng.u32(1..=AWAITED_MAX)));
+            let deadline_ns = Some(self.now_ns + (1 << AWAITED_NS_LOG));
+            return Wait::Blocked { on: STALLED, deadline_ns };
+        }
         let magnitude = self.rng.u32(10..=STALL_NS_LOG_MAX);
         let stalled_ns = self.rng.u64(..1 << magnitude);
         Wait::Blocked { on: STALLED, deadline_ns: Some(self.now_ns + stalled_ns) }
+    }
+
+    /// The running task is at a label: those who are away until then come back.
+    fn note(&mut self, point: Point) {
+        let Some(current) = self.current else { return };
+        self.slots[current].last_point = Some(point);
+        for slot in &mut self.slots {
+            match &mut slot.awaited {
+                Some((awaited, left)) if *awaited == point && *left > 1 => *left -= 1,
+                Some((awaited, _)) if *awaited == point => {
+                    (slot.wait, slot.awaited) = (Wait::Ready, None);
+                }
+                _ => {}
+            }
+        }
     }
 
     fn describe(&self) -> String {
@@ -228,7 +259,7 @@ impl Shared {
 fn resume(at: usize) {
     let (mut task, yielder) = SHARED.with_borrow_mut(|shared| {
         let slot = &mut shared.slots[at];
-        slot.wait = Wait::Ready;
+        (slot.wait, slot.awaited) = (Wait::Ready, None);
         shared.current = Some(at);
         (slot.task.take().expect("only the chosen one runs"), slot.yielder)
     });
@@ -275,7 +306,8 @@ pub(crate) fn spawn(name: String, body: Box<dyn FnOnce()>) -> usize {
         }
     });
     let yielder = std::ptr::null();
-    let slot = Slot { name, wait: Wait::Ready, task: Some(task), yielder, last_point: None };
+    let task = Some(task);
+    let slot = Slot { name, wait: Wait::Ready, task, yielder, last_point: None, awaited: None };
     SHARED.with_borrow_mut(|shared| shared.slots.push(slot));
     at
 }
@@ -338,9 +370,7 @@ fn give_way(wait: Wait) {
 
 fn point(point: Point) {
     let wait = SHARED.with_borrow_mut(|shared| {
-        if let Some(at) = shared.current {
-            shared.slots[at].last_point = Some(point);
-        }
+        shared.note(point);
         let stall = shared.draw_stall();
         stall.or_else(|| (shared.rng.u8(..100) < shared.switch_percent).then_some(Wait::Ready))
     });
@@ -369,7 +399,7 @@ pub(crate) fn come_late() {
 /// From now on nobody goes away for long. Returns how long those who are away may still be.
 pub(crate) fn calm() -> u64 {
     SHARED.with_borrow_mut(|shared| shared.is_calm = true);
-    1 << STALL_NS_LOG_MAX
+    1 << AWAITED_NS_LOG
 }
 
 /// Others may go first: for I/O, which no label marks.

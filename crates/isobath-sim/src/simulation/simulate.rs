@@ -60,6 +60,8 @@ struct Outcome {
     failure: Option<String>,
     operations: u64,
     left: Option<Before>,
+    /// Too many commits never returned to tell of what was read since what it may be.
+    is_unjudged: bool,
     /// The database was refused as damaged, which it is.
     is_refused: bool,
     /// The machine died before the database was open.
@@ -109,7 +111,7 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
     let mut past = Past::default();
     let mut earlier = None;
     let is_tree = settings.profile == Profile::Tree || rng.u8(..3) == 0;
-    let terrain = if is_tree { Terrain::tree(&mut rng) } else { Terrain::flat() };
+    let terrain = if is_tree { Terrain::tree(&mut rng) } else { Terrain::flat(&mut rng) };
     let lives = match settings.profile {
         Profile::Mixed | Profile::Tree => rng.u32(2..7),
         Profile::Short => rng.u32(6..20),
@@ -150,6 +152,7 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         }
         tally.operations += outcome.operations;
         tally.opens += 1;
+        tally.unjudged += u64::from(outcome.is_unjudged);
         tally.crashes += u64::from(life.is_over());
         tally.faults += life.faults();
         before = outcome.left.ok_or_else(|| in_life("it ended without a trace".to_owned()))?;
@@ -173,7 +176,7 @@ fn is_traced() -> bool {
     std::env::var_os("ISOBATH_SIM_TRACE").is_some()
 }
 
-/// True if more is shown than the lives: the engine has more to do then, which may hide what a seed shows.
+/// True if more is shown than the lives.
 fn traces_events() -> bool {
     std::env::var_os("ISOBATH_SIM_TRACE").is_some_and(|what| what != "lives")
 }
@@ -261,10 +264,14 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
     let mut options = script.options.clone().components(life.components());
     if is_traced() {
         eprintln!("open with {options:?}");
-        if traces_events() {
-            options = options.listener(Arc::new(|event: &isobath::Event| eprintln!("  {event:?}")));
-        }
     }
+    // Traced or not, so that a trace shows what happens without one.
+    let traces_events = traces_events();
+    options = options.listener(Arc::new(move |event: &isobath::Event| {
+        if traces_events {
+            eprintln!("  {event:?}");
+        }
+    }));
     if let Some(cache) = &script.cache {
         options = options.shared_cache(cache.clone());
     }
@@ -302,8 +309,7 @@ fn live(
             }
         };
         if traces_events() {
-            let point = opened.db.snapshot().point();
-            eprintln!("opened at point {point}, {} keys", opened.found.len());
+            eprintln!("opened, {} keys", opened.found.len());
         }
         let rot = life.rot();
         let is_damaged = script.is_damaged || rot.is_some();
@@ -467,10 +473,11 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
     };
     let history = Rc::try_unwrap(history).map(RefCell::into_inner);
     let Ok(history) = history else { unreachable!("every task has ended") };
-    let wrong_read = history.check_reads().err();
+    let judged = history.check_reads();
     let mut outcome = outcome.borrow_mut();
     outcome.operations = history.commits() + history.reads();
-    outcome.failure = failure.or(wrong_read);
+    outcome.is_unjudged = judged == Ok(false);
+    outcome.failure = failure.or(judged.err());
     outcome.left = Some(Before { history, end, answers: Vec::new() });
 }
 

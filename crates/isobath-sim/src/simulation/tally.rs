@@ -11,6 +11,8 @@ pub(crate) struct Tally {
     pub(crate) operations: u64,
     pub(crate) crashes: u64,
     pub(crate) opens: u64,
+    /// Lives whose late reads nobody could judge.
+    pub(crate) unjudged: u64,
     /// Operations on files that were made to fail, and pieces of the disk that were damaged.
     pub(crate) faults: u64,
     pub(crate) steps: u64,
@@ -59,6 +61,7 @@ impl Tally {
         self.operations += other.operations;
         self.crashes += other.crashes;
         self.opens += other.opens;
+        self.unjudged += other.unjudged;
         self.faults += other.faults;
         self.steps += other.steps;
         self.digest = self.digest.rotate_left(7) ^ other.digest;
@@ -82,11 +85,12 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} seeds, {} operations, {} crashes, {} opens, {} faults, {} steps, digest {:016x}",
+            "{} seeds, {} operations, {} crashes, {} opens, {} unjudged, {} faults, {} steps, digest {:016x}",
             self.seeds,
             self.operations,
             self.crashes,
             self.opens,
+            self.unjudged,
             self.faults,
             self.steps,
             self.digest

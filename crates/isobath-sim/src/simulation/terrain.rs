@@ -17,8 +17,8 @@ pub(crate) struct Terrain {
 }
 
 impl Terrain {
-    pub(crate) fn flat() -> Terrain {
-        Terrain { keys: Keyspace::few(), is_tree: false, has_seasons: false }
+    pub(crate) fn flat(rng: &mut fastrand::Rng) -> Terrain {
+        Terrain { keys: Keyspace::few(rng), is_tree: false, has_seasons: false }
     }
 
     pub(crate) fn tree(rng: &mut fastrand::Rng) -> Terrain {
