@@ -105,7 +105,8 @@ pub enum Event {
     },
 }
 
-/// Told of every [`Event`], on the thread it happens on: return quickly, and don't call the database.
+/// Told of every [`Event`], on the thread it happens on: return quickly, and don't call the database. A panic ends that
+/// call of the listener and nothing else.
 pub trait EventListener: Send + Sync + 'static {
     /// Something happened.
     fn event(&self, event: &Event);
@@ -114,5 +115,38 @@ pub trait EventListener: Send + Sync + 'static {
 impl<F: Fn(&Event) + Send + Sync + 'static> EventListener for F {
     fn event(&self, event: &Event) {
         self(event);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::components::Components;
+    use crate::options::Options;
+    use crate::vfs::{Fault, FileOp, MemoryFs};
+    use std::panic::resume_unwind;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_listener_that_panics_stops_no_job_no_change_of_families_and_no_close() {
+        let fs = MemoryFs::new();
+        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+        let options = Options::new().components(components);
+        // Like a panic, but it prints nothing.
+        let listener = |_: &Event| resume_unwind(Box::new("planted"));
+        let db = options.clone().listener(Arc::new(listener)).open("db").unwrap();
+        for _ in 0..3 {
+            db.put("key", "value").unwrap();
+            db.flush().unwrap();
+        }
+        db.compact().unwrap();
+        fs.inject(Fault::on(FileOp::Write).kind(std::io::ErrorKind::StorageFull));
+        let families = ["first", "second"].map(|name| db.create_family(name).unwrap());
+        assert_eq!(fs.struck(), 1);
+        db.put_in(&families[1], "key", "value").unwrap();
+        db.close().unwrap();
+        let db = options.open("db").unwrap();
+        let second = db.family("second").unwrap();
+        assert_eq!(db.get_in(&second, "key").unwrap().unwrap(), b"value");
     }
 }

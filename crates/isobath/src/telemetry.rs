@@ -4,6 +4,14 @@
 
 use crate::events::Event;
 use crate::metrics::Metrics;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs code of the program's own: a subscriber, a recorder or a listener. The engine calls it halfway through what
+/// others wait for, so a panic of it ends here.
+pub(crate) fn call_out(body: impl FnOnce()) {
+    // The panic hook has told of it.
+    let _ = catch_unwind(AssertUnwindSafe(body));
+}
 
 /// Emits an event.
 pub(crate) fn trace(event: &Event) {

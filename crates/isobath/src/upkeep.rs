@@ -42,7 +42,8 @@ pub(crate) fn start(
         }
         engine.log.tend();
         flush::retry(&engine);
-        telemetry::record(&engine.dir.to_string_lossy(), &Metrics::collect(&engine));
+        let figures = Metrics::collect(&engine);
+        telemetry::call_out(|| telemetry::record(&engine.dir.to_string_lossy(), &figures));
         let here = engine.log.tail();
         quiet_rounds = if here == tail { quiet_rounds + 1 } else { 0 };
         tail = here;

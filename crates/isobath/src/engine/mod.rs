@@ -138,8 +138,8 @@ impl Drop for Engine {
 
 /// Tells of an event: traces it, and hands it to the listener.
 pub(crate) fn tell(options: &Options, event: &Event) {
-    telemetry::trace(event);
+    telemetry::call_out(|| telemetry::trace(event));
     if let Some(listener) = &options.listener {
-        listener.event(event);
+        telemetry::call_out(|| listener.event(event));
     }
 }
