@@ -79,16 +79,10 @@ impl Db {
 
     /// [`Db::delete`] with options of its own.
     pub fn delete_with(&self, key: impl AsRef<[u8]>, options: WriteOptions) -> Result<Commit> {
-        check_key(key.as_ref())?;
+        let key = key.as_ref();
+        check_key(key)?;
         let engine = self.engine();
-        write::commit_one(
-            engine,
-            &engine.default_family,
-            OpKind::Delete,
-            key.as_ref(),
-            &[],
-            options,
-        )
+        write::commit_one(engine, &engine.default_family, OpKind::Delete, key, &[], options)
     }
 
     /// Sets `key` to `value` in `family`.
@@ -107,9 +101,10 @@ impl Db {
 
     /// Removes `key` from `family`.
     pub fn delete_in(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Commit> {
-        check_key(key.as_ref())?;
+        let key = key.as_ref();
+        check_key(key)?;
         let (engine, options) = (self.engine(), WriteOptions::default());
-        write::commit_one(engine, family.of(engine)?, OpKind::Delete, key.as_ref(), &[], options)
+        write::commit_one(engine, family.of(engine)?, OpKind::Delete, key, &[], options)
     }
 
     /// Commits a batch: all of it or nothing, across all the families it names, now and after a crash.

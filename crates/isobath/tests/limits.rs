@@ -5,6 +5,7 @@
 use isobath::components::Components;
 use isobath::vfs::{FileSystem, MemoryFs};
 use isobath::{Batch, Db, Error, MAX_KEY_LEN, MAX_VALUE_LEN, Options, Result};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -40,6 +41,33 @@ fn keys_outside_the_limits_are_refused_and_change_nothing() {
     assert_eq!(db.get(&longest).unwrap().unwrap(), b"longest");
     assert_eq!(db.range::<&[u8]>(..).count(), 2);
     assert!(db.get("").unwrap().is_none() && db.get(&too_long).unwrap().is_none());
+}
+
+/// Reads as another key each time.
+struct Fickle(Cell<usize>);
+
+impl AsRef<[u8]> for Fickle {
+    fn as_ref(&self) -> &[u8] {
+        let time = self.0.replace(self.0.get() + 1);
+        [&b"key"[..], b""][time.min(1)]
+    }
+}
+
+#[test]
+fn a_key_that_was_checked_is_the_key_that_is_written() {
+    let db = Options::in_memory().open("db").unwrap();
+    let family = db.create_family("family").unwrap();
+    let fickle = || Fickle(Cell::new(0));
+    db.put(fickle(), "value").unwrap();
+    db.delete(fickle()).unwrap();
+    db.put_in(&family, fickle(), "value").unwrap();
+    db.delete_in(&family, fickle()).unwrap();
+    let mut batch = Batch::new();
+    batch.put(fickle(), "value").unwrap();
+    batch.delete_in(&family, fickle()).unwrap();
+    db.write(batch).unwrap();
+    assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+    assert_eq!(db.get_in(&family, "key").unwrap(), None);
 }
 
 #[test]
