@@ -9,13 +9,49 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Runs `body` with the thread's buffer, emptied. A call within a call gets a fresh one.
+/// Runs `body` with the thread's buffer, emptied. A call within a call gets a fresh one, and so does a thread that is
+/// ending: what the program keeps for a thread may write when it is dropped.
 pub(crate) fn with_scratch<R>(body: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-    let mut buffer = SCRATCH.take();
+    let mut buffer = SCRATCH.try_with(Cell::take).unwrap_or_default();
     buffer.clear();
     let result = body(&mut buffer);
     if buffer.capacity() <= KEEP_BYTES_MAX {
-        SCRATCH.set(buffer);
+        let _ = SCRATCH.try_with(|kept| kept.set(buffer));
     }
     result
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    /// Uses the buffer when its thread has dropped it.
+    struct Late(mpsc::Sender<usize>);
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let len = with_scratch(|buffer| {
+                buffer.extend_from_slice(b"late");
+                buffer.len()
+            });
+            self.0.send(len).unwrap();
+        }
+    }
+
+    thread_local! {
+        static LATE: Cell<Option<Late>> = const { Cell::new(None) };
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+    fn a_thread_that_is_ending_has_a_buffer_too() {
+        let (sender, lens) = mpsc::channel();
+        thread::spawn(move || {
+            LATE.set(Some(Late(sender)));
+            with_scratch(|buffer| buffer.push(1));
+        });
+        assert_eq!(lens.recv().unwrap(), 4);
+    }
 }
