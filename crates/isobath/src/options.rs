@@ -153,9 +153,14 @@ impl FamilyOptions {
     }
 
     pub(crate) fn from_json(json: &[u8]) -> Result<FamilyOptions> {
-        serde_json::from_slice(json).map_err(|why| {
+        let unreadable = |why: String| {
             Error::newer_format(format!("the options of a column family cannot be read: {why}"))
-        })
+        };
+        let options: FamilyOptions =
+            serde_json::from_slice(json).map_err(|why| unreadable(why.to_string()))?;
+        // They size what is written from now on: no call could have set others.
+        options.check().map_err(|why| unreadable(why.to_string()))?;
+        Ok(options)
     }
 }
 
@@ -406,6 +411,20 @@ mod tests {
         let options =
             FamilyOptions::new().codec(Codec::Lz4).filter_bits_per_key(3).block_size(5001);
         assert_eq!(FamilyOptions::from_json(&options.to_json()).unwrap(), options);
+    }
+
+    #[test]
+    fn family_options_that_no_call_accepts_are_not_taken_from_disk_either() {
+        for json in [
+            r#"{"filter_bits_per_key": 4294967295}"#,
+            r#"{"block_size": 0}"#,
+            r#"{"block_size": 4294967296}"#,
+            r#"{"level_ratio": 0}"#,
+            r#"{"codecs": []}"#,
+        ] {
+            let error = FamilyOptions::from_json(json.as_bytes()).unwrap_err();
+            assert!(matches!(error, Error::NewerFormat { .. }), "{json}: {error}");
+        }
     }
 
     #[test]

@@ -25,8 +25,9 @@ pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
 /// sequence is below `p`.
 pub type Lsn = u64;
 
-/// LSNs, and the numbers of files and terms, are below this, so that counting on from any cannot wrap.
-pub(crate) const LSN_END: Lsn = 1 << 62;
+/// LSNs, and the numbers of files and terms, are below this, so that counting on from any cannot wrap, and a table has
+/// room for the sequence of whatever is written.
+pub(crate) const LSN_END: Lsn = 1 << 60;
 
 /// The identity of a column family. Never reused within a database; 0 is the default family.
 pub type FamilyId = u32;

@@ -23,7 +23,7 @@ use super::key_buffer::KeyBuffer;
 use super::{chunk, common_prefix_len};
 use crate::components::{Plant, Reach, planted, reached_if};
 use crate::error::{Error, Result};
-use crate::format::{Lsn, OpKind};
+use crate::format::{LSN_END, Lsn, OpKind};
 use std::cmp::Ordering;
 
 pub(crate) const HEAD_LEN: usize = 8;
@@ -40,6 +40,7 @@ pub(crate) const BLOCK_LEN_MAX: usize = (u32::MAX - (1 << 20)) as usize;
 
 /// The greatest sequence a block can hold.
 pub(crate) const SEQ_MAX: Lsn = Lsn::MAX >> KIND_BITS;
+const _: () = assert!(LSN_END - 1 <= SEQ_MAX, "what the log takes can be flushed");
 
 /// The 8 bytes of `key` that follow a prefix, as an integer that sorts as they do.
 #[inline]

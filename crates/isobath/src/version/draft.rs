@@ -70,15 +70,15 @@ impl Draft {
         match change {
             Change::Database { uuid } => numbers.uuid = Some(*uuid),
             Change::CreateFamily { family, name, options, lsn } => {
-                numbers.families_changed = numbers.families_changed.max(*lsn);
+                note_change(numbers, *lsn)?;
                 self.create_family(state, *family, name, options, *lsn)?;
             }
             Change::DropFamily { family, lsn } => {
-                numbers.families_changed = numbers.families_changed.max(*lsn);
+                note_change(numbers, *lsn)?;
                 self.drop_family(state, *family)?;
             }
             Change::RenameFamily { family, name, lsn } => {
-                numbers.families_changed = numbers.families_changed.max(*lsn);
+                note_change(numbers, *lsn)?;
                 self.rename(state, *family, name)?;
             }
             Change::FamiliesChanged { lsn } => {
@@ -256,6 +256,12 @@ impl FileSource<'_> {
         })?;
         Ok(Slice::new(meta, file))
     }
+}
+
+/// Notes that families changed at `lsn`, which may come behind a later change.
+fn note_change(numbers: &mut Numbers, lsn: Lsn) -> Result<()> {
+    let newest = lsn.max(numbers.families_changed);
+    advance("families' change", &mut numbers.families_changed, newest)
 }
 
 /// Moves a number that may only grow, and not so far that counting on could wrap.

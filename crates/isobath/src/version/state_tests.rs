@@ -148,6 +148,18 @@ fn edits_about_families_that_cannot_be_are_refused_whole() {
 }
 
 #[test]
+fn lsns_beyond_what_a_table_can_hold_are_refused() {
+    let lsn = 1 << 60;
+    let (name, options) = ("new".to_owned(), Vec::new());
+    refused(vec![Change::LsnCeiling { lsn }]);
+    refused(vec![Change::FamiliesChanged { lsn }]);
+    refused(vec![Change::CreateFamily { family: 5, name: name.clone(), options, lsn }]);
+    refused(vec![Change::RenameFamily { family: 1, name, lsn }]);
+    refused(vec![Change::DropFamily { family: 1, lsn }]);
+    apply(&mut sample(), vec![Change::LsnCeiling { lsn: lsn - 1 }]).unwrap();
+}
+
+#[test]
 fn edits_about_slices_that_cannot_be_are_refused_whole() {
     refused(vec![add(2, 0, 2, (6, 7))]);
     refused(vec![add(0, 0, 100, (6, 7))]);
