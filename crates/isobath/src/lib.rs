@@ -4,6 +4,9 @@
 // What ships reaches files, time and threads through `components` and `vfs`; tests may do so directly.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("lengths of files and batches are kept in `usize`: a target of 64 bits is needed");
+
 mod background;
 mod batch;
 #[cfg(feature = "bench-internals")]
