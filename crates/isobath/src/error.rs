@@ -66,8 +66,10 @@ pub enum Error {
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
 
-    /// No column family has this name.
-    #[error("there is no column family {0:?}; create it first, or see `Db::list_families`")]
+    /// No column family has this name, or the handle's was dropped. A later one of the same name takes a new handle.
+    #[error(
+        "there is no column family {0:?}; create it first, or see `Db::list_families`; handles of a dropped family do not reach a new one of that name"
+    )]
     UnknownFamily(String),
 
     /// A column family of this name exists already.

@@ -1,9 +1,10 @@
-//! What the engine accepts. Outside of these a call answers [`Error::InvalidArgument`] and changes nothing.
+//! What the engine accepts. Outside of these a write answers [`Error::InvalidArgument`] and changes nothing; a read of a key
+//! that cannot be finds nothing.
 
 use crate::components::{Reach, reached_if};
 use crate::error::{Error, Result};
 
-/// The longest key, in bytes (64 KiB).
+/// The longest key, in bytes (64 KiB). The shortest has one byte.
 pub const MAX_KEY_LEN: usize = 64 << 10;
 
 /// The longest value, in bytes: 4 GiB less 2 MiB, so that with its key it fits one block of a table.
