@@ -55,6 +55,14 @@ impl Trouble {
         Trouble::Wrong(what.into())
     }
 
+    /// The same, saying where.
+    fn at(self, place: &str) -> Trouble {
+        match self {
+            Trouble::Wrong(what) => Trouble::Wrong(format!("{place}: {what}")),
+            failed => failed,
+        }
+    }
+
     /// Tells the driver.
     pub(crate) fn tell(&self, notes: &Notes) {
         match self {
@@ -159,7 +167,8 @@ impl Life {
         let lives = notes.read()?.lives;
         let mut rng = Random::new(self.seed, lives << 32);
         let db = options(&mut rng).open(&self.dir)?;
-        let found = audit::reopened(&db, notes, self.after)?;
+        let found =
+            audit::reopened(&db, notes, self.after).map_err(|why| why.at("at the start"))?;
         if self.only_check {
             db.close()?;
             let db = options(&mut rng).open(&self.dir)?;
@@ -212,7 +221,8 @@ impl Life {
         let db = options(rng).open(&self.dir)?;
         // What was answered after a cut was never heard, so the notes may lack it.
         if notes.is_power_on()? {
-            audit::reopened(&db, notes, After::Close)?;
+            let checked = audit::reopened(&db, notes, After::Close);
+            checked.map_err(|why| why.at("after closing and opening again"))?;
             expect_refusal(&db, &old)?;
         }
         for commit in commits.iter().flatten() {

@@ -313,6 +313,9 @@ impl Work<'_> {
         while self.mistake == Mistake::None && self.goes_on()? {
             let before = self.notes.acknowledged()?;
             let today = self.today();
+            if !self.goes_on()? {
+                break;
+            }
             let is_durable = rng.once_in(3);
             let moment = match is_durable {
                 true => self.bank.db.durable_snapshot()?,
@@ -395,7 +398,11 @@ impl Work<'_> {
         {
             let mut today = self.bank.day.write().unwrap_or_else(PoisonError::into_inner);
             let options = if is_synced { WriteOptions::sync() } else { WriteOptions::default() };
-            db.put_with("day", number.to_be_bytes(), options)?;
+            if let Err(error) = db.put_with("day", number.to_be_bytes(), options) {
+                // Its outcome may be unknown: readers may see the new day, and must not take it for the old one.
+                self.is_over.store(true, Relaxed);
+                return Err(error.into());
+            }
             *today = Day { number, family };
             if !self.notes.is_power_on()? {
                 return Ok(false);
