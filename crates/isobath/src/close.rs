@@ -32,6 +32,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     engine.upkeep.close();
     engine.flusher.close();
     engine.remove_dead_files();
+    engine.installer.close();
     let hardened = engine.log.close();
     let noted = flushed.and(hardened).and_then(|()| {
         let end = engine.log.tail();
@@ -42,7 +43,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
         versions.renew().or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })?;
         versions.install(edit, &[]).map(|_| ())
     });
-    engine.versions.lock().files().graveyard().shut();
+    engine.files.graveyard().shut();
     engine.lock.lock().take();
     noted
 }

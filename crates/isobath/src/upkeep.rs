@@ -25,6 +25,15 @@ const IDLE_ROUNDS: u32 = 60;
 /// Every so many rounds, spare log segments are given up that were not needed meanwhile.
 const SPARE_ROUNDS: u32 = 60;
 
+/// Has the log's ceiling raised before a writer comes to it.
+fn raise_ceiling(engine: &Engine) {
+    if engine.log.wants_ceiling() {
+        let log = engine.log.clone();
+        // An error is the close's, or a panic, which is reported.
+        let _ = engine.installer.run(move || log.raise_ceiling());
+    }
+}
+
 /// Starts the upkeep of a database that is being opened; `engine` is set once it is.
 pub(crate) fn start(
     components: &Components,
@@ -40,7 +49,8 @@ pub(crate) fn start(
         if rounds % SPARE_ROUNDS == 0 {
             engine.log.thin_out_spares();
         }
-        engine.log.tend();
+        engine.log.discard_files();
+        raise_ceiling(&engine);
         flush::retry(&engine);
         let figures = Metrics::collect(&engine);
         telemetry::call_out(|| telemetry::record(&engine.dir.to_string_lossy(), &figures));
@@ -56,4 +66,40 @@ pub(crate) fn start(
         }
     });
     Ticker::new(&*components.threads, "isobath-upkeep", Priority::Low, ROUND, round, report)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::components::Components;
+    use crate::options::Options;
+    use crate::sizes::Sizes;
+    use crate::vfs::{FileSystem, MemoryFs};
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Were one to, it would panic (in the manifest), which poisons the database.
+    #[test]
+    fn no_thread_of_low_priority_writes_to_the_manifest() {
+        let fs = MemoryFs::new();
+        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+        let mut options = Options::new().write_budget(64 << 10).components(components);
+        options.sizes = Sizes { ceiling_step: 1 << 20, ..options.sizes };
+        let db = options.open("/db").unwrap();
+        let engine = db.engine();
+        let ceiling = || engine.versions.lock().state().ceiling();
+        let (opened_at, mut flushes) = (ceiling(), 0);
+        // A merge, the removal of its inputs, and the log's ceiling.
+        while engine.gauges.compactions.get() == 0 || ceiling() == opened_at {
+            db.put("key", [flushes; 100]).unwrap();
+            db.flush().unwrap();
+            flushes = flushes.wrapping_add(1);
+            engine.options.components.threads.sleep(Duration::from_millis(10));
+        }
+        db.compact().unwrap();
+        while fs.list(Path::new("/db/table")).unwrap().len() > 1 {
+            db.put("key", "value").unwrap();
+            engine.options.components.threads.sleep(Duration::from_millis(10));
+        }
+    }
 }

@@ -86,6 +86,24 @@ impl Workers {
         Ok(())
     }
 
+    /// Queues a job and waits for its result, on a thread that is none of these workers' own. Fails with [`Error::Closed`]
+    /// after [`Workers::close`], and with [`Error::Cancelled`] if the job panics or is dropped.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let promise = Arc::new(Promise::default());
+        let mut answer = Answer { promise: promise.clone(), result: Err(Error::Cancelled) };
+        self.submit(Box::new(move |_| answer.give(job())))?;
+        let mut result = promise.result.lock();
+        loop {
+            if let Some(result) = result.take() {
+                return result;
+            }
+            promise.kept.wait(&mut result);
+        }
+    }
+
     /// Jobs that are queued and not started.
     #[cfg(test)]
     pub(crate) fn queued_count(&self) -> usize {
@@ -118,6 +136,38 @@ impl Workers {
         for handle in handles.drain(..) {
             handle.join();
         }
+    }
+}
+
+/// What a thread waits for that runs a job elsewhere.
+struct Promise<T> {
+    result: Mutex<Option<Result<T>>>,
+    kept: Condvar,
+}
+
+impl<T> Default for Promise<T> {
+    fn default() -> Self {
+        Promise { result: Mutex::new(None), kept: Condvar::new() }
+    }
+}
+
+/// Keeps its promise when it is dropped: a job that panics or never runs leaves nobody waiting.
+struct Answer<T> {
+    promise: Arc<Promise<T>>,
+    result: Result<T>,
+}
+
+impl<T> Answer<T> {
+    fn give(&mut self, result: T) {
+        self.result = Ok(result);
+    }
+}
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        let result = std::mem::replace(&mut self.result, Err(Error::Cancelled));
+        *self.promise.result.lock() = Some(result);
+        self.promise.kept.notify_one();
     }
 }
 
@@ -230,6 +280,27 @@ mod tests {
         assert!(matches!(workers.submit(Box::new(|_| ())), Err(Error::Closed)));
         workers.wait_idle();
         workers.close();
+    }
+
+    #[test]
+    fn running_a_job_elsewhere_gives_its_result_and_never_waits_for_one_that_cannot_come() {
+        let report: PanicReport = Arc::new(|_, _| ());
+        let workers = Workers::new(&SystemThreads, "test", 1, Priority::Normal, report).unwrap();
+        let name = || std::thread::current().name().map(str::to_owned);
+        assert_eq!(workers.run(name).unwrap().as_deref(), Some("test-0"));
+        assert!(matches!(workers.run(|| panic!("planted")), Err::<(), _>(Error::Cancelled)));
+        let (running, is_started, _go_on) = blocker();
+        workers.submit(running).unwrap();
+        is_started.recv().unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| workers.run(|| ()));
+            while workers.queued_count() == 0 {
+                std::thread::yield_now();
+            }
+            workers.close();
+            assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled)));
+        });
+        assert!(matches!(workers.run(|| ()), Err(Error::Closed)));
     }
 
     #[test]

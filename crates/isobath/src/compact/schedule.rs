@@ -298,7 +298,7 @@ fn context_of(
         uuid: engine.uuid,
         family: family.id,
         tables: engine.tables.clone(),
-        files: engine.versions.lock().files().clone(),
+        files: engine.files.clone(),
         options,
         snapshots: keep.points,
         horizon: keep.horizon,
@@ -307,20 +307,25 @@ fn context_of(
     }
 }
 
-fn install(engine: &Engine, family: &Family, outcome: &Outcome) -> Result<()> {
-    let mut versions = engine.versions.lock();
-    if versions.state().family(family.id).is_none() {
-        // Dropped meanwhile: the outputs go with their last holder.
-        return Err(Error::Cancelled);
-    }
-    if let Err(error) = versions.install(Edit::new(outcome.changes(family.id)), &outcome.files) {
-        if !error.is_retryable() {
+fn install(engine: &Engine, family: &Arc<Family>, outcome: &Outcome) -> Result<()> {
+    let (edit, outputs) = (Edit::new(outcome.changes(family.id)), outcome.files.clone());
+    let worked_on = family.clone();
+    let installed = engine.change_versions(move |versions| {
+        if versions.state().family(worked_on.id).is_none() {
+            // Dropped meanwhile: the outputs go with their last holder.
+            return Err(Error::Cancelled);
+        }
+        versions.install(edit, &outputs)?;
+        if let Some(state) = versions.state().family(worked_on.id) {
+            worked_on.install(state.tree.clone(), None);
+        }
+        Ok(())
+    });
+    if let Err(error) = installed {
+        if !error.is_retryable() && !matches!(error, Error::Cancelled | Error::Closed) {
             engine.log.poison(&error);
         }
         return Err(error);
-    }
-    if let Some(state) = versions.state().family(family.id) {
-        family.install(state.tree.clone(), None);
     }
     if planted(Plant::DeletedInUse) {
         let still_there = |number| outcome.added.iter().any(|(_, meta)| meta.file == number);

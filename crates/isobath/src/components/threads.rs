@@ -72,8 +72,24 @@ impl Threads for SystemThreads {
     }
 }
 
-/// On Linux a thread has a nice value of its own; elsewhere this does nothing.
+#[cfg(debug_assertions)]
+thread_local! {
+    static IS_LOW: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Panics in a debug build if the calling thread was started with low priority: what it does blocks threads that writers
+/// wait for.
+pub(crate) fn demand_normal_priority(doing: &str) {
+    #[cfg(debug_assertions)]
+    assert!(!IS_LOW.get(), "a thread of low priority {doing}");
+    #[cfg(not(debug_assertions))]
+    let _ = doing;
+}
+
+/// On Linux a thread has a nice value of its own; elsewhere this only marks the thread.
 fn lower_own_priority() {
+    #[cfg(debug_assertions)]
+    IS_LOW.set(true);
     #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: setpriority takes plain integers and touches no memory; 0 means the calling thread.
     unsafe {

@@ -7,7 +7,7 @@
 //!        ├─ versions   the manifest and the state it describes; every change of it is one edit
 //!        ├─ snapshots  the registry of read points that merges must respect
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of merges
-//!        └─ jobs       background workers
+//!        └─ jobs       background workers, one of them to change the manifest for those of low priority
 //! ```
 
 mod backlog;
@@ -38,7 +38,7 @@ use crate::events::Event;
 use crate::options::Options;
 use crate::table::TableContext;
 use crate::telemetry;
-use crate::version::VersionSet;
+use crate::version::{FileNumbers, VersionSet};
 use crate::vfs::FileLock;
 use crate::wal::Log;
 use std::path::PathBuf;
@@ -55,13 +55,18 @@ pub(crate) struct Engine {
     pub(crate) epochs: Epochs,
     pub(crate) families: Families,
     pub(crate) default_family: Arc<Family>,
+    /// Held across syncs: threads of low priority take it through [`Engine::change_versions`] only.
     pub(crate) versions: Arc<Mutex<VersionSet>>,
+    /// Where jobs get the numbers of their output files.
+    pub(crate) files: Arc<FileNumbers>,
     pub(crate) snapshots: Snapshots,
     pub(crate) pacer: Pacer,
     pub(crate) gauges: Gauges,
     pub(crate) tables: TableContext,
     pub(crate) flusher: Workers,
     pub(crate) compactors: Workers,
+    /// A thread that changes the manifest.
+    pub(crate) installer: Workers,
     pub(crate) compactor_count: usize,
     pub(crate) upkeep: Ticker,
     pub(crate) closed: AtomicBool,
@@ -110,9 +115,22 @@ impl Engine {
         (list.sealed.len() as f64 + open.min(1.0)) / (MAX_SEALED + 1) as f64
     }
 
+    /// Does something to the version set on a thread of normal priority, and waits for it. Were a thread of low priority
+    /// to sync with the lock held, writers would wait for it: through flushes, the log's ceiling and changes of families.
+    pub(crate) fn change_versions<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut VersionSet) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let versions = self.versions.clone();
+        self.installer.run(move || change(&mut versions.lock())).and_then(|changed| changed)
+    }
+
     /// Removes the table files that nothing needs any more.
     pub(crate) fn remove_dead_files(&self) {
-        let dead = self.versions.lock().take_dead();
+        if self.files.graveyard().is_empty() {
+            return;
+        }
+        let dead = self.change_versions(VersionSet::take_dead);
         if let Err(error) = &dead
             && !error.is_retryable()
         {

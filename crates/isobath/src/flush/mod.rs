@@ -87,10 +87,9 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
         engine.log.wait_visible(epoch.end())?;
     }
     let (families, pending) = pending_of(engine, &epoch);
-    let target = engine.versions.lock().files().clone();
     let keep = engine.snapshots.keep(&engine.log);
     let fs = &*engine.options.components.fs;
-    let built = match build_table(fs, &engine.dir, engine.uuid, &target, &pending, &keep) {
+    let built = match build_table(fs, &engine.dir, engine.uuid, &engine.files, &pending, &keep) {
         Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,
         other => other?,
     };

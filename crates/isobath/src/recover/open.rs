@@ -14,8 +14,8 @@ use crate::memtable::ChunkPool;
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
 use crate::version::{
-    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, Survey, TABLE_DIR, Term,
-    VersionSet, make_dir,
+    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, State, Survey, TABLE_DIR,
+    Term, VersionSet, make_dir,
 };
 use crate::vfs::{FileSystem, FileSystemKind, ReadMode};
 use crate::wal::{self, Log, LogOptions, RaiseCeiling, SegmentInfo, SegmentKind};
@@ -267,9 +267,9 @@ fn assemble(
     replayed: &Replayed,
 ) -> Result<Arc<Engine>> {
     let components = options.components.clone();
-    let (uuid, term) = {
+    let (uuid, term, file_numbers) = {
         let versions = versions.lock();
-        (versions.state().uuid(), versions.state().term().term)
+        (versions.state().uuid(), versions.state().term().term, versions.files().clone())
     };
     let blocks = options
         .shared_cache
@@ -279,12 +279,7 @@ fn assemble(
     let files =
         FileCache::new(components.fs.clone(), db.join(TABLE_DIR), options.read_mode, capacity)
             .of_database(uuid);
-    let families = Families::default();
-    for (id, state) in versions.lock().state().families() {
-        let family_options = FamilyOptions::from_json(&state.options)?;
-        let (created, tree) = (state.created, state.tree.clone());
-        families.insert(Arc::new(Family::new(id, &state.name, family_options, created, tree)));
-    }
+    let families = families_of(versions.lock().state())?;
     let default_family = families
         .by_id(DEFAULT_FAMILY)
         .ok_or_else(|| Error::malformed("the manifest has no default column family".to_owned()))?;
@@ -292,7 +287,9 @@ fn assemble(
     gauges.recovered_records.add(replayed.records);
     gauges.recovered_bytes.add(replayed.bytes);
     let threads = &*components.threads;
-    let report = panic_report(&log);
+    let workers = |name: &str, count, priority| {
+        Workers::new(threads, name, count, priority, panic_report(&log))
+    };
     let compactor_count =
         options.compaction_threads.unwrap_or_else(|| (threads.parallelism() / 2).clamp(1, 4));
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
@@ -304,12 +301,14 @@ fn assemble(
         families,
         default_family,
         versions,
+        files: file_numbers,
         snapshots: Snapshots::default(),
         pacer: Pacer::new(components.clock.clone(), components.threads.clone()),
         gauges,
         tables: TableContext::new(Arc::new(files), blocks),
-        flusher: Workers::new(threads, "isobath-flush", 1, Priority::Normal, report.clone())?,
-        compactors: Workers::new(threads, "isobath-merge", compactor_count, Priority::Low, report)?,
+        flusher: workers("isobath-flush", 1, Priority::Normal)?,
+        compactors: workers("isobath-merge", compactor_count, Priority::Low)?,
+        installer: workers("isobath-manifest", 1, Priority::Normal)?,
         compactor_count,
         upkeep: upkeep::start(&components, started.clone(), panic_report(&log))?,
         closed: AtomicBool::new(false),
@@ -325,6 +324,16 @@ fn assemble(
         compact::schedule(&engine, &family);
     }
     Ok(engine)
+}
+
+fn families_of(state: &State) -> Result<Families> {
+    let families = Families::default();
+    for (id, state) in state.families() {
+        let options = FamilyOptions::from_json(&state.options)?;
+        let (created, tree) = (state.created, state.tree.clone());
+        families.insert(Arc::new(Family::new(id, &state.name, options, created, tree)));
+    }
+    Ok(families)
 }
 
 /// A job that panics leaves a broken invariant behind: the database refuses writes from then on.

@@ -102,7 +102,7 @@ impl Graveyard {
     }
 
     /// True if no file waits to be removed.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.plot.lock().dead.is_empty()
     }
 

@@ -15,7 +15,7 @@ use super::edit::Edit;
 use super::names::{CURRENT_TMP, manifest_number, manifest_path};
 use super::record::{put_record, receipt};
 use super::state::State;
-use crate::components::{Plant, planted};
+use crate::components::{Plant, demand_normal_priority, planted};
 use crate::error::{Error, Result};
 use crate::format::{FileHeader, FileKind};
 use crate::vfs::{Directory, FileSystem, WriteFile};
@@ -123,6 +123,7 @@ impl Manifest {
     /// After an error that is retryable the edit does not hold, unless the process ends before another
     /// edit has been appended ([`Manifest::is_in_doubt`]); after any other the manifest takes no more.
     pub(crate) fn append(&mut self, edit: &Edit, state: &State) -> Result<()> {
+        demand_normal_priority("writes to the manifest");
         if let Some(why) = &self.poison {
             return Err(Error::Poisoned(why.clone()));
         }
@@ -170,6 +171,7 @@ impl Manifest {
     /// Makes the last edit's receipt survive power loss: the next record's sync does so, too, but may be long in coming.
     /// `state` is the one that the edit led to.
     pub(crate) fn attest(&mut self, state: &State) -> Result<()> {
+        demand_normal_priority("writes to the manifest");
         if let Some(why) = &self.poison {
             return Err(Error::Poisoned(why.clone()));
         }

@@ -1,5 +1,6 @@
-//! Whether the log still takes records, and if not, why.
+//! Whether the log still takes records, and if not, why: it was closed, something failed, or a thread panicked.
 
+use super::log::Inner;
 use crate::components::sync::{Mutex, atomic::*};
 use crate::error::{Error, Result};
 
@@ -63,5 +64,27 @@ impl Health {
             Err(Error::Poisoned(cause)) => Error::OutcomeUnknown(cause),
             _ => Error::Closed,
         }
+    }
+}
+
+impl Inner {
+    /// Runs `body`, on which others wait: a panic of it poisons the log, so that they hear of it.
+    pub(super) fn guard<T>(&self, doing: &'static str, body: impl FnOnce() -> T) -> T {
+        let alarm = Alarm { log: self, doing };
+        let done = body();
+        std::mem::forget(alarm);
+        done
+    }
+}
+
+/// Poisons the log when it is dropped, which happens only if what [`Inner::guard`] runs panics.
+struct Alarm<'log> {
+    log: &'log Inner,
+    doing: &'static str,
+}
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        self.log.poison(&Error::Poisoned(format!("a thread panicked while {}", self.doing)));
     }
 }

@@ -291,11 +291,19 @@ impl Log {
         self.inner.retire(below);
     }
 
-    /// Does what the log needs now and then and what may block: has the ceiling raised long before it is reached, and
-    /// removes the files of segments that nobody needs.
-    pub(crate) fn tend(&self) {
-        // If it fails, a writer that comes to the ceiling has it tried again, and is told.
+    /// True if it is time to have the ceiling raised, long before it is reached.
+    pub(crate) fn wants_ceiling(&self) -> bool {
+        self.inner.room.wants_ceiling(CEILING_AHEAD).is_some()
+    }
+
+    /// Has the ceiling raised if it is time. If it fails, a writer that comes to the ceiling has it tried again, and is
+    /// told. May block for long.
+    pub(crate) fn raise_ceiling(&self) {
         let _ = self.inner.raise_ceiling(CEILING_AHEAD);
+    }
+
+    /// Removes the files of segments that nobody needs. May block for long.
+    pub(crate) fn discard_files(&self) {
         self.inner.shelf.discard(&*self.inner.fs);
     }
 
@@ -409,14 +417,6 @@ impl Inner {
         self.guard("syncing the log", harden).map_err(|_| self.health.outcome_unknown())
     }
 
-    /// Runs `body`, on which others wait: a panic of it poisons the log, so that they hear of it.
-    pub(super) fn guard<T>(&self, doing: &'static str, body: impl FnOnce() -> T) -> T {
-        let alarm = Alarm { log: self, doing };
-        let done = body();
-        std::mem::forget(alarm);
-        done
-    }
-
     /// Returns once no copy below `up_to` is under way. Nothing interrupts it.
     pub(super) fn wait_copied(&self, up_to: Lsn) {
         let waited = self.copied.wait(up_to);
@@ -487,18 +487,6 @@ impl Inner {
             bytes = rest;
         }
         Ok(())
-    }
-}
-
-/// Poisons the log when it is dropped, which happens only if what [`Inner::guard`] runs panics.
-struct Alarm<'log> {
-    log: &'log Inner,
-    doing: &'static str,
-}
-
-impl Drop for Alarm<'_> {
-    fn drop(&mut self) {
-        self.log.poison(&Error::Poisoned(format!("a thread panicked while {}", self.doing)));
     }
 }
 

@@ -60,7 +60,7 @@ fn short_segments_are_removed_and_long_ones_written_again() {
         put(&log, &payload(1, 3000)).unwrap();
     }
     log.retire(log.tail());
-    log.tend();
+    log.discard_files();
     assert!(segments(&home).iter().all(|(_, len)| *len == 16), "{:?}", segments(&home));
     while log.tail() < 7 * LONG {
         put(&log, &payload(1, 3000)).unwrap();
@@ -92,12 +92,12 @@ fn spares_that_are_not_needed_for_a_while_are_given_up() {
     }
     log.retire(log.tail());
     log.thin_out_spares();
-    log.tend();
+    log.discard_files();
     assert!(home.names(".spare").len() >= 3, "they have just come");
     // The keeper may have taken one after the first call, which then counts as needed until the second.
     for _ in 0..2 {
         log.thin_out_spares();
-        log.tend();
+        log.discard_files();
     }
     assert_eq!(home.names(".spare"), Vec::<String>::new());
     for _ in 0..100 {

@@ -138,7 +138,7 @@ fn what_is_retired_counts_as_durable_and_needs_no_sync() {
     }
     let names = home.names(".wal");
     log.retire(log.tail());
-    log.tend();
+    log.discard_files();
     assert_eq!((log.durable(), log.stats().sync.syncs), (log.tail(), 0));
     let last = START + (log.tail() - START) / SEGMENT_LEN * SEGMENT_LEN;
     let kept = names.iter().filter(|name| home.names(".wal").contains(name));
@@ -333,7 +333,7 @@ fn raising_the_ceiling_early_keeps_no_writer_waiting() {
     let ceiling = START + 6 * SEGMENT_LEN;
     let log = Log::start(&home.components, options, START, ceiling, 1).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| log.tend());
+        scope.spawn(|| log.raise_ceiling());
         while !is_asked.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
