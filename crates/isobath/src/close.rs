@@ -90,8 +90,10 @@ mod tests {
         engine.log.poison(&Error::Poisoned("planted".to_owned()));
         std::thread::scope(|scope| {
             let closer = scope.spawn(move || db.close());
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            assert!(!closer.is_finished());
+            while !engine.log.has_sleepers_for_copies() {
+                assert!(!closer.is_finished(), "it waits for the copy");
+                std::thread::yield_now();
+            }
             assert!(matches!(options.open("/db"), Err(Error::Locked { .. })));
             reservation.write(&mut record);
             reservation.publish();

@@ -148,6 +148,11 @@ impl Frontier {
         if self.at() >= target { Ok(()) } else { Err(Interrupted) }
     }
 
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn has_sleepers(&self) -> bool {
+        self.sleepers.lock().least() != Lsn::MAX
+    }
+
     #[cold]
     fn wake(&self) {
         let mut sleepers = self.sleepers.lock();

@@ -251,6 +251,12 @@ impl Log {
         self.inner.copied.at()
     }
 
+    /// True if a thread sleeps until a copy is over.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn has_sleepers_for_copies(&self) -> bool {
+        self.inner.copied.has_sleepers()
+    }
+
     /// Every record below is applied.
     #[inline]
     pub(crate) fn visible(&self) -> Lsn {
