@@ -27,7 +27,7 @@ pub(crate) fn is_full(engine: &Engine) -> bool {
 #[cold]
 pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
     let mut right = engine.epochs.lock();
-    let mut waiting_since = None;
+    let (mut waiting_since, mut is_retried) = (None, false);
     let result = loop {
         if let Err(error) = engine.check_writable() {
             break Err(error);
@@ -39,7 +39,15 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
             break seal(engine, right, Patience::of(fail_fast)).map(|_| ());
         }
         if let Err(error) = engine.epochs.check_flushes() {
-            break Err(error);
+            // What made that flush fail may be over: it is tried once more before a caller that can wait is told.
+            if is_retried {
+                break Err(error);
+            }
+            is_retried = true;
+            flush::retry(engine);
+            if fail_fast {
+                break Err(error);
+            }
         }
         if fail_fast {
             break Err(Error::WouldStall(StallCause::Memory.name()));

@@ -179,6 +179,25 @@ fn a_write_that_would_not_wait_is_refused_when_the_log_has_no_room() {
 }
 
 #[test]
+fn a_write_is_not_told_of_a_failed_flush_that_would_succeed_now() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(ErrorKind::StorageFull).forever());
+    let error = loop {
+        if let Err(error) = db.put("key", [7; 5000]) {
+            break error;
+        }
+    };
+    assert!(error.is_out_of_space(), "{error}");
+    while db.engine().epochs.check_flushes().is_ok() {
+        std::thread::yield_now();
+    }
+    fs.clear_faults();
+    db.put("key", "value").unwrap();
+    assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+}
+
+#[test]
 fn a_put_that_a_batch_refused_leaves_nothing_in_it() {
     let (db, elsewhere) = (open(&MemoryFs::new()), open(&MemoryFs::new()));
     let foreign = elsewhere.create_family("foreign").unwrap();
