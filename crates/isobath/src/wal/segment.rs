@@ -113,13 +113,7 @@ pub(crate) fn demand_segment(fs: &dyn FileSystem, dir: &Path, lsn: Lsn) -> Resul
     if files.iter().any(|info| info.kind == SegmentKind::Log && info.holds(lsn)) {
         return Ok(());
     }
-    // One of no segment's length before that place is what is left of it. Otherwise other segments tell how long the
-    // missing one was; without them its name is known only if it begins there.
-    let nearest = files.iter().rfind(|info| info.kind == SegmentKind::Log && info.base <= lsn);
-    let remnant = nearest.filter(|info| info.data_len().is_none());
-    let begins_there = lsn.is_multiple_of(SEGMENT_LEN_MIN).then_some(SEGMENT_LEN_MIN);
-    let len = files.iter().rev().find_map(SegmentInfo::data_len).or(begins_there);
-    let base = remnant.map(|info| info.base).or(len.map(|len| lsn - lsn % len));
+    let base = base_of_missing(&files, lsn);
     let path = base.map_or(dir.to_owned(), |base| dir.join(file_name(base, SegmentKind::Log)));
     let what = if files.iter().any(|info| info.path == path) { "cut short" } else { "missing" };
     let detail = format!(
@@ -127,6 +121,33 @@ pub(crate) fn demand_segment(fs: &dyn FileSystem, dir: &Path, lsn: Lsn) -> Resul
          without it"
     );
     Err(Error::corruption(&path, 0, detail))
+}
+
+/// Where the segment began that held `lsn` and is missing, as far as the files beside it tell. A term's segments follow each
+/// other without a gap, each as long as the one before it or twice as long.
+fn base_of_missing(files: &[SegmentInfo], lsn: Lsn) -> Option<Lsn> {
+    let mut segments = files.iter().filter(|info| info.kind == SegmentKind::Log);
+    let before = segments.clone().rfind(|info| info.base <= lsn);
+    // One of no segment's length is what is left of it.
+    if let Some(remnant) = before.filter(|info| info.data_len().is_none()) {
+        return Some(remnant.base);
+    }
+    let after =
+        segments.find_map(|info| Some((info.base, info.data_len()?)).filter(|_| info.base > lsn));
+    let Some((end, len)) = after else {
+        let follows = before.filter(|info| lsn - info.end() < info.end() - info.base);
+        let begins_there = lsn.is_multiple_of(SEGMENT_LEN_MIN).then_some(lsn);
+        return follows.map(SegmentInfo::end).or(begins_there);
+    };
+    let from = before.map_or(0, SegmentInfo::end);
+    let fits = |len: u64| {
+        let base = end.checked_sub(len).filter(|base| (from..=lsn).contains(base));
+        base.filter(|_| len >= SEGMENT_LEN_MIN)
+    };
+    match (fits(len), fits(len / 2)) {
+        (Some(long), Some(_)) => (long == from).then_some(long),
+        (long, short) => long.or(short),
+    }
 }
 
 /// The header page of the segment at `base`.

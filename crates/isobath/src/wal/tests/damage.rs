@@ -152,6 +152,41 @@ fn the_segment_where_replay_begins_is_demanded_by_its_name() {
 }
 
 #[test]
+fn a_missing_segment_is_named_where_those_beside_it_tell_and_no_other_ever_is() {
+    let home = Home::new();
+    let start = 16 * SEGMENT_LEN;
+    let lens = LogOptions { segment_len: start, first_segment_len: SEGMENT_LEN, ..home.options() };
+    let log = Log::start(&home.components, lens, start, CEILING, 1).unwrap();
+    while log.tail() < start + 5 * start / 2 {
+        put(&log, &payload(1, 1000)).unwrap();
+    }
+    drop(log);
+    let fs = &*home.components.fs;
+    let mut segments = inventory(fs, &home.path()).unwrap();
+    segments.retain(|info| info.kind == SegmentKind::Log);
+    assert!(segments.len() > 6, "{segments:?}");
+    // First with the earlier ones in place, then with all of them retired.
+    for at in 0..segments.len() {
+        for retired in [0, at] {
+            let (dir, missing) = (tempfile::tempdir().unwrap(), &segments[at]);
+            for info in segments[retired..].iter().filter(|info| *info != missing) {
+                std::fs::copy(&info.path, dir.path().join(info.path.file_name().unwrap())).unwrap();
+            }
+            let path = dir.path().join(missing.path.file_name().unwrap());
+            for lsn in [missing.base, missing.base + 4000, missing.end() - 8] {
+                let error = demand_segment(fs, dir.path(), lsn).unwrap_err();
+                let Error::Corruption { path: named, .. } = &error else { panic!("{error}") };
+                let is_last = at + 1 == segments.len();
+                let is_told = *named == path;
+                assert!(is_told || *named == dir.path(), "{error}, but it is {path:?}");
+                let certain = retired < at || (at == 0 && lsn < missing.base + SEGMENT_LEN);
+                assert!(is_told || !certain || is_last, "{error}, but it is {path:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_segment_that_was_cut_is_named_though_it_is_the_only_one() {
     let home = Home::new();
     written(&home, 10, &[]);

@@ -1,7 +1,8 @@
 //! Power cuts and deaths at any moment, over a device that loses any subset of what was not synced.
 //!
 //! The engine is played by [`Engine`]: it keeps what a manifest would, durably, and does in order what the
-//! log asks of it.
+//! log asks of it. Terms differ in the lengths of their segments, so that a log begins short, finds spares and leftovers of
+//! other lengths, and is recovered from segments of several.
 
 use super::support::{UUID, payload, record_of};
 use crate::components::Components;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const WAL: &str = "/db/wal";
+/// The least length of a segment.
 const SEGMENT_LEN: u64 = 4096;
 
 /// A small generator, so that a failing seed can be run again.
@@ -28,9 +30,26 @@ impl Dice {
     }
 }
 
+/// The lengths of a term's segments: regular ones, and its first.
+#[derive(Clone, Copy, Debug)]
+struct Lens {
+    regular: u64,
+    first: u64,
+}
+
+impl Lens {
+    const ALL_SHORT: Lens = Lens { regular: SEGMENT_LEN, first: SEGMENT_LEN };
+
+    fn roll(dice: &mut Dice) -> Lens {
+        let regular = SEGMENT_LEN << dice.roll(4);
+        Lens { regular, first: (regular >> dice.roll(4)).max(SEGMENT_LEN) }
+    }
+}
+
 /// What the manifest would hold, and what a test knows beside it.
 #[derive(Clone, Debug)]
 struct Manifest {
+    lens: Lens,
     /// Where the term starts.
     term_start: Lsn,
     generation: u16,
@@ -48,12 +67,12 @@ struct Engine {
     next: u64,
 }
 
-fn options() -> LogOptions {
+fn options(lens: Lens) -> LogOptions {
     LogOptions {
         dir: WAL.into(),
         uuid: UUID,
-        segment_len: SEGMENT_LEN,
-        first_segment_len: SEGMENT_LEN,
+        segment_len: lens.regular,
+        first_segment_len: lens.first,
         mode: ReadMode::Mapped,
         spare_segments: 2,
         sync_interval: None,
@@ -77,8 +96,8 @@ impl Engine {
         self.witness.told(self.manifest.from, self.manifest.from);
         let fs = WitnessFs(self.fs.clone(), Arc::clone(&self.witness));
         let components = Components { fs: Arc::new(fs), ..Components::system() };
-        let Manifest { term_start, generation, ceiling, .. } = self.manifest;
-        Log::start(&components, options(), term_start, ceiling, generation).unwrap()
+        let Manifest { lens, term_start, generation, ceiling, .. } = self.manifest;
+        Log::start(&components, options(lens), term_start, ceiling, generation).unwrap()
     }
 
     fn put(&mut self, log: &Log) -> Lsn {
@@ -116,12 +135,13 @@ impl Engine {
 
     /// Goes on after a crash as an engine does: everything recovered is in tables, the manifest says so, and
     /// the next term starts above the ceiling.
-    fn next_term(&mut self, fs: MemoryFs) -> Log {
+    fn next_term(&mut self, fs: MemoryFs, lens: Lens) -> Log {
         self.fs = fs;
         self.witness = Arc::default();
         self.history.clear();
-        let term_start = self.manifest.ceiling.next_multiple_of(SEGMENT_LEN) + SEGMENT_LEN;
+        let term_start = (self.manifest.ceiling + SEGMENT_LEN).next_multiple_of(lens.regular);
         self.manifest = Manifest {
+            lens,
             term_start,
             generation: self.manifest.generation + 1,
             from: term_start,
@@ -131,15 +151,15 @@ impl Engine {
     }
 }
 
-fn engine() -> Engine {
-    let (term_start, ceiling) = (SEGMENT_LEN, SEGMENT_LEN + (1 << 20));
+fn engine(lens: Lens) -> Engine {
+    let (term_start, ceiling) = (lens.regular, lens.regular + (1 << 20));
     let fs = MemoryFs::new();
     fs.create_dir_all(Path::new("/db")).unwrap();
     fs.sync_dir(Path::new("/")).unwrap();
     Engine {
         fs,
         witness: Arc::default(),
-        manifest: Manifest { term_start, generation: 1, from: term_start, ceiling },
+        manifest: Manifest { lens, term_start, generation: 1, from: term_start, ceiling },
         history: Vec::new(),
         next: 0,
     }
@@ -302,9 +322,10 @@ fn cut(fs: &MemoryFs, dice: &mut Dice) -> MemoryFs {
 }
 
 /// One life after another on the same disk: write, harden, retire, lose power, recover, go on.
-fn lives(seed: u64) {
+fn lives(seed: u64) -> Seen {
     let mut dice = Dice((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mut engine = engine();
+    let mut seen = Seen::default();
+    let mut engine = engine(Lens::roll(&mut dice));
     let mut log = engine.start_log();
     for _ in 0..if cfg!(miri) { 1 } else { 10 } {
         let mut durable = engine.manifest.from;
@@ -322,6 +343,17 @@ fn lives(seed: u64) {
                 engine.witness.told(end, end);
                 log.retire(end);
             }
+            if dice.roll(8) == 0 {
+                log.thin_out_spares();
+                log.discard_files();
+            }
+        }
+        seen.recycled += log.stats().segments_recycled;
+        seen.note_lens(&engine.fs);
+        if dice.roll(4) == 0 {
+            log.close().unwrap();
+            durable = log.tail();
+            engine.witness.told(engine.manifest.from, durable);
         }
         let killed = engine.fs.killed();
         assert_eq!(engine.recover(&killed, durable).unwrap().end, log.tail());
@@ -339,27 +371,55 @@ fn lives(seed: u64) {
         // The power fails again while recovery reads.
         let again = cut(&left, &mut dice);
         assert_eq!(engine.recover(&again, durable).unwrap(), scanned);
-        log = engine.next_term(left);
+        log = engine.next_term(left, Lens::roll(&mut dice));
         if dice.roll(2) == 0 {
             log.retire(engine.manifest.from);
         }
+    }
+    seen
+}
+
+/// What lives came to, so that none of it is tested in name only.
+#[derive(Default)]
+struct Seen {
+    recycled: u64,
+    /// The most lengths of segments that a directory held at once.
+    lens_max: usize,
+}
+
+impl Seen {
+    fn note_lens(&mut self, fs: &MemoryFs) {
+        let files = inventory(fs, Path::new(WAL)).unwrap();
+        let in_use = files.iter().filter(|info| info.kind == SegmentKind::Log);
+        let lens: std::collections::BTreeSet<_> = in_use.map(|info| info.file_len).collect();
+        self.lens_max = self.lens_max.max(lens.len());
     }
 }
 
 #[test]
 fn a_power_cut_at_any_moment_leaves_a_prefix_that_holds_what_was_hardened() {
-    for seed in 0..if cfg!(miri) { 1 } else { 8 } {
+    let mut seen = Seen::default();
+    for seed in 0..if cfg!(miri) { 1 } else { 10 } {
         let outcome = std::panic::catch_unwind(|| lives(seed));
-        assert!(outcome.is_ok(), "seed {seed}");
+        let Ok(more) = outcome else { panic!("seed {seed}") };
+        seen.recycled += more.recycled;
+        seen.lens_max = seen.lens_max.max(more.lens_max);
     }
+    assert!(cfg!(miri) || (seen.recycled > 0 && seen.lens_max > 2));
 }
 
 /// Cuts at every single step of a short life, with everything up to the step kept and nothing after.
 #[test]
 fn a_power_cut_after_each_step_leaves_a_prefix() {
-    let mut engine = engine();
+    for lens in [Lens::ALL_SHORT, Lens { regular: 8 * SEGMENT_LEN, first: SEGMENT_LEN }] {
+        cut_after_each_step(lens);
+    }
+}
+
+fn cut_after_each_step(lens: Lens) {
+    let mut engine = engine(lens);
     let log = engine.start_log();
-    let mut durable = SEGMENT_LEN;
+    let mut durable = lens.regular;
     for n in 0..if cfg!(miri) { 3 } else { 60 } {
         let end = engine.put(&log);
         if n % 7 == 0 {
