@@ -19,7 +19,7 @@ fn kills_lose_nothing_acknowledged() {
 
 #[test]
 fn kills_catch_a_log_that_is_given_up_too_early() {
-    run(&["kill", "--kills", "400", "--control", "log-retired-early"]);
+    run(&["kill", "--kills", "2000", "--control", "log-retired-early"]);
 }
 
 #[test]

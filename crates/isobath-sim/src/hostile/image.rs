@@ -67,8 +67,9 @@ impl Image {
                 let image = write(&options().components(on.components())).and_then(|written| {
                     let (db, states, durable) = written;
                     let fs = on.disk().killed();
+                    let log_end = db.snapshot().point();
                     drop(db);
-                    let files = trim(&fs)?;
+                    let files = trim(&fs, log_end)?;
                     Ok(Image { fs, files, truth: Arc::new(Truth { states, durable }) })
                 });
                 *result.borrow_mut() = Some(image);
@@ -244,8 +245,9 @@ impl Filler {
     }
 }
 
-/// Removes segments that hold nothing, and cuts the others to the least length that holds what was written.
-fn trim(fs: &MemoryFs) -> Result<Vec<ImageFile>> {
+/// Removes segments that hold nothing, and cuts the others to the least length that holds what was written. Behind
+/// `log_end` is what a segment held before it was used again.
+fn trim(fs: &MemoryFs, log_end: u64) -> Result<Vec<ImageFile>> {
     let mut files = Vec::new();
     for dir in ["", "table", "wal"] {
         let dir = Path::new(DB).join(dir);
@@ -253,7 +255,10 @@ fn trim(fs: &MemoryFs) -> Result<Vec<ImageFile>> {
             let path = dir.join(&entry.name);
             let mut file = ImageFile { path, len: entry.len, live_len: entry.len };
             if dir.ends_with("wal") {
-                let written = written_len(fs, &file.path, entry.len)?;
+                let base = entry.name.split('.').next().map(|base| u64::from_str_radix(base, 16));
+                let used =
+                    log_end.saturating_sub(base.and_then(std::result::Result::ok).unwrap_or(0));
+                let written = written_len(fs, &file.path, entry.len)?.min(used);
                 if written == 0 || !entry.name.ends_with(".wal") {
                     fs.remove(&file.path)?;
                     continue;
