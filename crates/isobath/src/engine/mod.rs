@@ -76,6 +76,8 @@ pub(crate) struct Engine {
     pub(crate) backlog: Mutex<Backlog>,
     /// Held by whoever creates, drops or renames a family.
     pub(crate) families_change: Mutex<()>,
+    /// Held while such a change is visible in the log and not yet in the manifest.
+    pub(crate) families_pending: Mutex<()>,
     /// Held while the database is open.
     pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
 }

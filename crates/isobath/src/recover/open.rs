@@ -315,6 +315,7 @@ fn assemble(
         close_outcome: Mutex::default(),
         backlog: Mutex::default(),
         families_change: Mutex::new(()),
+        families_pending: Mutex::new(()),
         lock: Mutex::new(Some(lock)),
         log,
         options,
