@@ -7,7 +7,6 @@
 use super::plan::{Merge, Move};
 use super::run::{MergeContext, Part, Written, run_part};
 use crate::components::sync::{Condvar, Mutex};
-use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::FamilyId;
 use crate::table::SliceMeta;
@@ -147,8 +146,9 @@ impl MergeJob {
         }
         written.sort_unstable_by_key(|(part, _)| *part);
         let outcome = self.outcome(written);
-        if !outcome.added.is_empty() && !planted(Plant::TableNameNotSynced) {
-            self.context.fs.sync_dir(&self.context.table_dir)?;
+        if !outcome.added.is_empty() {
+            let context = &self.context;
+            context.files.sync_names(&*context.fs, &context.table_dir)?;
         }
         Ok(outcome)
     }

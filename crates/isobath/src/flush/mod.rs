@@ -148,9 +148,7 @@ pub(crate) fn build_table(
     if table.slices.is_empty() {
         return Ok(None);
     }
-    if !planted(Plant::TableNameNotSynced) {
-        fs.sync_dir(&db.join(TABLE_DIR))?;
-    }
+    numbers.sync_names(fs, &db.join(TABLE_DIR))?;
     Ok(Some(Built { file, table }))
 }
 

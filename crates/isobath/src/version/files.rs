@@ -13,6 +13,9 @@
 use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicU64, Ordering};
 use crate::components::{Plant, planted};
+use crate::error::{Error, Result};
+use crate::vfs::FileSystem;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Gives out file numbers, each once. Shared by all jobs.
@@ -20,11 +23,17 @@ use std::sync::Arc;
 pub(crate) struct FileNumbers {
     next: AtomicU64,
     graveyard: Arc<Graveyard>,
+    /// Why names may be lost for good. Held while they are synced.
+    names_lost: Mutex<Option<String>>,
 }
 
 impl FileNumbers {
     pub(crate) fn new(next: u64, graveyard: Arc<Graveyard>) -> Arc<FileNumbers> {
-        Arc::new(FileNumbers { next: AtomicU64::new(next), graveyard })
+        Arc::new(FileNumbers {
+            next: AtomicU64::new(next),
+            graveyard,
+            names_lost: Mutex::default(),
+        })
     }
 
     /// Takes charge of a new file, which the caller may now create.
@@ -33,6 +42,20 @@ impl FileNumbers {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let number = if planted(Plant::FileNumberWraps) { number % 24 + 1 } else { number };
         LiveFile::new(number, &self.graveyard)
+    }
+
+    /// Makes the names of the files in `dir` survive power loss. A failure is final for the files of all jobs: it may have
+    /// lost names that another job has given and would sync next, with success.
+    pub(crate) fn sync_names(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+        if planted(Plant::TableNameNotSynced) {
+            return Ok(());
+        }
+        let dir = fs.open_dir(dir)?;
+        let mut lost = self.names_lost.lock();
+        if let Some(why) = &*lost {
+            return Err(Error::Poisoned(why.clone()));
+        }
+        dir.sync().inspect_err(|error| *lost = Some(error.to_string()))
     }
 
     /// Above every number given out so far.
@@ -142,6 +165,26 @@ impl Graveyard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vfs::{Fault, FileOp, MemoryFs};
+
+    #[test]
+    fn no_job_trusts_the_names_of_files_after_another_failed_to_sync_them() {
+        let fs = MemoryFs::new();
+        let numbers = FileNumbers::new(1, Graveyard::new());
+        let dir = Path::new("/table");
+        fs.create_dir_all(dir).unwrap();
+        fs.inject(Fault::no_descriptors());
+        assert!(numbers.sync_names(&fs, dir).unwrap_err().is_retryable());
+        fs.clear_faults();
+        numbers.sync_names(&fs, dir).unwrap();
+        // A flush has made its file, a merge fails to sync all names, and the flush would succeed.
+        drop(fs.create(&dir.join("flushed")).unwrap());
+        fs.inject(Fault::on(FileOp::SyncDir));
+        numbers.sync_names(&fs, dir).unwrap_err();
+        assert!(matches!(numbers.sync_names(&fs, dir), Err(Error::Poisoned(_))));
+        fs.sync_dir(dir).unwrap();
+        assert!(!fs.crashed(|_| 0).exists(&dir.join("flushed")).unwrap(), "it was lost indeed");
+    }
 
     #[test]
     fn a_file_dies_with_its_last_user_and_is_handed_out_once() {
