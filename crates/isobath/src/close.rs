@@ -9,19 +9,40 @@
 //!    tables have, as the log need not have been synced
 //! 6. one edit says that the close was clean: the next open replays what a racing commit left, or nothing
 //! 7. the lock is given up
+//!
+//! A listener may close the database, too, also by dropping the last handle. Closing waits for the thread that tells it, or
+//! that thread holds a lock of the close: so another thread closes then, and the listener goes on at once.
 
+use crate::components::Priority;
 use crate::components::sync::atomic::Ordering;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::version::{Change, Edit};
 use crate::write;
 use std::sync::Arc;
 
-/// Closes the database. A second call waits for the first and says the same.
+/// Closes the database. A second call waits for the first and says the same; a listener's waits for nothing.
 pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
-    engine.closed.store(true, Ordering::SeqCst);
+    let was_closed = engine.closed.swap(true, Ordering::SeqCst);
+    if engine.is_telling() {
+        return if was_closed { Err(Error::Closed) } else { close_elsewhere(engine) };
+    }
     let mut outcome = engine.close_outcome.lock();
     outcome.get_or_insert_with(|| close_once(engine)).clone()
+}
+
+/// Has a thread of its own close the database.
+fn close_elsewhere(engine: &Arc<Engine>) -> Result<()> {
+    let closing = engine.clone();
+    let body = Box::new(move || drop(close(&closing)));
+    let threads = &engine.options.components.threads;
+    match threads.spawn("isobath-close".to_owned(), Priority::Normal, body) {
+        Ok(_) => Err(Error::Closed),
+        Err(error) => {
+            engine.closed.store(false, Ordering::SeqCst);
+            Err(Error::io("start a thread that closes", &engine.dir, error))
+        }
+    }
 }
 
 fn close_once(engine: &Arc<Engine>) -> Result<()> {
@@ -52,6 +73,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
 mod tests {
     use crate::batch::Batch;
     use crate::components::Components;
+    use crate::db::Db;
     use crate::engine::Engine;
     use crate::error::Error;
     use crate::events::Event;
@@ -187,5 +209,36 @@ mod tests {
         second.close().unwrap();
         options.open("/db").unwrap();
         first.join().unwrap().unwrap();
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+    fn a_listener_that_closes_the_database_waits_for_nothing() {
+        for is_first in [false, true] {
+            let fs = Arc::new(MemoryFs::new());
+            let options = Options::new().components(Components { fs, ..Components::system() });
+            let held: Arc<OnceLock<Db>> = Arc::default();
+            let (answered, answer) = mpsc::channel();
+            let (known, answered) = (held.clone(), crate::components::sync::Mutex::new(answered));
+            // Told by the flusher, which every close waits for.
+            let listener = move |event: &Event| {
+                if let Some(db) = known.get().filter(|_| matches!(event, Event::Flushed { .. })) {
+                    answered.lock().send(db.clone().close()).unwrap();
+                }
+            };
+            let db = options.clone().listener(Arc::new(listener)).open("/db").unwrap();
+            db.put("key", "value").unwrap();
+            held.set(db.clone()).unwrap();
+            let begun = std::thread::spawn(move || match is_first {
+                true => drop(db.flush()),
+                false => db.close().unwrap(),
+            });
+            let answer = answer.recv_timeout(Duration::from_secs(10)).unwrap();
+            assert!(matches!(answer, Err(Error::Closed)), "{answer:?}");
+            begun.join().unwrap();
+            held.get().unwrap().clone().close().unwrap();
+            let db = options.open("/db").unwrap();
+            assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+        }
     }
 }

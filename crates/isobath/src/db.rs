@@ -323,7 +323,8 @@ impl Db {
     }
 
     /// Flushes, stops the background and gives the directory free. Handles that are left answer
-    /// [`Error::Closed`]; a second close waits for the first and answers the same.
+    /// [`Error::Closed`]; a second close waits for the first and answers the same. Only a listener, which the close may be
+    /// waiting for, is answered [`Error::Closed`] at once: the close goes on behind it.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
     }

@@ -9,6 +9,7 @@
 #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
 pub(crate) mod atomics;
 mod bundle;
+mod callback;
 mod clock;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;
@@ -33,6 +34,7 @@ pub(crate) mod sync;
 mod threads;
 
 pub use bundle::Components;
+pub(crate) use callback::{call_back, is_called_back_by};
 pub use clock::{Clock, SystemClock};
 pub(crate) use planted::{Plant, planted};
 pub use points::Point;

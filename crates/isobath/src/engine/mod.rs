@@ -33,6 +33,7 @@ pub(crate) use snapshots::{Keep, Snapshots};
 use crate::background::{Ticker, Workers};
 use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicBool, Ordering};
+use crate::components::{call_back, is_called_back_by};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::options::Options;
@@ -85,7 +86,12 @@ pub(crate) struct Engine {
 impl Engine {
     /// Tells the listener.
     pub(crate) fn tell(&self, event: Event) {
-        tell(&self.options, &event);
+        call_back(self, || tell(&self.options, &event));
+    }
+
+    /// True on a thread that is telling the listener of this database.
+    pub(crate) fn is_telling(&self) -> bool {
+        is_called_back_by(self)
     }
 
     /// An error once the database is closed or refuses writes.
