@@ -3,7 +3,7 @@
 //! The scan ends at the first record that does not verify, the *stop*. Then it looks on to the end of every
 //! segment. If a later header names a durable LSN above the stop, or the manifest does, bytes that were
 //! synced are not what was written: corruption. The same if a whole segment is missing in front of a record,
-//! because a segment's name is durable before it is used, and if nothing but a damaged header page keeps the
+//! because a segment's name is durable before it is used, or behind one that goes on in it, and if nothing but a damaged header page keeps the
 //! record at the stop from being read, because that page is durable before the name. Anything else behind the stop is a
 //! tail, which a power cut leaves: it was never promised, and is reported.
 //!
@@ -119,6 +119,9 @@ fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> 
             return Err(damaged(reader, stop, durable, format!("the record at {at:#x}")));
         }
         if !sighting.whole {
+            if at == stop && gap < at.saturating_add(len) {
+                return Err(missing(reader, gap, at));
+            }
             if at == stop {
                 tail = Tail::Torn { len };
                 if planted(Plant::TornTailFatal) {
@@ -151,6 +154,13 @@ fn damaged(reader: &LogReader<'_>, stop: Lsn, durable: Lsn, named_by: String) ->
             "no valid log record at LSN {stop:#x}{damage}, but {named_by} shows that the log was durable up to {durable:#x}"
         ),
     )
+}
+
+/// LSNs are handed out only once there is a segment for all of them, by a name that survives power loss.
+fn missing(reader: &LogReader<'_>, gap: Lsn, at: Lsn) -> Error {
+    let path = reader.locate(gap).path;
+    let detail = format!("the log segment is missing: the record at LSN {at:#x} goes on in it");
+    Error::corruption(&path, 0, detail)
 }
 
 /// Says where the record stands that verifies and yet is not taken.

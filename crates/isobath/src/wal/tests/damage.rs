@@ -115,6 +115,22 @@ fn a_missing_segment_at_the_end_is_corruption_if_it_was_durable() {
 }
 
 #[test]
+fn a_missing_segment_that_a_record_goes_on_in_is_corruption_though_nothing_was_synced() {
+    let home = Home::new();
+    let ranges = written(&home, 100, &[]);
+    let (last, _) = home.place(ranges[99].0);
+    let base = ranges[99].0 / SEGMENT_LEN * SEGMENT_LEN;
+    assert!(ranges.iter().any(|(start, end)| *start + 32 <= base && base < *end));
+    for name in home.names(".wal") {
+        if home.path().join(&name) >= last {
+            std::fs::remove_file(home.path().join(name)).unwrap();
+        }
+    }
+    let error = home.scan().unwrap_err().to_string();
+    assert!(error.contains(last.to_str().unwrap()) && error.contains("is missing"), "{error}");
+}
+
+#[test]
 fn a_damaged_header_page_in_front_of_records_is_corruption_of_its_file() {
     for base in [START, START + SEGMENT_LEN] {
         let home = Home::new();
