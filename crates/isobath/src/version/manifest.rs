@@ -12,7 +12,7 @@
 
 use super::current;
 use super::edit::Edit;
-use super::names::{CURRENT_TMP, manifest_number, manifest_path};
+use super::names::{COUNTED_END, CURRENT_TMP, manifest_number, manifest_path};
 use super::record::{put_record, receipt};
 use super::state::State;
 use crate::components::{Plant, demand_normal_priority, planted};
@@ -33,7 +33,7 @@ pub(crate) struct Manifest {
     open_dir: Arc<dyn Directory>,
     /// The manifest that `CURRENT` names.
     number: u64,
-    /// Above the number of every manifest in the directory.
+    /// Above the number of every manifest in the directory that counts.
     number_next: u64,
     /// The manifest in force, if it can be appended to.
     log: Option<Log>,
@@ -63,7 +63,8 @@ impl Manifest {
     /// The manifest `number`, which `CURRENT` names and which is not going to be appended to.
     pub(super) fn resume(fs: Arc<dyn FileSystem>, db: &Path, number: u64) -> Result<Manifest> {
         let entries = fs.list(db)?;
-        let greatest = entries.iter().filter_map(|entry| manifest_number(&entry.name)).max();
+        let numbers = entries.iter().filter_map(|entry| manifest_number(&entry.name));
+        let greatest = numbers.filter(|number| *number < COUNTED_END).max();
         let next = greatest.unwrap_or(number).max(number) + 1;
         Manifest::new(fs, db, number, next)
     }

@@ -44,8 +44,8 @@ pub(crate) use files::{FileNumbers, Graveyard, LiveFile};
 pub(crate) use layout::Layout;
 pub(crate) use level::Level;
 pub(crate) use names::{
-    CURRENT, CURRENT_TMP, LOCK, LOG_DIR, TABLE_DIR, manifest_number, manifest_path, table_number,
-    table_path,
+    COUNTED_END, CURRENT, CURRENT_TMP, LOCK, LOG_DIR, TABLE_DIR, manifest_number, manifest_path,
+    table_number, table_path,
 };
 pub(crate) use orphans::Survey;
 pub(crate) use reader::{ManifestReader, salvage_edits};

@@ -13,6 +13,10 @@ pub(crate) const TABLE_DIR: &str = "table";
 /// Files are numbered below this, and terms too.
 pub(super) const NUMBER_END: u64 = LSN_END;
 
+/// A file found with this number or a greater one is no reason to count on from there: no database has made so many, and
+/// the next numbers might be none.
+pub(crate) const COUNTED_END: u64 = NUMBER_END / 2;
+
 const MANIFEST_PREFIX: &str = "MANIFEST-";
 
 pub(crate) fn manifest_name(number: u64) -> String {

@@ -5,7 +5,9 @@
 //! names is never removed, nor is one whose name is not ours; and nothing at all is removed if a file that
 //! the manifest names is missing.
 
-use super::names::{CURRENT_TMP, TABLE_DIR, manifest_number, table_number, table_path};
+use super::names::{
+    COUNTED_END, CURRENT_TMP, TABLE_DIR, manifest_number, table_number, table_path,
+};
 use super::state::State;
 use crate::error::{Error, Result};
 use crate::vfs::FileSystem;
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Survey {
     /// Files of ours that nothing names, in the order of their paths.
     pub(crate) orphans: Vec<PathBuf>,
-    /// The number of the newest table file, named or not; 0 if there is none.
+    /// The number of the newest table file that counts, named or not; 0 if there is none.
     pub(crate) table_number_max: u64,
 }
 
@@ -34,7 +36,9 @@ pub(super) fn survey(
     let tables = if fs.exists(&table_dir)? { fs.list(&table_dir)? } else { Vec::new() };
     for entry in tables.into_iter().filter(|entry| !entry.is_dir) {
         let Some(number) = table_number(&entry.name) else { continue };
-        survey.table_number_max = survey.table_number_max.max(number);
+        if number < COUNTED_END {
+            survey.table_number_max = survey.table_number_max.max(number);
+        }
         match missing.remove(&number) {
             None => survey.orphans.push(table_dir.join(&entry.name)),
             Some(len) if entry.len < len => {

@@ -254,7 +254,7 @@ pub(crate) fn harden_commit(engine: &Engine, commit: Commit) -> Result<()> {
     match next {
         Some(next) if commit.point <= next.ended_at => Ok(()),
         Some(next) => refuse(format!(
-            "was lost when the database was opened again: its log was kept up to {:#x}",
+            "may be lost: when the database was opened again, all of its log was there up to {:#x} only",
             next.ended_at
         )),
         None => refuse("was made too long ago, nothing tells whether it survived".to_owned()),

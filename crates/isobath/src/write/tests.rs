@@ -133,7 +133,7 @@ fn a_commit_of_an_earlier_life_is_judged_by_what_became_of_it() {
         let db = open(&left);
         let own = db.put("own", "3").unwrap();
         db.harden(kept).unwrap();
-        refused(&db, lost, "was lost");
+        refused(&db, lost, "may be lost");
         db.harden(own).unwrap();
         assert!(db.get("kept").unwrap().is_some() && db.get("lost").unwrap().is_none());
         left = left.crashed(|_| 0);

@@ -5,11 +5,11 @@
 
 use super::Repair;
 use crate::error::{Error, Result};
-use crate::format::{DEFAULT_FAMILY, FamilyId, LSN_END, Lsn};
+use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
 use crate::table::{Label, SliceMeta};
 use crate::version::{
-    CURRENT, Change, DEFAULT_FAMILY_NAME, Edit, Graveyard, ManifestReader, State, Term,
-    manifest_number, manifest_path, read_current, salvage_edits, table_path,
+    COUNTED_END, CURRENT, Change, DEFAULT_FAMILY_NAME, Edit, Graveyard, ManifestReader, State,
+    Term, manifest_number, manifest_path, read_current, salvage_edits, table_path,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -66,7 +66,8 @@ pub(super) fn gather(repair: &mut Repair<'_>) -> Result<Facts> {
     for number in numbers {
         let path = manifest_path(repair.db, number);
         let bytes = repair.read_leniently(&path)?;
-        for (_, edit) in salvage_edits(&bytes, number) {
+        for (_, mut edit) in salvage_edits(&bytes, number) {
+            edit.changes.retain(is_possible);
             facts.absorb(&edit);
         }
     }
@@ -139,7 +140,7 @@ fn has_all_tables(repair: &Repair<'_>, state: &State) -> Result<bool> {
 /// on from them.
 fn is_possible(change: &Change) -> bool {
     let number = match change {
-        Change::AddSlice { meta, .. } => return meta.file < LSN_END && meta.is_sane(),
+        Change::AddSlice { meta, .. } => return meta.file < COUNTED_END && meta.is_sane(),
         Change::Term(term) => term.resumes_at.max(term.ended_at).max(term.term),
         Change::NextFile { number } => *number,
         Change::CreateFamily { lsn, .. }
@@ -148,7 +149,7 @@ fn is_possible(change: &Change) -> bool {
         | Change::DurableLsn { lsn } => *lsn,
         _ => 0,
     };
-    number < LSN_END
+    number < COUNTED_END
 }
 
 impl Facts {
@@ -167,10 +168,7 @@ impl Facts {
             self.dropped.extend(std::mem::take(&mut self.families).into_keys());
             self.terms.clear();
         }
-        edit.changes
-            .iter()
-            .filter(|change| is_possible(change))
-            .for_each(|change| self.apply(change));
+        edit.changes.iter().for_each(|change| self.apply(change));
     }
 
     fn apply(&mut self, change: &Change) {

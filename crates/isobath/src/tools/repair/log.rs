@@ -27,6 +27,8 @@ pub(super) struct FoundLog {
     pub(super) end: Lsn,
     /// The greatest generation that a record was seen of.
     pub(super) generation: u16,
+    /// No commit below is lost, as far as the log tells. Says nothing without the manifest.
+    pub(super) whole_until: Lsn,
     /// Files that nobody needs once the log is in tables.
     pub(super) replaced: Vec<PathBuf>,
     from: Lsn,
@@ -160,12 +162,16 @@ impl FoundLog {
         let mut holes = Vec::new();
         let mut undecodable = Vec::new();
         let mut records = 0;
+        let mut goes_on_until = None;
         self.dump(repair, self.from, &mut |log, dumped| {
             let header = &dumped.header;
             let is_whole = header.skip || dumped.payload.is_some();
             let counts = header.generation == log.generation
                 && header.lsn >= next
                 && log.stop.is_none_or(|stop| header.lsn < stop);
+            if counts && !is_whole && header.lsn == next {
+                goes_on_until = Some(header.lsn.saturating_add(header.record_len()));
+            }
             if !counts || !is_whole {
                 return Ok(());
             }
@@ -186,9 +192,12 @@ impl FoundLog {
                 Err(error) => Err(error.in_file(&dumped.path, dumped.offset)),
             }
         })?;
+        let goes_on = goes_on_until.filter(|end| *end > next);
+        let is_gone = |lsn: Lsn| self.holds(lsn).is_none();
+        let segment_is_gone = is_gone(next) || goes_on.is_some_and(|end| is_gone(end - 1));
         if next < facts.durable {
             holes.push((next, facts.durable));
-        } else if facts.is_exact && next < facts.ceiling && self.holds(next).is_none() {
+        } else if facts.is_exact && next < facts.ceiling && segment_is_gone {
             // The segment is missing, and nothing tells how much was in it.
             holes.push((next, facts.ceiling));
         }
@@ -196,24 +205,36 @@ impl FoundLog {
         let is_short =
             |info: &SegmentInfo| info.data_len().is_none() && !self.is_passed(info, next);
         let is_cut = self.segments.iter().any(is_short);
-        if is_cut || (self.segments.is_empty() && !facts.is_exact) {
+        let ends_cut = self.segments.is_empty() || goes_on.is_some_and(|end| is_gone(end - 1));
+        if is_cut || (ends_cut && !facts.is_exact) {
             let margin = if facts.is_exact { 1 } else { LSN_MARGIN };
             holes.push((next.max(self.floor), self.end.max(next) + margin));
         }
+        let lost = holes.first().map(|hole| hole.0).into_iter();
+        let lost = lost.chain(undecodable.first().map(|record| record.0));
+        self.whole_until = lost.min().map_or(next, |lost| lost.min(next));
         repair.report.records_saved = records;
-        let known = std::mem::take(&mut repair.log_holes_known);
-        if !known {
-            let unreadable = "log records cannot be read; commits in them are lost, those before and behind are kept";
-            for (from, to) in holes {
-                self.lost(repair, facts, from, to, unreadable.to_owned());
-            }
-            for (from, to, why) in undecodable {
-                let detail = format!("a whole log record means nothing, its commit is lost: {why}");
-                self.lost(repair, facts, from, to, detail);
-            }
+        if !std::mem::replace(&mut repair.log_holes_known, true) {
+            self.say_losses(repair, facts, holes, undecodable);
         }
-        repair.log_holes_known = true;
         Ok(next)
+    }
+
+    fn say_losses(
+        &self,
+        repair: &mut Repair<'_>,
+        facts: &Facts,
+        holes: Vec<(Lsn, Lsn)>,
+        undecodable: Vec<(Lsn, Lsn, String)>,
+    ) {
+        let unreadable = "log records cannot be read; commits in them are lost, those before and behind are kept";
+        for (from, to) in holes {
+            self.lost(repair, facts, from, to, unreadable.to_owned());
+        }
+        for (from, to, why) in undecodable {
+            let detail = format!("a whole log record means nothing, its commit is lost: {why}");
+            self.lost(repair, facts, from, to, detail);
+        }
     }
 
     /// Operations below this are in tables already.

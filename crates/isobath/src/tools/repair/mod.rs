@@ -439,7 +439,10 @@ fn state_edit(
         let margin = if facts.is_exact { 0 } else { LSN_MARGIN };
         let end = log.end.max(ceiling) + margin;
         let last = terms.last().map_or(0, |term| term.term).max(u64::from(log.generation));
-        terms.push(Term { term: last + 1, ended_at: end, resumes_at: end });
+        // Nobody vouches for a commit from there on, and without the manifest for none of the term.
+        let begun_at = terms.last().map_or(0, |term| term.resumes_at);
+        let ended_at = if facts.is_exact { log.whole_until.max(begun_at) } else { begun_at };
+        terms.push(Term { term: last + 1, ended_at, resumes_at: end });
         (ceiling, durable, replay_from) = (end, end, end);
     }
     let mut changes = vec![Change::Database { uuid: facts.uuid.unwrap_or_default() }];

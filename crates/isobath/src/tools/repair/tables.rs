@@ -7,7 +7,7 @@ use crate::cursor::Entry;
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn};
 use crate::table::{BlockHandle, Carved, CarvedSlice, Origin, Part, SliceMeta, TableFile, carve};
-use crate::version::{TABLE_DIR, table_number, table_path};
+use crate::version::{COUNTED_END, TABLE_DIR, table_number, table_path};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,8 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts) -> Result<Vec<
     let entries = if repair.fs.exists(&dir)? { repair.fs.list(&dir)? } else { Vec::new() };
     let present: BTreeMap<u64, u64> =
         entries.iter().filter_map(|entry| Some((table_number(&entry.name)?, entry.len))).collect();
-    repair.next_file = present.keys().next_back().map_or(1, |last| last + 1).max(facts.next_file);
+    let counted = present.keys().rfind(|number| **number < COUNTED_END);
+    repair.next_file = counted.map_or(1, |last| last + 1).max(facts.next_file);
     let is_present: BTreeSet<u64> = present.keys().copied().collect();
     let named: BTreeSet<u64> = facts.slices.keys().map(|(_, file)| *file).collect();
     let wanted =
@@ -91,6 +92,11 @@ fn whole_slice(path: &Path, meta: &SliceMeta, detail: &str) -> Loss {
 
 fn examine_table(repair: &mut Repair<'_>, facts: &mut Facts, number: u64) -> Result<FoundTable> {
     let path = table_path(repair.db, number);
+    if number >= repair.next_file {
+        repair.damage(&path, None, "no database has made so many tables: it is none of this one");
+        let (slices, losses) = (Vec::new(), Vec::new());
+        return Ok(FoundTable { number, path, is_sound: false, slices, losses });
+    }
     let is_wanted = |facts: &Facts, family: FamilyId| {
         !facts.is_exact || facts.slices.contains_key(&(family, number))
     };

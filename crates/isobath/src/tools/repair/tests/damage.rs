@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::format::{Lsn, Op, OpKind, put_batch_prefix, put_op};
-use crate::version::CURRENT;
+use crate::version::{self, CURRENT};
 use crate::wal;
 
 /// Every so many bytes of a file, so that the debug build takes seconds; a prime, so that all kinds of places come.
@@ -34,6 +34,70 @@ fn a_sound_database_is_left_alone() {
     assert_eq!(found, expected);
     run(&fs, false).unwrap();
     assert_eq!(everything(&fs), before);
+}
+
+#[test]
+fn a_repaired_database_vouches_for_no_commit_that_the_repair_could_not_read() {
+    for removes_manifest in [false, true] {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open(DB).unwrap();
+        let put = |key| db.put_with(key, "value", WriteOptions::sync()).unwrap();
+        let commits = ["first", "second", "third"].map(put);
+        let fs = fs.killed();
+        let segment = &segments(&fs)[0];
+        let all = bytes(&fs, segment);
+        let at = all.windows(6).position(|window| window == b"second").unwrap();
+        fs.corrupt(segment, at as u64, 1).unwrap();
+        if removes_manifest {
+            manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+        }
+        let report = run(&fs, false).unwrap();
+        assert_eq!(report.losses.len(), 1, "{report:?}");
+        let db = options(&fs).open(DB).unwrap();
+        assert!(db.get("first").unwrap().is_some() && db.get("second").unwrap().is_none());
+        assert_eq!(db.harden(commits[0]).is_ok(), !removes_manifest);
+        for commit in &commits[1..] {
+            let error = db.harden(*commit).unwrap_err();
+            assert!(error.to_string().contains("may be lost"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_file_with_a_number_that_nothing_can_follow_is_in_nobodys_way() {
+    let last = crate::format::LSN_END - 1;
+    let strangers = [version::table_path(Path::new(DB), last), Path::new(DB).join(manifest(last))];
+    let plant = |fs: &MemoryFs| {
+        for path in &strangers {
+            let mut file = fs.create(path).unwrap();
+            file.append(b"strange").unwrap();
+            file.sync().unwrap();
+        }
+    };
+    // An open removes them as it does all that nothing names.
+    let (fs, expected) = left_behind();
+    plant(&fs);
+    let db = options(&fs).open(DB).unwrap();
+    db.put("key", "value").unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    assert_eq!(content(&options(&fs).open(DB).unwrap()).len(), expected.len() + 1);
+    // A repair counts on from others.
+    for removes_manifest in [false, true] {
+        let (report, found, expected) = after(|fs| {
+            plant(fs);
+            fs.remove(&segments(fs)[0]).unwrap();
+            if removes_manifest {
+                let own = manifests(fs).into_iter().filter(|path| !strangers.contains(path));
+                own.for_each(|path| fs.remove(&path).unwrap());
+            }
+        });
+        assert!(found.len() < expected.len(), "{report:?}");
+    }
+}
+
+fn manifest(number: u64) -> String {
+    format!("MANIFEST-{number:06}")
 }
 
 #[test]
