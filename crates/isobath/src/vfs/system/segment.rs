@@ -32,8 +32,10 @@ pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn Segm
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             let file = open_existing(path, len)?;
             if mode == ReadMode::Mapped {
-                // A copy of the database may share its room: then a store would need some, and might find none.
+                // A copy of the database may share its room, or have holes for zeros: then a store would need some, and
+                // might find none.
                 calls::unshare(&file, len)
+                    .and_then(|()| calls::reserve_room(&file, len))
                     .map_err(|e| Error::io("prepare the log segment", path, e))?;
             }
             file
@@ -210,4 +212,24 @@ impl SegmentFile for PositionalSegment {
 
 fn past_the_segment(segment: &dyn SegmentFile) -> Error {
     Error::io("write past the end of", &segment.path(), io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_segment_that_came_back_from_a_backup_with_holes_gets_room_before_it_is_mapped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("segment");
+        let len = 1 << 20;
+        let file = File::create_new(&path).unwrap();
+        file.set_len(len).unwrap();
+        drop(open(&path, len, ReadMode::Mapped).unwrap());
+        // Where a file system cannot reserve room there is no telling.
+        if calls::reserve_room(&file, len).unwrap() {
+            assert!(file.metadata().unwrap().blocks() * 512 >= len);
+        }
+    }
 }
