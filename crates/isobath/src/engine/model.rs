@@ -98,7 +98,7 @@ impl World {
         put_payload(&mut marker, &Payload::EpochMarker);
         let mut marker = wal::seal(&mut marker);
         let right = self.epochs.lock();
-        let reserve = || self.log.reserve_internal(marker.len() as u64, wal::Patience::Waits);
+        let reserve = || self.log.reserve_internal(marker.len() as u64);
         let (_, mut reservation) = self.epochs.seal(&right, reserve).unwrap();
         drop(right);
         reservation.write(&mut marker);

@@ -9,7 +9,7 @@ use crate::engine::{Engine, Epoch, MAX_SEALED, StallCause};
 use crate::error::{Error, Result};
 use crate::flush;
 use crate::format::{Payload, put_payload};
-use crate::wal::{self, Patience, RECORD_HEADER_LEN};
+use crate::wal::{self, RECORD_HEADER_LEN};
 use std::sync::Arc;
 
 /// The bytes of a marker in the log.
@@ -36,7 +36,7 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
             break Ok(());
         }
         if engine.epochs.list().sealed.len() < MAX_SEALED {
-            break seal(engine, right, Patience::of(fail_fast)).map(|_| ());
+            break seal(engine, right).map(|_| ());
         }
         if let Err(error) = engine.epochs.check_flushes() {
             // What made that flush fail may be over: it is tried once more before a caller that can wait is told.
@@ -72,21 +72,22 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
             return Ok(None);
         }
         if list.sealed.len() < MAX_SEALED {
-            return seal(engine, right, Patience::Waits).map(Some);
+            return seal(engine, right).map(Some);
         }
         engine.epochs.check_flushes()?;
         engine.epochs.wait_for_room(&mut right);
     }
 }
 
-/// Seals, and has the epoch flushed.
-fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>, patience: Patience) -> Result<Arc<Epoch>> {
+/// Seals an epoch in which something was reserved, and has it flushed. That record left room in the log for the marker, so
+/// this waits for none: with the right held, writers that must not wait would wait for it, too.
+fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
     let mut marker = vec![0; RECORD_HEADER_LEN];
     put_payload(&mut marker, &Payload::EpochMarker);
     let mut marker = wal::seal(&mut marker);
     debug_assert_eq!(marker.len() as u64, MARKER_LEN);
     yield_point(Point::Sealing);
-    let reserve = || engine.log.reserve_internal(marker.len() as u64, patience);
+    let reserve = || engine.log.reserve_internal(marker.len() as u64);
     let (sealed, mut reservation) = engine.epochs.seal(&right, reserve)?;
     // Publishing waits for commits that are far behind, and those may wait for the right to learn their epoch.
     drop(right);

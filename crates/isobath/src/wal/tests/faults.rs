@@ -197,7 +197,7 @@ fn no_space_is_a_retryable_error_and_passes() {
     // The engine's own small records still find room, so an epoch can be sealed and flushed.
     let mut marker = record_of(b"marker");
     let mut marker = seal(&mut marker);
-    let mut reservation = log.reserve_internal(marker.len() as u64, Patience::Waits).unwrap();
+    let mut reservation = log.reserve_internal(marker.len() as u64).unwrap();
     reservation.write(&mut marker);
     reservation.publish();
     assert!(put(&log, &payload(1, 500)).is_err());
