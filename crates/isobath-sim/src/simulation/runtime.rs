@@ -70,6 +70,8 @@ struct Shared {
     switch_percent: u8,
     /// How often, of a thousand times, a task that gives way where it need not does not come back for long.
     stall_permille: u16,
+    /// The same of tasks that read: what they have pinned or not is to become old under their hands.
+    reader_stall_permille: u16,
     /// Accesses to what threads share between two preemptions, on average; 0 if there are none.
     preempt_mean: u32,
     /// Nobody is away for long any more.
@@ -119,12 +121,14 @@ pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
         let switch_percent = [2, 10, 30, 60][rng.usize(..4)];
         let stall_permille = [1, 5, 30, 100][rng.usize(..4)];
         let preempt_mean = [0, 1000, 1000, 50, 50, 50, 5, 5][rng.usize(..8)];
+        let reader_stall_permille = [0, 0, 0, 200][rng.usize(..4)];
         ring_slots([0, 16, 64, 1024][rng.usize(..4)]);
         let now_ns = 1_000_000_000;
         *shared = Shared {
             rng,
             switch_percent,
             stall_permille,
+            reader_stall_permille,
             preempt_mean,
             now_ns,
             ..Shared::default()
@@ -211,7 +215,9 @@ impl Shared {
 
     /// Now and then, being away for long.
     fn draw_stall(&mut self) -> Option<Wait> {
-        if self.is_calm || self.rng.u16(..1000) >= self.stall_permille {
+        let reads = self.current.is_some_and(|at| self.slots[at].name.starts_with("reader"));
+        let of_readers = if reads { self.reader_stall_permille } else { 0 };
+        if self.is_calm || self.rng.u16(..1000) >= self.stall_permille.max(of_readers) {
             return None;
         }
         Some(self.stall())
