@@ -69,7 +69,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     noted
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use crate::batch::Batch;
     use crate::components::Components;
