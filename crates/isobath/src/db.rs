@@ -128,8 +128,8 @@ impl Db {
     /// database was opened again.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the commit is of another database, or did not survive a crash;
-    /// [`Error::OutcomeUnknown`] if the sync failed.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the commit is of another database, or did not survive a crash;
+    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) if the sync failed.
     pub fn harden(&self, commit: Commit) -> Result<()> {
         write::harden_commit(self.engine(), commit)
     }
@@ -243,7 +243,7 @@ impl Db {
     /// power loss; so it is with drops and renames.
     ///
     /// # Errors
-    /// [`Error::FamilyExists`] if there is one of this name, whatever its options.
+    /// [`Error::FamilyExists`](crate::Error::FamilyExists) if there is one of this name, whatever its options.
     pub fn create_family(&self, name: &str) -> Result<ColumnFamily> {
         self.create_family_with(name, self.engine().options.family.clone())
     }
@@ -254,7 +254,7 @@ impl Db {
         Ok(ColumnFamily::new(family, self.engine()))
     }
 
-    /// The family of this name, or [`Error::UnknownFamily`].
+    /// The family of this name, or [`Error::UnknownFamily`](crate::Error::UnknownFamily).
     pub fn family(&self, name: &str) -> Result<ColumnFamily> {
         self.engine().check_open()?;
         Ok(ColumnFamily::new(self.engine().families.by_name(name)?, self.engine()))
@@ -322,9 +322,10 @@ impl Db {
         Metrics::collect(self.engine())
     }
 
-    /// Flushes, stops the background and gives the directory free. Handles that are left answer
-    /// [`Error::Closed`]; a second close waits for the first and answers the same. Only a listener, which the close may be
-    /// waiting for, is answered [`Error::Closed`] at once: the close goes on behind it.
+    /// Flushes, stops the background and gives up the directory. Handles that are left answer
+    /// [`Error::Closed`](crate::Error::Closed). A second close waits for the first and answers the same. A listener,
+    /// which the close may be waiting for, is answered [`Error::Closed`](crate::Error::Closed) at once, and the close
+    /// goes on behind it.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
     }
