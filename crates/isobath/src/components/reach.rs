@@ -98,7 +98,7 @@ places! {
     RecoveryTorn "recovery-torn" "a recovery finds a torn record at the end of the log";
     RecoveryHole "recovery-hole" "a recovery discards records behind a hole in the log";
     ManifestTorn "manifest-torn" "an open discards a torn edit at the end of the manifest";
-    OrphansRemoved "orphans-removed" "an open removes tables that nothing names";
+    OrphansRemoved "orphans-removed" "an open removes files that nothing names";
     OpenKilledTwice "open-killed-twice" "two opens in a row die";
     OpenKilledThrice "open-killed-thrice" "three opens in a row die";
     CreateCut "create-cut" "an open finds a creation that was cut short";
