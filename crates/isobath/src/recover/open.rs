@@ -148,6 +148,9 @@ fn sync_dirs(fs: &dyn FileSystem, db: &Path) -> Result<()> {
 
 /// Says whether a database is to be created, or refuses, before anything is touched.
 fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
+    if db.as_os_str().is_empty() {
+        return Err(Error::InvalidArgument("the path of the database is empty".to_owned()));
+    }
     let not_a_database =
         |detail: &str| Err(Error::NotADatabase { path: db.to_owned(), detail: detail.to_owned() });
     match Layout::examine(fs, db)? {
@@ -510,6 +513,14 @@ mod tests {
         let (mapped, positional) = (ReadMode::Mapped, ReadMode::Positional);
         let told = [(mapped, "memory"), (positional, "btrfs"), (mapped, "btrfs")];
         assert_eq!(*modes.lock(), told.map(|(mode, name)| (mode, name.to_owned())));
+    }
+
+    #[test]
+    fn an_empty_path_is_refused_before_anything_is_made() {
+        let fs = MemoryFs::new();
+        let refused = options(&fs).open("").unwrap_err();
+        assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
+        assert!(fs.list(Path::new("/")).unwrap().is_empty());
     }
 
     #[test]
