@@ -36,7 +36,7 @@ mod workload;
 mod world;
 
 pub(crate) use controls::{Caught, control, hunt, plants};
-pub(crate) use runtime::{hook, run};
+pub(crate) use runtime::{hook, run, sleep_ns};
 pub(crate) use settings::{Profile, Settings, Trim};
 pub(crate) use shrink::shrink;
 pub(crate) use simulate::simulate;
