@@ -267,7 +267,9 @@ impl Db {
 
     /// The names of all families, by the order of their creation.
     pub fn list_families(&self) -> Vec<String> {
-        self.engine().families.all().iter().map(|family| family.name().to_string()).collect()
+        let families = self.engine().families.all();
+        let living = families.iter().filter(|family| !family.is_dropped());
+        living.map(|family| family.name().to_string()).collect()
     }
 
     /// Drops a family with all its keys. Iterators that have it open and snapshots from before go on reading what they

@@ -46,10 +46,12 @@ impl Families {
         self.lists.lock().by_id.get(&id).cloned()
     }
 
+    /// The family of a name. One whose drop is logged but not confirmed counts as gone, as it does for reads.
     pub(crate) fn by_name(&self, name: &str) -> Result<Arc<Family>> {
         let lists = self.lists.lock();
-        let id = lists.by_name.get(name).ok_or_else(|| Error::UnknownFamily(name.to_owned()))?;
-        Ok(lists.by_id[id].clone())
+        let family = lists.by_name.get(name).map(|id| &lists.by_id[id]);
+        let family = family.filter(|family| !family.is_dropped()).cloned();
+        family.ok_or_else(|| Error::UnknownFamily(name.to_owned()))
     }
 
     pub(crate) fn contains_name(&self, name: &str) -> bool {

@@ -272,6 +272,18 @@ mod tests {
     }
 
     #[test]
+    fn a_family_whose_drop_was_not_confirmed_is_not_found() {
+        let fs = MemoryFs::new();
+        let db = over(&fs).open("/db").unwrap();
+        let family = db.create_family("family").unwrap();
+        fs.inject(Fault::on(FileOp::Harden));
+        db.drop_family(&family).unwrap_err();
+        assert!(matches!(db.get_in(&family, "key"), Err(Error::UnknownFamily(_))));
+        assert!(matches!(db.family("family"), Err(Error::UnknownFamily(_))));
+        assert_eq!(db.list_families(), ["default"]);
+    }
+
+    #[test]
     fn a_dropped_family_paces_nobody() {
         let db = Options::in_memory().open("/db").unwrap();
         let family = db.create_family("crowded").unwrap();
