@@ -3,45 +3,72 @@
 use super::Mutants;
 use super::known::Known;
 use super::nets::{Nets, Simulation};
-use super::report::Row;
+use super::report::{self, Row};
+use super::site::Mutant;
 use super::tree::{MODULES, Tree};
+use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(super) struct Campaign<'a> {
     pub(super) tree: &'a Tree,
+    pub(super) known: &'a [Known],
     pub(super) nets: &'a Nets<'a>,
     pub(super) results: &'a Path,
     pub(super) choice: &'a Mutants,
 }
 
 impl Campaign<'_> {
-    /// Tries the chosen mutants one after the other. False if one with a name survived.
+    /// Tries the chosen mutants, so many at a time as there are jobs, but for those that the results already tell of. False
+    /// if one with a name survived that is not known to be equivalent.
     pub(super) fn run(&self) -> io::Result<bool> {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let seed = self.choice.seed.unwrap_or(clock % 1_000_000);
-        println!("seed {seed}, profiles {}", self.nets.simulation.profiles.join(" "));
+        let trial = self.nets.simulation.trial(&self.tree.digest);
+        println!("seed {seed}, {trial}");
         let chosen = self.chosen(seed);
-        self.try_unchanged(&chosen, seed)?;
-        let mut none_survived = true;
-        for (nth, &mutant) in chosen.iter().enumerate() {
-            let one = &self.tree.mutants[mutant];
-            let verdict = self.nets.throw(
-                self.tree.numbers[mutant],
-                one.module(),
-                (seed + nth as u64) * 1000,
-            )?;
-            let row = Row::new(one, seed, &verdict);
-            println!("{}/{} {}", nth + 1, chosen.len(), row.line());
-            row.append(self.results)?;
-            none_survived &= one.name.is_none() || verdict.caught.is_some();
+        let done = report::read_if_there(self.results)?;
+        let left = left(&chosen, &self.tree.mutants, &done, seed, &trial);
+        if left.len() < chosen.len() {
+            println!(
+                "{} of {} are in the results already",
+                chosen.len() - left.len(),
+                chosen.len()
+            );
         }
-        Ok(none_survived)
+        if !left.is_empty() {
+            self.try_unchanged(&left, seed)?;
+        }
+        let (written, nets, results) = (Mutex::new(0), self.nets, self.results);
+        let (mutants, numbers) = (&self.tree.mutants, &self.tree.numbers);
+        at_once(nets.jobs, &left, |job, &(nth, mutant)| {
+            let one = &mutants[mutant];
+            let seed_of_it = (seed + nth as u64) * 1000;
+            let verdict = nets.throw(job, numbers[mutant], one.module(), seed_of_it)?;
+            let row = Row::new(one, seed, &trial, &verdict);
+            let mut written = written.lock().expect("no job panics with it");
+            *written += 1;
+            println!("{written}/{} {}", left.len(), row.line());
+            row.append(results)
+        })?;
+        let rows = report::read_if_there(self.results)?;
+        let tried = chosen.iter().map(|mutant| &self.tree.mutants[*mutant]);
+        let is_well = |one: &Mutant| match &one.name {
+            None => true,
+            Some(name) => {
+                let known = self.known.iter().find(|known| known.name == *name);
+                known.is_some_and(|known| known.equivalent.is_some())
+                    || rows.iter().any(|row| row.is_of(one, seed, &trial) && row.is_killed())
+            }
+        };
+        Ok(tried.fold(true, |all, one| all & is_well(one)))
     }
 
     /// The engine as it is must pass: each module's tests, and the simulation once.
-    fn try_unchanged(&self, chosen: &[usize], seed: u64) -> io::Result<()> {
+    fn try_unchanged(&self, left: &[(usize, usize)], seed: u64) -> io::Result<()> {
         let whole = &self.nets.simulation;
         let tests_only =
             Nets { simulation: Simulation { minutes: 0.0, ..whole.clone() }, ..*self.nets };
@@ -52,22 +79,23 @@ impl Campaign<'_> {
             trials.push(("simulation".to_owned(), &simulation_only));
         }
         if whole.with_tests {
-            trials.extend(self.modules(chosen).into_iter().map(|module| (module, &tests_only)));
+            let modules = self.modules(left).into_iter();
+            trials.extend(modules.map(|module| (module, &tests_only)));
         }
-        for (what, nets) in trials {
-            let clean = nets.throw(0, &what, seed * 1000)?;
+        at_once(self.nets.jobs, &trials, |job, (what, nets)| {
+            let clean = nets.throw(job, 0, what, seed * 1000)?;
             if let Some((net, seen)) = clean.caught {
                 let text = format!("{what}: without any mutant, {net} fails: {seen}");
                 return Err(io::Error::other(text));
             }
             println!("{what}: without a mutant nothing fails, {:.0} s", clean.seconds);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    fn modules(&self, chosen: &[usize]) -> Vec<String> {
+    fn modules(&self, left: &[(usize, usize)]) -> Vec<String> {
         let mut modules: Vec<String> =
-            chosen.iter().map(|mutant| self.tree.mutants[*mutant].module().to_owned()).collect();
+            left.iter().map(|(_, mutant)| self.tree.mutants[*mutant].module().to_owned()).collect();
         modules.sort();
         modules.dedup();
         modules
@@ -109,16 +137,57 @@ impl Campaign<'_> {
     }
 }
 
-/// Prints what there is.
-pub(super) fn list(tree: &Tree, known: &[Known]) {
+/// Does each piece of work once, so many at a time as there are jobs, until one fails.
+pub(super) fn at_once<T: Sync>(
+    jobs: u32,
+    work: &[T],
+    one: impl Fn(usize, &T) -> io::Result<()> + Sync,
+) -> io::Result<()> {
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let carry_out = &|job: usize| {
+        while !failed.load(Ordering::Relaxed)
+            && let Some(piece) = work.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            if let Err(error) = one(job, piece) {
+                failed.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let jobs = (0..jobs as usize).map(|job| scope.spawn(move || carry_out(job)));
+        let jobs: Vec<_> = jobs.collect();
+        jobs.into_iter().try_for_each(|job| job.join().expect("no job panics"))
+    })
+}
+
+/// The chosen mutants that the results do not tell of yet, with their places among those chosen.
+pub(super) fn left(
+    chosen: &[usize],
+    mutants: &[Mutant],
+    done: &[Row],
+    seed: u64,
+    trial: &str,
+) -> Vec<(usize, usize)> {
+    let is_done = |mutant: &Mutant| done.iter().any(|row| row.is_of(mutant, seed, trial));
+    let all = chosen.iter().copied().enumerate();
+    all.filter(|(_, mutant)| !is_done(&mutants[*mutant])).collect()
+}
+
+/// What there is, a line each.
+pub(super) fn list(tree: &Tree, known: &[Known]) -> String {
+    let mut text = String::new();
     for (number, mutant) in tree.mutants.iter().enumerate() {
         let note = if tree.refused.contains(&number) { " (does not compile)" } else { "" };
-        match &mutant.name {
+        let key = mutant.key();
+        let _ = match &mutant.name {
             Some(name) => {
                 let why = known.iter().find(|one| one.name == *name).map_or("", |one| &one.why);
-                println!("{name}: {} {why}{note}", mutant.key());
+                writeln!(text, "{name}: {key} {why}{note}")
             }
-            None => println!("{} {} {}{note}", tree.numbers[number], mutant.module(), mutant.key()),
-        }
+            None => writeln!(text, "{} {} {key}{note}", tree.numbers[number], mutant.module()),
+        };
     }
+    text
 }

@@ -1,9 +1,11 @@
 //! Builds the woven tree, and drops what does not compile: an error of the compiler leads to the mutants that stand where
 //! it points, and the tree is woven without them, until nothing is left to complain about.
 
+use super::built;
 use super::nets;
 use super::tree::Tree;
 use super::weave::Region;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io;
@@ -12,7 +14,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// The programs that a mutant is tried with.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Programs {
     /// The library's unit tests.
     pub(super) units: PathBuf,
@@ -32,16 +34,26 @@ struct Said {
     executables: Vec<(String, String, PathBuf)>,
 }
 
-/// Builds the tests and the simulator, if they are wanted, dropping mutants that do not compile.
+/// The tests and the simulator, if they are wanted: those of the build at hand if it was made of the same sources, else
+/// built, dropping mutants that do not compile.
 pub(super) fn build(
     tree: &mut Tree,
     with_tests: bool,
     with_simulator: bool,
 ) -> io::Result<Programs> {
+    let record = tree.target.join("built.json");
+    let at_hand = built::programs(&record, &tree.digest);
+    let mut programs = at_hand.unwrap_or_default();
+    let with_tests = with_tests && programs.units.as_os_str().is_empty();
+    let with_simulator = with_simulator && programs.simulator.as_os_str().is_empty();
+    if !with_tests && !with_simulator {
+        return Ok(programs);
+    }
+    built::forget(&record)?;
+    tree.copy()?;
     tree.write()?;
     let check = ["check", "--package", "isobath"];
     until_it_builds(tree, &[&check[..], &["--features", "simulation"]].concat())?;
-    let mut programs = Programs::default();
     if with_tests {
         until_it_builds(tree, &check)?;
         let mut arguments = vec!["test", "--no-run", "--package", "isobath", "--lib"];
@@ -59,6 +71,7 @@ pub(super) fn build(
         let simulator = built.into_iter().find(|(_, name, _)| name == "isobath-sim");
         programs.simulator = simulator.ok_or_else(|| io::Error::other("no simulator was built"))?.2;
     }
+    built::note(&record, &tree.digest, &programs)?;
     Ok(programs)
 }
 

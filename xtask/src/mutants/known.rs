@@ -34,6 +34,8 @@ struct List {
 pub(super) struct Known {
     pub(super) name: String,
     pub(super) why: String,
+    /// Why nothing can kill it, if people have found so.
+    pub(super) equivalent: Option<String>,
     pub(super) edit: Vec<Edit>,
 }
 

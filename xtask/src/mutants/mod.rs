@@ -3,11 +3,14 @@
 //! To build the engine anew for each mutant would take days, so all mutants are compiled at once, each behind a switch
 //! (mutant schemata). `sources.rs` finds the files, `finder.rs` walks them, `operators.rs` and `statements.rs` say what is
 //! changed, `known.rs` reads the list of mutants with names, `weave.rs` writes all of them into one text, `tree.rs` keeps the copy of the
-//! workspace, and `compile.rs` builds it and drops what does not compile. Then `campaign.rs` draws mutants and throws each
-//! into the nets of `nets.rs`: the module's tests and some minutes of simulation. `report.rs` makes the table.
+//! workspace, `compile.rs` builds it and drops what does not compile, and `built.rs` remembers of which sources. Then
+//! `campaign.rs` draws mutants and throws each into the nets of `nets.rs`: the module's tests and some minutes of simulation.
+//! `report.rs` makes the tables, with the reasons that `explained.rs` reads for survivors.
 
+mod built;
 mod campaign;
 mod compile;
+mod explained;
 mod finder;
 mod known;
 mod nets;
@@ -24,9 +27,10 @@ mod weave;
 
 use crate::tidy::workspace_root;
 use clap::Args;
-use std::cell::RefCell;
 use std::error::Error;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// Changes the engine in one place at a time, and sees whether tests and simulator notice.
 #[derive(Args)]
@@ -49,9 +53,12 @@ pub struct Mutants {
     /// How many to draw in each module
     #[arg(long, default_value_t = 30)]
     count: usize,
-    /// What is drawn, mutants and simulated seeds; default is the clock
+    /// What is drawn, mutants and simulated seeds; default is the clock. With --report, whose results
     #[arg(long)]
     seed: Option<u64>,
+    /// How many mutants are tried at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    jobs: u32,
     /// Minutes of simulation for each, over all profiles; 0 for tests only
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
@@ -67,10 +74,13 @@ pub struct Mutants {
     /// The mutants with names
     #[arg(long, default_value = "xtask/mutants/known.toml")]
     list_of_known: PathBuf,
-    /// Add what came of each to this file
+    /// The survivors that people have judged
+    #[arg(long, default_value = "xtask/mutants/explained.toml")]
+    list_of_explained: PathBuf,
+    /// Add what came of each to this file; what it tells of the same seed, sources and nets already is not tried again
     #[arg(long, default_value = "target/mutants/results.tsv")]
     results: PathBuf,
-    /// Print the table of such a file and do nothing else
+    /// Print the tables of such a file and do nothing else
     #[arg(long)]
     report: bool,
 }
@@ -80,18 +90,18 @@ impl Mutants {
     pub fn carry_out(&self) -> Result<bool, Box<dyn Error>> {
         let workspace = workspace_root().canonicalize()?;
         let results = workspace.join(&self.results);
-        if self.report {
-            print!("{}", report::tables(&report::read(&results)?));
-            return Ok(true);
-        }
         let mut known = known::read(&workspace.join(&self.list_of_known))?;
-        let mut tree = tree::Tree::find(&workspace, &mut known)?;
+        let mut tree = tree::Tree::find(&workspace, &self.list_of_known, &mut known)?;
         for complaint in &tree.stale {
             eprintln!("does not fit the sources any more: {complaint}");
         }
         if self.list {
-            campaign::list(&tree, &known);
-            return Ok(true);
+            return Ok(print(&campaign::list(&tree, &known))?);
+        }
+        let reasons = self.reasons(&workspace, &tree)?;
+        if self.report {
+            let rows = report::of_seed(report::read(&results)?, self.seed);
+            return Ok(print(&report::tables(&rows, &known, &reasons))?);
         }
         let programs = compile::build(&mut tree, !self.no_tests, self.minutes > 0.0)?;
         let made = tree.mutants.len() - tree.refused.len();
@@ -108,10 +118,30 @@ impl Mutants {
         };
         let (minutes, with_tests) = (self.minutes, !self.no_tests);
         let simulation = nets::Simulation { minutes, profiles, with_tests };
-        let (target, paces) = (&*tree.target, &RefCell::default());
-        let nets = nets::Nets { programs: &programs, tree: &tree.root, target, simulation, paces };
-        let campaign =
-            campaign::Campaign { tree: &tree, nets: &nets, results: &results, choice: self };
+        let (target, paces, jobs) = (&*tree.target, &Mutex::default(), self.jobs);
+        let nets =
+            nets::Nets { programs: &programs, tree: &tree.root, target, simulation, paces, jobs };
+        let (tree, known, nets, results) = (&tree, &*known, &nets, &*results);
+        let campaign = campaign::Campaign { tree, known, nets, results, choice: self };
         Ok(campaign.run()? && (!self.known || tree.stale.is_empty()))
+    }
+
+    /// Why mutants that survive do so, as far as people have said.
+    fn reasons(&self, workspace: &Path, tree: &tree::Tree) -> io::Result<explained::Reasons> {
+        let list = explained::read(&workspace.join(&self.list_of_explained))?;
+        let (reasons, stale) = tree.explain(&list);
+        for complaint in stale {
+            eprintln!("does not fit the sources any more: {complaint}");
+        }
+        Ok(reasons)
+    }
+}
+
+/// Prints a text; who reads may stop when they have seen enough.
+fn print(text: &str) -> io::Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(true),
     }
 }

@@ -3,11 +3,11 @@
 
 use super::compile::Programs;
 use super::process::{End, Leash};
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A module's unit tests (the rest of its integration tests' names stand behind them).
@@ -36,6 +36,8 @@ pub(super) fn integration_tests() -> BTreeSet<&'static str> {
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// What a program of tests takes at most where nothing is known of its pace.
+const TESTS_MAX: Duration = Duration::from_secs(600);
 
 /// How much simulation there is, and of what.
 #[derive(Clone, Debug)]
@@ -43,6 +45,18 @@ pub(super) struct Simulation {
     pub(super) minutes: f64,
     pub(super) profiles: Vec<String>,
     pub(super) with_tests: bool,
+}
+
+impl Simulation {
+    /// What a mutant is thrown into, for the results: what was tried with less is tried again.
+    pub(super) fn trial(&self, digest: &str) -> String {
+        let Simulation { minutes, profiles, with_tests } = self;
+        let tests = if *with_tests { "tests" } else { "no tests" };
+        match *minutes > 0.0 {
+            true => format!("sources {digest}, {tests}, {minutes} min of {}", profiles.join(" ")),
+            false => format!("sources {digest}, {tests}"),
+        }
+    }
 }
 
 /// What became of a mutant.
@@ -61,25 +75,40 @@ pub(super) struct Nets<'a> {
     pub(super) target: &'a Path,
     pub(super) simulation: Simulation,
     /// How long each test took without a mutant, by its module and net.
-    pub(super) paces: &'a RefCell<BTreeMap<(String, String), Duration>>,
+    pub(super) paces: &'a Mutex<BTreeMap<(String, String), Duration>>,
+    /// How many mutants are tried at once.
+    pub(super) jobs: u32,
 }
 
 /// One program of a net.
-struct Try {
-    net: String,
+pub(super) struct Try {
+    pub(super) net: String,
     program: PathBuf,
     arguments: Vec<String>,
     deadline: Duration,
+    /// Not worth its time if no net before it came to the mutant's place.
+    pub(super) is_long: bool,
 }
 
 impl Nets<'_> {
-    /// Tries a mutant, or with 0 the engine as it is. `seed` says what the simulator draws.
-    pub(super) fn throw(&self, mutant: usize, module: &str, seed: u64) -> io::Result<Verdict> {
-        let (scratch, reached) = (self.target.join("scratch"), self.target.join("reached"));
+    /// Tries a mutant, or with 0 the engine as it is. `seed` says what the simulator draws; no two jobs of a number run at a
+    /// time.
+    pub(super) fn throw(
+        &self,
+        job: usize,
+        mutant: usize,
+        module: &str,
+        seed: u64,
+    ) -> io::Result<Verdict> {
+        let scratch = self.target.join(format!("scratch-{job}"));
+        let reached = self.target.join(format!("reached-{job}"));
         let _ = fs::remove_file(&reached);
         let started = Instant::now();
         let mut caught = None;
         for one in self.tries(module, seed) {
+            if one.is_long && mutant != 0 && !reached.exists() {
+                break;
+            }
             let _ = fs::remove_dir_all(&scratch);
             fs::create_dir_all(&scratch)?;
             let environment = vec![
@@ -87,18 +116,21 @@ impl Nets<'_> {
                 ("ISOBATH_MUTANT_REACHED", reached.display().to_string()),
                 ("TMPDIR", scratch.display().to_string()),
                 ("RUST_BACKTRACE", "0".to_owned()),
+                // What failed under one mutant is not to be tried first under the next.
+                ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1".to_owned()),
             ];
             let folder = self.tree.join("crates/isobath");
             let pace = (module.to_owned(), one.net.clone());
-            // A mutant that takes four times as long, and a minute, is as good as hung.
-            let usual = self.paces.borrow().get(&pace).map(|usual| *usual * 4 + MINUTE);
-            let (arguments, deadline) = (one.arguments, usual.unwrap_or(one.deadline));
+            let usual = self.paces.lock().expect("no job panics with it").get(&pace).copied();
+            let deadline = usual.map_or(one.deadline, |usual| self.deadline(usual));
+            let arguments = one.arguments;
             let began = Instant::now();
             let leash =
                 Leash { program: &one.program, arguments, folder: &folder, environment, deadline };
             let seen = match leash.run()? {
                 End::Passed if mutant == 0 && !one.net.starts_with("simulation") => {
-                    self.paces.borrow_mut().insert(pace, began.elapsed());
+                    let mut paces = self.paces.lock().expect("no job panics with it");
+                    paces.insert(pace, began.elapsed());
                     continue;
                 }
                 End::Passed => continue,
@@ -114,7 +146,13 @@ impl Nets<'_> {
         Ok(Verdict { caught, seconds, is_reached })
     }
 
-    fn tries(&self, module: &str, seed: u64) -> Vec<Try> {
+    /// A mutant that takes four times as long as it takes without one, and a minute, is as good as hung. If others are tried at
+    /// the same time, each takes its share of the processors.
+    pub(super) fn deadline(&self, usual: Duration) -> Duration {
+        usual * 4 * self.jobs + MINUTE
+    }
+
+    pub(super) fn tries(&self, module: &str, seed: u64) -> Vec<Try> {
         let mut tries = Vec::new();
         if self.simulation.with_tests {
             self.tests(module, &mut tries);
@@ -138,7 +176,8 @@ impl Nets<'_> {
                     net: format!("simulation, {profile}"),
                     program: self.programs.simulator.clone(),
                     arguments: arguments.collect(),
-                    deadline: Duration::from_secs_f64(minutes * 60.0 + 90.0),
+                    deadline: Duration::from_secs_f64(minutes * 60.0) + MINUTE * 2 * self.jobs,
+                    is_long: minutes > each * 0.5,
                 });
             }
         }
@@ -153,7 +192,8 @@ impl Nets<'_> {
             net: "unit tests".to_owned(),
             program: self.programs.units.clone(),
             arguments: filters.iter().map(|filter| (*filter).to_owned()).collect(),
-            deadline: Duration::from_secs(600),
+            deadline: TESTS_MAX * self.jobs,
+            is_long: false,
         });
         for test in tests {
             let Some((_, program)) = self.programs.tests.iter().find(|(name, _)| name == test)
@@ -164,7 +204,8 @@ impl Nets<'_> {
                 net: format!("test {test}"),
                 program: program.clone(),
                 arguments: Vec::new(),
-                deadline: Duration::from_secs(600),
+                deadline: TESTS_MAX * self.jobs,
+                is_long: false,
             });
         }
     }

@@ -1,12 +1,17 @@
 //! What came of each mutant, as lines of a file, and the tables that are made of them.
 
+use super::explained::{Is, Reasons};
+use super::known::Known;
 use super::nets::Verdict;
 use super::site::Mutant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
+
+const SURVIVED: &str = "survived";
+const NOT_REACHED: &str = "not reached";
 
 /// One mutant's fate: a line of fields with tabs between them.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,27 +24,30 @@ pub(super) struct Row {
     operator: String,
     seed: u64,
     seconds: f64,
-    /// The net that caught it; `survived`; or `never reached`, which is a survivor too.
+    /// The net that caught it; or that it survived; or that no net came to it, which makes a survivor too.
     net: String,
     seen: String,
+    /// Of which sources it was made and what it was thrown into.
+    trial: String,
 }
 
 impl Row {
-    pub(super) fn new(mutant: &Mutant, seed: u64, verdict: &Verdict) -> Row {
+    pub(super) fn new(mutant: &Mutant, seed: u64, trial: &str, verdict: &Verdict) -> Row {
         let (net, seen) = match &verdict.caught {
             Some((net, seen)) => (net.clone(), seen.clone()),
-            None if verdict.is_reached => ("survived".to_owned(), String::new()),
-            None => ("never reached".to_owned(), String::new()),
+            None if verdict.is_reached => (SURVIVED.to_owned(), String::new()),
+            None => (NOT_REACHED.to_owned(), String::new()),
         };
         Row {
             module: mutant.module().to_owned(),
-            name: mutant.name.clone().unwrap_or_else(|| "-".to_owned()),
-            key: mutant.key(),
+            name: name(mutant).to_owned(),
+            key: key(mutant),
             operator: mutant.operator.to_owned(),
             seed,
             seconds: verdict.seconds,
             net,
             seen,
+            trial: trial.to_owned(),
         }
     }
 
@@ -53,12 +61,18 @@ impl Row {
         }
     }
 
+    /// Adds the line in one piece, so that what is read meanwhile is whole.
     pub(super) fn append(&self, file: &Path) -> io::Result<()> {
-        let Row { module, name, key, operator, seed, seconds, net, seen } = self;
-        let (key, seen) = (key.replace('\t', " "), seen.replace(['\t', '\n'], " "));
-        let line =
-            format!("{module}\t{name}\t{key}\t{operator}\t{seed}\t{seconds:.1}\t{net}\t{seen}\n");
+        let line = self.encode();
         OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
+    }
+
+    pub(super) fn encode(&self) -> String {
+        let Row { module, name, key, operator, seed, seconds, net, seen, trial } = self;
+        let seen = seen.replace(['\t', '\n'], " ");
+        format!(
+            "{module}\t{name}\t{key}\t{operator}\t{seed}\t{seconds:.1}\t{net}\t{seen}\t{trial}\n"
+        )
     }
 
     fn decode(line: &str) -> Option<Row> {
@@ -72,76 +86,154 @@ impl Row {
             seconds: fields.next()?.parse().ok()?,
             net: fields.next()?,
             seen: fields.next()?,
+            trial: fields.next()?,
         })
     }
 
-    fn is_caught(&self) -> bool {
-        self.net != "survived" && self.net != "never reached"
+    /// True if it tells what came of this mutant in this trial.
+    pub(super) fn is_of(&self, mutant: &Mutant, seed: u64, trial: &str) -> bool {
+        self.seed == seed
+            && self.trial == trial
+            && self.name == name(mutant)
+            && self.key == key(mutant)
+    }
+
+    pub(super) fn is_killed(&self) -> bool {
+        self.net != SURVIVED && self.net != NOT_REACHED
+    }
+
+    /// Where it stands, for a table.
+    fn place(&self) -> String {
+        self.key.trim_start_matches("crates/isobath/src/").replace('|', "\\|")
     }
 }
 
-/// The rows of a file. Of a mutant that was tried several times the last counts.
+fn name(mutant: &Mutant) -> &str {
+    mutant.name.as_deref().unwrap_or("-")
+}
+
+fn key(mutant: &Mutant) -> String {
+    mutant.key().replace('\t', " ")
+}
+
+/// The rows of a file. Of a mutant that was tried several times in one trial the last counts.
 pub(super) fn read(file: &Path) -> io::Result<Vec<Row>> {
-    let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
-    for line in fs::read_to_string(file)?.lines() {
+    parse(&fs::read_to_string(file)?)
+}
+
+/// The same; none if there is no such file.
+pub(super) fn read_if_there(file: &Path) -> io::Result<Vec<Row>> {
+    if file.exists() { read(file) } else { Ok(Vec::new()) }
+}
+
+/// The rows of such a file's text.
+pub(super) fn parse(text: &str) -> io::Result<Vec<Row>> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut places = BTreeMap::new();
+    for line in text.lines() {
         let row =
             Row::decode(line).ok_or_else(|| io::Error::other(format!("not a row: {line:?}")))?;
-        rows.insert((row.name.clone(), row.key.clone()), row);
+        let Row { seed, trial, name, key, .. } = row.clone();
+        match places.insert((seed, trial, name, key), rows.len()) {
+            None => rows.push(row),
+            Some(there) => {
+                rows[there] = row;
+                let Row { seed, trial, name, key, .. } = rows[there].clone();
+                places.insert((seed, trial, name, key), there);
+            }
+        }
     }
-    Ok(rows.into_values().collect())
+    Ok(rows)
 }
 
-#[derive(Default)]
+/// The rows of one seed, that of the last row unless it is given.
+pub(super) fn of_seed(mut rows: Vec<Row>, seed: Option<u64>) -> Vec<Row> {
+    let seed = seed.or(rows.last().map(|row| row.seed));
+    rows.retain(|row| Some(row.seed) == seed);
+    rows
+}
+
+#[derive(Clone, Copy, Default)]
 struct Sum {
     drawn: usize,
     units: usize,
     tests: usize,
     simulation: usize,
+    equivalent: usize,
+    speed_only: usize,
     survived: usize,
+    not_reached: usize,
 }
 
-/// How many were caught by what in each module, then the mutants with names, then the survivors one by one.
-pub(super) fn tables(rows: &[Row]) -> String {
-    let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.name == "-") {
-        let sum = sums.entry(&row.module).or_default();
-        sum.drawn += 1;
-        match &*row.net {
-            "unit tests" => sum.units += 1,
-            net if net.starts_with("test ") => sum.tests += 1,
-            net if net.starts_with("simulation") => sum.simulation += 1,
-            _ => sum.survived += 1,
-        }
+impl Sum {
+    fn count(&mut self, row: &Row, is: Option<Is>) {
+        self.drawn += 1;
+        *match (&*row.net, is) {
+            (SURVIVED | NOT_REACHED, Some(Is::Equivalent)) => &mut self.equivalent,
+            (SURVIVED | NOT_REACHED, Some(Is::SpeedOnly)) => &mut self.speed_only,
+            (SURVIVED, None) => &mut self.survived,
+            (NOT_REACHED, None) => &mut self.not_reached,
+            ("unit tests", _) => &mut self.units,
+            (net, _) if net.starts_with("test ") => &mut self.tests,
+            _ => &mut self.simulation,
+        } += 1;
     }
-    let mut text = String::from(
-        "| module | drawn | by its unit tests | by integration tests | by simulation | survived | caught |\n\
-         |---|---|---|---|---|---|---|\n",
+
+    fn line(&self, head: &str) -> String {
+        let Sum { drawn, units, tests, simulation, equivalent, speed_only, .. } = self;
+        let Sum { survived, not_reached, .. } = self;
+        let killed = 100.0 * (units + tests + simulation) as f64 / *drawn as f64;
+        format!(
+            "| {head} | {drawn} | {units} | {tests} | {simulation} | {equivalent} | {speed_only} | {survived} | {not_reached} | {killed:.0}% |\n"
+        )
+    }
+}
+
+/// How many were caught by what in each module, then the mutants with names, then the survivors one by one: those that are
+/// explained, and the others.
+pub(super) fn tables(rows: &[Row], known: &[Known], reasons: &Reasons) -> String {
+    let drawn: Vec<&Row> = rows.iter().filter(|row| row.name == "-").collect();
+    let reason = |row: &Row| reasons.get(&row.key);
+    let (mut sums, mut all) = (BTreeMap::<&str, Sum>::new(), Sum::default());
+    for row in &drawn {
+        let is = reason(row).map(|(is, _)| *is);
+        sums.entry(&row.module).or_default().count(row, is);
+        all.count(row, is);
+    }
+    let mut text = String::new();
+    for (seed, trial) in rows.iter().map(|row| (row.seed, &row.trial)).collect::<BTreeSet<_>>() {
+        let _ = writeln!(text, "Seed {seed}, {trial}.");
+    }
+    text.push_str(
+        "\n| module | drawn | killed by unit tests | by integration tests | by simulation | equivalent | speed only \
+         | not killed | not reached | killed |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
-    for (module, sum) in &sums {
-        let caught = 100.0 * (sum.drawn - sum.survived) as f64 / sum.drawn as f64;
-        let Sum { drawn, units, tests, simulation, survived } = sum;
-        let _ = writeln!(
-            text,
-            "| `{module}` | {drawn} | {units} | {tests} | {simulation} | {survived} | {caught:.0}% |"
-        );
+    sums.iter().for_each(|(module, sum)| text += &sum.line(&format!("`{module}`")));
+    if all.drawn > 0 {
+        text += &all.line("all");
     }
-    text.push_str("\n| mutant | caught by | after | as |\n|---|---|---|---|\n");
+    text.push_str("\n| mutant | killed by | after | as |\n|---|---|---|---|\n");
     for row in rows.iter().filter(|row| row.name != "-") {
-        let seen: String = row.seen.chars().take(100).collect();
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {:.0} s | {} |",
-            row.name,
-            row.net,
-            row.seconds,
-            seen.replace('|', "\\|")
-        );
+        let Row { name, net, seconds, .. } = row;
+        let equivalent = known.iter().any(|one| one.name == *name && one.equivalent.is_some());
+        let seen: String = match !row.is_killed() && equivalent {
+            true => "equivalent, with the reason in `known.toml`".to_owned(),
+            false => row.seen.chars().take(100).collect(),
+        };
+        let seen = seen.replace('|', "\\|");
+        let _ = writeln!(text, "| `{name}` | {net} | {seconds:.0} s | {seen} |");
     }
-    text.push_str("\n| survivor | why |\n|---|---|\n");
-    for row in rows.iter().filter(|row| !row.is_caught() && row.name == "-") {
-        let note = if row.net == "survived" { "" } else { "never reached" };
-        let key = row.key.trim_start_matches("crates/isobath/src/").replace('|', "\\|");
-        let _ = writeln!(text, "| {key} | {note} |");
+    text.push_str("\n| explained | is | why |\n|---|---|---|\n");
+    for row in &drawn {
+        let Some((is, why)) = reason(row) else { continue };
+        let why = why.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+        let is = if row.is_killed() { "**killed all the same**" } else { is.name() };
+        let _ = writeln!(text, "| {} | {is} | {why} |", row.place());
+    }
+    text.push_str("\n| not killed | |\n|---|---|\n");
+    for row in drawn.iter().filter(|row| !row.is_killed() && reason(row).is_none()) {
+        let note = if row.net == SURVIVED { "" } else { NOT_REACHED };
+        let _ = writeln!(text, "| {} | {note} |", row.place());
     }
     text
 }

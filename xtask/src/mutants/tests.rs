@@ -1,6 +1,8 @@
 //! What the operators make of a small file, how it is woven, what is left out, and that errors of a compiler lead back to
 //! the mutants that caused them.
 
+mod campaign;
+
 use super::finder;
 use super::known::{self, Known};
 use super::site::{Mutant, Sites};

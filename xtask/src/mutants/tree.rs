@@ -1,5 +1,7 @@
 //! The copy of the workspace that holds the woven sources: `target/mutants/tree`.
 
+use super::built;
+use super::explained::{self, Explained, Reasons};
 use super::finder;
 use super::known::{self, Known};
 use super::site::{Mutant, Sites, module_of};
@@ -48,8 +50,11 @@ const FOR_PEOPLE: [&str; 3] = ["gauges.rs", "inspect.rs", "prefetch.rs"];
 
 /// The sources with everything that can be wrong in them.
 pub(super) struct Tree {
+    workspace: PathBuf,
     pub(super) root: PathBuf,
     pub(super) target: PathBuf,
+    /// Of all that a build is made of.
+    pub(super) digest: String,
     files: Vec<(SourceFile, Sites)>,
     pub(super) mutants: Vec<Mutant>,
     /// What switches each of them on.
@@ -63,9 +68,9 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Finds every mutant of the workspace at `workspace`, those with names first. Takes those out of `known` that do
-    /// not fit.
-    pub(super) fn find(workspace: &Path, known: &mut Vec<Known>) -> io::Result<Tree> {
+    /// Finds every mutant of the workspace at `workspace`, those with names first: `known`, as the file `list` has
+    /// them. Takes those out that do not fit.
+    pub(super) fn find(workspace: &Path, list: &Path, known: &mut Vec<Known>) -> io::Result<Tree> {
         let target = workspace.join("target/mutants");
         let files = sources::walk(workspace, LIB)?;
         let stale = known::take_stale(known, &files);
@@ -83,10 +88,27 @@ impl Tree {
         let root = target.join("tree");
         let (refused, woven) = (BTreeSet::new(), BTreeMap::new());
         let numbers = numbers(&mutants);
-        let mut tree = Tree { root, target, files, mutants, numbers, stale, refused, woven };
+        let digest = built::digest(workspace, &COPIED, list)?;
+        let workspace = workspace.to_owned();
+        let mut tree = Tree {
+            workspace,
+            root,
+            target,
+            digest,
+            files,
+            mutants,
+            numbers,
+            stale,
+            refused,
+            woven,
+        };
         tree.remember_refused();
-        tree.copy(workspace)?;
         Ok(tree)
+    }
+
+    /// Which mutants a list explains, and what is wrong with entries that explain none.
+    pub(super) fn explain(&self, list: &[Explained]) -> (Reasons, Vec<String>) {
+        explained::resolve(list, self.files.iter().map(|(file, _)| file), &self.mutants)
     }
 
     /// Weaves all mutants that are not refused, and writes the files that change by it.
@@ -144,7 +166,8 @@ impl Tree {
     }
 
     /// Copies the rest of the workspace, and removes what is no longer there.
-    fn copy(&self, workspace: &Path) -> io::Result<()> {
+    pub(super) fn copy(&self) -> io::Result<()> {
+        let workspace = &self.workspace;
         let mut there = BTreeSet::new();
         for top in COPIED {
             self.copy_below(workspace, Path::new(top), &mut there)?;
