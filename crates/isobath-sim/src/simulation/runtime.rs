@@ -21,7 +21,7 @@ const STACK_LEN: usize = 256 << 10;
 const STEP_NS: u64 = 1_000;
 /// No life takes as many steps.
 const STEPS_MAX: u64 = 4_000_000;
-/// No task takes and gives back as many locks without ever giving way, unless it spins.
+/// No task takes and gives back as many locks between two labels without ever sleeping, unless it spins.
 const LOOKS_MAX: u64 = 2_000_000;
 
 /// A task that the system does not run for long is away for up to two to the power of this in virtual nanoseconds: 67 ms.
@@ -59,6 +59,8 @@ struct Slot {
     last_point: Option<Point>,
     /// It is away until others have come to this label so often.
     awaited: Option<(Point, u32)>,
+    /// What [`LOOKS`] was when it was preempted.
+    looks: u64,
 }
 
 #[derive(Default)]
@@ -85,7 +87,7 @@ struct Shared {
 thread_local! {
     static SHARED: RefCell<Shared> = RefCell::new(Shared::default());
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
-    /// How often the running task has looked at the scheduler since it was resumed.
+    /// How often the running task has looked at the scheduler since it last passed a label, slept or gave way of its own accord.
     static LOOKS: Cell<u64> = const { Cell::new(0) };
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
@@ -263,14 +265,15 @@ impl Shared {
 }
 
 fn resume(at: usize) {
-    let (mut task, yielder) = SHARED.with_borrow_mut(|shared| {
+    let (mut task, yielder, looks) = SHARED.with_borrow_mut(|shared| {
         let slot = &mut shared.slots[at];
         (slot.wait, slot.awaited) = (Wait::Ready, None);
         shared.current = Some(at);
-        (slot.task.take().expect("only the chosen one runs"), slot.yielder)
+        let task = slot.task.take().expect("only the chosen one runs");
+        (task, slot.yielder, std::mem::take(&mut slot.looks))
     });
     YIELDER.set(yielder);
-    LOOKS.set(0);
+    LOOKS.set(looks);
     let result = task.resume(());
     YIELDER.set(std::ptr::null());
     SHARED.with_borrow_mut(|shared| {
@@ -313,7 +316,8 @@ pub(crate) fn spawn(name: String, body: Box<dyn FnOnce()>) -> usize {
     });
     let yielder = std::ptr::null();
     let task = Some(task);
-    let slot = Slot { name, wait: Wait::Ready, task, yielder, last_point: None, awaited: None };
+    let slot =
+        Slot { name, wait: Wait::Ready, task, yielder, last_point: None, awaited: None, looks: 0 };
     SHARED.with_borrow_mut(|shared| shared.slots.push(slot));
     at
 }
@@ -375,6 +379,7 @@ fn give_way(wait: Wait) {
 }
 
 fn point(point: Point) {
+    LOOKS.set(0);
     let wait = SHARED.with_borrow_mut(|shared| {
         shared.note(point);
         let stall = shared.draw_stall();
@@ -388,6 +393,9 @@ fn point(point: Point) {
 fn preempt() {
     let wait = SHARED.with_borrow_mut(|shared| {
         preempt_after(shared.draw_gap());
+        if let Some(at) = shared.current {
+            shared.slots[at].looks = LOOKS.get();
+        }
         shared.draw_stall().unwrap_or(Wait::Ready)
     });
     give_way(wait);
