@@ -18,7 +18,7 @@ use crate::version::{
     Term, VersionSet, make_dir,
 };
 use crate::vfs::{FileSystem, FileSystemKind, ReadMode};
-use crate::wal::{self, Log, LogOptions, RaiseCeiling, SegmentInfo, SegmentKind};
+use crate::wal::{self, Log, LogOptions, RaiseCeiling, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind};
 use crate::{compact, upkeep};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
@@ -26,10 +26,7 @@ use std::sync::{Arc, OnceLock, Weak};
 /// Table files kept open unless the options say otherwise: half of what most systems let a process open.
 const OPEN_FILES_DEFAULT: usize = 512;
 
-/// Log segments are a quarter of the write budget, at most this long.
-const SEGMENT_LEN_MAX: u64 = 64 << 20;
-
-/// The first ones are shorter by this factor, so that a small database takes little room on disk.
+/// The first log segments are shorter than the others by this factor, so that a small database takes little room on disk.
 const FIRST_SEGMENT_SHARE: u64 = 64;
 const FIRST_SEGMENT_LEN_MIN: u64 = 16 << 10;
 const FIRST_SEGMENT_LEN_MAX: u64 = 256 << 10;
@@ -192,6 +189,7 @@ fn new_uuid(components: &Components) -> [u8; 16] {
     uuid
 }
 
+/// Log segments are a quarter of the write budget.
 fn segment_len(options: &Options) -> u64 {
     let quarter = options.write_budget.as_u64() / 4;
     quarter

@@ -26,7 +26,7 @@ use super::health::Health;
 use super::keeper::{Bell, KeeperStats};
 use super::record::{self, Sealed};
 use super::room::{Patience, Room, RoomWaits, SLACK};
-use super::segment::SEGMENT_LEN_MIN;
+use super::segment::{SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
 use super::segment_table::SegmentTable;
 use super::shelf::Shelf;
 use super::syncer::{SyncCounts, Syncer};
@@ -141,10 +141,11 @@ impl Log {
         generation: u16,
     ) -> Result<Log> {
         let len = options.segment_len;
-        let is_length = |len: u64| len.is_power_of_two() && len >= SEGMENT_LEN_MIN;
+        let is_length =
+            |len: u64| len.is_power_of_two() && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&len);
         if !is_length(len) || !is_length(options.first_segment_len) {
             return Err(Error::InvalidArgument(format!(
-                "the log's segment length {len} is not a power of two from {SEGMENT_LEN_MIN} on"
+                "the log's segment length {len} is not a power of two from {SEGMENT_LEN_MIN} to {SEGMENT_LEN_MAX}"
             )));
         }
         if start == 0 || !start.is_multiple_of(len) {

@@ -35,4 +35,6 @@ pub(crate) use room::Patience;
 #[cfg(all(test, loom))]
 pub(crate) use room::Room;
 pub(crate) use scan::{Dumped, ScanEnd, Tail, dump, scan};
-pub(crate) use segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, demand_segment, inventory};
+pub(crate) use segment::{
+    HEADER_PAGE_LEN, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind, demand_segment, inventory,
+};

@@ -2,10 +2,12 @@
 //! record at an LSN or the next one after it. Only reads.
 //!
 //! Memory: one window of [`WINDOW_LEN`] bytes, or of one record if that is longer. A record's length is
-//! checked against the bytes there are before room is made for it.
+//! checked before room is made for it: against the bytes there are, of which no segment has more than
+//! `SEGMENT_LEN_MAX`, and against the longest record that any log takes.
 
 use super::record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader};
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
+use super::segment_table::RECORD_LEN_MAX;
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn};
 use crate::vfs::{FileSystem, ReadFile, ReadMode};
@@ -180,7 +182,7 @@ impl<'a> LogReader<'a> {
         let header = RecordHeader::decode(self.bytes(lsn, HEADER_LEN)?, lsn);
         let header = header.filter(|header| generation.is_none_or(|g| g == header.generation));
         let Some(header) = header else { return Ok(None) };
-        let fits = header.record_len() <= end - lsn;
+        let fits = header.record_len() <= RECORD_LEN_MAX.min(end - lsn);
         let whole = fits && {
             let payload = self.payload(&header)?;
             header.matches(payload)

@@ -11,6 +11,7 @@
 
 use super::reader::{Found, LogReader};
 use super::record::{RECORD_HEADER_LEN, RecordHeader};
+use super::segment_table::RECORD_LEN_MAX;
 use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
@@ -119,6 +120,9 @@ fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> 
             return Err(damaged(reader, stop, durable, format!("the record at {at:#x}")));
         }
         if !sighting.whole {
+            if at == stop && len > RECORD_LEN_MAX {
+                return Err(too_long(reader, at, len));
+            }
             if at == stop && gap < at.saturating_add(len) {
                 return Err(missing(reader, gap, at));
             }
@@ -161,6 +165,15 @@ fn missing(reader: &LogReader<'_>, gap: Lsn, at: Lsn) -> Error {
     let path = reader.locate(gap).path;
     let detail = format!("the log segment is missing: the record at LSN {at:#x} goes on in it");
     Error::corruption(&path, 0, detail)
+}
+
+/// A crash leaves no such header: it is there as a whole or does not verify.
+fn too_long(reader: &LogReader<'_>, at: Lsn, len: u64) -> Error {
+    let place = reader.locate(at);
+    let detail = format!(
+        "the header of the record at LSN {at:#x} names {len} bytes, and no record has more than {RECORD_LEN_MAX}"
+    );
+    Error::corruption(&place.path, place.offset, detail)
 }
 
 /// Says where the record stands that verifies and yet is not taken.

@@ -24,6 +24,9 @@ pub(crate) const HEADER_PAGE_LEN: u64 = 4096;
 /// The least length of a segment's data.
 pub(crate) const SEGMENT_LEN_MIN: u64 = 4096;
 
+/// The greatest. A longer file is none of ours: what is read of it is no more than this.
+pub(crate) const SEGMENT_LEN_MAX: u64 = 64 << 20;
+
 /// What a file in the log's directory is, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentKind {
@@ -64,7 +67,7 @@ impl SegmentInfo {
         let len = self.file_len.checked_sub(HEADER_PAGE_LEN)?;
         let is_placed =
             self.base.is_multiple_of(len.max(1)) && self.base.checked_add(len).is_some();
-        let plausible = len >= SEGMENT_LEN_MIN
+        let plausible = (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&len)
             && len.is_power_of_two()
             && (is_placed || self.kind == SegmentKind::Spare);
         plausible.then_some(len)
@@ -72,7 +75,8 @@ impl SegmentInfo {
 
     /// The LSN after the last it can hold.
     pub(crate) fn end(&self) -> Lsn {
-        self.base.saturating_add(self.file_len.saturating_sub(HEADER_PAGE_LEN))
+        let len = self.file_len.saturating_sub(HEADER_PAGE_LEN);
+        self.base.saturating_add(len.min(SEGMENT_LEN_MAX))
     }
 
     /// True if the segment is the place of `lsn`.
@@ -225,9 +229,17 @@ mod tests {
             base,
             file_len,
         };
-        assert_eq!(info(0x10000, 4096 + 0x10000).data_len(), Some(0x10000));
-        for (base, file_len) in [(0x10000, 0x10000), (0x8000, 0x11000), (0, 4096), (0, 0)] {
-            assert_eq!(info(base, file_len).data_len(), None);
+        for len in [SEGMENT_LEN_MIN, 0x10000, SEGMENT_LEN_MAX] {
+            assert_eq!(info(len, 4096 + len).data_len(), Some(len));
+            assert_eq!(info(len, 4096 + len).end(), 2 * len);
+        }
+        let others = [(0x10000, 0x10000), (0x8000, 0x11000), (0, 4096), (0, 0), (0, 4095)];
+        for (base, file_len) in others.into_iter().chain([
+            (0, 4096 + SEGMENT_LEN_MIN / 2),
+            (0, 4096 + 2 * SEGMENT_LEN_MAX),
+            (0, u64::MAX),
+        ]) {
+            assert_eq!(info(base, file_len).data_len(), None, "{file_len:#x}");
         }
         let spare = SegmentInfo { kind: SegmentKind::Spare, ..info(7, 0x11000) };
         assert_eq!(spare.data_len(), Some(0x10000), "its number is no place");

@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 /// The longest record a log must take if its segments are not tiny: a value of 4 GiB and some.
 const RECORD_LEN_WANTED: u64 = 6 << 30;
+/// The longest record that any log takes.
+pub(super) const RECORD_LEN_MAX: u64 = RECORD_LEN_WANTED.next_power_of_two();
 const SLOTS_MAX: u64 = 4096;
 const SLOTS_MIN: u64 = 64;
 
@@ -183,6 +185,22 @@ mod tests {
         assert_eq!(lens, [1, 1, 2, 4, 8, 16, 16]);
         assert_eq!(table.short.len(), 5);
         assert!(ptr::eq(table.slot(start + (1 << 20)), &table.slots[4]));
+    }
+
+    #[test]
+    fn a_log_of_any_segments_takes_long_records_and_none_longer_than_any_log_takes() {
+        for shift in 12..=26 {
+            let len = 1 << shift;
+            let table = SegmentTable::new(len, len, len);
+            let (slots, longest) = (table.slots.len() as u64, table.record_len_max());
+            assert_eq!(longest, RECORD_LEN_MAX.min(len * SLOTS_MAX / 2), "{len}");
+            // A segment may be installed once the one that had its slot is copied: none is `slots` segments away.
+            let base = 3 * slots * len;
+            assert_eq!(table.installable_from(base), base - (slots - 1) * len);
+            assert_eq!(table.installable_from(len), 0);
+            assert!(ptr::eq(table.slot(base), table.slot(base + slots * len)));
+            assert!(!ptr::eq(table.slot(base), table.slot(base + (slots - 1) * len)));
+        }
     }
 
     #[test]

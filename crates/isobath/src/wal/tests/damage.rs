@@ -297,6 +297,74 @@ fn a_flipped_bit_in_the_last_header_is_a_torn_tail_not_a_clean_end() {
     }
 }
 
+/// The header of a record of `len` bytes at `lsn`.
+fn forged_header(len: u64, lsn: Lsn) -> [u8; RECORD_HEADER_LEN] {
+    let mut header = [0; RECORD_HEADER_LEN];
+    let payload_len = len - RECORD_HEADER_LEN as u64;
+    header[6..12].copy_from_slice(&payload_len.to_le_bytes()[..6]);
+    crate::wal::record::stamp(&mut header, lsn, 1, lsn);
+    header
+}
+
+/// Nothing but a hole of the file system, and a header in front of it that names a record as long: reading it would take as
+/// much memory. An open must not even look for records in it.
+#[test]
+fn a_segment_longer_than_any_is_refused_by_its_name_and_not_read() {
+    for has_record in [true, false] {
+        let home = Home::new();
+        let (base, hole) = (1 << 38, 1 << 38);
+        let log = Log::start(&home.components, home.options(), base, 2 * base, 1).unwrap();
+        put(&log, b"first").unwrap();
+        drop(log);
+        let path = home.path().join(format!("{base:016x}.wal"));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[4096..].fill(0);
+        if has_record {
+            bytes[4096..4096 + RECORD_HEADER_LEN].copy_from_slice(&forged_header(hole, base));
+        }
+        for name in home.names(".wal") {
+            std::fs::remove_file(home.path().join(name)).unwrap();
+        }
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096 + hole).unwrap();
+        let error = home.scan_from(base, 0).unwrap_err();
+        let words = [path.to_str().unwrap(), "no log segment has"];
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+        let mut seen = 0;
+        let mut count = |_: &Dumped<'_>| {
+            seen += 1;
+            Ok(())
+        };
+        dump(&*home.components.fs, &home.path(), 0, &mut count).unwrap();
+        assert_eq!(seen, u64::from(has_record), "what tools see of it is short");
+    }
+}
+
+#[test]
+fn a_record_longer_than_any_is_refused_by_its_place_and_not_read() {
+    let home = Home::new();
+    std::fs::create_dir(home.path()).unwrap();
+    let count = 10 << 30 >> SEGMENT_LEN_MAX.ilog2();
+    for nth in 1..=count {
+        let base = nth * SEGMENT_LEN_MAX;
+        let mut bytes = crate::wal::segment::header_page(UUID, base, 1);
+        if nth == 1 {
+            bytes.extend(forged_header(count * SEGMENT_LEN_MAX, base));
+        }
+        let path = home.path().join(format!("{base:016x}.wal"));
+        std::fs::write(&path, bytes).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(HEADER_PAGE_LEN + SEGMENT_LEN_MAX).unwrap();
+    }
+    match home.scan_from(SEGMENT_LEN_MAX, 0).unwrap_err() {
+        Error::Corruption { path, offset: 4096, detail } => {
+            assert_eq!(path, home.path().join(format!("{SEGMENT_LEN_MAX:016x}.wal")));
+            assert!(detail.contains(&(10_u64 << 30).to_string()), "{detail}");
+        }
+        other => panic!("{other}"),
+    }
+}
+
 /// A segment has its whole length before it has its name, so no crash leaves a shorter one.
 #[test]
 fn a_segment_that_was_cut_is_corruption_wherever_it_ends() {
