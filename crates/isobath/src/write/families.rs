@@ -17,7 +17,7 @@ use crate::components::{Plant, planted};
 use crate::engine::{Engine, Family};
 use crate::error::{Error, Result};
 use crate::events::Event;
-use crate::format::{DEFAULT_FAMILY, Lsn, Payload, put_payload};
+use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Payload, put_payload};
 use crate::limits::check_family_name;
 use crate::options::FamilyOptions;
 use crate::version::{Change, Edit, Tree};
@@ -42,6 +42,9 @@ pub(crate) fn create_family(
         return Err(Error::FamilyExists(name.to_owned()));
     }
     let id = engine.versions.lock().state().next_family();
+    if id == FamilyId::MAX {
+        return Err(Error::InvalidArgument("the ids for column families are used up".into()));
+    }
     let json = options.to_json();
     let logged = log_change(engine, &Payload::FamilyCreate { id, name, options: &json }, |_| ())?;
     let lsn = logged.lsn;
@@ -175,7 +178,9 @@ mod tests {
     use crate::engine::Owed;
     use crate::error::Error;
     use crate::events::Event;
+    use crate::format::FamilyId;
     use crate::options::{Options, WriteOptions};
+    use crate::version::{Change, Edit};
     use crate::vfs::{Fault, FileOp, MemoryFs};
     use std::io::ErrorKind;
     use std::sync::{Arc, mpsc};
@@ -281,6 +286,30 @@ mod tests {
         assert!(matches!(db.get_in(&family, "key"), Err(Error::UnknownFamily(_))));
         assert!(matches!(db.family("family"), Err(Error::UnknownFamily(_))));
         assert_eq!(db.list_families(), ["default"]);
+    }
+
+    /// Ids are never reused, and no database makes four billion families: only damage or a forger gets there.
+    #[test]
+    fn the_last_id_is_given_to_no_family() {
+        let fs = MemoryFs::new();
+        let db = over(&fs).open("/db").unwrap();
+        let skip = Edit::new(vec![Change::NextFamily { family: FamilyId::MAX - 1 }]);
+        db.engine().versions.lock().install(skip, &[]).unwrap();
+        let last = db.create_family("last").unwrap();
+        assert_eq!(last.id(), FamilyId::MAX - 1);
+        db.put_in(&last, "key", "value").unwrap();
+        let refused = db.create_family("one more").unwrap_err();
+        assert!(refused.to_string().contains("ids for column families are used up"), "{refused}");
+        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        // By what the log says, by the manifest, and by what a close left.
+        let mut left = fs.killed();
+        for _ in 0..3 {
+            let db = over(&left).open("/db").unwrap();
+            assert_eq!(db.list_families(), ["default", "last"]);
+            assert_eq!(db.get_in(&db.family("last").unwrap(), "key").unwrap().unwrap(), b"value");
+            assert!(matches!(db.create_family("one more"), Err(Error::InvalidArgument(_))));
+            left = left.killed();
+        }
     }
 
     #[test]
