@@ -169,6 +169,12 @@ impl Pacer {
         self.refresh();
     }
 
+    /// Whether flushes are behind, and the rate they are taken for.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn flush_pace(&self) -> (bool, u64) {
+        (self.is_flush_behind.load(Ordering::Relaxed), self.flush_rate.load(Ordering::Relaxed))
+    }
+
     /// Called with `setting` held.
     fn refresh(&self) {
         let is_active = self.merge_cost_ps.load(Ordering::Relaxed) > 0

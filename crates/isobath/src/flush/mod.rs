@@ -25,9 +25,13 @@ use crate::memtable::{Memtable, MemtableCursor};
 use crate::table::{Finished, TableOptions, TableWriter};
 use crate::version::{Change, Edit, FileNumbers, LiveFile, TABLE_DIR};
 use crate::vfs::FileSystem;
-use crate::write::MARKER_LEN;
 use std::path::Path;
 use std::sync::Arc;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod table_tests;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 
 /// Has the sealed epochs flushed in the background.
 pub(crate) fn submit(engine: &Arc<Engine>) {
@@ -192,7 +196,9 @@ fn install(
             edit.push(Change::AddSlice { level: 0, meta: slice.clone() });
         }
     }
-    let replay_from = replay_from(engine, epoch);
+    // The record before the marker left room for more than the marker, so there is a segment for what begins here.
+    let replay_from = epoch.end();
+    debug_assert!(engine.log.has_room_at(replay_from));
     edit.push(Change::ReplayFrom { lsn: replay_from });
     if planted(Plant::LogRetiredEarly) {
         engine.log.retire(epoch.end());
@@ -224,44 +230,4 @@ fn retire_log(engine: &Engine, replay_from: Lsn) -> Result<()> {
         Err(error) => return Err(error),
     }
     Ok(())
-}
-
-/// Where replay begins once an epoch is installed: behind its marker or, if that ends a segment and the next is not made
-/// yet, at the marker.
-fn replay_from(engine: &Engine, epoch: &Epoch) -> Lsn {
-    let end = epoch.end();
-    if engine.log.has_room_at(end) { end } else { end - MARKER_LEN }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use crate::components::Components;
-    use crate::options::Options;
-    use crate::version::fixtures;
-    use crate::vfs::MemoryFs;
-    use std::path::Path;
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    /// A sync after a flush leaves the log as it is: the table holds what is to be synced. So does, without the flush's
-    /// edit, nothing.
-    #[test]
-    fn what_only_a_table_holds_is_not_synced_before_damage_of_its_edit_is_known_for_damage() {
-        let fs = MemoryFs::new();
-        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-        let db = Options::new().components(components).open("db").unwrap();
-        let commit = db.put("key", "value").unwrap();
-        let engine = db.engine();
-        let end = engine.log.visible();
-        db.flush().unwrap();
-        while engine.log.durable() < end {
-            engine.options.components.threads.sleep(Duration::from_millis(1));
-        }
-        db.harden(commit).unwrap();
-        let left = fs.crashed(|_| 0);
-        fixtures::damage_last_edit(&left, Path::new("db"));
-        let components = Components { fs: Arc::new(left), ..Components::system() };
-        let error = Options::new().components(components).open("db").unwrap_err();
-        assert!(error.is_corruption() && error.to_string().contains("receipt"), "{error}");
-    }
 }

@@ -30,7 +30,7 @@ mod syncer;
 mod tests;
 
 pub(crate) use log::{Log, LogOptions, RaiseCeiling, Reservation};
-pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, record_len, seal};
+pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, seal};
 pub(crate) use room::Patience;
 #[cfg(all(test, loom))]
 pub(crate) use room::Room;

@@ -12,9 +12,6 @@ use crate::format::{Payload, put_payload};
 use crate::wal::{self, RECORD_HEADER_LEN};
 use std::sync::Arc;
 
-/// The bytes of a marker in the log.
-pub(crate) const MARKER_LEN: u64 = wal::record_len(1);
-
 /// True if the open epoch has used up its share of memory or of the log.
 #[inline]
 pub(crate) fn is_full(engine: &Engine) -> bool {
@@ -85,7 +82,6 @@ fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
     let mut marker = vec![0; RECORD_HEADER_LEN];
     put_payload(&mut marker, &Payload::EpochMarker);
     let mut marker = wal::seal(&mut marker);
-    debug_assert_eq!(marker.len() as u64, MARKER_LEN);
     yield_point(Point::Sealing);
     let reserve = || engine.log.reserve_internal(marker.len() as u64);
     let (sealed, mut reservation) = engine.epochs.seal(&right, reserve)?;

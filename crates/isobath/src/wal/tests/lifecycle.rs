@@ -4,6 +4,7 @@ use super::support::*;
 use crate::components::sync::atomic::*;
 use crate::error::Error;
 use crate::vfs::ReadMode;
+use crate::wal::record::record_len;
 use crate::wal::*;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,147 @@
+//! What the table of a flush holds of its memtables, and what is left when a step of its making fails.
+
+use super::*;
+use crate::cache::{BlockCache, FileCache};
+use crate::cursor::list::{Version, sort_versions};
+use crate::memtable::{Arena, ChunkPool};
+use crate::table::{Table, TableContext};
+use crate::version::Graveyard;
+use crate::vfs::{Fault, FileOp, MemoryFs, ReadMode};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const TABLES: &str = "/db/table";
+
+/// A directory for tables, which survives power loss, and the numbers of files from 7 on.
+fn workshop() -> (MemoryFs, Arc<FileNumbers>) {
+    let fs = MemoryFs::new();
+    fs.create_dir_all(Path::new(TABLES)).unwrap();
+    ["/", "/db"].iter().for_each(|dir| fs.sync_dir(Path::new(dir)).unwrap());
+    (fs, FileNumbers::new(7, Graveyard::new()))
+}
+
+fn pending(family: FamilyId, versions: &[Version]) -> Pending {
+    let arena = Arc::new(Arena::new(Arc::new(ChunkPool::new(4096, 0, 0))));
+    let memtable = Arc::new(Memtable::new(arena));
+    for Version { key, seq, kind, value } in versions {
+        memtable.insert(key, *seq, *kind, value);
+    }
+    let options = TableOptions { block_len: 128, ..TableOptions::default() };
+    Pending { family, options, memtable }
+}
+
+fn build(
+    fs: &MemoryFs,
+    numbers: &FileNumbers,
+    pending: &[Pending],
+    keep: &Keep,
+) -> Result<Option<Built>> {
+    build_table(fs, Path::new("/db"), [7; 16], numbers, pending, keep)
+}
+
+const KEEP_NEWEST: Keep = Keep { points: Vec::new(), horizon: Lsn::MAX };
+
+/// All that a table holds, by family.
+fn contents(fs: &MemoryFs, table: &Finished) -> BTreeMap<FamilyId, Vec<Version>> {
+    let files = FileCache::new(Arc::new(fs.clone()), TABLES.into(), ReadMode::Positional, 4);
+    let context = TableContext::new(Arc::new(files), BlockCache::new(0));
+    let read = |meta| {
+        let mut cursor = Table::open(context.clone(), meta).unwrap().cursor(false);
+        let mut versions = Vec::new();
+        cursor.seek_first().unwrap();
+        while let Some(entry) = cursor.entry() {
+            let (key, value) = (entry.key.to_vec(), entry.value.to_vec());
+            versions.push(Version { key, seq: entry.seq, kind: entry.kind, value });
+            cursor.next().unwrap();
+        }
+        versions
+    };
+    table.slices.iter().map(|meta| (meta.family, read(meta))).collect()
+}
+
+/// The versions that a reader at one of the points, or anywhere from the horizon on, sees.
+fn kept(versions: &[Version], keep: &Keep) -> Vec<Version> {
+    let mut sorted = versions.to_vec();
+    sort_versions(&mut sorted);
+    let is_kept = |at: usize| {
+        let Some(newer) = at.checked_sub(1).map(|newer| &sorted[newer]) else { return true };
+        let seen_by = |point: &Lsn| *point > sorted[at].seq && *point <= newer.seq;
+        newer.key != sorted[at].key || newer.seq >= keep.horizon || keep.points.iter().any(seen_by)
+    };
+    (0..sorted.len()).filter(|at| is_kept(*at)).map(|at| sorted[at].clone()).collect()
+}
+
+fn some_versions() -> impl Strategy<Value = Vec<Version>> {
+    let one = (0u8..6, 10u64..60, prop::bool::weighted(0.3));
+    prop::collection::vec(one, 1..40).prop_map(|drawn| {
+        let mut seqs = BTreeSet::new();
+        let fresh = drawn.into_iter().filter(|(_, seq, _)| seqs.insert(*seq));
+        let version = |(key, seq, is_delete)| match is_delete {
+            true => Version::delete(&[b'k', key], seq),
+            false => Version::put(&[b'k', key], seq, format!("the value {seq}").as_bytes()),
+        };
+        fresh.map(version).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_table_holds_of_each_family_exactly_the_versions_that_someone_can_read(
+        memory in prop::collection::btree_map(0u32..9, some_versions(), 1..4),
+        points in prop::collection::btree_set(5u64..65, 0..4),
+        above in 0u64..20,
+    ) {
+        let points: Vec<Lsn> = points.into_iter().collect();
+        let horizon = points.last().map_or(5, |last| *last) + above;
+        let keep = Keep { points, horizon };
+        let (fs, numbers) = workshop();
+        let pending: Vec<_> = memory.iter().map(|(id, versions)| pending(*id, versions)).collect();
+        let built = build(&fs, &numbers, &pending, &keep).unwrap().unwrap();
+        let expected: BTreeMap<_, _> =
+            memory.iter().map(|(id, versions)| (*id, kept(versions, &keep))).collect();
+        // Power is lost: what is installed next must survive that.
+        let left = fs.crashed(|_| 0);
+        prop_assert_eq!(contents(&left, &built.table), expected);
+        let path = table_path(Path::new(TABLES), built.file.number());
+        let len = left.open_read(&path, ReadMode::Positional).unwrap().len();
+        prop_assert_eq!((built.file.number(), len), (7, built.table.file_len));
+    }
+}
+
+#[test]
+fn nothing_to_keep_makes_no_table() {
+    let (fs, numbers) = workshop();
+    assert!(build(&fs, &numbers, &[], &KEEP_NEWEST).unwrap().is_none());
+    assert_eq!(fs.tried(FileOp::Create), 0);
+    // A family gets its memtable before its first operation.
+    assert!(build(&fs, &numbers, &[pending(3, &[])], &KEEP_NEWEST).unwrap().is_none());
+    assert_eq!(numbers.graveyard().take(), [7]);
+}
+
+#[test]
+fn a_table_that_fails_at_any_step_is_reported_and_given_up() {
+    let versions: Vec<_> =
+        (0..3000u64).map(|i| Version::put(&i.to_be_bytes(), i, &[i as u8; 90])).collect();
+    let pending = [pending(0, &versions), pending(1, &versions), pending(5, &versions[..10])];
+    let steps = (1..10_000).take_while(|nth| {
+        let (fs, numbers) = workshop();
+        fs.inject(Fault::on_any().nth(*nth));
+        let built = build(&fs, &numbers, &pending, &KEEP_NEWEST);
+        assert_eq!(built.is_err(), fs.struck() > 0, "step {nth}");
+        let is_cut = built.is_err();
+        drop(built);
+        assert_eq!(numbers.graveyard().take(), [7], "step {nth}");
+        is_cut
+    });
+    assert!(steps.count() > 5);
+}
+
+#[test]
+fn families_out_of_order_are_refused() {
+    let (fs, numbers) = workshop();
+    let version = [Version::put(b"key", 9, b"value")];
+    let pending = [pending(3, &version), pending(2, &version)];
+    assert!(build(&fs, &numbers, &pending, &KEEP_NEWEST).is_err());
+}

@@ -1,0 +1,433 @@
+//! Flushes of an open database step by step: what an edit installs, what is told, what is left when a step fails.
+
+use super::*;
+use crate::components::sync::Mutex;
+use crate::components::sync::atomic::{AtomicU64, Ordering};
+use crate::components::{Clock, Components};
+use crate::format::{Op, OpKind, put_batch_prefix, put_op};
+use crate::options::{Options, WriteOptions};
+use crate::version::fixtures;
+use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::wal::{self, RECORD_HEADER_LEN, SegmentKind};
+use crate::write::seal_if_written;
+use crate::{ColumnFamily, Db};
+use std::io::ErrorKind;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const TABLES: &str = "/db/table";
+
+/// Time that passes whenever somebody looks.
+struct Watched(AtomicU64);
+
+impl Clock for Watched {
+    fn now_ns(&self) -> u64 {
+        self.0.fetch_add(3_000, Ordering::Relaxed)
+    }
+
+    fn unix_ms(&self) -> u64 {
+        0
+    }
+}
+
+const BEGINNING_NS: u64 = 1 << 50;
+
+/// An open database whose flusher is held until `release` is dropped, and what it told.
+struct Held {
+    release: Option<mpsc::Sender<()>>,
+    db: Db,
+    fs: MemoryFs,
+    told: Arc<Mutex<Vec<Event>>>,
+}
+
+fn over(fs: &MemoryFs) -> Options {
+    let clock = Arc::new(Watched(AtomicU64::new(BEGINNING_NS)));
+    let components = Components { fs: Arc::new(fs.clone()), clock, ..Components::system() };
+    Options::new().write_budget(256 << 10).components(components)
+}
+
+impl Held {
+    fn new() -> Held {
+        let (fs, told) = (MemoryFs::new(), Arc::new(Mutex::new(Vec::new())));
+        let heard = told.clone();
+        let listener = move |event: &Event| heard.lock().push(event.clone());
+        let db = over(&fs).listener(Arc::new(listener)).open("/db").unwrap();
+        let mut held = Held { release: None, db, fs, told };
+        held.hold();
+        held
+    }
+
+    fn hold(&mut self) {
+        let (release, released) = mpsc::channel::<()>();
+        let job = Box::new(move |_cancel: &_| {
+            let _ = released.recv();
+        });
+        self.db.engine().flusher.submit(job).unwrap();
+        while self.db.engine().flusher.queued_count() > 0 {
+            thread::yield_now();
+        }
+        self.release = Some(release);
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        self.db.engine()
+    }
+
+    fn seal(&self) -> Arc<Epoch> {
+        seal_if_written(self.engine()).unwrap().unwrap()
+    }
+
+    fn let_go(&mut self) {
+        self.release = None;
+        self.engine().flusher.wait_idle();
+    }
+
+    /// An epoch that is sealed with one key in it, and more than a segment of the log.
+    fn written(&self, key: &str) -> Arc<Epoch> {
+        self.db.put(key, "value").unwrap();
+        for _ in 0..40 {
+            self.db.put("filler", [7; 1000]).unwrap();
+        }
+        self.seal()
+    }
+
+    /// The file name of the manifest in force.
+    fn manifest(&self) -> String {
+        let path = self.engine().versions.lock().manifest().path();
+        path.file_name().unwrap().to_str().unwrap().to_owned()
+    }
+
+    fn slices(&self, family: FamilyId) -> usize {
+        let versions = self.engine().versions.lock();
+        versions.state().family(family).unwrap().tree.iter().count()
+    }
+
+    fn replay_from(&self) -> Lsn {
+        self.engine().versions.lock().state().replay_from()
+    }
+
+    fn built(&self, epoch: &Epoch) -> (Vec<Arc<Family>>, Option<Built>) {
+        let (families, pending) = pending_of(self.engine(), epoch);
+        let keep = self.engine().snapshots.keep(&self.engine().log);
+        let fs = &*self.engine().options.components.fs;
+        let (uuid, files) = (self.engine().uuid, &self.engine().files);
+        let built = build_table(fs, Path::new("/db"), uuid, files, &pending, &keep).unwrap();
+        (families, built)
+    }
+
+    /// The base and the end of each segment that holds records.
+    fn segments(&self) -> Vec<(Lsn, Lsn)> {
+        let found = wal::inventory(&self.fs, Path::new("/db/wal")).unwrap();
+        let logs = found.iter().filter(|info| info.kind == SegmentKind::Log);
+        logs.map(|info| (info.base, info.end())).collect()
+    }
+
+    /// True if segments that end at `lsn` or below are gone in time.
+    fn soon_holds_log_from(&self, lsn: Lsn) -> bool {
+        soon(|| self.segments().iter().all(|(_, end)| *end > lsn))
+    }
+
+    fn tables(&self) -> usize {
+        self.fs.list(Path::new(TABLES)).unwrap().len()
+    }
+
+    /// The background errors of a job.
+    fn errors(&self, of: &str) -> Vec<Error> {
+        let told = self.told.lock();
+        let errors = told.iter().filter_map(|event| match event {
+            Event::BackgroundError { job, error } if *job == of => Some(error.clone()),
+            _ => None,
+        });
+        errors.collect()
+    }
+}
+
+fn get(db: &Db, family: &ColumnFamily, key: &str) -> Option<Vec<u8>> {
+    db.get_in(family, key).unwrap().map(|value| value.to_vec())
+}
+
+fn memtables(family: &Arc<Family>) -> usize {
+    family.view().memtables.len()
+}
+
+/// True if `is_so` becomes true in time.
+fn soon(is_so: impl Fn() -> bool) -> bool {
+    let began = Instant::now();
+    while !is_so() {
+        if began.elapsed() > Duration::from_secs(20) {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// A sync after a flush leaves the log as it is: the table holds what is to be synced. So does, without the flush's
+/// edit, nothing.
+#[test]
+fn what_only_a_table_holds_is_not_synced_before_damage_of_its_edit_is_known_for_damage() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).open("db").unwrap();
+    let commit = db.put("key", "value").unwrap();
+    let engine = db.engine();
+    let end = engine.log.visible();
+    db.flush().unwrap();
+    while engine.log.durable() < end {
+        engine.options.components.threads.sleep(Duration::from_millis(1));
+    }
+    db.harden(commit).unwrap();
+    let left = fs.crashed(|_| 0);
+    fixtures::damage_last_edit(&left, Path::new("db"));
+    let error = over(&left).open("db").unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("receipt"), "{error}");
+}
+
+#[test]
+fn a_flush_moves_an_epoch_from_memory_and_log_into_one_table() {
+    let mut held = Held::new();
+    let (family, default) = (held.db.create_family("family").unwrap(), held.db.default_family());
+    let (from, first_segments) = (held.replay_from(), held.segments());
+    for round in 0..200u32 {
+        held.db.put_in(&family, format!("key {round}"), [7; 900]).unwrap();
+    }
+    held.db.put("key", "value").unwrap();
+    let epoch = held.seal();
+    assert_eq!((held.engine().flusher.queued_count(), held.replay_from()), (1, from));
+    held.let_go();
+    let engine = held.engine();
+    assert_eq!(held.replay_from(), epoch.end());
+    assert!(engine.epochs.list().sealed.is_empty());
+    for (handle, id) in [(&default, 0), (&family, family.id())] {
+        assert_eq!((memtables(handle.of(engine).unwrap()), held.slices(id)), (0, 1));
+    }
+    assert_eq!(get(&held.db, &default, "key").unwrap(), b"value");
+    assert_eq!(get(&held.db, &family, "key 7").unwrap(), [7; 900]);
+    assert!(first_segments[0].1 <= epoch.end(), "more than a segment was written");
+    assert!(held.soon_holds_log_from(epoch.end()));
+    let told = held.told.lock().clone();
+    let flushed = told.iter().filter_map(|event| match event {
+        Event::Flushed { file, families, bytes, took_us } => {
+            Some((file.is_some(), *families, *bytes, *took_us))
+        }
+        _ => None,
+    });
+    let took_ns = engine.gauges.flush_ns.get();
+    let table = &held.fs.list(Path::new(TABLES)).unwrap()[0].name;
+    let path = Path::new(TABLES).join(table);
+    let len = held.fs.open_read(&path, crate::vfs::ReadMode::Positional).unwrap().len();
+    assert_eq!(flushed.collect::<Vec<_>>(), [(true, 2, len, took_ns / 1000)]);
+    assert_eq!((engine.gauges.flushes.get(), engine.gauges.flush_bytes.get()), (1, len));
+    assert!((3_000..BEGINNING_NS).contains(&took_ns));
+    assert_eq!(engine.pacer.flush_pace(), (false, epoch.bytes() * 1_000_000_000 / took_ns));
+}
+
+#[test]
+fn a_flush_is_behind_while_more_than_one_epoch_waits_for_it() {
+    let mut held = Held::new();
+    let first = held.written("first");
+    assert!(!held.engine().pacer.flush_pace().0);
+    held.written("second");
+    assert!(held.engine().pacer.flush_pace().0);
+    flush_epoch(held.engine(), first).unwrap();
+    assert!(!held.engine().pacer.flush_pace().0, "the second is next, and none waits behind it");
+    held.let_go();
+    assert!(held.engine().epochs.list().sealed.is_empty());
+}
+
+#[test]
+fn an_epoch_whose_families_are_gone_ends_without_a_table() {
+    let mut held = Held::new();
+    let family = held.db.create_family("family").unwrap();
+    held.db.put_in(&family, "key", "value").unwrap();
+    held.db.drop_family(&family).unwrap();
+    let epoch = held.seal();
+    held.let_go();
+    assert_eq!((held.replay_from(), held.tables()), (epoch.end(), 0));
+    let is_it =
+        |event: &Event| matches!(event, Event::Flushed { file: None, families: 0, bytes: 0, .. });
+    assert!(held.told.lock().iter().any(is_it));
+}
+
+#[test]
+fn a_family_that_is_dropped_while_its_table_is_written_takes_its_slice_with_it() {
+    let mut held = Held::new();
+    let family = held.db.create_family("family").unwrap();
+    held.db.put_in(&family, "key", "value").unwrap();
+    let epoch = held.written("kept");
+    let (families, built) = held.built(&epoch);
+    held.db.drop_family(&family).unwrap();
+    install(held.engine(), &epoch, &families, built.as_ref()).unwrap();
+    assert_eq!((held.replay_from(), held.slices(0)), (epoch.end(), 1));
+    held.let_go();
+    held.db.put_with("more", "value", WriteOptions::sync()).unwrap();
+    let db = over(&held.fs.killed()).open("/db").unwrap();
+    assert_eq!(db.list_families(), ["default"]);
+    assert_eq!(get(&db, &db.default_family(), "kept").unwrap(), b"value");
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+fn no_edit_moves_the_start_of_replay_over_a_change_of_families_that_is_only_logged() {
+    let held = Held::new();
+    let from = held.replay_from();
+    let epoch = held.written("key");
+    let (families, built) = held.built(&epoch);
+    thread::scope(|scope| {
+        let changing = held.engine().families_pending.lock();
+        let install = || install(held.engine(), &epoch, &families, built.as_ref());
+        let installing = scope.spawn(install);
+        thread::sleep(Duration::from_millis(100));
+        assert!(!installing.is_finished() && held.replay_from() == from);
+        drop(changing);
+        installing.join().unwrap().unwrap();
+    });
+    assert_eq!(held.replay_from(), epoch.end());
+}
+
+/// A commit of one put that is reserved, and in no memtable yet.
+fn reserved(engine: &Engine) -> (Vec<u8>, wal::Reservation<'_>) {
+    let mut record = vec![0; RECORD_HEADER_LEN];
+    put_batch_prefix(&mut record, 1);
+    put_op(&mut record, &Op { family: 0, kind: OpKind::Put, key: b"late", value: b"value" });
+    let len = wal::seal(&mut record).len() as u64;
+    (record, engine.log.reserve(len).unwrap())
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+fn an_epoch_is_flushed_once_its_last_commit_is_in_it() {
+    let mut held = Held::new();
+    let engine = held.engine().clone();
+    held.db.put("early", "value").unwrap();
+    let (mut record, mut late) = reserved(&engine);
+    held.release = None;
+    thread::scope(|scope| {
+        let sealing = scope.spawn(|| held.seal());
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!((held.tables(), engine.gauges.flushes.get()), (0, 0));
+        let epoch = engine.epochs.owner(late.start());
+        engine.default_family.memtable_in(&epoch).insert(
+            b"late",
+            late.start(),
+            OpKind::Put,
+            b"value",
+        );
+        late.write(&mut wal::seal(&mut record));
+        late.publish();
+        sealing.join().unwrap();
+    });
+    held.let_go();
+    let default = held.db.default_family();
+    assert_eq!((memtables(&engine.default_family), held.slices(0)), (0, 1));
+    assert_eq!(get(&held.db, &default, "late").unwrap(), b"value");
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+fn an_epoch_that_will_never_be_complete_is_not_flushed() {
+    let held = Held::new();
+    let (engine, from) = (held.engine().clone(), held.replay_from());
+    held.db.put("early", "value").unwrap();
+    let (_, late) = reserved(&engine);
+    thread::scope(|scope| {
+        let sealing = scope.spawn(|| seal_if_written(&engine).map(drop));
+        assert!(soon(|| engine.epochs.list().sealed.len() == 1));
+        engine.log.poison(&Error::Poisoned("as a test says".to_owned()));
+        let epoch = engine.epochs.list().sealed[0].clone();
+        assert!(matches!(flush_epoch(&engine, epoch), Err(Error::OutcomeUnknown(_))));
+        drop(late);
+        let _ = sealing.join().unwrap();
+    });
+    assert_eq!((held.replay_from(), held.tables()), (from, 0));
+    assert_eq!(engine.epochs.list().sealed.len(), 1);
+}
+
+#[test]
+fn a_flush_that_found_no_room_leaves_nothing_and_is_tried_again_when_asked() {
+    let mut held = Held::new();
+    let (epoch, from) = (held.written("key"), held.replay_from());
+    held.fs.inject(Fault::on(FileOp::Sync).suffix(".tbl").kind(ErrorKind::StorageFull));
+    held.let_go();
+    let engine = held.engine().clone();
+    assert!(engine.epochs.check_flushes().unwrap_err().is_retryable());
+    assert_eq!((held.tables(), held.replay_from(), held.errors("flush").len()), (0, from, 1));
+    let default = held.db.default_family();
+    assert_eq!(get(&held.db, &default, "key").unwrap(), b"value");
+    held.db.put("more", "value").unwrap();
+    retry(&engine);
+    engine.flusher.wait_idle();
+    assert_eq!((held.tables(), held.replay_from()), (1, epoch.end()));
+    engine.epochs.check_flushes().unwrap();
+    // There is nothing to try again any more.
+    held.hold();
+    retry(&engine);
+    assert_eq!(engine.flusher.queued_count(), 0);
+}
+
+#[test]
+fn a_flush_that_failed_for_good_has_writes_refused() {
+    for op in [FileOp::Create, FileOp::Write, FileOp::Sync] {
+        let mut held = Held::new();
+        let from = held.replay_from();
+        held.written("key");
+        held.fs.inject(Fault::on(op).suffix(".tbl"));
+        held.let_go();
+        assert!(held.engine().epochs.check_flushes().is_ok(), "that is for what may be over");
+        assert!(matches!(held.db.put("more", "value"), Err(Error::Poisoned(_))), "{op:?}");
+        assert!(matches!(held.errors("flush")[..], [Error::Io { .. }]), "{op:?}");
+        assert_eq!(held.replay_from(), from);
+        assert_eq!(get(&held.db, &held.db.default_family(), "key").unwrap(), b"value");
+        let db = over(&held.fs.killed()).open("/db").unwrap();
+        assert_eq!(get(&db, &db.default_family(), "key").unwrap(), b"value");
+    }
+}
+
+#[test]
+fn an_edit_that_failed_for_good_installs_nothing() {
+    let mut held = Held::new();
+    let from = held.replay_from();
+    held.written("key");
+    let manifest = held.manifest();
+    held.fs.inject(Fault::on(FileOp::Sync).suffix(&manifest));
+    held.let_go();
+    assert_eq!((held.slices(0), held.replay_from()), (0, from));
+    assert_eq!(memtables(&held.engine().default_family), 1);
+    assert_eq!(held.engine().epochs.list().sealed.len(), 1);
+    assert!(matches!(held.db.put("more", "value"), Err(Error::Poisoned(_))));
+}
+
+/// A new manifest would attest the edit, too.
+#[test]
+fn log_segments_wait_for_the_next_flush_while_there_is_no_room_for_a_receipt() {
+    let mut held = Held::new();
+    let first = held.written("first");
+    let needed = held.segments();
+    let manifest = held.manifest();
+    held.fs.inject(Fault::on(FileOp::Write).suffix(&manifest).nth(2));
+    held.fs.inject(Fault::on(FileOp::Create).kind(ErrorKind::StorageFull).nth(2));
+    held.let_go();
+    assert_eq!((held.replay_from(), held.slices(0)), (first.end(), 1));
+    assert_eq!((held.errors("recycling of the log").len(), held.errors("flush").len()), (1, 0));
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(held.segments()[0], needed[0]);
+    held.hold();
+    let second = held.written("second");
+    held.let_go();
+    assert!(held.soon_holds_log_from(second.end()));
+}
+
+#[test]
+fn a_receipt_that_fails_for_good_has_writes_refused_and_keeps_the_log() {
+    let mut held = Held::new();
+    let first = held.written("first");
+    let needed = held.segments();
+    let manifest = held.manifest();
+    held.fs.inject(Fault::on(FileOp::Sync).suffix(&manifest).nth(2));
+    held.let_go();
+    assert_eq!((held.replay_from(), held.slices(0)), (first.end(), 1));
+    assert_eq!(held.errors("flush").len(), 1);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(held.segments()[0], needed[0]);
+    assert!(matches!(held.db.put("more", "value"), Err(Error::Poisoned(_))));
+}
