@@ -197,6 +197,12 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             Expr::Const(_) | Expr::Macro(_) => {}
             Expr::Block(block) if !is_compiled(&block.attrs) => {}
             Expr::Repeat(repeat) => self.visit_expr(&repeat.expr),
+            // What a planted bug does is a fault already.
+            Expr::If(whole) if operators::is_planted(self.text(range(&whole.cond))) => {
+                if let Some((_, otherwise)) = &whole.else_branch {
+                    self.visit_expr(otherwise);
+                }
+            }
             _ => {
                 operators::of_expression(self, expression);
                 visit::visit_expr(self, expression);

@@ -93,7 +93,7 @@ fn has_let(expression: &Expr) -> bool {
 }
 
 /// True of what asks for planted bugs: to force it is to plant one, or to change nothing.
-fn is_planted(text: &str) -> bool {
+pub(super) fn is_planted(text: &str) -> bool {
     text.contains("planted(")
 }
 

@@ -22,6 +22,9 @@ const TELEMETRY: [&str; 9] = [
     ".record_",
 ];
 
+/// What does nothing but in the simulator: it counts what was reached, or lets another thread go first.
+const FOR_SIMULATOR: [&str; 4] = ["reached(", "reached_if(", "yield_point(", "preempt()"];
+
 /// What is between a body's braces.
 pub(super) fn inner(block: &Block) -> Range<usize> {
     block.brace_token.span.open().byte_range().end
@@ -33,7 +36,7 @@ pub(super) fn of_block(finder: &mut Finder<'_>, block: &Block) {
     for statement in &block.stmts {
         let Stmt::Expr(expression, Some(_)) = statement else { continue };
         let whole = range(statement);
-        if is_telemetry(finder.text(whole.clone())) {
+        if is_idle(finder.text(whole.clone())) {
             continue;
         }
         let shown = shortened(finder.text(whole.clone()));
@@ -81,7 +84,7 @@ pub(super) fn of_block(finder: &mut Finder<'_>, block: &Block) {
 fn swap(finder: &mut Finder<'_>, first: &Stmt, second: &Stmt) {
     let (one, two) = (range(first), range(second));
     let texts = [finder.text(one.clone()).to_owned(), finder.text(two.clone()).to_owned()];
-    if texts.iter().any(|text| is_telemetry(text)) {
+    if texts.iter().any(|text| is_idle(text)) {
         return;
     }
     let [before, after] = texts;
@@ -102,6 +105,11 @@ fn is_unit_like(statement: &Stmt) -> bool {
 
 fn is_call(expression: &Expr) -> bool {
     matches!(expression, Expr::Call(_) | Expr::MethodCall(_))
+}
+
+/// True of a statement that changes nothing that a run could show.
+fn is_idle(text: &str) -> bool {
+    is_telemetry(text) || FOR_SIMULATOR.iter().any(|call| text.starts_with(call))
 }
 
 fn is_telemetry(text: &str) -> bool {

@@ -72,13 +72,17 @@ fn what_no_run_can_tell_apart_is_left_out() {
         "#[cfg(not(unix))] fn f() -> u64 { 1 + 2 }",
         "impl fmt::Display for A { fn fmt(&self) -> u64 { 1 + 2 } }",
         "fn f() -> u64 { if planted(Plant::A) { 1 } else { 2 } }",
+        "fn f() -> u64 { if planted(Plant::A) { g(a + b)?; h(); } 1 }",
         "fn f() -> u64 { self.metrics.add(1); 1 }",
+        "fn f() -> u64 { reached(Reach::A); yield_point(Point::A); 1 }",
         "fn f() -> u64 { match a { 1..3 => 1, _ => 2 } }",
     ] {
         assert_eq!(changes(text), [""; 0], "{text}");
     }
     let guarded = "#[cfg(feature = \"simulation\")] fn f() -> u64 { 1 + 2 }";
     assert_eq!(changes(guarded).len(), 1);
+    let otherwise = changes("fn f() -> u64 { if planted(Plant::A) { 1 + 2 } else { a + b } }");
+    assert_eq!(otherwise, ["arithmetic: `a + b` -> `-`"]);
     let chain = changes("fn f() -> u64 { if let Some(a) = b && c < d { 1 } else { 2 } }");
     assert!(chain.iter().all(|change| change.starts_with("comparison")), "{chain:?}");
 }
