@@ -34,6 +34,16 @@ fn raise_ceiling(engine: &Engine) {
     }
 }
 
+/// Has what an idle database holds in memory sealed, and so flushed.
+fn seal_idle(engine: &Arc<Engine>) {
+    if write::is_anything_unsealed(engine) {
+        // Commits wait for the marker, so a thread that they may wait for writes it.
+        let sealed = engine.clone();
+        // A failure poisons the log, which the next writer is told.
+        let _ = engine.installer.run(move || write::seal_if_room(&sealed));
+    }
+}
+
 /// Starts the upkeep of a database that is being opened; `engine` is set once it is.
 pub(crate) fn start(
     components: &Components,
@@ -60,9 +70,8 @@ pub(crate) fn start(
         if quiet_rounds % QUIET_ROUNDS == QUIET_ROUNDS - 1 {
             compact::schedule_idle(&engine);
         }
-        if quiet_rounds == IDLE_ROUNDS {
-            // A failure poisons the log, which the next writer is told.
-            let _ = write::seal_if_written(&engine);
+        if quiet_rounds >= IDLE_ROUNDS {
+            seal_idle(&engine);
         }
     });
     Ticker::new(&*components.threads, "isobath-upkeep", Priority::Low, ROUND, round, report)
@@ -74,9 +83,25 @@ mod tests {
     use crate::options::Options;
     use crate::sizes::Sizes;
     use crate::vfs::{FileSystem, MemoryFs};
+    use crate::write;
     use std::path::Path;
     use std::sync::Arc;
     use std::time::Duration;
+
+    /// Were one of low priority to seal, it would panic, which poisons the database.
+    #[test]
+    fn what_an_idle_database_holds_in_memory_is_flushed_by_threads_that_writers_may_wait_for() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        db.put("key", "value").unwrap();
+        while engine.gauges.flushes.get() == 0 {
+            engine.check_writable().unwrap();
+            engine.upkeep.kick();
+            engine.options.components.threads.sleep(Duration::from_millis(1));
+        }
+        assert!(!write::is_anything_unsealed(engine));
+        assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+    }
 
     /// Were one to, it would panic (in the manifest), which poisons the database.
     #[test]

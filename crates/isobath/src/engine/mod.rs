@@ -7,7 +7,7 @@
 //!        ├─ versions   the manifest and the state it describes; every change of it is one edit
 //!        ├─ snapshots  the registry of read points that merges must respect
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of merges
-//!        └─ jobs       background workers, one of them to change the manifest for those of low priority
+//!        └─ jobs       background workers, one of them to do for those of low priority what writers wait for
 //! ```
 
 mod backlog;
@@ -66,7 +66,8 @@ pub(crate) struct Engine {
     pub(crate) tables: TableContext,
     pub(crate) flusher: Workers,
     pub(crate) compactors: Workers,
-    /// A thread that changes the manifest.
+    /// A thread that changes the manifest, and seals, for those of low priority. What it does waits for no flush: a flush that
+    /// fails waits for it.
     pub(crate) installer: Workers,
     pub(crate) compactor_count: usize,
     pub(crate) upkeep: Ticker,

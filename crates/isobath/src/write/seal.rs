@@ -4,7 +4,7 @@
 //! open for recovery, one after it changes nothing that recovery does: it replays by its own budget.
 
 use crate::components::sync::MutexGuard;
-use crate::components::{Point, Reach, reached, yield_point};
+use crate::components::{Point, Reach, demand_normal_priority, reached, yield_point};
 use crate::engine::{Engine, Epoch, MAX_SEALED, StallCause};
 use crate::error::{Error, Result};
 use crate::flush;
@@ -59,16 +59,32 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
     result
 }
 
+/// True if the log holds something of the open epoch.
+pub(crate) fn is_anything_unsealed(engine: &Engine) -> bool {
+    let list = engine.epochs.list();
+    !list.open.is_empty() || engine.log.tail() != list.open.start
+}
+
+/// Seals the open epoch if anything was written in it and, unlike [`seal_if_written`], waits for no flush: not while too
+/// many sealed epochs await theirs.
+pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
+    let right = engine.epochs.lock();
+    engine.log.check_healthy()?;
+    if is_anything_unsealed(engine) && engine.epochs.list().sealed.len() < MAX_SEALED {
+        seal(engine, right)?;
+    }
+    Ok(())
+}
+
 /// Seals the open epoch if anything was written in it.
 pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>> {
     let mut right = engine.epochs.lock();
     loop {
         engine.log.check_healthy()?;
-        let list = engine.epochs.list();
-        if list.open.is_empty() && engine.log.tail() == list.open.start {
+        if !is_anything_unsealed(engine) {
             return Ok(None);
         }
-        if list.sealed.len() < MAX_SEALED {
+        if engine.epochs.list().sealed.len() < MAX_SEALED {
             return seal(engine, right).map(Some);
         }
         engine.epochs.check_flushes()?;
@@ -77,8 +93,10 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
 }
 
 /// Seals an epoch in which something was reserved, and has it flushed. That record left room in the log for the marker, so
-/// this waits for none: with the right held, writers that must not wait would wait for it, too.
+/// this waits for none: with the right held, writers that must not wait would wait for it, too. Later commits become
+/// visible once the marker is published, so they wait for this thread.
 fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
+    demand_normal_priority("seals an epoch");
     let mut marker = vec![0; RECORD_HEADER_LEN];
     put_payload(&mut marker, &Payload::EpochMarker);
     let mut marker = wal::seal(&mut marker);
