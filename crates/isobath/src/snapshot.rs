@@ -95,3 +95,40 @@ impl std::fmt::Debug for Snapshot {
         write!(f, "Snapshot({})", self.point)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::Options;
+
+    #[test]
+    fn a_snapshot_reads_its_own_moment_in_every_way_and_holds_it_while_it_lives() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let family = db.create_family("other").unwrap();
+        db.put("key", "before").unwrap();
+        db.put_in(&family, "key", "there").unwrap();
+        let held = || db.engine().snapshots.held();
+        let snapshot = db.snapshot();
+        assert_eq!(held(), (1, Some(snapshot.point())));
+        for value in ["after", "later"] {
+            db.put("key", value).unwrap();
+            db.put_in(&family, "key", value).unwrap();
+            assert_eq!(snapshot.get("key").unwrap().unwrap(), b"before");
+            assert_eq!(snapshot.get_in(&family, "key").unwrap().unwrap(), b"there");
+            assert!(snapshot.get("else").unwrap().is_none());
+            let first = |mut range: crate::Range| range.next().unwrap().unwrap().1;
+            assert_eq!(first(snapshot.range::<&str>(..)), b"before");
+            assert_eq!(first(snapshot.range_in::<&str>(&family, ..)), b"there");
+            let mut cursor = snapshot.cursor::<&str>(..).unwrap();
+            cursor.seek_to_first().unwrap();
+            assert_eq!(cursor.value(), Some(&b"before"[..]));
+            let mut cursor = snapshot.cursor_in::<&str>(&family, ..).unwrap();
+            cursor.seek_to_last().unwrap();
+            assert_eq!(cursor.value(), Some(&b"there"[..]));
+            db.flush().unwrap();
+            db.compact().unwrap();
+        }
+        assert_eq!(format!("{snapshot:?}"), format!("Snapshot({})", snapshot.point()));
+        drop(snapshot);
+        assert_eq!(held(), (0, None));
+    }
+}

@@ -23,10 +23,23 @@ struct Registry {
 }
 
 impl Registry {
-    /// Takes out the dropped families that no point sees.
-    fn take_unseen(&mut self) -> Vec<Arc<Family>> {
+    /// Gives a point back; answers the dropped families that no point sees any more.
+    fn give_back(&mut self, point: Lsn) -> Vec<Arc<Family>> {
+        let holders = self.points.get_mut(&point).expect("a point is released once by each holder");
+        *holders -= 1;
+        if *holders > 0 {
+            return Vec::new();
+        }
+        self.points.remove(&point);
         let points = &self.points;
         self.dropped.extract_if(.., |family| family.last_seen_from(points).is_none()).collect()
+    }
+
+    /// Notes a dropped family if a point sees it; answers the last such point.
+    fn note_dropped(&mut self, family: &Arc<Family>) -> Option<Lsn> {
+        let last = family.last_seen_from(&self.points)?;
+        self.dropped.push(family.clone());
+        Some(last)
     }
 }
 
@@ -53,30 +66,18 @@ impl Snapshots {
 
     /// Gives a point back, and with the last one that saw a dropped family its memory and files.
     pub(crate) fn release(&self, point: Lsn) {
-        let mut registry = self.registry.lock();
-        let points = &mut registry.points;
-        let holders = points.get_mut(&point).expect("a point is released once by each holder");
-        *holders -= 1;
-        if *holders > 0 {
-            return;
-        }
-        points.remove(&point);
-        let unseen = registry.take_unseen();
-        drop(registry);
+        let unseen = self.registry.lock().give_back(point);
         unseen.iter().for_each(|family| family.let_go());
     }
 
     /// Lets go of a dropped family now or, if a point sees it, with the last such point. The drop is visible, so no
     /// point that comes later sees the family.
     pub(crate) fn let_go(&self, family: &Arc<Family>) {
-        let mut registry = self.registry.lock();
-        let Some(last) = family.last_seen_from(&registry.points) else {
-            drop(registry);
-            return family.let_go();
-        };
-        registry.dropped.push(family.clone());
-        drop(registry);
-        family.cut_memory(last);
+        let last = self.registry.lock().note_dropped(family);
+        match last {
+            Some(last) => family.cut_memory(last),
+            None => family.let_go(),
+        }
     }
 
     /// What a merge that starts now must keep.
@@ -89,5 +90,107 @@ impl Snapshots {
     pub(crate) fn held(&self) -> (usize, Option<Lsn>) {
         let points = &self.registry.lock().points;
         (points.values().sum(), points.keys().next().copied())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::engine::Epochs;
+    use crate::memtable::ChunkPool;
+    use crate::options::FamilyOptions;
+    use crate::version::{Tree, fixtures};
+
+    /// Where the epochs begin in which the family was written.
+    const STARTS: [Lsn; 4] = [90, 120, 150, 180];
+    const CREATED_AT: Lsn = 100;
+    const DROPPED_AT: Lsn = 200;
+
+    /// A dropped family with a run and a memtable in each epoch.
+    fn dropped_family() -> Arc<Family> {
+        let run = fixtures::slice(1, "a", "z", (100, 110));
+        let tree = Arc::new(Tree::default().with(&[], vec![(0, run)]).unwrap());
+        let options = FamilyOptions::default();
+        let family = Arc::new(Family::new(1, "brief", options, CREATED_AT, tree));
+        let epochs = Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), STARTS[0]);
+        for next in &STARTS[1..] {
+            family.memtable_in(&epochs.list().open);
+            epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(*next)).unwrap();
+        }
+        family.memtable_in(&epochs.list().open);
+        family.mark_dropped(DROPPED_AT);
+        family
+    }
+
+    /// Where the epochs of the memtables begin that the family holds, and how many runs it holds.
+    fn held_by(family: &Family) -> (Vec<Lsn>, usize) {
+        let view = family.view();
+        let mut starts: Vec<Lsn> = view.memtables.iter().map(|of| of.epoch.start).collect();
+        starts.reverse();
+        (starts, view.tree.runs.len())
+    }
+
+    #[test]
+    fn a_dropped_family_holds_what_its_points_see_until_the_last_of_them_goes() {
+        let known = [99, 100, 101, 120, 121, 180, 200, 201];
+        let seen = |point: Lsn| CREATED_AT < point && point <= DROPPED_AT;
+        for choice in 0..1u32 << known.len() {
+            let chosen = |(at, _): &(usize, &Lsn)| choice & 1 << at != 0;
+            let mut points: Vec<Lsn> =
+                known.iter().enumerate().filter(chosen).map(|(_, point)| *point).collect();
+            let snapshots = Snapshots::default();
+            // One is held twice.
+            points.extend(points.first().copied());
+            for point in &points {
+                *snapshots.registry.lock().points.entry(*point).or_insert(0) += 1;
+            }
+            let family = dropped_family();
+            snapshots.let_go(&family);
+            let expected = match points.iter().copied().filter(|point| seen(*point)).max() {
+                Some(last) => (STARTS.into_iter().filter(|start| *start < last).collect(), 1),
+                None => (Vec::new(), 0),
+            };
+            let turn = choice as usize % points.len().max(1);
+            points.rotate_left(turn);
+            while let Some(point) = points.pop() {
+                assert_eq!(held_by(&family), expected, "{points:?} and {point}");
+                snapshots.release(point);
+                if !points.iter().any(|point| seen(*point)) {
+                    break;
+                }
+            }
+            assert_eq!(held_by(&family), (Vec::new(), 0), "with {points:?} left");
+            points.drain(..).for_each(|point| snapshots.release(point));
+            assert_eq!(snapshots.held(), (0, None));
+            assert!(snapshots.registry.lock().dropped.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_point_is_kept_until_its_last_holder_gives_it_back() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let log = &db.engine().log;
+        let snapshots = Snapshots::default();
+        let kept = || {
+            let keep = snapshots.keep(log);
+            assert_eq!(keep.horizon, log.visible());
+            keep.points
+        };
+        assert_eq!((kept(), snapshots.held()), (vec![], (0, None)));
+        let older = snapshots.register(log);
+        assert_eq!(older, log.visible());
+        assert_eq!(snapshots.register(log), older);
+        db.put("key", "value").unwrap();
+        let newer = snapshots.register(log);
+        assert_eq!(newer, log.visible());
+        assert!(older < newer);
+        assert_eq!((kept(), snapshots.held()), (vec![older, newer], (3, Some(older))));
+        snapshots.release(older);
+        assert_eq!((kept(), snapshots.held()), (vec![older, newer], (2, Some(older))));
+        snapshots.release(older);
+        assert_eq!((kept(), snapshots.held()), (vec![newer], (1, Some(newer))));
+        snapshots.release(newer);
+        assert_eq!((kept(), snapshots.held()), (vec![], (0, None)));
     }
 }
