@@ -272,3 +272,185 @@ impl std::fmt::Debug for Range {
         write!(f, "Range({:?})", self.bounds)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::components::Components;
+    use crate::vfs::{Fault, FileOp, MemoryFs};
+    use crate::{Db, Options};
+    use std::collections::BTreeMap;
+
+    fn open(fs: &MemoryFs) -> Db {
+        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+        Options::new().components(components).open("/db").unwrap()
+    }
+
+    /// Some keys in a table, some in memory, some in both.
+    fn filled(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut contents = BTreeMap::new();
+        for (round, keys) in [[1, 3, 5, 9], [3, 4, 7, 9]].into_iter().enumerate() {
+            for key in keys {
+                // So long that a table's end, read at once, is not all of it.
+                let value = vec![round as u8; 3000 + usize::from(key)];
+                db.put([key], &value).unwrap();
+                contents.insert(vec![key], value);
+            }
+            if round == 0 {
+                db.flush().unwrap();
+            }
+        }
+        db.delete([5]).unwrap();
+        contents.remove(&vec![5]);
+        contents
+    }
+
+    #[test]
+    fn both_ends_of_a_range_meet_wherever_that_is() {
+        let db = open(&MemoryFs::new());
+        let contents = filled(&db);
+        for (lower, upper) in
+            [(None, None), (Some(3), Some(9)), (Some(4), None), (Some(9), Some(2))]
+        {
+            let bound = |key: Option<u8>| key.map_or(Bound::Unbounded, |k| Bound::Included([k]));
+            let bounds = (bound(lower), bound(upper));
+            let inside = |key: u8| lower.is_none_or(|l| key >= l) && upper.is_none_or(|u| key <= u);
+            let expected: Vec<_> = contents.iter().filter(|(key, _)| inside(key[0])).collect();
+            // Each choice of ends for the first pulls; all after those come from the front.
+            for choice in 0..1u32 << 7 {
+                for wants_values in [true, false] {
+                    let mut range = db.range(bounds);
+                    if !wants_values {
+                        range = range.keys_only();
+                    }
+                    let mut left = expected.as_slice();
+                    for pull in 0..9 {
+                        let is_back = choice & 1 << pull != 0;
+                        let taken = if is_back { left.split_last() } else { left.split_first() };
+                        let item = if is_back { range.next_back() } else { range.next() };
+                        let item = item.map(Result::unwrap);
+                        left = taken.map_or(left, |(_, rest)| rest);
+                        let taken = taken.map(|(item, _)| *item);
+                        assert_eq!(
+                            item.as_ref().map(|item| &*item.0),
+                            taken.map(|item| &item.0[..])
+                        );
+                        let value = taken.map(|item| if wants_values { &item.1[..] } else { &[] });
+                        assert_eq!(item.as_ref().map(|item| &*item.1), value);
+                    }
+                    assert!(left.is_empty() && range.next().is_none());
+                    assert!(range.next_back().is_none());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_that_fails_says_so_once_and_ends() {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        filled(&db);
+        let family = db.create_family("brief").unwrap();
+        db.drop_family(&family).unwrap();
+        let mut range = db.range_in::<&str>(&family, ..);
+        assert!(matches!(range.next_back(), Some(Err(Error::UnknownFamily(_)))));
+        assert!(range.next().is_none() && range.next_back().is_none());
+        db.close().unwrap();
+        for is_back in [false, true] {
+            let db = open(&fs);
+            fs.inject(Fault::on(FileOp::Read).forever());
+            let mut range = db.range::<&str>(..);
+            let item = if is_back { range.next_back() } else { range.next() };
+            assert!(item.unwrap().is_err());
+            fs.clear_faults();
+            assert!(range.next().is_none() && range.next_back().is_none());
+            assert_eq!(db.range::<&str>(..).count(), 5);
+        }
+    }
+
+    #[test]
+    fn after_a_failed_move_steps_fail_alike_until_a_seek() {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        filled(&db);
+        db.close().unwrap();
+        let db = open(&fs);
+        let mut cursor = db.cursor::<&str>(..).unwrap();
+        fs.inject(Fault::on(FileOp::Read).forever());
+        let failure = cursor.seek_to_first().unwrap_err().to_string();
+        fs.clear_faults();
+        for _ in 0..2 {
+            assert_eq!(cursor.next().unwrap_err().to_string(), failure);
+            assert_eq!(cursor.prev().unwrap_err().to_string(), failure);
+            assert!(!cursor.is_valid() && cursor.entry().is_none());
+        }
+        cursor.seek([4]).unwrap();
+        assert_eq!(cursor.key(), Some(&[4][..]));
+        cursor.next().unwrap();
+        assert_eq!(cursor.entry(), Some((&[7][..], &[1; 3007][..])));
+    }
+
+    #[test]
+    fn a_cursor_moves_among_the_keys_within_its_bounds() {
+        let db = open(&MemoryFs::new());
+        let contents = filled(&db);
+        let mut cursor = db.cursor((Bound::Excluded([1]), Bound::Included([7]))).unwrap();
+        let check = |cursor: &Cursor, key: Option<u8>| {
+            let entry = key.map(|key| (vec![key], contents[&vec![key]].clone()));
+            let shown = cursor.entry().map(|(key, value)| (key.to_vec(), value.to_vec()));
+            assert_eq!(shown, entry);
+            assert_eq!(cursor.key().zip(cursor.value()), cursor.entry());
+            assert_eq!(cursor.is_valid(), key.is_some());
+            assert_eq!(cursor.pinned_value().as_deref(), cursor.value());
+            let name = key.map(|key| [key].escape_ascii().to_string());
+            assert_eq!(format!("{cursor:?}"), format!("Cursor(at {name:?})"));
+        };
+        check(&cursor, None);
+        cursor.seek_to_first().unwrap();
+        for key in [Some(3), Some(4), Some(7), None, None] {
+            check(&cursor, key);
+            cursor.next().unwrap();
+        }
+        cursor.seek_to_last().unwrap();
+        for key in [Some(7), Some(4), Some(3), None, None] {
+            check(&cursor, key);
+            cursor.prev().unwrap();
+        }
+        for (sought, above, below) in [
+            (0, Some(3), None),
+            (3, Some(3), Some(3)),
+            (5, Some(7), Some(4)),
+            (7, Some(7), Some(7)),
+            (8, None, Some(7)),
+        ] {
+            cursor.seek([sought]).unwrap();
+            check(&cursor, above);
+            cursor.seek_for_prev([sought]).unwrap();
+            check(&cursor, below);
+        }
+    }
+
+    #[test]
+    fn the_bounds_of_a_prefix_hold_the_keys_that_begin_with_it() {
+        let keys: [&[u8]; 10] = [
+            b"",
+            b"\x00",
+            b"a",
+            b"a\x00",
+            b"a\xff",
+            b"a\xff\xff",
+            b"b",
+            b"\xfe\xff",
+            b"\xff",
+            b"\xff\xff",
+        ];
+        for prefix in keys {
+            let bounds = bounds_of_prefix(prefix);
+            let bounds = (bounds.lower, bounds.upper);
+            for key in keys {
+                let is_inside = bounds.contains(&key.to_vec());
+                assert_eq!(is_inside, key.starts_with(prefix), "{key:?} by {prefix:?}");
+            }
+        }
+    }
+}

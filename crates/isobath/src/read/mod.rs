@@ -7,6 +7,8 @@ mod begin;
 mod get;
 mod scan;
 mod source;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 
 pub(crate) use get::{Wanted, get, multi_get};
 pub(crate) use scan::{Pin, Scan, ScanBounds};

@@ -33,7 +33,7 @@ impl ScanBounds {
     }
 
     /// True if a slice with these least and greatest keys may hold one within.
-    fn meet(&self, smallest: &[u8], largest: &[u8]) -> bool {
+    pub(super) fn meet(&self, smallest: &[u8], largest: &[u8]) -> bool {
         let above = match &self.lower {
             Bound::Included(lower) => largest >= lower.as_slice(),
             Bound::Excluded(lower) => largest > lower.as_slice(),

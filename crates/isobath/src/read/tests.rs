@@ -1,0 +1,347 @@
+//! Reads against plain references: the bounds of scans, each source of a scan, every place that a version can be in, and
+//! which files a read leaves alone.
+
+use super::source::Source;
+use super::*;
+use crate::components::Components;
+use crate::cursor::Cursor;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::format::{OpKind, checksum64};
+use crate::sizes::Sizes;
+use crate::vfs::MemoryFs;
+use crate::{Db, Options, Snapshot};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Merges cut their outputs after some ten kilobytes.
+fn open(fs: &MemoryFs) -> Db {
+    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+    let mut options = Options::new().write_budget(64 << 10).components(components);
+    options.sizes = Sizes { table_len_min: 16 << 10, ..options.sizes };
+    options.open("/db").unwrap()
+}
+
+/// Every bound whose key is one of `keys`, and none.
+fn bounds_at(keys: &[&[u8]]) -> Vec<Bound<Vec<u8>>> {
+    let at = |key: &&[u8]| [Bound::Included(key.to_vec()), Bound::Excluded(key.to_vec())];
+    let mut bounds: Vec<_> = keys.iter().flat_map(at).collect();
+    bounds.push(Bound::Unbounded);
+    bounds
+}
+
+/// Bounds lie at every other key, so there is one between two that differ.
+#[test]
+fn bounds_are_empty_and_meet_a_slice_as_sets_of_keys_do() {
+    let keys = [&b"a"[..], b"b", b"c", b"d", b"e", b"f", b"g"];
+    let inner = [keys[1], keys[3], keys[5]];
+    for lower in bounds_at(&inner) {
+        for upper in bounds_at(&inner) {
+            let bounds = ScanBounds { lower: lower.clone(), upper };
+            let above = |key: &[u8]| match &bounds.lower {
+                Bound::Included(lower) => key >= lower.as_slice(),
+                Bound::Excluded(lower) => key > lower.as_slice(),
+                Bound::Unbounded => true,
+            };
+            let below = |key: &[u8]| match &bounds.upper {
+                Bound::Included(upper) => key <= upper.as_slice(),
+                Bound::Excluded(upper) => key < upper.as_slice(),
+                Bound::Unbounded => true,
+            };
+            let shown: Vec<_> = keys.into_iter().filter(|key| above(key) && below(key)).collect();
+            assert_eq!(bounds.is_empty(), shown.is_empty(), "{bounds:?}");
+            for (at, smallest) in keys.into_iter().enumerate() {
+                for largest in keys.into_iter().skip(at) {
+                    let is_met = shown.iter().any(|key| smallest <= *key && *key <= largest);
+                    let meets = !bounds.is_empty() && bounds.meet(smallest, largest);
+                    assert_eq!(meets, is_met, "{bounds:?} and {smallest:?} to {largest:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A version as a source shows it, but for its sequence.
+type Version = (Vec<u8>, OpKind, Vec<u8>);
+
+/// Even keys; the odd ones are in no source.
+const KEYS: std::ops::Range<u16> = 10..70;
+
+/// Something that does not compress.
+fn value_of(key: u16, round: u8) -> Vec<u8> {
+    let mut state = u64::from(key) << 8 | u64::from(round) | 1 << 40;
+    let mut value = vec![round];
+    while value.len() < 1000 {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        value.push((state >> 56) as u8);
+    }
+    value
+}
+
+/// Writes three versions of every even key; the last of each third one is a delete. Answers them, newest first, and the
+/// snapshots that keep them.
+fn write_versions(db: &Db, rounds: [u8; 3]) -> (Vec<Version>, Vec<Snapshot>) {
+    let (mut versions, mut snapshots) = (Vec::new(), Vec::new());
+    for round in rounds {
+        for key in KEYS.step_by(2) {
+            let name = key.to_be_bytes();
+            if round == rounds[2] && key % 3 == 0 {
+                db.delete(name).unwrap();
+                versions.push((name.to_vec(), OpKind::Delete, Vec::new()));
+            } else {
+                db.put(name, value_of(key, round)).unwrap();
+                versions.push((name.to_vec(), OpKind::Put, value_of(key, round)));
+            }
+        }
+        snapshots.push(db.snapshot());
+    }
+    versions.reverse();
+    versions.sort_by(|a, b| a.0.cmp(&b.0));
+    (versions, snapshots)
+}
+
+fn shown(source: &Source) -> Option<Version> {
+    let entry = source.entry()?;
+    if entry.kind == OpKind::Put {
+        assert_eq!(source.value(), entry.value);
+    }
+    Some((entry.key.to_vec(), entry.kind, entry.value.to_vec()))
+}
+
+/// Compares every move from every place with what it means in the list of all versions.
+fn walk(source: &mut Source, versions: &[Version]) {
+    let newest_of = |key: Option<&Version>| {
+        key.and_then(|(key, ..)| versions.iter().find(|version| version.0 == *key).cloned())
+    };
+    assert_eq!(shown(source), None, "before the first move");
+    source.seek_last().unwrap();
+    assert_eq!(shown(source), newest_of(versions.last()));
+    for key in KEYS.start - 2..KEYS.end + 2 {
+        let key = key.to_be_bytes();
+        source.seek(&key).unwrap();
+        assert_eq!(
+            shown(source),
+            versions.iter().find(|version| version.0[..] >= key[..]).cloned()
+        );
+        source.seek_for_prev(&key).unwrap();
+        let below = versions.iter().rfind(|version| version.0[..] <= key[..]);
+        assert_eq!(shown(source), newest_of(below));
+    }
+    let (mut scratch, mut seq_before) = (Vec::new(), None);
+    for (at, version) in versions.iter().enumerate() {
+        let stand = |source: &mut Source| {
+            source.seek(&version.0).unwrap();
+            while shown(source).as_ref() != Some(version) {
+                Cursor::next(source).unwrap();
+            }
+        };
+        stand(source);
+        let seq = source.entry().unwrap().seq;
+        let is_same_key = at > 0 && versions[at - 1].0 == version.0;
+        assert!(!is_same_key || seq_before > Some(seq), "the newest version of a key is first");
+        seq_before = Some(seq);
+        Cursor::next(source).unwrap();
+        assert_eq!(shown(source), versions.get(at + 1).cloned());
+        stand(source);
+        source.prev_key().unwrap();
+        let before = versions.iter().rfind(|other| other.0 < version.0);
+        assert_eq!(shown(source), newest_of(before));
+        stand(source);
+        source.next_key(&mut scratch).unwrap();
+        assert_eq!(shown(source), versions.iter().find(|other| other.0 > version.0).cloned());
+    }
+    source.seek_first().unwrap();
+    assert_eq!(shown(source), versions.first().cloned());
+}
+
+/// How many of the keys within and between those that the source has, it says it may hold.
+fn held_of_both(source: &Source) -> (usize, usize) {
+    let may_hold = |key: &u16| {
+        let key = key.to_be_bytes();
+        source.may_hold(&key, checksum64(&key)).unwrap()
+    };
+    (KEYS.step_by(2).filter(may_hold).count(), KEYS.skip(1).step_by(2).filter(may_hold).count())
+}
+
+#[test]
+fn memtables_runs_and_levels_are_walked_alike() {
+    let db = open(&MemoryFs::new());
+    let (engine, count) = (db.engine(), KEYS.step_by(2).count());
+    let (in_level, _kept_in_level) = write_versions(&db, [1, 2, 3]);
+    db.compact().unwrap();
+    let view = engine.default_family.view();
+    let level = view.tree.levels.iter().find(|level| !level.is_empty()).unwrap();
+    assert!(level.len() > 1);
+    let mut level = Source::level(level, &engine.tables);
+    walk(&mut level, &in_level);
+    let (held, held_of_others) = held_of_both(&level);
+    assert!(held == count && held_of_others < count / 2, "{held_of_others}");
+
+    let db = Options::in_memory().open("/db").unwrap();
+    let engine = db.engine();
+    let (written, _kept) = write_versions(&db, [4, 5, 6]);
+    let mut memtable = Source::memtable(&engine.default_family.view().memtables[0].memtable);
+    walk(&mut memtable, &written);
+    assert_eq!(held_of_both(&memtable), (count, count), "a memtable has no filter");
+    db.flush().unwrap();
+    let view = engine.default_family.view();
+    let mut run = Source::run(&view.tree.runs[0], &engine.tables).unwrap();
+    walk(&mut run, &written);
+    let (held, held_of_others) = held_of_both(&run);
+    assert!(held == count && held_of_others < count / 2, "{held_of_others}");
+}
+
+type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Every way to read at a point, or at the newest, shows `contents`.
+fn compare(engine: &Arc<Engine>, point: Option<crate::format::Lsn>, contents: &Contents) {
+    let family = &engine.default_family;
+    let keys: Vec<Vec<u8>> = (0..24).map(|key| vec![key]).collect();
+    let read = |key: &[u8], wanted| get(engine, family, key, point, wanted).unwrap();
+    for key in &keys {
+        let expected = contents.get(key);
+        assert_eq!(read(key, Wanted::Value).as_deref(), expected.map(Vec::as_slice), "{key:?}");
+        let presence = read(key, Wanted::Presence);
+        assert_eq!(presence.is_some(), expected.is_some());
+    }
+    let found = multi_get(engine, family, &keys, point).unwrap();
+    let found = found.iter().map(|value| value.as_deref());
+    assert!(found.eq(keys.iter().map(|key| contents.get(key).map(Vec::as_slice))));
+    let bounds = ScanBounds { lower: Bound::Excluded(vec![3]), upper: Bound::Included(vec![20]) };
+    let mut scan = Pin::new(engine, family, point).unwrap().scan(&bounds).unwrap();
+    scan.seek_first().unwrap();
+    for (key, value) in contents.range((bounds.lower, bounds.upper)) {
+        assert_eq!(scan.entry(), Some((key.as_slice(), value.as_slice())));
+        scan.next().unwrap();
+    }
+    assert_eq!(scan.entry(), None);
+}
+
+/// Versions are moved from memory to runs and levels between the rounds, so that each point has some in each.
+#[test]
+fn every_point_is_read_alike_wherever_its_versions_are() {
+    let db = open(&MemoryFs::new());
+    let mut now = Contents::new();
+    let mut snapshots = vec![(db.snapshot(), now.clone())];
+    for round in 0..24u8 {
+        for step in 0..6 {
+            let key = vec![(round * 7 + step * 5) % 23];
+            if step == round % 6 {
+                db.delete(&key).unwrap();
+                now.remove(&key);
+            } else {
+                let value = vec![round; 1 + usize::from(step) * 17];
+                db.put(&key, &value).unwrap();
+                now.insert(key, value);
+            }
+        }
+        snapshots.push((db.snapshot(), now.clone()));
+        if round % 3 != 0 {
+            db.flush().unwrap();
+        }
+        if round % 10 == 5 {
+            db.compact().unwrap();
+        }
+        if snapshots.len() > 12 {
+            snapshots.remove(usize::from(round) % 11);
+        }
+        compare(db.engine(), None, &now);
+        for (snapshot, contents) in &snapshots {
+            compare(db.engine(), Some(snapshot.point()), contents);
+        }
+    }
+}
+
+#[test]
+fn a_scan_opens_the_runs_that_its_bounds_meet_and_no_file_besides() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    for keys in [["a", "c"], ["e", "g"]] {
+        for key in keys {
+            db.put(key, "value").unwrap();
+        }
+        db.flush().unwrap();
+    }
+    db.close().unwrap();
+    for (lower, upper, opened) in [
+        (Bound::Included("d"), Bound::Included("b"), 0),
+        (Bound::Excluded("e"), Bound::Excluded("e"), 0),
+        (Bound::Excluded("c"), Bound::Excluded("e"), 0),
+        (Bound::Unbounded, Bound::Excluded("a"), 0),
+        (Bound::Included("c"), Bound::Excluded("e"), 1),
+        (Bound::Included("c"), Bound::Included("e"), 2),
+        (Bound::Unbounded, Bound::Unbounded, 2),
+    ] {
+        let db = open(&fs);
+        let engine = db.engine();
+        assert_eq!(engine.default_family.view().tree.runs.len(), 2);
+        let own = |bound: Bound<&str>| bound.map(|key| key.as_bytes().to_vec());
+        let bounds = ScanBounds { lower: own(lower), upper: own(upper) };
+        let pin = Pin::new(engine, &engine.default_family, None).unwrap();
+        pin.scan(&bounds).unwrap();
+        assert_eq!(engine.tables.files.open_count(), opened, "{bounds:?}");
+    }
+}
+
+#[test]
+fn a_get_opens_no_run_that_is_newer_than_its_point_or_beside_its_key() {
+    let db = open(&MemoryFs::new());
+    let files = &db.engine().tables.files;
+    let before = db.snapshot();
+    db.put("a", "value").unwrap();
+    db.put("c", "value").unwrap();
+    let after = db.snapshot();
+    db.flush().unwrap();
+    let run = db.engine().default_family.view().tree.runs[0].clone();
+    assert_eq!(run.meta.min_seq, before.point());
+    assert_eq!(files.open_count(), 0);
+    assert!(before.get("a").unwrap().is_none());
+    assert!(after.get("d").unwrap().is_none());
+    assert_eq!(files.open_count(), 0);
+    assert_eq!(after.get("c").unwrap().unwrap(), b"value");
+    assert_eq!(files.open_count(), 1);
+}
+
+/// There is nothing in memory, and once two runs, once a level.
+#[test]
+fn a_view_without_memtables_is_scanned_to_its_end() {
+    let db = open(&MemoryFs::new());
+    for key in ["a", "b"] {
+        db.put(key, "value").unwrap();
+        db.flush().unwrap();
+    }
+    for _ in 0..2 {
+        assert!(db.engine().default_family.view().memtables.is_empty());
+        assert_eq!(db.range::<&str>(..).count(), 2);
+        assert_eq!(db.get("b").unwrap().unwrap(), b"value");
+        db.compact().unwrap();
+    }
+    assert!(db.engine().default_family.view().tree.runs.is_empty());
+}
+
+#[test]
+fn reads_begin_in_an_open_database_at_points_where_the_family_exists() {
+    let db = open(&MemoryFs::new());
+    let family = db.create_family("brief").unwrap();
+    db.put_in(&family, "key", "value").unwrap();
+    let engine = db.engine().clone();
+    let known = engine.families.by_name("brief").unwrap();
+    let snapshot = db.snapshot();
+    db.drop_family(&family).unwrap();
+    assert_eq!(snapshot.get_in(&family, "key").unwrap().unwrap(), b"value");
+    let bounds = ScanBounds { lower: Bound::Unbounded, upper: Bound::Unbounded };
+    let is_unknown = |error| matches!(error, Some(Error::UnknownFamily(name)) if name == "brief");
+    assert!(is_unknown(get(&engine, &known, b"key", None, Wanted::Value).err()));
+    assert!(is_unknown(multi_get(&engine, &known, &["key"], None).err()));
+    assert!(is_unknown(Pin::new(&engine, &known, None).err()));
+    let pin = Pin::new(&engine, &engine.default_family, None).unwrap();
+    drop(snapshot);
+    db.close().unwrap();
+    let family = &engine.default_family;
+    let is_closed = |error| matches!(error, Some(Error::Closed));
+    assert!(is_closed(get(&engine, family, b"key", None, Wanted::Value).err()));
+    assert!(is_closed(multi_get(&engine, family, &["key"], None).err()));
+    assert!(is_closed(Pin::new(&engine, family, None).err()));
+    pin.scan(&bounds).unwrap();
+}
