@@ -131,4 +131,51 @@ mod tests {
         let (_, rate) = backlog.pressure();
         assert!((rate - 40e6).abs() < 1e6, "{rate}");
     }
+
+    #[test]
+    fn nobody_is_slowed_while_no_family_owes_more_than_a_batch() {
+        let mut backlog = Backlog::default();
+        backlog.note_read(1 << 20, 500_000_000);
+        assert_eq!(backlog.pressure(), (0.0, 1e9));
+        backlog.note(1, owed(400));
+        assert_eq!(backlog.pressure(), (0.0, 1e9), "a batch is not too much");
+        backlog.note(1, owed(401));
+        assert!(backlog.pressure().0 > 0.0);
+        backlog.note(1, owed(400));
+        assert_eq!(backlog.pressure(), (0.0, 1e9));
+    }
+
+    #[test]
+    fn what_is_owed_without_a_known_batch_is_counted_in_bytes() {
+        let mut backlog = Backlog::default();
+        backlog.note(1, Some(Owed { bytes: 2, batch_debt: 0, batch_bytes: 5 }));
+        assert_eq!(backlog.pressure(), (0.5, 5e9));
+        backlog.note(1, owed(1200));
+        assert_eq!(backlog.pressure(), (1.0, 2.5e8));
+        backlog.note(1, owed(1000));
+        assert_eq!(backlog.pressure(), (0.75, 2.5e8));
+    }
+
+    #[test]
+    fn the_pace_is_a_mean_that_forgets_pauses_and_takes_late_news() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut pace = Pace::default();
+        let mut rate_after = |bytes, now_ns| {
+            pace.note(bytes, now_ns);
+            pace.rate()
+        };
+        let expect = |rate: f64, bytes: f64, seconds: f64| {
+            assert!((rate / (bytes / seconds) - 1.0).abs() < 1e-9, "{rate}");
+        };
+        assert_eq!(rate_after(1 << 30, 70 * SECOND), PACE_UNKNOWN);
+        expect(rate_after(8_000_000, 70 * SECOND + SECOND / 10), 8e6, 0.1);
+        expect(rate_after(4_000_000, 70 * SECOND + SECOND / 2), 7.2e6 + 4e6, 0.09 + 0.4);
+        // A pause of a second says nothing, one that is a little shorter does.
+        expect(rate_after(5, 71 * SECOND + SECOND / 2), 11.2e6, 0.49);
+        let kept = 1.0 - 0.999_999_999 / 4.0;
+        let (bytes, seconds) = (11.2e6 * kept + 3e6, 0.49 * kept + 0.999_999_999);
+        expect(rate_after(3_000_000, 72 * SECOND + SECOND / 2 - 1), bytes, seconds);
+        // Of two threads the second may tell first.
+        expect(rate_after(1_000_000, 72 * SECOND), bytes + 1e6, seconds);
+    }
 }

@@ -180,7 +180,7 @@ impl Epochs {
 
     /// Forgets the oldest sealed epoch, whose tables are installed, and with it that a flush failed before.
     pub(crate) fn retire_oldest(&self, epoch: &Arc<Epoch>) {
-        let right = self.change.lock();
+        let _right = self.change.lock();
         let list = self.list.load_full();
         let mut sealed = list.sealed.clone();
         let oldest = sealed.remove(0);
@@ -189,7 +189,6 @@ impl Epochs {
         self.list.store(Arc::new(EpochList { open: list.open.clone(), sealed }));
         // An earlier flush may have failed, and this one is the proof that there is room again.
         self.flush_failure.lock().take();
-        drop(right);
         self.changed.notify_all();
     }
 
@@ -223,14 +222,16 @@ impl Epochs {
 }
 
 #[cfg(test)]
+impl Marker for Lsn {
+    fn end(&self) -> Lsn {
+        *self
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-
-    impl Marker for Lsn {
-        fn end(&self) -> Lsn {
-            *self
-        }
-    }
+    use crate::components::{Clock, SystemClock};
 
     fn epochs() -> Epochs {
         Epochs::new(Arc::new(ChunkPool::new(4096, 0, 0)), 4096)
@@ -279,5 +280,99 @@ mod tests {
         epochs.retire_oldest(&first);
         epochs.retire_oldest(&second);
         assert!(epochs.list().sealed.is_empty());
+    }
+
+    #[test]
+    fn every_lsn_has_the_epoch_it_was_reserved_in() {
+        let epochs = epochs();
+        let open_id = || epochs.list().open.id;
+        for (id, end) in [(1, 5040), (2, 6040), (3, 7040)] {
+            assert_eq!((open_id(), epochs.list().open.end()), (id, Lsn::MAX));
+            let (sealed, marker) = epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(end)).unwrap();
+            assert_eq!((sealed.id, sealed.end(), marker), (id, end, end));
+        }
+        assert_eq!((open_id(), epochs.list().open.start), (4, 7040));
+        for (lsn, id) in
+            [(4096, 1), (5039, 1), (5040, 2), (6039, 2), (6040, 3), (7039, 3), (7040, 4), (9999, 4)]
+        {
+            assert_eq!(epochs.owner(lsn).id, id, "{lsn}");
+        }
+    }
+
+    #[test]
+    fn an_epoch_owns_what_begins_in_it_unless_it_is_closing() {
+        let epochs = epochs();
+        let open = epochs.list().open.clone();
+        let owned = || [4095, 4096, 4097, 9999].map(|lsn| open.owns_while_open(lsn));
+        assert_eq!(owned(), [false, true, true, true]);
+        let refuse = || {
+            assert_eq!(owned(), [false; 4]);
+            Err::<Lsn, _>("no room")
+        };
+        assert_eq!(epochs.seal(&epochs.lock(), refuse).err(), Some("no room"));
+        assert_eq!(owned(), [false, true, true, true]);
+        epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(5040)).unwrap();
+        assert_eq!(owned(), [false; 4]);
+    }
+
+    #[test]
+    fn an_epoch_has_a_memtable_for_each_family_that_asked_and_counts_their_memory() {
+        let epochs = epochs();
+        let epoch = epochs.list().open.clone();
+        assert!(epoch.is_empty() && epoch.bytes() == 0);
+        let seven = epoch.memtable(7);
+        let two = epoch.memtable(2);
+        assert!(!epoch.is_empty());
+        assert!(Arc::ptr_eq(&seven, &epoch.memtable(7)));
+        let families: Vec<FamilyId> = epoch.memtables().iter().map(|(id, _)| *id).collect();
+        assert_eq!(families, [2, 7]);
+        assert!(Arc::ptr_eq(&two, &epoch.memtables()[0].1));
+        seven.insert(b"key", 4096, crate::format::OpKind::Put, &[7; 1000]);
+        assert!(epoch.bytes() >= 1000 && epoch.bytes() == epoch.arena.allocated_bytes() as u64);
+    }
+
+    #[test]
+    fn a_failed_flush_is_told_until_it_is_taken() {
+        let epochs = epochs();
+        epochs.check_flushes().unwrap();
+        assert!(epochs.take_flush_failure().is_none());
+        epochs.note_flush_failure(Error::WouldStall("no room"));
+        for _ in 0..2 {
+            assert!(matches!(epochs.check_flushes(), Err(Error::WouldStall("no room"))));
+        }
+        assert!(matches!(epochs.take_flush_failure(), Some(Error::WouldStall("no room"))));
+        epochs.check_flushes().unwrap();
+        assert!(epochs.take_flush_failure().is_none());
+    }
+
+    /// The best of some waits, in nanoseconds: a busy machine may delay any, but not shorten one.
+    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+    fn best_wait(wake: impl Fn(&Epochs, Arc<Epoch>) + Sync) -> u64 {
+        let clock = SystemClock::new();
+        let waits = (0..10).map(|_| {
+            let epochs = epochs();
+            let (sealed, _) = epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(5040)).unwrap();
+            std::thread::scope(|scope| {
+                let mut right = epochs.lock();
+                scope.spawn(|| {
+                    // The lock is free once the waiter sleeps.
+                    drop(epochs.lock());
+                    wake(&epochs, sealed);
+                });
+                let began = clock.now_ns();
+                epochs.wait_for_room(&mut right);
+                clock.now_ns() - began
+            })
+        });
+        waits.min().unwrap()
+    }
+
+    #[test]
+    fn who_waits_for_room_is_woken_by_all_that_may_have_made_some() {
+        assert!(best_wait(|_, _| ()) > 50_000_000, "nobody calls");
+        assert!(best_wait(|epochs, _| epochs.wake_all()) < 50_000_000);
+        assert!(best_wait(|epochs, oldest| epochs.retire_oldest(&oldest)) < 50_000_000);
+        let fail = |epochs: &Epochs, _| epochs.note_flush_failure(Error::WouldStall("no room"));
+        assert!(best_wait(fail) < 50_000_000);
     }
 }

@@ -63,3 +63,45 @@ impl Families {
         self.lists.lock().by_id.values().cloned().collect()
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::options::FamilyOptions;
+
+    #[test]
+    fn families_are_found_by_the_id_and_the_name_they_have_now() {
+        let families = Families::default();
+        let named = |id: FamilyId, name: &str| {
+            Arc::new(Family::new(id, name, FamilyOptions::default(), 1, Arc::default()))
+        };
+        let id_of = |name: &str| families.by_name(name).map(|family| family.id).ok();
+        let ids = || families.all().iter().map(|family| family.id).collect::<Vec<_>>();
+        for (id, name) in [(7, "seven"), (2, "two"), (5, "five")] {
+            assert!(!families.contains_name(name) && families.by_id(id).is_none());
+            families.insert(named(id, name));
+            assert!(families.contains_name(name));
+            assert_eq!((id_of(name), families.by_id(id).unwrap().id), (Some(id), id));
+        }
+        assert_eq!(ids(), [2, 5, 7]);
+
+        families.rename(5, "fifth");
+        assert_eq!((id_of("five"), id_of("fifth")), (None, Some(5)));
+        assert!(!families.contains_name("five") && families.contains_name("fifth"));
+        assert_eq!(&*families.by_id(5).unwrap().name(), "fifth");
+        families.rename(99, "none");
+        assert!(!families.contains_name("none"));
+        let unknown = families.by_name("five").err().unwrap();
+        assert!(matches!(unknown, Error::UnknownFamily(name) if name == "five"));
+
+        families.remove(7);
+        families.remove(99);
+        assert_eq!((ids(), id_of("seven")), (vec![2, 5], None));
+        assert!(!families.contains_name("seven") && families.by_id(7).is_none());
+
+        // The name stays taken until the drop is confirmed.
+        families.by_id(2).unwrap().mark_dropped(50);
+        assert_eq!((id_of("two"), ids()), (None, vec![2, 5]));
+        assert!(families.contains_name("two") && families.by_id(2).is_some());
+    }
+}

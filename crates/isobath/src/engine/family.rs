@@ -174,16 +174,16 @@ impl Family {
     pub(crate) fn memtable_in(&self, epoch: &Arc<Epoch>) -> Arc<Memtable> {
         let right = self.change.lock();
         let view = self.view.load_full();
-        if let Some(known) = view.memtables.iter().find(|of| of.epoch.id == epoch.id) {
+        let at = view.memtables.partition_point(|of| of.epoch.id > epoch.id);
+        if let Some(known) = view.memtables.get(at).filter(|of| of.epoch.id == epoch.id) {
             return known.memtable.clone();
         }
         let memtable = epoch.memtable(self.id);
-        if view.is_let_go || epoch.start > view.dropped_at {
+        if view.is_let_go || epoch.start >= view.dropped_at {
             // A commit that raced the drop; a view that had it would keep it in memory for nothing.
             return memtable;
         }
         let mut view = View::clone(&view);
-        let at = view.memtables.partition_point(|of| of.epoch.id > epoch.id);
         view.memtables.insert(at, MemtableOf { epoch: epoch.clone(), memtable: memtable.clone() });
         self.publish(view);
         drop(right);
@@ -245,5 +245,100 @@ mod tests {
         let view = family.view();
         assert!(view.exists_at(5000) && !view.exists_at(5001));
         assert!(view.memtables[0].memtable.get(b"k", 5000).is_some());
+    }
+
+    /// Four epochs that begin at 4096, 5000, 6000 and 7000.
+    fn four_epochs() -> Vec<Arc<Epoch>> {
+        let epochs = Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), 4096);
+        for end in [5000, 6000, 7000] {
+            epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(end)).unwrap();
+        }
+        let list = epochs.list();
+        list.sealed.iter().chain([&list.open]).cloned().collect()
+    }
+
+    fn family() -> Family {
+        Family::new(3, "f", FamilyOptions::default(), 1, Arc::default())
+    }
+
+    /// The epochs of the memtables that a reader finds, in its order. Each view has a number of its own, and is current.
+    fn pinned(family: &Family, number: u64) -> Vec<u64> {
+        assert_eq!(family.current.load(Ordering::Acquire), number);
+        assert_eq!(family.view().number, number);
+        let (view, point) = family.pin_at(|| 77);
+        assert_eq!((view.number, point), (number, 77));
+        view.memtables.iter().map(|of| of.epoch.id).collect()
+    }
+
+    #[test]
+    fn a_view_has_one_memtable_of_each_epoch_newest_first_whatever_the_order_of_their_coming() {
+        let (family, epochs) = (family(), four_epochs());
+        assert_eq!(pinned(&family, 1), [0; 0]);
+        for (number, (come, expected)) in
+            [(1, &[2][..]), (3, &[4, 2]), (0, &[4, 2, 1]), (2, &[4, 3, 2, 1])]
+                .into_iter()
+                .enumerate()
+        {
+            let memtable = family.memtable_in(&epochs[come]);
+            assert!(Arc::ptr_eq(&memtable, &epochs[come].memtable(3)));
+            assert!(Arc::ptr_eq(&memtable, &family.memtable_in(&epochs[come])));
+            assert_eq!(pinned(&family, number as u64 + 2), expected);
+        }
+    }
+
+    #[test]
+    fn an_installed_tree_takes_the_place_of_the_memtable_that_it_holds() {
+        let (family, epochs) = (family(), four_epochs());
+        epochs[..3].iter().for_each(|epoch| drop(family.memtable_in(epoch)));
+        let run = |file| crate::version::fixtures::slice(file, "a", "z", (file * 2, file * 2 + 1));
+        let merged = Arc::new(Tree::default().with(&[], vec![(0, run(1))]).unwrap());
+        family.install(merged.clone(), None);
+        assert_eq!(pinned(&family, 5), [3, 2, 1]);
+        assert!(Arc::ptr_eq(&family.view().tree, &merged));
+        let flushed = Arc::new(merged.with(&[], vec![(0, run(2))]).unwrap());
+        family.install(flushed.clone(), Some(&epochs[0]));
+        assert_eq!(pinned(&family, 6), [3, 2]);
+        assert!(Arc::ptr_eq(&family.view().tree, &flushed));
+        family.install(flushed, Some(&epochs[3]));
+        assert_eq!(pinned(&family, 7), [3, 2], "it had no memtable of that epoch");
+    }
+
+    /// What a writer does between the two loads of a reader.
+    #[test]
+    fn a_view_that_is_replaced_while_the_point_is_loaded_is_not_pinned() {
+        let (family, epochs) = (family(), four_epochs());
+        let loads = std::cell::Cell::new(0);
+        let (view, point) = family.pin_at(|| {
+            loads.set(loads.get() + 1);
+            if loads.get() <= 2 {
+                family.memtable_in(&epochs[loads.get() as usize]);
+            }
+            4096 + loads.get()
+        });
+        assert_eq!((view.number, view.memtables.len(), point, loads.get()), (3, 2, 4099, 3));
+    }
+
+    #[test]
+    fn a_dropped_family_takes_in_epochs_from_before_its_drop_only() {
+        let (family, epochs) = (family(), four_epochs());
+        assert!(!family.is_dropped() && family.view().exists_at(Lsn::MAX));
+        family.mark_dropped(6000);
+        assert!(family.is_dropped());
+        epochs.iter().for_each(|epoch| drop(family.memtable_in(epoch)));
+        assert_eq!(pinned(&family, 4), [2, 1]);
+        family.cut_memory(5000);
+        assert_eq!(pinned(&family, 5), [1]);
+        family.let_go();
+        assert_eq!(pinned(&family, 6), [0; 0]);
+        epochs.iter().for_each(|epoch| drop(family.memtable_in(epoch)));
+        assert_eq!(pinned(&family, 6), [0; 0]);
+    }
+
+    #[test]
+    fn a_family_has_the_name_it_was_given_last() {
+        let family = family();
+        assert_eq!(&*family.name(), "f");
+        family.rename("g");
+        assert_eq!(&*family.name(), "g");
     }
 }

@@ -21,6 +21,8 @@ mod model;
 mod order_model;
 mod pacer;
 mod snapshots;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 
 pub(crate) use backlog::{Backlog, Owed};
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};

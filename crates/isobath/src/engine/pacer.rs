@@ -262,4 +262,188 @@ mod tests {
             assert!(here < next && next - here <= 800, "{step}: {here} to {next}");
         }
     }
+
+    fn waits(pacer: &Pacer, cause: StallCause) -> (u64, u64, u64) {
+        let gauge = &pacer.stalls()[cause as usize];
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (read(&gauge.count), read(&gauge.total_ns), read(&gauge.max_ns))
+    }
+
+    /// At ten nanoseconds a byte.
+    fn paced() -> (Pacer, Arc<Stage>) {
+        let (pacer, stage) = pacer();
+        pacer.set_merges(0.5, 1e8);
+        stage.sleep(Duration::from_secs(1));
+        (pacer, stage)
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_writer_sleeps_once_it_owes_enough_and_to_the_end_of_that_but_for_a_rest_too_short() {
+        // Bytes, and how long their writer sleeps.
+        for (bytes, slept) in [
+            (24_999, 0),
+            (25_000, 250_000),
+            (400_000, 4_000_000),
+            (1_006_250, 10_000_000),
+            (1_006_251, 10_062_510),
+            (1_050_000, 10_500_000),
+            (1_200_000, 12_000_000),
+        ] {
+            let (pacer, stage) = paced();
+            pacer.admit(bytes, false, || 0.0).unwrap();
+            assert_eq!(stage.now_ns() - SECOND, slept, "{bytes}");
+            let expected = (u64::from(slept > 0), slept, slept);
+            assert_eq!(waits(&pacer, StallCause::PacedByMerge), expected);
+            assert_eq!(waits(&pacer, StallCause::PacedByFlush), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn what_several_writers_owe_adds_up_and_is_worked_off_by_time() {
+        let (pacer, stage) = paced();
+        pacer.admit(20_000, false, || 0.0).unwrap();
+        assert_eq!(stage.now_ns(), SECOND, "two hundred microseconds");
+        pacer.admit(20_000, false, || 0.0).unwrap();
+        assert_eq!(stage.now_ns(), SECOND + 400_000);
+        stage.sleep(Duration::from_secs(1));
+        pacer.admit(20_000, false, || 0.0).unwrap();
+        assert_eq!(stage.now_ns(), 2 * SECOND + 400_000, "an idle time is no debt");
+        pacer.admit(80_000, false, || 0.0).unwrap();
+        assert_eq!(waits(&pacer, StallCause::PacedByMerge), (2, 1_400_000, 1_000_000));
+        assert_eq!(pacer.now_ns(), stage.now_ns());
+    }
+
+    #[test]
+    fn who_does_not_wait_is_refused_once_others_owe_enough() {
+        for (owed, is_refused) in [(24_999, false), (25_000, true)] {
+            let (pacer, stage) = paced();
+            pacer.admit(owed, true, || 0.0).unwrap();
+            assert_eq!(pacer.admit(1_000_000, true, || 0.0).is_err(), is_refused, "{owed}");
+            assert_eq!(stage.now_ns(), SECOND);
+            stage.sleep(Duration::from_nanos(10));
+            assert_eq!(pacer.admit(1, true, || 0.0).is_err(), !is_refused, "it owes for both");
+        }
+        let (pacer, _) = paced();
+        pacer.admit(1 << 63, true, || 0.0).unwrap();
+        pacer.admit(1, true, || 0.0).unwrap_err();
+    }
+
+    #[test]
+    fn flushes_pace_by_how_full_memory_is_while_they_are_behind() {
+        for (fullness, ns_a_byte) in [(0.25, 0), (0.5, 0), (0.75, 10), (1.0, 40), (2.0, 40)] {
+            let (pacer, stage) = pacer();
+            pacer.set_flush(|| true, Some(100_000_000));
+            pacer.admit(100_000, false, || fullness).unwrap();
+            let slept = 100_000 * ns_a_byte;
+            assert_eq!(stage.now_ns(), slept, "{fullness}");
+            let expected = (u64::from(slept > 0), slept, slept);
+            assert_eq!(waits(&pacer, StallCause::PacedByFlush), expected);
+            pacer.set_flush(|| false, None);
+            pacer.admit(1 << 30, false, || fullness).unwrap();
+            assert_eq!(stage.now_ns(), slept, "flushes have caught up");
+        }
+    }
+
+    #[test]
+    fn writers_are_paced_by_what_asks_for_more() {
+        use StallCause::{PacedByFlush, PacedByMerge};
+        for (merges, cause, ns_a_byte) in
+            [(0.25, PacedByFlush, 10), (0.5, PacedByMerge, 10), (1.0, PacedByMerge, 40)]
+        {
+            let (pacer, stage) = pacer();
+            pacer.set_flush(|| true, Some(100_000_000));
+            pacer.set_merges(merges, 1e8);
+            pacer.admit(100_000, false, || 0.75).unwrap();
+            assert_eq!(stage.now_ns(), 100_000 * ns_a_byte);
+            assert_eq!(waits(&pacer, cause), (1, stage.now_ns(), stage.now_ns()));
+            let refused = pacer.admit(1 << 30, true, || 0.75).and(pacer.admit(1, true, || 0.75));
+            assert!(matches!(refused, Err(Error::WouldStall(why)) if why == cause.name()));
+            // One has caught up, the other has not.
+            pacer.set_merges(0.0, 1e8);
+            pacer.admit(1, true, || 0.75).unwrap_err();
+            pacer.set_flush(|| false, None);
+            pacer.admit(1, true, || 0.75).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_rate_of_flushes_is_smoothed() {
+        let (pacer, _) = pacer();
+        let rate_after = |rate| {
+            pacer.set_flush(|| false, rate);
+            pacer.flush_rate.load(Ordering::Relaxed)
+        };
+        let rates = [Some(800), Some(400), None, Some(1100)].map(rate_after);
+        assert_eq!(rates, [800, 700, 700, 800]);
+    }
+
+    #[test]
+    fn a_pace_that_is_set_anew_forgives_nothing() {
+        let (pacer, _) = paced();
+        pacer.admit(1_000_000, true, || 0.0).unwrap();
+        pacer.set_merges(1.0, 1e8);
+        pacer.set_flush(|| true, None);
+        pacer.admit(1, true, || 0.0).unwrap_err();
+    }
+
+    #[test]
+    fn a_rate_that_is_not_known_yet_is_taken_for_a_slow_one() {
+        assert_eq!(
+            (cost(0.5, 0.0), cost(0.5, 1e6), cost(0.5, 2e6)),
+            (1_000_000, 1_000_000, 500_000)
+        );
+        assert_eq!(cost(1e-6, 1e9), 1, "behind is never free");
+    }
+
+    /// Threads of which the first to sleep twice finds that merges have caught up.
+    #[derive(Default)]
+    struct Relief {
+        stage: Stage,
+        pacer: std::sync::OnceLock<std::sync::Weak<Pacer>>,
+    }
+
+    impl Threads for Relief {
+        fn spawn(
+            &self,
+            name: String,
+            priority: crate::components::Priority,
+            body: Box<dyn FnOnce() + Send>,
+        ) -> std::io::Result<Box<dyn crate::components::ThreadHandle>> {
+            self.stage.spawn(name, priority, body)
+        }
+
+        fn sleep(&self, duration: Duration) {
+            self.stage.sleep(duration);
+            if self.stage.now_ns() >= 2 * NAP_NS {
+                self.pacer.get().and_then(std::sync::Weak::upgrade).unwrap().set_merges(0.0, 1e8);
+            }
+        }
+
+        fn parallelism(&self) -> usize {
+            self.stage.parallelism()
+        }
+    }
+
+    impl Clock for Relief {
+        fn now_ns(&self) -> u64 {
+            self.stage.now_ns()
+        }
+
+        fn unix_ms(&self) -> u64 {
+            self.stage.unix_ms()
+        }
+    }
+
+    #[test]
+    fn a_writer_who_sleeps_notices_relief_after_a_nap() {
+        let relief = Arc::new(Relief::default());
+        let pacer = Arc::new(Pacer::new(relief.clone(), relief.clone()));
+        relief.pacer.set(Arc::downgrade(&pacer)).unwrap();
+        pacer.set_merges(0.5, 1e8);
+        pacer.admit(100_000_000, false, || 0.0).unwrap();
+        assert_eq!(relief.now_ns(), 2 * NAP_NS);
+        assert_eq!(waits(&pacer, StallCause::PacedByMerge), (1, 2 * NAP_NS, 2 * NAP_NS));
+    }
 }

@@ -1,0 +1,237 @@
+//! An open database as a whole: what it refuses, whom it tells, which files it removes, and how full its memory is.
+
+use super::*;
+use crate::Db;
+use crate::components::sync::atomic::AtomicBool;
+use crate::components::{Clock, Components, SystemClock};
+use crate::format::OpKind;
+use crate::version::{Change, Edit};
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::OnceLock;
+
+type Told = Arc<Mutex<Vec<Event>>>;
+
+/// A database in memory with a listener that remembers.
+fn listened() -> (Db, MemoryFs, Told) {
+    let (fs, told) = (MemoryFs::new(), Told::default());
+    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+    let remember = {
+        let told = told.clone();
+        move |event: &Event| told.lock().push(event.clone())
+    };
+    let options = Options::new().write_budget(64 << 10).components(components);
+    (options.listener(Arc::new(remember)).open("/db").unwrap(), fs, told)
+}
+
+/// The jobs of which it was told that they failed.
+fn failures(told: &Told) -> Vec<&'static str> {
+    let failure = |event: &Event| match event {
+        Event::BackgroundError { job, .. } => Some(*job),
+        _ => None,
+    };
+    told.lock().iter().filter_map(failure).collect()
+}
+
+fn removed(told: &Told) -> Vec<PathBuf> {
+    let path = |event: &Event| match event {
+        Event::FileRemoved { path } => Some(path.clone()),
+        _ => None,
+    };
+    told.lock().iter().filter_map(path).collect()
+}
+
+#[test]
+fn a_job_that_fails_refuses_writes_and_is_told_of_unless_it_was_to_end() {
+    let (db, _, told) = listened();
+    let engine = db.engine();
+    for end in [Error::Cancelled, Error::Closed] {
+        engine.poison("ended", end);
+        engine.check_writable().unwrap();
+    }
+    assert_eq!(failures(&told), [""; 0]);
+    db.put("key", "value").unwrap();
+    engine.poison("planted", Error::InvalidArgument("planted".to_owned()));
+    assert!(
+        matches!(engine.check_writable(), Err(Error::Poisoned(why)) if why.contains("planted"))
+    );
+    engine.check_open().unwrap();
+    assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+    assert_eq!(failures(&told), ["planted"]);
+    db.put("key", "later").unwrap_err();
+}
+
+/// Seen from the best of some rounds: a busy machine may delay any, but a waiter whom nobody wakes sleeps a tenth of a
+/// second in each.
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+fn who_waits_for_room_hears_at_once_that_writes_are_refused() {
+    let (db, _, _) = listened();
+    let (engine, clock) = (db.engine(), SystemClock::new());
+    let waits = (0..10).map(|_| {
+        std::thread::scope(|scope| {
+            let mut right = engine.epochs.lock();
+            scope.spawn(|| {
+                // The lock is free once the waiter sleeps.
+                drop(engine.epochs.lock());
+                engine.poison("planted", Error::InvalidArgument("planted".to_owned()));
+            });
+            let began = clock.now_ns();
+            engine.epochs.wait_for_room(&mut right);
+            clock.now_ns() - began
+        })
+    });
+    assert!(waits.min().unwrap() < 50_000_000);
+}
+
+#[test]
+fn a_closed_database_is_neither_read_nor_written_from_the_first_moment_of_its_close() {
+    let (db, _, _) = listened();
+    let engine = db.engine();
+    engine.check_writable().unwrap();
+    engine.closed.store(true, Ordering::SeqCst);
+    assert!(matches!(engine.check_open(), Err(Error::Closed)));
+    assert!(matches!(engine.check_writable(), Err(Error::Closed)));
+    engine.closed.store(false, Ordering::SeqCst);
+    engine.check_writable().unwrap();
+}
+
+#[test]
+fn a_listener_is_told_on_a_thread_that_knows_it_is_telling() {
+    let (engine, was_telling) =
+        (Arc::new(OnceLock::<Arc<Engine>>::new()), Arc::new(AtomicBool::new(false)));
+    let listener = {
+        let (engine, was_telling) = (engine.clone(), was_telling.clone());
+        move |_: &Event| {
+            if let Some(engine) = engine.get() {
+                was_telling.store(engine.is_telling(), Ordering::SeqCst);
+            }
+        }
+    };
+    let db = Options::in_memory().listener(Arc::new(listener)).open("/db").unwrap();
+    let other = Options::in_memory().open("/other").unwrap();
+    engine.set(db.engine().clone()).ok().unwrap();
+    assert!(!db.engine().is_telling());
+    db.engine().tell(Event::FileRemoved { path: "planted".into() });
+    assert!(was_telling.load(Ordering::SeqCst));
+    assert!(!db.engine().is_telling());
+    call_back(&**other.engine(), || assert!(!db.engine().is_telling(), "another one tells"));
+}
+
+#[test]
+fn memory_is_full_when_every_budget_is_used_up() {
+    let (db, fs, _) = listened();
+    let engine = db.engine();
+    let open_share = || engine.epochs.list().open.bytes() as f64 / f64::from(64 << 10);
+    let expect = |sealed: f64| {
+        assert_eq!(engine.epochs.list().sealed.len() as f64, sealed);
+        assert_eq!(engine.memory_fullness(), (sealed + open_share().min(1.0)) / 3.0);
+    };
+    expect(0.0);
+    // No table can be written, so epochs stay.
+    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").forever().kind(ErrorKind::StorageFull));
+    for sealed in [0.0, 1.0] {
+        db.put("key", [7; 20 << 10]).unwrap();
+        assert!(open_share() > 0.25 && open_share() < 1.0);
+        expect(sealed);
+        db.flush().unwrap_err();
+        expect(sealed + 1.0);
+    }
+    db.put("key", vec![7; 100 << 10]).unwrap();
+    assert!(open_share() > 1.0);
+    expect(2.0);
+    assert_eq!(engine.memory_fullness(), 1.0);
+    fs.clear_faults();
+}
+
+#[test]
+fn files_that_nothing_needs_are_closed_removed_and_told_of() {
+    let (db, fs, told) = listened();
+    let engine = db.engine();
+    for round in 0..2 {
+        db.put("key", [round; 100]).unwrap();
+        db.flush().unwrap();
+        db.get("key").unwrap().unwrap();
+    }
+    let view = engine.default_family.view();
+    let inputs: Vec<PathBuf> =
+        view.tree.runs.iter().map(|run| engine.tables.files.path(run.meta.file)).collect();
+    assert_eq!((inputs.len(), engine.tables.files.open_count()), (2, 2));
+    // One cannot be removed: it stays until the next open.
+    fs.inject(Fault::on(FileOp::Remove).suffix(".tbl"));
+    db.compact().unwrap();
+    engine.remove_dead_files();
+    assert!(removed(&told).is_empty() && inputs.iter().all(|path| fs.exists(path).unwrap()));
+    drop(view);
+    while inputs.iter().all(|path| fs.exists(path).unwrap()) || !engine.files.graveyard().is_empty()
+    {
+        engine.remove_dead_files();
+    }
+    // Another thread may be at it.
+    while removed(&told).is_empty() {
+        engine.options.components.threads.sleep(std::time::Duration::from_millis(1));
+    }
+    let left: Vec<_> = inputs.iter().filter(|path| fs.exists(path).unwrap()).collect();
+    assert_eq!((left.len(), removed(&told).len()), (1, 1));
+    assert!(inputs.contains(&removed(&told)[0]) && removed(&told)[0] != *left[0]);
+    assert_eq!(engine.tables.files.open_count(), 0, "a removed file that is open takes room");
+    assert_eq!(db.get("key").unwrap().unwrap(), [1; 100]);
+    engine.check_writable().unwrap();
+}
+
+/// The receipt of the last edit has to survive power loss first.
+#[test]
+fn files_stay_where_it_is_not_certain_that_nothing_needs_them() {
+    for (kind, is_final) in [(ErrorKind::StorageFull, false), (ErrorKind::Other, true)] {
+        let (db, fs, told) = listened();
+        let engine = db.engine();
+        let file = engine.files.allocate();
+        let path = engine.tables.files.path(file.number());
+        drop(fs.create(&path).unwrap());
+        let lsn = engine.versions.lock().state().ceiling() + 1;
+        let edit = Edit::new(vec![Change::LsnCeiling { lsn }]);
+        engine.versions.lock().install(edit, &[]).unwrap();
+        fs.inject(Fault::on(FileOp::Sync).forever().kind(kind));
+        drop(file);
+        engine.remove_dead_files();
+        assert!(fs.exists(&path).unwrap() && removed(&told).is_empty());
+        fs.clear_faults();
+        match is_final {
+            true => {
+                engine.check_writable().unwrap_err();
+                assert_eq!(failures(&told).first(), Some(&"removal of tables"));
+            }
+            false => engine.check_writable().unwrap(),
+        }
+    }
+}
+
+#[test]
+fn handles_that_outlive_the_database_hold_none_of_its_memory() {
+    let (db, _, _) = listened();
+    let engine = db.engine();
+    let family = engine.default_family.clone();
+    db.put("key", "value").unwrap();
+    db.flush().unwrap();
+    let tree = Arc::downgrade(&family.view().tree);
+    // A commit that is slow to apply comes after the close's own flush.
+    let late = Arc::downgrade(&family.memtable_in(&engine.epochs.list().open));
+    late.upgrade().unwrap().insert(b"late", 1 << 40, OpKind::Put, b"");
+    assert!(tree.upgrade().is_some_and(|tree| !tree.is_empty()));
+    drop(db);
+    assert!(family.view().memtables.is_empty() && family.view().tree.is_empty());
+    assert!(late.upgrade().is_none());
+}
+
+#[test]
+fn a_directory_of_tables_is_no_larger_than_the_tree() {
+    let (db, fs, _) = listened();
+    for round in 0..4 {
+        db.put("key", [round; 100]).unwrap();
+        db.flush().unwrap();
+    }
+    db.compact().unwrap();
+    db.close().unwrap();
+    assert_eq!(fs.list(Path::new("/db/table")).unwrap().len(), 1);
+}
