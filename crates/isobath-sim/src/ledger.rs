@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `inputs` says what makes the run repeatable (profile and seeds). `found` counts failures. `engine` is a hash of the engine's
-//! sources (`build.rs`): what was run stands for exactly these. Rows from before that was noted have none, and stand for
+//! code (`build/fingerprint.rs`): what was run stands for exactly this. Rows from before that was noted have none, and stand for
 //! other sources than today's. `commit` names the commit that was built, with `+` if the tree had changes. Lines that begin with
 //! `#` are for people.
 //!
@@ -18,6 +18,10 @@ use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
+
+#[cfg(test)]
+#[path = "../build/fingerprint.rs"]
+mod fingerprint;
 
 /// Where the ledger is, from the root of the workspace.
 pub(crate) const PATH: &str = "docs/testing/ledger.tsv";

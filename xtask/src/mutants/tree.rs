@@ -43,7 +43,7 @@ const COPIED: [&str; 6] = [
 ];
 
 /// It would embed commit and sources, and so be built anew with each commit.
-const SIMULATOR_BUILD: &str = "crates/isobath-sim/build.rs";
+const SIMULATOR_BUILD: &str = "crates/isobath-sim/build/main.rs";
 
 /// Files of the modules above in which nothing but figures for people comes about.
 const FOR_PEOPLE: [&str; 3] = ["gauges.rs", "inspect.rs", "prefetch.rs"];

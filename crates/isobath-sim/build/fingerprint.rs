@@ -1,0 +1,213 @@
+//! What decides what the engine does, as one number: its sources without comments, documentation and tests, its manifest, and
+//! the versions of what it is built with. A run stands for an engine with the same number.
+
+use quote::ToTokens;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use syn::punctuated::Punctuated;
+use syn::visit_mut::{self, VisitMut};
+use syn::{Attribute, ImplItem, Item, Meta, Stmt, Token};
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// The number for the workspace at `root`.
+pub(crate) fn of(root: &Path) -> Result<u64> {
+    let mut hash = Hash::default();
+    let engine = root.join("crates/isobath");
+    add_module(&engine.join("src/lib.rs"), &engine.join("src"), &mut hash)?;
+    let manifest: toml::Table = fs::read_to_string(engine.join("Cargo.toml"))?.parse()?;
+    for key in ["features", "dependencies", "target"] {
+        hash.add(&format!("{key} {:?}", manifest.get(key)));
+    }
+    let workspace: toml::Table = fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
+    hash.add(&format!("{:?}", workspace.get("profile")));
+    hash.add(&locked(&fs::read_to_string(root.join("Cargo.lock"))?)?);
+    Ok(hash.0)
+}
+
+/// Adds a file and the modules that it declares, which lie in `folder`.
+fn add_module(file: &Path, folder: &Path, hash: &mut Hash) -> Result<()> {
+    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let (tokens, modules) =
+        essence(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+    hash.add(&tokens);
+    for name in modules {
+        hash.add(&name);
+        let own = folder.join(&name);
+        let flat = folder.join(format!("{name}.rs"));
+        let file = if flat.is_file() { flat } else { own.join("mod.rs") };
+        add_module(&file, &own, hash)?;
+    }
+    Ok(())
+}
+
+/// The tokens of a file that end up in the engine, and the names of the modules that have files of their own.
+pub(crate) fn essence(text: &str) -> Result<(String, Vec<String>)> {
+    let mut file = syn::parse_file(text)?;
+    Strip.visit_file_mut(&mut file);
+    let declared = file.items.iter().filter_map(|item| match item {
+        Item::Mod(module) if module.content.is_none() => Some(module.ident.to_string()),
+        _ => None,
+    });
+    let modules = declared.collect();
+    Ok((file.to_token_stream().to_string(), modules))
+}
+
+/// Takes out what no build of the engine has or no run of it can tell: tests, and documentation.
+struct Strip;
+
+impl VisitMut for Strip {
+    fn visit_file_mut(&mut self, file: &mut syn::File) {
+        file.items.retain(|item| !attributes(item).is_some_and(is_for_tests));
+        visit_mut::visit_file_mut(self, file);
+    }
+
+    fn visit_item_mod_mut(&mut self, module: &mut syn::ItemMod) {
+        if let Some((_, items)) = &mut module.content {
+            items.retain(|item| !attributes(item).is_some_and(is_for_tests));
+        }
+        visit_mut::visit_item_mod_mut(self, module);
+    }
+
+    fn visit_item_impl_mut(&mut self, block: &mut syn::ItemImpl) {
+        block.items.retain(|item| match item {
+            ImplItem::Fn(function) => !is_for_tests(&function.attrs),
+            _ => true,
+        });
+        visit_mut::visit_item_impl_mut(self, block);
+    }
+
+    fn visit_block_mut(&mut self, block: &mut syn::Block) {
+        block.stmts.retain(|statement| match statement {
+            Stmt::Item(item) => !attributes(item).is_some_and(is_for_tests),
+            _ => true,
+        });
+        visit_mut::visit_block_mut(self, block);
+    }
+
+    fn visit_attributes_mut(&mut self, attributes: &mut Vec<Attribute>) {
+        attributes.retain(|attribute| !attribute.path().is_ident("doc"));
+    }
+}
+
+fn attributes(item: &Item) -> Option<&[Attribute]> {
+    Some(match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => return None,
+    })
+}
+
+/// True for `cfg(test)` and `cfg(all(.., test, ..))`.
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
+        let Ok(condition) = attribute.parse_args::<Meta>() else { return false };
+        condition.path().is_ident("test") || is_all_with_test(&condition)
+    })
+}
+
+fn is_all_with_test(condition: &Meta) -> bool {
+    let Meta::List(list) = condition else { return false };
+    let parts = list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
+    list.path.is_ident("all")
+        && parts.is_ok_and(|parts| parts.iter().any(|part| part.path().is_ident("test")))
+}
+
+/// The packages of a lock file that the engine is built with, with their versions.
+pub(crate) fn locked(lock: &str) -> Result<String> {
+    let lock: toml::Table = lock.parse()?;
+    let mut packages = BTreeMap::<&str, Vec<&toml::Value>>::new();
+    for package in lock.get("package").and_then(toml::Value::as_array).into_iter().flatten() {
+        packages.entry(text(package, "name")).or_default().push(package);
+    }
+    let (mut seen, mut ahead) = (BTreeSet::new(), vec!["isobath"]);
+    while let Some(name) = ahead.pop() {
+        // A dependency is named with its version where several are locked.
+        let (name, version) = name.split_once(' ').unwrap_or((name, ""));
+        for package in packages.get(name).into_iter().flatten() {
+            if (version.is_empty() || version == text(package, "version"))
+                && seen.insert((name, text(package, "version"), text(package, "checksum")))
+            {
+                let needs = package.get("dependencies").and_then(toml::Value::as_array);
+                ahead.extend(needs.into_iter().flatten().filter_map(toml::Value::as_str));
+            }
+        }
+    }
+    Ok(format!("{seen:?}"))
+}
+
+fn text<'a>(package: &'a toml::Value, key: &str) -> &'a str {
+    package.get(key).and_then(toml::Value::as_str).unwrap_or_default()
+}
+
+/// FNV-1a: nothing is forged against it.
+struct Hash(u64);
+
+impl Default for Hash {
+    fn default() -> Hash {
+        Hash(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hash {
+    fn add(&mut self, text: &str) {
+        for byte in text.as_bytes().iter().chain(&[0]) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODE: &str = "pub fn least(a: u8, b: u8) -> bool { a < b }\nmod part;\n";
+
+    #[test]
+    fn comments_documentation_and_tests_do_not_count() {
+        let dressed = "//! A file.\n/// Documented.\npub fn least(a: u8, b: u8) -> bool {\n    // Why.\n    a < b\n}\n\
+            mod part;\n#[cfg(test)]\nmod tests;\n#[cfg(all(test, not(loom)))]\nmod more { fn of() {} }\n\
+            #[cfg(test)]\nimpl Wide { fn help() {} }\n";
+        assert_eq!(essence(CODE).unwrap(), essence(dressed).unwrap());
+        assert_eq!(essence(CODE).unwrap().1, ["part"]);
+    }
+
+    #[test]
+    fn code_counts_and_so_does_code_for_builds_without_tests() {
+        let is_same = |other: &str| essence(CODE).unwrap() == essence(other).unwrap();
+        assert!(!is_same(&CODE.replace('<', "<=")));
+        assert!(!is_same(&CODE.replace("a:", "c:")));
+        assert!(!is_same(&format!("{CODE}#[cfg(not(test))] fn more() {{}}")));
+        assert!(!is_same(&format!("{CODE}#[cfg(feature = \"test\")] fn more() {{}}")));
+    }
+
+    #[test]
+    fn only_what_the_engine_is_built_with_counts_of_the_lock_file() {
+        let lock = |isobath: &str, other: &str| {
+            locked(&format!(
+                "[[package]]\nname = \"isobath\"\nversion = \"1\"\ndependencies = [\"near 2\"]\n\
+                 [[package]]\nname = \"near\"\nversion = \"{isobath}\"\n\
+                 [[package]]\nname = \"far\"\nversion = \"{other}\"\n"
+            ))
+            .unwrap()
+        };
+        assert_eq!(lock("2", "3"), lock("2", "4"));
+        assert_ne!(lock("2", "3"), lock("5", "3"));
+    }
+
+    #[test]
+    fn the_workspace_at_hand_has_a_fingerprint() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        assert_eq!(format!("{:016x}", of(&root).unwrap()), env!("ISOBATH_ENGINE"));
+    }
+}
