@@ -280,4 +280,60 @@ mod tests {
         let (record, ops, _) = batch.parts();
         assert_eq!(sorted_last_wins(record, ops), [4, 3, 2, 0]);
     }
+
+    #[test]
+    #[should_panic = "a commit that decodes as"]
+    fn a_record_that_would_not_decode_is_never_acknowledged() {
+        check_decodes(b"no payload of a log record");
+    }
+
+    #[test]
+    #[should_panic = "a commit that decodes as"]
+    fn a_record_that_is_no_batch_is_no_commit() {
+        let mut record = Vec::new();
+        crate::format::put_payload(&mut record, &Payload::EpochMarker);
+        check_decodes(&record);
+    }
+
+    #[track_caller]
+    fn assert_refused(engine: &Engine, commit: Commit, why: &str) {
+        let told = harden_commit(engine, commit);
+        let is_refused = matches!(&told, Err(Error::InvalidArgument(what)) if what.contains(why));
+        assert!(is_refused, "{told:?}");
+    }
+
+    #[test]
+    fn a_commit_is_judged_by_where_its_log_and_its_term_end() {
+        let fs = crate::vfs::MemoryFs::new();
+        let open = |fs: &crate::vfs::MemoryFs| {
+            let fs = Arc::new(fs.clone());
+            let components =
+                crate::components::Components { fs, ..crate::components::Components::system() };
+            crate::Options::new().components(components).open("/db").unwrap()
+        };
+        let db = open(&fs);
+        let commit = db.put("key", "value").unwrap();
+        let engine = db.engine();
+        let tail = engine.log.tail();
+        assert_eq!((commit.point, commit.term), (tail, engine.term));
+        harden_commit(engine, commit).unwrap();
+        assert_eq!(engine.log.durable(), tail);
+        for (point, term) in [(tail + 8, engine.term), (tail, engine.term + 1), (0, u64::MAX)] {
+            assert_refused(engine, Commit { point, term, ..commit }, "none of this database");
+        }
+        let foreign = Commit { database: commit.database ^ 1, ..commit };
+        assert_refused(engine, foreign, "another database");
+        // The last of its term is behind the end of the log of the next, which is short.
+        let db = open(&fs.killed());
+        let engine = db.engine();
+        let ended_at = engine.versions.lock().state().term().ended_at;
+        assert_eq!((engine.term, ended_at), (commit.term + 1, tail));
+        harden_commit(engine, commit).unwrap();
+        assert_refused(engine, Commit { point: tail + 8, ..commit }, "may be lost");
+        assert_refused(engine, Commit { point: u64::MAX, ..commit }, "may be lost");
+        let own = Commit { point: engine.log.tail() + 8, ..db.put("key", "value").unwrap() };
+        harden_commit(engine, Commit { point: engine.log.tail(), ..own }).unwrap();
+        let beyond = Commit { point: engine.log.tail() + 8, ..own };
+        assert_refused(engine, beyond, "none of this database");
+    }
 }

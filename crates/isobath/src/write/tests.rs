@@ -1,5 +1,9 @@
 //! Writes as programs make them, carelessly: objects used twice, after an error, or in another life of the database.
 
+mod commits;
+mod families;
+mod seals;
+
 use crate::batch::Batch;
 use crate::components::Components;
 use crate::format::{Payload, put_payload};

@@ -1,0 +1,187 @@
+//! What one commit does: when it is acknowledged, what it refuses, and what it leaves when it is refused.
+
+use super::{Content, content, open, refused};
+use crate::batch::Batch;
+use crate::format::OpKind;
+use crate::options::{Durability, Options, WriteOptions};
+use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::{ColumnFamily, Db, Error};
+use std::thread;
+use std::time::Duration;
+
+fn rows_of(db: &Db, family: &ColumnFamily) -> Content {
+    let rows = db.range_in::<&[u8]>(family, ..).map(|row| row.unwrap());
+    rows.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+#[test]
+fn a_write_that_names_a_dropped_or_foreign_family_changes_nothing() {
+    let (db, elsewhere) = (open(&MemoryFs::new()), open(&MemoryFs::new()));
+    let (gone, kept) = (db.create_family("gone").unwrap(), db.create_family("kept").unwrap());
+    let foreign = elsewhere.create_family("foreign").unwrap();
+    let batch_with = |family: &ColumnFamily| {
+        let mut batch = Batch::new();
+        batch.put("key", "value").unwrap();
+        batch.put_in(&kept, "key", "value").unwrap();
+        batch.put_in(family, "key", "value").unwrap();
+        batch
+    };
+    let (of_gone, of_foreign) = (batch_with(&gone), batch_with(&foreign));
+    db.drop_family(&gone).unwrap();
+    let tail = db.engine().log.tail();
+    for refused in [db.put_in(&gone, "key", "1"), db.delete_in(&gone, "key"), db.write(of_gone)] {
+        let is_named = matches!(&refused, Err(Error::UnknownFamily(name)) if name == "gone");
+        assert!(is_named, "{refused:?}");
+    }
+    assert!(matches!(db.write(of_foreign), Err(Error::InvalidArgument(_))));
+    assert_eq!(db.engine().log.tail(), tail);
+    assert!(content(&db).is_empty() && rows_of(&db, &kept).is_empty());
+}
+
+#[test]
+fn an_empty_batch_writes_nothing_and_stands_for_what_came_before() {
+    let db = open(&MemoryFs::new());
+    let last = db.put("key", "value").unwrap();
+    let nothing = db.write(Batch::new()).unwrap();
+    assert_eq!((nothing, db.engine().log.tail()), (last, last.point));
+    db.harden(nothing).unwrap();
+    assert_eq!(db.engine().log.durable(), last.point);
+}
+
+#[test]
+fn a_commit_returns_only_once_every_commit_before_it_is_finished() {
+    let db = open(&MemoryFs::new());
+    let log = &db.engine().log;
+    let unfinished = log.reserve(64).unwrap();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| db.put("key", "value"));
+        while log.tail() <= unfinished.end() {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(100));
+        assert!(!writer.is_finished());
+        drop(unfinished);
+        let commit = writer.join().unwrap().unwrap();
+        assert!(log.visible() >= commit.point);
+    });
+}
+
+#[test]
+fn a_commit_that_waits_when_the_writing_ends_has_an_unknown_outcome() {
+    let db = open(&MemoryFs::new());
+    let log = &db.engine().log;
+    let unfinished = log.reserve(64).unwrap();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| db.put("key", "value"));
+        while log.tail() <= unfinished.end() {
+            thread::yield_now();
+        }
+        log.poison(&Error::Poisoned("planted".to_owned()));
+        let told = writer.join().unwrap();
+        let is_told = matches!(&told, Err(Error::OutcomeUnknown(why)) if why.contains("planted"));
+        assert!(is_told, "{told:?}");
+    });
+    drop(unfinished);
+}
+
+#[test]
+fn a_commit_is_durable_when_it_returns_if_the_write_or_else_the_database_asks_for_it() {
+    use Durability::*;
+    for (of_database, of_write, is_durable) in [
+        (Process, None, false),
+        (Buffered, None, false),
+        (Process, Some(Sync), true),
+        (Sync, None, true),
+        (Sync, Some(Process), false),
+        (Sync, Some(Buffered), false),
+    ] {
+        let db = Options::in_memory().durability(of_database).open("/db").unwrap();
+        let options = WriteOptions { durability: of_write, ..WriteOptions::default() };
+        let mut batch = Batch::new();
+        batch.put("key", "value").unwrap();
+        for commit in [db.put_with("key", "value", options), db.write_with(batch, options)] {
+            let durable = db.engine().log.durable();
+            assert_eq!(
+                durable >= commit.unwrap().point,
+                is_durable,
+                "{of_database:?} {of_write:?}"
+            );
+        }
+        db.sync().unwrap();
+        assert_eq!(db.engine().log.durable(), db.engine().log.tail());
+    }
+}
+
+#[test]
+fn a_commit_whose_sync_fails_is_not_acknowledged_and_the_last() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let before = db.put("before", "1").unwrap();
+    fs.inject(Fault::on(FileOp::Harden).forever());
+    let told = db.put_with("key", "value", WriteOptions::sync());
+    assert!(matches!(told, Err(Error::OutcomeUnknown(_) | Error::Poisoned(_))), "{told:?}");
+    fs.clear_faults();
+    assert!(matches!(db.put("later", "2"), Err(Error::Poisoned(_))));
+    assert!(matches!(db.write(Batch::new()), Err(Error::Poisoned(_))));
+    assert!(db.harden(before).is_err() && db.sync().is_err());
+    assert_eq!(db.get("before").unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn a_closed_database_takes_no_commit_and_hardens_none() {
+    let db = open(&MemoryFs::new());
+    let commit = db.put_with("key", "value", WriteOptions::sync()).unwrap();
+    let engine = db.engine().clone();
+    db.close().unwrap();
+    let family = &engine.default_family;
+    let options = WriteOptions::default();
+    let put = crate::write::commit_one(&engine, family, OpKind::Put, b"key", b"value", options);
+    assert!(matches!(put, Err(Error::Closed)));
+    assert!(matches!(crate::write::harden_commit(&engine, commit), Err(Error::Closed)));
+    assert!(matches!(crate::write::harden(&engine, commit.point), Err(Error::Closed)));
+}
+
+/// Few keys, some with the same first bytes, so that operations of one batch meet on them.
+#[test]
+fn batches_of_any_length_over_any_families_do_what_their_operations_say_in_turn() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let names = ["default", "one", "two"];
+    names[1..].iter().for_each(|name| drop(db.create_family(name).unwrap()));
+    let families = names.map(|name| db.family(name).unwrap());
+    let mut expected: [Content; 3] = Default::default();
+    let mut state = 7_u64;
+    let mut draw = |below: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for round in 0..300_u32 {
+        let mut batch = Batch::new();
+        for nth_op in 0..draw(10) {
+            let nth = draw(3) as usize;
+            let prefix = ["", "the same", "b"][draw(3) as usize];
+            let key = format!("{prefix}{}", draw(4)).into_bytes();
+            if draw(4) == 0 {
+                batch.delete_in(&families[nth], &key).unwrap();
+                expected[nth].remove(&key);
+            } else {
+                let value = format!("{round} {nth_op}").into_bytes();
+                batch.put_in(&families[nth], &key, &value).unwrap();
+                expected[nth].insert(key, value);
+            }
+        }
+        db.write(batch).unwrap();
+        for (family, expected) in families.iter().zip(&expected) {
+            assert_eq!(&rows_of(&db, family), expected, "round {round}");
+        }
+        if round % 100 == 50 {
+            db.flush().unwrap();
+        }
+    }
+    let db = open(&fs.killed());
+    for (name, expected) in names.iter().zip(&expected) {
+        assert_eq!(&rows_of(&db, &db.family(name).unwrap()), expected);
+    }
+    refused(&db, open(&MemoryFs::new()).put("key", "value").unwrap(), "another database");
+}

@@ -1,0 +1,237 @@
+//! When an epoch is sealed, who waits for its flush, and what is told to those who do not.
+
+use super::open;
+use crate::Error;
+use crate::components::sync::MutexGuard;
+use crate::components::sync::atomic::Ordering;
+use crate::engine::{Engine, MAX_SEALED, StallCause};
+use crate::options::WriteOptions;
+use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
+use crate::write::seal::{flush_now, is_full, seal_if_room, seal_if_written};
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// The bytes of a marker in the log: its payload is one byte.
+const MARKER_LEN: u64 = RECORD_HEADER_LEN as u64 + RECORD_ALIGN;
+
+/// Reserves the log until the open epoch has `bytes` of it, and writes nothing there.
+fn fill_log(engine: &Engine, bytes: u64) {
+    let start = engine.epochs.list().open.start;
+    drop(engine.log.reserve(start + bytes - engine.log.tail()).unwrap());
+}
+
+#[test]
+fn an_epoch_is_full_once_it_takes_twice_the_budget_in_the_log() {
+    for steps in [[32, 0], [40, 8]] {
+        let db = open(&MemoryFs::new());
+        let engine = db.engine();
+        let limit = 2 * engine.options.write_budget.as_u64();
+        assert!(!is_full(engine));
+        for short_by in steps {
+            fill_log(engine, limit - short_by);
+            assert_eq!(is_full(engine), short_by == 0, "{short_by} bytes below the limit");
+        }
+        fill_log(engine, limit + 32);
+        assert!(is_full(engine));
+        let (sealed, full) = (engine.epochs.list().sealed.len(), engine.epochs.list().open.id);
+        assert_eq!(sealed, 0, "nothing but a write or a flush seals");
+        db.put("key", "value").unwrap();
+        assert_eq!(engine.epochs.list().open.id, full + 1);
+        assert!(!is_full(engine));
+    }
+}
+
+#[test]
+fn an_epoch_is_full_once_it_takes_the_budget_in_memory() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    let budget = engine.options.write_budget.as_u64();
+    let first = engine.epochs.list().open.clone();
+    for n in 0..u32::MAX {
+        db.put(n.to_be_bytes(), [7; 100]).unwrap();
+        assert_eq!(engine.epochs.list().open.id, first.id, "sealed at {} bytes", first.bytes());
+        assert_eq!(is_full(engine), first.bytes() >= budget);
+        if is_full(engine) {
+            break;
+        }
+    }
+    assert!(engine.log.tail() - first.start < 2 * budget, "its memory was full first");
+    db.put("key", "value").unwrap();
+    assert_eq!(engine.epochs.list().open.id, first.id + 1);
+}
+
+#[test]
+fn an_epoch_is_sealed_on_request_if_anything_was_reserved_in_it() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    assert!(seal_if_written(engine).unwrap().is_none());
+    for is_skipped in [true, false] {
+        let before = engine.epochs.list().open.clone();
+        match is_skipped {
+            true => fill_log(engine, 32),
+            false => drop(db.put("key", "value").unwrap()),
+        }
+        let tail = engine.log.tail();
+        let sealed = seal_if_written(engine).unwrap().unwrap();
+        assert!(Arc::ptr_eq(&sealed, &before));
+        assert_eq!((sealed.end(), engine.log.tail()), (tail + MARKER_LEN, tail + MARKER_LEN));
+        assert_eq!(engine.epochs.list().open.start, tail + MARKER_LEN);
+        assert!(seal_if_written(engine).unwrap().is_none(), "nothing came since");
+        flush_now(engine).unwrap();
+        assert!(engine.epochs.list().sealed.is_empty());
+    }
+    engine.log.poison(&Error::Poisoned("planted".to_owned()));
+    assert!(matches!(seal_if_written(engine), Err(Error::Poisoned(_))));
+    assert!(matches!(flush_now(engine), Err(Error::Poisoned(_))));
+}
+
+/// Seals so many epochs that no more can be, and fills the next. While the guard is held none of them is installed.
+fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, ()> {
+    let engine = db.engine();
+    let held = engine.families_pending.lock();
+    for n in 0..MAX_SEALED {
+        assert_eq!(engine.epochs.list().sealed.len(), n);
+        db.put("key", n.to_le_bytes()).unwrap();
+        seal_if_written(engine).unwrap().unwrap();
+    }
+    assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED);
+    fill_log(engine, 2 * engine.options.write_budget.as_u64());
+    held
+}
+
+#[test]
+fn a_write_into_full_memory_waits_for_a_flush_unless_it_was_asked_not_to() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    let held = without_room(&db);
+    let (open_id, tail) = (engine.epochs.list().open.id, engine.log.tail());
+    let told = db.put_with("hasty", "value", WriteOptions::default().fail_fast(true));
+    let why = StallCause::Memory.name();
+    assert!(matches!(told, Err(Error::WouldStall(cause)) if cause == why), "{told:?}");
+    let stall = &engine.pacer.stalls()[StallCause::Memory as usize];
+    assert_eq!(stall.count.load(Ordering::Relaxed), 0, "it did not wait");
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| db.put("patient", "value"));
+        thread::sleep(Duration::from_millis(100));
+        assert!(!writer.is_finished());
+        assert_eq!((engine.epochs.list().open.id, engine.log.tail()), (open_id, tail));
+        drop(held);
+        writer.join().unwrap().unwrap();
+    });
+    assert_eq!(engine.epochs.list().open.id, open_id + 1);
+    assert_eq!(stall.count.load(Ordering::Relaxed), 1);
+    let waited = Duration::from_nanos(stall.total_ns.load(Ordering::Relaxed));
+    assert!(waited > Duration::ZERO && waited < Duration::from_secs(600), "{waited:?}");
+    db.flush().unwrap();
+    assert_eq!(stall.count.load(Ordering::Relaxed), 1, "a flush is no write");
+    assert_eq!(db.get("patient").unwrap().unwrap(), b"value");
+}
+
+#[test]
+fn a_write_that_waits_for_memory_is_told_when_the_writing_ends() {
+    let db = open(&MemoryFs::new());
+    let held = without_room(&db);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| db.put("patient", "value"));
+        let flusher = scope.spawn(|| db.flush());
+        thread::sleep(Duration::from_millis(30));
+        assert!(!writer.is_finished() && !flusher.is_finished());
+        db.engine().poison("a job", Error::Poisoned("planted".to_owned()));
+        assert!(matches!(writer.join().unwrap(), Err(Error::Poisoned(_))));
+        assert!(matches!(flusher.join().unwrap(), Err(Error::Poisoned(_))));
+    });
+    drop(held);
+}
+
+#[test]
+fn an_epoch_is_sealed_without_a_wait_only_while_few_wait_for_their_flush() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    seal_if_room(engine).unwrap();
+    assert_eq!(engine.epochs.list().open.id, 1, "nothing was written");
+    db.put("key", "value").unwrap();
+    seal_if_room(engine).unwrap();
+    assert_eq!(engine.epochs.list().open.id, 2);
+    db.flush().unwrap();
+    let held = without_room(&db);
+    let open_id = engine.epochs.list().open.id;
+    seal_if_room(engine).unwrap();
+    assert_eq!(engine.epochs.list().open.id, open_id);
+    drop(held);
+    engine.log.poison(&Error::Poisoned("planted".to_owned()));
+    assert!(matches!(seal_if_room(engine), Err(Error::Poisoned(_))));
+}
+
+#[test]
+fn a_flush_waits_for_what_was_sealed_before_it_though_nothing_came_since() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    let held = engine.families_pending.lock();
+    db.put("key", "value").unwrap();
+    seal_if_written(engine).unwrap().unwrap();
+    let open_id = engine.epochs.list().open.id;
+    thread::scope(|scope| {
+        let flusher = scope.spawn(|| db.flush());
+        thread::sleep(Duration::from_millis(100));
+        assert!(!flusher.is_finished());
+        drop(held);
+        flusher.join().unwrap().unwrap();
+    });
+    let list = engine.epochs.list();
+    assert_eq!((list.sealed.len(), list.open.id), (0, open_id), "there was nothing to seal");
+}
+
+#[test]
+fn writers_are_paced_while_a_sealed_epoch_waits_behind_another() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    let held = engine.families_pending.lock();
+    // The first owes for so much that the second would have to wait.
+    let admit = || engine.pacer.admit(1 << 30, true, || 1.0);
+    for is_behind in [false, true] {
+        db.put("key", "value").unwrap();
+        seal_if_written(engine).unwrap().unwrap();
+        admit().unwrap();
+        assert_eq!(admit().is_err(), is_behind);
+    }
+    drop(held);
+    db.flush().unwrap();
+    admit().unwrap();
+    admit().unwrap();
+}
+
+#[test]
+fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let engine = db.engine();
+    db.put("key", "value").unwrap();
+    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(ErrorKind::StorageFull).forever());
+    assert!(db.flush().unwrap_err().is_out_of_space());
+    assert_eq!(engine.epochs.list().sealed.len(), 1);
+    db.put("key", "another").unwrap();
+    assert!(db.flush().unwrap_err().is_out_of_space());
+    assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED);
+    fill_log(engine, 2 * engine.options.write_budget.as_u64());
+    while engine.epochs.check_flushes().is_ok() {
+        thread::yield_now();
+    }
+    let hasty = || db.put_with("hasty", "value", WriteOptions::default().fail_fast(true));
+    let told = hasty().unwrap_err();
+    assert!(told.is_out_of_space(), "{told}");
+    fs.clear_faults();
+    // The hasty writes themselves have it tried again.
+    let mut left = 2000;
+    while let Err(told) = hasty() {
+        assert!(told.is_retryable(), "{told}");
+        left -= 1;
+        assert!(left > 0, "{told}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    db.flush().unwrap();
+    assert!(engine.epochs.list().sealed.is_empty());
+    assert_eq!(db.get("key").unwrap().unwrap(), b"another");
+}
