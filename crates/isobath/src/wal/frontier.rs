@@ -265,4 +265,59 @@ mod tests {
         assert_eq!(frontier.wait(40), Ok(()));
         assert_eq!(frontier.wait(41), Err(Interrupted));
     }
+
+    #[test]
+    fn a_record_a_lap_ahead_waits_until_its_slot_is_free_and_one_before_that_does_not() {
+        let frontier = Frontier::new(0, 4);
+        for granule in [3, 1, 2] {
+            frontier.mark(granule * 32, (granule + 1) * 32);
+        }
+        assert!(!frontier.has_sleepers());
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| frontier.mark(128, 160));
+            while !frontier.has_sleepers() {
+                std::thread::yield_now();
+            }
+            assert!(!late.is_finished());
+            assert_eq!(frontier.wake_at.load(Ordering::Relaxed), 32);
+            frontier.mark(0, 32);
+            late.join().unwrap();
+        });
+        assert_eq!((frontier.at(), frontier.has_sleepers()), (160, false));
+        assert_eq!(frontier.wake_at.load(Ordering::Relaxed), Lsn::MAX);
+    }
+
+    #[test]
+    fn sleepers_wake_when_what_they_wait_for_is_passed_and_not_before() {
+        let frontier = Frontier::new(64, 64);
+        std::thread::scope(|scope| {
+            let waiters = [104, 144].map(|lsn| {
+                let frontier = &frontier;
+                (lsn, scope.spawn(move || frontier.wait(lsn)))
+            });
+            while frontier.sleepers.lock().least() != 104
+                || frontier.wake_at.load(Ordering::Relaxed) != 104
+            {
+                std::thread::yield_now();
+            }
+            for (lsn, waiter) in waiters {
+                assert!(!waiter.is_finished());
+                frontier.mark(lsn - 40, lsn);
+                assert_eq!(waiter.join().unwrap(), Ok(()));
+            }
+        });
+        assert_eq!((frontier.at(), frontier.has_sleepers()), (144, false));
+    }
+
+    #[test]
+    fn a_record_whose_predecessors_never_finish_is_not_waited_for_after_an_interrupt() {
+        let frontier = Frontier::new(0, 4);
+        frontier.interrupt();
+        frontier.mark(128, 160);
+        frontier.mark(32, 64);
+        assert_eq!(frontier.at(), 0);
+        frontier.mark(0, 32);
+        assert_eq!(frontier.at(), 64);
+        assert_eq!((frontier.wait(64), frontier.wait(65)), (Ok(()), Err(Interrupted)));
+    }
 }

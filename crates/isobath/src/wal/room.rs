@@ -260,4 +260,97 @@ mod tests {
         assert!(matches!(take(), Err(Error::Closed)));
         assert_eq!(room.waits().count, 2, "refusals were no waits");
     }
+
+    #[test]
+    fn room_is_handed_out_up_to_the_lesser_of_what_is_prepared_and_the_ceiling() {
+        let room = Room::new(4096, 8000);
+        assert_eq!((room.tail(), room.prepared(), room.try_take(32, 0)), (4096, 4096, None));
+        room.extend(6000);
+        assert_eq!(room.try_take(1905, 0), None);
+        assert_eq!(room.try_take(1000, 905), None, "some of it is left free");
+        assert_eq!(room.try_take(1000, 904), Some(4096));
+        assert_eq!(room.try_take(904, 0), Some(5096));
+        assert_eq!((room.tail(), room.try_take(1, 0)), (6000, None));
+        room.extend(5000);
+        assert_eq!(room.prepared(), 6000, "what is prepared stays so");
+        room.extend(9000);
+        assert_eq!((room.try_take(2001, 0), room.try_take(2000, 0)), (None, Some(6000)));
+        room.raise_ceiling(7000);
+        assert_eq!((room.tail(), room.try_take(1, 0)), (8000, None));
+        room.raise_ceiling(8500);
+        assert_eq!((room.try_take(501, 0), room.try_take(500, 0)), (None, Some(8000)));
+        room.raise_ceiling(20_000);
+        assert_eq!((room.try_take(501, 0), room.try_take(499, 0)), (None, Some(8500)));
+        room.shut();
+        assert_eq!((room.tail(), room.try_take(1, 0)), (8999, None));
+    }
+
+    #[test]
+    fn a_segment_and_a_ceiling_are_wanted_as_far_ahead_as_asked_for_and_no_more() {
+        let room = Room::new(4096, 10_000);
+        assert!(!room.wants_segment(0) && room.wants_segment(1));
+        room.extend(6096);
+        assert!(!room.wants_segment(2000) && room.wants_segment(2001));
+        assert_eq!(room.wants_ceiling(5904), None);
+        assert_eq!(room.wants_ceiling(5905), Some(10_001));
+        assert_eq!(room.try_take(1000, 0), Some(4096));
+        assert!(!room.wants_segment(1000) && room.wants_segment(1001));
+        assert_eq!((room.wants_ceiling(4904), room.wants_ceiling(4905)), (None, Some(10_001)));
+        room.extend(10_000);
+        assert!(!room.wants_segment(1 << 40), "those above the ceiling can wait");
+        room.raise_ceiling(10_001);
+        assert!(room.wants_segment(1 << 40));
+        room.shut();
+        assert!(!room.wants_segment(1 << 40));
+        assert_eq!(room.wants_ceiling(1 << 40), None);
+    }
+
+    /// Waits until so many have asked for room, and one of them sleeps.
+    fn await_asked(room: &Room, count: u64, wanted: Lsn) {
+        while room.asked() < count || room.state.lock().wanted < wanted {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_waits_is_told_of_attempts_that_began_after_it_asked_and_of_no_others() {
+        let room = Room::new(4096, 1 << 20);
+        let clock = Components::system().clock;
+        let woken = AtomicU64::new(0);
+        let wake = || {
+            woken.fetch_add(1, Ordering::Relaxed);
+        };
+        let take = |len| room.take(len, 8, Patience::Waits, &*clock, &wake, &|| Error::Cancelled);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| take(1000));
+            await_asked(&room, 1, 5104);
+            assert!(room.wants_segment(0));
+            room.fail(0, Error::WouldStall("before it asked"));
+            // It looks again, finds that this is none of its own, and asks anew.
+            await_asked(&room, 1, 5104);
+            assert!(!waiter.is_finished());
+            room.fail(1, Error::WouldStall("after it asked"));
+            let told = waiter.join().unwrap();
+            assert!(matches!(told, Err(Error::WouldStall("after it asked"))), "{told:?}");
+
+            let waiter = scope.spawn(|| take(1000));
+            await_asked(&room, 2, 5104);
+            room.extend(5103);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            assert!(!waiter.is_finished());
+            room.extend(5104);
+            assert_eq!(waiter.join().unwrap().unwrap(), 4096);
+
+            let waiter = scope.spawn(|| take(1000));
+            await_asked(&room, 3, 6104);
+            room.shut();
+            assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled)));
+        });
+        assert!(woken.load(Ordering::Relaxed) >= 4);
+        let waits = room.waits();
+        assert_eq!(waits.count, 3);
+        assert!(waits.max_ns >= 2_000_000 && waits.max_ns <= waits.total_ns, "{waits:?}");
+        assert!(waits.total_ns < 600_000_000_000, "{waits:?}");
+        assert_eq!(room.tail(), 5096);
+    }
 }

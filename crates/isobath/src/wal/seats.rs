@@ -104,3 +104,41 @@ pub(super) fn sleep<T>(guard: &mut MutexGuard<'_, T>, id: &SeatId, seats: fn(&T)
     let bell = Arc::clone(&seats(guard).seats[id.0].bell);
     bell.wait(guard);
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_wait_are_called_once_their_lsn_is_passed_or_one_of_them_to_lead() {
+        let mut seats = Seats::default();
+        assert_eq!((seats.least(), seats.pass(Lsn::MAX), seats.hand_over()), (Lsn::MAX, 0, false));
+        let taken = [30, 10, 20].map(|target| seats.take(target));
+        assert_eq!(seats.least(), 10);
+        assert_eq!((seats.pass(9), seats.least()), (0, 10));
+        assert_eq!((seats.pass(10), seats.least()), (1, 20));
+        assert_eq!(seats.pass(10), 0, "who was called is not called again");
+        let calls = |seats: &Seats| [0, 1, 2].map(|at: usize| seats.call(&taken[at]));
+        assert_eq!(calls(&seats), [None, Some(Call::Passed), None]);
+        assert!(seats.hand_over());
+        assert_eq!(calls(&seats), [Some(Call::Lead), Some(Call::Passed), None]);
+        assert_eq!((seats.least(), seats.pass(Lsn::MAX)), (20, 1), "the leader waits no more");
+        assert!(!seats.hand_over());
+        assert_eq!(seats.least(), Lsn::MAX);
+    }
+
+    #[test]
+    fn a_seat_that_was_left_is_taken_again() {
+        let mut seats = Seats::default();
+        let (first, second) = (seats.take(10), seats.take(20));
+        seats.pass(10);
+        seats.leave(first);
+        assert_eq!((seats.least(), seats.pass(15)), (20, 0));
+        let third = seats.take(30);
+        assert_eq!((third.0, seats.seats.len()), (0, 2));
+        assert_eq!((seats.call(&third), seats.call(&second)), (None, None));
+        seats.leave(second);
+        assert_eq!(seats.least(), 30);
+        assert_eq!(seats.take(40).0, 1);
+    }
+}

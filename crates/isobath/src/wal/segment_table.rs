@@ -226,4 +226,63 @@ mod tests {
             overlapping.iter().for_each(|segment| segment.harden(from, to).unwrap());
         }
     }
+
+    /// A segment of the table, on a file of its own.
+    fn install(table: &SegmentTable, fs: &MemoryFs, base: Lsn) -> Lsn {
+        let (path, len) = (format!("{base:x}"), table.len_at(base));
+        // SAFETY: the file is opened once.
+        let file =
+            unsafe { fs.open_segment(Path::new(&path), HEADER_PAGE_LEN + len, ReadMode::Mapped) };
+        table.install(Segment { base, end: base + len, file: file.unwrap() });
+        base + len
+    }
+
+    fn is_vacant(table: &SegmentTable, lsn: Lsn) -> bool {
+        table.slot(lsn).load(Ordering::Relaxed).is_null()
+    }
+
+    #[test]
+    fn segments_are_found_by_any_of_their_lsns_until_they_are_removed() {
+        let (table, fs) = (SegmentTable::new(1 << 16, 4096, 1 << 14), MemoryFs::new());
+        let mut bases = vec![1 << 16];
+        while bases.len() < 7 {
+            bases.push(install(&table, &fs, *bases.last().unwrap()));
+        }
+        let end = bases.pop().unwrap();
+        assert_eq!(table.first_len(), 4096);
+        for base in &bases {
+            let last = base + table.len_at(*base) - 1;
+            for lsn in [*base, last] {
+                // SAFETY: nothing is removed meanwhile.
+                assert_eq!(unsafe { table.find(lsn) }.base, *base);
+                let found: Vec<_> =
+                    table.overlapping(lsn, lsn + 1).iter().map(|s| s.base).collect();
+                assert_eq!(found, [*base]);
+            }
+            let before = table.overlapping(0, *base).len() + table.overlapping(*base, end).len();
+            assert_eq!(before, bases.len());
+        }
+        assert!(table.overlapping(end, u64::MAX).is_empty());
+        let based = |removed: Vec<Arc<Segment>>| removed.iter().map(|s| s.base).collect::<Vec<_>>();
+        assert!(table.remove_below(bases[1] - 1).is_empty());
+        assert_eq!(based(table.remove_below(bases[1])), bases[..1]);
+        assert!(is_vacant(&table, bases[0]) && !is_vacant(&table, bases[1]));
+        assert_eq!(based(table.remove_below(bases[4] - 1)), bases[1..3]);
+        assert!(table.remove_above(bases[5]).is_empty());
+        assert_eq!(based(table.remove_above(bases[5] - 1)), bases[5..]);
+        assert!(is_vacant(&table, bases[5]) && !is_vacant(&table, bases[4]));
+        assert_eq!(based(table.remove_above(0)), bases[3..5]);
+        assert!(table.overlapping(0, u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn a_segment_that_has_taken_over_a_slot_keeps_it_when_the_one_before_goes() {
+        let (table, fs) = (SegmentTable::new(4096, 4096, 4096), MemoryFs::new());
+        let later = 4096 + table.slots.len() as u64 * 4096;
+        install(&table, &fs, 4096);
+        install(&table, &fs, later);
+        assert_eq!(table.remove_below(8192).len(), 1);
+        // SAFETY: nothing is removed meanwhile.
+        assert_eq!(unsafe { table.find(later + 8) }.base, later);
+    }
 }

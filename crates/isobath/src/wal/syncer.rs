@@ -188,3 +188,171 @@ impl Syncer {
         self.inside.fetch_sub(passed, Ordering::Relaxed);
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::components::stage::Stage;
+    use crate::components::{Components, Threads};
+    use crate::error::Error;
+    use std::time::Duration;
+
+    fn failure() -> Result<Lsn> {
+        Err(Error::Cancelled)
+    }
+
+    #[test]
+    fn one_alone_leads_a_round_of_its_own_and_asks_for_none_that_is_not_needed() {
+        let (syncer, stage) = (Syncer::new(100), Stage::default());
+        let rounds = AtomicU64::new(0);
+        let harden = |up_to, reaches| {
+            syncer.harden(up_to, &stage, &|| {
+                rounds.fetch_add(1, Ordering::Relaxed);
+                stage.sleep(Duration::from_nanos(reaches));
+                Ok(reaches)
+            })
+        };
+        assert_eq!(harden(100, 1), Ok(()));
+        assert_eq!((rounds.load(Ordering::Relaxed), syncer.last_asked()), (0, 0));
+        for (up_to, reaches, durable) in [(101, 300, 300), (300, 0, 300), (301, 500, 500)] {
+            assert_eq!(harden(up_to, reaches), Ok(()));
+            assert_eq!(syncer.durable(), durable);
+        }
+        assert_eq!((rounds.load(Ordering::Relaxed), syncer.last_asked()), (2, 301));
+        assert_eq!(harden(502, 501), Err(Stopped), "the round did not come so far");
+        assert_eq!(harden(502, 400), Err(Stopped));
+        assert_eq!(syncer.durable(), 501, "it never goes back");
+        assert_eq!(harden(502, 502), Ok(()), "nothing had failed");
+        let counts = syncer.counts();
+        assert_eq!((counts.syncs, counts.waiters), (5, 5));
+        assert_eq!((counts.total_ns, counts.max_ns), (300 + 500 + 501 + 400 + 502, 502));
+        assert_eq!(syncer.inside.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_round_that_fails_is_the_last() {
+        let (syncer, stage) = (Syncer::new(100), Stage::default());
+        assert_eq!(syncer.harden(200, &stage, &failure), Err(Stopped));
+        assert_eq!(syncer.harden(200, &stage, &|| panic!("no other round")), Err(Stopped));
+        assert_eq!(syncer.harden(100, &stage, &failure), Ok(()));
+        let counts = syncer.counts();
+        assert_eq!((counts.syncs, counts.waiters, counts.total_ns), (0, 1, 0));
+        assert_eq!(syncer.inside.load(Ordering::Relaxed), 0);
+        syncer.advance(200);
+        assert_eq!(syncer.harden(200, &stage, &failure), Ok(()), "durable by other means");
+        let syncer = Syncer::new(100);
+        syncer.stop();
+        assert_eq!(syncer.harden(200, &stage, &|| Ok(200)), Err(Stopped));
+        assert_eq!(syncer.durable(), 100);
+    }
+
+    #[test]
+    fn what_is_durable_by_other_means_only_grows() {
+        let syncer = Syncer::new(100);
+        for (lsn, durable) in [(50, 100), (100, 100), (101, 101), (90, 101)] {
+            syncer.advance(lsn);
+            assert_eq!(syncer.durable(), durable);
+        }
+        assert_eq!((syncer.counts().syncs, syncer.last_asked()), (0, 0));
+    }
+
+    /// Runs `harden` of each LSN on a thread of its own while the first, who asks for 100, is in its round, and `then`
+    /// once all of them wait. Rounds after the first reach 300.
+    fn joined(
+        lsns: &[Lsn],
+        then: impl Fn(&Syncer) + Sync,
+        first: Result<Lsn>,
+    ) -> (Syncer, Vec<bool>, u64) {
+        let (syncer, clock) = (Syncer::new(0), Components::system().clock);
+        let (rounds, all) = (AtomicU64::new(0), 1 + lsns.len() as u64);
+        let round = || {
+            if rounds.fetch_add(1, Ordering::Relaxed) > 0 {
+                return Ok(300);
+            }
+            while syncer.counts().waiters < all {
+                std::thread::yield_now();
+            }
+            then(&syncer);
+            first.clone()
+        };
+        let outcomes = std::thread::scope(|scope| {
+            let leader = scope.spawn(|| syncer.harden(100, &*clock, &round).is_ok());
+            while rounds.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            let asked = lsns.iter().map(|lsn| {
+                let (syncer, clock, round) = (&syncer, &*clock, &round);
+                scope.spawn(move || syncer.harden(*lsn, clock, round).is_ok())
+            });
+            let threads: Vec<_> = [leader].into_iter().chain(asked).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(syncer.inside.load(Ordering::Relaxed), 0);
+        assert!(!syncer.state.lock().leading);
+        let rounds = rounds.load(Ordering::Relaxed);
+        (syncer, outcomes, rounds)
+    }
+
+    #[test]
+    fn a_round_covers_those_who_came_while_it_ran_and_one_more_all_the_others() {
+        let (syncer, outcomes, rounds) = joined(&[150, 300, 200, 250], |_| (), Ok(200));
+        assert_eq!((outcomes, rounds, syncer.durable()), (vec![true; 5], 2, 300));
+        assert_eq!((syncer.counts().syncs, syncer.counts().waiters), (2, 5));
+    }
+
+    #[test]
+    fn those_who_wait_for_a_round_that_fails_are_told_and_lead_none() {
+        let (syncer, outcomes, rounds) = joined(&[150, 300], |_| (), failure());
+        assert_eq!((outcomes, rounds, syncer.durable()), (vec![false; 3], 1, 0));
+    }
+
+    #[test]
+    fn those_who_wait_for_what_becomes_durable_otherwise_go_on() {
+        let (syncer, outcomes, rounds) =
+            joined(&[150, 300], |syncer| syncer.advance(150), failure());
+        assert_eq!((outcomes, rounds, syncer.durable()), (vec![true, true, false], 1, 150));
+        let (syncer, outcomes, rounds) = joined(&[150, 300], |syncer| syncer.advance(300), Ok(1));
+        assert_eq!((outcomes, rounds, syncer.durable()), (vec![true; 3], 1, 300));
+    }
+
+    #[test]
+    fn a_stop_ends_the_waits_and_a_round_under_way_ends_as_it_will() {
+        let (syncer, outcomes, rounds) = joined(&[150, 300], |syncer| syncer.stop(), Ok(200));
+        assert_eq!((outcomes[0], outcomes[2], rounds), (true, false, 1));
+        assert_eq!(syncer.durable(), 200);
+    }
+
+    /// A clock that goes on by 10 with each look, and counts them.
+    struct Looks(AtomicU64);
+
+    impl Clock for Looks {
+        fn now_ns(&self) -> u64 {
+            10 * self.0.fetch_add(1, Ordering::Relaxed)
+        }
+        fn unix_ms(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_leader_waits_for_those_of_the_last_round_no_longer_than_half_of_it_took() {
+        for (expected, inside, round_ns, looks) in [
+            (2, 2, 1000, 0),
+            (1, 2, 1000, 0),
+            (3, 2, 1000, 1 + 50),
+            (3, 2, 2000, 1 + 100),
+            (3, 2, 10, 1 + 1),
+            (3, 2, u64::MAX, 1 + u64::from(LINGER_LOOKS_MAX)),
+        ] {
+            let (syncer, clock) = (Syncer::new(0), Looks(AtomicU64::new(0)));
+            syncer.inside.store(inside, Ordering::Relaxed);
+            let mut state = syncer.state.lock();
+            (state.expected, state.round_ns) = (expected, round_ns);
+            drop(state);
+            syncer.linger(&clock);
+            let looked = clock.0.load(Ordering::Relaxed);
+            assert_eq!(looked, looks, "{expected} {inside} {round_ns}");
+        }
+        const { assert!(LINGER_NS_MAX >= 10 * LINGER_LOOKS_MAX as u64) };
+    }
+}

@@ -407,6 +407,34 @@ fn options_that_cannot_work_are_refused() {
 }
 
 #[test]
+fn progress_is_told_once_a_mebibyte_and_at_the_end() {
+    let home = Home::new();
+    let (len, start) = (1 << 19, 1 << 20);
+    let long = LogOptions { segment_len: len, first_segment_len: len, ..home.options() };
+    let log = Log::start(&home.components, long, start, CEILING, 1).unwrap();
+    while log.tail() < start + (7 << 19) {
+        put(&log, &payload(1, 50_000)).unwrap();
+    }
+    let end = log.tail();
+    log.close().unwrap();
+    let mut told = Vec::new();
+    let visit = &mut |_, _: &[u8]| Ok(());
+    let tell = &mut |done, total| told.push((done, total));
+    scan(&*home.components.fs, &home.path(), UUID, start, 0, visit, tell).unwrap();
+    let total = told[0].1;
+    assert_eq!(told.pop(), Some((total, total)));
+    assert!(total >= end - start && told.iter().all(|told| told.1 == total), "{told:?}");
+    let (record, mut before) = (record_len(50_000), 0);
+    assert!(told.len() >= 3, "{told:?}");
+    for (done, _) in told {
+        // What lies behind the last record is looked through by the window.
+        let is_in_time = done <= before + (1 << 20) + record.max(1 << 20);
+        assert!(done >= before + (1 << 20) && is_in_time, "{done} after {before}");
+        before = done;
+    }
+}
+
+#[test]
 fn the_dump_shows_every_record_and_where_it_is() {
     let home = Home::new();
     let log = home.start();

@@ -7,4 +7,5 @@ mod footprint;
 mod lifecycle;
 mod measure;
 mod power;
+mod shelf;
 mod support;
