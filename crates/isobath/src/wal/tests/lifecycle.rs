@@ -220,7 +220,12 @@ fn a_sync_hardens_what_was_not_durable_and_no_more() {
     let (_, end) = put(&log, b"next").unwrap();
     log.harden(end).unwrap();
     let place = |lsn: u64| HEADER_PAGE_LEN + (lsn - START);
-    assert_eq!(hardened(&home), [(place(first), end - first)]);
+    // The keeper hardens segments to come from their headers on, whenever it gets its turn.
+    let synced = || {
+        let ranges = hardened(&home).into_iter();
+        ranges.filter(|(offset, _)| *offset != 0).collect::<Vec<_>>()
+    };
+    assert_eq!(synced(), [(place(first), end - first)]);
 
     let len = SEGMENT_LEN as usize;
     let (start, end) = put(&log, &payload(9, len)).unwrap();
@@ -228,7 +233,7 @@ fn a_sync_hardens_what_was_not_durable_and_no_more() {
     log.harden(end).unwrap();
     let in_first = (place(start), START + SEGMENT_LEN - start);
     let in_second = (HEADER_PAGE_LEN, end - (START + SEGMENT_LEN));
-    assert_eq!(hardened(&home)[..2], [in_first, in_second]);
+    assert_eq!(synced(), [in_first, in_second]);
 }
 
 #[test]
