@@ -42,6 +42,8 @@ pub(crate) struct ListCursor {
     pub(crate) has_filter: bool,
     /// Fail the movement after this many.
     pub(crate) fail_after: Option<usize>,
+    /// How many movements have failed.
+    pub(crate) failed: usize,
 }
 
 impl ListCursor {
@@ -55,6 +57,7 @@ impl ListCursor {
         match &mut self.fail_after {
             Some(0) => {
                 self.at = None;
+                self.failed += 1;
                 Err(Error::Cancelled)
             }
             Some(left) => {

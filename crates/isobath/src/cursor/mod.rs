@@ -80,36 +80,6 @@ pub(crate) fn next_key_by_comparing<C: Cursor + ?Sized>(
     }
 }
 
-impl<C: Cursor + ?Sized> Cursor for Box<C> {
-    fn seek_first(&mut self) -> Result<()> {
-        (**self).seek_first()
-    }
-    fn seek_last(&mut self) -> Result<()> {
-        (**self).seek_last()
-    }
-    fn seek(&mut self, key: &[u8]) -> Result<()> {
-        (**self).seek(key)
-    }
-    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
-        (**self).seek_for_prev(key)
-    }
-    fn next(&mut self) -> Result<()> {
-        (**self).next()
-    }
-    fn prev_key(&mut self) -> Result<()> {
-        (**self).prev_key()
-    }
-    fn entry(&self) -> Option<Entry<'_>> {
-        (**self).entry()
-    }
-    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
-        (**self).next_key(scratch)
-    }
-    fn may_hold(&self, key: &[u8], hash: u64) -> Result<bool> {
-        (**self).may_hold(key, hash)
-    }
-}
-
 /// The first eight bytes of a key as a big-endian number, zeros past its end: unequal heads order as their
 /// keys do, equal heads decide nothing.
 #[inline]

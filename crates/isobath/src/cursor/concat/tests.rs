@@ -3,12 +3,15 @@
 use super::super::list::{ListCursor, Version};
 use super::super::merge::tests::{moves, sources};
 use super::*;
+use crate::error::Error;
 use proptest::prelude::*;
 use std::cell::Cell;
 
 struct Slices {
     slices: Vec<Vec<Version>>,
     opened: Cell<usize>,
+    /// From this opening on, each cursor fails after as many movements, and each third opening fails.
+    fails_from: Option<usize>,
 }
 
 impl SliceProvider for Slices {
@@ -23,8 +26,16 @@ impl SliceProvider for Slices {
         &self.slices[index].last().unwrap().key
     }
     fn open(&self, index: usize) -> Result<ListCursor> {
-        self.opened.set(self.opened.get() + 1);
-        Ok(ListCursor::new(self.slices[index].clone()))
+        let nth = self.opened.get();
+        self.opened.set(nth + 1);
+        let mut list = ListCursor::new(self.slices[index].clone());
+        if self.fails_from.is_some_and(|first| nth >= first) {
+            if nth % 3 == 2 {
+                return Err(Error::Closed);
+            }
+            list.fail_after = Some(nth % 5);
+        }
+        Ok(list)
     }
 }
 
@@ -40,7 +51,7 @@ fn cut(mut versions: Vec<Version>, slice_len: usize) -> Slices {
             _ => slices.push(vec![version]),
         }
     }
-    Slices { slices, opened: Cell::new(0) }
+    Slices { slices, opened: Cell::new(0), fails_from: None }
 }
 
 proptest! {
@@ -59,6 +70,44 @@ proptest! {
             step.apply(&mut oracle).unwrap();
             step.apply(&mut concat).unwrap();
             prop_assert_eq!(concat.entry(), oracle.entry(), "after {:?}", step);
+            prop_assert_eq!(concat.current().is_some(), concat.entry().is_some());
+        }
+    }
+
+    #[test]
+    fn a_slice_that_fails_leaves_no_entry_and_a_seek_that_succeeds_starts_afresh(
+        source in sources(4),
+        slice_len in 1usize..6,
+        fails_from in 0usize..4,
+        moves in moves(),
+    ) {
+        let versions = source.concat();
+        let mut oracle = ListCursor::new(versions.clone());
+        let mut slices = cut(versions, slice_len);
+        slices.fails_from = Some(fails_from);
+        let mut concat = ConcatCursor::new(slices);
+        let failed = |concat: &ConcatCursor<Slices>| {
+            concat.open.as_ref().map_or(0, |(_, cursor)| cursor.failed)
+        };
+        for step in moves {
+            let (before, opened) = (failed(&concat), concat.slices.opened.get());
+            let moved = step.apply(&mut concat);
+            if concat.slices.opened.get() == opened {
+                prop_assert_eq!(moved.is_err(), failed(&concat) > before, "{:?}", &step);
+            } else if moved.is_ok() {
+                prop_assert_eq!(failed(&concat), 0);
+            }
+            if moved.is_err() {
+                prop_assert_eq!(concat.entry(), None);
+                prop_assert!(concat.current().is_none());
+                if let Some((_, cursor)) = &mut concat.open {
+                    cursor.fail_after = None;
+                }
+                oracle = ListCursor::new(concat.slices.slices.concat());
+            } else {
+                step.apply(&mut oracle).unwrap();
+                prop_assert_eq!(concat.entry(), oracle.entry(), "after {:?}", step);
+            }
         }
     }
 }

@@ -138,7 +138,12 @@ proptest! {
         let mut merge = MergeCursor::new(lists);
         for step in moves {
             step.apply(&mut oracle).unwrap();
-            if step.apply(&mut merge).is_err() {
+            let failed = |merge: &MergeCursor<ListCursor>| -> usize {
+                merge.sources.iter().map(|source| source.failed).sum()
+            };
+            let (before, moved) = (failed(&merge), step.apply(&mut merge));
+            prop_assert_eq!(moved.is_err(), failed(&merge) > before, "{:?}", step);
+            if moved.is_err() {
                 prop_assert_eq!(merge.entry(), None);
                 for source in &mut merge.sources {
                     source.fail_after = None;
@@ -252,4 +257,34 @@ fn heads_are_taken_behind_what_keys_share_and_anew_once_that_has_passed() {
     assert_eq!(merge.entry(), None);
     assert!(ties < 1000, "{ties} of about 20000 comparisons looked at whole keys");
     assert!(merge.prefix.starts_with(b"table-17/row-"));
+}
+
+#[test]
+fn a_merge_names_the_source_of_its_entry_and_holds_what_any_source_may() {
+    let mut lists = vec![list(&["b", "d"], 3), list(&["a", "d"], 2), list(&[], 1)];
+    lists.iter_mut().for_each(|list| list.has_filter = true);
+    let mut merge = MergeCursor::new(lists);
+    assert!(merge.source().is_none());
+    let held = ["a", "b", "c", "d"].map(|key| merge.may_hold(key.as_bytes(), 0).unwrap());
+    assert_eq!(held, [true, true, false, true]);
+    merge.seek_first().unwrap();
+    for (key, seq) in [("a", 2), ("b", 3), ("d", 3), ("d", 2)] {
+        let shown = merge.source().unwrap().entry().unwrap();
+        assert_eq!((shown.key, shown.seq), (key.as_bytes(), seq));
+        merge.next().unwrap();
+    }
+    assert!(merge.source().is_none());
+}
+
+#[test]
+fn keys_behind_an_equal_one_of_a_newer_source_are_counted_as_they_are_passed() {
+    let lists = [["a", "b", "c"], ["b", "c", "d"], ["c", "d", "e"]];
+    let mut merge = MergeCursor::new((0..3).map(|at| list(&lists[at], 9 - at as u64)).collect());
+    merge.seek_first().unwrap();
+    let mut passed = Vec::new();
+    while merge.entry().is_some() {
+        merge.next_key(&mut Vec::new()).unwrap();
+        passed.push(merge.shadowed_count());
+    }
+    assert_eq!(passed, [0, 1, 3, 4, 4]);
 }

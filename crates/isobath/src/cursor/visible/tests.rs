@@ -87,18 +87,47 @@ proptest! {
         let mut cursor = VisibleCursor::new(merge, point, lower, upper);
         let mut at = None;
         for step in moves {
-            match &step {
-                Move::First => cursor.seek_first(),
-                Move::Last => cursor.seek_last(),
-                Move::Seek(key) => cursor.seek(key),
-                Move::SeekForPrev(key) => cursor.seek_for_prev(key),
-                Move::Next => cursor.next(),
-                Move::Prev => cursor.prev(),
-            }.unwrap();
+            apply(&mut cursor, &step).unwrap();
             at = expect(&seen, &at, &step);
             let expected = at.as_ref().map(|key| (key.as_slice(), seen[key].as_slice()));
             prop_assert_eq!(cursor.entry(), expected, "after {:?}", step);
         }
+    }
+
+    #[test]
+    fn a_failure_below_is_passed_on_and_leaves_no_entry(
+        sources in sources(3),
+        point in 0u64..40,
+        lower in bound(),
+        upper in bound(),
+        moves in moves(),
+        fail_after in 0usize..12,
+    ) {
+        let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+        let mut list = ListCursor::new(sources.concat());
+        list.fail_after = Some(fail_after);
+        let mut cursor = VisibleCursor::new(list, point, lower, upper);
+        for step in moves {
+            let before = cursor.inner().failed;
+            let moved = apply(&mut cursor, &step);
+            prop_assert_eq!(moved.is_err(), cursor.inner().failed > before, "{:?}", step);
+            if moved.is_err() {
+                prop_assert_eq!(cursor.entry(), None);
+                prop_assert_eq!(cursor.inner().failed, before + 1, "it went on");
+                cursor.inner.fail_after = Some(fail_after);
+            }
+        }
+    }
+}
+
+fn apply<C: Cursor>(cursor: &mut VisibleCursor<C>, step: &Move) -> Result<()> {
+    match step {
+        Move::First => cursor.seek_first(),
+        Move::Last => cursor.seek_last(),
+        Move::Seek(key) => cursor.seek(key),
+        Move::SeekForPrev(key) => cursor.seek_for_prev(key),
+        Move::Next => cursor.next(),
+        Move::Prev => cursor.prev(),
     }
 }
 
