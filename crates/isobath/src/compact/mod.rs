@@ -52,6 +52,10 @@ mod convergence;
 #[cfg(test)]
 mod cost;
 #[cfg(test)]
+mod decisions;
+#[cfg(test)]
+mod drawn;
+#[cfg(test)]
 mod model;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod paced;
@@ -61,3 +65,5 @@ mod run_tests;
 mod scripts;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod soundness;

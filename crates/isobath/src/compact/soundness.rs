@@ -1,0 +1,139 @@
+//! What any job may do, said once more and plainly: by looking at every slice of the tree.
+
+use super::drawn::{Scene, walk};
+use super::plan::Move;
+use super::{Merge, Plan, Shape};
+use crate::version::Slice;
+use std::sync::Arc;
+
+fn share_keys(a: &Slice, b: &Slice) -> bool {
+    a.meta.smallest <= b.meta.largest && b.meta.smallest <= a.meta.largest
+}
+
+/// True if `other` lies so that readers look at it after `slice` of `level`: an older run or a deeper level.
+fn is_under(
+    scene: &Scene,
+    (level, slice): (usize, &Slice),
+    (deeper, other): (usize, &Slice),
+) -> bool {
+    let age = |slice: &Slice| scene.tree.runs.iter().position(|run| std::ptr::eq(&**run, slice));
+    deeper > level || (level == 0 && deeper == 0 && age(other) > age(slice))
+}
+
+fn is_input(merge: &Merge, slice: &Slice) -> bool {
+    merge.inputs.iter().any(|(_, input)| input.meta.file == slice.meta.file)
+}
+
+fn numbers(slices: &[Arc<Slice>]) -> Vec<u64> {
+    slices.iter().map(|slice| slice.meta.file).collect()
+}
+
+/// Nothing that `slice` hides may stay where a reader would then look first.
+fn check_nothing_is_passed(
+    scene: &Scene,
+    from: (usize, &Slice),
+    to: usize,
+    goes_along: impl Fn(&Slice) -> bool,
+) {
+    for (level, other) in scene.tree.iter() {
+        let is_passed =
+            is_under(scene, from, (level, other)) && level <= to && (to > 0 || level > 0);
+        if is_passed && share_keys(from.1, other) {
+            assert!(goes_along(other), "{} passes {}", from.1.meta.file, other.meta.file);
+        }
+    }
+}
+
+fn check_moves(scene: &Scene, moves: &[Move]) {
+    assert!(!moves.is_empty());
+    let shape = Shape::of(&scene.tree, &scene.policy, &scene.hints);
+    for (at, step) in moves.iter().enumerate() {
+        let meta = &step.slice.meta;
+        assert!(step.from < step.to && step.to <= shape.bottom);
+        assert!(scene.tree.slices(step.from).iter().any(|slice| Arc::ptr_eq(slice, &step.slice)));
+        assert!(!scene.busy.reads(meta.file));
+        assert!(!scene.busy.lands_between(step.from, step.to, &meta.smallest, &meta.largest));
+        check_nothing_is_passed(scene, (step.from, &step.slice), step.to, |_| false);
+        assert!(moves[..at].iter().all(|other| other.slice.meta.file != meta.file));
+    }
+}
+
+fn check_merge(scene: &Scene, merge: &Merge) {
+    let Scene { tree, policy, hints, busy, .. } = scene;
+    let shape = Shape::of(tree, policy, hints);
+    let (smallest, largest) = merge.hull();
+    assert!(!merge.inputs.is_empty() && smallest <= largest);
+    for (at, (level, input)) in merge.inputs.iter().enumerate() {
+        assert!(tree.slices(*level).iter().any(|slice| Arc::ptr_eq(slice, input)));
+        assert!(!busy.reads(input.meta.file), "{} is read already", input.meta.file);
+        assert!(merge.inputs[..at].iter().all(|(_, other)| other.meta.file != input.meta.file));
+        assert!(smallest <= &*input.meta.smallest && &*input.meta.largest <= largest);
+        assert!(*level <= merge.target);
+        check_nothing_is_passed(scene, (*level, input), merge.target, |other| {
+            is_input(merge, other)
+        });
+    }
+    let least = merge.inputs.iter().map(|(level, _)| *level).min().unwrap();
+    assert!(!busy.lands_between(least, merge.target, smallest, largest));
+    let is_ordered = |pair: &[(usize, Arc<Slice>)]| {
+        let [(upper, a), (lower, b)] = pair else { unreachable!() };
+        upper < lower || (upper == lower && (*upper == 0 || a.meta.largest < b.meta.smallest))
+    };
+    assert!(merge.inputs.windows(2).all(is_ordered));
+    check_around(scene, merge, &shape);
+    if merge.target == 0 {
+        let others = tree.runs.iter().filter(|run| !is_input(merge, run));
+        let oldest = merge.inputs.iter().map(|(_, run)| run.meta.min_seq).min().unwrap();
+        for run in others.filter(|run| run.overlaps(smallest, largest)) {
+            assert!(run.meta.max_seq < oldest, "{} would lie on both sides", run.meta.file);
+        }
+    }
+    assert_eq!(merge.is_last_level, merge.target == shape.bottom);
+    assert_eq!(merge.depth, shape.depth(merge.target));
+    assert!(merge.cuts.windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(merge.cuts.iter().all(|cut| smallest < &**cut && &**cut <= largest));
+    assert!(merge.cuts.len() < policy.parts_max);
+}
+
+/// What a merge says of the slices around it.
+fn check_around(scene: &Scene, merge: &Merge, shape: &Shape) {
+    let tree = &scene.tree;
+    let (smallest, largest) = merge.hull();
+    let within = |level: usize| -> Vec<Arc<Slice>> {
+        let all = tree.slices(level).iter();
+        all.filter(|slice| slice.overlaps(smallest, largest)).cloned().collect()
+    };
+    let fences: Vec<_> = match merge.target {
+        0 => Vec::new(),
+        target => {
+            let left_out = within(target).into_iter().filter(|slice| !is_input(merge, slice));
+            left_out.map(|slice| slice.meta.smallest.clone()).collect()
+        }
+    };
+    assert_eq!(merge.fences, fences);
+    let mut beneath: Vec<Vec<u64>> = Vec::new();
+    if merge.target == 0 {
+        let last = tree.runs.iter().rposition(|run| is_input(merge, run)).unwrap();
+        beneath.extend(tree.runs[last + 1..].iter().rev().map(|run| vec![run.meta.file]));
+    }
+    let deeper = (merge.target + 1..=shape.bottom).map(|level| numbers(&within(level)));
+    beneath.extend(deeper.filter(|slices| !slices.is_empty()));
+    assert_eq!(merge.beneath.iter().map(|slices| numbers(slices)).collect::<Vec<_>>(), beneath);
+    let below = match merge.target {
+        0 => Vec::new(),
+        target if target == shape.bottom => Vec::new(),
+        target => within(shape.next(tree, target)),
+    };
+    assert_eq!(numbers(&merge.guides), numbers(&below));
+}
+
+#[test]
+fn whatever_is_planned_passes_nothing_older_and_leaves_running_jobs_alone() {
+    for seed in 0..3000 {
+        walk(seed, |scene, answer| match answer.plan() {
+            Some(Plan::Move(moves)) => check_moves(scene, moves),
+            Some(Plan::Merge(merge)) => check_merge(scene, merge),
+            Some(Plan::DoNothing) | None => {}
+        });
+    }
+}
