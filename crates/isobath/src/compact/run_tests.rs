@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FIRST_LSN, Lsn, OpKind};
 use crate::table::{TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};
-use crate::vfs::{Fault, FileSystem, MemoryFs, ReadMode};
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -410,4 +410,124 @@ impl Bench {
             self.settle(false);
         }
     }
+}
+
+/// Two runs of the same long values, to be merged into one, and what the merge should tell of its progress.
+fn with_long_values() -> (Bench, Merge, Vec<u64>) {
+    const LEN: usize = 9000;
+    const COUNT: u64 = 150;
+    let mut bench = Bench::new();
+    for _ in 0..2 {
+        let file = bench.set.files().allocate();
+        let path = table_path(&bench.table_dir(), file.number());
+        let created = bench.fs.create(&path).unwrap();
+        let mut writer = TableWriter::create(created, [7; 16], file.number()).unwrap();
+        writer.begin_slice(DEFAULT_FAMILY, &bench.options()).unwrap();
+        for key in 0..COUNT {
+            let version = Version::put(&key.to_be_bytes(), bench.next_seq, &vec![1; LEN]);
+            bench.next_seq += 1;
+            writer.add(version.as_entry()).unwrap();
+        }
+        let slices = writer.finish().unwrap().slices;
+        let added = slices.into_iter().map(|meta| Change::AddSlice { level: 0, meta }).collect();
+        bench.set.install(Edit::new(added), &[file]).unwrap();
+    }
+    let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: Lsn::MAX };
+    let policy = Policy { job_bytes_max: 1 << 30, parts_max: 1, ..bench.policy.clone() };
+    let made = plan_manual(&bench.tree(), &policy, &bench.busy, &bench.hints(false), &range);
+    let ManualPlan::Do(Plan::Merge(merge)) = made else { panic!("{made:?}") };
+    // Each key counts twice, once it has been passed; told first at the beginning, if there is anything to tell, and then
+    // with the first version behind each 256 KiB.
+    let (mut told, mut passed, mut since) = (Vec::new(), 0, 0);
+    for key in 0..COUNT {
+        if since >= 256 << 10 {
+            told.push(2 * key - passed);
+            (passed, since) = (2 * key, 0);
+        }
+        since += 8 + LEN + 64;
+    }
+    (bench, merge, told)
+}
+
+#[test]
+fn a_merge_tells_how_many_versions_it_has_passed_every_quarter_of_a_mebibyte() {
+    let (bench, merge, expected) = with_long_values();
+    let told = Arc::new(crate::components::sync::Mutex::new(Vec::new()));
+    let heard = told.clone();
+    let context =
+        MergeContext { progress: Arc::new(move |more| heard.lock().push(more)), ..bench.context() };
+    let outcome = MergeJob::new(merge, context).finish().unwrap();
+    assert!(expected.len() > 3);
+    assert_eq!(*told.lock(), expected);
+    assert_eq!((outcome.entries_in, outcome.entries_out), (300, 150));
+}
+
+#[test]
+fn a_merge_that_is_cancelled_on_its_way_ends_there() {
+    let (mut bench, merge, _) = with_long_values();
+    let (before, context) = (bench.table_files(), bench.context());
+    let (cancel, told) = (context.cancel.clone(), Arc::new(crate::components::sync::Mutex::new(0)));
+    let heard = told.clone();
+    let progress: super::Progress = Arc::new(move |_| {
+        *heard.lock() += 1;
+        if *heard.lock() == 2 {
+            cancel.cancel();
+        }
+    });
+    let job = MergeJob::new(merge, MergeContext { progress, ..context });
+    assert!(matches!(job.finish(), Err(Error::Cancelled)));
+    drop(job);
+    assert_eq!(*told.lock(), 2);
+    bench.bury();
+    assert_eq!(bench.table_files(), before);
+}
+
+#[test]
+fn an_outcome_says_what_was_read_and_written_and_names_are_durable_before_it() {
+    let (bench, merge) = with_a_large_merge();
+    let inputs: Vec<_> =
+        merge.inputs.iter().map(|(level, slice)| (*level, slice.meta.file)).collect();
+    let (bytes, entries) =
+        (merge.input_bytes(), merge.inputs.iter().map(|(_, slice)| slice.meta.entries));
+    let (entries, target, cuts) = (entries.sum::<u64>(), merge.target, merge.cuts.clone());
+    let synced = bench.fs.tried(FileOp::SyncDir);
+    let job = MergeJob::new(merge, bench.context());
+    assert_eq!(job.part_count(), cuts.len() + 1);
+    assert_eq!(job.help(), cuts.len() + 1);
+    assert_eq!(job.help(), 0);
+    assert_eq!(bench.fs.tried(FileOp::SyncDir), synced);
+    let outcome = job.finish().unwrap();
+    assert!(bench.fs.tried(FileOp::SyncDir) > synced);
+    assert_eq!(outcome.removed, inputs);
+    assert_eq!((outcome.bytes_read, outcome.entries_in), (bytes, entries));
+    let added = || outcome.added.iter().map(|(_, meta)| meta);
+    assert_eq!(outcome.entries_out, added().map(|meta| meta.entries).sum::<u64>());
+    assert!(added().zip(added().skip(1)).all(|(a, b)| a.largest < b.smallest));
+    assert!(outcome.added.iter().all(|(level, _)| *level == target));
+    let numbers: Vec<_> = outcome.files.iter().map(|file| file.number()).collect();
+    assert_eq!(numbers, added().map(|meta| meta.file).collect::<Vec<_>>());
+    let lens = numbers.iter().map(|number| {
+        let path = table_path(&bench.table_dir(), *number);
+        bench.fs.open_read(&path, ReadMode::Positional).unwrap().len()
+    });
+    assert_eq!(outcome.bytes_written, lens.sum::<u64>());
+    for cut in &cuts {
+        assert!(added().all(|meta| meta.largest < *cut || *cut <= meta.smallest), "{cut:?}");
+    }
+}
+
+#[test]
+fn a_merge_that_leaves_nothing_names_nothing() {
+    let mut bench = Bench::new();
+    bench.flush(&[(1, true), (2, true)]);
+    bench.flush(&[(1, true), (3, true)]);
+    let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: Lsn::MAX };
+    let hints = bench.hints(false);
+    let made = plan_manual(&bench.tree(), &bench.policy, &bench.busy, &hints, &range);
+    let ManualPlan::Do(Plan::Merge(merge)) = made else { panic!("{made:?}") };
+    let synced = bench.fs.tried(FileOp::SyncDir);
+    let outcome = MergeJob::new(merge, bench.context()).finish().unwrap();
+    assert!(outcome.added.is_empty() && outcome.files.is_empty());
+    assert_eq!((outcome.entries_in, outcome.entries_out, outcome.bytes_written), (4, 0, 0));
+    assert_eq!(bench.fs.tried(FileOp::SyncDir), synced);
 }

@@ -415,3 +415,6 @@ pub(crate) fn compact_range(
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

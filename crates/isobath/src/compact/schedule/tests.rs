@@ -1,0 +1,338 @@
+//! Merges of a whole database, in memory: what starts them, what they tell, and what becomes of those that fail.
+
+use super::*;
+use crate::components::Components;
+use crate::options::{FamilyOptions, Options};
+use crate::table::origin_of;
+use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::{Db, Event};
+
+type Told = Arc<Mutex<Vec<Event>>>;
+
+struct Bench {
+    fs: MemoryFs,
+    db: Db,
+    told: Told,
+}
+
+impl Bench {
+    fn new(change: impl FnOnce(Options) -> Options) -> Bench {
+        let (fs, told) = (MemoryFs::new(), Told::default());
+        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+        let heard = told.clone();
+        let listener = Arc::new(move |event: &Event| heard.lock().push(event.clone()));
+        let options = Options::new().write_budget(256 << 10).compaction_threads(1);
+        let options = change(options.components(components).listener(listener));
+        Bench { db: options.open("db").unwrap(), fs, told }
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        self.db.engine()
+    }
+
+    fn family(&self) -> Arc<Family> {
+        self.engine().families.all().into_iter().next().unwrap()
+    }
+
+    /// Keys `first`, `first + step` and so on, with values of 100 bytes, in a run of their own.
+    fn flush(&self, first: u32, step: u32, count: u32) {
+        for at in 0..count {
+            self.db.put(format!("key{:06}", first + at * step), vec![b'v'; 100]).unwrap();
+        }
+        self.db.flush().unwrap();
+    }
+
+    fn wait(&self) {
+        self.until(|| self.family().merges.state.lock().running == 0);
+    }
+
+    /// Merges everything, and waits until the last job is no longer entered.
+    fn compact(&self) {
+        self.db.compact().unwrap();
+        self.wait();
+    }
+
+    fn settle(&self) {
+        self.db.settle().unwrap();
+        self.wait();
+    }
+
+    /// Waits for what a background thread does soon.
+    fn until(&self, is_so: impl Fn() -> bool) {
+        for _ in 0..20_000 {
+            if is_so() {
+                return;
+            }
+            self.engine().options.components.threads.sleep(Duration::from_millis(1));
+        }
+        panic!("it never came");
+    }
+
+    fn told<T>(&self, of: impl FnMut(&Event) -> Option<T>) -> Vec<T> {
+        self.told.lock().iter().filter_map(of).collect()
+    }
+
+    fn levels(&self) -> Vec<usize> {
+        let tree = self.family().view().tree.clone();
+        (0..tree.level_count()).map(|level| tree.slices(level).len()).collect()
+    }
+}
+
+fn policy_with(budget: u64, codecs: &[Codec]) -> Policy {
+    let family = FamilyOptions::new().codecs(codecs).level_ratio(7);
+    let bench = Bench::new(|options| options.write_budget(budget).family(family));
+    policy_of(bench.engine(), &bench.family())
+}
+
+#[test]
+fn a_policy_follows_from_the_budget_and_the_codecs() {
+    let defaults = Policy { size_ratio_max: 7, plain_depths: 1, ..Policy::default() };
+    let codecs = [Codec::None, Codec::Lz4];
+    let (kib, mib) = (1 << 10, 1 << 20);
+    let of = |base_bytes, target_file_bytes, job_bytes_max| Policy {
+        base_bytes,
+        target_file_bytes,
+        job_bytes_max,
+        ..defaults.clone()
+    };
+    assert_eq!(policy_with(64 * kib, &codecs), of(256 * kib, 64 * kib, 256 * kib));
+    assert_eq!(policy_with(mib, &codecs), of(4 * mib, 512 * kib, 4 * mib));
+    assert_eq!(policy_with(80 * mib, &codecs), of(320 * mib, 32 * mib, 256 * mib));
+    let plain = |codecs: &[Codec]| policy_with(mib, codecs).plain_depths;
+    assert_eq!(plain(&[Codec::None, Codec::None, Codec::Lz4, Codec::None]), 2);
+    assert_eq!(plain(&[Codec::Lz4, Codec::None]), 0);
+    assert_eq!(plain(&[Codec::None, Codec::None]), 0);
+    assert_eq!(plain(&[Codec::Zstd]), 0);
+}
+
+#[test]
+fn hints_name_the_oldest_reader_and_about_how_long_runs_are() {
+    let bench = Bench::new(|options| options);
+    let (engine, family) = (bench.engine(), bench.family());
+    let hints = |is_idle| hints_of(engine, &family.merges.state.lock(), is_idle);
+    bench.flush(0, 1, 100);
+    let first = family.view().tree.runs[0].meta.disk_bytes;
+    bench.until(|| hints(false).run_bytes == first);
+    assert!(!hints(false).is_idle);
+    assert_eq!((hints(true).oldest_reader, hints(true).is_idle), (engine.log.visible(), true));
+    let oldest = bench.db.snapshot();
+    let point = hints(false).oldest_reader;
+    assert_eq!(point, engine.log.visible());
+    bench.flush(0, 1, 40);
+    let runs = family.view().tree.runs.clone();
+    let second = (3 * first + runs[0].meta.disk_bytes) / 4;
+    bench.until(|| hints(false).run_bytes == second);
+    let newer = bench.db.snapshot();
+    bench.flush(0, 1, 1);
+    assert!(engine.log.visible() > point);
+    assert_eq!(hints(false).oldest_reader, point);
+    drop(oldest);
+    assert!(
+        hints(false).oldest_reader > point && hints(false).oldest_reader < engine.log.visible()
+    );
+    drop(newer);
+    assert_eq!(hints(false).oldest_reader, engine.log.visible());
+    let newest = family.view().tree.runs[0].meta.disk_bytes;
+    bench.until(|| hints(false).run_bytes == (3 * second + newest) / 4);
+}
+
+#[test]
+fn a_merge_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did() {
+    let bench = Bench::new(|options| options);
+    let started = bench.engine().pacer.now_ns();
+    for round in 0..7 {
+        bench.flush(round, 7, 100);
+    }
+    assert_eq!(bench.told(|event| matches!(event, Event::Compacted { .. }).then_some(())), []);
+    assert_eq!(bench.levels(), [7]);
+    let read: u64 = bench.family().view().tree.runs.iter().map(|run| run.meta.disk_bytes).sum();
+    bench.flush(0, 7, 100);
+    bench.settle();
+    let tree = bench.family().view().tree.clone();
+    assert!(tree.runs.is_empty());
+    let slices = tree.slices(tree.level_count() - 1);
+    let merges = bench.told(|event| match event {
+        Event::Compacted {
+            family,
+            reason,
+            into_level,
+            read_entries,
+            written_entries,
+            read_bytes,
+            written_bytes,
+            took_us,
+        } => {
+            assert_eq!((family.as_str(), *reason, *into_level), ("default", "runs", 6));
+            assert_eq!((*read_entries, *written_entries), (800, 700));
+            assert!(*read_bytes > read && *written_bytes < *read_bytes);
+            assert!(*written_bytes >= slices.iter().map(|slice| slice.meta.disk_bytes).sum());
+            Some(*took_us)
+        }
+        _ => None,
+    });
+    assert_eq!(merges.len(), 1);
+    let shares = bench.told(|event| match event {
+        Event::MergeShare { job, parts, took_us, .. } => {
+            assert_eq!((*job, *parts > 0), (0, true));
+            Some(*took_us)
+        }
+        _ => None,
+    });
+    assert_eq!(shares.len(), 1, "one thread, one share");
+    let passed = bench.engine().pacer.now_ns() - started;
+    let metrics = bench.db.metrics();
+    assert_eq!((metrics.compactions, metrics.compaction_ns / 1000), (1, merges[0]));
+    assert!(merges[0] * 1000 <= passed && shares[0] <= merges[0]);
+    assert_eq!(metrics.merge_debt_bytes(), 0);
+    bench.db.close().unwrap();
+}
+
+#[test]
+fn runs_in_nobodys_way_are_moved_and_said_so() {
+    let bench = Bench::new(|options| options.family(FamilyOptions::new().codec(Codec::None)));
+    for round in 0..3 {
+        bench.flush(round * 1000, 1, 400);
+        bench.settle();
+        assert_eq!(bench.levels(), [0, 0, 0, 0, 0, 0, round as usize + 1]);
+    }
+    let moves = bench.told(|event| match event {
+        Event::Moved { family, from_level, into_level } => {
+            Some((family.clone(), *from_level, *into_level))
+        }
+        _ => None,
+    });
+    assert_eq!(moves, vec![("default".to_owned(), 0, 6); 3]);
+    assert_eq!(bench.db.metrics().moves, 3);
+}
+
+#[test]
+fn what_pays_only_later_is_done_when_asked_for() {
+    let bench = Bench::new(|options| options);
+    for round in 0..4 {
+        bench.flush(round, 4, 100);
+    }
+    schedule(bench.engine(), &bench.family());
+    bench.wait();
+    assert_eq!(bench.levels(), [4]);
+    assert!(!bench.db.settle_while(|| false).unwrap());
+    assert_eq!(bench.levels(), [4]);
+    schedule_idle(bench.engine());
+    bench.wait();
+    assert_eq!(bench.levels()[0], 0);
+    let debt = |bench: &Bench| debt_bytes(bench.engine(), &bench.family());
+    assert_eq!(debt(&bench), 0);
+    bench.flush(0, 3, 100);
+    assert!(debt(&bench) > 0);
+    bench.compact();
+    assert_eq!((bench.levels()[0], debt(&bench)), (0, 0));
+}
+
+#[test]
+fn a_merge_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flush() {
+    let bench = Bench::new(|options| options);
+    let fault = Fault::on(FileOp::Create).suffix(".tbl").errno(28).forever();
+    for round in 0..4 {
+        bench.flush(round, 4, 100);
+    }
+    bench.fs.inject(fault);
+    assert!(bench.db.compact().unwrap_err().is_out_of_space());
+    let is_merge =
+        |event: &Event| matches!(event, Event::BackgroundError { job: "merge", .. }).then_some(());
+    assert_eq!(bench.told(is_merge).len(), 1);
+    // It does not go round in circles.
+    schedule_idle(bench.engine());
+    bench.wait();
+    assert_eq!((bench.told(is_merge).len(), bench.levels()), (1, vec![4]));
+    assert!(bench.db.settle().unwrap_err().is_out_of_space());
+    bench.fs.clear_faults();
+    bench.flush(0, 4, 100);
+    bench.until(|| bench.family().merges.state.lock().failure.is_none());
+    bench.compact();
+    assert_eq!(bench.levels()[0], 0);
+    bench.settle();
+    bench.db.put("key", "value").unwrap();
+}
+
+#[test]
+fn a_merge_whose_edit_fails_ends_all_writing() {
+    let bench = Bench::new(|options| options);
+    for round in 0..4 {
+        bench.flush(round, 4, 100);
+    }
+    bench.fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").errno(5).forever());
+    bench.db.compact().unwrap_err();
+    bench.fs.clear_faults();
+    bench.db.put("key", "value").unwrap_err();
+    assert!(bench.db.get("key000001").unwrap().is_some());
+}
+
+#[test]
+fn the_last_level_takes_the_last_codec_however_few_levels_there_are() {
+    let len_with = |codecs: &[Codec]| {
+        let family = FamilyOptions::new().codecs(codecs);
+        let bench = Bench::new(|options| options.family(family));
+        bench.flush(0, 2, 100);
+        bench.flush(1, 2, 100);
+        bench.compact();
+        bench.db.metrics().compaction_written_bytes
+    };
+    let (plain, packed) = (len_with(&[Codec::None]), len_with(&[Codec::Lz4]));
+    assert!(packed * 2 < plain);
+    // The tables name the codecs, too.
+    let as_long = |codecs: &[Codec], len: u64| len_with(codecs).abs_diff(len) < 100;
+    assert!(as_long(&[Codec::None, Codec::None, Codec::None, Codec::Lz4], packed));
+    assert!(as_long(&[Codec::Lz4, Codec::Lz4, Codec::Lz4, Codec::None], plain));
+}
+
+#[test]
+fn an_output_says_of_which_files_it_was_made_and_of_which_those_were_that_are_still_there() {
+    let bench = Bench::new(|options| options);
+    let numbers = |level: usize| -> Vec<u64> {
+        let tree = bench.family().view().tree.clone();
+        let mut numbers: Vec<_> = tree.slices(level).iter().map(|slice| slice.meta.file).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let origin = || {
+        let tree = bench.family().view().tree.clone();
+        origin_of(&bench.engine().tables, &tree.slices(6)[0].meta).unwrap()
+    };
+    bench.flush(0, 2, 50);
+    bench.flush(1, 2, 50);
+    let first = numbers(0);
+    let held = bench.db.range::<&[u8]>(..);
+    bench.compact();
+    assert_eq!((&*origin().inputs, &*origin().ancestors), (&*first, &[][..]));
+    let merged = numbers(6);
+    bench.flush(0, 2, 50);
+    let second = numbers(0);
+    bench.compact();
+    assert_eq!(*origin().inputs, [merged, second].concat());
+    assert_eq!(*origin().ancestors, *first);
+    drop(held);
+    bench.engine().remove_dead_files();
+    let merged = numbers(6);
+    bench.flush(0, 2, 50);
+    let third = numbers(0);
+    bench.compact();
+    assert_eq!(*origin().inputs, [merged, third].concat());
+    assert!(origin().ancestors.is_empty());
+}
+
+#[test]
+fn a_merge_for_a_family_that_is_dropped_neither_fails_nor_holds_writers_back() {
+    let bench = Bench::new(|options| options);
+    let other = bench.db.create_family("other").unwrap();
+    for round in 0..6 {
+        for at in 0..200 {
+            bench.db.put_in(&other, format!("{at:03}{round}"), vec![b'v'; 100]).unwrap();
+        }
+        bench.db.flush().unwrap();
+    }
+    bench.db.drop_family(&other).unwrap();
+    assert_eq!(bench.engine().backlog.lock().pressure().0, 0.0);
+    assert!(bench.db.compact_range::<&[u8]>(&other, ..).is_err());
+    bench.settle();
+    let told = bench.told(|event| matches!(event, Event::BackgroundError { .. }).then_some(()));
+    assert_eq!(told, []);
+}
