@@ -112,7 +112,7 @@ impl Replayer<'_> {
     /// Below this, an unknown id is that of a family dropped since.
     fn next_family(&self) -> FamilyId {
         let created = self.changes.iter().filter_map(|change| match change {
-            Change::CreateFamily { family, .. } => Some(family.saturating_add(1)),
+            Change::CreateFamily { family, .. } => Some(family + 1),
             _ => None,
         });
         created.max().unwrap_or(0).max(self.versions.state().next_family())
@@ -157,6 +157,7 @@ impl Replayer<'_> {
         Ok(())
     }
 
+    /// No open creates the greatest id: the next one would be none.
     fn create(&mut self, lsn: Lsn, id: FamilyId, name: &str, options: &[u8]) -> Result<()> {
         if id < self.next_family() || id == FamilyId::MAX {
             return Err(Error::malformed(format!(
@@ -172,7 +173,6 @@ impl Replayer<'_> {
 
     fn drop_family(&mut self, lsn: Lsn, id: FamilyId) {
         if id != DEFAULT_FAMILY && self.families.remove(&id).is_some() {
-            self.memtables.remove(&id);
             self.changes.push(Change::DropFamily { family: id, lsn });
         }
     }
@@ -207,7 +207,6 @@ impl Replayer<'_> {
             &pending,
             &keep,
         )?;
-        drop(pending);
         self.arena = Arc::new(Arena::new(self.pool.clone()));
         Ok(built)
     }
@@ -238,3 +237,7 @@ fn added(built: Option<&flush::Built>) -> impl Iterator<Item = Change> {
         .collect::<Vec<_>>()
         .into_iter()
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "replay_tests.rs"]
+mod tests;

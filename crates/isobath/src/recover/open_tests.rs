@@ -1,0 +1,227 @@
+//! What an open makes of what death, power loss and lost files left.
+
+use super::*;
+use crate::options::WriteOptions;
+use crate::version::fixtures;
+use crate::vfs::{Fault, FileOp, MemoryFs, UnsyncedKind};
+
+pub(super) fn options(fs: &MemoryFs) -> Options {
+    let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
+    Options::new().write_budget(64 << 10).components(Components { fs, ..Components::system() })
+}
+
+/// What is left of a database by the death of its process, and the names of its log segments.
+fn killed(db: &crate::Db, fs: &MemoryFs) -> (MemoryFs, Vec<std::path::PathBuf>) {
+    let replay_from = db.engine().versions.lock().state().replay_from();
+    let fs = fs.killed();
+    let segments = crate::wal::inventory(&fs, &Path::new("db").join(LOG_DIR)).unwrap();
+    let needed = |info: &crate::wal::SegmentInfo| {
+        info.kind == crate::wal::SegmentKind::Log && info.end() > replay_from
+    };
+    (fs, segments.into_iter().filter(needed).map(|info| info.path).collect())
+}
+
+#[test]
+fn a_ceiling_that_is_asked_for_second_and_is_lower_stays_where_it_is() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open("db").unwrap();
+    let versions = db.engine().versions.clone();
+    let there = versions.lock().state().ceiling();
+    let raise = ceiling_raiser(versions.clone(), 100);
+    assert_eq!(raise(there + 1000).unwrap(), there + 1100);
+    assert_eq!(raise(there + 500).unwrap(), there + 1100);
+    assert_eq!(versions.lock().state().ceiling(), there + 1100);
+    assert_eq!(raise(there + 2000).unwrap(), there + 2100);
+}
+
+#[test]
+fn a_first_log_segment_that_is_missing_is_no_empty_log() {
+    for flushes in [0, 1, 2] {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open("db").unwrap();
+        for i in 0..flushes {
+            db.put("flushed", [i; 100]).unwrap();
+            db.flush().unwrap();
+        }
+        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        let (fs, segments) = killed(&db, &fs);
+        for segment in &segments {
+            fs.remove(segment).unwrap();
+        }
+        for _ in 0..2 {
+            let error = options(&fs).open("db").unwrap_err();
+            let first = segments[0].to_str().unwrap();
+            // Behind a flush only other segments would tell its name.
+            let path = if flushes == 0 { first } else { "db/wal" };
+            let words = [path, "is missing", "isobath repair"];
+            assert!(error.is_corruption(), "{error}");
+            assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_database_closed_cleanly_needs_no_log() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open("db").unwrap();
+    db.put("key", "value").unwrap();
+    db.close().unwrap();
+    let fs = fs.killed();
+    let dir = Path::new("db").join(LOG_DIR);
+    for entry in fs.list(&dir).unwrap() {
+        fs.remove(&dir.join(&entry.name)).unwrap();
+    }
+    let db = options(&fs).open("db").unwrap();
+    assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+#[test]
+fn an_open_that_is_cut_short_at_any_step_can_be_repeated() {
+    let ops = [FileOp::Create, FileOp::OpenSegment, FileOp::Write, FileOp::Rename]
+        .into_iter()
+        .chain([FileOp::Sync, FileOp::Harden, FileOp::SyncDir, FileOp::Remove]);
+    for (op, nth) in ops.flat_map(|op| (1..8).map(move |nth| (op, nth))) {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open("db").unwrap();
+        for i in 0..900u32 {
+            db.put(i.to_be_bytes(), [7; 100]).unwrap();
+        }
+        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        let mut fs = killed(&db, &fs).0;
+        for power_lasts in [true, false] {
+            fs.inject(Fault::on(op).nth(nth));
+            drop(options(&fs).open("db"));
+            fs = if power_lasts { fs.killed() } else { fs.crashed(|_| 0) };
+            fs.clear_faults();
+        }
+        let db = options(&fs).open("db").unwrap();
+        let value = db.get("key").unwrap();
+        assert_eq!(value.as_deref(), Some(&b"value"[..]), "{op:?} {nth} failed");
+    }
+}
+
+/// The edit of the close before may be known to the kernel only: without it, this segment is missed.
+#[test]
+fn the_segment_where_replay_begins_keeps_its_name_until_the_open_has_its_edit() {
+    let ops = [FileOp::Create, FileOp::OpenSegment, FileOp::Rename, FileOp::Harden];
+    for (op, nth) in ops.into_iter().flat_map(|op| (1..4).map(move |nth| (op, nth))) {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open("db").unwrap();
+        let (_, segments) = killed(&db, &fs);
+        db.close().unwrap();
+        let fs = fs.killed();
+        let current = crate::version::read_current(&fs, Path::new("db")).unwrap();
+        fs.inject(Fault::on(op).nth(nth));
+        let opened = options(&fs).open("db").is_ok();
+        let is_new = crate::version::read_current(&fs, Path::new("db")).unwrap() != current;
+        assert!(opened || is_new || fs.exists(&segments[0]).unwrap(), "{op:?} {nth} failed");
+    }
+}
+
+/// Without that edit the log that was replayed counts again, of which some segments were given up meanwhile.
+#[test]
+fn damage_of_the_edit_that_ended_a_recovery_is_no_torn_tail() {
+    let fs = MemoryFs::new();
+    let large = |fs| options(fs).write_budget(256 << 10);
+    let db = large(&fs).open("db").unwrap();
+    for i in 0..1000u32 {
+        db.put_with(i.to_be_bytes(), [7; 100], WriteOptions::sync()).unwrap();
+    }
+    let (fs, segments) = killed(&db, &fs);
+    assert!(segments.len() > 2);
+    let db = large(&fs).open("db").unwrap();
+    // Power is lost, and with it whatever was not synced but for the names of those segments.
+    let is_first = |path: &Path| path.file_stem() == segments[0].file_stem();
+    let left = fs.crashed(|unsynced| match unsynced.kind {
+        UnsyncedKind::Name if !is_first(unsynced.path) => unsynced.steps.len(),
+        _ => 0,
+    });
+    drop(db);
+    fixtures::damage_last_edit(&left, Path::new("db"));
+    let error = large(&left).open("db").unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("receipt"), "{error}");
+}
+
+#[test]
+fn a_log_is_mapped_only_where_no_store_can_lack_room_unless_the_options_say_so() {
+    let fs = MemoryFs::new();
+    let modes: Arc<Mutex<Vec<(ReadMode, String)>>> = Arc::default();
+    let heard = modes.clone();
+    let listener = move |event: &Event| {
+        if let Event::LogModeChosen { mode, file_system } = event {
+            heard.lock().push((*mode, file_system.clone()));
+        }
+    };
+    let options = options(&fs).listener(Arc::new(listener));
+    let open = |options: &Options| options.open("db").unwrap().metrics().log_mode;
+    assert_eq!(open(&options), ReadMode::Mapped);
+    fs.set_kind(FileSystemKind { name: "btrfs".to_owned(), stores_in_place: false });
+    assert_eq!(open(&options), ReadMode::Positional);
+    assert_eq!(open(&options.log_mode(ReadMode::Mapped)), ReadMode::Mapped);
+    let (mapped, positional) = (ReadMode::Mapped, ReadMode::Positional);
+    let told = [(mapped, "memory"), (positional, "btrfs"), (mapped, "btrfs")];
+    assert_eq!(*modes.lock(), told.map(|(mode, name)| (mode, name.to_owned())));
+}
+
+#[test]
+fn an_empty_path_is_refused_before_anything_is_made() {
+    let fs = MemoryFs::new();
+    let refused = options(&fs).open("").unwrap_err();
+    assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
+    assert!(fs.list(Path::new("/")).unwrap().is_empty());
+}
+
+#[test]
+fn what_is_above_a_database_is_not_synced_to_open_it() {
+    let fs = MemoryFs::new();
+    drop(options(&fs).open("/there/db").unwrap());
+    fs.inject(Fault::on(FileOp::SyncDir).suffix("/").forever());
+    fs.inject(Fault::on(FileOp::SyncDir).suffix("/there").forever());
+    drop(options(&fs).open("/there/db").unwrap());
+}
+
+#[test]
+fn a_creation_that_was_cut_short_anywhere_survives_power_loss_once_it_is_opened() {
+    for nth in 1..40 {
+        let fs = MemoryFs::new();
+        fs.inject(Fault::on_any().nth(nth).forever());
+        drop(options(&fs).open("/not/there/db"));
+        let fs = fs.killed();
+        let db = options(&fs).open("/not/there/db").unwrap();
+        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        let fs = fs.crashed(|_| 0);
+        let db = options(&fs).open("/not/there/db").unwrap();
+        assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "cut at {nth}");
+    }
+}
+
+#[test]
+fn a_time_without_file_descriptors_stops_nothing_for_good() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open("db").unwrap();
+    let put = |i: u32| db.put_with(i.to_be_bytes(), [7; 1000], WriteOptions::sync()).map(|_| ());
+    (0..100).for_each(|i| put(i).unwrap());
+    fs.inject(Fault::no_descriptors());
+    let refused = (100..2000).find_map(|i| put(i).err()).unwrap();
+    assert!(refused.is_too_many_files() && refused.is_retryable(), "{refused}");
+    fs.clear_faults();
+    // It may be a flush that failed, which is tried again at once only if somebody asks.
+    db.flush().unwrap();
+    (2000..2300).for_each(|i| put(i).unwrap());
+    db.flush().unwrap();
+}
+
+#[test]
+fn a_database_whose_creation_was_cut_short_survives_power_loss_once_it_is_opened() {
+    for nth in 1..8 {
+        let fs = MemoryFs::new();
+        fs.inject(Fault::on(FileOp::SyncDir).nth(nth));
+        drop(options(&fs).open("there/db"));
+        let fs = fs.killed();
+        let db = options(&fs).open("there/db").unwrap();
+        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        let fs = fs.crashed(|_| 0);
+        let db = options(&fs).open("there/db").unwrap();
+        assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "sync {nth} failed");
+    }
+}

@@ -1,0 +1,438 @@
+//! Logs of every kind replayed, whole and in pieces, against a plain fold of their records.
+
+use super::*;
+use crate::cache::{BlockCache, FileCache};
+use crate::components::Components;
+use crate::components::sync::Mutex;
+use crate::cursor::Cursor;
+use crate::format::{FIRST_LSN, OpKind, put_payload};
+use crate::table::{Table, TableContext, origin_of};
+use crate::version::DEFAULT_FAMILY_NAME;
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
+use crate::wal::{HEADER_PAGE_LEN, Log, LogOptions, RECORD_HEADER_LEN};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+
+const DB: &str = "/db";
+const CEILING: Lsn = 1 << 30;
+
+/// A record to be replayed.
+#[derive(Clone, Debug)]
+enum Say {
+    /// Puts, and deletes where there is no value.
+    Batch(Vec<(FamilyId, &'static str, Option<u64>)>),
+    Create(FamilyId, String),
+    Drop(FamilyId),
+    Rename(FamilyId, String),
+    Marker,
+}
+
+impl Say {
+    fn record(&self) -> Vec<u8> {
+        let mut record = vec![0; RECORD_HEADER_LEN];
+        let texts: Vec<_> = match self {
+            Say::Batch(ops) => ops.iter().map(|op| op.2.map(|v| format!("value {v}"))).collect(),
+            _ => Vec::new(),
+        };
+        let payload = match self {
+            Say::Batch(ops) => {
+                let ops = ops.iter().zip(&texts);
+                Payload::Batch(ops.map(|(op, value)| op_of(op.0, op.1, value)).collect())
+            }
+            Say::Create(id, name) => Payload::FamilyCreate { id: *id, name, options: b"{}" },
+            Say::Drop(id) => Payload::FamilyDrop { id: *id },
+            Say::Rename(id, name) => Payload::FamilyRename { id: *id, name },
+            Say::Marker => Payload::EpochMarker,
+        };
+        put_payload(&mut record, &payload);
+        record
+    }
+
+    /// Keeps the set of families there are.
+    fn settle(&self, live: &mut BTreeSet<FamilyId>) {
+        match self {
+            Say::Create(id, _) => drop(live.insert(*id)),
+            Say::Drop(id) => drop(live.remove(id)),
+            _ => {}
+        }
+    }
+
+    /// The edit that a manifest has for it.
+    fn change(&self, lsn: Lsn) -> Option<Change> {
+        match self.clone() {
+            Say::Batch(_) | Say::Marker => None,
+            Say::Create(family, name) => {
+                Some(Change::CreateFamily { family, name, options: b"{}".to_vec(), lsn })
+            }
+            Say::Drop(family) => Some(Change::DropFamily { family, lsn }),
+            Say::Rename(family, name) => Some(Change::RenameFamily { family, name, lsn }),
+        }
+    }
+}
+
+fn op_of<'a>(family: FamilyId, key: &'a str, value: &'a Option<String>) -> Op<'a> {
+    let kind = if value.is_some() { OpKind::Put } else { OpKind::Delete };
+    let value = value.as_deref().unwrap_or_default();
+    Op { kind, family, key: key.as_bytes(), value: value.as_bytes() }
+}
+
+fn batch(family: FamilyId, key: &'static str, value: u64) -> Say {
+    Say::Batch(vec![(family, key, Some(value))])
+}
+
+/// What a process left that died: a manifest and a log.
+struct Left {
+    fs: MemoryFs,
+    versions: VersionSet,
+    /// Where each record begins, and the log's end.
+    lsns: Vec<Lsn>,
+    told: Arc<Mutex<Vec<Event>>>,
+    options: Options,
+}
+
+impl Left {
+    fn by(log: &[Say]) -> Left {
+        let fs = MemoryFs::new();
+        let shared: Arc<dyn FileSystem> = Arc::new(fs.clone());
+        let mut versions =
+            VersionSet::create(shared.clone(), Path::new(DB), [7; 16], b"{}").unwrap();
+        let ceiling = Edit::new(vec![Change::LsnCeiling { lsn: CEILING }]);
+        versions.install(ceiling, &[]).unwrap();
+        let components = Components { fs: shared, ..Components::system() };
+        let lsns = write_log(&components, log);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let heard = told.clone();
+        let listener = move |event: &Event| heard.lock().push(event.clone());
+        let options = Options::new().components(components).listener(Arc::new(listener));
+        Left { fs, versions, lsns, told, options }
+    }
+
+    fn replay(&mut self) -> Result<(Replayed, Rest)> {
+        let pool = Arc::new(ChunkPool::new(4096, 0, 0));
+        replay(&self.options, Path::new(DB), &mut self.versions, &pool)
+    }
+
+    fn set_budget(&mut self, bytes: u64) {
+        self.options = self.options.clone().write_budget(bytes);
+    }
+
+    /// Replays, and installs the rest.
+    fn recover(&mut self) -> Replayed {
+        let (replayed, rest) = self.replay().unwrap();
+        let outputs: Vec<_> = rest.built.iter().map(|built| built.file.clone()).collect();
+        self.versions.install(Edit::new(rest.changes), &outputs).unwrap();
+        replayed
+    }
+
+    fn install(&mut self, changes: Vec<Change>) {
+        self.versions.install(Edit::new(changes), &[]).unwrap();
+    }
+
+    fn context(&self) -> TableContext {
+        let dir = Path::new(DB).join("table");
+        let files = FileCache::new(Arc::new(self.fs.clone()), dir, ReadMode::Positional, 4);
+        TableContext::new(Arc::new(files), BlockCache::new(0))
+    }
+
+    /// Names and creations of the families, with the newest version of each key.
+    fn found(&self) -> Families {
+        let state = self.versions.state();
+        let of = |id| {
+            let mut newest: BTreeMap<Vec<u8>, Newest> = BTreeMap::new();
+            for (_, slice) in state.family(id).unwrap().tree.iter() {
+                let mut cursor = Table::open(self.context(), &slice.meta).unwrap().cursor(false);
+                cursor.seek_first().unwrap();
+                while let Some(entry) = cursor.entry() {
+                    let version = (entry.seq, entry.kind, entry.value.to_vec());
+                    let best = newest.entry(entry.key.to_vec()).or_insert(version.clone());
+                    if version.0 > best.0 {
+                        *best = version;
+                    }
+                    cursor.next().unwrap();
+                }
+            }
+            newest
+        };
+        let families = state.families();
+        families
+            .map(|(id, family)| (id, (family.name.to_string(), family.created, of(id))))
+            .collect()
+    }
+
+    fn flip(&self, record: usize) {
+        let segments = wal::inventory(&self.fs, &Path::new(DB).join(LOG_DIR)).unwrap();
+        let payload = self.lsns[record] + RECORD_HEADER_LEN as u64;
+        let segment = segments.iter().find(|info| info.holds(payload)).unwrap();
+        let offset = HEADER_PAGE_LEN + payload - segment.base;
+        self.fs.corrupt(&segment.path, offset, 1).unwrap();
+    }
+}
+
+type Newest = (Lsn, OpKind, Vec<u8>);
+type Families = BTreeMap<FamilyId, (String, Lsn, BTreeMap<Vec<u8>, Newest>)>;
+
+fn write_log(components: &Components, says: &[Say]) -> Vec<Lsn> {
+    let options = LogOptions {
+        dir: Path::new(DB).join(LOG_DIR),
+        uuid: [7; 16],
+        segment_len: FIRST_LSN,
+        first_segment_len: FIRST_LSN,
+        mode: ReadMode::Positional,
+        spare_segments: 2,
+        sync_interval: None,
+        raise_ceiling: Box::new(|_| Ok(CEILING)),
+    };
+    let log = Log::start(components, options, FIRST_LSN, CEILING, 1).unwrap();
+    let mut lsns = Vec::new();
+    for say in says {
+        let mut record = say.record();
+        let mut record = wal::seal(&mut record);
+        let mut reservation = log.reserve(record.len() as u64).unwrap();
+        lsns.push(reservation.start());
+        reservation.write(&mut record);
+        reservation.publish();
+    }
+    lsns.push(log.tail());
+    lsns
+}
+
+/// The state that a log leads to, and where its replay begins if memory is flushed at `budget` and the manifest knows
+/// what the first `known` records say of families.
+fn folded(log: &[Say], lsns: &[Lsn], known: usize, budget: u64) -> (Families, Lsn) {
+    let default = (DEFAULT_FAMILY_NAME.to_owned(), FIRST_LSN, BTreeMap::new());
+    let mut families: Families = BTreeMap::from([(0, default)]);
+    let fresh = || Arc::new(Arena::new(Arc::new(ChunkPool::new(4096, 0, 0))));
+    let (mut arena, mut memory) = (fresh(), BTreeMap::new());
+    let mut replay_from = FIRST_LSN;
+    let mut live = BTreeSet::from([0]);
+    log.iter().take(known).for_each(|say| say.settle(&mut live));
+    for (at, (say, lsn)) in log.iter().zip(lsns).enumerate() {
+        if at >= known {
+            say.settle(&mut live);
+        }
+        if arena.allocated_bytes() as u64 >= budget {
+            (arena, memory, replay_from) = (fresh(), BTreeMap::new(), *lsn);
+        }
+        match say {
+            Say::Marker => {}
+            Say::Create(id, name) => {
+                drop(families.insert(*id, (name.clone(), *lsn, BTreeMap::new())));
+            }
+            Say::Drop(id) => drop(families.remove(id)),
+            Say::Rename(id, name) => families.get_mut(id).unwrap().0 = name.clone(),
+            Say::Batch(ops) => {
+                for (ordinal, (id, key, value)) in ops.iter().enumerate() {
+                    let Some(family) = families.get_mut(id) else { continue };
+                    let text = value.map(|value| format!("value {value}"));
+                    let op = op_of(*id, key, &text);
+                    let seq = lsn + ordinal as u64;
+                    family.2.insert(op.key.to_vec(), (seq, op.kind, op.value.to_vec()));
+                    if !live.contains(id) {
+                        continue;
+                    }
+                    let memtable =
+                        memory.entry(*id).or_insert_with(|| Memtable::new(arena.clone()));
+                    memtable.insert(op.key, seq, op.kind, op.value);
+                }
+            }
+        }
+    }
+    (families, replay_from)
+}
+
+/// Records that a database could have written, whatever was drawn.
+fn sensible(drawn: Vec<(u8, u8, Option<u64>)>) -> Vec<Say> {
+    const KEYS: [&str; 4] = ["a", "b", "kettle", "zebra"];
+    let (mut live, mut dropped, mut next) = (vec![0], Vec::new(), 1);
+    // No family was ever changed by the first record there is.
+    let mut log = vec![Say::Marker];
+    for (at, (kind, pick, value)) in drawn.into_iter().enumerate() {
+        let one = |of: &[FamilyId]| of[pick as usize % of.len()];
+        let key = KEYS[pick as usize % 4];
+        log.push(match kind {
+            0 => {
+                next += 1 + FamilyId::from(pick % 3);
+                live.push(next - 1);
+                Say::Create(next - 1, format!("family {at}"))
+            }
+            1 if live.len() > 1 => {
+                let family = live.remove(1 + pick as usize % (live.len() - 1));
+                dropped.push(family);
+                Say::Drop(family)
+            }
+            2 if live.len() > 1 => Say::Rename(one(&live[1..]), format!("family {at}")),
+            3 => Say::Marker,
+            // A writer whose family was dropped before its commit.
+            4 if !dropped.is_empty() => Say::Batch(vec![(one(&dropped), key, value)]),
+            5 => Say::Batch(live.iter().map(|family| (*family, key, value)).collect()),
+            _ => Say::Batch(vec![(one(&live), key, value), (0, KEYS[at % 4], Some(at as u64))]),
+        });
+    }
+    log
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_log_leads_to_what_its_records_say_in_one_piece_or_many(
+        drawn in prop::collection::vec((0u8..8, any::<u8>(), prop::option::of(0u64..1000)), 1..60),
+        known in 0usize..60,
+        budget in prop_oneof![Just(1u64), 500u64..6000, Just(64 << 10)],
+    ) {
+        let log = sensible(drawn);
+        let mut left = Left::by(&log);
+        left.set_budget(budget);
+        // The manifest knows the first changes of families already.
+        let changes = log.iter().zip(&left.lsns).take(known);
+        let changes: Vec<_> = changes.filter_map(|(say, lsn)| say.change(*lsn)).collect();
+        changes.into_iter().for_each(|change| left.install(vec![change]));
+        let replayed = left.recover();
+        let (expected, replay_from) = folded(&log, &left.lsns, known, budget);
+        prop_assert_eq!(left.found(), expected);
+        let end = *left.lsns.last().unwrap();
+        prop_assert_eq!((replayed.end, replayed.records), (end, log.len() as u64));
+        prop_assert_eq!(replayed.bytes, end - FIRST_LSN);
+        prop_assert_eq!(left.versions.state().replay_from(), replay_from);
+    }
+}
+
+#[test]
+fn memory_is_flushed_from_the_very_budget_on() {
+    let log = [batch(0, "a", 1), batch(0, "b", 2), batch(0, "c", 3)];
+    let mut left = Left::by(&log);
+    let arena = Arc::new(Arena::new(Arc::new(ChunkPool::new(4096, 0, 0))));
+    Memtable::new(arena.clone()).insert(b"a", FIRST_LSN, OpKind::Put, b"value 1");
+    let taken = arena.allocated_bytes() as u64;
+    left.set_budget(taken);
+    left.replay().unwrap();
+    assert_eq!(left.versions.state().replay_from(), left.lsns[2]);
+    let mut left = Left::by(&log[..2]);
+    left.set_budget(taken + 1);
+    left.replay().unwrap();
+    assert_eq!(left.versions.state().replay_from(), FIRST_LSN);
+}
+
+#[test]
+fn a_piece_that_cannot_be_installed_ends_the_replay() {
+    let mut left = Left::by(&[batch(0, "a", 1), batch(0, "b", 2)]);
+    left.set_budget(1);
+    left.versions.renew().unwrap();
+    let manifest = left.versions.manifest().path();
+    let name = manifest.file_name().unwrap().to_str().unwrap();
+    left.fs.inject(Fault::on(FileOp::Write).suffix(name).kind(ErrorKind::StorageFull));
+    let refused = left.replay().map(drop).unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
+    assert_eq!(left.versions.state().replay_from(), FIRST_LSN);
+    left.recover();
+    assert_eq!(left.found()[&0].2.len(), 2);
+}
+
+/// How the replay of a log is refused whose families the manifest knows up to the id 4.
+fn refusal(log: &[Say]) -> Option<String> {
+    let mut left = Left::by(&[&[Say::Marker], log].concat());
+    left.install(vec![Change::NextFamily { family: 5 }]);
+    left.replay().map(drop).err().map(|error| {
+        assert!(error.is_corruption() && error.to_string().contains(".wal"), "{error}");
+        error.to_string()
+    })
+}
+
+#[test]
+fn an_operation_is_of_a_family_there_is_or_was() {
+    let create = |id| Say::Create(id, format!("family {id}"));
+    let never = "which was never created";
+    assert_eq!(refusal(&[batch(4, "a", 1)]), None, "dropped since");
+    assert!(refusal(&[batch(5, "a", 1)]).unwrap().contains(never));
+    assert!(refusal(&[batch(0, "a", 1), batch(9, "a", 1)]).unwrap().contains(never));
+    assert_eq!(refusal(&[create(9), create(20), batch(15, "a", 1), batch(19, "a", 1)]), None);
+    assert!(refusal(&[create(9), create(20), batch(21, "a", 1)]).unwrap().contains(never));
+    assert_eq!(refusal(&[create(9), Say::Drop(9), batch(9, "a", 1)]), None);
+}
+
+#[test]
+fn a_family_gets_an_id_that_none_had() {
+    let create = |id: FamilyId| Say::Create(id, format!("family {id}"));
+    let spent = "an id that is spent";
+    for id in [0, 3, 4, FamilyId::MAX] {
+        assert!(refusal(&[create(id)]).unwrap().contains(spent), "{id}");
+    }
+    for id in [5, 6, FamilyId::MAX - 1] {
+        assert_eq!(refusal(&[create(id), batch(id, "a", 1)]), None, "{id}");
+    }
+    assert!(refusal(&[create(7), create(6)]).unwrap().contains(spent));
+    assert!(refusal(&[create(7), create(7)]).unwrap().contains(spent));
+    assert_eq!(refusal(&[create(7), create(8)]), None);
+}
+
+#[test]
+fn changes_of_families_that_there_are_not_are_passed_over() {
+    let log = [
+        batch(0, "a", 1),
+        Say::Drop(DEFAULT_FAMILY),
+        Say::Drop(3),
+        Say::Rename(3, "another".to_owned()),
+        batch(0, "b", 2),
+    ];
+    let mut left = Left::by(&log);
+    left.install(vec![Change::NextFamily { family: 5 }]);
+    let (_, rest) = left.replay().unwrap();
+    assert!(matches!(rest.changes[..], [Change::AddSlice { level: 0, .. }]), "{:?}", rest.changes);
+    assert_eq!(rest.built.unwrap().table.slices[0].entries, 2);
+}
+
+#[test]
+fn a_slice_is_labelled_with_the_last_name_of_its_family() {
+    let rename = Say::Rename(1, "renamed".to_owned());
+    let log = [Say::Marker, Say::Create(1, "named".to_owned()), batch(1, "a", 1), rename];
+    let (mut left, mut unnamed) = (Left::by(&log), Left::by(&log[..3]));
+    for (left, name) in [(&mut left, "renamed"), (&mut unnamed, "named")] {
+        let (_, rest) = left.replay().unwrap();
+        let meta = &rest.built.as_ref().unwrap().table.slices[0];
+        assert_eq!(origin_of(&left.context(), meta).unwrap().label.unwrap().name, name);
+    }
+}
+
+/// Commits of a family that was passed over would be lost for good.
+#[test]
+fn a_family_whose_options_cannot_be_read_stops_the_replay() {
+    for json in [&b"{\"block_size\": 0}"[..], b"no JSON"] {
+        let mut left = Left::by(&[batch(0, "a", 1), batch(1, "a", 1)]);
+        let (name, options) = ("family".to_owned(), json.to_vec());
+        left.install(vec![Change::CreateFamily { family: 1, name, options, lsn: FIRST_LSN }]);
+        assert!(matches!(left.replay().map(drop), Err(Error::NewerFormat { .. })));
+        assert_eq!(left.fs.list(&Path::new(DB).join("table")).unwrap(), []);
+    }
+}
+
+#[test]
+fn a_clean_log_is_replayed_with_a_word_of_progress_and_of_no_loss() {
+    let mut left = Left::by(&[batch(0, "a", 1), Say::Marker]);
+    left.recover();
+    let told = left.told.lock();
+    assert!(matches!(
+        told[..],
+        [Event::RecoveryProgress { done_bytes, total_bytes }] if done_bytes == total_bytes && total_bytes > 0
+    ));
+}
+
+#[test]
+fn what_is_given_up_of_a_log_is_told() {
+    let log: Vec<_> = (0..5).map(|i| batch(0, "a", i)).collect();
+    // The last record is torn; one in the middle is, and whole ones follow.
+    for (flipped, given_up) in [(4, 4..5), (2, 3..5)] {
+        let mut left = Left::by(&log);
+        left.flip(flipped);
+        let replayed = left.recover();
+        let (stop, records) = (left.lsns[flipped], flipped as u64);
+        assert_eq!((replayed.end, replayed.records), (stop, records));
+        assert_eq!(replayed.bytes, stop - FIRST_LSN);
+        let bytes = left.lsns[given_up.end] - left.lsns[given_up.start];
+        let told = left.told.lock().last().cloned().unwrap();
+        assert!(
+            matches!(told, Event::LogTailDiscarded { end, discarded_bytes } if (end, discarded_bytes) == (stop, bytes)),
+            "{told:?}"
+        );
+    }
+}
