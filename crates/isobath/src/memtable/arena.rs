@@ -222,4 +222,38 @@ mod tests {
         drop(arena);
         assert_eq!(pool.stats().idle_bytes, (stats.handed_out as usize).min(8) * 4096);
     }
+
+    #[test]
+    fn memory_is_counted_by_the_run_and_long_records_by_themselves() {
+        let pool = Arc::new(ChunkPool::new(16 << 10, 0, 4));
+        let arena = Arena::new(pool.clone());
+        assert_eq!((arena.allocated_bytes(), arena.run_len), (0, 512));
+        let in_run = (512 - RUN_HEADER_LEN) / 8;
+        for n in 0..3 * in_run {
+            arena.alloc_record(1);
+            assert_eq!(arena.allocated_bytes(), 512 * (n / in_run + 1));
+        }
+        // A quarter of a run still comes from one, a quarter of a chunk from a chunk.
+        let mut bytes = arena.allocated_bytes();
+        for (len, more, chunks) in
+            [(128, 512, 1), (128, 0, 1), (129, 192, 1), (4096, 4096, 1), (4097, 4160, 1)]
+        {
+            arena.alloc_record(len);
+            bytes += more;
+            assert_eq!(
+                (arena.allocated_bytes(), pool.stats().handed_out),
+                (bytes, chunks),
+                "{len}"
+            );
+        }
+        drop(arena);
+        let arena = Arena::new(pool.clone());
+        let before = pool.stats().handed_out;
+        for _ in 0..32 * in_run {
+            arena.alloc_record(8);
+        }
+        assert_eq!((arena.allocated_bytes(), pool.stats().handed_out), (16 << 10, before + 1));
+        arena.alloc_record(8);
+        assert_eq!(pool.stats().handed_out, before + 2, "the chunk was full to the last byte");
+    }
 }

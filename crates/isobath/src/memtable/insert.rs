@@ -195,3 +195,81 @@ impl<'a> Finger<'_, 'a> {
         below.then_some((leaf, stamp))
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::memtable::ChunkPool;
+    use std::sync::Arc;
+
+    fn table_of(keys: &[&str]) -> Memtable {
+        let arena = Arc::new(Arena::new(Arc::new(ChunkPool::new(64 << 10, 0, 0))));
+        let table = Memtable::with_fanout(arena, 4, 4);
+        keys.iter().for_each(|key| table.insert(key.as_bytes(), 10, OpKind::Put, b""));
+        table
+    }
+
+    #[test]
+    fn nothing_is_placed_under_a_stamp_from_before_a_change() {
+        for (count, key) in [(2, "b"), (2, "c"), (4, "b"), (4, "x")] {
+            let table = table_of(&["a", "b", "c", "d"][..count]);
+            let (leaf, stale) = table.find_leaf(Target::First);
+            assert!(leaf.lock().try_lock(stale));
+            leaf.lock().unlock_changed(stale);
+            let arena = &table.arena;
+            let (key, copied) = (key.as_bytes(), Copied::Nothing);
+            let mut op = Operation { key, seq: 20, kind: OpKind::Put, value: b"v", arena, copied };
+            assert!(matches!(leaf.try_place(stale, &mut op), Placed::Changed));
+            assert_eq!(
+                (table.len(), table.keys(), table.max_seq()),
+                (count as u64, count as u64, 10)
+            );
+            let (stamp, was_there) = (leaf.lock().read().unwrap(), table.get(key, 11).is_some());
+            let placed = leaf.try_place(stamp, &mut op);
+            let has_room = was_there || count < 4;
+            assert_eq!(matches!(placed, Placed::Below(None)), has_room);
+            assert_eq!(matches!(placed, Placed::Full), !has_room);
+            assert_eq!(table.len(), (count + usize::from(has_room)) as u64);
+            assert_eq!(table.get(key, 21).is_some_and(|found| found.seq == 20), has_room);
+            assert_eq!(leaf.lock().validate(stamp), was_there || !has_room, "readers must notice");
+        }
+    }
+
+    #[test]
+    fn what_was_copied_for_one_attempt_serves_the_next() {
+        let table = table_of(&["a"]);
+        let (arena, copied) = (&table.arena, Copied::Nothing);
+        let mut op =
+            Operation { key: b"k", seq: 20, kind: OpKind::Put, value: b"v", arena, copied };
+        let record = op.record();
+        assert!(op.record() == record);
+        assert_eq!((op.version().seq(), op.version().value()), (20, &b"v"[..]));
+        let copied = Copied::Nothing;
+        let mut op =
+            Operation { key: b"k", seq: 30, kind: OpKind::Delete, value: b"", arena, copied };
+        assert_eq!((op.version().seq(), op.version().kind()), (30, OpKind::Delete));
+        assert!(matches!(op.copied, Copied::Version(_)));
+        assert_eq!((op.record().key(), op.version().seq()), (&b"k"[..], 30));
+    }
+
+    #[test]
+    fn the_last_leaf_is_tried_first_for_the_keys_that_belong_there() {
+        let table = table_of(&["k1", "k2", "k3", "k4"]);
+        assert!(table.rightmost_for(b"k9").is_none(), "there was no split yet");
+        for n in 5..=9 {
+            table.insert(format!("k{n}").as_bytes(), 10, OpKind::Put, b"");
+        }
+        let last = table.find_leaf(Target::Last).0;
+        let low = last.low().unwrap().key();
+        for (key, belongs) in [(low, true), (b"z", true), (b"k1", false), (b"", false)] {
+            let found = table.rightmost_for(key);
+            assert_eq!(found.map(|(leaf, _)| leaf == last), belongs.then_some(true), "{key:?}");
+        }
+        // The same head as the bound, and yet below it.
+        let table = table_of(&["the same1", "the same2", "the same3", "the same4", "the same5"]);
+        let last = table.find_leaf(Target::Last).0;
+        assert!(last.low().unwrap().key() > &b"the same1"[..]);
+        assert!(table.rightmost_for(b"the same1").is_none());
+        assert!(table.rightmost_for(b"the same9").is_some());
+    }
+}

@@ -107,3 +107,38 @@ impl Backoff {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_good_until_the_node_is_locked_and_again_if_nothing_changed() {
+        let lock = VersionLock::new();
+        let first = lock.read().unwrap();
+        assert!(lock.validate(first) && lock.try_lock(first));
+        assert!(!lock.validate(first) && !lock.try_lock(first));
+        lock.unlock_unchanged(first);
+        assert!(lock.validate(first) && lock.read() == Some(first) && lock.try_lock(first));
+        lock.unlock_changed(first);
+        assert!(!lock.validate(first) && !lock.try_lock(first));
+        let second = lock.read().unwrap();
+        assert!(second != first && lock.try_lock(second));
+        lock.unlock_replaced(second);
+        assert!(lock.read().is_none() && !lock.validate(second) && !lock.try_lock(second));
+    }
+
+    #[test]
+    fn a_reader_waits_while_a_writer_holds_the_lock() {
+        let lock = VersionLock::new();
+        let stamp = lock.read().unwrap();
+        assert!(lock.try_lock(stamp));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| lock.read());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!reader.is_finished());
+            lock.unlock_changed(stamp);
+            assert_eq!(reader.join().unwrap(), Some(Stamp(CHANGE)));
+        });
+    }
+}

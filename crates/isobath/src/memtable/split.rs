@@ -206,3 +206,62 @@ fn split_point(node: Node<'_>, key: &[u8]) -> usize {
 fn key_in(node: Node<'_>, i: usize) -> Record<'_> {
     node.key(i).expect("a locked node has a key in every slot below its count")
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::format::OpKind;
+    use crate::memtable::search::Target;
+    use crate::memtable::{Arena, ChunkPool};
+    use std::sync::Arc;
+
+    fn stale(node: Node<'_>) -> Stamp {
+        let stamp = node.lock().read().unwrap();
+        assert!(node.lock().try_lock(stamp));
+        node.lock().unlock_changed(stamp);
+        stamp
+    }
+
+    #[test]
+    fn a_split_under_a_stamp_from_before_a_change_does_nothing_and_holds_no_lock() {
+        let arena = Arc::new(Arena::new(Arc::new(ChunkPool::new(64 << 10, 0, 0))));
+        let table = Memtable::with_fanout(arena, 4, 4);
+        for key in [b"a", b"b", b"c", b"d"] {
+            table.insert(key, 10, OpKind::Put, b"");
+        }
+        let pending = Record::create(&table.arena, b"e", 10, OpKind::Put, b"");
+        let leaf = table.root();
+        assert!(!table.try_split(None, (leaf, stale(leaf)), pending));
+        assert!(table.root() == leaf && leaf.next().is_none());
+        assert!(table.try_split(None, (leaf, leaf.lock().read().unwrap()), pending));
+        let root = table.root();
+        assert_eq!((root.level(), root.count(), root.capacity()), (1, 1, 4));
+        assert!(root.child(0) == Some(leaf) && root.child(1) == leaf.next());
+
+        let sound = |node: Node<'_>| node.lock().read().unwrap();
+        for (parent, child) in [(stale(root), sound(leaf)), (sound(root), stale(leaf))] {
+            let now = (sound(root), sound(leaf));
+            assert!(!table.try_split(Some((root, parent)), (leaf, child), pending));
+            assert!(root.lock().validate(now.0) && leaf.lock().validate(now.1));
+            assert_eq!(root.count(), 1);
+        }
+        assert!(table.try_split(Some((root, sound(root))), (leaf, sound(leaf)), pending));
+        assert_eq!(root.count(), 2);
+        assert!(table.find_leaf(Target::Key(b"e")).0 == table.find_leaf(Target::Last).0);
+    }
+
+    #[test]
+    fn a_small_root_grows_in_steps_of_four_before_it_is_split() {
+        let arena = Arc::new(Arena::new(Arc::new(ChunkPool::new(64 << 10, 0, 0))));
+        let table = Memtable::with_fanout(arena, 2, 32);
+        let mut capacities = Vec::new();
+        for n in 0..33_u8 {
+            table.insert(&[n], 10 + u64::from(n), OpKind::Put, b"v");
+            capacities.push((table.root().level(), table.root().capacity()));
+        }
+        capacities.dedup();
+        assert_eq!(capacities, [(0, 2), (0, 8), (0, 32), (1, 32)]);
+        assert_eq!((table.keys(), table.len(), table.key_value_bytes()), (33, 33, 66));
+        assert_eq!((table.min_seq(), table.max_seq()), (10, 42));
+    }
+}

@@ -244,4 +244,57 @@ mod tests {
         let spare = SegmentInfo { kind: SegmentKind::Spare, ..info(7, 0x11000) };
         assert_eq!(spare.data_len(), Some(0x10000), "its number is no place");
     }
+
+    #[test]
+    fn where_a_missing_segment_began_is_told_only_where_its_neighbours_leave_one_answer() {
+        const U: u64 = SEGMENT_LEN_MIN;
+        let file =
+            |kind, base, file_len| SegmentInfo { path: PathBuf::new(), kind, base, file_len };
+        let log = |base: u64, len: u64| file(SegmentKind::Log, base * U, HEADER_PAGE_LEN + len * U);
+        let cut = |base: u64| file(SegmentKind::Log, base * U, 5);
+        let spare = |base: u64| file(SegmentKind::Spare, base * U, HEADER_PAGE_LEN + U);
+        for (files, lsn, expected) in [
+            (vec![], 2 * U, Some(2 * U)),
+            (vec![], 2 * U + 8, None),
+            // Behind the last: as long as that one at most, or else what a term begins with.
+            (vec![log(4, 4)], 8 * U, Some(8 * U)),
+            (vec![log(4, 4)], 12 * U - 8, Some(8 * U)),
+            (vec![log(4, 4)], 12 * U, Some(12 * U)),
+            (vec![log(4, 4)], 12 * U + 8, None),
+            // In front of the first: as long as that, or half.
+            (vec![log(8, 4)], 3 * U, None),
+            (vec![log(8, 4)], 4 * U, Some(4 * U)),
+            (vec![log(8, 4)], 6 * U - 8, Some(4 * U)),
+            (vec![log(8, 4)], 6 * U, None),
+            (vec![log(8, 1)], 7 * U, Some(7 * U)),
+            (vec![log(8, 1)], 7 * U - 8, None),
+            (vec![log(4, 4)], 3 * U, Some(0)),
+            // Between two.
+            (vec![log(2, 2), log(8, 4)], 7 * U, Some(4 * U)),
+            (vec![log(4, 2), log(8, 4)], 7 * U, Some(6 * U)),
+            (vec![log(2, 1), log(8, 4)], 7 * U, None),
+            (vec![log(2, 1), log(8, 4)], 5 * U, Some(4 * U)),
+            (vec![log(2, 2), log(8, 4), log(12, 4)], 7 * U, Some(4 * U)),
+            // What was cut has its name, and tells nothing of others.
+            (vec![cut(4)], 4 * U, Some(4 * U)),
+            (vec![log(2, 2), cut(4), log(8, 4)], 7 * U, Some(4 * U)),
+            (vec![cut(6), log(8, 4)], 5 * U, Some(4 * U)),
+            (vec![spare(3)], 4 * U + 8, None),
+            (vec![spare(3), spare(5)], 4 * U, Some(4 * U)),
+        ] {
+            assert_eq!(base_of_missing(&files, lsn), expected, "{lsn:#x} by {files:?}");
+        }
+    }
+
+    #[test]
+    fn a_segment_holds_the_lsns_from_its_base_on() {
+        let info = SegmentInfo {
+            path: PathBuf::new(),
+            kind: SegmentKind::Log,
+            base: 8192,
+            file_len: HEADER_PAGE_LEN + 8192,
+        };
+        let held = [8191, 8192, 16383, 16384].map(|lsn| info.holds(lsn));
+        assert_eq!(held, [false, true, true, false]);
+    }
 }

@@ -252,6 +252,13 @@ mod tests {
         assert_eq!(table.first_len(), 4096);
         for base in &bases {
             let last = base + table.len_at(*base) - 1;
+            // SAFETY: nothing is removed meanwhile.
+            let segment = unsafe { table.find(*base) };
+            let places = [*base, last].map(|lsn| segment.offset(lsn));
+            assert_eq!(places, [HEADER_PAGE_LEN, HEADER_PAGE_LEN + (last - base)]);
+            for (from, to) in [(0, u64::MAX), (*base, base + 8), (last, end)] {
+                segment.harden(from, to).unwrap();
+            }
             for lsn in [*base, last] {
                 // SAFETY: nothing is removed meanwhile.
                 assert_eq!(unsafe { table.find(lsn) }.base, *base);

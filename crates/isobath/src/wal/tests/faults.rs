@@ -1,8 +1,10 @@
 //! Failing syncs, failing writes, no space.
 
 use super::support::*;
+use crate::components::Components;
 use crate::components::sync::atomic::*;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::shelf::Shelf;
 use crate::wal::*;
 use std::sync::Arc;
@@ -300,4 +302,47 @@ fn names_that_could_not_be_synced_are_still_to_be_synced() {
     let synced = home.faults.dirs_synced.load(Ordering::SeqCst);
     shelf.sync_names().unwrap();
     assert_eq!(home.faults.dirs_synced.load(Ordering::SeqCst), synced + 1);
+}
+
+#[test]
+fn no_failing_call_makes_a_scan_or_a_dump_end_early() {
+    let home = Home::in_memory();
+    let fs = MemoryFs::new();
+    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+    let log = Log::start(&components, home.options(), START, CEILING, 1).unwrap();
+    let ends: Vec<_> = (0..60).map(|n| put(&log, &payload(n, 300)).unwrap().1).collect();
+    log.close().unwrap();
+    drop(log);
+    let scan = |from| {
+        let (visit, tell) = (&mut |_, _: &[u8]| Ok(()), &mut |_, _| ());
+        scan(&fs, &home.path(), UUID, from, 0, visit, tell)
+    };
+    let dump = || {
+        let mut count = 0;
+        let mut visit = |_: &Dumped<'_>| {
+            count += 1;
+            Ok(())
+        };
+        dump(&fs, &home.path(), 0, &mut visit).map(|()| count)
+    };
+    assert_eq!((scan(START).unwrap().records, dump().unwrap()), (60, 60));
+    assert_eq!(scan(ends[57]).unwrap().records, 2);
+    let runs: [&dyn Fn() -> Result<u64>; 2] = [&|| scan(START).map(|end| end.records), &dump];
+    for op in [FileOp::List, FileOp::OpenRead, FileOp::Read] {
+        for (is_dump, run) in runs.iter().enumerate() {
+            for nth in 1.. {
+                let before = fs.struck();
+                fs.inject(Fault::on(op).nth(nth));
+                let outcome = run();
+                fs.clear_faults();
+                if fs.struck() == before {
+                    assert!(nth > 1, "{op:?} was never tried");
+                    assert_eq!(outcome.unwrap(), 60);
+                    break;
+                }
+                let is_told = matches!(outcome, Err(Error::Io { .. }));
+                assert!(is_told, "{op:?} {nth} of {is_dump}: {outcome:?}");
+            }
+        }
+    }
 }

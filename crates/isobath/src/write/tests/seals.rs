@@ -204,6 +204,20 @@ fn writers_are_paced_while_a_sealed_epoch_waits_behind_another() {
 }
 
 #[test]
+fn a_write_that_is_paced_is_refused_before_it_is_logged_if_it_was_asked_not_to_wait() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    engine.pacer.set_merges(1.0, 1e6);
+    engine.pacer.admit(1 << 30, true, || 0.0).unwrap();
+    let hasty = || db.put_with("key", "value", WriteOptions::default().fail_fast(true));
+    let tail = engine.log.tail();
+    assert!(matches!(hasty(), Err(Error::WouldStall(_))));
+    assert_eq!(engine.log.tail(), tail);
+    engine.pacer.set_merges(0.0, 1e6);
+    hasty().unwrap();
+}
+
+#[test]
 fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
     let fs = MemoryFs::new();
     let db = open(&fs);
