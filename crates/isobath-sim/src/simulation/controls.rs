@@ -45,11 +45,12 @@ mod tests {
     use super::*;
 
     /// What a few seeds do not always catch: the command is patient enough.
-    const RARE: [Plant; 10] = [
+    const RARE: [Plant; 11] = [
         Plant::LogRetiredEarly,
         Plant::SweptEarly,
         Plant::RecoveryInTwoEdits,
         Plant::TornTailFatal,
+        Plant::FailedSyncRetried,
         Plant::FailedTableSyncIgnored,
         Plant::FailedEditIgnored,
         Plant::FailedFlushForgotten,

@@ -185,7 +185,13 @@ impl WriteFile for SimWriteFile {
     fn sync(&mut self) -> Result<()> {
         let is_manifest = self.path().to_string_lossy().contains("MANIFEST");
         let moment = if is_manifest { Moment::Edit } else { Moment::TableSync };
-        self.change(moment, |file| file.sync())
+        let life = self.life.clone();
+        self.change(moment, |file| {
+            if is_manifest {
+                life.strike_edit();
+            }
+            file.sync()
+        })
     }
     fn write_back(&mut self) {
         let file = self.file.as_mut().expect("not dropped yet");

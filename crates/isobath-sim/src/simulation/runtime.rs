@@ -36,6 +36,11 @@ const AWAITED: [Point; 5] =
     [Point::Publishing, Point::Publishing, Point::Built, Point::Sealed, Point::Applied];
 const AWAITED_MAX: u32 = 8;
 
+/// Where a task that reads may linger: in between what it takes, and what it takes it for.
+const LINGER: [Point; 2] = [Point::Viewing, Point::Pinned];
+/// How often it does in a life in which it may: once in so many times.
+const LINGER_ONCE_IN: u8 = 4;
+
 /// Why a task gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
@@ -74,6 +79,8 @@ struct Shared {
     stall_permille: u16,
     /// The same of tasks that read: what they have pinned or not is to become old under their hands.
     reader_stall_permille: u16,
+    /// Where tasks that read wait for flushes and merges of others.
+    linger_at: Option<Point>,
     /// Accesses to what threads share between two preemptions, on average; 0 if there are none.
     preempt_mean: u32,
     /// Nobody is away for long any more.
@@ -124,6 +131,7 @@ pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
         let stall_permille = [1, 5, 30, 100][rng.usize(..4)];
         let preempt_mean = [0, 1000, 1000, 50, 50, 50, 5, 5][rng.usize(..8)];
         let reader_stall_permille = [0, 0, 0, 200][rng.usize(..4)];
+        let linger_at = LINGER.get(rng.usize(..8)).copied();
         ring_slots([0, 16, 64, 1024][rng.usize(..4)]);
         let now_ns = 1_000_000_000;
         *shared = Shared {
@@ -131,6 +139,7 @@ pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
             switch_percent,
             stall_permille,
             reader_stall_permille,
+            linger_at,
             preempt_mean,
             now_ns,
             ..Shared::default()
@@ -217,21 +226,38 @@ impl Shared {
 
     /// Now and then, being away for long.
     fn draw_stall(&mut self) -> Option<Wait> {
-        let reads = self.current.is_some_and(|at| self.slots[at].name.starts_with("reader"));
-        let of_readers = if reads { self.reader_stall_permille } else { 0 };
+        let of_readers = if self.reads() { self.reader_stall_permille } else { 0 };
         if self.is_calm || self.rng.u16(..1000) >= self.stall_permille.max(of_readers) {
             return None;
         }
         Some(self.stall())
     }
 
+    /// True if the running task only reads.
+    fn reads(&self) -> bool {
+        self.current.is_some_and(|at| self.slots[at].name.starts_with("reader"))
+    }
+
+    /// In lives where readers linger at a label, being away there until views have been replaced.
+    fn draw_linger(&mut self, point: Point) -> Option<Wait> {
+        if self.linger_at != Some(point) || self.is_calm || !self.reads() {
+            return None;
+        }
+        let at = self.current.filter(|_| self.rng.u8(..LINGER_ONCE_IN) == 0)?;
+        Some(self.stall_until(at, Point::Publishing))
+    }
+
+    /// Being away until others have come to a label so often as is drawn.
+    fn stall_until(&mut self, at: usize, point: Point) -> Wait {
+        self.slots[at].awaited = Some((point, self.rng.u32(1..=AWAITED_MAX)));
+        Wait::Blocked { on: STALLED, deadline_ns: Some(self.now_ns + (1 << AWAITED_NS_LOG)) }
+    }
+
     /// Being away for long, as it is drawn.
     fn stall(&mut self) -> Wait {
         if let Some(at) = self.current.filter(|_| self.rng.bool()) {
             let point = AWAITED[self.rng.usize(..AWAITED.len())];
-            self.slots[at].awaited = Some((point, self.rng.u32(1..=AWAITED_MAX)));
-            let deadline_ns = Some(self.now_ns + (1 << AWAITED_NS_LOG));
-            return Wait::Blocked { on: STALLED, deadline_ns };
+            return self.stall_until(at, point);
         }
         let magnitude = self.rng.u32(10..=STALL_NS_LOG_MAX);
         let stalled_ns = self.rng.u64(..1 << magnitude);
@@ -339,6 +365,13 @@ pub(crate) fn join(at: usize) {
     }
 }
 
+/// True if the task that runs is one of the engine's threads of this name.
+pub(crate) fn is_thread(name: &str) -> bool {
+    SHARED.with_borrow(|shared| {
+        shared.current.is_some_and(|at| shared.slots[at].name.starts_with(name))
+    })
+}
+
 pub(crate) fn now_ns() -> u64 {
     SHARED.with_borrow_mut(|shared| {
         shared.now_ns += 20;
@@ -382,7 +415,7 @@ fn point(point: Point) {
     LOOKS.set(0);
     let wait = SHARED.with_borrow_mut(|shared| {
         shared.note(point);
-        let stall = shared.draw_stall();
+        let stall = shared.draw_linger(point).or_else(|| shared.draw_stall());
         stall.or_else(|| (shared.rng.u8(..100) < shared.switch_percent).then_some(Wait::Ready))
     });
     if let Some(wait) = wait {

@@ -72,7 +72,11 @@ struct Outcome {
 #[derive(Clone, Copy, Default)]
 struct Past {
     was_killed: bool,
+    /// At an edit of a merge, which only the kernel knows.
+    was_killed_merging: bool,
     is_damaged: bool,
+    /// And that since the last life.
+    is_newly_damaged: bool,
     may_lose: bool,
     /// Opens in a row, up to now, that died.
     opens_died: u32,
@@ -81,7 +85,12 @@ struct Past {
 }
 
 impl Past {
-    fn note(&mut self, died_opening: bool) {
+    /// A life has ended, in which the edit of a merge may have been the end (`merges`).
+    fn note(&mut self, life: &Life, merges: bool, died_opening: bool) {
+        self.was_killed = life.death() == Some(Death::Kill);
+        self.was_killed_merging = self.was_killed && merges;
+        self.is_damaged |= life.rot().is_some();
+        self.may_lose |= life.rot().as_ref().is_some_and(Damage::is_of_log);
         self.opens_died = if died_opening { self.opens_died + 1 } else { 0 };
         self.opens_to_die = self.opens_to_die.saturating_sub(1);
         match self.opens_died {
@@ -121,11 +130,12 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         let in_life = |what: String| format!("life {nth}: {what}");
         let may_have_trouble = settings.trim.troubles & 1 << nth.min(31) != 0;
         let may_be_damaged = may_have_trouble && !past.is_damaged && nth > 0;
-        let damage = match rng.u8(..12) == 0 && may_be_damaged {
+        let damage = match rng.u8(..8) == 0 && may_be_damaged {
             true => Damage::inflict(&mut rng, &fs, Path::new(DB), earlier.as_ref()),
             false => None,
         };
         past.is_damaged |= damage.is_some();
+        past.is_newly_damaged = damage.is_some();
         past.may_lose |= damage.as_ref().is_some_and(Damage::is_of_log);
         tally.faults += u64::from(damage.is_some());
         if past.opens_to_die == 0 && rng.u8(..10) == 0 {
@@ -136,6 +146,7 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
             eprintln!("life {nth}: {:?}, {:?}, {damage:?}", script.doom, script.trouble);
         }
         earlier = Some(fs.killed());
+        let merges = script.doom.is_some_and(|doom| doom.moment == Moment::MergeEdit);
         let life = Life::new(fs, script.doom, script.trouble.clone(), rng.u64(..));
         let outcome: Rc<RefCell<Outcome>> = Rc::default();
         let body = live(life.clone(), before, script, outcome.clone());
@@ -158,10 +169,7 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         before = outcome.left.ok_or_else(|| in_life("it ended without a trace".to_owned()))?;
         // The process is gone in any case.
         fs = life.disk().killed();
-        past.was_killed = life.death() == Some(Death::Kill);
-        past.is_damaged |= life.rot().is_some();
-        past.may_lose |= life.rot().as_ref().is_some_and(Damage::is_of_log);
-        past.note(outcome.died_opening);
+        past.note(&life, merges, outcome.died_opening);
         if outcome.is_refused {
             // What rots under an open database cannot be undone: it may have been written over since.
             let Some(damage) = damage.filter(|_| life.rot().is_none()) else { break };
@@ -194,10 +202,21 @@ fn draw(
         Profile::Short if terrain.is_tree() => 20..800,
         Profile::Short => 20..250,
     };
-    let doom = draw_doom(working, past, rng);
+    let doom = draw_doom(working.clone(), past, rng);
     let options = terrain.options(rng);
     let trouble = Trouble::draw(&mut rng.fork(), &options);
-    let trouble = if may_have_trouble { trouble } else { Trouble::None };
+    // Often enough all of it is to be looked at, which takes an open without trouble.
+    let looks = past.is_newly_damaged && rng.bool();
+    let trouble = if may_have_trouble && !looks { trouble } else { Trouble::None };
+    let doom = match trouble {
+        _ if looks => None,
+        // What a failed sync has lost is lost with the power, and missed if something was built upon it.
+        Trouble::Edit { .. } => {
+            let nth = rng.u64(working);
+            Some(Doom { death: Death::Power, moment: Moment::Any, nth })
+        }
+        _ => doom,
+    };
     let count = match settings.profile {
         Profile::Mixed | Profile::Tree => [30, 120, 400][rng.usize(..3)],
         Profile::Short => [5, 15, 40][rng.usize(..3)],
@@ -223,6 +242,8 @@ fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option
     let moments = [
         Moment::Edit,
         Moment::Edit,
+        Moment::MergeEdit,
+        Moment::MergeEdit,
         Moment::TableSync,
         Moment::Harden,
         Moment::Rename,
@@ -235,18 +256,25 @@ fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option
         let nth_max = if moment == Moment::Any { 1 << rng.u32(3..9) } else { 4 };
         return Some(Doom { death, moment, nth: rng.u64(1..=nth_max) });
     }
+    if past.was_killed_merging {
+        // Tables that it was to remove may be needed again, if the power goes while they are.
+        let (moment, nth_max) = if rng.bool() { (Moment::Remove, 5) } else { (Moment::Any, 60) };
+        return Some(Doom { death: Death::Power, moment, nth: rng.u64(1..nth_max) });
+    }
     if past.was_killed && rng.u8(..3) == 0 {
         // What the kernel still had of a process that died goes, while it is being recovered.
         let nth = rng.u64(5..30);
         return Some(Doom { death: Death::Power, moment: Moment::Any, nth });
     }
+    let nth_log = rng.u32(0..6);
     let (moment, nth) = match rng.u8(..10) {
         0 => return None,
         // While opening, most likely.
         1..3 => (Moment::Any, rng.u64(1..40)),
-        3..6 => (moments[rng.usize(..moments.len())], rng.u64(1..40)),
+        3..6 => (moments[rng.usize(..moments.len())], rng.u64(1..=1 << nth_log)),
         _ => (Moment::Any, rng.u64(working)),
     };
+    let death = if moment == Moment::MergeEdit { Death::Kill } else { death };
     Some(Doom { death, moment, nth })
 }
 

@@ -36,6 +36,10 @@ pub(crate) enum Trouble {
     Threads {
         lacking: u32,
     },
+    /// A sync of the manifest fails, the one of this number, and what it was to write is gone.
+    Edit {
+        failing: u64,
+    },
     /// Something of the database is destroyed while it is open.
     Rot {
         from_op: u64,
@@ -49,7 +53,8 @@ impl Trouble {
     /// Draws the trouble of a life that is opened with `options`.
     pub(crate) fn draw(rng: &mut fastrand::Rng, options: &Options) -> Trouble {
         match rng.u8(..24) {
-            0..10 => Trouble::None,
+            0..8 => Trouble::None,
+            8 | 9 => Trouble::Edit { failing: rng.u64(2..9) },
             20 => Trouble::Threads { lacking: rng.u32(1..6) },
             21 | 22 => Trouble::Rot { from_op: rng.u64(1..600) },
             23 => {
@@ -59,7 +64,10 @@ impl Trouble {
             10..13 => {
                 let from_op = rng.u64(1..600);
                 let until_op = from_op + rng.u64(1..600);
-                Trouble::Full { from_op, until_op, room: rng.u64(0..200_000) }
+                // Next to nothing is enough for the log, which has its segments, and not for a table.
+                let room_max = [2_000, 2_000, 20_000, 200_000][rng.usize(..4)];
+                let room = rng.u64(0..room_max);
+                Trouble::Full { from_op, until_op, room }
             }
             _ => {
                 let count = if rng.u8(..4) == 0 { 2 } else { 1 };
@@ -88,6 +96,10 @@ impl Trouble {
             Trouble::None => false,
             Trouble::Handles { .. } => error.is_retryable(),
             Trouble::Threads { .. } => matches!(error, Error::Io { .. }),
+            Trouble::Edit { .. } => {
+                let poisons = matches!(error, Error::Poisoned(_) | Error::OutcomeUnknown(_));
+                !is_read && (poisons || matches!(error, Error::Io { .. }))
+            }
             // What is refused as damage is excused by the damage itself.
             Trouble::Rot { .. } => is_for_want_of_a_file(error),
             Trouble::Full { .. } => !is_read && error.is_retryable(),
@@ -179,7 +191,8 @@ impl Damage {
     ) -> Option<Damage> {
         let mut files = Vec::new();
         list(fs, db, &mut files);
-        let wanted = [".tbl", ".tbl", ".wal", ".wal", "MANIFEST", "CURRENT"][rng.usize(..6)];
+        let wanted =
+            [".tbl", ".tbl", ".tbl", ".wal", ".wal", "MANIFEST", "CURRENT"][rng.usize(..7)];
         files.retain(|(path, len)| *len > 0 && path.to_string_lossy().contains(wanted));
         if files.is_empty() {
             return None;

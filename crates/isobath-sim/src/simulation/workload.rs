@@ -9,7 +9,7 @@ use super::runtime;
 use super::simulate::DB;
 use super::terrain::Terrain;
 use super::values::{Draft, Place, Value, Values, Write};
-use super::world::{Life, Shared};
+use super::world::{Death, Life, Shared};
 use isobath::{Batch, BlockCache, ColumnFamily, Db, Durability, Error, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -220,6 +220,8 @@ impl Stage {
 
     /// Flushes, merges, syncs, and families that come and go.
     pub(crate) fn tidy(&self, count: u32, mut rng: fastrand::Rng) {
+        // What was said to be synced with a change of the families must be, when the power goes at once.
+        let dies_changing = rng.u8(..5) == 0;
         for nth in 0..count {
             if self.is_over() {
                 return;
@@ -240,7 +242,11 @@ impl Stage {
                 }
                 4 => self.sync(),
                 5 => self.db.settle(),
-                _ => self.visit(nth, &mut rng),
+                _ => self.visit(nth, &mut rng).map(|is_change_alone| {
+                    if is_change_alone && dies_changing && rng.bool() {
+                        self.life.die(Death::Power);
+                    }
+                }),
             };
             if let Err(error) = result {
                 self.judge_write("upkeep", &error);
@@ -268,8 +274,8 @@ impl Stage {
         Ok(())
     }
 
-    /// A family comes, is renamed, or goes.
-    fn visit(&self, nth: u32, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+    /// A family comes, is renamed, or goes. True if nothing was written after that.
+    fn visit(&self, nth: u32, rng: &mut fastrand::Rng) -> isobath::Result<bool> {
         let guest = self.history.borrow().guests.any();
         let Some(name) = guest.filter(|_| rng.u8(..3) > 0) else {
             let name = format!("guest{:08x}{nth}", rng.u32(..));
@@ -282,16 +288,17 @@ impl Stage {
             batch.put_in(&guest, b"key", value)?;
             self.db.write_with(batch, WriteOptions::sync())?;
             self.history.borrow_mut().guests.put(&name, value);
-            return Ok(());
+            return Ok(false);
         };
         let guest = self.db.family(&name)?;
         if rng.bool() {
             let to = format!("{name}-renamed");
             let change = Change::Rename { from: name, to: to.clone() };
-            self.change(change, || self.db.rename_family(&guest, &to))
+            self.change(change, || self.db.rename_family(&guest, &to))?;
         } else {
-            self.change(Change::Drop { name }, || self.db.drop_family(&guest))
+            self.change(Change::Drop { name }, || self.db.drop_family(&guest))?;
         }
+        Ok(true)
     }
 
     /// A change of the families is synced with the log, and so is all that was acknowledged before.

@@ -8,7 +8,7 @@ use super::weather::Weather;
 use isobath::Error;
 use isobath::components::simulation::without_preemption;
 use isobath::components::{Clock, Components, Priority, Random, ThreadHandle, Threads};
-use isobath::vfs::{Fault, FileSystem as _, MemoryFs, UnsyncedKind};
+use isobath::vfs::{Fault, FileOp, FileSystem as _, MemoryFs, UnsyncedKind};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ pub(crate) enum Moment {
     Any,
     /// An edit in the manifest is synced: the kernel has it, the disk has not.
     Edit,
+    /// One of a merge is: tables go with it.
+    MergeEdit,
     /// A table is synced.
     TableSync,
     /// A segment of the log is.
@@ -79,6 +81,8 @@ pub(crate) struct Life {
     ops: Cell<u64>,
     /// Threads that were asked for.
     threads: Cell<u32>,
+    /// Syncs of manifests.
+    edits: Cell<u64>,
     /// The last sync of the log that failed: the task and the segment.
     failed_sync: RefCell<Option<(Option<usize>, PathBuf)>>,
     /// Somebody was told so, or it was tried again.
@@ -117,6 +121,7 @@ impl Life {
             is_trouble_over: Cell::new(false),
             ops: Cell::new(0),
             threads: Cell::new(0),
+            edits: Cell::new(0),
             failed_sync: RefCell::new(None),
             is_failed_sync_told: Cell::new(false),
             struck: Cell::new(None),
@@ -246,7 +251,8 @@ impl Life {
             self.begin_or_end_trouble();
         }
         let Some(doom) = self.doom.get() else { return };
-        if doom.moment != Moment::Any && doom.moment != moment {
+        if doom.moment != Moment::Any && doom.moment != moment && !is_of_merge(doom.moment, moment)
+        {
             return;
         }
         if doom.nth > 1 {
@@ -305,6 +311,16 @@ impl Life {
         }
     }
 
+    /// A manifest is about to be synced: fails that, if it is the one.
+    pub(super) fn strike_edit(&self) {
+        let nth = self.edits.get() + 1;
+        self.edits.set(nth);
+        let fails = matches!(self.trouble, Trouble::Edit { failing } if failing == nth);
+        if fails && !self.is_over() && !self.is_trouble_over.get() {
+            self.fs.inject(Fault::on(FileOp::Sync));
+        }
+    }
+
     /// True if the thread that is to be started now cannot be.
     fn lacks_thread(&self) -> bool {
         let nth = self.threads.get() + 1;
@@ -331,12 +347,17 @@ impl Life {
     }
 }
 
-/// One of several ways in which power goes: all that was not synced is lost; everything stays as it was at one moment;
-/// each piece by itself, sector by sector.
+/// True if a merge's edit is waited for, and the edit that is synced now is one.
+fn is_of_merge(awaited: Moment, moment: Moment) -> bool {
+    awaited == Moment::MergeEdit && moment == Moment::Edit && runtime::is_thread("isobath-manifest")
+}
+
+/// One of several ways in which power goes: all that was not synced is lost; everything stays as it was at one moment; names and
+/// lengths stay, and the bytes are lost; each piece by itself, sector by sector.
 fn lose_power(fs: &MemoryFs, seed: u64) -> MemoryFs {
     let mut rng = fastrand::Rng::with_seed(seed);
     let steps = fs.steps();
-    match rng.u8(..4) {
+    match rng.u8(..5) {
         0 => fs.crashed(|_| 0),
         1 => {
             let until = rng.u64(steps.saturating_sub(200)..=steps);
@@ -350,6 +371,10 @@ fn lose_power(fs: &MemoryFs, seed: u64) -> MemoryFs {
                 _ => rng.usize(..=unsynced.steps.len()),
             })
         }
+        3 => fs.crashed(|unsynced| match unsynced.kind {
+            UnsyncedKind::Sector { .. } => 0,
+            _ => unsynced.steps.len(),
+        }),
         _ => fs.crashed(|unsynced| rng.usize(..=unsynced.steps.len())),
     }
 }

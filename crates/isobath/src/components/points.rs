@@ -23,6 +23,8 @@ pub enum Point {
     Built,
     /// An edit is durable in the manifest, the version in memory is not swapped yet.
     Installed,
+    /// A view is about to be loaded.
+    Viewing,
     /// A reader holds a view and is about to load the visible frontier.
     Pinned,
     /// A view's number is current, the view itself cannot be seen yet.

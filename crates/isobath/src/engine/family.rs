@@ -165,7 +165,7 @@ impl Family {
     /// The current view, for a reader whose point is registered or still to be taken.
     #[inline]
     pub(crate) fn view(&self) -> Guard<Arc<View>> {
-        preempt();
+        yield_point(Point::Viewing);
         self.view.load()
     }
 

@@ -203,7 +203,7 @@ fn install(
     if planted(Plant::LogRetiredEarly) {
         engine.log.retire(epoch.end());
         // A process that is killed at any moment dies between the two often enough to be seen.
-        engine.options.components.threads.sleep(std::time::Duration::from_millis(10));
+        engine.options.components.threads.sleep(std::time::Duration::from_millis(50));
     }
     let outputs: Vec<Arc<LiveFile>> = built.iter().map(|built| built.file.clone()).collect();
     versions.install(edit, &outputs)?;

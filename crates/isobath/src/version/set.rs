@@ -21,7 +21,9 @@ use super::edit::{Change, Edit, Term};
 use super::files::{FileNumbers, Graveyard, LiveFile};
 use super::layout::Layout;
 use super::manifest::Manifest;
-use super::names::{CURRENT, CURRENT_TMP, LOG_DIR, TABLE_DIR, manifest_number, manifest_path};
+use super::names::{
+    CURRENT, CURRENT_TMP, LOG_DIR, TABLE_DIR, manifest_number, manifest_path, table_path,
+};
 use super::orphans::{self, Survey};
 use super::reader::ManifestReader;
 use super::record::TornTail;
@@ -134,8 +136,12 @@ impl VersionSet {
         let graveyard = Graveyard::new();
         let mut found = inspect(&*fs, db, &graveyard)?;
         drop(graveyard.take());
-        if !planted(Plant::SweptEarly) {
-            found.survey.spare_tables().into_iter().for_each(|file| graveyard.bury(file));
+        for spare in found.survey.spare_tables() {
+            if planted(Plant::SweptEarly) {
+                fs.remove(&table_path(db, spare))?;
+                continue;
+            }
+            graveyard.bury(spare);
         }
         graveyard.hold();
         for dir in [LOG_DIR, TABLE_DIR] {
