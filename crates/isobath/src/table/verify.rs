@@ -113,7 +113,7 @@ impl Verifier<'_> {
                         .map_err(|error| table.located(error, handle))?;
                     leaf_offset = Some(handle.offset.saturating_add(u64::from(handle.len)));
                 }
-                Ok(())
+                top.check_columns().map_err(|error| table.located(error, root_at))
             }
         }
     }

@@ -4,5 +4,6 @@ mod block;
 mod damage;
 mod files;
 mod fixtures;
+mod forged;
 mod round_trip;
 mod size;

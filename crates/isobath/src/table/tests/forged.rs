@@ -1,0 +1,173 @@
+//! Every byte of every block, changed and framed anew with the right checksum: what a writer with a bug, or a forger, could have
+//! written. And every stretch of a file lost: what a repair gets out of the rest.
+//!
+//! Whatever `verify` passes must read as one slice in every way. What else it says, and what a repair finds, is compared
+//! with `forged.txt` in sums: a check that is no longer made shows there. Who changes it on purpose puts the text that the test
+//! prints into the file.
+
+use super::fixtures::*;
+use crate::cursor::Cursor;
+use crate::error::Result;
+use crate::format::{OpKind, checksum64};
+use crate::table::frame::{TRAILER_LEN, put_frame};
+use crate::table::{
+    BlockHandle, Codec, DumpItem, Part, SliceMeta, Table, TableFile, TableOptions, carve,
+};
+use crate::vfs::{FileSystem, ReadMode};
+use std::fmt::Write;
+use std::sync::Arc;
+
+fn sample() -> Vec<(u32, Vec<Version>)> {
+    let many = (0..30u64).flat_map(|i| {
+        (0..1 + i % 3).rev().map(move |v| {
+            let version = Version::put(format!("key{:04}", i * 3), 5000 + i * 10 + v, "value");
+            match (i + v) % 5 {
+                0 => Version { kind: OpKind::Delete, value: Vec::new(), ..version },
+                _ => version,
+            }
+        })
+    });
+    let hot = (0..40).rev().map(|v| Version::put("hot", 900 + v * 300, vec![v as u8; 4]));
+    vec![(0, vec![Version::put("only", 77, "one")]), (3, many.collect()), (9, hot.collect())]
+}
+
+fn fixture() -> (Fixture, Vec<SliceMeta>) {
+    let fixture = Fixture::new();
+    let options = TableOptions {
+        block_len: 130,
+        restart_interval: 3,
+        index_block_len: 70,
+        codec: Codec::None,
+        ..TableOptions::default()
+    };
+    let finished = fixture.write(&options, &sample());
+    (fixture, finished.slices)
+}
+
+fn blocks(fixture: &Fixture) -> Vec<BlockHandle> {
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    let mut handles = Vec::new();
+    let show = &mut |item: DumpItem<'_>| {
+        if let DumpItem::Block { handle, .. } = item {
+            handles.push(handle);
+        }
+        Ok(())
+    };
+    TableFile::open(&fs, &fixture.path()).unwrap().dump(show).unwrap();
+    handles
+}
+
+/// Reads a slice that was verified, in every way.
+fn read(fixture: &Fixture, meta: &SliceMeta) -> Result<()> {
+    let table = Table::open(fixture.context(ReadMode::Positional, 1 << 20), meta)?;
+    let all = forward(&mut table.cursor(true))?;
+    assert_eq!(meta.entries, all.len() as u64);
+    assert!(all.windows(2).all(|pair| (&pair[0].key, pair[1].seq) < (&pair[1].key, pair[0].seq)));
+    for version in &all {
+        let found = table.get(&version.key, checksum64(&version.key), version.seq + 1)?.unwrap();
+        assert_eq!(
+            (found.seq, found.kind, &*found.value),
+            (version.seq, version.kind, &*version.value)
+        );
+        let mut cursor = table.cursor(false);
+        cursor.seek(&version.key)?;
+        assert_eq!(cursor.entry().unwrap().key, version.key);
+    }
+    let mut newest = all.clone();
+    newest.dedup_by(|a, b| a.key == b.key);
+    newest.reverse();
+    assert_eq!(backward(&mut table.cursor(true))?, newest);
+    Ok(())
+}
+
+/// What is said of a file: an error, or the bytes that were read to check it.
+fn judged(fixture: &Fixture) -> String {
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    let mut bytes = 0;
+    let judged = TableFile::open(&fs, &fixture.path()).and_then(|file| {
+        file.verify(&mut |more| bytes += more)?;
+        file.slices().iter().try_for_each(|meta| read(fixture, meta))
+    });
+    match judged {
+        Ok(()) => format!("sound {bytes}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn carved(fixture: &Fixture, known: &[SliceMeta]) -> String {
+    let carved = carve(fixture.bytes(), NUMBER, known);
+    let mut out = format!("{} {}", carved.has_directory, carved.homeless_bytes);
+    for slice in &carved.slices {
+        let meta = slice.meta.as_ref().map(|meta| (meta.entries, meta.root.offset));
+        write!(out, "; {:?} {meta:?} {}", slice.family, slice.root.is_some()).unwrap();
+        let visit = &mut |part: Part<'_>| {
+            match part {
+                Part::Entry(entry) => write!(out, " {:?}@{}", entry.key, entry.seq).unwrap(),
+                Part::Gap { offset, len } => write!(out, " gap {offset}+{len}").unwrap(),
+            }
+            Ok(())
+        };
+        carved.visit(slice, visit).unwrap();
+    }
+    out
+}
+
+fn sum(sum: u64, text: &str) -> u64 {
+    sum.wrapping_mul(0x100_0000_01b3) ^ checksum64(text.as_bytes())
+}
+
+fn compare(before: &str, out: &str) {
+    if before != out {
+        println!("{out}");
+        let changed = before.lines().zip(out.lines()).find(|(was, is)| was != is);
+        panic!("what is said has changed: {changed:#?}");
+    }
+}
+
+#[test]
+fn what_is_verified_reads_as_one_slice_in_every_way() {
+    let (fixture, _) = fixture();
+    let good = fixture.bytes();
+    let mut out = format!("{}\n", judged(&fixture));
+    for handle in blocks(&fixture) {
+        let (start, len) = (handle.offset as usize, handle.len as usize);
+        let end = start + len;
+        let (mut passed, mut said) = (0, 0);
+        for place in start..end - TRAILER_LEN {
+            let byte = good[place];
+            for forged in [byte ^ 1, byte.wrapping_add(3), byte ^ 0x80] {
+                let mut payload = good[start..end - TRAILER_LEN].to_vec();
+                payload[place - start] = forged;
+                let mut framed = Vec::new();
+                put_frame(&mut framed, Codec::None, &payload, handle.offset);
+                fixture.set_bytes([&good[..start], &framed, &good[end..]].concat());
+                let verdict = judged(&fixture);
+                passed += u32::from(verdict.starts_with("sound"));
+                said = sum(said, &verdict);
+            }
+        }
+        writeln!(out, "{start}+{len}: {passed} sound, {said:016x}").unwrap();
+    }
+    compare(include_str!("forged.txt"), &out);
+}
+
+#[test]
+fn what_is_left_of_a_damaged_file_is_found() {
+    let (fixture, known) = fixture();
+    let good = fixture.bytes();
+    let mut out = String::new();
+    for (len, step) in [(1, 37), (60, 61), (400, 151), (usize::MAX, 701)] {
+        for known in [&known[..], &known[..1], &[]] {
+            let mut said = 0;
+            for at in (0..good.len()).step_by(step) {
+                let mut bad = good.clone();
+                let end = at.saturating_add(len).min(good.len());
+                bad[at..end].iter_mut().for_each(|byte| *byte ^= 0x55);
+                fixture.set_bytes(bad);
+                said = sum(said, &carved(&fixture, known));
+            }
+            writeln!(out, "{len:#x} lost, {} known: {said:016x}", known.len()).unwrap();
+        }
+    }
+    compare(include_str!("carved.txt"), &out);
+}
