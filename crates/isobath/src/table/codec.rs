@@ -234,6 +234,43 @@ mod tests {
     }
 
     #[test]
+    fn what_a_block_may_decode_to_is_bounded_by_what_is_stored() {
+        let mib = 1 << 20;
+        assert_eq!(decoded_len_max(0), 16 * mib);
+        assert_eq!(decoded_len_max(65_536), 16 * mib);
+        assert_eq!(decoded_len_max(65_537), 16 * mib + 256);
+        assert_eq!(decoded_len_max(4 * mib), 1 << 30);
+        assert_eq!(decoded_len_max(usize::MAX), 1 << 30);
+        // Zeros gain more than that, so they are stored as they are.
+        let zeros = vec![0; 20 << 20];
+        assert_eq!(Compressor::default().compress(Codec::Zstd, &zeros).0, Codec::None);
+        let zeros = &zeros[..16 << 20];
+        let mut compressor = Compressor::default();
+        let (stored_as, payload) = compressor.compress(Codec::Zstd, zeros);
+        assert_eq!(stored_as, Codec::Zstd);
+        let (decompressor, mut out) = (Decompressor::default(), Vec::new());
+        for _ in 0..2 {
+            decompressor.decompress(Codec::Zstd, payload, &mut out).unwrap();
+            assert!(out == zeros);
+        }
+        assert_eq!(decompressor.zstd.lock().len(), 1, "the second took what the first put back");
+    }
+
+    #[test]
+    fn a_buffer_that_grew_is_given_back() {
+        let mut compressor = Compressor::default();
+        compressor.compress(Codec::Lz4, &vec![1; 80_000]);
+        assert_eq!(compressor.buffer.len(), 70_000);
+        compressor.trim(70_000);
+        assert_eq!(compressor.buffer.len(), 70_000);
+        compressor.trim(5000);
+        assert_eq!(compressor.buffer.len(), 5000);
+        assert!(compressor.buffer.capacity() < 10_000);
+        assert_eq!(compressor.compress(Codec::Lz4, &[1; 900]).0, Codec::Lz4);
+        assert_eq!(compressor.buffer.len(), 5000);
+    }
+
+    #[test]
     fn damaged_payloads_are_errors_and_never_wrong_lengths() {
         let mut compressor = Compressor::default();
         let decompressor = Decompressor::default();

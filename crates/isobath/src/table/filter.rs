@@ -160,6 +160,25 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_has_the_lines_and_probes_that_its_keys_call_for() {
+        let probes = [1, 2, 3, 4, 5, 10, 19, 20, 26, 27, 100].map(probes_for);
+        assert_eq!(probes, [1, 1, 1, 2, 3, 6, 11, 12, 15, 16, 16]);
+        for (count, bits_per_key, lines) in
+            [(0, 10, 1), (64, 8, 1), (65, 8, 2), (51, 10, 1), (52, 10, 2), (513, 1, 2), (512, 0, 1)]
+        {
+            let mut stored = Vec::new();
+            put_filter(&mut stored, &vec![7; count], bits_per_key);
+            assert_eq!(stored.len(), 2 + 64 * lines, "{count} keys of {bits_per_key} bits");
+            let filter = Filter::decode(&stored).unwrap().unwrap();
+            assert_eq!(filter.charge(), 64 * lines);
+        }
+        let all_set = |probes: u8| [&[1, probes][..], &[0xff; 64]].concat();
+        for probes in [1, 16] {
+            assert!(Filter::decode(&all_set(probes)).unwrap().unwrap().may_contain(5));
+        }
+    }
+
+    #[test]
     fn false_positives_are_as_rare_as_theory_says() {
         for (bits_per_key, rate_min, rate_max) in
             [(5, 0.08, 0.13), (8, 0.018, 0.032), (10, 0.007, 0.013), (15, 0.0005, 0.0025)]

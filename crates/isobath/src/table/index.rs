@@ -163,6 +163,59 @@ mod tests {
     }
 
     #[test]
+    fn a_separator_stands_between_any_two_keys_and_is_no_longer_than_the_lower() {
+        let letters = [0u8, 1, 2, 254, 255];
+        let mut keys: Vec<Vec<u8>> = vec![Vec::new()];
+        for len in 0..3 {
+            let longer = keys
+                .iter()
+                .filter(|key| key.len() == len)
+                .flat_map(|key| letters.map(|letter| [&key[..], &[letter]].concat()));
+            let longer: Vec<_> = longer.collect();
+            keys.extend(longer);
+        }
+        keys.sort();
+        for (at, below) in keys.iter().enumerate() {
+            for above in &keys[at + 1..] {
+                assert!(separator(below, above).len() <= below.len().max(1), "{below:?} {above:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn handles_of_every_width_come_back_and_forged_ones_are_errors() {
+        let mut builder = IndexBuilder::new();
+        let handles: Vec<BlockHandle> = (0..57u32)
+            .map(|at| BlockHandle {
+                offset: (1 << at) - 1,
+                len: (1u64 << (at % 33)).wrapping_sub(1) as u32,
+            })
+            .collect();
+        for (at, handle) in handles.iter().enumerate() {
+            builder.add(&[at as u8], at as u64 % 3, *handle);
+            assert_eq!(builder.last(), (&[at as u8][..], at as u64 % 3));
+        }
+        let good = builder.finish().to_vec();
+        let block = parse_index(good.clone()).unwrap();
+        for (at, handle) in handles.iter().enumerate() {
+            let entry = index_entry(&block, at as u32).unwrap();
+            let expected = BlockHandle { offset: handle.offset + 9, ..*handle };
+            assert_eq!(handle_of(&block, entry, 9).unwrap(), expected);
+            let end = u64::MAX - handle.offset;
+            assert_eq!(handle_of(&block, entry, end).unwrap().offset, u64::MAX);
+            assert!(end == u64::MAX || handle_of(&block, entry, end + 1).is_err());
+            for widths in 0..=255 {
+                let mut bad = good.clone();
+                let own = std::mem::replace(&mut bad[entry.value_at as usize], widths);
+                let handle = handle_of(&parse_index(bad).unwrap(), entry, 0);
+                let is_as_long = (widths & 15) + (widths >> 4) == (own & 15) + (own >> 4);
+                let is_possible = widths & 15 <= 8 && widths >> 4 <= 4;
+                assert_eq!(handle.is_ok(), is_as_long && is_possible, "{widths:#x} for {own:#x}");
+            }
+        }
+    }
+
+    #[test]
     fn golden_bytes_hold() {
         let mut builder = IndexBuilder::new();
         builder.add(b"abc", 0, BlockHandle { offset: 0, len: 300 });

@@ -48,3 +48,56 @@ impl SliceMeta {
             && self.deletes <= self.entries
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> SliceMeta {
+        SliceMeta {
+            file: 1,
+            family: 0,
+            root: BlockHandle { offset: 128, len: 64 },
+            disk_bytes: 1000,
+            raw_bytes: 900,
+            entries: 10,
+            deletes: 3,
+            smallest: (*b"b").into(),
+            largest: (*b"d").into(),
+            min_seq: 5,
+            max_seq: 9,
+        }
+    }
+
+    #[test]
+    fn sizes_sequences_and_keys_are_sane_up_to_their_limits_and_no_further() {
+        let root = |offset, len| BlockHandle { offset, len };
+        let most = SLICE_SIZE_END - 1;
+        let good = sample();
+        for good in [
+            good.clone(),
+            SliceMeta { root: root(most - 64, 64), ..good.clone() },
+            SliceMeta { disk_bytes: most, raw_bytes: most, entries: most, ..good.clone() },
+            SliceMeta { smallest: (*b"d").into(), ..good.clone() },
+            SliceMeta { min_seq: 9, ..good.clone() },
+            SliceMeta { max_seq: LSN_END - 1, ..good.clone() },
+            SliceMeta { entries: 1, deletes: 1, ..good.clone() },
+        ] {
+            assert!(good.is_sane(), "{good:?}");
+        }
+        for bad in [
+            SliceMeta { root: root(most - 64, 65), ..good.clone() },
+            SliceMeta { root: root(u64::MAX, 64), ..good.clone() },
+            SliceMeta { disk_bytes: most + 1, ..good.clone() },
+            SliceMeta { raw_bytes: most + 1, ..good.clone() },
+            SliceMeta { entries: most + 1, ..good.clone() },
+            SliceMeta { smallest: (*b"e").into(), ..good.clone() },
+            SliceMeta { min_seq: 10, ..good.clone() },
+            SliceMeta { max_seq: LSN_END, ..good.clone() },
+            SliceMeta { entries: 0, deletes: 0, ..good.clone() },
+            SliceMeta { deletes: 11, ..good.clone() },
+        ] {
+            assert!(!bad.is_sane(), "{bad:?}");
+        }
+    }
+}

@@ -80,3 +80,93 @@ impl Output {
         Ok(self.written)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::components::sync::Mutex;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// Notes each call; the one of this number fails.
+    struct Recorder {
+        calls: Arc<Mutex<Vec<(&'static str, usize)>>>,
+        fails: usize,
+    }
+
+    impl Recorder {
+        fn call(&self, name: &'static str, len: usize) -> Result<()> {
+            let mut calls = self.calls.lock();
+            calls.push((name, len));
+            if calls.len() - 1 == self.fails { Err(Error::Closed) } else { Ok(()) }
+        }
+    }
+
+    impl WriteFile for Recorder {
+        fn append(&mut self, bytes: &[u8]) -> Result<()> {
+            self.call("append", bytes.len())
+        }
+        fn flush(&mut self) -> Result<()> {
+            self.call("flush", 0)
+        }
+        fn sync(&mut self) -> Result<()> {
+            self.call("sync", 0)
+        }
+        fn write_back(&mut self) {
+            self.calls.lock().push(("write back", 0));
+        }
+        fn len(&self) -> u64 {
+            unreachable!("an output counts by itself")
+        }
+        fn path(&self) -> &Path {
+            Path::new("a table")
+        }
+    }
+
+    fn write_to(mut out: Output) -> Result<u64> {
+        out.put_raw(&[1; 128])?;
+        let mut end = 128;
+        // A buffer's length exactly, then a bit less.
+        for len in [BUFFER_LEN - 128 - 9].into_iter().chain([100_000; 24]) {
+            let handle = out.put_block(Codec::None, &vec![7; len])?;
+            assert_eq!((handle.offset, handle.len as usize), (end, len + 9));
+            end = out.offset();
+        }
+        out.put_raw(&[2; 64])?;
+        out.finish()
+    }
+
+    fn write(fails: usize) -> (Result<u64>, Vec<(&'static str, usize)>) {
+        let calls = Arc::default();
+        let file = Box::new(Recorder { calls: Arc::clone(&calls), fails });
+        let written = write_to(Output::new(file));
+        (written, std::mem::take(&mut *calls.lock()))
+    }
+
+    #[test]
+    fn bytes_go_out_in_long_pieces_and_are_written_back_by_the_mebibyte() {
+        let (written, calls) = write(usize::MAX);
+        let three = 3 * 100_009;
+        let back = [("flush", 0), ("write back", 0)];
+        let expected = [
+            &[("append", BUFFER_LEN), ("append", three), ("append", three), ("append", three)][..],
+            &back,
+            &[("append", three); 4],
+            &back,
+            &[("append", three), ("append", 64), ("sync", 0)],
+        ]
+        .concat();
+        assert_eq!(calls, expected);
+        assert_eq!(written.unwrap(), (BUFFER_LEN + 8 * three + 64) as u64);
+    }
+
+    #[test]
+    fn a_call_that_fails_is_the_last() {
+        let all = write(usize::MAX).1;
+        for fails in (0..all.len()).filter(|at| all[*at].0 != "write back") {
+            let (written, calls) = write(fails);
+            assert!(matches!(written, Err(Error::Closed)), "{fails}");
+            assert_eq!(calls, all[..=fails]);
+        }
+    }
+}

@@ -338,6 +338,34 @@ mod tests {
     }
 
     #[test]
+    fn what_a_summary_may_say_at_most_is_taken() {
+        let good = sample();
+        for good in [
+            Root { deletes: 300, ..good.clone() },
+            Root { data_blocks: 300, ..good.clone() },
+            Root { data_len: 4100, ..good.clone() },
+            Root { body_len: 5000 - FILE_HEADER_LEN as u64, ..good.clone() },
+            Root { largest: good.smallest.clone(), ..good.clone() },
+            Root { max_seq: good.min_seq, ..good.clone() },
+        ] {
+            assert_eq!(Root::decode(&encoded(&good), HANDLE).unwrap(), good);
+        }
+        for bad in [
+            Root { data_blocks: 0, ..good.clone() },
+            Root { data_len: 4101, ..good.clone() },
+            Root { body_len: 5001 - FILE_HEADER_LEN as u64, ..good.clone() },
+        ] {
+            assert!(Root::decode(&encoded(&bad), HANDLE).unwrap_err().is_corruption());
+        }
+        let at = BlockHandle { offset: FILE_HEADER_LEN as u64 - 1, len: 90 };
+        let least = Root { data_len: 0, body_len: 0, ..good };
+        assert!(Root::decode(&encoded(&least), at).is_err());
+        assert!(
+            Root::decode(&encoded(&least), BlockHandle { offset: at.offset + 1, ..at }).is_ok()
+        );
+    }
+
+    #[test]
     fn contradictions_and_truncation_are_errors() {
         let good = sample();
         for bad in [

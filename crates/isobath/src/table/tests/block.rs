@@ -2,7 +2,7 @@
 
 use crate::format::{Lsn, OpKind};
 use crate::table::backward::Run;
-use crate::table::block::Block;
+use crate::table::block::{Block, SEQ_MAX};
 use crate::table::block_builder::BlockBuilder;
 use crate::table::key_buffer::KeyBuffer;
 use crate::table::{KEY_LEN_MAX, common_prefix_len};
@@ -135,4 +135,49 @@ fn a_block_that_unfolds_to_keys_of_impossible_length_is_refused() {
     let longest = [vec![b'k'; KEY_LEN_MAX - 1], vec![0]].concat();
     let block = Block::parse(build(16, &[(&longest, 100, OpKind::Put, b"")])).unwrap();
     assert!(block.search_before(None, &mut found, &mut run).unwrap().is_some());
+}
+
+#[test]
+fn what_two_keys_have_in_common_is_counted_whatever_their_lengths() {
+    for (a_len, b_len) in (0..28).flat_map(|a| (0..28).map(move |b| (a, b))) {
+        let a: Vec<u8> = (0..a_len).collect();
+        let mut b: Vec<u8> = (0..b_len).collect();
+        assert_eq!(common_prefix_len(&a, &b), usize::from(a_len.min(b_len)));
+        for at in 0..usize::from(b_len) {
+            b[at] ^= 0x80;
+            assert_eq!(common_prefix_len(&a, &b), at.min(usize::from(a_len)));
+            b[at] ^= 0x80;
+        }
+    }
+}
+
+#[test]
+fn a_tail_is_taken_up_to_its_limits_and_no_further() {
+    let sound = build(2, &[(b"a", 9, OpKind::Put, b""), (b"b", 9, OpKind::Put, b"")]);
+    let tail = sound.len() - 16;
+    let with = |at: usize, bytes: &[u8]| {
+        let mut changed = sound.clone();
+        changed[tail + at..tail + at + bytes.len()].copy_from_slice(bytes);
+        Block::parse(changed)
+    };
+    assert!(with(0, &SEQ_MAX.to_le_bytes()).is_ok());
+    assert!(with(0, &(SEQ_MAX + 1).to_le_bytes()).unwrap_err().is_corruption());
+    assert!(with(8, &[0; 4]).unwrap_err().is_corruption());
+    assert!(with(8, &[0xff; 4]).unwrap_err().is_corruption());
+    assert!(with(14, &[0]).unwrap_err().is_corruption());
+    for width in 0..=255 {
+        // Two entries of four bytes, two heads or one: so much room there is for wider columns.
+        let parsed = with(14, &[2, width]);
+        assert_eq!(parsed.is_ok(), (1..=3).contains(&width), "{width}");
+    }
+    for len in 0..sound.len() {
+        let parsed = Block::parse(sound[sound.len() - len..].to_vec());
+        // What is left of the entries must hold one at least, of three bytes.
+        assert_eq!(parsed.is_ok(), len + 5 >= sound.len(), "{len} of {}", sound.len());
+    }
+    let block = Block::parse(sound.clone()).unwrap();
+    assert_eq!((block.entry_count(), block.restart_count(), block.interval()), (2, 1, 2));
+    assert_eq!(block.entries_end(), 8);
+    assert!(block.version(1).is_ok() && block.version(2).unwrap_err().is_corruption());
+    assert_eq!(block.into_bytes(), sound);
 }

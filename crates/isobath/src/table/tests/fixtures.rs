@@ -16,15 +16,27 @@ use crate::components::sync::Mutex;
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
 
+/// What was read, in order: true if only ahead, offset, length.
+type Trace = Arc<Mutex<Vec<(bool, u64, u64)>>>;
+
 #[derive(Default)]
 pub(crate) struct TestFs {
     files: Mutex<HashMap<PathBuf, Bytes>>,
+    trace: Trace,
+}
+
+impl TestFs {
+    /// What was read since the last call.
+    pub(crate) fn take_trace(&self) -> Vec<(bool, u64, u64)> {
+        std::mem::take(&mut *self.trace.lock())
+    }
 }
 
 struct Reader {
     bytes: Vec<u8>,
     mode: ReadMode,
     path: PathBuf,
+    trace: Trace,
 }
 
 struct Appender {
@@ -39,6 +51,7 @@ fn unsupported(path: &Path) -> Error {
 
 impl ReadFile for Reader {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.trace.lock().push((false, offset, buf.len() as u64));
         let start = offset as usize;
         match self.bytes.get(start..start + buf.len()) {
             Some(bytes) => buf.copy_from_slice(bytes),
@@ -59,6 +72,7 @@ impl ReadFile for Reader {
 
     fn read_ahead(&self, offset: u64, len: u64) {
         assert!(offset + len <= self.len());
+        self.trace.lock().push((true, offset, len));
     }
 
     fn path(&self) -> &Path {
@@ -111,7 +125,8 @@ impl FileSystem for TestFs {
             return Err(Error::io("open", path, io::ErrorKind::NotFound.into()));
         };
         let bytes = bytes.lock().clone();
-        Ok(Arc::new(Reader { bytes, mode, path: path.to_owned() }))
+        let (path, trace) = (path.to_owned(), self.trace.clone());
+        Ok(Arc::new(Reader { bytes, mode, path, trace }))
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {

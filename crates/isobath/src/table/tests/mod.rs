@@ -7,3 +7,4 @@ mod fixtures;
 mod forged;
 mod round_trip;
 mod size;
+mod steady;
