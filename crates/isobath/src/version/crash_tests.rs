@@ -10,7 +10,7 @@ use super::layout::Layout;
 use super::names::{TABLE_DIR, table_path};
 use super::set::VersionSet;
 use crate::error::{Error, Result};
-use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -436,4 +436,87 @@ fn an_edit_whose_receipt_found_no_room_gets_a_new_manifest_for_a_witness() {
         assert_eq!(set.take_dead().unwrap().is_empty(), !held);
         assert!(open(&cut(&fs, 0)).unwrap().state().family(0).unwrap().tree.is_empty());
     }
+}
+
+#[test]
+fn a_receipt_is_synced_once() {
+    let fs = MemoryFs::new();
+    let mut set = create(&fs).unwrap();
+    set.set_roll_len_min(1 << 20);
+    let synced_by = |set: &mut VersionSet, act: fn(&mut VersionSet)| {
+        let before = fs.tried(FileOp::Sync);
+        act(set);
+        fs.tried(FileOp::Sync) - before
+    };
+    let attest = |set: &mut VersionSet| set.attest().unwrap();
+    assert_eq!(synced_by(&mut set, attest), 0, "a new manifest is attested");
+    for _ in 0..2 {
+        let number = set.state().next_file() + 1;
+        set.install(Edit::new(vec![Change::NextFile { number }]), &[]).unwrap();
+        assert_eq!(synced_by(&mut set, attest), 1);
+        assert_eq!(synced_by(&mut set, attest), 0);
+    }
+    set.renew().unwrap();
+    assert_eq!(synced_by(&mut set, attest), 0);
+    let number = set.state().next_file() + 1;
+    set.install(Edit::new(vec![Change::NextFile { number }]), &[]).unwrap();
+    fs.inject(Fault::on(FileOp::Sync));
+    assert!(!set.attest().unwrap_err().is_retryable());
+    assert!(matches!(set.attest(), Err(Error::Poisoned(_))));
+    assert!(matches!(set.renew(), Err(Error::Poisoned(_))));
+}
+
+/// Bytes of the manifest in force.
+fn manifest_len(fs: &MemoryFs, set: &VersionSet) -> u64 {
+    fs.open_read(&set.manifest().path(), ReadMode::Positional).unwrap().len()
+}
+
+fn raise(set: &mut VersionSet) {
+    let lsn = set.state().ceiling() + 10;
+    set.install(Edit::new(vec![Change::LsnCeiling { lsn }]), &[]).unwrap();
+}
+
+#[test]
+fn a_manifest_is_replaced_at_the_first_edit_behind_twice_what_it_began_with() {
+    let fs = MemoryFs::new();
+    let mut set = create(&fs).unwrap();
+    set.set_roll_len_min(0);
+    for _ in 0..3 {
+        set.renew().unwrap();
+        let (number, began_with) = (set.manifest().number(), manifest_len(&fs, &set));
+        while manifest_len(&fs, &set) < 2 * began_with {
+            raise(&mut set);
+            assert_eq!(set.manifest().number(), number);
+        }
+        raise(&mut set);
+        assert_eq!(set.manifest().number(), number + 1);
+        let least = manifest_len(&fs, &set);
+        set.set_roll_len_min(least);
+        raise(&mut set);
+        assert_eq!(set.manifest().number(), number + 2);
+        let least = manifest_len(&fs, &set) + 1;
+        set.set_roll_len_min(least);
+        raise(&mut set);
+        assert_eq!(set.manifest().number(), number + 2, "it was one byte short");
+        set.set_roll_len_min(0);
+    }
+}
+
+#[test]
+fn a_manifest_without_room_for_another_is_replaced_at_twice_the_length_at_the_earliest() {
+    let fs = MemoryFs::new();
+    let mut set = create(&fs).unwrap();
+    let mut roll_at = 300; // As `create` has it.
+    assert!(manifest_len(&fs, &set) < roll_at);
+    fs.inject(Fault::on(FileOp::Create).kind(ErrorKind::StorageFull).forever());
+    let (before, mut attempts) = (fs.tried(FileOp::Create), 0);
+    while attempts < 3 {
+        if manifest_len(&fs, &set) >= roll_at {
+            roll_at *= 2;
+            attempts += 1;
+        }
+        raise(&mut set);
+        assert_eq!(fs.tried(FileOp::Create) - before, attempts);
+    }
+    assert_eq!(set.manifest().number(), 1);
 }
