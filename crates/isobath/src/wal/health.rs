@@ -88,3 +88,31 @@ impl Drop for Alarm<'_> {
         self.log.poison(&Error::Poisoned(format!("a thread panicked while {}", self.doing)));
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_stays_and_a_close_hides_none() {
+        let health = Health::new();
+        health.check().and(health.check_poison()).unwrap();
+        for _ in 0..2 {
+            health.close();
+            assert!(matches!(health.check(), Err(Error::Closed)));
+            assert!(matches!(health.outcome_unknown(), Error::Closed));
+            health.check_poison().unwrap();
+        }
+        for cause in ["first", "second"] {
+            health.poison(&Error::Poisoned(cause.to_owned()));
+            health.close();
+            for told in [health.check(), health.check_poison()] {
+                let is_first = matches!(&told, Err(Error::Poisoned(why)) if why.contains("first"));
+                assert!(is_first, "{told:?}");
+            }
+            let told = health.outcome_unknown();
+            let is_first = matches!(&told, Error::OutcomeUnknown(why) if why.contains("first"));
+            assert!(is_first, "{told:?}");
+        }
+    }
+}

@@ -341,3 +341,52 @@ fn check_source(
         Err(other) => Err(other.in_file(&info.path, 0)),
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_segments_ends_at_a_gap_and_trust_in_it_at_a_damaged_one() {
+        let source = |base, end, is_sound: bool| Source {
+            path: PathBuf::new(),
+            base,
+            end,
+            generation: if is_sound { Ok(1) } else { Err("damaged".to_owned()) },
+            held_until: end,
+            trusted_until: end,
+        };
+        let mut sources = [
+            source(10, 20, true),
+            source(20, 30, true),
+            source(30, 40, false),
+            source(40, 50, true),
+            source(60, 70, true),
+            source(70, 80, false),
+        ];
+        join_runs(&mut sources);
+        let joined = sources.map(|source| (source.held_until, source.trusted_until));
+        assert_eq!(joined, [(50, 30), (50, 30), (50, 30), (50, 50), (80, 70), (80, 70)]);
+    }
+
+    #[test]
+    fn a_candidate_names_its_own_place_and_has_room_for_a_header() {
+        let lsn: Lsn = 0x1_0000;
+        for at in [0, 8, 64, 4, 72] {
+            let mut bytes = [0; 96];
+            let field = at as usize + 12..at as usize + 20;
+            bytes[field].copy_from_slice(&(lsn + at).to_le_bytes());
+            let expected = (at % 8 == 0 && at <= 64).then_some(lsn + at);
+            assert_eq!(first_candidate(&bytes, lsn), expected, "at {at}");
+            assert_eq!(first_candidate(&bytes, lsn + 8), None, "at {at} of another place");
+            bytes[76..84].copy_from_slice(&(lsn + 64).to_le_bytes());
+            assert_eq!(
+                first_candidate(&bytes, lsn),
+                expected.or(Some(lsn + 64)),
+                "the first counts"
+            );
+        }
+        assert_eq!(first_candidate(&[0; 31], 0), None);
+        assert_eq!(first_candidate(&[0; 32], 0), Some(0));
+    }
+}

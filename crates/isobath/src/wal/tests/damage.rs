@@ -56,6 +56,41 @@ fn whole_records_behind_a_hole_are_given_up_and_reported() {
 }
 
 #[test]
+fn records_longer_than_what_is_read_at_once_come_back_and_are_counted_behind_a_hole() {
+    let home = Home::new();
+    let (len, start) = (1 << 19, 1 << 20);
+    let long = LogOptions { segment_len: len, first_segment_len: len, ..home.options() };
+    let log = Log::start(&home.components, long, start, CEILING, 1).unwrap();
+    let lens = [10, 700_000, 2_500_000, 0, 600_000, 1 << 20, (1 << 20) - 32, 5, (1 << 20) + 1];
+    let lens_by_n = lens.iter().enumerate();
+    let payloads: Vec<_> = lens_by_n.map(|(n, len)| payload(n as u64, *len)).collect();
+    let ranges: Vec<_> = payloads.iter().map(|payload| put(&log, payload).unwrap()).collect();
+    log.close().unwrap();
+    drop(log);
+    let end = ranges[8].1;
+    let (found, scanned) = home.scan_from(start, 0).unwrap();
+    assert!(found == payloads);
+    assert_eq!((scanned.end, scanned.tail), (end, Tail::Clean));
+    for n in [1, 2, 5, 8] {
+        let place = ranges[n].0 + (RECORD_HEADER_LEN + lens[n] / 2) as u64;
+        let path = home.path().join(format!("{:016x}.wal", place / len * len));
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = (HEADER_PAGE_LEN + place % len) as usize;
+        bytes[at] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let (found, scanned) = home.scan_from(start, 0).unwrap();
+        assert!(found == payloads[..n]);
+        let tail = match n {
+            8 => Tail::Torn { len: end - ranges[8].0 },
+            _ => Tail::Hole { records: 8 - n as u64, bytes: end - ranges[n].1, last_end: end },
+        };
+        assert_eq!((scanned.end, scanned.tail), (ranges[n].0, tail));
+        bytes[at] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+    }
+}
+
+#[test]
 fn rot_below_a_durable_lsn_is_corruption_with_its_place() {
     let home = Home::new();
     let ranges = written(&home, 80, &[60]);
