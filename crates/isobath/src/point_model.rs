@@ -6,7 +6,7 @@
 //!
 //! Seen to fail: a flush that does not wait until its epoch is complete; a seal that does not mark the open epoch as
 //! closing. Not seen to, as too rare here: a point that is taken before its view, a view whose number is not looked at
-//! again. `engine/model.rs`, which has fewer steps to switch at, and the simulator see both.
+//! again. A unit test of `Family::pin_at`, which replaces the view in between, and the simulator see both.
 
 use crate::components::model::{check, components};
 use crate::format::Lsn;

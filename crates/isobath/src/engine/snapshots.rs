@@ -56,10 +56,17 @@ pub(crate) struct Keep {
 impl Snapshots {
     /// Registers the newest read point there is.
     pub(crate) fn register(&self, log: &Log) -> Lsn {
+        self.register_at(|| match planted(Plant::SnapshotSeesTooMuch) {
+            true => log.tail(),
+            false => log.visible(),
+        })
+    }
+
+    pub(super) fn register_at(&self, visible: impl FnOnce() -> Lsn) -> Lsn {
         // Loading the point under the lock makes registering and `keep` exclude each other: a merge either
         // sees the point or took a horizon at or below it.
         let mut registry = self.registry.lock();
-        let point = if planted(Plant::SnapshotSeesTooMuch) { log.tail() } else { log.visible() };
+        let point = visible();
         *registry.points.entry(point).or_insert(0) += 1;
         point
     }
@@ -82,8 +89,12 @@ impl Snapshots {
 
     /// What a merge that starts now must keep.
     pub(crate) fn keep(&self, log: &Log) -> Keep {
+        self.keep_at(|| log.visible())
+    }
+
+    pub(super) fn keep_at(&self, visible: impl FnOnce() -> Lsn) -> Keep {
         let registry = self.registry.lock();
-        Keep { horizon: log.visible(), points: registry.points.keys().copied().collect() }
+        Keep { horizon: visible(), points: registry.points.keys().copied().collect() }
     }
 
     /// How many points are held, and the oldest.

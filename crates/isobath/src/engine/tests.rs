@@ -158,20 +158,15 @@ fn files_that_nothing_needs_are_closed_removed_and_told_of() {
     let inputs: Vec<PathBuf> =
         view.tree.runs.iter().map(|run| engine.tables.files.path(run.meta.file)).collect();
     assert_eq!((inputs.len(), engine.tables.files.open_count()), (2, 2));
-    // One cannot be removed: it stays until the next open.
-    fs.inject(Fault::on(FileOp::Remove).suffix(".tbl"));
     db.compact().unwrap();
+    engine.upkeep.close();
+    engine.compactors.wait_idle();
     engine.remove_dead_files();
     assert!(removed(&told).is_empty() && inputs.iter().all(|path| fs.exists(path).unwrap()));
     drop(view);
-    while inputs.iter().all(|path| fs.exists(path).unwrap()) || !engine.files.graveyard().is_empty()
-    {
-        engine.remove_dead_files();
-    }
-    // Another thread may be at it.
-    while removed(&told).is_empty() {
-        engine.options.components.threads.sleep(std::time::Duration::from_millis(1));
-    }
+    // One cannot be removed: it stays until the next open.
+    fs.inject(Fault::on(FileOp::Remove).suffix(".tbl"));
+    engine.remove_dead_files();
     let left: Vec<_> = inputs.iter().filter(|path| fs.exists(path).unwrap()).collect();
     assert_eq!((left.len(), removed(&told).len()), (1, 1));
     assert!(inputs.contains(&removed(&told)[0]) && removed(&told)[0] != *left[0]);
@@ -186,6 +181,7 @@ fn files_stay_where_it_is_not_certain_that_nothing_needs_them() {
     for (kind, is_final) in [(ErrorKind::StorageFull, false), (ErrorKind::Other, true)] {
         let (db, fs, told) = listened();
         let engine = db.engine();
+        engine.upkeep.close();
         let file = engine.files.allocate();
         let path = engine.tables.files.path(file.number());
         drop(fs.create(&path).unwrap());

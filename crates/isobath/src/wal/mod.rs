@@ -32,7 +32,7 @@ mod tests;
 pub(crate) use log::{Log, LogOptions, RaiseCeiling, Reservation};
 pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, seal};
 pub(crate) use room::Patience;
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use room::Room;
 pub(crate) use scan::{Dumped, ScanEnd, Tail, dump, scan};
 pub(crate) use segment::{
