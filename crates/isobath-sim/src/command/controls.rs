@@ -93,7 +93,9 @@ fn table(caught: &[Caught], seeds: u64) -> String {
 /// What fits a table.
 pub(super) fn first_words(wrong: &str) -> String {
     const CHARS_MAX: usize = 110;
+    let shown = |c: char| if c.is_control() { '.' } else { c };
     let line = wrong.lines().next().unwrap_or_default().replace('|', "/");
+    let line: String = line.chars().map(shown).collect();
     match line.char_indices().nth(CHARS_MAX) {
         Some((end, _)) => format!("{} ...", &line[..end]),
         None => line,
