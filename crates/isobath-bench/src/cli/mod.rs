@@ -1,9 +1,11 @@
 //! The command line.
 
+mod compare;
 mod engines;
 mod run;
 mod suite;
 
+pub(crate) use compare::CompareFlags;
 pub(crate) use engines::EngineFlags;
 pub(crate) use run::RunFlags;
 pub(crate) use suite::SuiteFlags;
@@ -25,16 +27,8 @@ pub(crate) enum Command {
     Run(Box<RunFlags>),
     /// Run a fixed suite of rows over one or more engines
     Suite(Box<SuiteFlags>),
-    /// Compare two reports; the exit code is 1 when a row became slower or is gone
-    Compare {
-        /// The earlier report.json
-        before: PathBuf,
-        /// The later report.json
-        after: PathBuf,
-        /// Percent by which a rate may fall
-        #[arg(long, default_value_t = 5.0, value_name = "PERCENT")]
-        threshold: f64,
-    },
+    /// Compare two reports; the exit code is 1 when a row became worse or is gone
+    Compare(CompareFlags),
     /// Write the page and the tables of a report again
     Render {
         /// A report.json

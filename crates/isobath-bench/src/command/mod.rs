@@ -24,9 +24,7 @@ pub(crate) fn execute(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Run(flags) => run::execute(&flags),
         Command::Suite(flags) => suite::execute(&flags),
-        Command::Compare { before, after, threshold } => {
-            compare::execute(&before, &after, threshold)
-        }
+        Command::Compare(flags) => compare::execute(&flags),
         Command::Render { report, out } => compare::render(&report, &out),
         Command::Markdown { reports } => compare::print_markdown(&reports),
         Command::Suites => {

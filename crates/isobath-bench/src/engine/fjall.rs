@@ -77,8 +77,8 @@ impl Engine for Fjall {
         Ok((flushes + self.db.active_compactions()) as u64)
     }
 
-    fn level_zero_files(&self) -> u64 {
-        self.keyspace.l0_table_count() as u64
+    fn level_zero_files(&self) -> Option<u64> {
+        Some(self.keyspace.l0_table_count() as u64)
     }
 
     fn counters(&self) -> BTreeMap<String, f64> {

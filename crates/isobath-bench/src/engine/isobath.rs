@@ -1,7 +1,9 @@
 //! Isobath itself.
 
 use super::registry::EngineKind;
-use super::{Codec, Drained, Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
+use super::{
+    Codec, Drained, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Written,
+};
 use anyhow::{Result, bail};
 use isobath::{Batch, Db, FamilyOptions, Options, WriteOptions};
 use std::collections::BTreeMap;
@@ -94,13 +96,22 @@ impl Engine for Isobath {
         Ok(metrics.epochs_sealed + metrics.level_zero_runs())
     }
 
-    fn backlog(&self) -> u64 {
+    fn backlog(&self) -> Option<u64> {
         let metrics = self.db.metrics();
-        metrics.merge_debt_bytes() + metrics.memtable_bytes
+        Some(metrics.merge_debt_bytes() + metrics.memtable_bytes)
     }
 
-    fn level_zero_files(&self) -> u64 {
-        self.db.metrics().level_zero_runs()
+    fn level_zero_files(&self) -> Option<u64> {
+        Some(self.db.metrics().level_zero_runs())
+    }
+
+    fn written(&self) -> Written {
+        let metrics = self.db.metrics();
+        Written {
+            log: Some(metrics.log_bytes),
+            flush: Some(metrics.flush_bytes),
+            compaction: Some(metrics.compaction_written_bytes),
+        }
     }
 
     fn counters(&self) -> BTreeMap<String, f64> {
@@ -137,8 +148,8 @@ impl Engine for Isobath {
         counters
     }
 
-    fn stall_us(&self) -> u64 {
-        self.db.metrics().stalls.iter().map(|stall| stall.total_ns).sum::<u64>() / 1000
+    fn stall_us(&self) -> Option<u64> {
+        Some(self.db.metrics().stalls.iter().map(|stall| stall.total_ns).sum::<u64>() / 1000)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

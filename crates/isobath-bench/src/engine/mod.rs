@@ -30,6 +30,7 @@ pub(crate) use registry::{EngineKind, find, names};
 pub(crate) use settle::{Settled, settle};
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// How a wait for an engine's background ended.
@@ -41,6 +42,51 @@ pub(crate) enum Drained {
     Stopped,
     /// The engine can't tell: its debt has to be watched.
     Unknown,
+}
+
+/// Bytes that an engine says it has written since it was opened. `None` is what it can't tell.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Written {
+    pub(crate) log: Option<u64>,
+    pub(crate) flush: Option<u64>,
+    pub(crate) compaction: Option<u64>,
+}
+
+impl Written {
+    /// What was written from `earlier` to this reading.
+    pub(crate) fn since(&self, earlier: &Written) -> Written {
+        let less = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        Written {
+            log: less(self.log, earlier.log),
+            flush: less(self.flush, earlier.flush),
+            compaction: less(self.compaction, earlier.compaction),
+        }
+    }
+
+    /// All of it, where all of it is known.
+    pub(crate) fn total(&self) -> Option<u64> {
+        Some(self.log? + self.flush? + self.compaction?)
+    }
+}
+
+/// What an engine had counted when a phase began.
+pub(crate) struct Marks {
+    written: Written,
+    stall_us: Option<u64>,
+}
+
+impl Marks {
+    pub(crate) fn read(engine: &dyn Engine) -> Marks {
+        Marks { written: engine.written(), stall_us: engine.stall_us() }
+    }
+
+    pub(crate) fn written(&self, engine: &dyn Engine) -> Written {
+        engine.written().since(&self.written)
+    }
+
+    pub(crate) fn stall_us(&self, engine: &dyn Engine) -> Option<u64> {
+        Some(engine.stall_us()?.saturating_sub(self.stall_us?))
+    }
 }
 
 /// One operation of a batch.
@@ -72,14 +118,19 @@ pub(crate) trait Engine: Send + Sync {
     }
 
     /// What grows when writers outrun the background, in a unit of its own: bytes waiting to be merged
-    /// where the engine estimates them, else files of level 0.
-    fn backlog(&self) -> u64 {
+    /// where the engine estimates them, else files of level 0. `None` where it can't tell.
+    fn backlog(&self) -> Option<u64> {
         self.level_zero_files()
     }
 
-    /// Files that a read may have to look into before the sorted levels.
-    fn level_zero_files(&self) -> u64 {
-        0
+    /// Files that a read may have to look into before the sorted levels, where the engine can tell.
+    fn level_zero_files(&self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes to files, counted by the engine itself.
+    fn written(&self) -> Written {
+        Written::default()
     }
 
     /// The engine's own counters, under stable dotted names.
@@ -87,9 +138,9 @@ pub(crate) trait Engine: Send + Sync {
         BTreeMap::new()
     }
 
-    /// Microseconds that writers have been held back since opening.
-    fn stall_us(&self) -> u64 {
-        0
+    /// Microseconds that writers have been held back since opening, where the engine can tell.
+    fn stall_us(&self) -> Option<u64> {
+        None
     }
 
     /// Closes after every session is dropped, and reports what went wrong in doing so.

@@ -1,10 +1,11 @@
 //! RocksDB, with its own defaults but for what every engine is told alike.
 //!
 //! Knobs are RocksDB's option strings, verbatim (`level0_stop_writes_trigger`, `compression`, ...).
-//! Statistics stay off: they would cost it; stalls are read from the text of `rocksdb.dbstats`.
+//! Statistics stay off: they would cost it; stalls and bytes are read from the texts of `rocksdb.dbstats`
+//! and `rocksdb.cfstats`.
 
 use super::registry::EngineKind;
-use super::{Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
+use super::{Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Written};
 use anyhow::{Context, Result};
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, Options, ReadOptions, WriteBatch, WriteOptions,
@@ -56,6 +57,10 @@ struct RocksDb {
 }
 
 impl RocksDb {
+    fn text(&self, property: &str) -> String {
+        self.db.property_value(property).ok().flatten().unwrap_or_default()
+    }
+
     fn number(&self, property: &str) -> Result<u64> {
         Ok(self.db.property_int_value(property)?.unwrap_or(0))
     }
@@ -82,14 +87,18 @@ impl Engine for RocksDb {
         busy.iter().map(|property| self.number(property)).sum()
     }
 
-    fn backlog(&self) -> u64 {
+    fn backlog(&self) -> Option<u64> {
         let properties =
             ["rocksdb.estimate-pending-compaction-bytes", "rocksdb.cur-size-all-mem-tables"];
-        properties.iter().map(|property| self.number(property).unwrap_or(0)).sum()
+        properties.iter().map(|property| self.number(property).ok()).sum()
     }
 
-    fn level_zero_files(&self) -> u64 {
-        self.number("rocksdb.num-files-at-level0").unwrap_or(0)
+    fn level_zero_files(&self) -> Option<u64> {
+        self.number("rocksdb.num-files-at-level0").ok()
+    }
+
+    fn written(&self) -> Written {
+        written(&self.text("rocksdb.dbstats"), &self.text("rocksdb.cfstats"))
     }
 
     fn counters(&self) -> BTreeMap<String, f64> {
@@ -110,9 +119,8 @@ impl Engine for RocksDb {
             .collect()
     }
 
-    fn stall_us(&self) -> u64 {
-        let text = self.db.property_value("rocksdb.dbstats").ok().flatten().unwrap_or_default();
-        text.lines().find_map(cumulative_stall_us).unwrap_or(0)
+    fn stall_us(&self) -> Option<u64> {
+        self.text("rocksdb.dbstats").lines().find_map(cumulative_stall_us)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -121,6 +129,24 @@ impl Engine for RocksDb {
         }
         self.db.cancel_all_background_work(true);
         Ok(())
+    }
+}
+
+/// Reads what RocksDB prints of its bytes, in units of 10 MiB (flushes: 1 MiB). The bytes of merges have
+/// the flushes in them.
+fn written(db_stats: &str, family_stats: &str) -> Written {
+    let gib = |text: &str, line: &str, after: &str| -> Option<u64> {
+        let line = text.lines().find(|at| at.starts_with(line))?;
+        let rest = &line[line.find(after)? + after.len()..];
+        let number = rest.trim_start().split([' ', ',']).next()?;
+        Some((number.parse::<f64>().ok()? * f64::from(1 << 30)) as u64)
+    };
+    let flush = gib(family_stats, "Flush(GB):", "cumulative");
+    let tables = gib(family_stats, "Cumulative compaction:", ":");
+    Written {
+        log: gib(db_stats, "Cumulative WAL:", "written:"),
+        flush,
+        compaction: flush.and_then(|flush| Some(tables?.saturating_sub(flush))),
     }
 }
 
@@ -199,7 +225,18 @@ impl Session for RocksSession {
 
 #[cfg(test)]
 mod tests {
-    use super::cumulative_stall_us;
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_and_what_is_not_printed_is_unknown() {
+        let db = "Cumulative WAL: 1000K writes, 0 syncs, 1.00 writes per sync, written: 0.50 GB, 9.1 MB/s";
+        let family = "Flush(GB): cumulative 0.250, interval 0.250\n\
+                      Cumulative compaction: 1.25 GB write, 3.0 MB/s write, 1.00 GB read";
+        let half = Some(1 << 29);
+        let expected = Written { log: half, flush: Some(1 << 28), compaction: Some(1 << 30) };
+        assert_eq!(written(db, family), expected);
+        assert_eq!(written("", ""), Written::default());
+    }
 
     #[test]
     fn the_stall_clock_is_read() {

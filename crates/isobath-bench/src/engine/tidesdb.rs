@@ -147,16 +147,15 @@ impl Engine for Tides {
         Ok(counts + u64::from(compacting) + u64::from(stats.is_flushing))
     }
 
-    fn backlog(&self) -> u64 {
-        let waiting = self.db.get_db_stats().map_or(0, |stats| stats.immutable_memtable_count);
-        waiting.max(0) as u64 + self.level_zero_files()
+    fn backlog(&self) -> Option<u64> {
+        let waiting = self.db.get_db_stats().ok()?.immutable_memtable_count;
+        Some(waiting.max(0) as u64 + self.level_zero_files()?)
     }
 
     /// Flushes land in what TidesDB calls level 1.
-    fn level_zero_files(&self) -> u64 {
-        let stats = self.db.get_column_family(FAMILY).and_then(|family| family.get_stats());
-        stats.map_or(0, |stats| stats.level_num_sstables.first().copied().unwrap_or(0).max(0))
-            as u64
+    fn level_zero_files(&self) -> Option<u64> {
+        let stats = self.db.get_column_family(FAMILY).and_then(|family| family.get_stats()).ok()?;
+        Some(stats.level_num_sstables.first().copied().unwrap_or(0).max(0) as u64)
     }
 
     fn counters(&self) -> BTreeMap<String, f64> {
@@ -175,9 +174,9 @@ impl Engine for Tides {
         pairs.into_iter().map(|(name, value)| (format!("tidesdb.{name}"), value)).collect()
     }
 
-    fn stall_us(&self) -> u64 {
-        let own = self.db.get_db_stats().map_or(0, |stats| stats.write_stall_us);
-        own + self.retry_us.load(Ordering::Relaxed)
+    fn stall_us(&self) -> Option<u64> {
+        let own = self.db.get_db_stats().ok()?.write_stall_us;
+        Some(own + self.retry_us.load(Ordering::Relaxed))
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -7,9 +7,11 @@ use super::state::ThreadState;
 use super::workload::{evaluate, function, lua_error};
 use super::{Settings, Workload, context, generator, kv};
 use crate::drive::{Limits, Pace, Progress, Share, Stop, TeamResult, Ticket, run_team};
-use crate::engine::{self, Engine, EngineConfig, Settled, settle};
+use crate::engine::{self, Engine, EngineConfig, Marks, Settled, settle};
 use crate::generate::Values;
-use crate::measure::{OpKind, Probe, Recorder, Stopwatch, dir_bytes, reset_peak_memory};
+use crate::measure::{
+    OpKind, Probe, Recorder, Stopwatch, dir_bytes, reset_peak_memory, sync_files,
+};
 use crate::report::{Load, Measured, Subject};
 use anyhow::{Context, Result, anyhow};
 use mlua::{Function, Lua, Table};
@@ -60,14 +62,16 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
     };
     let load = if point.load { cast.load()? } else { None };
     reset_peak_memory().ok();
-    let stall_before = engine.stall_us();
-    let before = Probe::read();
+    if kind.persistent {
+        sync_files(&point.config.path)?;
+    }
+    let (before, marks) = (Probe::read(), Marks::read(engine.as_ref()));
     // Ctrl-C while loading: what was loaded is still told.
     let result = if stop.requested() { TeamResult::default() } else { cast.run()? };
-    let stall_us = engine.stall_us().saturating_sub(stall_before);
+    let stall_us = marks.stall_us(engine.as_ref());
     let peak = Probe::read();
     let settled = if point.settle { cast.settle()? } else { Default::default() };
-    let counters = engine.counters();
+    let (counters, written) = (engine.counters(), marks.written(engine.as_ref()));
     engine.close().with_context(|| format!("closing {}", point.engine))?;
     let usage_settled = Probe::read().since(&before);
     let TeamResult { recorder, share, wall_seconds, usage, sampler, .. } = result;
@@ -77,6 +81,7 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
         subject: point.subject(&workload),
         repeat: point.repeat,
         durability: point.config.durability,
+        rate: point.rate,
         sustained: false,
         load,
         // A unit is Lua and calls together, so its rate is over the whole time.
@@ -90,7 +95,9 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
         user_bytes_read: share.user_bytes_read,
         usage,
         usage_settled,
+        written,
         settled,
+        iteration: None,
         rss_peak_bytes: peak.rss_peak_bytes,
         vms_peak_bytes: peak.vms_peak_bytes,
         rss_anon_peak_bytes: sampler.rss_anon_peak_bytes,

@@ -19,6 +19,13 @@ pub(crate) fn dir_bytes(dir: &Path) -> u64 {
     entries.filter_map(|entry| entry.ok()).map(size).sum()
 }
 
+/// Writes back all that is dirty on the file system of `dir`, so that what a phase dirties is seen.
+pub(crate) fn sync_files(dir: &Path) -> Result<()> {
+    let fail = || format!("syncing the file system of {}", dir.display());
+    let file = fs::File::open(dir).with_context(fail)?;
+    nix::unistd::syncfs(&file).with_context(fail)
+}
+
 /// Whether files in `dir` live in memory, so that disk figures mean nothing.
 pub(crate) fn is_ram_file_system(dir: &Path) -> bool {
     const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
@@ -53,6 +60,26 @@ mod tests {
         fs::File::open(dir.path().join("inner/file")).unwrap().sync_all().unwrap();
         let bytes = dir_bytes(dir.path());
         assert!((100_000..150_000).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn bytes_written_over_dirty_pages_are_seen_once_all_is_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        if is_ram_file_system(dir.path()) {
+            return;
+        }
+        let path = dir.path().join("file");
+        let rewrite = |byte: u8| {
+            use std::os::unix::fs::FileExt;
+            let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_all_at(&vec![byte; 16 << 20], 0).unwrap();
+        };
+        fs::write(&path, vec![1; 16 << 20]).unwrap();
+        sync_files(dir.path()).unwrap();
+        let before = crate::measure::Probe::read();
+        rewrite(2);
+        let seen = crate::measure::Probe::read().since(&before).device_write_bytes.unwrap();
+        assert!(seen >= 16 << 20, "{seen}");
     }
 
     #[test]

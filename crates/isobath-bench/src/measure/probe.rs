@@ -2,7 +2,9 @@
 //! from the device, processor time.
 //!
 //! Bytes written are those that files were made dirty with. A file that is deleted before the kernel
-//! writes it back counts too: whether it is depends on the kernel's timers, not on the engine.
+//! writes it back counts too: whether it is depends on the kernel's timers, not on the engine. A page that
+//! was dirty already counts no more, so everything is synced before a clock starts, and the engines' own
+//! counts stand beside: a mapped log segment that is used again before it was written back is in those only.
 
 use anyhow::{Context, Result};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -17,14 +19,15 @@ pub(crate) struct Probe {
     pub(crate) rss_file_bytes: u64,
     pub(crate) rss_peak_bytes: u64,
     pub(crate) vms_peak_bytes: u64,
-    pub(crate) device_read_bytes: u64,
-    pub(crate) device_write_bytes: u64,
+    /// `None` where the kernel doesn't tell.
+    pub(crate) device_read_bytes: Option<u64>,
+    pub(crate) device_write_bytes: Option<u64>,
     pub(crate) cpu_user_seconds: f64,
     pub(crate) cpu_system_seconds: f64,
 }
 
 impl Probe {
-    /// Where the kernel tells less, the fields stay zero.
+    /// Memory that the kernel doesn't tell of stays zero: a process always has some.
     pub(crate) fn read() -> Probe {
         let mut probe = Probe::default();
         if let Ok(status) = fs::read_to_string("/proc/self/status") {
@@ -36,7 +39,7 @@ impl Probe {
             probe.vms_peak_bytes = kib("VmPeak:");
         }
         if let Ok(io) = fs::read_to_string("/proc/self/io") {
-            let bytes = |name| field(&io, name).unwrap_or(0);
+            let bytes = |name| field(&io, name);
             probe.device_read_bytes = bytes("read_bytes:");
             probe.device_write_bytes = bytes("write_bytes:");
         }
@@ -52,8 +55,8 @@ impl Probe {
     /// What was used from `earlier` to this reading.
     pub(crate) fn since(&self, earlier: &Probe) -> Usage {
         Usage {
-            device_read_bytes: self.device_read_bytes.saturating_sub(earlier.device_read_bytes),
-            device_write_bytes: self.device_write_bytes.saturating_sub(earlier.device_write_bytes),
+            device_read_bytes: less(self.device_read_bytes, earlier.device_read_bytes),
+            device_write_bytes: less(self.device_write_bytes, earlier.device_write_bytes),
             cpu_user_seconds: self.cpu_user_seconds - earlier.cpu_user_seconds,
             cpu_system_seconds: self.cpu_system_seconds - earlier.cpu_system_seconds,
         }
@@ -63,8 +66,9 @@ impl Probe {
 /// The difference of two readings.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Usage {
-    pub(crate) device_read_bytes: u64,
-    pub(crate) device_write_bytes: u64,
+    /// `None` where the kernel doesn't tell.
+    pub(crate) device_read_bytes: Option<u64>,
+    pub(crate) device_write_bytes: Option<u64>,
     pub(crate) cpu_user_seconds: f64,
     pub(crate) cpu_system_seconds: f64,
 }
@@ -73,6 +77,10 @@ impl Usage {
     pub(crate) fn cpu_seconds(&self) -> f64 {
         self.cpu_user_seconds + self.cpu_system_seconds
     }
+}
+
+fn less(now: Option<u64>, then: Option<u64>) -> Option<u64> {
+    Some(now?.saturating_sub(then?))
 }
 
 /// The first number after `name`.

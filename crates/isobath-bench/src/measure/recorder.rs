@@ -130,21 +130,35 @@ pub(crate) struct Latency {
     pub(crate) mean_us: f64,
     pub(crate) stddev_us: f64,
     pub(crate) min_us: f64,
-    pub(crate) p50_us: f64,
-    pub(crate) p95_us: f64,
-    pub(crate) p99_us: f64,
-    pub(crate) p999_us: f64,
+    /// A percentile is `None` where too few calls lie beyond it, see [`enough_for`].
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p95_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    pub(crate) p999_us: Option<f64>,
     pub(crate) max_us: f64,
-    /// (quantile, microseconds) pairs for drawing the whole curve.
+    /// (quantile, microseconds) pairs for drawing the curve, as far as there are calls enough.
     pub(crate) curve: Vec<(f64, f64)>,
 }
 
 const CURVE_QUANTILES: [f64; 12] =
     [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 0.99999, 1.0];
 
+/// Ten calls must lie beyond a quantile: fewer, and it is the luck of a few calls. The number beyond
+/// varies from run to run by about its square root, so ten still tell the size of a tail to a third.
+/// That makes 20 calls for p50, 1,000 for p99, 10,000 for p99.9.
+const CALLS_BEYOND: f64 = 10.0;
+
+/// Whether `count` calls say anything of the quantile.
+pub(crate) fn enough_for(quantile: f64, count: u64) -> bool {
+    // A hair less than ten, for quantiles that binary fractions miss.
+    count as f64 * (1.0 - quantile) >= CALLS_BEYOND - 1e-6
+}
+
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Latency {
-        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        let value = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        let at = |quantile| enough_for(quantile, histogram.len()).then(|| value(quantile));
+        let shown = |quantile: &f64| *quantile == 1.0 || at(*quantile).is_some();
         Latency {
             count: histogram.len(),
             mean_us: histogram.mean() / 1e3,
@@ -155,7 +169,11 @@ impl Latency {
             p99_us: at(0.99),
             p999_us: at(0.999),
             max_us: histogram.max() as f64 / 1e3,
-            curve: CURVE_QUANTILES.iter().map(|&quantile| (quantile, at(quantile))).collect(),
+            curve: CURVE_QUANTILES
+                .into_iter()
+                .filter(shown)
+                .map(|quantile| (quantile, value(quantile)))
+                .collect(),
         }
     }
 
@@ -194,8 +212,9 @@ mod tests {
             (latency.p95_us, 0.95),
             (latency.p99_us, 0.99),
             (latency.p999_us, 0.999),
-            (latency.max_us, 1.0),
+            (Some(latency.max_us), 1.0),
         ] {
+            let estimate = estimate.unwrap();
             assert!(
                 close(estimate, at(quantile)),
                 "{quantile}: {estimate} against {}",
@@ -207,6 +226,27 @@ mod tests {
         let variance = exact.iter().map(|&ns| (ns as f64 / 1e3 - mean).powi(2)).sum::<f64>()
             / exact.len() as f64;
         assert!(close(latency.stddev_us, variance.sqrt()));
+    }
+
+    #[test]
+    fn a_percentile_is_told_once_ten_calls_lie_beyond_it() {
+        let of = |calls: u64| {
+            let mut recorder = Recorder::new();
+            (1..=calls).for_each(|nanos| recorder.record(OpKind::Get, nanos * 1000, 1));
+            recorder.kinds().remove(0).latency
+        };
+        let told = |latency: &Latency| {
+            [latency.p50_us, latency.p95_us, latency.p99_us, latency.p999_us].map(|at| at.is_some())
+        };
+        assert_eq!(told(&of(19)), [false; 4]);
+        assert_eq!(told(&of(20)), [true, false, false, false]);
+        assert_eq!(told(&of(999)), [true, true, false, false]);
+        assert_eq!(told(&of(1000)), [true, true, true, false]);
+        assert_eq!(told(&of(9_999)), [true, true, true, false]);
+        let whole = of(10_000);
+        assert_eq!(told(&whole), [true; 4]);
+        assert!(whole.curve.iter().all(|(quantile, _)| *quantile <= 0.999 || *quantile == 1.0));
+        assert!(of(5).max_us < 5.01, "the longest call is a fact at any count");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! timeline, and the peaks of memory.
 
 use super::Probe;
-use crate::engine::Engine;
+use crate::engine::{Engine, Written};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub(crate) struct Sample {
     pub(crate) operations: u64,
     pub(crate) rss_anon_bytes: u64,
     pub(crate) rss_file_bytes: u64,
-    pub(crate) device_write_bytes: u64,
-    pub(crate) stall_us: u64,
-    pub(crate) debt: u64,
+    /// `None` is what kernel or engine can't tell, here and below.
+    pub(crate) device_write_bytes: Option<u64>,
+    pub(crate) written: Written,
+    pub(crate) stall_us: Option<u64>,
+    pub(crate) debt: Option<u64>,
     /// In the engine's own unit.
-    #[serde(default)]
-    pub(crate) backlog: u64,
-    #[serde(default)]
-    pub(crate) level_zero_files: u64,
+    pub(crate) backlog: Option<u64>,
+    pub(crate) level_zero_files: Option<u64>,
     pub(crate) counters: BTreeMap<String, f64>,
 }
 
@@ -90,8 +90,9 @@ impl Sampler {
                 rss_anon_bytes: probe.rss_anon_bytes,
                 rss_file_bytes: probe.rss_file_bytes,
                 device_write_bytes: probe.device_write_bytes,
+                written: engine.written(),
                 stall_us: engine.stall_us(),
-                debt: engine.debt().unwrap_or(0),
+                debt: engine.debt().ok(),
                 backlog: engine.backlog(),
                 level_zero_files: engine.level_zero_files(),
                 counters: engine.counters(),

@@ -1,7 +1,7 @@
 //! The table of results: the seeds' 33 columns, then ours, a line for each kind of operation of each
 //! record. CSV and TSV are this table; readers of the seeds' files find theirs unchanged in front.
 
-use super::record::{Measured, Report};
+use super::record::{Iteration, Load, Measured, Report};
 use crate::engine::Durability;
 use crate::measure::{KindLatency, OpKind};
 use anyhow::{Context, Result};
@@ -25,22 +25,22 @@ const COLUMNS: &[Column] = &[
     ("avg_latency_us", |line| number(line.kind.latency.mean_us)),
     ("stddev_us", |line| number(line.kind.latency.stddev_us)),
     ("cv_percent", |line| number(line.kind.latency.cv_percent())),
-    ("p50_us", |line| number(line.kind.latency.p50_us)),
-    ("p95_us", |line| number(line.kind.latency.p95_us)),
-    ("p99_us", |line| number(line.kind.latency.p99_us)),
+    ("p50_us", |line| known(line.kind.latency.p50_us)),
+    ("p95_us", |line| known(line.kind.latency.p95_us)),
+    ("p99_us", |line| known(line.kind.latency.p99_us)),
     ("min_us", |line| number(line.kind.latency.min_us)),
     ("max_us", |line| number(line.kind.latency.max_us)),
     ("peak_rss_mb", |line| mib(line.row.rss_peak_bytes)),
     ("peak_vms_mb", |line| mib(line.row.vms_peak_bytes)),
-    ("disk_read_mb", |line| mib(line.row.usage.device_read_bytes)),
-    ("disk_write_mb", |line| mib(line.row.usage_settled.device_write_bytes)),
+    ("disk_read_mb", |line| known_mib(line.row.usage.device_read_bytes)),
+    ("disk_write_mb", |line| known_mib(line.row.usage_settled.device_write_bytes)),
     ("cpu_user_sec", |line| number(line.row.usage.cpu_user_seconds)),
     ("cpu_sys_sec", |line| number(line.row.usage.cpu_system_seconds)),
     ("cpu_percent", |line| number(line.row.cpu_percent())),
     ("db_size_mb", |line| mib(line.row.db_bytes)),
-    ("write_amp", |line| number(line.row.write_amplification())),
-    ("read_amp", |line| number(line.row.read_amplification())),
-    ("space_amp", |line| number(line.row.space_amplification())),
+    ("write_amp", |line| known(line.row.write_amplification())),
+    ("read_amp", |line| known(line.row.read_amplification())),
+    ("space_amp", |line| known(line.row.space_amplification())),
     ("workload", |line| line.row.subject.workload.clone()),
     ("pattern", |line| line.row.subject.pattern.clone()),
     ("threads", |line| line.row.subject.threads.to_string()),
@@ -51,9 +51,9 @@ const COLUMNS: &[Column] = &[
     ("range_size", |line| line.row.subject.range_size.to_string()),
     ("sync_enabled", |line| u8::from(line.row.durability == Durability::Sync).to_string()),
     ("durability", |line| line.row.durability.name().to_owned()),
-    ("p999_us", |line| number(line.kind.latency.p999_us)),
+    ("p999_us", |line| known(line.kind.latency.p999_us)),
     ("rss_anon_mb", |line| mib(line.row.rss_anon_peak_bytes)),
-    ("stall_ms", |line| number(line.row.stall_us as f64 / 1e3)),
+    ("stall_ms", |line| known(line.row.stall_us.map(|us| us as f64 / 1e3))),
     ("cpu_us_per_op", |line| number(line.row.cpu_us_per_op())),
     ("engine_version", |line| line.row.engine_version.clone()),
     ("run_id", |line| line.run_id.to_owned()),
@@ -62,11 +62,25 @@ const COLUMNS: &[Column] = &[
     ("rss_file_mb", |line| mib(line.row.rss_file_peak_bytes)),
     ("settle_sec", |line| number(line.row.settled.seconds)),
     ("debt_left", |line| line.row.settled.debt_left.to_string()),
-    ("debt_middle", |line| number(line.row.backlog_trend().map_or(0.0, |(middle, _)| middle))),
-    ("debt_end", |line| number(line.row.backlog_trend().map_or(0.0, |(_, end)| end))),
-    ("level0_files_max", |line| line.row.level_zero_files_max().to_string()),
+    ("debt_middle", |line| known(line.row.backlog_trend().map(|at| at.0))),
+    ("debt_end", |line| known(line.row.backlog_trend().map(|at| at.1))),
+    ("level0_files_max", |line| whole(line.row.level_zero_files_max())),
     ("interrupted", |line| u8::from(line.row.interrupted).to_string()),
     ("rows_verified", |line| line.row.rows_verified.to_string()),
+    ("units_per_sec", |line| {
+        known((line.row.units > 0).then(|| line.row.per_second(line.row.units)))
+    }),
+    ("hit_rate", |line| known(line.row.hit_rate())),
+    ("load_ops_per_sec", |line| known(line.row.load.as_ref().and_then(Load::rate))),
+    ("iteration_keys_per_sec", |line| known(line.row.iteration.as_ref().and_then(Iteration::rate))),
+    ("ops_per_busy_sec", |line| known(line.row.rate_of(line.kind))),
+    ("loop_rate", |line| {
+        line.row.rate.map_or_else(|| "closed".to_owned(), |rate| format!("open {rate}"))
+    }),
+    ("log_mb", |line| known_mib(line.row.written.log)),
+    ("flush_mb", |line| known_mib(line.row.written.flush)),
+    ("compaction_mb", |line| known_mib(line.row.written.compaction)),
+    ("engine_write_amp", |line| known(line.row.engine_write_amplification())),
     ("params", |line| {
         let pairs: Vec<String> =
             line.row.subject.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -74,8 +88,23 @@ const COLUMNS: &[Column] = &[
     }),
 ];
 
+/// What R and pandas read as unknown; zero would be a figure.
+const UNKNOWN: &str = "NA";
+
 fn number(value: f64) -> String {
-    if value.is_finite() { format!("{value:.3}") } else { "0".to_owned() }
+    if value.is_finite() { format!("{value:.3}") } else { UNKNOWN.to_owned() }
+}
+
+fn known(value: Option<f64>) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), number)
+}
+
+fn whole(value: Option<u64>) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |value| value.to_string())
+}
+
+fn known_mib(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| UNKNOWN.to_owned(), mib)
 }
 
 fn mib(bytes: u64) -> String {
@@ -101,7 +130,7 @@ pub(super) fn separated(report: &Report, delimiter: u8) -> Result<String> {
 pub(super) fn timeline(report: &Report) -> Result<String> {
     let mut writer = csv::WriterBuilder::new().delimiter(b'\t').from_writer(Vec::new());
     let head = "engine test_name threads params repeat seconds operations rss_anon_bytes \
-                rss_file_bytes device_write_bytes stall_us debt backlog level0_files counters";
+                rss_file_bytes device_write_bytes log_bytes flush_bytes compaction_bytes stall_us debt backlog level0_files counters";
     writer.write_record(head.split_whitespace())?;
     for row in &report.rows {
         for sample in &row.timeline {
@@ -115,11 +144,14 @@ pub(super) fn timeline(report: &Report) -> Result<String> {
                 sample.operations.to_string(),
                 sample.rss_anon_bytes.to_string(),
                 sample.rss_file_bytes.to_string(),
-                sample.device_write_bytes.to_string(),
-                sample.stall_us.to_string(),
-                sample.debt.to_string(),
-                sample.backlog.to_string(),
-                sample.level_zero_files.to_string(),
+                whole(sample.device_write_bytes),
+                whole(sample.written.log),
+                whole(sample.written.flush),
+                whole(sample.written.compaction),
+                whole(sample.stall_us),
+                whole(sample.debt),
+                whole(sample.backlog),
+                whole(sample.level_zero_files),
                 serde_json::to_string(&sample.counters)?,
             ])?;
         }

@@ -30,7 +30,7 @@ impl Pair<'_> {
     }
 }
 
-/// How many rows fell which way, against each base.
+/// How many rows fell which way, against each base: by their medians alone, and by what is proven.
 pub(crate) fn tally(report: &Report) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for pair in pairs(report) {
@@ -40,14 +40,15 @@ pub(crate) fn tally(report: &Report) -> Vec<(String, usize)> {
                 Verdict::Faster => "faster",
                 Verdict::Slower => "slower",
                 Verdict::Noise => "inside the noise",
-                Verdict::Unknown if comparison.ratio >= 1.0 => {
-                    "higher, with too few repeats to tell it from noise"
-                }
-                Verdict::Unknown => "lower, with too few repeats to tell it from noise",
+                Verdict::Unknown => "too few repeats to tell it from noise",
             },
         };
-        *counts.entry(format!("{} against {}, {outcome}", pair.engine, pair.base)).or_default() +=
-            1;
+        let name = format!("{} against {}", pair.engine, pair.base);
+        if let Ok(comparison) = &pair.comparison {
+            let side = if comparison.ratio >= 1.0 { "higher" } else { "lower" };
+            *counts.entry(format!("{name}, by the median alone: {side}")).or_default() += 1;
+        }
+        *counts.entry(format!("{name}, {outcome}")).or_default() += 1;
     }
     counts.into_iter().collect()
 }

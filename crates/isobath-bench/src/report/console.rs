@@ -1,8 +1,9 @@
 //! Tables for a person at a terminal.
 
 use super::record::{Measured, Report};
-use super::units::{bytes, count, micros, percent, seconds};
-use crate::measure::{Latency, median};
+use super::tables::slowest;
+use super::units::{amplification, bytes, count, known, micros, percent, seconds};
+use crate::measure::{Latency, median, median_known};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use std::io::{IsTerminal, Write};
 
@@ -65,11 +66,8 @@ fn engine_cells(rows: &[&Measured]) -> [String; 4] {
     if rows.is_empty() {
         return Default::default();
     }
-    let percentile = |of: fn(&Latency) -> f64| {
-        let medians = rows.iter().filter_map(|row| {
-            row.kinds.iter().map(|entry| of(&entry.latency)).max_by(f64::total_cmp)
-        });
-        micros(median(&medians.collect::<Vec<_>>()))
+    let percentile = |of: fn(&Latency) -> Option<f64>| {
+        known(median_known(rows.iter().map(|row| slowest(row, of))), micros)
     };
     let rate = median(&super::compare::rates(rows));
     let mark = if rows.iter().any(|row| row.writes()) {
@@ -126,7 +124,7 @@ fn describe(row: &Measured) -> String {
             count(load.operations as f64),
             seconds(load.seconds),
             count(rate),
-            bytes(load.device_write_bytes as f64)
+            known(load.device_write_bytes.map(|count| count as f64), bytes)
         ));
         if load.settled.seconds > 0.0 {
             text.push_str(&format!(", settled in {}", seconds(load.settled.seconds)));
@@ -175,19 +173,19 @@ fn latency_table(row: &Measured) -> Table {
     for entry in &row.kinds {
         let latency = &entry.latency;
         let times = [
-            latency.mean_us,
+            Some(latency.mean_us),
             latency.p50_us,
             latency.p95_us,
             latency.p99_us,
             latency.p999_us,
-            latency.max_us,
+            Some(latency.max_us),
         ];
         let mut cells = vec![
             entry.kind.name().to_owned(),
             count(latency.count as f64),
             count(row.per_second(latency.count)),
         ];
-        cells.extend(times.map(micros));
+        cells.extend(times.map(|time| known(time, micros)));
         cells.push(format!("{:.0}%", latency.cv_percent()));
         table.add_row(cells);
     }
@@ -198,13 +196,21 @@ fn latency_table(row: &Measured) -> Table {
 }
 
 fn resources(row: &Measured) -> String {
+    let size = |count: Option<u64>| known(count.map(|count| count as f64), bytes);
     let mut text = format!(
-        "  written  {} by the user, {} to files ({:.2}x until settled); {} on disk\n",
+        "  written  {} by the user, {} to files ({}x until settled); {} on disk\n",
         bytes(row.user_bytes_written as f64),
-        bytes(row.usage_settled.device_write_bytes as f64),
-        row.write_amplification(),
+        size(row.usage_settled.device_write_bytes),
+        known(row.write_amplification(), amplification),
         bytes(row.db_bytes as f64),
     );
+    text.push_str(&format!(
+        "  counted  {} log, {} flushed, {} merged, by the engine itself ({}x)\n",
+        size(row.written.log),
+        size(row.written.flush),
+        size(row.written.compaction),
+        known(row.engine_write_amplification(), amplification),
+    ));
     text.push_str(&format!(
         "  memory   {} peak ({} anonymous, {} file-backed)\n",
         bytes(row.rss_peak_bytes as f64),
@@ -216,7 +222,7 @@ fn resources(row: &Measured) -> String {
         row.cpu_us_per_op(),
         seconds(row.usage.cpu_user_seconds),
         seconds(row.usage.cpu_system_seconds),
-        seconds(row.stall_us as f64 / 1e6),
+        known(row.stall_us.map(|us| us as f64 / 1e6), seconds),
     ));
     if row.settled.debt_left > 0 {
         text.push_str(&format!(

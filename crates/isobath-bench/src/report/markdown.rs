@@ -4,8 +4,8 @@
 use super::compare::{self, Pair};
 use super::record::{Measured, Report, Subject};
 use super::tables::slowest;
-use super::units::{bytes, count, micros};
-use crate::measure::{Verdict, median};
+use super::units::{amplification, bytes, count, known, micros, seconds};
+use crate::measure::{Latency, OpKind, Verdict, median, median_known};
 use std::fmt::Write;
 
 /// All of it, as one text.
@@ -32,6 +32,8 @@ fn write_all(text: &mut String, reports: &[Report]) -> std::fmt::Result {
             writeln!(text, "- warning: {warning}")?;
         }
         rates(text, report)?;
+        kinds(text, report)?;
+        sustained(text, report)?;
         resources(text, report)?;
     }
     Ok(())
@@ -55,30 +57,58 @@ fn environment(text: &mut String, report: &Report) -> std::fmt::Result {
 
 /// Wins and losses against each base, over all reports.
 fn tally(text: &mut String, reports: &[Report]) -> std::fmt::Result {
-    let mut lines: Vec<(String, [usize; 4])> = Vec::new();
+    let mut lines: Vec<(String, [usize; 6])> = Vec::new();
     for report in reports {
         for pair in compare::pairs(report) {
             let name = format!("{} against {}", pair.engine, pair.base);
             let place = lines.iter().position(|line| line.0 == name).unwrap_or_else(|| {
-                lines.push((name, [0; 4]));
+                lines.push((name, [0; 6]));
                 lines.len() - 1
             });
-            let column = match pair.comparison.map(|comparison| comparison.verdict) {
-                Ok(Verdict::Faster) => 0,
-                Ok(Verdict::Slower) => 1,
-                Ok(Verdict::Noise | Verdict::Unknown) => 2,
-                Err(_) => 3,
+            let counts = &mut lines[place].1;
+            let Ok(comparison) = pair.comparison else {
+                counts[5] += 1;
+                continue;
             };
-            lines[place].1[column] += 1;
+            counts[if comparison.ratio >= 1.0 { 0 } else { 1 }] += 1;
+            counts[match comparison.verdict {
+                Verdict::Faster => 2,
+                Verdict::Slower => 3,
+                Verdict::Noise | Verdict::Unknown => 4,
+            }] += 1;
         }
     }
     if lines.is_empty() {
         return Ok(());
     }
-    writeln!(text, "| | faster | slower | undecided | not compared |\n|---|--:|--:|--:|--:|")?;
-    for (name, [faster, slower, undecided, unequal]) in lines {
-        writeln!(text, "| {name} | {faster} | {slower} | {undecided} | {unequal} |")?;
+    writeln!(
+        text,
+        "Each compared row is counted twice: by its median alone, and by what the repeats prove.\n\n\
+         | | higher | lower | proven faster | proven slower | undecided | not compared |\n\
+         |---|--:|--:|--:|--:|--:|--:|"
+    )?;
+    for (name, counts) in lines {
+        let cells: Vec<String> = counts.iter().map(usize::to_string).collect();
+        writeln!(text, "| {name} | {} |", cells.join(" | "))?;
     }
+    writeln!(text)?;
+    losses(text, reports)
+}
+
+/// Every row whose median is below a base's, worst first.
+fn losses(text: &mut String, reports: &[Report]) -> std::fmt::Result {
+    let mut lost: Vec<(f64, String)> = Vec::new();
+    for pair in reports.iter().flat_map(compare::pairs) {
+        if let Ok(comparison) = &pair.comparison
+            && comparison.ratio < 1.0
+        {
+            let name = format!("{} beside {}", pair.subject.label(), pair.base);
+            lost.push((comparison.ratio, format!("{name}: {}", ratio(&pair))));
+        }
+    }
+    lost.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    writeln!(text, "Lower ({}):\n", lost.len())?;
+    lost.iter().try_for_each(|(_, line)| writeln!(text, "- {line}"))?;
     writeln!(text)
 }
 
@@ -104,8 +134,9 @@ fn rates(text: &mut String, report: &Report) -> std::fmt::Result {
                 continue;
             }
             let mark = if rows[0].writes() { &rows[0].durability.name()[..1] } else { "" };
-            let p99 = middle(&rows, |row| slowest(row, |latency| latency.p99_us));
-            write!(text, " {} {mark} | {} |", count(median(&compare::rates(&rows))), micros(p99))?;
+            let p99 = some(&rows, |row| slowest(row, |latency| latency.p99_us));
+            let rate = count(median(&compare::rates(&rows)));
+            write!(text, " {rate} {mark} | {} |", known(p99, micros))?;
         }
         for base in &bases {
             let pair = pairs.iter().find(|pair| pair.subject == subject && pair.base == *base);
@@ -128,16 +159,109 @@ fn ratio(pair: &Pair<'_>) -> String {
     }
 }
 
-fn middle(rows: &[&Measured], of: impl Fn(&Measured) -> f64) -> f64 {
-    median(&rows.iter().map(|row| of(row)).collect::<Vec<_>>())
+fn some(rows: &[&Measured], of: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+    median_known(rows.iter().map(|row| of(row)))
+}
+
+/// Of rows that make several kinds of call, each kind apart: a put's p99 hides a range's.
+fn kinds(text: &mut String, report: &Report) -> std::fmt::Result {
+    let several =
+        |row: &&Measured| row.kinds.iter().filter(|entry| entry.kind != OpKind::Unit).count() > 1;
+    if !report.rows.iter().any(|row| several(&row)) {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "Kinds of call apart; a rate is keys for a second spent in that kind of call.\n\n\
+         | row | engine | call | keys/s | p50 | p99 | p99.9 | max |\n|---|---|---|--:|--:|--:|--:|--:|"
+    )?;
+    for subject in report.subjects() {
+        for engine in report.engines() {
+            let rows: Vec<&Measured> =
+                report.repeats(engine, subject).into_iter().filter(several).collect();
+            for kind in OpKind::ALL.into_iter().filter(|kind| *kind != OpKind::Unit) {
+                kind_line(text, subject, engine, &rows, kind)?;
+            }
+        }
+    }
+    writeln!(text)
+}
+
+fn kind_line(
+    text: &mut String,
+    subject: &Subject,
+    engine: &str,
+    rows: &[&Measured],
+    kind: OpKind,
+) -> std::fmt::Result {
+    let entry = |row: &Measured| row.kinds.iter().find(|entry| entry.kind == kind).cloned();
+    if rows.iter().all(|row| entry(row).is_none()) {
+        return Ok(());
+    }
+    let of =
+        |of: fn(&Latency) -> Option<f64>| known(some(rows, |row| of(&entry(row)?.latency)), micros);
+    writeln!(
+        text,
+        "| {} | {engine} | {} | {} | {} | {} | {} | {} |",
+        subject.label(),
+        kind.name(),
+        known(some(rows, |row| row.rate_of(&entry(row)?)), count),
+        of(|latency| latency.p50_us),
+        of(|latency| latency.p99_us),
+        of(|latency| latency.p999_us),
+        of(|latency| Some(latency.max_us)),
+    )
+}
+
+/// Of sustained rows, whether the rate holds and the debt is paid.
+fn sustained(text: &mut String, report: &Report) -> std::fmt::Result {
+    if !report.rows.iter().any(|row| row.sustained) {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "Sustained: the rate of the phase's tenths, the backlog in the engine's own unit, level 0, waits.\n\n\
+         | row | engine | slowest tenth | fastest tenth | backlog, middle | backlog, end | level 0 at most | held back | paid its way |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|---|"
+    )?;
+    for subject in report.subjects() {
+        for engine in report.engines() {
+            let mut rows = report.repeats(engine, subject);
+            rows.retain(|row| row.sustained);
+            if rows.is_empty() {
+                continue;
+            }
+            let tenth = |pick: fn(f64, f64) -> f64| {
+                known(some(&rows, |row| row.windows().into_iter().reduce(pick)), count)
+            };
+            let paid = match rows.iter().all(|row| row.backlog_trend().is_some()) {
+                false => "unknown",
+                true if rows.iter().any(|row| row.backlog_grew()) => "**no**",
+                true => "yes",
+            };
+            writeln!(
+                text,
+                "| {} | {engine} | {} | {} | {} | {} | {} | {} | {paid} |",
+                subject.label(),
+                tenth(f64::min),
+                tenth(f64::max),
+                known(some(&rows, |row| Some(row.backlog_trend()?.0)), count),
+                known(some(&rows, |row| Some(row.backlog_trend()?.1)), count),
+                known(some(&rows, |row| Some(row.level_zero_files_max()? as f64)), count),
+                known(some(&rows, |row| Some(row.stall_us? as f64 / 1e6)), seconds),
+            )?;
+        }
+    }
+    writeln!(text)
 }
 
 fn resources(text: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(text, "<details><summary>What each used</summary>\n")?;
     writeln!(
         text,
-        "| row | engine | p99.9 | max | CPU/op | to files | write amp | on disk | anon memory | held back | level 0 |\n\
-         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+        "| row | engine | p50 | p99.9 | max | CPU/op | to files | write amp | log, flushed, merged | its own write amp | \
+         on disk | space amp | resident | anon memory | held back | level 0 | iteration |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     )?;
     for subject in report.subjects() {
         for engine in report.engines() {
@@ -157,20 +281,38 @@ fn used(
     rows: &[&Measured],
 ) -> std::fmt::Result {
     let grew = if rows.iter().any(|row| row.backlog_grew()) { ", debt grew" } else { "" };
-    writeln!(
-        text,
-        "| {} | {engine} | {} | {} | {} | {} | {:.2} | {} | {} | {:.0} ms | {}{grew} |",
+    let size = |of: fn(&Measured) -> Option<u64>| {
+        known(some(rows, |row| of(row).map(|count| count as f64)), bytes)
+    };
+    let time = |of: fn(&Latency) -> Option<f64>| known(some(rows, |row| slowest(row, of)), micros);
+    let cells = [
         subject.label(),
-        micros(middle(rows, |row| slowest(row, |latency| latency.p999_us))),
-        micros(middle(rows, |row| slowest(row, |latency| latency.max_us))),
-        micros(middle(rows, Measured::cpu_us_per_op)),
-        bytes(middle(rows, |row| row.usage_settled.device_write_bytes as f64)),
-        middle(rows, Measured::write_amplification),
-        bytes(middle(rows, |row| row.db_bytes as f64)),
-        bytes(middle(rows, |row| row.rss_anon_peak_bytes as f64)),
-        middle(rows, |row| row.stall_us as f64 / 1e3),
-        rows.iter().map(|row| row.level_zero_files_max()).max().unwrap_or(0),
-    )
+        engine.to_owned(),
+        time(|latency| latency.p50_us),
+        time(|latency| latency.p999_us),
+        time(|latency| Some(latency.max_us)),
+        known(some(rows, |row| Some(row.cpu_us_per_op())), micros),
+        size(|row| row.usage_settled.device_write_bytes),
+        known(some(rows, Measured::write_amplification), amplification),
+        format!(
+            "{}, {}, {}",
+            size(|row| row.written.log),
+            size(|row| row.written.flush),
+            size(|row| row.written.compaction)
+        ),
+        known(some(rows, Measured::engine_write_amplification), amplification),
+        size(|row| Some(row.db_bytes)),
+        known(some(rows, Measured::space_amplification), amplification),
+        size(|row| Some(row.rss_peak_bytes)),
+        size(|row| Some(row.rss_anon_peak_bytes)),
+        known(some(rows, |row| Some(row.stall_us? as f64 / 1e6)), seconds),
+        format!(
+            "{}{grew}",
+            known(some(rows, |row| Some(row.level_zero_files_max()? as f64)), count)
+        ),
+        known(some(rows, |row| row.iteration.as_ref()?.rate()), count),
+    ];
+    writeln!(text, "| {} |", cells.join(" | "))
 }
 
 #[cfg(test)]
@@ -188,10 +330,12 @@ mod tests {
         let total = text.lines().find(|line| line.starts_with("| memory against null |")).unwrap();
         let counted: usize =
             total.split('|').filter_map(|cell| cell.trim().parse::<usize>().ok()).sum();
-        assert_eq!(counted, 2 * subjects);
+        assert_eq!(counted, 2 * 2 * subjects, "by the median and by the verdict");
+        assert!(text.contains("| mixed_uniform t2 | memory | put |"), "{text}");
+        assert!(text.contains("| mixed_uniform t2 | memory | get |"));
         for line in text.lines().filter(|line| line.starts_with("| write_seq_b1")) {
             let columns = line.matches('|').count();
-            assert!(columns == 7 || columns == 12, "{line}");
+            assert!(columns == 7 || columns == 18, "{line}");
         }
     }
 }

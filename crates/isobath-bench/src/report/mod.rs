@@ -13,9 +13,9 @@ pub(crate) mod testing;
 mod units;
 
 pub(crate) use console::{print_report, print_suite};
-pub(crate) use gate::{Change, Gate, judge};
+pub(crate) use gate::{Change, Gate, Tolerances, differences, judge};
 pub(crate) use markdown::markdown;
-pub(crate) use record::{Load, Measured, REPORT_FORMAT, Report, Subject};
+pub(crate) use record::{Iteration, Load, Measured, REPORT_FORMAT, Report, Subject};
 
 use anyhow::{Context, Result, bail};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The record of a run: plain data that every sink reads and that JSON keeps.
 
-use crate::engine::{Durability, Settled};
+use crate::engine::{Durability, Settled, Written};
 use crate::measure::{KindLatency, Machine, OpKind, Sample, Usage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,10 +34,30 @@ impl Subject {
 pub(crate) struct Load {
     pub(crate) operations: u64,
     pub(crate) seconds: f64,
-    pub(crate) device_write_bytes: u64,
+    pub(crate) device_write_bytes: Option<u64>,
     pub(crate) settled: Settled,
-    #[serde(default)]
     pub(crate) timeline: Vec<Sample>,
+}
+
+impl Load {
+    /// Keys a second that were loaded, where any were.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        (self.operations > 0 && self.seconds > 0.0).then(|| self.operations as f64 / self.seconds)
+    }
+}
+
+/// A timed pass over every row of a database.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Iteration {
+    pub(crate) rows: u64,
+    pub(crate) seconds: f64,
+}
+
+impl Iteration {
+    /// Rows a second; an empty database has none.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        (self.rows > 0 && self.seconds > 0.0).then(|| self.rows as f64 / self.seconds)
+    }
 }
 
 /// One engine on one subject, once.
@@ -49,6 +69,9 @@ pub(crate) struct Measured {
     pub(crate) repeat: u64,
     /// What was served, which may be less than what was asked for.
     pub(crate) durability: Durability,
+    /// Operations a second that were started in open loop; none in closed loop, where a thread calls again
+    /// as soon as it was answered.
+    pub(crate) rate: Option<f64>,
     /// Measured past twenty write buffers and for a minute; whether it paid its way, `backlog_grew` says.
     pub(crate) sustained: bool,
     pub(crate) load: Option<Load>,
@@ -65,7 +88,11 @@ pub(crate) struct Measured {
     pub(crate) usage: Usage,
     /// Of the measured phase and all that it left to do: flush, settle, close.
     pub(crate) usage_settled: Usage,
+    /// The engine's own count, of the same time as `usage_settled` but for closing.
+    pub(crate) written: Written,
     pub(crate) settled: Settled,
+    /// A whole pass over what the row left, before it settled.
+    pub(crate) iteration: Option<Iteration>,
     pub(crate) rss_peak_bytes: u64,
     pub(crate) vms_peak_bytes: u64,
     pub(crate) rss_anon_peak_bytes: u64,
@@ -73,7 +100,7 @@ pub(crate) struct Measured {
     pub(crate) db_bytes: u64,
     /// Keys and values that a reader can see at the end, where the harness knows.
     pub(crate) live_bytes: Option<u64>,
-    pub(crate) stall_us: u64,
+    pub(crate) stall_us: Option<u64>,
     pub(crate) timeline: Vec<Sample>,
     pub(crate) counters: BTreeMap<String, f64>,
     /// Rows compared with what they must be, after the measured phase.
@@ -95,21 +122,35 @@ impl Measured {
         if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
 
+    /// Keys of one kind of call a second of the time spent in such calls, over all threads: the rates of
+    /// puts and gets apart. In open loop latency holds waiting too, and this isn't known.
+    pub(crate) fn rate_of(&self, entry: &KindLatency) -> Option<f64> {
+        let seconds = entry.latency.mean_us * entry.latency.count as f64 / 1e6;
+        let known = self.rate.is_none() && seconds > 0.0;
+        known.then(|| entry.primitives as f64 * self.subject.threads as f64 / seconds)
+    }
+
     pub(crate) fn writes(&self) -> bool {
         self.kinds.iter().any(|entry| entry.kind.writes())
     }
 
-    /// Device bytes for each byte the user wrote, until the debt was paid.
-    pub(crate) fn write_amplification(&self) -> f64 {
-        quotient(self.usage_settled.device_write_bytes as f64, self.user_bytes_written as f64)
+    /// Bytes that files were made dirty with, as the kernel counts them, for each byte the user wrote, until
+    /// the debt was paid.
+    pub(crate) fn write_amplification(&self) -> Option<f64> {
+        ratio(self.usage_settled.device_write_bytes?, self.user_bytes_written)
     }
 
-    pub(crate) fn read_amplification(&self) -> f64 {
-        quotient(self.usage.device_read_bytes as f64, self.user_bytes_read as f64)
+    /// The same, as the engine counts its log, flushes and merges.
+    pub(crate) fn engine_write_amplification(&self) -> Option<f64> {
+        ratio(self.written.total()?, self.user_bytes_written)
     }
 
-    pub(crate) fn space_amplification(&self) -> f64 {
-        self.live_bytes.map_or(0.0, |live| quotient(self.db_bytes as f64, live as f64))
+    pub(crate) fn read_amplification(&self) -> Option<f64> {
+        ratio(self.usage.device_read_bytes?, self.user_bytes_read)
+    }
+
+    pub(crate) fn space_amplification(&self) -> Option<f64> {
+        ratio(self.db_bytes, self.live_bytes?)
     }
 
     pub(crate) fn cpu_us_per_op(&self) -> f64 {
@@ -132,7 +173,7 @@ impl Measured {
         let end = self.timeline.last()?.seconds;
         let mean = |from: f64, to: f64| {
             let among = self.timeline.iter().filter(|at| (from..=to).contains(&(at.seconds / end)));
-            let values: Vec<f64> = among.map(|at| at.backlog as f64).collect();
+            let values: Vec<f64> = among.filter_map(|at| Some(at.backlog? as f64)).collect();
             (values.len() >= 3).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };
         Some((mean(0.4, 0.6)?, mean(0.8, 1.0)?))
@@ -144,14 +185,36 @@ impl Measured {
             && self.backlog_trend().is_some_and(|(middle, end)| end > middle * BACKLOG_SLACK + 1.0)
     }
 
-    pub(crate) fn level_zero_files_max(&self) -> u64 {
-        self.timeline.iter().map(|sample| sample.level_zero_files).max().unwrap_or(0)
+    pub(crate) fn level_zero_files_max(&self) -> Option<u64> {
+        self.timeline.iter().filter_map(|sample| sample.level_zero_files).max()
+    }
+
+    /// Keys a second in each tenth of the phase; none where it was sampled too rarely for that.
+    pub(crate) fn windows(&self) -> Vec<f64> {
+        let end = self.timeline.last().map_or(0.0, |sample| sample.seconds);
+        let mut edges = vec![(0.0, 0)];
+        for tenth in 1..=WINDOWS {
+            let until = end * f64::from(tenth) / f64::from(WINDOWS) + 1e-9;
+            let last = self.timeline.iter().rev().find(|sample| sample.seconds <= until);
+            edges.extend(last.map(|sample| (sample.seconds, sample.operations)));
+        }
+        let apart = edges.windows(2).all(|pair| pair[1].0 > pair[0].0);
+        if edges.len() <= WINDOWS as usize || !apart {
+            return Vec::new();
+        }
+        let rate = |pair: &[(f64, u64)]| {
+            pair[1].1.saturating_sub(pair[0].1) as f64 / (pair[1].0 - pair[0].0)
+        };
+        edges.windows(2).map(rate).collect()
     }
 
     /// Why a ratio of this and `other` would mean nothing, if so. Reads don't depend on durability.
     pub(crate) fn unequal(&self, other: &Measured) -> Option<&'static str> {
         if self.subject != other.subject || self.sustained != other.sustained {
             return Some("did different work");
+        }
+        if self.rate != other.rate {
+            return Some("were driven at different rates");
         }
         if self.durability != other.durability && (self.writes() || other.writes()) {
             return Some("promise different durability");
@@ -167,6 +230,13 @@ const BACKLOG_SLACK: f64 = 1.1;
 pub(crate) fn quotient(numerator: f64, denominator: f64) -> f64 {
     if denominator > 0.0 { numerator / denominator } else { 0.0 }
 }
+
+fn ratio(numerator: u64, denominator: u64) -> Option<f64> {
+    (denominator > 0).then(|| numerator as f64 / denominator as f64)
+}
+
+/// Parts that a sustained phase is cut into, to see whether its rate holds.
+const WINDOWS: u32 = 10;
 
 /// A whole run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -187,7 +257,7 @@ pub(crate) struct Report {
 }
 
 /// The version of the JSON that this build writes.
-pub(crate) const REPORT_FORMAT: u32 = 1;
+pub(crate) const REPORT_FORMAT: u32 = 2;
 
 impl Report {
     /// Engines in order of first appearance.

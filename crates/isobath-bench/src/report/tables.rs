@@ -3,8 +3,8 @@
 use super::compare;
 use super::console::new_table;
 use super::record::{Measured, Report, Subject};
-use super::units::{bytes, count, micros, percent, seconds};
-use crate::measure::{Latency, OpKind, median};
+use super::units::{amplification, bytes, count, known, micros, percent, seconds};
+use crate::measure::{Latency, OpKind, median, median_known};
 use comfy_table::{Attribute, Cell, CellAlignment, Table};
 
 /// Of every row and engine: the longest call, processor time, bytes, memory, waits. Medians.
@@ -16,6 +16,7 @@ pub(super) fn resources(report: &Report) -> Table {
         "cpu/op",
         "to files",
         "write amp",
+        "its own",
         "on disk",
         "anon",
         "file",
@@ -32,17 +33,21 @@ pub(super) fn resources(report: &Report) -> Table {
             let of = |value: fn(&Measured) -> f64| {
                 median(&rows.iter().map(|row| value(row)).collect::<Vec<_>>())
             };
+            let some = |value: fn(&Measured) -> Option<f64>| {
+                median_known(rows.iter().map(|row| value(row)))
+            };
             table.add_row(vec![
                 std::mem::take(&mut name),
                 engine.to_owned(),
-                micros(of(|row| slowest(row, |latency| latency.max_us))),
+                known(some(|row| slowest(row, |latency| Some(latency.max_us))), micros),
                 micros(of(Measured::cpu_us_per_op)),
-                bytes(of(|row| row.usage_settled.device_write_bytes as f64)),
-                format!("{:.2}", of(Measured::write_amplification)),
+                known(some(|row| Some(row.usage_settled.device_write_bytes? as f64)), bytes),
+                known(some(Measured::write_amplification), amplification),
+                known(some(Measured::engine_write_amplification), amplification),
                 bytes(of(|row| row.db_bytes as f64)),
                 bytes(of(|row| row.rss_anon_peak_bytes as f64)),
                 bytes(of(|row| row.rss_file_peak_bytes as f64)),
-                seconds(of(|row| row.stall_us as f64 / 1e6)),
+                known(some(|row| Some(row.stall_us? as f64 / 1e6)), seconds),
                 level_zero(&rows),
             ]);
         }
@@ -52,11 +57,12 @@ pub(super) fn resources(report: &Report) -> Table {
 
 /// The most files, and, of a sustained row, whether it paid as it went.
 fn level_zero(rows: &[&Measured]) -> String {
-    let most = rows.iter().map(|row| row.level_zero_files_max()).max().unwrap_or(0);
+    let most = rows.iter().filter_map(|row| row.level_zero_files_max()).max();
+    let most = known(most.map(|files| files as f64), count);
     if rows.iter().any(|row| row.backlog_grew()) {
         return format!("{most}, DEBT GREW");
     }
-    most.to_string()
+    most
 }
 
 /// Of every point of a sweep: the median rate with its low and high, and percentiles. None for a single record.
@@ -87,8 +93,8 @@ fn point(subject: &Subject, engine: &str, rows: &[&Measured], ratio: String) -> 
     let rates = compare::rates(rows);
     let units: Vec<f64> = rows.iter().map(|row| row.per_second(row.units)).collect();
     let hits: Vec<f64> = rows.iter().filter_map(|row| row.hit_rate()).collect();
-    let at = |of: fn(&Latency) -> f64| {
-        micros(median(&rows.iter().map(|row| slowest(row, of)).collect::<Vec<_>>()))
+    let at = |of: fn(&Latency) -> Option<f64>| {
+        known(median_known(rows.iter().map(|row| slowest(row, of))), micros)
     };
     vec![
         subject.label(),
@@ -101,15 +107,15 @@ fn point(subject: &Subject, engine: &str, rows: &[&Measured], ratio: String) -> 
         at(|latency| latency.p50_us),
         at(|latency| latency.p99_us),
         at(|latency| latency.p999_us),
-        at(|latency| latency.max_us),
+        at(|latency| Some(latency.max_us)),
         ratio,
     ]
 }
 
-/// The slowest kind of call decides.
-pub(super) fn slowest(row: &Measured, of: fn(&Latency) -> f64) -> f64 {
+/// The slowest kind of call decides, of those that have calls enough to tell.
+pub(super) fn slowest(row: &Measured, of: fn(&Latency) -> Option<f64>) -> Option<f64> {
     let kinds = row.kinds.iter().filter(|entry| entry.kind != OpKind::Unit);
-    kinds.map(|entry| of(&entry.latency)).fold(0.0, f64::max)
+    kinds.filter_map(|entry| of(&entry.latency)).max_by(f64::total_cmp)
 }
 
 fn titled(names: &[&str]) -> Table {
@@ -129,7 +135,7 @@ mod tests {
     #[test]
     fn a_sweep_shows_the_median_between_its_low_and_high() {
         let mut report = sample_report();
-        for (row, seconds) in report.rows.iter_mut().zip([1.0, 4.0, 2.0]) {
+        for (row, seconds) in report.rows.iter_mut().zip([1.0, 4.0, 2.0, 2.0, 2.0]) {
             row.seconds = seconds;
         }
         let keys = report.rows[0].primitives() as f64;
@@ -149,8 +155,8 @@ mod tests {
         report.rows[0].timeline = (1..=40u64)
             .map(|at| crate::measure::Sample {
                 seconds: at as f64,
-                backlog: at * 1000,
-                level_zero_files: at,
+                backlog: Some(at * 1000),
+                level_zero_files: Some(at),
                 ..sample.clone()
             })
             .collect();

@@ -35,7 +35,7 @@ fn build() -> Report {
     };
     for row in rows("standard", &scale).unwrap() {
         for engine in ["memory", "null"] {
-            for repeat in 0..3 {
+            for repeat in 0..5 {
                 let job = SuiteJob {
                     engine: engine.to_owned(),
                     config: EngineConfig::default(),

@@ -37,6 +37,15 @@ pub(super) fn seconds(s: f64) -> String {
     }
 }
 
+/// A number that may be unknown, which is never shown as zero.
+pub(super) fn known(number: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    number.map_or_else(|| "–".to_owned(), show)
+}
+
+pub(super) fn amplification(factor: f64) -> String {
+    format!("{factor:.2}")
+}
+
 pub(super) fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }

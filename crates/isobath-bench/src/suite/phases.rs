@@ -4,10 +4,12 @@ use super::oracle::{Oracle, RangeSeen, verify_ranges};
 use super::row::{Row, Work};
 use super::worker::{Task, Worker};
 use crate::drive::{Limits, Progress, Stop, TeamResult, run_team};
-use crate::engine::{self, Engine, EngineConfig, EngineKind, Operation, Settled, settle};
+use crate::engine::{
+    self, Engine, EngineConfig, EngineKind, Marks, Operation, Settled, Written, settle,
+};
 use crate::generate::{Chooser, Values, write_key};
-use crate::measure::{Probe, Usage, dir_bytes, reset_peak_memory};
-use crate::report::{Load, Measured, Subject};
+use crate::measure::{Probe, Usage, dir_bytes, reset_peak_memory, sync_files};
+use crate::report::{Iteration, Load, Measured, Subject};
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -163,16 +165,22 @@ impl Stage<'_> {
             oracle_phases.push((WARM_SEED, warm.done));
         }
         reset_peak_memory().ok();
-        let (before, stall_before) = (Probe::read(), self.engine.stall_us());
+        if self.kind.persistent {
+            sync_files(&self.job.config.path)?;
+        }
+        let (before, marks) = (Probe::read(), Marks::read(self.engine.as_ref()));
         let limits = Limits { seconds: Some(row.seconds_max), rate: self.job.rate };
         let operations = if row.sustained { u64::MAX / 1024 } else { row.operations };
         let (result, ranges) = self.phase(MEASURE_SEED, limits, operations, "measure")?;
-        let stall_us = self.engine.stall_us().saturating_sub(stall_before);
+        let stall_us = marks.stall_us(self.engine.as_ref());
         let peak = Probe::read();
         oracle_phases.push((MEASURE_SEED, result.done.clone()));
+        let iteration = self.iterate()?;
         let settled = if row.work.destructive() { self.settle()? } else { Settled::default() };
         let counters = self.engine.counters();
         let (keys, verified) = self.verify(&oracle_phases, &ranges)?;
+        // An engine may count a flush a moment after it was waited for.
+        let written = marks.written(self.engine.as_ref());
         let Stage { job, kind, engine, stop, .. } = self;
         engine.close().with_context(|| format!("closing {}", job.engine))?;
         let usage_settled = Probe::read().since(&before);
@@ -189,7 +197,9 @@ impl Stage<'_> {
             user_bytes_read: share.user_bytes_read,
             usage,
             usage_settled,
+            written,
             settled,
+            iteration,
             rss_peak_bytes: peak.rss_peak_bytes,
             vms_peak_bytes: peak.vms_peak_bytes,
             rss_anon_peak_bytes: sampler.rss_anon_peak_bytes,
@@ -203,6 +213,22 @@ impl Stage<'_> {
             interrupted: stop.requested(),
             ..blank(job, kind)
         })
+    }
+
+    /// Times a pass over every row, as the work has left them.
+    fn iterate(&self) -> Result<Option<Iteration>> {
+        // A row of scans has measured that; an interrupted one has no time.
+        if self.job.row.work == Work::Scan || !self.kind.answers || self.stop.requested() {
+            return Ok(None);
+        }
+        let mut session = self.engine.session()?;
+        let (start, mut rows) = (Instant::now(), 0);
+        session.scan(b"", None, &mut |key, value| {
+            std::hint::black_box((key, value));
+            rows += 1;
+            false
+        })?;
+        Ok(Some(Iteration { rows, seconds: start.elapsed().as_secs_f64() }))
     }
 
     /// Compares the whole content with what it must be; gives the keys there and the rows compared.
@@ -261,6 +287,7 @@ fn blank(job: &SuiteJob, kind: &EngineKind) -> Measured {
         },
         repeat: job.repeat,
         durability: job.config.durability,
+        rate: job.rate,
         sustained: row.sustained,
         load: None,
         seconds: 0.0,
@@ -273,14 +300,16 @@ fn blank(job: &SuiteJob, kind: &EngineKind) -> Measured {
         user_bytes_read: 0,
         usage: Usage::default(),
         usage_settled: Usage::default(),
+        written: Written::default(),
         settled: Settled::default(),
+        iteration: None,
         rss_peak_bytes: 0,
         vms_peak_bytes: 0,
         rss_anon_peak_bytes: 0,
         rss_file_peak_bytes: 0,
         db_bytes: 0,
         live_bytes: None,
-        stall_us: 0,
+        stall_us: None,
         timeline: Vec::new(),
         counters: Default::default(),
         rows_verified: 0,

@@ -208,6 +208,47 @@ fn a_sustained_row_starts_after_twenty_write_buffers_and_lasts_its_time() {
 }
 
 #[test]
+fn an_engine_that_counts_its_bytes_is_heard_and_one_that_can_not_is_unknown() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = run("isobath", row(Work::Write, Pattern::Random, 1), dir.path()).unwrap();
+    let user = ours.user_bytes_written;
+    assert!(ours.written.log.unwrap() > user, "{:?} for {user}", ours.written);
+    assert!(ours.written.flush.unwrap() > 0, "{:?}", ours.written);
+    assert!(ours.written.compaction.is_some(), "none is a count too");
+    assert!(ours.engine_write_amplification().unwrap() > 1.0);
+    assert!(ours.stall_us.is_some() && ours.level_zero_files_max().is_some());
+    let theirs = run("memory", row(Work::Write, Pattern::Random, 1), dir.path()).unwrap();
+    assert_eq!((theirs.written.total(), theirs.engine_write_amplification()), (None, None));
+    assert_eq!((theirs.stall_us, theirs.level_zero_files_max()), (None, None));
+}
+
+#[test]
+fn a_row_is_iterated_as_it_was_left() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in ["memory", "isobath"] {
+        let rows = |work| {
+            let measured = run(engine, row(work, Pattern::Zipfian, 1), dir.path()).unwrap();
+            measured.iteration.map(|iteration| (iteration.rows, iteration.rate().is_some()))
+        };
+        let (written, rated) = rows(Work::Write).unwrap();
+        assert!((1..600).contains(&written) && rated, "{engine}: {written} hot keys");
+        assert_eq!(rows(Work::Read), Some((600, true)), "{engine}");
+        assert_eq!(rows(Work::Scan), None);
+    }
+}
+
+#[test]
+fn mixed_work_has_rates_of_puts_and_gets_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mixed = run("memory", row(Work::Mixed, Pattern::Uniform, 1), dir.path()).unwrap();
+    let whole = mixed.per_second(mixed.primitives());
+    for entry in &mixed.kinds {
+        let rate = mixed.rate_of(entry).unwrap();
+        assert!(rate > mixed.per_second(entry.primitives), "{:?} {rate} of {whole}", entry.kind);
+    }
+}
+
+#[test]
 fn values_compress_as_stated() {
     let dir = tempfile::tempdir().unwrap();
     for (compressibility, low, high) in [

@@ -1,4 +1,5 @@
-//! The seeds' 17 figures, in their order. A figure whose rows weren't run is left out.
+//! The seeds' 17 figures, in their order and by their definitions, ours among them: bytes by the engine's
+//! own count, anonymous memory, scaling, iteration. A figure whose rows weren't run is left out.
 
 use super::bars::BarFigure;
 use super::lines::{Axes, Line, LineFigure};
@@ -6,7 +7,7 @@ use super::series::{Group, Spread, groups, label, spread, worst};
 use crate::measure::OpKind;
 use crate::report::compare;
 use crate::report::record::{Measured, Report, Subject, quotient};
-use crate::report::units::{bytes, count, micros, seconds};
+use crate::report::units::{amplification, bytes, count, micros, seconds};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,16 +28,11 @@ const FIGURES: &[(&str, &str, Draw)] = &[
     ("write throughput", "Keys written a second.", |report| {
         bars(report, "Writes", |s| s.workload == "write" && is_plain(s), rate, count, false)
     }),
-    ("read and mixed throughput", "Keys read or written a second.", |report| {
-        bars(
-            report,
-            "Reads and mixed",
-            |s| ["read", "absent", "mixed"].contains(&s.workload.as_str()) || s.pattern == "lua",
-            rate,
-            count,
-            false,
-        )
-    }),
+    (
+        "read and mixed throughput",
+        "Keys read a second; of mixed work, puts and gets apart: keys of each kind for a second spent in it.",
+        reads_and_mixed,
+    ),
     ("delete throughput", "Keys deleted a second.", |report| {
         bars(report, "Deletes", |s| s.workload == "delete", rate, count, false)
     }),
@@ -58,73 +54,92 @@ const FIGURES: &[(&str, &str, Draw)] = &[
         "Keys a second by keys in a batch, random writes of 100-byte values.",
         batch_scaling,
     ),
-    ("value size", "Bytes of keys and values a second by size of the value.", value_sizes),
+    ("value size", "Keys a second by size of the value.", |report| {
+        value_sizes(report, "keys/s", &rate)
+    }),
+    ("value size in bytes", "Bytes of keys and values a second by size of the value.", |report| {
+        value_sizes(report, "bytes/s", &|row| Some(row.per_second(row.user_bytes_written)))
+    }),
     ("latency overview", "Mean latency of a call; a batch is one call.", |report| {
-        bars(report, "Mean latency", |_| true, |row| worst(row, |l| l.mean_us), micros, true)
+        bars(report, "Mean latency", |_| true, mean, micros, true)
     }),
     (
         "latency percentiles",
-        "The whole distribution, each engine's rows one after the other.",
+        "p50, p95, p99, p99.9 and the longest call, each as far as there are calls enough.",
         percentiles,
     ),
     (
         "write amplification",
-        "Bytes to files for each byte the user wrote, until the debt was paid.",
+        "Bytes to files for each byte the user wrote, until the debt was paid, as the kernel counts them.",
         |report| {
-            bars(
-                report,
-                "Write amplification",
-                is_written,
-                Measured::write_amplification,
-                |x| format!("{x:.2}"),
-                false,
-            )
+            let of = Measured::write_amplification;
+            bars(report, "Write amplification", is_written, of, amplification, false)
+        },
+    ),
+    (
+        "write amplification by the engine",
+        "Log, flushes and merges for each byte the user wrote, as the engine counts them.",
+        |report| {
+            let of = Measured::engine_write_amplification;
+            bars(report, "Write amplification, its own", is_written, of, amplification, false)
         },
     ),
     ("space", "Bytes on disk at the end.", |report| {
-        bars(report, "Size on disk", is_written, |row| row.db_bytes as f64, bytes, false)
+        let of = |row: &Measured| Some(row.db_bytes as f64);
+        bars(report, "Size on disk", is_written, of, bytes, false)
     }),
-    ("resources", "Anonymous memory at its peak.", |report| {
-        bars(
-            report,
-            "Peak anonymous memory",
-            |_| true,
-            |row| row.rss_anon_peak_bytes as f64,
-            bytes,
-            false,
-        )
+    ("space amplification", "Bytes on disk for each byte that a reader can see.", |report| {
+        let of = Measured::space_amplification;
+        bars(report, "Space amplification", is_written, of, amplification, false)
     }),
-    ("tails", "p99.9 over the mean: how much worse a bad call is.", |report| {
-        bars(
-            report,
-            "p99.9 / mean",
-            |_| true,
-            |row| quotient(worst(row, |l| l.p999_us), worst(row, |l| l.mean_us)),
-            |x| format!("{x:.1}x"),
-            true,
-        )
+    ("memory", "Resident memory at its peak.", |report| {
+        let of = |row: &Measured| Some(row.rss_peak_bytes as f64);
+        bars(report, "Peak resident memory", |_| true, of, bytes, false)
+    }),
+    (
+        "anonymous memory",
+        "Anonymous memory at its peak: what the kernel can't take back.",
+        |report| {
+            let of = |row: &Measured| Some(row.rss_anon_peak_bytes as f64);
+            bars(report, "Peak anonymous memory", |_| true, of, bytes, false)
+        },
+    ),
+    ("disk writes", "Bytes to files until the debt was paid.", |report| {
+        let of = |row: &Measured| Some(row.usage_settled.device_write_bytes? as f64);
+        bars(report, "Disk writes", is_written, of, bytes, false)
+    }),
+    ("processor", "Processor time over wall time; 100% is one core.", |report| {
+        let of = |row: &Measured| Some(row.cpu_percent());
+        bars(report, "CPU", |_| true, of, |x| format!("{x:.0}%"), false)
+    }),
+    ("tails", "p99 over the mean: how much worse a bad call is.", |report| {
+        let of = |row: &Measured| Some(quotient(worst(row, |l| l.p99_us)?, mean(row)?));
+        bars(report, "p99 / mean", |_| true, of, |x| format!("{x:.1}x"), true)
     }),
     ("duration", "Seconds for a million keys.", |report| {
-        bars(
-            report,
-            "Seconds for a million keys",
-            |_| true,
-            |row| quotient(row.seconds * 1e6, row.primitives() as f64),
-            seconds,
-            true,
-        )
+        let of = |row: &Measured| Some(quotient(row.seconds * 1e6, row.primitives() as f64));
+        bars(report, "Seconds for a million keys", |_| true, of, seconds, true)
     }),
     ("latency variability", "Standard deviation over mean, in percent.", |report| {
-        bars(
-            report,
-            "Coefficient of variation",
-            |_| true,
-            |row| worst(row, |l| l.cv_percent()),
-            |x| format!("{x:.0}%"),
-            true,
-        )
+        let of = |row: &Measured| worst(row, |l| Some(l.cv_percent()));
+        bars(report, "Coefficient of variation", |_| true, of, |x| format!("{x:.0}%"), true)
     }),
-    ("sync scaling", "Writes a second that survive a power cut, by threads.", sync_scaling),
+    ("sync scaling", "Writes a second that survive a power cut, by threads.", |report| {
+        by_threads(report, "Synced writes", &|s| s.test.contains("sync") && s.batch_size == 1)
+    }),
+    (
+        "scaling",
+        "Keys a second by threads, for each kind of work that was run on several.",
+        |report| by_threads(report, "Scaling", &|s| s.pattern != "lua" && is_plain(s)),
+    ),
+    (
+        "iteration",
+        "Keys a second of a whole pass over what the row left, before it settled.",
+        |report| {
+            let of = |row: &Measured| row.iteration.as_ref()?.rate();
+            bars(report, "Iteration", |_| true, of, count, false)
+        },
+    ),
 ];
 
 /// Every figure that the report has rows for.
@@ -142,28 +157,47 @@ fn bars(
     report: &Report,
     title: &str,
     include: impl Fn(&Subject) -> bool,
-    of: impl Fn(&Measured) -> f64,
+    of: impl Fn(&Measured) -> Option<f64>,
     format: fn(f64) -> String,
     logarithmic: bool,
 ) -> Result<Option<String>> {
-    let groups = groups(report, include, of);
+    draw_groups(report, title, &groups(report, include, of), format, logarithmic)
+}
+
+fn draw_groups(
+    report: &Report,
+    title: &str,
+    groups: &[Group],
+    format: fn(f64) -> String,
+    logarithmic: bool,
+) -> Result<Option<String>> {
     if groups.is_empty() {
         return Ok(None);
     }
-    BarFigure {
-        title,
-        engines: &report.engines(),
-        groups: &groups,
-        logarithmic,
-        reference: None,
-        format,
-    }
-    .draw()
-    .map(Some)
+    let engines = &report.engines();
+    BarFigure { title, engines, groups, logarithmic, reference: None, format }.draw().map(Some)
 }
 
-fn rate(row: &Measured) -> f64 {
-    row.per_second(row.primitives())
+fn rate(row: &Measured) -> Option<f64> {
+    Some(row.per_second(row.primitives()))
+}
+
+fn mean(row: &Measured) -> Option<f64> {
+    worst(row, |latency| Some(latency.mean_us))
+}
+
+fn reads_and_mixed(report: &Report) -> Result<Option<String>> {
+    let whole =
+        |s: &Subject| ["read", "absent"].contains(&s.workload.as_str()) || s.pattern == "lua";
+    let mut drawn = groups(report, whole, rate);
+    for kind in OpKind::ALL {
+        let of = |row: &Measured| row.rate_of(row.kinds.iter().find(|entry| entry.kind == kind)?);
+        let apart = groups(report, |s| ["mixed", "ycsb"].contains(&s.workload.as_str()), of);
+        let named =
+            |group: Group| Group { name: format!("{} {}", group.name, kind.name()), ..group };
+        drawn.extend(apart.into_iter().map(named));
+    }
+    draw_groups(report, "Reads and mixed", &drawn, count, false)
 }
 
 fn is_plain(subject: &Subject) -> bool {
@@ -216,7 +250,7 @@ fn over(
     report: &Report,
     include: impl Fn(&Subject) -> bool,
     x: impl Fn(&Subject) -> f64,
-    y: impl Fn(&Measured) -> f64,
+    y: impl Fn(&Measured) -> Option<f64>,
 ) -> Vec<Line> {
     let line = |engine: &str| {
         let subjects = report.subjects().into_iter().filter(|subject| include(subject));
@@ -257,14 +291,17 @@ fn batch_scaling(report: &Report) -> Result<Option<String>> {
     )
 }
 
-fn value_sizes(report: &Report) -> Result<Option<String>> {
+fn value_sizes(
+    report: &Report,
+    unit: &str,
+    of: &dyn Fn(&Measured) -> Option<f64>,
+) -> Result<Option<String>> {
     let include = |s: &Subject| {
         s.workload == "write"
             && s.pattern == "random"
             && is_plain(s)
             && !s.test.contains("sustained")
     };
-    let per_second = |row: &Measured| row.per_second(row.user_bytes_written);
     // All of one batch size: the one that most sizes of values were written in.
     let mut sizes: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
     for subject in report.subjects().into_iter().filter(|subject| include(subject)) {
@@ -272,19 +309,29 @@ fn value_sizes(report: &Report) -> Result<Option<String>> {
     }
     let batch = sizes.iter().max_by_key(|(_, sizes)| sizes.len()).map_or(1, |(batch, _)| *batch);
     let chosen = |s: &Subject| include(s) && s.batch_size == batch;
-    let lines = over(report, chosen, |s| s.value_size as f64, per_second);
-    drawn(&format!("Value size, batches of {batch}"), "bytes of a value", "bytes/s", &lines, count)
+    let lines = over(report, chosen, |s| s.value_size as f64, of);
+    drawn(&format!("Value size, batches of {batch}"), "bytes of a value", unit, &lines, count)
 }
 
-fn sync_scaling(report: &Report) -> Result<Option<String>> {
-    let include = |s: &Subject| s.test.contains("sync");
-    drawn(
-        "Synced writes",
-        "threads",
-        "writes/s",
-        &over(report, include, |s| s.threads as f64, rate),
-        count,
-    )
+/// A line for each engine and work, over the threads it was run on.
+fn by_threads(
+    report: &Report,
+    title: &str,
+    include: &dyn Fn(&Subject) -> bool,
+) -> Result<Option<String>> {
+    let work = |s: &Subject| match s.test.rsplit_once("_t") {
+        Some((work, digits)) if digits.parse::<u64>().is_ok() => work.to_owned(),
+        _ => s.test.clone(),
+    };
+    let subjects: Vec<&Subject> = report.subjects().into_iter().filter(|s| include(s)).collect();
+    let works: BTreeSet<String> = subjects.iter().map(|s| work(s)).collect();
+    let mut lines = Vec::new();
+    for name in &works {
+        let qualifier = if works.len() > 1 { name.clone() } else { String::new() };
+        let of_work = over(report, |s| include(s) && work(s) == *name, |s| s.threads as f64, rate);
+        lines.extend(of_work.into_iter().map(|line| Line { qualifier: qualifier.clone(), ..line }));
+    }
+    drawn(title, "threads", "keys/s", &lines, count)
 }
 
 /// p50, p95, p99, p99.9 and max of a few rows that stand for the kinds of work.
@@ -304,19 +351,21 @@ fn percentiles(report: &Report) -> Result<Option<String>> {
         let rows: Vec<Vec<&Measured>> =
             engines.iter().map(|engine| report.repeats(engine, subject)).collect();
         for kind in OpKind::ALL.into_iter().filter(|kind| *kind != OpKind::Unit) {
-            for (name, quantile) in [("p50", 0usize), ("p99", 1), ("p99.9", 2), ("max", 3)] {
+            for (name, quantile) in
+                [("p50", 0usize), ("p95", 1), ("p99", 2), ("p99.9", 3), ("max", 4)]
+            {
                 let of = |row: &Measured| {
                     let latency = row
                         .kinds
                         .iter()
                         .find(|entry| entry.kind == kind)
                         .map(|entry| &entry.latency);
-                    latency.map_or(0.0, |l| [l.p50_us, l.p99_us, l.p999_us, l.max_us][quantile])
+                    latency.and_then(|l| {
+                        [l.p50_us, l.p95_us, l.p99_us, l.p999_us, Some(l.max_us)][quantile]
+                    })
                 };
-                let values: Vec<Option<Spread>> = rows
-                    .iter()
-                    .map(|rows| spread(rows, &of).filter(|spread| spread.median > 0.0))
-                    .collect();
+                let values: Vec<Option<Spread>> =
+                    rows.iter().map(|rows| spread(rows, &of)).collect();
                 if values.iter().any(Option::is_some) {
                     groups.push(Group {
                         name: format!("{} {} {name}", label(subject), kind.name()),

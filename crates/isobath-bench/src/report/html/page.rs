@@ -6,7 +6,7 @@ use super::timelines::{sweeps, timelines};
 use crate::measure::OpKind;
 use crate::report::compare;
 use crate::report::record::{Measured, Report};
-use crate::report::units::{bytes, count, micros, percent, seconds};
+use crate::report::units::{amplification, bytes, count, micros, percent, seconds};
 use anyhow::Result;
 use std::fmt::Write;
 
@@ -115,7 +115,7 @@ fn section(page: &mut String, title: &str, figures: &[Figure]) -> Result<()> {
     Ok(())
 }
 
-const HEADINGS: [&str; 21] = [
+const HEADINGS: [&str; 22] = [
     "row",
     "engine",
     "durability",
@@ -132,6 +132,7 @@ const HEADINGS: [&str; 21] = [
     "cpu/op",
     "to files",
     "write amp",
+    "its own",
     "on disk",
     "anon memory",
     "file memory",
@@ -167,6 +168,10 @@ fn table(page: &mut String, report: &Report) -> Result<()> {
 fn cells(row: &Measured, entry: &crate::measure::KindLatency) -> Vec<(String, String)> {
     let text = |text: String| (text.clone(), text);
     let number = |value: f64, format: fn(f64) -> String| (format(value), format!("{value}"));
+    let maybe = |value: Option<f64>, format: fn(f64) -> String| match value {
+        Some(value) => number(value, format),
+        None => ("–".to_owned(), "-1".to_owned()),
+    };
     let latency = &entry.latency;
     let params: String =
         row.subject.params.iter().map(|(name, value)| format!(" {name}={value}")).collect();
@@ -179,20 +184,21 @@ fn cells(row: &Measured, entry: &crate::measure::KindLatency) -> Vec<(String, St
         number(row.subject.threads as f64, |threads| format!("{threads:.0}")),
         number(row.per_second(entry.primitives), count),
         number(latency.mean_us, micros),
-        number(latency.p50_us, micros),
-        number(latency.p99_us, micros),
-        number(latency.p999_us, micros),
+        maybe(latency.p50_us, micros),
+        maybe(latency.p99_us, micros),
+        maybe(latency.p999_us, micros),
         number(latency.max_us, micros),
         number(latency.cv_percent(), |cv| format!("{cv:.0}%")),
-        row.hit_rate().map_or_else(|| text(String::new()), |rate| number(rate, percent)),
+        maybe(row.hit_rate(), percent),
         number(row.cpu_us_per_op(), micros),
-        number(row.usage_settled.device_write_bytes as f64, bytes),
-        number(row.write_amplification(), |amplification| format!("{amplification:.2}")),
+        maybe(row.usage_settled.device_write_bytes.map(|count| count as f64), bytes),
+        maybe(row.write_amplification(), amplification),
+        maybe(row.engine_write_amplification(), amplification),
         number(row.db_bytes as f64, bytes),
         number(row.rss_anon_peak_bytes as f64, bytes),
         number(row.rss_file_peak_bytes as f64, bytes),
-        number(row.stall_us as f64 / 1e6, seconds),
-        number(row.level_zero_files_max() as f64, count),
+        maybe(row.stall_us.map(|us| us as f64 / 1e6), seconds),
+        maybe(row.level_zero_files_max().map(|files| files as f64), count),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Numbers of a figure, taken out of the records: a median with its low and high over the repeats.
 
-use crate::measure::median;
+use crate::measure::{Latency, OpKind, median};
 use crate::report::record::{Measured, Report, Subject};
 
 /// A value with the range of its repeats.
@@ -29,7 +29,7 @@ pub(super) struct Group {
 pub(super) fn groups(
     report: &Report,
     include: impl Fn(&Subject) -> bool,
-    of: impl Fn(&Measured) -> f64,
+    of: impl Fn(&Measured) -> Option<f64>,
 ) -> Vec<Group> {
     let engines = report.engines();
     report
@@ -47,8 +47,9 @@ pub(super) fn groups(
         .collect()
 }
 
-pub(super) fn spread(rows: &[&Measured], of: &impl Fn(&Measured) -> f64) -> Option<Spread> {
-    Spread::of(&rows.iter().map(|row| of(row)).collect::<Vec<_>>())
+/// Over the repeats that know it.
+pub(super) fn spread(rows: &[&Measured], of: &impl Fn(&Measured) -> Option<f64>) -> Option<Spread> {
+    Spread::of(&rows.iter().filter_map(|row| of(row)).collect::<Vec<_>>())
 }
 
 /// The test's name, with what its name doesn't say.
@@ -63,7 +64,7 @@ pub(super) fn label(subject: &Subject) -> String {
 }
 
 /// The slowest kind of operation decides a record's percentile.
-pub(super) fn worst(row: &Measured, of: impl Fn(&crate::measure::Latency) -> f64) -> f64 {
-    let kinds = row.kinds.iter().filter(|entry| entry.kind != crate::measure::OpKind::Unit);
-    kinds.map(|entry| of(&entry.latency)).fold(0.0, f64::max)
+pub(super) fn worst(row: &Measured, of: impl Fn(&Latency) -> Option<f64>) -> Option<f64> {
+    let kinds = row.kinds.iter().filter(|entry| entry.kind != OpKind::Unit);
+    kinds.filter_map(|entry| of(&entry.latency)).max_by(f64::total_cmp)
 }

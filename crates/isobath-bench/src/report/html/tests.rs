@@ -5,13 +5,15 @@ use super::render;
 use crate::report::testing::sample_report;
 
 #[test]
-fn a_standard_suite_fills_all_seventeen_figures() {
-    assert_eq!(FIGURE_COUNT, 17);
+fn a_standard_suite_fills_every_figure() {
     let report = sample_report();
     let drawn = figures(&report).unwrap();
     let names: Vec<&str> = drawn.iter().map(|figure| figure.name.as_str()).collect();
     // The null engine's amplification is nothing, and the memory engine has no files: still drawn.
-    assert_eq!(names.len(), FIGURE_COUNT, "{names:?}");
+    // Neither counts its bytes, and the suite runs no work but synced writes on several threads.
+    let absent = ["write amplification by the engine", "scaling"];
+    assert!(absent.iter().all(|name| !names.contains(name)), "{names:?}");
+    assert_eq!(names.len(), FIGURE_COUNT - absent.len(), "{names:?}");
     assert!(
         drawn
             .iter()

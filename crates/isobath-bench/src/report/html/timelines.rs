@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 const SECONDS_MIN: f64 = 3.5;
 
 /// What is drawn, its unit, its value from two samples that follow each other, and how to write it.
-type Plot = (&'static str, &'static str, fn(&Sample, &Sample) -> f64, fn(f64) -> String);
+type Plot = (&'static str, &'static str, fn(&Sample, &Sample) -> Option<f64>, fn(f64) -> String);
 
 /// Of one subject: loading, rate, memory, bytes, stalls and debt over time.
 pub(super) fn timelines(report: &Report, subject: &Subject) -> Result<Vec<String>> {
@@ -22,27 +22,30 @@ pub(super) fn timelines(report: &Report, subject: &Subject) -> Result<Vec<String
         (
             "operations",
             "keys/s",
-            |a, b| (b.operations - a.operations) as f64 / (b.seconds - a.seconds),
+            |a, b| Some((b.operations - a.operations) as f64 / (b.seconds - a.seconds)),
             count,
         ),
-        ("anonymous memory", "bytes", |_, b| b.rss_anon_bytes as f64, bytes),
+        ("anonymous memory", "bytes", |_, b| Some(b.rss_anon_bytes as f64), bytes),
         (
             "bytes to files",
             "bytes/s",
             |a, b| {
-                b.device_write_bytes.saturating_sub(a.device_write_bytes) as f64
-                    / (b.seconds - a.seconds)
+                let written = b.device_write_bytes?.saturating_sub(a.device_write_bytes?);
+                Some(written as f64 / (b.seconds - a.seconds))
             },
             bytes,
         ),
         (
             "writers held back",
             "ms/s",
-            |a, b| b.stall_us.saturating_sub(a.stall_us) as f64 / 1e3 / (b.seconds - a.seconds),
+            |a, b| {
+                let held = b.stall_us?.saturating_sub(a.stall_us?);
+                Some(held as f64 / 1e3 / (b.seconds - a.seconds))
+            },
             count,
         ),
-        ("files of level 0", "files", |_, b| b.level_zero_files as f64, count),
-        ("backlog, in each engine's unit", "backlog", |_, b| b.backlog as f64, count),
+        ("files of level 0", "files", |_, b| Some(b.level_zero_files? as f64), count),
+        ("backlog, in each engine's unit", "backlog", |_, b| Some(b.backlog? as f64), count),
     ];
     let rate = plots[0];
     drawn.extend(over_time(report, subject, ("loading", rate.1, rate.2, rate.3), |row| {
@@ -82,14 +85,14 @@ fn over_time(
     LineFigure { title: &title, x_name, y_name, lines: &lines, axes, format }.draw().map(Some)
 }
 
-fn points(samples: &[Sample], of: fn(&Sample, &Sample) -> f64) -> Vec<(f64, f64)> {
+fn points(samples: &[Sample], of: fn(&Sample, &Sample) -> Option<f64>) -> Vec<(f64, f64)> {
     let pairs = samples.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds + 0.1);
-    pairs.map(|pair| (pair[1].seconds, of(&pair[0], &pair[1]))).collect()
+    pairs.filter_map(|pair| Some((pair[1].seconds, of(&pair[0], &pair[1])?))).collect()
 }
 
 /// Of Lua workloads: rate over threads, and over each numeric parameter.
 pub(super) fn sweeps(report: &Report) -> Result<Vec<Figure>> {
-    let rate = |row: &Measured| row.per_second(row.primitives());
+    let rate = |row: &Measured| Some(row.per_second(row.primitives()));
     let mut axes: Vec<String> = vec!["threads".to_owned()];
     for subject in report.subjects() {
         axes.extend(
