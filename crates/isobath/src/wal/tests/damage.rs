@@ -347,7 +347,7 @@ fn forged_header(len: u64, lsn: Lsn) -> [u8; RECORD_HEADER_LEN] {
 fn a_segment_longer_than_any_is_refused_by_its_name_and_not_read() {
     for has_record in [true, false] {
         let home = Home::new();
-        let (base, hole) = (1 << 38, 1 << 38);
+        let (base, hole) = (1 << 38, 3 << 30);
         let log = Log::start(&home.components, home.options(), base, 2 * base, 1).unwrap();
         put(&log, b"first").unwrap();
         drop(log);
