@@ -124,6 +124,23 @@ fn the_smoke_suite_passes_on_isobath() {
 }
 
 #[test]
+fn rows_under_memory_pressure_run_in_a_group_of_their_own_or_are_refused_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), dir.path().join("out"));
+    let head = ["suite", "memory-pressure", "--quick", "-e", "isobath", "--scale", "0.0002"];
+    let rows = ["--rows", "read_random,mixed_uniform", "--knob", "isobath.read_mode=positional"];
+    let tail = ["--db", str_of(&db), "--out", str_of(&out)];
+    let all = [&head[..], &rows, &tail].concat();
+    let output = std::process::Command::new(support::PROGRAM).args(&all).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        assert!(shown.contains("read_random_third_memory"), "{shown}");
+    } else {
+        assert!(shown.contains("memory group"), "it takes a right that is absent here: {shown}");
+    }
+}
+
+#[test]
 fn an_open_loop_run_and_a_ramp_report_rates() {
     let dir = tempfile::tempdir().unwrap();
     let path = lua(dir.path(), "return { run = function() kv.put(gen.uniform(1000)) end }");

@@ -49,5 +49,10 @@ pub(crate) enum Command {
     Engines,
     /// Run one point or row in this process and print its record (how the harness isolates them)
     #[command(hide = true)]
-    Job { file: PathBuf },
+    Job {
+        file: PathBuf,
+        /// The memory control group to join
+        #[arg(long)]
+        group: Option<PathBuf>,
+    },
 }

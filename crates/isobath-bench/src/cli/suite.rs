@@ -32,6 +32,15 @@ pub(crate) struct SuiteFlags {
     /// Only rows of these names, or whose names contain them, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) rows: Vec<String>,
+    /// Keys in a batch of rows that write, in place of the suite's own, separated by commas
+    #[arg(long = "batch", value_delimiter = ',', value_name = "KEYS")]
+    pub(crate) batches: Vec<u64>,
+    /// Seconds that a row lasts at least; it also fills eight write buffers [default: 10; smoke: 0]
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) seconds: Option<f64>,
+    /// No least length: to see that all of it runs, not how fast
+    #[arg(long)]
+    pub(crate) quick: bool,
     /// Bytes of a key [default: 16]
     #[arg(long)]
     pub(crate) key_size: Option<usize>,

@@ -1,6 +1,7 @@
 //! Data directories of the harness's own: made, marked, and only then ever emptied.
 
 use anyhow::{Context, Result, bail};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::unistd::{Whence, lseek};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -50,6 +51,21 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
         } else {
             copy_file(&entry.path(), &target)
                 .with_context(|| format!("copying {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets the kernel forget what it has cached of the files below `dir`, which must be synced.
+pub(crate) fn forget(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            forget(&path)?;
+        } else {
+            let file = File::open(&path)?;
+            posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
+                .with_context(|| format!("dropping the cached pages of {}", path.display()))?;
         }
     }
     Ok(())

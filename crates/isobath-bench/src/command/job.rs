@@ -1,6 +1,7 @@
 //! A point or a row in a process of its own: its peak memory, its processor time and its bytes
 //! written are nobody else's, and an engine that crashes fails one row.
 
+use super::memory_group::{self, MemoryGroup};
 use crate::drive::Stop;
 use crate::lua::{self, LuaPoint};
 use crate::report::Measured;
@@ -41,7 +42,8 @@ enum Outcome {
 }
 
 /// The hidden command `job`: the outcome goes to standard output, progress to standard error.
-pub(super) fn execute(file: &Path) -> Result<ExitCode> {
+pub(super) fn execute(file: &Path, group: Option<&Path>) -> Result<ExitCode> {
+    group.map_or(Ok(()), memory_group::join)?;
     let text =
         std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let job: Job = serde_json::from_str(&text).context("reading a job")?;
@@ -58,6 +60,16 @@ pub(super) fn execute(file: &Path) -> Result<ExitCode> {
 
 /// Runs the job in a child of this program. `scratch` holds its description meanwhile.
 pub(crate) fn run_isolated(job: &Job, scratch: &Path, stop: &Stop) -> Result<Measured> {
+    run_in_group(job, scratch, None, stop)
+}
+
+/// The same within a memory group.
+pub(crate) fn run_in_group(
+    job: &Job,
+    scratch: &Path,
+    group: Option<&MemoryGroup>,
+    stop: &Stop,
+) -> Result<Measured> {
     let file = scratch.join("job.json");
     std::fs::write(&file, serde_json::to_vec(job)?)
         .with_context(|| format!("writing {}", file.display()))?;
@@ -65,6 +77,9 @@ pub(crate) fn run_isolated(job: &Job, scratch: &Path, stop: &Stop) -> Result<Mea
     let mut command = Command::new(program);
     // A group of its own: Ctrl-C reaches the parent only, which hands it on once.
     command.arg("job").arg(&file).stdout(Stdio::piped()).process_group(0);
+    if let Some(group) = group {
+        command.arg("--group").arg(group.dir());
+    }
     let mut child = command.spawn().context("starting a process for a row")?;
     let output = wait(&mut child, stop);
     let status = child.wait().context("waiting for a row")?;
@@ -72,6 +87,9 @@ pub(crate) fn run_isolated(job: &Job, scratch: &Path, stop: &Stop) -> Result<Mea
     match serde_json::from_slice(&output?) {
         Ok(Outcome::Measured(measured)) => Ok(*measured),
         Ok(Outcome::Failed(reason)) => bail!("{reason}"),
+        Err(_) if group.is_some() => bail!(
+            "its process ended without a record ({status}): its memory may have been too little"
+        ),
         Err(_) => bail!("its process ended without a record ({status})"),
     }
 }

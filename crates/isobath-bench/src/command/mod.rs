@@ -3,6 +3,7 @@
 mod compare;
 mod directory;
 mod job;
+mod memory_group;
 mod ramp;
 mod repeats;
 mod run;
@@ -35,7 +36,7 @@ pub(crate) fn execute(cli: Cli) -> Result<ExitCode> {
             list_engines();
             Ok(ExitCode::SUCCESS)
         }
-        Command::Job { file } => job::execute(&file),
+        Command::Job { file, group } => job::execute(&file, group.as_deref()),
     }
 }
 

@@ -3,13 +3,15 @@
 //! A filled database is made once for each engine and shape of data; rows that only read open it, rows
 //! that change it work on a copy.
 
+use super::job::run_in_group;
+use super::memory_group::MemoryGroup;
 use super::repeats::Budget;
 use super::suite_config::SuiteConfig;
 use super::{Job, directory, exit_code, run_isolated};
 use crate::cli::SuiteFlags;
 use crate::drive::Stop;
 use crate::engine;
-use crate::measure::{Machine, ensure_room, is_ram_file_system};
+use crate::measure::{Machine, ensure_room, is_ram_file_system, sync_files};
 use crate::report::{self, Measured, REPORT_FORMAT, Report};
 use crate::suite::{Phase, Row, SuiteJob};
 use anyhow::{Context, Result};
@@ -168,12 +170,21 @@ fn run_row(
         fs::rename(home.join(&partial), home.join(&fixture))
             .context("keeping a filled database")?;
     }
-    if !row.work.destructive() {
-        return run_isolated(&job(Phase::Measure, &fixture)?, base, stop);
+    let place = if row.work.destructive() { WORK_DIR } else { &fixture };
+    if row.work.destructive() {
+        remove(&home.join(WORK_DIR))?;
+        directory::copy(&home.join(&fixture), &home.join(WORK_DIR))?;
     }
-    remove(&home.join(WORK_DIR))?;
-    directory::copy(&home.join(&fixture), &home.join(WORK_DIR))?;
-    run_isolated(&job(Phase::Measure, WORK_DIR)?, base, stop)
+    let group = match row.memory_bytes {
+        Some(limit) => {
+            // Pages that are cached already are nobody's share: the group would read them for nothing.
+            sync_files(&home)?;
+            directory::forget(&home.join(place))?;
+            Some(MemoryGroup::make(limit)?)
+        }
+        None => None,
+    };
+    run_in_group(&job(Phase::Measure, place)?, base, group.as_ref(), stop)
 }
 
 fn remove(dir: &Path) -> Result<()> {

@@ -23,6 +23,11 @@ pub(crate) struct SuiteConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) minutes: Option<f64>,
     pub(crate) rows: Vec<String>,
+    /// Sizes of batches, in place of those that the rows have.
+    pub(crate) batches: Vec<u64>,
+    /// How long a row lasts at least, and how many write buffers it fills.
+    pub(crate) seconds_min: f64,
+    pub(crate) buffers_min: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_size: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,6 +51,9 @@ impl Default for SuiteConfig {
             repeat: 1,
             minutes: None,
             rows: Vec::new(),
+            batches: Vec::new(),
+            seconds_min: 10.0,
+            buffers_min: 8,
             key_size: None,
             value_size: None,
             compressibility: Compressibility::Half,
@@ -72,6 +80,13 @@ impl SuiteConfig {
         }
         if !flags.rows.is_empty() {
             config.rows.clone_from(&flags.rows);
+        }
+        if !flags.batches.is_empty() {
+            config.batches.clone_from(&flags.batches);
+        }
+        config.seconds_min = flags.seconds.unwrap_or(config.seconds_min);
+        if flags.quick || (config.suite == "smoke" && flags.seconds.is_none()) {
+            config.seconds_min = 0.0;
         }
         config.scale = flags.scale.or(config.scale);
         config.key_size = flags.key_size.or(config.key_size);
@@ -123,6 +138,10 @@ impl SuiteConfig {
         if !self.threads.is_some_and(|threads| (1..=1024).contains(&threads)) {
             bail!("threads go from 1 to 1024");
         }
+        if self.batches.iter().any(|batch| !(1..=1_000_000).contains(batch)) {
+            bail!("batches go from 1 to 1000000 keys");
+        }
+        check_seconds("seconds_min", self.seconds_min)?;
         check_minutes(self.minutes)?;
         check_rate(self.rate)?;
         check_seconds("settle_limit_seconds", self.settle_limit_seconds)?;
@@ -137,7 +156,7 @@ impl SuiteConfig {
             durability: self.common.durability,
             compressibility: self.compressibility,
         };
-        let mut rows = rows(&self.suite, &scale)?;
+        let mut rows = self.in_batches(rows(&self.suite, &scale)?);
         if !self.rows.is_empty() {
             let all: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
             let chosen = |name: &str, part: &String| {
@@ -160,10 +179,30 @@ impl SuiteConfig {
         // A size that a row of its own has is measured there.
         let rows: Vec<Row> = sized
             .filter(|(before, row)| *before == row.name || !fixed.contains(&row.name))
-            .map(|(_, row)| row)
+            .map(|(_, row)| {
+                row.lasting(self.seconds_min, self.buffers_min * self.common.write_buffer_bytes)
+            })
             .collect();
         rows.iter().try_for_each(Row::check)?;
         Ok(rows)
+    }
+
+    /// The rows with the batches that were asked for, where they have any.
+    fn in_batches(&self, rows: Vec<Row>) -> Vec<Row> {
+        if self.batches.is_empty() {
+            return rows;
+        }
+        let mut batched: Vec<Row> = Vec::new();
+        for row in rows {
+            let sizes = if row.takes_batches() { &self.batches[..] } else { &[row.batch] };
+            for &size in sizes {
+                let row = row.clone().batched(size);
+                if batched.iter().all(|other| other.name != row.name) {
+                    batched.push(row);
+                }
+            }
+        }
+        batched
     }
 
     /// How to open `engine` for a row.
@@ -202,6 +241,29 @@ mod tests {
         assert_eq!(named.len(), 1);
         let like = standard(|config| config.rows = vec!["write_random_b".to_owned()]);
         assert!(like.len() > 5);
+    }
+
+    #[test]
+    fn batches_are_those_that_were_asked_for_and_no_row_comes_twice() {
+        let rows = standard(|config| config.batches = vec![1, 64]);
+        let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names.len(), rows.len());
+        for name in
+            ["write_random_b64", "delete_random_b1", "mixed_uniform_b64", "write_random_b64_v4096"]
+        {
+            assert!(names.contains(name), "{name} in {names:?}");
+        }
+        assert!(rows.iter().all(|row| !row.takes_batches() || [1, 64].contains(&row.batch)));
+    }
+
+    #[test]
+    fn rows_last_ten_seconds_and_eight_write_buffers_unless_told() {
+        let rows = standard(|_| ());
+        let write = rows.iter().find(|row| row.name == "write_random_b1").unwrap();
+        assert_eq!(write.seconds_min, 10.0);
+        assert!(write.operations * write.entry_bytes() >= 8 * (64 << 20));
+        let quick = standard(|config| config.seconds_min = 0.0);
+        assert!(quick.iter().all(|row| row.seconds_min == 0.0 && row.operations <= 2_000_000));
     }
 
     #[test]

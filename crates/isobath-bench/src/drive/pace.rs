@@ -15,17 +15,18 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// `rate` is in operations a second over all `threads`, whose turns are spread evenly.
+    /// `rate` is in operations (keys of batches) a second over all `threads`, whose turns are spread evenly.
     pub(crate) fn new(rate: f64, thread: u64, threads: u64, start: Instant) -> Pace {
         let interval = Duration::from_secs_f64(threads as f64 / rate);
         Pace { start, interval, offset: Duration::from_secs_f64(thread as f64 / rate), turn: 0 }
     }
 
-    /// Waits for the next operation's time and returns it; returns at once when it has passed.
-    pub(crate) fn wait(&mut self) -> Instant {
+    /// Waits until the next call of so many operations is due and returns when that is; returns at once when
+    /// it has passed.
+    pub(crate) fn wait(&mut self, operations: u64) -> Instant {
         let since = self.offset.as_nanos() as u64 + self.interval.as_nanos() as u64 * self.turn;
         let due = self.start + Duration::from_nanos(since);
-        self.turn += 1;
+        self.turn += operations;
         loop {
             let left = due.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -40,6 +41,13 @@ impl Pace {
     }
 }
 
+impl Pace {
+    /// Moves all that is still due by a time that isn't the engine's, such as that of making keys.
+    pub(crate) fn pause(&mut self, time: Duration) {
+        self.start += time;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,17 +56,27 @@ mod tests {
     fn operations_start_at_the_rate_and_a_stall_makes_the_next_ones_late() {
         let start = Instant::now();
         let mut pace = Pace::new(1000.0, 0, 1, start);
-        assert_eq!(pace.wait(), start);
-        assert_eq!(pace.wait(), start + Duration::from_millis(1));
+        assert_eq!(pace.wait(1), start);
+        assert_eq!(pace.wait(1), start + Duration::from_millis(1));
         std::thread::sleep(Duration::from_millis(20));
-        let due = pace.wait();
+        let due = pace.wait(1);
         assert_eq!(due, start + Duration::from_millis(2));
         assert!(due.elapsed() >= Duration::from_millis(18), "lateness is seen by the caller");
     }
 
     #[test]
+    fn a_batch_takes_the_time_of_its_keys_and_a_pause_moves_what_is_due() {
+        let start = Instant::now();
+        let mut pace = Pace::new(10_000.0, 0, 1, start);
+        assert_eq!(pace.wait(50), start);
+        assert_eq!(pace.wait(50), start + Duration::from_millis(5));
+        pace.pause(Duration::from_millis(3));
+        assert_eq!(pace.wait(50), start + Duration::from_millis(13));
+    }
+
+    #[test]
     fn threads_take_turns() {
         let start = Instant::now();
-        assert_eq!(Pace::new(100.0, 1, 2, start).wait(), start + Duration::from_millis(10));
+        assert_eq!(Pace::new(100.0, 1, 2, start).wait(1), start + Duration::from_millis(10));
     }
 }

@@ -18,7 +18,7 @@ pub(super) const KIND: EngineKind = EngineKind {
 };
 
 const KNOBS: &[&str] =
-    &["block_size", "level_ratio", "codecs", "compaction_threads", "max_open_files"];
+    &["block_size", "level_ratio", "codecs", "compaction_threads", "max_open_files", "read_mode"];
 
 fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     config.check_knobs("isobath", KNOBS)?;
@@ -38,6 +38,12 @@ fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
         .durability(durability(config.durability))
         .compaction_threads(threads)
         .family(family);
+    match config.knobs.get("read_mode").map(String::as_str) {
+        None => {}
+        Some("mapped") => options = options.read_mode(isobath::vfs::ReadMode::Mapped),
+        Some("positional") => options = options.read_mode(isobath::vfs::ReadMode::Positional),
+        Some(other) => bail!("knob `read_mode`: `{other}` is neither mapped nor positional"),
+    }
     if let Some(files) = config.knob("max_open_files")? {
         options = options.max_open_files(files);
     }

@@ -32,6 +32,7 @@ pub(crate) use settle::{Settled, settle};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// How a wait for an engine's background ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -80,8 +81,19 @@ impl Marks {
         Marks { written: engine.written(), stall_us: engine.stall_us() }
     }
 
+    /// What was written since, once the count is at rest: an engine may count a flush a moment after those
+    /// who waited for it were let go.
     pub(crate) fn written(&self, engine: &dyn Engine) -> Written {
-        engine.written().since(&self.written)
+        const POLL: Duration = Duration::from_millis(20);
+        const QUIET_POLLS: u32 = 5;
+        let (mut last, mut quiet) = (engine.written(), 0);
+        while last != Written::default() && quiet < QUIET_POLLS {
+            std::thread::sleep(POLL);
+            let now = engine.written();
+            quiet = if now == last { quiet + 1 } else { 0 };
+            last = now;
+        }
+        last.since(&self.written)
     }
 
     pub(crate) fn stall_us(&self, engine: &dyn Engine) -> Option<u64> {

@@ -83,6 +83,7 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
         durability: point.config.durability,
         rate: point.rate,
         sustained: false,
+        seconds_min: 0.0,
         load,
         // A unit is Lua and calls together, so its rate is over the whole time.
         seconds: wall_seconds,
@@ -266,7 +267,7 @@ fn drive(
     let mut units = 0;
     let mut stopwatch = Stopwatch::start();
     while limit.is_none_or(|limit| units < limit) && !ticket.over(stopwatch.last()) {
-        let due = pace.as_mut().map(Pace::wait);
+        let due = pace.as_mut().map(|pace| pace.wait(1));
         actor.ctx.raw_set("iter", units).map_err(lua_error)?;
         end_or_fail(run.call::<()>(&actor.ctx), ticket)?;
         if ticket.stopped() {

@@ -77,6 +77,7 @@ const COLUMNS: &[Column] = &[
     ("loop_rate", |line| {
         line.row.rate.map_or_else(|| "closed".to_owned(), |rate| format!("open {rate}"))
     }),
+    ("short", |line| u8::from(line.row.short()).to_string()),
     ("log_mb", |line| known_mib(line.row.written.log)),
     ("flush_mb", |line| known_mib(line.row.written.flush)),
     ("compaction_mb", |line| known_mib(line.row.written.compaction)),

@@ -88,6 +88,14 @@ fn notes(report: &Report) -> String {
     let mut text = String::from(
         "b buffered, p process, s sync: what a returned write survived; ratios are of equals only\n",
     );
+    text.push_str(match report.rows.iter().any(|row| row.rate.is_some()) {
+        true => "open loop: latency counts from when a call was due\n",
+        false => "closed loop: a thread calls again once it was answered, so a stall delays one call of each\n",
+    });
+    for row in report.rows.iter().filter(|row| row.short()) {
+        let (name, seconds) = (row.subject.label(), row.wall_seconds);
+        text.push_str(&format!("short: {name} on {} ended after {seconds:.1} s\n", row.engine));
+    }
     text.extend(report.warnings.iter().map(|warning| format!("warning: {warning}\n")));
     text.extend(report.failures.iter().map(|failure| format!("FAILED: {failure}\n")));
     text

@@ -24,7 +24,12 @@ fn write_all(text: &mut String, reports: &[Report]) -> std::fmt::Result {
     for report in reports {
         writeln!(text, "### {}: {}\n", report.title, report.engines().join(", "))?;
         let repeats = report.rows.iter().map(|row| row.repeat + 1).max().unwrap_or(0);
-        writeln!(text, "`{}` · {repeats} repeat(s), engines taking turns\n", report.command)?;
+        let command = &report.command;
+        writeln!(
+            text,
+            "`{command}` · {repeats} repeat(s), engines taking turns · {}\n",
+            looped(report)
+        )?;
         for failure in &report.failures {
             writeln!(text, "- **failed:** {failure}")?;
         }
@@ -129,6 +134,7 @@ fn rates(text: &mut String, report: &Report) -> std::fmt::Result {
         write!(text, "| {} |", subject.label())?;
         for engine in &engines {
             let rows = report.repeats(engine, subject);
+            let short = if rows.iter().any(|row| row.short()) { " *short*" } else { "" };
             if rows.is_empty() {
                 write!(text, " | |")?;
                 continue;
@@ -136,7 +142,7 @@ fn rates(text: &mut String, report: &Report) -> std::fmt::Result {
             let mark = if rows[0].writes() { &rows[0].durability.name()[..1] } else { "" };
             let p99 = some(&rows, |row| slowest(row, |latency| latency.p99_us));
             let rate = count(median(&compare::rates(&rows)));
-            write!(text, " {rate} {mark} | {} |", known(p99, micros))?;
+            write!(text, " {rate} {mark}{short} | {} |", known(p99, micros))?;
         }
         for base in &bases {
             let pair = pairs.iter().find(|pair| pair.subject == subject && pair.base == *base);
@@ -156,6 +162,14 @@ fn ratio(pair: &Pair<'_>) -> String {
         Verdict::Slower => format!("***{:.2}*** slower {interval}", comparison.ratio),
         Verdict::Noise => format!("{:.2} ~ {interval}", comparison.ratio),
         Verdict::Unknown => format!("{:.2} ?", comparison.ratio),
+    }
+}
+
+/// How calls were started; `short` is a row whose keys came to an end before its time.
+fn looped(report: &Report) -> String {
+    match report.rows.iter().find_map(|row| row.rate) {
+        Some(rate) => format!("open loop at {} operations a second", count(rate)),
+        None => "closed loop".to_owned(),
     }
 }
 

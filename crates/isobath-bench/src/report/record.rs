@@ -74,6 +74,8 @@ pub(crate) struct Measured {
     pub(crate) rate: Option<f64>,
     /// Measured past twenty write buffers and for a minute; whether it paid its way, `backlog_grew` says.
     pub(crate) sustained: bool,
+    /// How long the measured phase should have lasted at least; 0 where no length was asked for.
+    pub(crate) seconds_min: f64,
     pub(crate) load: Option<Load>,
     /// The longest time a thread spent in timed sections; what rates are divided by.
     pub(crate) seconds: f64,
@@ -165,6 +167,11 @@ impl Measured {
     pub(crate) fn hit_rate(&self) -> Option<f64> {
         let looked = self.hits + self.misses;
         (looked > 0).then(|| self.hits as f64 / looked as f64)
+    }
+
+    /// Whether the phase ended before it had lasted long enough: its keys came to an end.
+    pub(crate) fn short(&self) -> bool {
+        self.wall_seconds < self.seconds_min * 0.98
     }
 
     /// The mean backlog about the middle of the phase and in its last fifth; `None` where it was too short

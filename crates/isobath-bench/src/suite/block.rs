@@ -62,10 +62,10 @@ impl Block {
         }
     }
 
-    /// Lets half of the operations be reads.
-    pub(super) fn flip_coins(&mut self, rng: &mut Rng) {
-        for writes in &mut self.writes {
-            *writes = rng.next() & 1 == 0;
+    /// Lets half of the batches be reads.
+    pub(super) fn flip_coins(&mut self, rng: &mut Rng, batch: usize) {
+        for writes in self.writes.chunks_mut(batch) {
+            writes.fill(rng.next() & 1 == 0);
         }
     }
 

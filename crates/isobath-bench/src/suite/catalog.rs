@@ -14,6 +14,14 @@ pub(crate) const SUITES: &[(&str, &str)] = &[
     ("single", "standard on one thread"),
     ("larger-than-memory", "reads, seeks and ranges over data 16 times the cache"),
     ("large-values", "values of 1 KiB to 64 KiB"),
+    (
+        "memory-pressure",
+        "reads of data three times the memory that its process may have, from the device",
+    ),
+    ("scaling", "writes, reads and mixed work on 1, 2, 4, 8 and 16 threads"),
+    ("small-values", "fifty million values of 64 bytes (large: two hundred million)"),
+    ("engines", "the seeds' first article: one to eight threads, patterns, sizes and batches"),
+    ("durable", "the seeds' article on synced writes: every kind of work in batches of 100"),
     ("sustained", "writes past twenty flushes, for a minute: the debt is being paid"),
 ];
 
@@ -30,6 +38,7 @@ pub(crate) struct Scale {
 const FULL_OPERATIONS: f64 = 10_000_000.0;
 /// Longest measured phase at full scale.
 const FULL_SECONDS: f64 = 40.0;
+const SMALL_VALUES: f64 = 50_000_000.0;
 const SUSTAINED_SECONDS: f64 = 60.0;
 
 /// The rows of a suite.
@@ -46,6 +55,11 @@ pub(crate) fn rows(suite: &str, scale: &Scale) -> Result<Vec<Row>> {
         "larger-than-memory" => builder.larger_than_memory(),
         "large-values" => builder.large_values(),
         "sustained" => builder.sustained(),
+        "memory-pressure" => builder.memory_pressure(),
+        "scaling" => builder.scaling(&[1, 2, 4, 8, 16]),
+        "small-values" => vec![builder.small_values(SMALL_VALUES)],
+        "engines" => builder.engines(),
+        "durable" => Builder { scale: Scale { durability: Durability::Sync, ..*scale } }.durable(),
         other => {
             let known: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
             bail!("there is no suite `{other}` (there are {})", known.join(", "));
@@ -79,8 +93,10 @@ impl Builder {
             range_size: 0,
             compressibility: self.scale.compressibility,
             durability: self.scale.durability,
+            seconds_min: 0.0,
             seconds_max: (FULL_SECONDS * self.scale.factor).clamp(0.5, FULL_SECONDS),
             cache_bytes: None,
+            memory_bytes: None,
             sustained: false,
         }
     }
@@ -146,7 +162,9 @@ impl Builder {
         rows.extend(self.gets().map(|row| row.named("16x_cache").with_cache(1.0 / 16.0)));
         rows.push(self.row(Work::Mixed, Pattern::Uniform, 1));
         rows.push(self.row(Work::Mixed, Pattern::Zipfian, 1));
+        rows.push(self.row(Work::Mixed, Pattern::Timestamp, 1));
         rows.extend([1, 100, 1000].map(|batch| self.row(Work::Delete, Pattern::Random, batch)));
+        rows.push(self.row(Work::Delete, Pattern::Seq, 1));
         rows.push(self.row(Work::Delete, Pattern::Zipfian, 1));
         rows.extend(self.sync());
         rows
@@ -170,26 +188,108 @@ impl Builder {
     }
 
     fn sync(&self) -> Vec<Row> {
-        [1, 4, 8, 16]
-            .map(|threads| {
-                let row = self.row(Work::Write, Pattern::Random, 1);
-                let operations = self.count(FULL_OPERATIONS / 20.0);
-                let name = format!("write_random_sync_t{threads}");
-                Row {
-                    name,
-                    threads,
-                    operations,
-                    keys: operations,
-                    durability: Durability::Sync,
-                    ..row
-                }
-            })
-            .into()
+        let synced = |batch: u64, threads: u64| {
+            let row = self.row(Work::Write, Pattern::Random, batch);
+            let batched = if batch > 1 { format!("_b{batch}") } else { String::new() };
+            let name = format!("write_random{batched}_sync_t{threads}");
+            let durability = Durability::Sync;
+            Row { name, threads, durability, ..row }.with_keys(self.count(FULL_OPERATIONS / 20.0))
+        };
+        let mut rows: Vec<Row> = [1, 4, 8, 16].map(|threads| synced(1, threads)).into();
+        rows.extend([10, 100, 1000].map(|batch| synced(batch, self.scale.threads.min(8))));
+        rows
     }
 
     fn large(&self) -> Vec<Row> {
         let mut rows = self.standard();
+        rows.push(self.small_values(SMALL_VALUES));
+        rows.extend(self.memory_pressure());
         rows.extend(self.sustained());
+        rows
+    }
+
+    /// Writes of values of 64 bytes; `large` has four times as many.
+    fn small_values(&self, full: f64) -> Row {
+        let row = self.values(Pattern::Random, 100, 64);
+        let operations = self.count(full);
+        row.named("many").with_keys(operations)
+    }
+
+    fn memory_pressure(&self) -> Vec<Row> {
+        let mut rows = self.gets().to_vec();
+        rows.push(self.row(Work::Seek, Pattern::Random, 1));
+        rows.push(self.range(Pattern::Random, 100));
+        rows.push(self.range(Pattern::Random, 1000));
+        rows.push(self.row(Work::Scan, Pattern::Random, 1));
+        rows.push(self.row(Work::Mixed, Pattern::Uniform, 1));
+        rows.into_iter().map(Row::in_a_third).collect()
+    }
+
+    fn scaling(&self, threads: &[u64]) -> Vec<Row> {
+        let works = [
+            self.row(Work::Write, Pattern::Seq, 1),
+            self.row(Work::Write, Pattern::Random, 1),
+            self.row(Work::Write, Pattern::Random, 100),
+            self.row(Work::Read, Pattern::Random, 1),
+            self.row(Work::Mixed, Pattern::Uniform, 1),
+        ];
+        let on = |row: &Row, threads: u64| row.clone().on_threads(threads);
+        works.iter().flat_map(|row| threads.iter().map(|count| on(row, *count))).collect()
+    }
+
+    /// The tables of "TidesDB vs RocksDB: which storage engine is faster?": a million operations at scale 0.1.
+    fn engines(&self) -> Vec<Row> {
+        let on = |threads: u64, row: Row| row.on_threads(threads);
+        let sized = |row: Row, key_size: usize, value_size: usize| Row {
+            key_size,
+            value_size,
+            name: format!("{}_k{key_size}_v{value_size}", row.name),
+            ..row
+        };
+        let mut rows = self.scaling(&[1, 2, 4, 8]);
+        rows.retain(|row| row.work == Work::Write && row.batch == 1);
+        rows.push(on(1, self.row(Work::Mixed, Pattern::Random, 1)));
+        for pattern in [Pattern::Random, Pattern::Zipfian, Pattern::Timestamp] {
+            rows.push(on(4, self.row(Work::Mixed, pattern, 1)));
+        }
+        rows.push(on(1, self.row(Work::Delete, Pattern::Random, 1)));
+        for batch in [1, 10, 100, 1000] {
+            rows.push(on(4, self.row(Work::Delete, Pattern::Random, batch)));
+        }
+        rows.push(on(4, self.row(Work::Delete, Pattern::Zipfian, 1)));
+        rows.push(on(4, sized(self.row(Work::Mixed, Pattern::Random, 1), 16, 1024)));
+        rows.push(on(4, sized(self.row(Work::Mixed, Pattern::Random, 1), 8, 32)));
+        for batch in [10, 100, 1000] {
+            rows.push(on(4, self.row(Work::Write, Pattern::Random, batch)));
+        }
+        for batch in [100, 1000] {
+            rows.push(on(4, self.row(Work::Mixed, Pattern::Random, batch)));
+        }
+        rows
+    }
+
+    /// The tables of "TidesDB 7 vs RocksDB 10 under sync mode": all of it synced, a hundred keys a batch.
+    fn durable(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = [Pattern::Seq, Pattern::Random, Pattern::Zipfian]
+            .map(|pattern| self.row(Work::Write, pattern, 100))
+            .into();
+        for batch in [1, 10, 1000] {
+            rows.push(self.row(Work::Write, Pattern::Random, batch));
+        }
+        rows.push(self.values(Pattern::Random, 100, 64));
+        rows.push(self.values(Pattern::Random, 100, 4096));
+        rows.extend([1, 100, 1000].map(|batch| self.row(Work::Delete, Pattern::Random, batch)));
+        rows.push(self.row(Work::Mixed, Pattern::Random, 100));
+        rows.push(self.row(Work::Mixed, Pattern::Zipfian, 100));
+        // A twentieth, as in `sync`: each call waits for the device.
+        let mut rows: Vec<Row> = rows
+            .into_iter()
+            .map(|row| {
+                let operations = (row.operations / 20).max(KEYS_MIN);
+                row.named("sync").with_keys(operations)
+            })
+            .collect();
+        rows.extend(self.reads());
         rows
     }
 

@@ -31,11 +31,15 @@ impl Oracle {
         for (thread, &count) in (0..threads).zip(done) {
             let mut chooser = Chooser::new(row.pattern, row.keys, thread, threads, seed);
             let mut coin = coin(seed, thread);
-            for _ in 0..count {
+            let mut reads = false;
+            for place in 0..count {
                 let index = chooser.next();
+                if row.work == Work::Mixed && place % row.batch == 0 {
+                    reads = coin.next() & 1 == 1;
+                }
                 match row.work {
                     Work::Delete => self.present.set(index, false),
-                    Work::Mixed if coin.next() & 1 == 1 => {}
+                    Work::Mixed if reads => {}
                     _ => {
                         self.present.set(index, true);
                         self.rewritten.set(index, true);

@@ -69,6 +69,20 @@ struct Stage<'a> {
     stop: &'a Stop,
 }
 
+/// How much a phase does, over all threads.
+struct Extent {
+    limit: u64,
+    /// No less, and no more once `seconds_min` is over.
+    least: u64,
+    seconds_min: f64,
+}
+
+impl Extent {
+    fn exactly(operations: u64) -> Extent {
+        Extent { limit: operations, least: operations, seconds_min: 0.0 }
+    }
+}
+
 impl Stage<'_> {
     fn title(&self, what: &str) -> String {
         format!("{} {} {what}", self.job.engine, self.job.row.name)
@@ -130,12 +144,13 @@ impl Stage<'_> {
         &self,
         seed: u64,
         limits: Limits,
-        operations: u64,
+        extent: Extent,
         what: &str,
     ) -> Result<(TeamResult, Vec<RangeSeen>)> {
         let row = &self.job.row;
         let ranges = Mutex::new(Vec::new());
-        let progress = Progress::count(&self.title(what), operations);
+        let Extent { limit, least, seconds_min } = extent;
+        let progress = Progress::count(&self.title(what), least);
         let result = run_team(
             self.engine.as_ref(),
             row.threads,
@@ -143,10 +158,19 @@ impl Stage<'_> {
             self.stop,
             &|done| progress.set(done),
             |ticket, recorder, share| {
-                let limit = operations * (ticket.thread + 1) / ticket.threads
-                    - operations * ticket.thread / ticket.threads;
-                let task =
-                    Task { row, values: &self.values, seed, checked: self.kind.answers, limit };
+                let part = |whole: u64| {
+                    whole * (ticket.thread + 1) / ticket.threads
+                        - whole * ticket.thread / ticket.threads
+                };
+                let task = Task {
+                    row,
+                    values: &self.values,
+                    seed,
+                    checked: self.kind.answers,
+                    limit: part(limit),
+                    least: part(least),
+                    seconds_min,
+                };
                 let seen = Worker::run(&task, self.engine.session()?, ticket, recorder, share)?;
                 ranges.lock().extend(seen);
                 Ok(())
@@ -161,7 +185,8 @@ impl Stage<'_> {
         let mut oracle_phases = Vec::new();
         if row.sustained {
             let buffered = WARM_BUFFERS * self.job.config.write_buffer_bytes / row.entry_bytes();
-            let (warm, _) = self.phase(WARM_SEED, Limits::default(), buffered, "warm up")?;
+            let (warm, _) =
+                self.phase(WARM_SEED, Limits::default(), Extent::exactly(buffered), "warm up")?;
             oracle_phases.push((WARM_SEED, warm.done));
         }
         reset_peak_memory().ok();
@@ -170,24 +195,23 @@ impl Stage<'_> {
         }
         let (before, marks) = (Probe::read(), Marks::read(self.engine.as_ref()));
         let limits = Limits { seconds: Some(row.seconds_max), rate: self.job.rate };
-        let operations = if row.sustained { u64::MAX / 1024 } else { row.operations };
-        let (result, ranges) = self.phase(MEASURE_SEED, limits, operations, "measure")?;
+        let least = if row.sustained { row.limit() } else { row.operations };
+        let extent = Extent { limit: row.limit(), least, seconds_min: row.seconds_min };
+        let (result, ranges) = self.phase(MEASURE_SEED, limits, extent, "measure")?;
         let stall_us = marks.stall_us(self.engine.as_ref());
         let peak = Probe::read();
         oracle_phases.push((MEASURE_SEED, result.done.clone()));
         let iteration = self.iterate()?;
         let settled = if row.work.destructive() { self.settle()? } else { Settled::default() };
-        let counters = self.engine.counters();
+        let (counters, written) = (self.engine.counters(), marks.written(self.engine.as_ref()));
         let (keys, verified) = self.verify(&oracle_phases, &ranges)?;
-        // An engine may count a flush a moment after it was waited for.
-        let written = marks.written(self.engine.as_ref());
         let Stage { job, kind, engine, stop, .. } = self;
         engine.close().with_context(|| format!("closing {}", job.engine))?;
         let usage_settled = Probe::read().since(&before);
         let TeamResult { recorder, share, wall_seconds, busy_seconds, usage, sampler, .. } = result;
         Ok(Measured {
             load,
-            seconds: if job.rate.is_some() { wall_seconds } else { busy_seconds },
+            seconds: busy_seconds,
             wall_seconds,
             units: 0,
             hits: share.hits,
@@ -289,6 +313,7 @@ fn blank(job: &SuiteJob, kind: &EngineKind) -> Measured {
         durability: job.config.durability,
         rate: job.rate,
         sustained: row.sustained,
+        seconds_min: row.seconds_min,
         load: None,
         seconds: 0.0,
         wall_seconds: 0.0,

@@ -54,6 +54,11 @@ impl Work {
 
 /// Bytes of a value, where a row isn't about its size.
 pub(super) const VALUE_SIZE: usize = 100;
+/// Bytes of keys and values, and synced writes, that no engine takes in a second on a small machine.
+const FAST_BYTES: u64 = 460_000_000;
+const FAST_SYNCED: u64 = 200_000;
+/// Memory that a row is never held under.
+const GROUP_MIN: u64 = 256 << 20;
 /// Fewer keys say nothing.
 pub(super) const KEYS_MIN: u64 = 2_000;
 
@@ -65,7 +70,7 @@ pub(crate) struct Row {
     pub(crate) threads: u64,
     /// Keys that exist or are written: indexes `[0, keys)`.
     pub(crate) keys: u64,
-    /// Keys to touch in all, at most.
+    /// Keys to touch in all: no more, unless `seconds_min` isn't over.
     pub(crate) operations: u64,
     pub(crate) batch: u64,
     pub(crate) key_size: usize,
@@ -73,10 +78,14 @@ pub(crate) struct Row {
     pub(crate) range_size: u64,
     pub(crate) compressibility: Compressibility,
     pub(crate) durability: Durability,
+    /// The measured phase goes on for so long, as far as there are keys: until then `operations` is the least.
+    pub(crate) seconds_min: f64,
     /// Ends the measured phase early, on engines that are slow.
     pub(crate) seconds_max: f64,
     /// The cache, where it isn't that of the run.
     pub(crate) cache_bytes: Option<u64>,
+    /// Memory of its process, page cache included, where it is held to so much.
+    pub(crate) memory_bytes: Option<u64>,
     /// Measured after twenty write buffers have gone by, for `seconds_max`, whatever `operations` is.
     pub(crate) sustained: bool,
 }
@@ -132,10 +141,85 @@ impl Row {
         Row { keys: scaled(row.keys), operations: scaled(row.operations), ..row }
     }
 
+    pub(super) fn on_threads(self, threads: u64) -> Row {
+        Row { threads, ..self.named(&format!("t{threads}")) }
+    }
+
+    pub(super) fn with_keys(self, keys: u64) -> Row {
+        Row { keys, operations: keys, ..self }
+    }
+
+    /// Whether no key is touched twice, so that the keys can come to an end.
+    pub(super) fn visits_once(&self) -> bool {
+        self.work.destructive()
+            && self.work != Work::Mixed
+            && !matches!(self.pattern, Pattern::Zipfian | Pattern::Uniform)
+    }
+
+    /// Keys that the measured phase touches at most.
+    pub(super) fn limit(&self) -> u64 {
+        match () {
+            () if self.sustained => u64::MAX / 1024,
+            () if self.seconds_min <= 0.0 => self.operations,
+            () if self.visits_once() => self.keys,
+            () => u64::MAX / 1024,
+        }
+    }
+
+    /// The row at a length that tells: so many seconds, and, where values are written without syncing each,
+    /// so many bytes. Writes get keys enough to go on for as long on a fast engine.
+    pub(crate) fn lasting(self, seconds: f64, bytes: u64) -> Row {
+        if self.sustained || seconds <= 0.0 {
+            return self;
+        }
+        let mut row = self;
+        let synced = row.durability == Durability::Sync;
+        let share = match row.work {
+            Work::Write if !synced => 1,
+            Work::Mixed if !synced => 2,
+            _ => 0,
+        };
+        row.operations = row.operations.max(share * bytes.div_ceil(row.entry_bytes()));
+        if row.visits_once() {
+            let a_second = if synced { FAST_SYNCED } else { FAST_BYTES / row.entry_bytes() };
+            row.keys = match row.work {
+                Work::Delete => row.keys.max(2 * row.operations),
+                _ => row.keys.max(row.operations).max((a_second as f64 * seconds) as u64),
+            };
+        }
+        row.seconds_min = seconds;
+        row.seconds_max = row.seconds_max.max(4.0 * seconds);
+        row
+    }
+
+    pub(crate) fn takes_batches(&self) -> bool {
+        matches!(self.work, Work::Write | Work::Delete | Work::Mixed)
+    }
+
+    /// The row with batches of another size, if that isn't its own.
+    pub(crate) fn batched(self, batch: u64) -> Row {
+        if batch == self.batch {
+            return self;
+        }
+        let old = format!("_b{}", self.batch);
+        let name = match self.name.split_once(&old) {
+            Some((head, tail)) => format!("{head}_b{batch}{tail}"),
+            None => format!("{}_b{batch}", self.name),
+        };
+        Row { name, batch, ..self }
+    }
+
     /// The row with a cache of so many times its data.
     pub(super) fn with_cache(self, share: f64) -> Row {
         let bytes = (self.keys * self.entry_bytes()) as f64 * share;
         Row { cache_bytes: Some(bytes as u64), ..self }
+    }
+
+    /// The row in a third of the memory that its keys and values would take: about half of its tables where
+    /// values compress by half. Buffer, cache and program need some whatever the data.
+    pub(super) fn in_a_third(self) -> Row {
+        let bytes = (self.keys * self.entry_bytes() / 3).max(GROUP_MIN);
+        Row { memory_bytes: Some(bytes), ..self.named("third_memory") }
     }
 
     /// Bytes of a key and its value.

@@ -24,8 +24,10 @@ fn row(work: Work, pattern: Pattern, batch: u64) -> Row {
         range_size: 25,
         compressibility: Compressibility::Half,
         durability: Durability::Process,
+        seconds_min: 0.0,
         seconds_max: 30.0,
         cache_bytes: None,
+        memory_bytes: None,
         sustained: false,
     }
 }
@@ -91,7 +93,9 @@ fn every_work_on_every_pattern_is_answered_rightly_by_every_engine() {
 fn batches_touch_as_many_keys_as_singles() {
     let dir = tempfile::tempdir().unwrap();
     for engine in engine::names() {
-        for (work, kind) in [(Work::Write, OpKind::Mput), (Work::Delete, OpKind::Mdel)] {
+        for (work, kind) in
+            [(Work::Write, OpKind::Mput), (Work::Delete, OpKind::Mdel), (Work::Mixed, OpKind::Mput)]
+        {
             let measured = run(engine, row(work, Pattern::Random, 7), dir.path()).unwrap();
             assert_eq!((measured.kinds[0].kind, measured.primitives()), (kind, 600), "{engine}");
         }
@@ -124,6 +128,62 @@ fn open_loop_starts_operations_at_the_rate() {
     };
     let measured = run_job(&job, &Stop::default()).unwrap();
     assert!((0.15..1.0).contains(&measured.wall_seconds), "{}", measured.wall_seconds);
+}
+
+#[test]
+fn open_loop_counts_the_keys_of_batches_and_leaves_out_the_making_of_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    for (work, batch) in [(Work::Write, 50), (Work::Mixed, 1), (Work::Mixed, 50)] {
+        let job = SuiteJob {
+            engine: "memory".to_owned(),
+            config: EngineConfig { path: dir.path().join("x"), ..EngineConfig::default() },
+            row: Row { operations: 2000, keys: 2000, ..row(work, Pattern::Random, batch) },
+            phase: Phase::Both,
+            repeat: 0,
+            rate: Some(4000.0),
+            settle_limit_seconds: 1.0,
+        };
+        let measured = run_job(&job, &Stop::default()).unwrap();
+        let rate = measured.per_second(measured.primitives());
+        assert!((2000.0..4600.0).contains(&rate), "{work:?} {batch}: {rate}");
+        assert_eq!(measured.rate, Some(4000.0));
+        assert!(measured.kinds.iter().all(|entry| measured.rate_of(entry).is_none()));
+    }
+}
+
+#[test]
+fn a_row_lasts_its_least_time_and_the_oracle_knows_what_was_done_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in ["memory", "isobath"] {
+        for (work, pattern) in [
+            (Work::Write, Pattern::Zipfian),
+            (Work::Mixed, Pattern::Uniform),
+            (Work::Read, Pattern::Random),
+            (Work::Range, Pattern::Random),
+        ] {
+            let row = row(work, pattern, 1).lasting(0.3, 1 << 20);
+            let measured = run(engine, row, dir.path()).unwrap();
+            assert!(measured.wall_seconds >= 0.3 && !measured.short(), "{engine} {work:?}");
+            assert!(measured.primitives() > 600);
+        }
+    }
+    let ends = row(Work::Delete, Pattern::Random, 1).lasting(5.0, 1 << 20);
+    let measured = run("memory", ends.clone(), dir.path()).unwrap();
+    assert_eq!((measured.primitives(), measured.short()), (ends.keys, true), "no key twice");
+}
+
+#[test]
+fn writes_fill_so_many_buffers_and_have_keys_enough_for_the_time() {
+    let bytes = 8 << 20;
+    let long = |work, pattern| row(work, pattern, 1).lasting(10.0, bytes);
+    let write = long(Work::Write, Pattern::Random);
+    assert!(write.operations * write.entry_bytes() >= bytes && write.keys > write.operations);
+    let hot = long(Work::Write, Pattern::Zipfian);
+    assert!(hot.operations * hot.entry_bytes() >= bytes && hot.keys == 600, "as hot as before");
+    let mixed = long(Work::Mixed, Pattern::Uniform);
+    assert!(mixed.operations * mixed.entry_bytes() >= 2 * bytes, "half of it is puts");
+    let synced = Row { durability: Durability::Sync, ..row(Work::Write, Pattern::Random, 1) };
+    assert_eq!(synced.lasting(10.0, bytes).operations, 600, "by time alone");
 }
 
 /// Runs the memory engine with a lie, and gives what the harness says of it.
@@ -165,6 +225,7 @@ fn a_lying_engine_fails_the_row_which_names_engine_and_key() {
         ("undead", Work::Delete, 7),
         ("skipped", Work::Range, 1),
         ("short", Work::Range, 1),
+        ("changed", Work::Mixed, 7),
         ("twice", Work::Range, 1),
         ("twice", Work::Scan, 1),
     ] {

@@ -22,6 +22,13 @@ pub(super) struct Worker<'a> {
     checked: bool,
     pace: Option<Pace>,
     stopwatch: Stopwatch,
+    /// Keys to touch at most, and at least.
+    limit: u64,
+    least: u64,
+    /// From when on the least is enough.
+    enough_at: Instant,
+    /// Time that went into making keys and values, or waiting for it.
+    making: Duration,
     /// Keys touched.
     done: u64,
     ranges: Vec<RangeSeen>,
@@ -36,8 +43,10 @@ pub(super) struct Task<'a> {
     pub(super) values: &'a Values,
     pub(super) seed: u64,
     pub(super) checked: bool,
-    /// Keys that this thread touches at most.
+    /// Keys that this thread touches at most, and the least that it touches once `seconds_min` is over.
     pub(super) limit: u64,
+    pub(super) least: u64,
+    pub(super) seconds_min: f64,
 }
 
 impl<'a> Worker<'a> {
@@ -65,6 +74,10 @@ impl<'a> Worker<'a> {
                 .rate
                 .map(|rate| Pace::new(rate, ticket.thread, ticket.threads, ticket.start)),
             stopwatch: Stopwatch::start(),
+            limit: task.limit,
+            least: task.least,
+            enough_at: ticket.start + Duration::from_secs_f64(task.seconds_min),
+            making: Duration::ZERO,
             done: 0,
             ranges: Vec::new(),
         };
@@ -75,24 +88,36 @@ impl<'a> Worker<'a> {
             worker.recorder.prepare(kind);
         }
         if row.work == Work::Scan {
-            worker.scans(task.limit)?;
+            worker.scans()?;
         } else {
-            worker.blocks(task.limit, &mut chooser, &mut coin)?;
+            worker.blocks(&mut chooser, &mut coin)?;
+        }
+        if worker.pace.is_some() {
+            // The waits are the schedule's, and belong to the time that the rate is over.
+            worker.share.busy = ticket.start.elapsed().saturating_sub(worker.making);
         }
         Ok(worker.ranges)
     }
 
-    fn blocks(&mut self, limit: u64, chooser: &mut Chooser, coin: &mut Rng) -> Result<()> {
-        let row = self.row;
+    /// Whether to end; `now` is a recent reading of the clock.
+    #[inline]
+    fn over(&self, now: Instant) -> bool {
+        self.done >= self.limit
+            || self.ticket.over(now)
+            || (self.done >= self.least && now >= self.enough_at)
+    }
+
+    fn blocks(&mut self, chooser: &mut Chooser, coin: &mut Rng) -> Result<()> {
+        let (row, limit) = (self.row, self.limit);
         let writes_values = matches!(row.work, Work::Write | Work::Mixed);
         let value_size = if writes_values { row.value_size } else { 0 };
         let batch = row.batch.min(limit.max(1)) as usize;
         let mut block = Block::new(batch, row.key_size, value_size);
         let shift = if row.work == Work::Absent { row.keys } else { 0 };
-        while self.done < limit && !self.ticket.over(Instant::now()) {
+        while !self.over(Instant::now()) {
             block.fill(chooser, self.shape, self.values, MEASURED, shift);
             if row.work == Work::Mixed {
-                block.flip_coins(coin);
+                block.flip_coins(coin, batch);
             }
             let count = block.len().min((limit - self.done) as usize);
             self.run_block(&block, count, batch)?;
@@ -112,6 +137,7 @@ impl<'a> Worker<'a> {
             Work::Delete => self.singles(count, |worker, place| {
                 worker.session.delete(block.key(place)).map(|()| OpKind::Del)
             }),
+            Work::Mixed if batch > 1 => self.mixed_batches(block, count, batch),
             Work::Mixed => self.singles(count, |worker, place| {
                 if block.writes[place] {
                     worker.session.put(block.key(place), block.value(place)).map(|()| OpKind::Put)
@@ -132,12 +158,12 @@ impl<'a> Worker<'a> {
         count: usize,
         mut call: impl FnMut(&mut Self, usize) -> Result<OpKind>,
     ) -> Result<()> {
-        self.stopwatch.skip();
+        self.resume();
         for place in 0..count {
-            let due = self.wait();
+            let due = self.wait(1);
             let kind = call(self, place)?;
             self.finish(kind, due, 1);
-            if self.ticket.over(self.stopwatch.last()) {
+            if self.over(self.stopwatch.last()) {
                 break;
             }
         }
@@ -145,25 +171,76 @@ impl<'a> Worker<'a> {
     }
 
     fn batches(&mut self, operations: &[Operation<'_>], batch: usize, kind: OpKind) -> Result<()> {
-        self.stopwatch.skip();
+        self.resume();
         for chunk in operations.chunks(batch) {
-            let due = self.wait();
+            let due = self.wait(chunk.len() as u64);
             self.session.write_batch(chunk)?;
             self.finish(kind, due, chunk.len() as u64);
-            if self.ticket.over(self.stopwatch.last()) {
+            if self.over(self.stopwatch.last()) {
                 break;
             }
         }
         Ok(())
     }
 
+    /// Batches that are all puts or all gets.
+    fn mixed_batches(&mut self, block: &Block, count: usize, batch: usize) -> Result<()> {
+        let puts = block.puts();
+        let keys: Vec<&[u8]> = (0..count).map(|place| block.key(place)).collect();
+        self.resume();
+        for from in (0..count).step_by(batch) {
+            let to = count.min(from + batch);
+            let due = self.wait((to - from) as u64);
+            let kind = if block.writes[from] {
+                self.session.write_batch(&puts[from..to])?;
+                OpKind::Mput
+            } else {
+                self.multi_get(&keys[from..to], &block.indexes[from..to])?;
+                OpKind::Mget
+            };
+            self.finish(kind, due, (to - from) as u64);
+            if self.over(self.stopwatch.last()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gets of keys that exist.
+    fn multi_get(&mut self, keys: &[&[u8]], indexes: &[u64]) -> Result<()> {
+        let values = self.values;
+        let (mut found, mut bytes, mut damaged) = (0, 0, None);
+        self.session.multi_get(keys, &mut |place, value| {
+            found += 1;
+            bytes += value.len() as u64;
+            if values.version_of(indexes[place], value).is_none() {
+                damaged = Some(place);
+            }
+        })?;
+        let asked = keys.len() as u64;
+        self.share.user_bytes_read += bytes;
+        self.share.hits += found;
+        self.share.misses += asked - found;
+        match damaged {
+            Some(place) if self.checked => {
+                bail!("wrong answer: key {} has a damaged value", hex(keys[place]))
+            }
+            None if self.checked && found < asked => bail!(
+                "wrong answer: of {asked} keys from key {} on {} are absent and were written",
+                hex(keys[0]),
+                asked - found
+            ),
+            _ => Ok(()),
+        }
+    }
+
     fn ranges(&mut self, block: &Block, count: usize) -> Result<()> {
-        self.stopwatch.skip();
+        self.resume();
         for place in 0..count {
-            let due = self.wait();
+            let due = self.wait(1);
             self.range(block.key(place), block.indexes[place])?;
             self.finish(OpKind::Range, due, 1);
-            if self.ticket.over(self.stopwatch.last()) {
+            if self.over(self.stopwatch.last()) {
                 break;
             }
         }
@@ -171,8 +248,8 @@ impl<'a> Worker<'a> {
     }
 
     /// Whole scans until the limit of rows is reached.
-    fn scans(&mut self, limit: u64) -> Result<()> {
-        while self.done < limit && !self.ticket.over(Instant::now()) {
+    fn scans(&mut self) -> Result<()> {
+        while !self.over(Instant::now()) {
             self.stopwatch.skip();
             let mut checker = RangeChecker::new(self);
             let (mut rows, mut bytes) = (0u64, 0u64);
@@ -191,8 +268,20 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn wait(&mut self) -> Option<Instant> {
-        let due = self.pace.as_mut().map(Pace::wait);
+    /// Begins a timed section: what happened since the last one was the making of keys and values. In open
+    /// loop it moves the calls that are due, so that none of it is taken for the engine's lateness.
+    fn resume(&mut self) {
+        let ended = self.stopwatch.last();
+        self.stopwatch.skip();
+        let made = self.stopwatch.last().saturating_duration_since(ended);
+        self.making += made;
+        if let Some(pace) = &mut self.pace {
+            pace.pause(made);
+        }
+    }
+
+    fn wait(&mut self, operations: u64) -> Option<Instant> {
+        let due = self.pace.as_mut().map(|pace| pace.wait(operations));
         if due.is_some() {
             self.stopwatch.skip();
         }
