@@ -3,21 +3,21 @@
 # workloads on 1, 4 and 8 threads; then writes the tables into README.md. Run it on a machine that does nothing else.
 #
 #   cargo build --release -p isobath-bench --features peers
-#   docs/results/run.sh                # about 35 minutes on two cores
+#   docs/results/run.sh                # many hours on two cores: rows last ten seconds or longer, five times each
 #   docs/results/run.sh tables         # only the tables again, from the reports of the last run
 #
 # From the environment: BENCH (the program), DB (where databases are made), OUT (where whole reports go),
-# SUITE_MINUTES, LUA_MINUTES, SCALE, SECONDS_EACH, ITEMS.
+# REPEATS, LUA_MINUTES, SCALE, SECONDS_EACH, ITEMS, FLAGS (more flags for each suite, such as --seconds 3).
 set -eu
 cd "$(dirname "$0")/../.."
 
 bench=${BENCH:-target/release/isobath-bench}
 db=${DB:-data/results}
 out=${OUT:-data/results-reports}
-suite_minutes=${SUITE_MINUTES:-23}
-lua_minutes=${LUA_MINUTES:-12}
+repeats=${REPEATS:-5}
+lua_minutes=${LUA_MINUTES:-120}
 scale=${SCALE:-0.1}
-seconds=${SECONDS_EACH:-4}
+seconds=${SECONDS_EACH:-10}
 items=${ITEMS:-100000}
 results=docs/results
 
@@ -35,13 +35,14 @@ keep() {
     cp "$out/$1/report.csv" "$results/$1.csv"
 }
 
-# suite NAME PERCENT ENGINES ROWS [MORE...]
+# suite NAME SUITE ENGINES ROWS [MORE...]
 suite() {
-    name=$1 percent=$2 engines=$3 rows=$4
+    name=$1 suite=$2 engines=$3 rows=$4
     shift 4
     echo "== $name"
-    "$bench" suite standard --scale "$scale" --engine "$engines" --rows "$rows" \
-        --minutes "$(share "$suite_minutes" "$percent")" --db "$db/$name" --out "$out/$name" "$@" >"$out/$name.txt" ||
+    # shellcheck disable=SC2086 # flags on purpose
+    "$bench" suite "$suite" --scale "$scale" --engine "$engines" ${rows:+--rows "$rows"} \
+        --repeat "$repeats" --db "$db/$name" --out "$out/$name" "$@" ${FLAGS:-} >"$out/$name.txt" ||
         echo "$name: rows failed, see the report" >&2
     keep "$name"
 }
@@ -62,11 +63,13 @@ workload() {
 
 measure() {
     mkdir -p "$out"
-    suite suite-process 29 isobath,rocksdb "$writing"
-    suite suite-reads 23 isobath,rocksdb,tidesdb "$reading"
-    suite suite-buffered 11 isobath,tidesdb "$chosen" --durability buffered
-    suite suite-sync 11 isobath,rocksdb,tidesdb sync
-    suite suite-others 26 isobath,lmdb,fjall "$chosen,read_random,seek_random,range_random_100,sync"
+    suite suite-process standard isobath,rocksdb "$writing"
+    suite suite-reads standard isobath,rocksdb,tidesdb "$reading"
+    suite suite-buffered standard isobath,tidesdb "$chosen" --durability buffered
+    suite suite-sync standard isobath,rocksdb,tidesdb sync
+    suite suite-others standard isobath,lmdb,fjall "$chosen,read_random,seek_random,range_random_100,sync"
+    suite sustained-process sustained isobath,rocksdb,fjall ""
+    suite sustained-buffered sustained isobath,tidesdb "" --durability buffered
     workload mixed 22 isobath,rocksdb,lmdb,fjall process
     workload cart 20 isobath,rocksdb,lmdb,fjall process
     workload scan 16 isobath,rocksdb,tidesdb,lmdb,fjall process
@@ -79,7 +82,7 @@ measure() {
 # Puts the tables between the two marks of README.md.
 tables() {
     set --
-    for name in suite-process suite-reads suite-buffered suite-sync suite-others \
+    for name in suite-process suite-reads suite-buffered suite-sync suite-others sustained-process sustained-buffered \
         lua-mixed-process lua-cart-process lua-scan-process lua-batch-process \
         lua-mixed-buffered lua-cart-buffered lua-batch-buffered; do
         if [ -f "$out/$name/report.json" ]; then

@@ -2,6 +2,7 @@
 
 mod cli;
 mod command;
+mod dbbench;
 mod drive;
 mod engine;
 mod generate;

@@ -124,6 +124,39 @@ fn the_smoke_suite_passes_on_isobath() {
 }
 
 #[test]
+fn db_bench_prints_its_lines_for_every_benchmark() {
+    let names = "fillseq,fillrandom,overwrite,readrandom,readmissing,readseq,seekrandom,multireadrandom,\
+                 readwhilewriting,deleterandom,deleteseq,fillsync";
+    for (engine, batch) in [("memory", "1"), ("isobath", "1"), ("isobath", "7"), ("null", "7")] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = dir.path().join("db");
+        let head = ["db_bench", "--benchmarks", names, "--num=500", "--value_size=60"];
+        let more = ["--threads=2", "--seek_nexts=3", "--histogram", "-e", engine];
+        let tail = ["--batch_size", batch, "--db", str_of(&db)];
+        let shown = succeed(&[&head[..], &more, &tail].concat());
+        for name in names.split(',') {
+            let line = shown.lines().find(|line| line.starts_with(name)).unwrap();
+            assert!(line.contains("micros/op") && line.contains("ops/sec"), "{line}");
+            if name != "readseq" {
+                assert!(line.contains(" 1000 operations;"), "{engine}: {line}");
+            }
+        }
+        let found = |name: &str| {
+            shown.lines().find(|line| line.starts_with(name)).unwrap().contains("(0 of 1000 found)")
+        };
+        assert!(found("readmissing") && (engine == "null" || !found("readrandom")), "{shown}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let refused = ["db_bench", "--benchmarks", "fillfast", "--db", str_of(&db)];
+    assert!(refuse(&refused).contains("there is no benchmark `fillfast`"));
+    let timed = ["db_bench", "--benchmarks", "fillrandom,readrandom", "--duration=0.2"];
+    let shown =
+        succeed(&[&timed[..], &["--num=500", "-e", "memory", "--db", str_of(&db)]].concat());
+    assert!(!shown.contains(" 500 operations;"), "by time, not by number: {shown}");
+}
+
+#[test]
 fn rows_under_memory_pressure_run_in_a_group_of_their_own_or_are_refused_in_words() {
     let dir = tempfile::tempdir().unwrap();
     let (db, out) = (dir.path().join("db"), dir.path().join("out"));

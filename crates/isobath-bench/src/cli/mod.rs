@@ -1,11 +1,13 @@
 //! The command line.
 
 mod compare;
+mod dbbench;
 mod engines;
 mod run;
 mod suite;
 
 pub(crate) use compare::CompareFlags;
+pub(crate) use dbbench::DbBenchFlags;
 pub(crate) use engines::EngineFlags;
 pub(crate) use run::RunFlags;
 pub(crate) use suite::SuiteFlags;
@@ -27,6 +29,9 @@ pub(crate) enum Command {
     Run(Box<RunFlags>),
     /// Run a fixed suite of rows over one or more engines
     Suite(Box<SuiteFlags>),
+    /// The benchmarks of RocksDB's own tool, with its flags, on any engine
+    #[command(name = "db_bench")]
+    DbBench(Box<DbBenchFlags>),
     /// Compare two reports; the exit code is 1 when a row became worse or is gone
     Compare(CompareFlags),
     /// Write the page and the tables of a report again

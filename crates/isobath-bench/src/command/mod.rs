@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod compare;
+mod dbbench;
 mod directory;
 mod job;
 mod memory_group;
@@ -25,6 +26,7 @@ pub(crate) fn execute(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Run(flags) => run::execute(&flags),
         Command::Suite(flags) => suite::execute(&flags),
+        Command::DbBench(flags) => dbbench::execute(&flags),
         Command::Compare(flags) => compare::execute(&flags),
         Command::Render { report, out } => compare::render(&report, &out),
         Command::Markdown { reports } => compare::print_markdown(&reports),

@@ -16,6 +16,7 @@ pub(crate) use console::{print_report, print_suite};
 pub(crate) use gate::{Change, Gate, Tolerances, differences, judge};
 pub(crate) use markdown::markdown;
 pub(crate) use record::{Iteration, Load, Measured, REPORT_FORMAT, Report, Subject};
+pub(crate) use units::micros;
 
 use anyhow::{Context, Result, bail};
 use std::path::Path;

@@ -19,7 +19,7 @@ pub(super) fn bytes(number: f64) -> String {
     }
 }
 
-pub(super) fn micros(us: f64) -> String {
+pub(crate) fn micros(us: f64) -> String {
     match us {
         n if n >= 1e6 => format!("{:.2} s", n / 1e6),
         n if n >= 1e3 => format!("{:.2} ms", n / 1e3),
