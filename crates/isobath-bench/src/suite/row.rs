@@ -57,6 +57,8 @@ pub(super) const VALUE_SIZE: usize = 100;
 /// Bytes of keys and values, and synced writes, that no engine takes in a second on a small machine.
 const FAST_BYTES: u64 = 460_000_000;
 const FAST_SYNCED: u64 = 200_000;
+/// Keys to delete in a second: they have to be written first, so a fast engine may come to their end.
+const DELETES: u64 = 1_000_000;
 /// Memory that a row is never held under.
 const GROUP_MIN: u64 = 256 << 20;
 /// Fewer keys say nothing.
@@ -181,11 +183,12 @@ impl Row {
         };
         row.operations = row.operations.max(share * bytes.div_ceil(row.entry_bytes()));
         if row.visits_once() {
-            let a_second = if synced { FAST_SYNCED } else { FAST_BYTES / row.entry_bytes() };
-            row.keys = match row.work {
-                Work::Delete => row.keys.max(2 * row.operations),
-                _ => row.keys.max(row.operations).max((a_second as f64 * seconds) as u64),
+            let a_second = match row.work {
+                _ if synced => FAST_SYNCED,
+                Work::Delete => DELETES,
+                _ => FAST_BYTES / row.entry_bytes(),
             };
+            row.keys = row.keys.max(row.operations).max((a_second as f64 * seconds) as u64);
         }
         row.seconds_min = seconds;
         row.seconds_max = row.seconds_max.max(4.0 * seconds);
