@@ -157,4 +157,17 @@ mod tests {
         assert_eq!(even_share(90, 64), 90 + 1);
         assert_eq!(even_share(1, 64), 32 + 1);
     }
+
+    #[test]
+    fn each_edge_is_passed_once_and_the_head_is_that_of_the_next() {
+        let fences = ["d", "d\0", "m"].map(|fence| Box::from(fence.as_bytes()));
+        let mut edges = Edges::new(EdgeKeys::Fences(&fences));
+        for (key, passed) in [("c", 0), ("d", 1), ("d\0", 1), ("l", 0), ("m", 1), ("z", 0)] {
+            let before = edges.at;
+            while edges.passes(key.as_bytes()) {}
+            assert_eq!(edges.at - before, passed, "{key}");
+            let head = fences.get(edges.at).map_or(u64::MAX, |fence| key_head(fence));
+            assert_eq!(edges.head, head, "{key}");
+        }
+    }
 }

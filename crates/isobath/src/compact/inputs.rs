@@ -48,3 +48,36 @@ pub(super) fn open_inputs(
     let row = |(_, slices)| ConcatCursor::new(InputRow { slices, tables: tables.clone() });
     MergeCursor::new(rows.into_iter().map(row).collect())
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::super::model::Model;
+    use super::super::plan::Reason;
+    use super::*;
+    use crate::cache::{BlockCache, FileCache};
+    use crate::vfs::{MemoryFs, ReadMode};
+
+    #[test]
+    fn each_run_is_an_input_by_itself_and_each_level_below_is_one() {
+        let mut model = Model::new();
+        let mut slice = |level: usize, at: u64| (level, model.slice((at, at), 1, 0, (1, 1)));
+        let inputs =
+            vec![slice(0, 1), slice(0, 1), slice(2, 1), slice(2, 2), slice(3, 1), slice(3, 2)];
+        let merge = Merge {
+            reason: Reason::Manual,
+            inputs,
+            target: 3,
+            depth: 2,
+            is_last_level: true,
+            fences: Vec::new(),
+            cuts: Vec::new(),
+            beneath: Vec::new(),
+            guides: Vec::new(),
+            output_bytes: None,
+        };
+        let fs = Arc::new(MemoryFs::new());
+        let files = Arc::new(FileCache::new(fs, "/db/table".into(), ReadMode::Positional, 10));
+        let tables = TableContext::new(files, BlockCache::new(1 << 20));
+        assert_eq!(open_inputs(&merge, &tables).source_count(), 2 + 1 + 1);
+    }
+}

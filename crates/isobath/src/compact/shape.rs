@@ -185,3 +185,23 @@ pub(crate) fn debts(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) ->
         batch_bytes: shape.batch_bytes,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_as_many_runs_as_trigger_a_merge_and_within_bounds() {
+        let policy = Policy { l0_trigger_runs: 4, base_bytes: 1 << 20, ..Policy::default() };
+        let batch = |run_bytes, policy: &Policy| {
+            batch_bytes(&Tree::default(), policy, &Hints { run_bytes, ..Hints::default() })
+        };
+        assert_eq!(batch(0, &policy), 1 << 20, "nothing is known");
+        assert_eq!(batch(1, &policy), 4096, "the least fraction of the policy's");
+        assert_eq!(batch(1024, &policy), 4096);
+        assert_eq!(batch(1025, &policy), 4100);
+        assert_eq!(batch(1 << 62, &policy), u64::MAX);
+        let without_base = Policy { base_bytes: 0, l0_trigger_runs: 0, ..policy };
+        assert_eq!((batch(0, &without_base), batch(9, &without_base)), (1, 1));
+    }
+}

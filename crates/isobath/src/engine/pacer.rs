@@ -229,6 +229,14 @@ mod tests {
     }
 
     #[test]
+    fn a_free_writer_leaves_no_trace() {
+        let (pacer, stage) = pacer();
+        stage.sleep(Duration::from_secs(1));
+        pacer.admit(1 << 20, false, || unreachable!("nothing is behind")).unwrap();
+        assert_eq!(pacer.next_ns.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
     fn relief_forgives_what_writers_owed() {
         let (pacer, stage) = pacer();
         pacer.set_merges(1.0, 1e6);

@@ -285,6 +285,20 @@ fn a_scan_opens_the_runs_that_its_bounds_meet_and_no_file_besides() {
 }
 
 #[test]
+fn a_scan_of_bounds_without_keys_has_no_sources() {
+    let db = open(&MemoryFs::new());
+    db.put("key", "value").unwrap();
+    let pin = Pin::new(db.engine(), &db.engine().default_family, None).unwrap();
+    for (least, count) in [(b"j", 1), (b"k", 1), (b"l", 0)] {
+        let bounds = ScanBounds {
+            lower: Bound::Included(least.into()),
+            upper: Bound::Included(b"k".into()),
+        };
+        assert_eq!(pin.scan(&bounds).unwrap().inner().source_count(), count, "{bounds:?}");
+    }
+}
+
+#[test]
 fn a_get_opens_no_run_that_is_newer_than_its_point_or_beside_its_key() {
     let db = open(&MemoryFs::new());
     let files = &db.engine().tables.files;

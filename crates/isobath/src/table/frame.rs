@@ -207,6 +207,34 @@ mod tests {
         }
     }
 
+    /// Zeros that cannot be read.
+    struct Unreadable;
+
+    impl ReadFile for Unreadable {
+        fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+            Err(Error::Closed)
+        }
+        fn is_mapped(&self) -> bool {
+            false
+        }
+        fn len(&self) -> u64 {
+            u64::MAX
+        }
+        fn read_ahead(&self, _: u64, _: u64) {}
+        fn path(&self) -> &Path {
+            Path::new("unreadable")
+        }
+    }
+
+    #[test]
+    fn a_failed_read_is_no_damage() {
+        for len in [100, SCRATCH_LEN_MAX as u32, SCRATCH_LEN_MAX as u32 + 1] {
+            let handle = BlockHandle { offset: 4096, len };
+            let failed = read_block(&Unreadable, handle, &Decompressor::default(), &mut Vec::new());
+            assert!(matches!(failed, Err(Error::Closed)), "{len}: {failed:?}");
+        }
+    }
+
     #[test]
     fn damage_and_misplacement_are_noticed() {
         let mut good = Vec::new();

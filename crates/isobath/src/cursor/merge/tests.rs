@@ -71,6 +71,13 @@ pub(crate) fn sources(most: usize) -> impl Strategy<Value = Vec<Vec<Version>>> {
     })
 }
 
+impl<C> MergeCursor<C> {
+    /// How many cursors it merges.
+    pub(crate) fn source_count(&self) -> usize {
+        self.sources.len()
+    }
+}
+
 /// Puts a long common beginning before most keys.
 fn stretch(key: &mut Vec<u8>) {
     if key.first().is_some_and(|first| *first < 2) {
@@ -170,6 +177,73 @@ fn a_merge_of_nothing_is_empty() {
 }
 
 #[test]
+fn a_merge_that_has_run_off_an_end_stays_there() {
+    let mut merge = MergeCursor::new(vec![list(&["a"], 2), list(&["a"], 1)]);
+    let moves = [Move::First, Move::Last, Move::Seek(b"b".into()), Move::SeekForPrev(b"0".into())];
+    for start in moves {
+        start.apply(&mut merge).unwrap();
+        match start {
+            Move::First | Move::Seek(_) => while_it_stands(&mut merge, Cursor::next),
+            _ => while_it_stands(&mut merge, Cursor::prev_key),
+        }
+        merge.next().unwrap();
+        merge.prev_key().unwrap();
+        merge.next_key(&mut Vec::new()).unwrap();
+        assert_eq!(merge.entry(), None, "{start:?}");
+    }
+}
+
+fn while_it_stands<C: Cursor>(cursor: &mut C, step: impl Fn(&mut C) -> crate::Result<()>) {
+    while cursor.entry().is_some() {
+        step(cursor).unwrap();
+    }
+}
+
+#[test]
+fn keys_are_copied_only_while_sources_wait_and_always_to_the_same_place() {
+    let mut merge = MergeCursor::new(vec![list(&["b", "c", "d"], 2), list(&["b", "e"], 1)]);
+    merge.seek_first().unwrap();
+    merge.next().unwrap();
+    assert_eq!((merge.waiting, merge.scratch.capacity()), (0, 0), "each source has its place");
+    merge.seek(b"b").unwrap();
+    assert_eq!(merge.waiting, 1, "the newer source has the key");
+    merge.next().unwrap();
+    assert_eq!((merge.waiting, &*merge.scratch), (0, &b"b"[..]));
+    merge.prev_key().unwrap();
+    assert_eq!(merge.entry(), None);
+    merge.seek_for_prev(b"d").unwrap();
+    merge.next().unwrap();
+    assert_eq!((merge.waiting, &*merge.scratch), (0, &b"d"[..]), "it turned");
+}
+
+#[test]
+fn a_source_at_the_key_that_the_merge_turns_at_takes_one_step() {
+    let mut older = list(&["a", "b"], 1);
+    older.fail_after = Some(9);
+    let mut merge = MergeCursor::new(vec![list(&["b"], 2), older]);
+    merge.seek_first().unwrap();
+    merge.next().unwrap();
+    assert_eq!(merge.entry().unwrap().seq, 2);
+    let before = merge.sources[1].fail_after;
+    merge.prev_key().unwrap();
+    assert_eq!(merge.entry().unwrap().key, b"a");
+    assert_eq!(merge.sources[1].fail_after, before.map(|left| left - 1), "it needs no seek");
+}
+
+#[test]
+fn sources_that_are_placed_at_keys_that_share_much_choose_a_prefix_at_once() {
+    for (count, prefix) in [(2u64, &b""[..]), (40, b"what many keys have in co")] {
+        let one = |at| {
+            let key = format!("what many keys have in common{at:02}");
+            ListCursor::new(vec![Version::put(key.as_bytes(), 100 - at, b"")])
+        };
+        let mut merge = MergeCursor::new((0..count).map(one).collect());
+        merge.seek_first().unwrap();
+        assert_eq!(merge.prefix, prefix, "of {count}");
+    }
+}
+
+#[test]
 fn a_seek_that_hits_leaves_older_sources_unpositioned() {
     let mut merge =
         MergeCursor::new(vec![list(&["b", "d"], 3), list(&["c"], 2), list(&["a", "e"], 1)]);
@@ -202,7 +276,7 @@ fn older_versions_of_a_key_met_going_backward_move_nobody_else() {
     merge.prev_key().unwrap();
     assert_eq!(merge.entry().unwrap().seq, 9);
     merge.next().unwrap();
-    assert_eq!(merge.entry().unwrap().seq, 8);
+    assert_eq!((merge.entry().unwrap().seq, merge.waiting), (8, 1));
     assert_eq!(merge.sources[1].entry().unwrap().key, b"a", "it stays behind the current key");
     merge.next().unwrap();
     assert_eq!(merge.entry().unwrap().key, b"z");

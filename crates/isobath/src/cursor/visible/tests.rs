@@ -141,3 +141,27 @@ fn a_delete_hides_the_key_only_from_points_above_it() {
         assert_eq!(cursor.entry().is_some(), shown, "at {point}");
     }
 }
+
+#[test]
+fn nothing_below_is_asked_to_move_without_an_entry() {
+    // The list refuses to move from nowhere, and has no entry at or beside either bound.
+    let versions = vec![Version::put(b"k", 5, b"v")];
+    for versions in [vec![], versions] {
+        for (lower, upper) in [
+            (Bound::Included(&b"l"[..]), Bound::Included(&b"j"[..])),
+            (Bound::Excluded(&b"k"[..]), Bound::Excluded(&b"k"[..])),
+        ] {
+            let mut cursor = VisibleCursor::new(ListCursor::new(versions.clone()), 9, lower, upper);
+            for step in [Move::First, Move::Next, Move::Last, Move::Prev] {
+                apply(&mut cursor, &step).unwrap();
+                assert_eq!(cursor.entry(), None, "{step:?}");
+            }
+        }
+        let list = ListCursor::new(versions.clone());
+        let mut cursor = VisibleCursor::new(list, 9, Bound::Unbounded, Bound::Unbounded);
+        for step in [Move::First, Move::Last] {
+            apply(&mut cursor, &step).unwrap();
+            assert_eq!(cursor.entry().is_some(), !versions.is_empty(), "{step:?}");
+        }
+    }
+}
