@@ -166,3 +166,15 @@ fn a_mutant_with_a_name_that_does_not_fit_is_told_and_left_out() {
     assert_eq!(told("EDIT find = \"+ b\"\nreplace = \"- b\"\nnth = 2"), (0, 1));
     assert_eq!(told("EDIT find = \"= 1\"\nreplace = \"= 2\""), (1, 0));
 }
+
+#[test]
+fn every_listed_mutant_and_every_explanation_fits_the_sources() {
+    let workspace = crate::tidy::workspace_root().canonicalize().unwrap();
+    let list = std::path::Path::new("xtask/mutants/known.toml");
+    let mut known = known::read(&workspace.join(list)).unwrap();
+    let tree = super::tree::Tree::find(&workspace, list, &mut known).unwrap();
+    assert_eq!(tree.stale, [""; 0]);
+    let explained =
+        super::explained::read(&workspace.join("xtask/mutants/explained.toml")).unwrap();
+    assert_eq!(tree.explain(&explained).1, [""; 0]);
+}

@@ -6,6 +6,7 @@
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -119,6 +120,16 @@ fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Resul
     let (offset, len) = (offset.cast_signed(), len.cast_signed());
     // SAFETY: takes integers; the descriptor is open as long as `file` is borrowed.
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) }).map(drop)
+}
+
+/// Bytes that are free on the file system of a file.
+pub(super) fn free_bytes(file: &File) -> io::Result<u64> {
+    let mut stat = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and there is room for the answer.
+    check(unsafe { libc::fstatvfs(file.as_raw_fd(), stat.as_mut_ptr()) })?;
+    // SAFETY: the call succeeded, so it has filled the answer in.
+    let stat = unsafe { stat.assume_init() };
+    Ok(stat.f_bavail * stat.f_frsize)
 }
 
 /// A file without a name, in memory: it lives as long as somebody has it open.

@@ -109,14 +109,9 @@ fn fill_and_empty(ballast: &Ballast, series: &mut Series<'_>) -> Verdict {
         };
     }
     ballast.drop_all()?;
-    let goes_on = goes_on(series)?;
+    let stuck = what_stands_still(ballast, series)?;
     let wrong = series.end(life, true)?;
-    if wrong.is_none() && !goes_on {
-        return Ok(Some(format!(
-            "there is room again, but not all goes on within {GOES_ON_WITHIN:?}"
-        )));
-    }
-    Ok(wrong)
+    Ok(wrong.or(stuck))
 }
 
 /// Opens without room, which may fail for that reason alone; if it does, with room.
@@ -137,19 +132,30 @@ fn reopen(
     }
 }
 
-/// True once every writer has committed something more, and something more was flushed.
-fn goes_on(series: &Series<'_>) -> io::Result<bool> {
+/// Nothing once every writer has committed something more, and something more was flushed. Otherwise what did not go on.
+fn what_stands_still(ballast: &Ballast, series: &Series<'_>) -> io::Result<Option<String>> {
     let writers = series.writer.engine.plan(series.writer.seed).writers;
     let counts = || -> io::Result<Counts> {
         let record = series.notes.read()?;
         Ok(std::array::from_fn(|writer| record.last_acknowledged(writer)))
     };
-    let (before, flushes) = (counts()?, series.notes.flushes_noted()?);
-    wait_until(GOES_ON_WITHIN, || {
+    let failures = || series.notes.expected_failures_noted();
+    let (before, flushes, failed) = (counts()?, series.notes.flushes_noted()?, failures()?);
+    let all_go_on = wait_until(GOES_ON_WITHIN, || {
         let now = counts()?;
         let moved = |writer: usize| now[writer] > before[writer] || now[writer] == COMMITS_MAX;
         Ok((0..writers).all(moved) && series.notes.flushes_noted()? > flushes)
-    })
+    })?;
+    if all_go_on {
+        return Ok(None);
+    }
+    let (now, flushed, failed) =
+        (counts()?, series.notes.flushes_noted()? - flushes, failures()? - failed);
+    let free = calls::free_bytes(&ballast.0)?;
+    Ok(Some(format!(
+        "there is room again, but not all goes on within {GOES_ON_WITHIN:?}: commits of each writer {before:?} and then \
+         {now:?}, {flushed} flushes, {failed} failures, {free} bytes are free"
+    )))
 }
 
 /// False if it did not come true within the time.
