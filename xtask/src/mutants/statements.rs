@@ -109,7 +109,12 @@ fn is_call(expression: &Expr) -> bool {
 
 /// True of a statement that changes nothing that a run could show.
 fn is_idle(text: &str) -> bool {
-    is_telemetry(text) || FOR_SIMULATOR.iter().any(|call| text.starts_with(call))
+    is_telemetry(text) || is_for_simulator(text)
+}
+
+/// True of a call that does something in the simulator only.
+pub(super) fn is_for_simulator(text: &str) -> bool {
+    FOR_SIMULATOR.iter().any(|call| text.starts_with(call))
 }
 
 fn is_telemetry(text: &str) -> bool {

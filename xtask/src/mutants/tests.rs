@@ -75,6 +75,7 @@ fn what_no_run_can_tell_apart_is_left_out() {
         "fn f() -> u64 { if planted(Plant::A) { g(a + b)?; h(); } 1 }",
         "fn f() -> u64 { self.metrics.add(1); 1 }",
         "fn f() -> u64 { reached(Reach::A); yield_point(Point::A); 1 }",
+        "fn f() -> u64 { reached_if(Reach::A, || a < b && !c); 1 }",
         "fn f() -> u64 { match a { 1..3 => 1, _ => 2 } }",
     ] {
         assert_eq!(changes(text), [""; 0], "{text}");
