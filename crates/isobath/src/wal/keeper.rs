@@ -309,3 +309,15 @@ impl Inner {
         self.shelf.discard(&*self.fs);
     }
 }
+
+/// For the tests of the log.
+#[cfg(all(test, not(any(loom, shuttle))))]
+impl Inner {
+    pub(super) fn write_back_once(&self, from: Lsn) -> Lsn {
+        self.write_back(from)
+    }
+
+    pub(super) fn has_syncs_to_expect(&self) -> bool {
+        self.expects_syncs()
+    }
+}

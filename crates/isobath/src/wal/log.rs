@@ -588,3 +588,7 @@ impl Drop for Reservation<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "tests/inside.rs"]
+mod inside;

@@ -277,6 +277,7 @@ mod tests {
             (vec![log(2, 2), log(8, 4), log(12, 4)], 7 * U, Some(4 * U)),
             // What was cut has its name, and tells nothing of others.
             (vec![cut(4)], 4 * U, Some(4 * U)),
+            (vec![cut(4), log(8, 1)], 4 * U, Some(4 * U)),
             (vec![log(2, 2), cut(4), log(8, 4)], 7 * U, Some(4 * U)),
             (vec![cut(6), log(8, 4)], 5 * U, Some(4 * U)),
             (vec![spare(3)], 4 * U + 8, None),

@@ -29,6 +29,20 @@ fn a_failed_sync_poisons_for_ever() {
 }
 
 #[test]
+fn a_sync_under_way_when_the_log_is_poisoned_makes_nothing_durable() {
+    let home = Home::new();
+    let log = home.start();
+    put(&log, b"copied").unwrap();
+    let inner = log.take_over();
+    log.poison(&Error::Poisoned("planted".into()));
+    home.faults.hardened.lock().clear();
+    // What is copied by now may contain a record whose copy failed.
+    let told = inner.sync_once();
+    assert!(matches!(&told, Err(Error::Poisoned(cause)) if cause.contains("planted")), "{told:?}");
+    assert_eq!(*home.faults.hardened.lock(), []);
+}
+
+#[test]
 fn everyone_who_waits_for_a_sync_that_fails_is_told() {
     let home = Home::new();
     let log = home.start();

@@ -4,6 +4,7 @@ mod concurrency;
 mod damage;
 mod faults;
 mod footprint;
+mod keeper;
 mod lifecycle;
 mod measure;
 mod power;

@@ -163,6 +163,8 @@ pub(super) struct Faults {
     pub(super) syncs_begun: Arc<AtomicU64>,
     /// Offsets and lengths that segments were asked to harden.
     pub(super) hardened: Arc<Mutex<Vec<(u64, u64)>>>,
+    /// The same of what they were asked to write back.
+    pub(super) written_back: Arc<Mutex<Vec<(u64, u64)>>>,
     /// Nothing can be copied into a segment.
     pub(super) copy_fails: Arc<AtomicBool>,
     /// A sync of a segment, or a copy into one, panics.
@@ -187,6 +189,7 @@ impl Default for Faults {
             sync_delay_us: Arc::default(),
             syncs_begun: Arc::default(),
             hardened: Arc::default(),
+            written_back: Arc::default(),
             copy_fails: Arc::default(),
             sync_panics: Arc::default(),
             copy_panics: Arc::default(),
@@ -236,6 +239,7 @@ impl FileSystem for FaultyFs {
             sync_delay_us: Arc::clone(&self.0.sync_delay_us),
             syncs_begun: Arc::clone(&self.0.syncs_begun),
             hardened: Arc::clone(&self.0.hardened),
+            written_back: Arc::clone(&self.0.written_back),
             copy_fails: Arc::clone(&self.0.copy_fails),
             sync_panics: Arc::clone(&self.0.sync_panics),
             copy_panics: Arc::clone(&self.0.copy_panics),
@@ -297,6 +301,7 @@ struct FaultySegment {
     sync_delay_us: Arc<AtomicU64>,
     syncs_begun: Arc<AtomicU64>,
     hardened: Arc<Mutex<Vec<(u64, u64)>>>,
+    written_back: Arc<Mutex<Vec<(u64, u64)>>>,
     copy_fails: Arc<AtomicBool>,
     sync_panics: Arc<AtomicBool>,
     copy_panics: Arc<AtomicBool>,
@@ -334,6 +339,7 @@ impl SegmentFile for FaultySegment {
         self.inner.harden(offset, len)
     }
     fn write_back(&self, offset: u64, len: u64) {
+        self.written_back.lock().push((offset, len));
         self.inner.write_back(offset, len);
     }
     fn prefault(&self, offset: u64, len: u64) {

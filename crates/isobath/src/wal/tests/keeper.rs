@@ -1,0 +1,86 @@
+//! What the keeper does behind the tail, done by a test after the keeper has ended.
+
+use super::support::*;
+use crate::format::Lsn;
+use crate::wal::*;
+
+/// Log bytes after a sync within which there will be another.
+const SYNC_MEMORY: u64 = 256 << 20;
+
+/// Reserves up to `end`, and leaves a hole there.
+fn fill(log: &Log, end: Lsn) {
+    drop(log.reserve(end - log.tail()).unwrap());
+    assert_eq!(log.copied(), end);
+}
+
+#[test]
+fn whole_pieces_of_each_segment_are_written_back_from_what_is_durable_on() {
+    const U: u64 = SEGMENT_LEN;
+    let home = Home::in_memory();
+    let options = LogOptions { segment_len: 4 * U, ..home.options() };
+    let log = Log::start(&home.components, options, 4 * U, CEILING, 1).unwrap();
+    let inner = log.take_over();
+    // They have the lengths U, U, 2 U and from then on 4 U, which is the length of a piece, too.
+    while !log.has_room_at(28 * U) {
+        inner.prepare_segment().unwrap();
+    }
+    let write_back = |from| {
+        let to = inner.write_back_once(from);
+        (to, std::mem::take(&mut *home.faults.written_back.lock()))
+    };
+    fill(&log, 8 * U - 32);
+    assert_eq!(write_back(4 * U), (4 * U, vec![]), "nobody asked for a sync");
+    log.harden(log.tail()).unwrap();
+    assert_eq!(write_back(4 * U), (4 * U, vec![]), "no piece is whole");
+    fill(&log, 8 * U + 32);
+    let pieces = [U, U, 2 * U].map(|len| (HEADER_PAGE_LEN, len)).to_vec();
+    assert_eq!(write_back(4 * U), (8 * U, pieces));
+    for from in [8 * U, 12 * U] {
+        assert_eq!(write_back(from), (from, vec![]), "it is done");
+    }
+    fill(&log, 17 * U);
+    log.harden(log.tail()).unwrap();
+    assert_eq!(write_back(4 * U), (16 * U, vec![]), "it is durable");
+    fill(&log, 21 * U);
+    assert_eq!(write_back(4 * U), (20 * U, vec![(HEADER_PAGE_LEN, 4 * U)]));
+}
+
+#[test]
+fn a_piece_within_a_segment_is_written_back_at_its_place() {
+    const M: u64 = 1 << 20;
+    let home = Home::in_memory();
+    let options = LogOptions { segment_len: 4 * M, first_segment_len: 4 * M, ..home.options() };
+    let log = Log::start(&home.components, options, 4 * M, CEILING, 1).unwrap();
+    let inner = log.take_over();
+    while !log.has_room_at(12 * M) {
+        inner.prepare_segment().unwrap();
+    }
+    fill(&log, 4 * M + 32);
+    log.harden(log.tail()).unwrap();
+    for (filled, from, to, expected) in [
+        (6 * M + 32, 4 * M, 6 * M, vec![(0, 2 * M)]),
+        (7 * M - 32, 6 * M, 6 * M, vec![]),
+        (9 * M, 6 * M, 9 * M, vec![(2 * M, 2 * M), (0, M)]),
+    ] {
+        fill(&log, filled);
+        assert_eq!(inner.write_back_once(from), to);
+        let found = std::mem::take(&mut *home.faults.written_back.lock());
+        let expected = expected.into_iter().map(|(at, len)| (HEADER_PAGE_LEN + at, len));
+        assert_eq!(found, expected.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn syncs_are_expected_for_so_many_bytes_after_the_last() {
+    let home = Home::in_memory();
+    let log = home.start();
+    let inner = log.take_over();
+    let (_, end) = put(&log, b"record").unwrap();
+    assert!(!inner.has_syncs_to_expect(), "nobody asked for one");
+    log.harden(end).unwrap();
+    assert!(inner.has_syncs_to_expect());
+    for (copied, is_expected) in [(end + SYNC_MEMORY - 32, true), (end + SYNC_MEMORY, false)] {
+        inner.copied.mark(inner.copied.at(), copied);
+        assert_eq!(inner.has_syncs_to_expect(), is_expected);
+    }
+}
