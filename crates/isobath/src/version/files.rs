@@ -192,9 +192,11 @@ mod tests {
         let first = LiveFile::new(7, &graveyard);
         let second = Arc::clone(&first);
         drop(first);
-        assert!(graveyard.take().is_empty());
+        assert!(graveyard.is_empty() && graveyard.take().is_empty());
         drop(second);
+        assert!(!graveyard.is_empty());
         assert_eq!(graveyard.take(), [7]);
+        assert!(graveyard.is_empty());
         assert!(graveyard.take().is_empty());
     }
 

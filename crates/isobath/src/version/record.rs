@@ -287,6 +287,15 @@ mod tests {
     }
 
     #[test]
+    fn a_valid_record_bears_witness_from_the_next_byte_on_and_never_from_before() {
+        let mut bytes = sample(&[b"one"]);
+        bytes.truncate(bytes.len() - RECEIPT_LEN);
+        let error = Records::new(&bytes, NUMBER, 9).next().unwrap().unwrap_err();
+        assert!(error.to_string().contains("follows at 10"), "{error}");
+        assert!(Records::new(&bytes, NUMBER, 11).next().is_none());
+    }
+
+    #[test]
     fn a_record_of_another_file_or_another_place_is_not_valid() {
         let bytes = sample(&[b"one"]);
         assert_eq!(Records::new(&bytes, NUMBER + 1, 10).count(), 0);

@@ -45,6 +45,20 @@ fn a_family_gets_no_name_that_is_taken_or_impossible_and_no_options_that_are() {
 }
 
 #[test]
+fn what_is_wrong_with_a_request_is_told_before_what_is_wrong_with_the_database() {
+    let db = open(&MemoryFs::new());
+    db.engine().log.poison(&Error::Poisoned("planted".into()));
+    let bad = || FamilyOptions::new().block_size(1);
+    let told = |name, options| db.create_family_with(name, options).map(drop).unwrap_err();
+    let [of_both, of_name] = [told("", bad()), told("", FamilyOptions::new())];
+    assert!(matches!(of_name, Error::InvalidArgument(_)), "{of_name}");
+    assert_eq!(of_both.to_string(), of_name.to_string());
+    let of_options = told("new", bad());
+    assert!(matches!(of_options, Error::InvalidArgument(_)), "{of_options}");
+    assert!(matches!(told("new", FamilyOptions::new()), Error::Poisoned(_)));
+}
+
+#[test]
 fn a_dropped_family_is_neither_dropped_nor_renamed_again_and_its_name_is_free() {
     let fs = MemoryFs::new();
     let db = open(&fs);

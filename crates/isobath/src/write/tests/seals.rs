@@ -8,7 +8,7 @@ use crate::engine::{Engine, MAX_SEALED, StallCause};
 use crate::options::WriteOptions;
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
-use crate::write::seal::{flush_now, is_full, seal_if_room, seal_if_written};
+use crate::write::seal::{flush_now, is_full, make_room, seal_if_room, seal_if_written};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::thread;
@@ -61,6 +61,18 @@ fn an_epoch_is_full_once_it_takes_the_budget_in_memory() {
     assert!(engine.log.tail() - first.start < 2 * budget, "its memory was full first");
     db.put("key", "value").unwrap();
     assert_eq!(engine.epochs.list().open.id, first.id + 1);
+}
+
+#[test]
+fn an_epoch_that_is_not_full_stays_open_when_room_is_asked_for() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    db.put("key", "value").unwrap();
+    let (open, tail) = (engine.epochs.list().open.id, engine.log.tail());
+    for fail_fast in [true, false] {
+        make_room(engine, fail_fast).unwrap();
+        assert_eq!((engine.epochs.list().open.id, engine.log.tail()), (open, tail));
+    }
 }
 
 #[test]
