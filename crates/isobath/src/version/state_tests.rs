@@ -209,6 +209,48 @@ fn numbers_that_move_back_or_pass_the_ceiling_are_refused() {
 }
 
 #[test]
+fn numbers_are_taken_up_to_their_very_limits() {
+    let taken = |changes: Vec<Change>| {
+        let mut state = sample();
+        apply(&mut state, changes.clone()).unwrap_or_else(|error| panic!("{changes:?}: {error}"));
+        state
+    };
+    let term = |term, ended_at, resumes_at| Change::Term(Term { term, ended_at, resumes_at });
+    let (ceiling, durable) = (Change::LsnCeiling { lsn: 2000 }, Change::DurableLsn { lsn: 1000 });
+    taken(vec![durable.clone(), durable.clone(), Change::ReplayFrom { lsn: 1000 }]);
+    taken(vec![
+        durable.clone(),
+        Change::ReplayFrom { lsn: 1000 },
+        Change::CleanClose { end: 1000 },
+    ]);
+    taken(vec![durable, term(9, 1000, 1000), ceiling.clone(), term((1 << 60) - 1, 1000, 2000)]);
+    refused(vec![term(1 << 60, 500, 1000), ceiling.clone()]);
+    refused(vec![term(2, 500, 1000), ceiling, term(3, 999, 2000)]);
+    refused(vec![Change::ReplayFrom { lsn: 900 }, Change::CleanClose { end: 899 }]);
+    taken(vec![add(0, 0, 99, (998, 999)), add(0, 31, 98, (1, 1))]);
+    refused(vec![add(0, 32, 98, (6, 7))]);
+    let state = taken(vec![Change::NextFamily { family: 2 }, Change::NextFamily { family: 300 }]);
+    assert_eq!(state.next_family(), 300);
+    let last = FamilyId::MAX - 1;
+    let (name, options) = ("last".to_owned(), Vec::new());
+    let state = taken(vec![Change::CreateFamily { family: last, name, options, lsn: 9 }]);
+    assert_eq!(state.next_family(), FamilyId::MAX);
+}
+
+#[test]
+fn a_family_may_be_renamed_to_its_name_and_changed_at_an_earlier_lsn() {
+    let mut state = sample();
+    let name = "users".to_owned();
+    let rename = Change::RenameFamily { family: 1, name, lsn: 20 };
+    apply(&mut state, vec![Change::FamiliesChanged { lsn: 50 }, rename]).unwrap();
+    assert_eq!(&*state.family(1).unwrap().name, "users");
+    assert_eq!(state.snapshot().changes.last(), Some(&Change::FamiliesChanged { lsn: 50 }));
+    let name = "people".to_owned();
+    apply(&mut state, vec![Change::RenameFamily { family: 1, name, lsn: 60 }]).unwrap();
+    assert_eq!(state.snapshot().changes.last(), Some(&Change::FamiliesChanged { lsn: 60 }));
+}
+
+#[test]
 fn a_clean_close_gives_the_unused_lsns_back_and_ends_with_any_edit() {
     let mut state = sample();
     apply(&mut state, vec![Change::CleanClose { end: 500 }]).unwrap();
