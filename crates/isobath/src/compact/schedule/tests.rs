@@ -40,6 +40,8 @@ impl Bench {
             self.db.put(format!("key{:06}", first + at * step), vec![b'v'; 100]).unwrap();
         }
         self.db.flush().unwrap();
+        // It returns before its job has taken back a merge's failure, which would let a merge be tried twice.
+        self.engine().flusher.wait_idle();
     }
 
     fn wait(&self) {
