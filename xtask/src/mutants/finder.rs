@@ -199,8 +199,12 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             Expr::Repeat(repeat) => self.visit_expr(&repeat.expr),
             // What decides whether a place counts as reached decides nothing else.
             Expr::Call(call) if statements::is_for_simulator(self.text(range(call))) => {}
-            // What a planted bug does is a fault already.
             Expr::If(whole) if operators::is_planted(self.text(range(&whole.cond))) => {
+                self.visit_expr(&whole.cond);
+                // What a planted bug does is a fault already.
+                if !operators::is_for_planted(self.text(range(&whole.cond))) {
+                    self.visit_block(&whole.then_branch);
+                }
                 if let Some((_, otherwise)) = &whole.else_branch {
                     self.visit_expr(otherwise);
                 }

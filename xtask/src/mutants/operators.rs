@@ -97,6 +97,11 @@ pub(super) fn is_planted(text: &str) -> bool {
     text.contains("planted(")
 }
 
+/// True of a condition that holds only where a bug is planted.
+pub(super) fn is_for_planted(text: &str) -> bool {
+    !text.contains("!planted(") && !text.contains("||")
+}
+
 fn of_binary(finder: &mut Finder<'_>, binary: &ExprBinary) {
     let (operator, others) = counterparts(&binary.op);
     if has_let(&binary.left) || has_let(&binary.right) || is_planted(finder.text(range(binary))) {

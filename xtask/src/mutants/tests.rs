@@ -84,6 +84,17 @@ fn what_no_run_can_tell_apart_is_left_out() {
     assert_eq!(changes(guarded).len(), 1);
     let otherwise = changes("fn f() -> u64 { if planted(Plant::A) { 1 + 2 } else { a + b } }");
     assert_eq!(otherwise, ["arithmetic: `a + b` -> `-`"]);
+    let real = ["arithmetic: `a + b` -> `-`"];
+    assert_eq!(changes("fn f() -> u64 { if !planted(Plant::A) { a + b } else { 1 } }"), real);
+    assert_eq!(
+        changes("fn f() -> u64 { if !c && !planted(Plant::A) { a + b } else { 1 } }").len(),
+        2
+    );
+    assert_eq!(changes("fn f() -> u64 { if c || planted(Plant::A) { a + b } else { 1 } }"), real);
+    assert_eq!(
+        changes("fn f() -> u64 { if c && planted(Plant::A) { a + b } else { 1 } }"),
+        [""; 0]
+    );
     let chain = changes("fn f() -> u64 { if let Some(a) = b && c < d { 1 } else { 2 } }");
     assert!(chain.iter().all(|change| change.starts_with("comparison")), "{chain:?}");
 }
