@@ -1,6 +1,7 @@
 //! The public face of the engine. What follows is the project's README.
 //!
-#![doc = include_str!("../../../README.md")]
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // What ships reaches files, time and threads through `components` and `vfs`; tests may do so directly.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 

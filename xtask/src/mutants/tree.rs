@@ -33,14 +33,8 @@ pub(super) const MODULES: [&str; 12] = [
 ];
 
 /// What the copy holds beside the woven files.
-const COPIED: [&str; 6] = [
-    "Cargo.toml",
-    "Cargo.lock",
-    "README.md",
-    "rust-toolchain.toml",
-    "crates/isobath",
-    "crates/isobath-sim",
-];
+const COPIED: [&str; 5] =
+    ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "crates/isobath", "crates/isobath-sim"];
 
 /// It would embed commit and sources, and so be built anew with each commit.
 const SIMULATOR_BUILD: &str = "crates/isobath-sim/build/main.rs";
