@@ -1,4 +1,4 @@
-//! What the packages for the registry hold.
+//! What the packages for the registry hold and need.
 
 use std::process::Command;
 use xtask::tidy::workspace_root;
@@ -20,5 +20,24 @@ fn a_package_holds_its_readme_and_both_licences() {
             assert!(files.contains(&needed), "{package} lacks {needed}");
         }
         assert!(files.iter().any(|file| file.starts_with("src/")));
+    }
+}
+
+/// The packages that the engine is built with, with these features beside none by default.
+fn needs(features: &str) -> Vec<String> {
+    let tree = ["tree", "--offline", "--prefix", "none", "--edges", "normal,build"];
+    let engine = ["-p", "isobath", "--no-default-features", "--features", features];
+    let listed = cargo(&[&tree[..], &engine].concat());
+    listed.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn without_its_codecs_the_engine_needs_no_c_compiler() {
+    let is_c = |name: &String| name == "cc" || name.ends_with("-sys");
+    let without = needs("snappy,tracing,metrics");
+    assert!(without.contains(&"snap".to_owned()), "{without:?}");
+    assert_eq!(without.iter().find(|name| is_c(name)), None);
+    for codec in ["lz4", "zstd"] {
+        assert!(needs(codec).iter().any(is_c), "{codec}");
     }
 }

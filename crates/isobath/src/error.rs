@@ -44,6 +44,19 @@ pub enum Error {
         detail: String,
     },
 
+    /// The file, or the database in this directory, is compressed with a codec that this build of the crate was made
+    /// without. Nothing is damaged.
+    #[error(
+        "{} needs the codec {codec}, which this build lacks; build Isobath with the feature `{codec}`",
+        path.display()
+    )]
+    MissingCodec {
+        /// The file, or the database's directory.
+        path: PathBuf,
+        /// The codec, and the feature of the crate that brings it.
+        codec: &'static str,
+    },
+
     /// The directory holds no database.
     #[error("{} is not an Isobath database: {detail}", path.display())]
     NotADatabase {
@@ -112,6 +125,10 @@ impl Error {
         Error::NewerFormat { path: PathBuf::new(), detail }
     }
 
+    pub(crate) fn missing_codec(codec: &'static str) -> Error {
+        Error::MissingCodec { path: PathBuf::new(), codec }
+    }
+
     pub(crate) fn corruption(path: &Path, offset: u64, detail: impl Into<String>) -> Error {
         Error::Corruption { path: path.to_owned(), offset, detail: detail.into() }
     }
@@ -128,6 +145,9 @@ impl Error {
             }
             Error::NewerFormat { path, detail } if path.as_os_str().is_empty() => {
                 Error::NewerFormat { path: file.to_owned(), detail }
+            }
+            Error::MissingCodec { path, codec } if path.as_os_str().is_empty() => {
+                Error::MissingCodec { path: file.to_owned(), codec }
             }
             other => other,
         }
@@ -180,6 +200,9 @@ impl Clone for Error {
             }
             Error::NewerFormat { path, detail } => {
                 Error::NewerFormat { path: path.clone(), detail: detail.clone() }
+            }
+            Error::MissingCodec { path, codec } => {
+                Error::MissingCodec { path: path.clone(), codec }
             }
             Error::NotADatabase { path, detail } => {
                 Error::NotADatabase { path: path.clone(), detail: detail.clone() }

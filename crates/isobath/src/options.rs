@@ -63,7 +63,8 @@ impl WriteOptions {
 #[non_exhaustive]
 pub struct FamilyOptions {
     /// The codec of each level, level 0 first; the last one holds for all deeper levels. Default: none for
-    /// level 0, which is rewritten soon, LZ4 below. The last level of a tree always takes the last one.
+    /// level 0, which is rewritten soon, LZ4 below (none in a build without the feature `lz4`). The last level of a tree
+    /// always takes the last one.
     pub codecs: Vec<Codec>,
     /// Uncompressed bytes of a data block. Default 4 KiB. Larger ones compress better and scan faster;
     /// smaller ones make a point read of uncached data cheaper.
@@ -79,7 +80,7 @@ pub struct FamilyOptions {
 impl Default for FamilyOptions {
     fn default() -> Self {
         FamilyOptions {
-            codecs: vec![Codec::None, Codec::Lz4],
+            codecs: vec![Codec::None, Codec::default()],
             block_size: ByteSize::kib(4),
             filter_bits_per_key: 10,
             level_ratio: 10,
@@ -123,13 +124,25 @@ impl FamilyOptions {
         self
     }
 
+    /// What a table's slice means that says no options: the same in every build.
+    pub(crate) fn unlabelled() -> Self {
+        FamilyOptions { codecs: vec![Codec::None, Codec::Lz4], ..FamilyOptions::default() }
+    }
+
+    /// The options, unless they name a codec that this build lacks.
+    pub(crate) fn demand_codecs(self) -> Result<Self> {
+        self.codecs.iter().try_for_each(|codec| codec.demand())?;
+        Ok(self)
+    }
+
     pub(crate) fn codec_at(&self, level: usize) -> Codec {
         self.codecs.get(level).or(self.codecs.last()).copied().unwrap_or(Codec::None)
     }
 
     /// How slices of a level are written, in a family of this id and name.
     pub(crate) fn table_options(&self, id: FamilyId, name: &str, level: usize) -> TableOptions {
-        let options = if *self == FamilyOptions::default() { Vec::new() } else { self.to_json() };
+        let options =
+            if *self == FamilyOptions::unlabelled() { Vec::new() } else { self.to_json() };
         let needs_label = id != DEFAULT_FAMILY || !options.is_empty();
         let label = needs_label.then(|| Label { name: name.to_owned(), options }.into());
         TableOptions {
@@ -146,6 +159,18 @@ impl FamilyOptions {
         within("filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;
         within("level_ratio", u64::from(self.level_ratio), 2, 100)?;
         within("codecs (entries)", self.codecs.len() as u64, 1, 16)
+    }
+
+    /// What a program asks for must also be there in this build.
+    pub(crate) fn check_asked(&self) -> Result<()> {
+        self.check()?;
+        match self.codecs.iter().find(|codec| !codec.is_available()) {
+            Some(codec) => Err(Error::InvalidArgument(format!(
+                "codecs: this build lacks {0}; build Isobath with the feature `{0}`",
+                codec.name()
+            ))),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn to_json(&self) -> Vec<u8> {
@@ -373,7 +398,7 @@ impl Options {
             within("sync_interval (microseconds)", interval.as_micros() as u64, 100, 1 << 50)?;
         }
         within("max_open_files", self.max_open_files.unwrap_or(1000) as u64, 8, 1 << 20)?;
-        self.family.check()
+        self.family.check_asked()
     }
 }
 

@@ -1,6 +1,6 @@
-//! What the engine emits for others to collect: events through `tracing`, figures through `metrics`. It installs
-//! neither a subscriber nor a recorder; without them this costs next to nothing, and never anything on the path of a
-//! read or a write: figures are handed over once a second, from [`Metrics`].
+//! What the engine emits for others to collect: events through `tracing`, figures through `metrics`, each a feature of the
+//! crate. It installs neither a subscriber nor a recorder; without them this costs next to nothing, and never anything on
+//! the path of a read or a write: figures are handed over once a second, from [`Metrics`].
 
 use crate::events::Event;
 use crate::metrics::Metrics;
@@ -13,7 +13,12 @@ pub(crate) fn call_out(body: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(body));
 }
 
+/// Emits an event, in a build with the feature `tracing`.
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn trace(_event: &Event) {}
+
 /// Emits an event.
+#[cfg(feature = "tracing")]
 pub(crate) fn trace(event: &Event) {
     match event {
         Event::RecoveryProgress { done_bytes, total_bytes } => {
@@ -75,7 +80,12 @@ pub(crate) fn trace(event: &Event) {
     }
 }
 
+/// Hands the figures of the database in `path` over, in a build with the feature `metrics`.
+#[cfg(not(feature = "metrics"))]
+pub(crate) fn record(_path: &str, _figures: &Metrics) {}
+
 /// Hands the figures of the database in `path` over.
+#[cfg(feature = "metrics")]
 pub(crate) fn record(path: &str, figures: &Metrics) {
     let counters = [
         ("isobath_log_bytes", figures.log_bytes),

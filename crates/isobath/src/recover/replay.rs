@@ -104,6 +104,7 @@ impl Replayer<'_> {
         let state = self.versions.state();
         for (id, family) in state.families() {
             let options = FamilyOptions::from_json(&family.options)?;
+            let options = options.demand_codecs().map_err(|error| error.in_file(self.db, 0))?;
             self.families.insert(id, options.table_options(id, &family.name, 0));
         }
         Ok(())
@@ -164,7 +165,8 @@ impl Replayer<'_> {
                 "it creates column family {id}, an id that is spent"
             )));
         }
-        let table_options = FamilyOptions::from_json(options)?.table_options(id, name, 0);
+        let options_read = FamilyOptions::from_json(options)?.demand_codecs()?;
+        let table_options = options_read.table_options(id, name, 0);
         self.families.insert(id, table_options);
         let (name, options) = (name.to_owned(), options.to_vec());
         self.changes.push(Change::CreateFamily { family: id, name, options, lsn });

@@ -8,9 +8,9 @@
 //! an index block holds nothing but handles.
 
 use super::block::{Block, SEQ_MAX};
-use super::codec::Decompressor;
+use super::codec::{Codec, Decompressor};
 use super::footer::{FOOTER_LEN, Footer, decode_directory};
-use super::frame::{decode_frame, find_frame};
+use super::frame::{TRAILER_LEN, decode_frame, find_frame};
 use super::index::{handle_of, index_entry, parse_index};
 use super::key_buffer::KeyBuffer;
 use super::root::{Content, Root};
@@ -60,7 +60,8 @@ pub(crate) enum Part<'a> {
 }
 
 /// Looks through the bytes of the table file `number`. `known` is what the manifest says of its slices.
-pub(crate) fn carve(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Carved {
+/// A sound block of a codec that this build lacks is an error: it is not to be taken for one that is lost.
+pub(crate) fn carve(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Result<Carved> {
     let decompressor = Decompressor::default();
     let mut carved =
         Carved { bytes, decompressor, slices: Vec::new(), has_directory: false, homeless_bytes: 0 };
@@ -68,7 +69,7 @@ pub(crate) fn carve(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Carved 
     carved.has_directory = !directory.is_empty();
     let roots: Vec<BlockHandle> =
         known.iter().map(|meta| meta.root).chain(directory.iter().map(|(_, root)| *root)).collect();
-    let blocks = carved.find_blocks(&carved.known_starts(&roots));
+    let blocks = carved.find_blocks(&carved.known_starts(&roots))?;
     carved.add_rooted(&blocks, number);
     carved.add_rootless(&blocks, known, &directory);
     let is_home = |block: &&BlockHandle| {
@@ -78,7 +79,7 @@ pub(crate) fn carve(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Carved 
     let homeless = blocks.iter().filter(|block| !is_home(block) && carved.is_data(block));
     carved.homeless_bytes = homeless.map(|block| u64::from(block.len)).sum();
     carved.slices.sort_by_key(|slice| slice.base);
-    carved
+    Ok(carved)
 }
 
 impl CarvedSlice {
@@ -139,12 +140,13 @@ impl Carved {
     }
 
     /// Every sound block, in order.
-    fn find_blocks(&self, known_starts: &BTreeSet<u64>) -> Vec<BlockHandle> {
+    fn find_blocks(&self, known_starts: &BTreeSet<u64>) -> Result<Vec<BlockHandle>> {
         let mut blocks = Vec::new();
         let mut at = FILE_HEADER_LEN;
         while at < self.bytes.len() {
             match find_frame(&self.bytes, at, usize::MAX) {
                 Some(len) => {
+                    Codec::from_byte(self.bytes[at + len - TRAILER_LEN])?.demand()?;
                     blocks.push(BlockHandle { offset: at as u64, len: len as u32 });
                     at += len;
                 }
@@ -154,7 +156,7 @@ impl Carved {
                 },
             }
         }
-        blocks
+        Ok(blocks)
     }
 
     /// Where a block may begin behind the damaged one at `at`.

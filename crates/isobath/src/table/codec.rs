@@ -3,11 +3,13 @@
 //! A compressed payload is a varint of the decoded length, then the codec's own bytes. A block that does
 //! not shrink by an eighth is stored as it is ([`Codec::None`]), without the varint.
 
+#[cfg(feature = "zstd")]
 use crate::components::sync::Mutex;
 use crate::error::{Error, Result};
 use crate::format::{Decoder, varint_len};
 
-/// How blocks are compressed.
+/// How blocks are compressed. Each codec but `None` is a feature of the crate, on by default; a build without it refuses
+/// options that name the codec, and answers [`Error::MissingCodec`] to data that needs it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -15,9 +17,10 @@ use crate::format::{Decoder, varint_len};
 #[repr(u8)]
 pub enum Codec {
     /// Not at all: fastest to read, largest.
+    #[cfg_attr(not(feature = "lz4"), default)]
     None = 0,
-    /// LZ4: about half a microsecond to decode a 4 KiB block.
-    #[default]
+    /// LZ4: about half a microsecond to decode a 4 KiB block. The default of a build that has it.
+    #[cfg_attr(feature = "lz4", default)]
     Lz4 = 1,
     /// Zstandard: smaller, two to three times LZ4's decoding time.
     Zstd = 2,
@@ -26,6 +29,31 @@ pub enum Codec {
 }
 
 impl Codec {
+    /// True if this build of the crate can compress and decompress with it.
+    pub const fn is_available(self) -> bool {
+        match self {
+            Codec::None => true,
+            Codec::Lz4 => cfg!(feature = "lz4"),
+            Codec::Zstd => cfg!(feature = "zstd"),
+            Codec::Snappy => cfg!(feature = "snappy"),
+        }
+    }
+
+    /// What options call it, and the feature of the crate that brings it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Codec::None => "none",
+            Codec::Lz4 => "lz4",
+            Codec::Zstd => "zstd",
+            Codec::Snappy => "snappy",
+        }
+    }
+
+    /// Refuses a codec that this build lacks.
+    pub(crate) fn demand(self) -> Result<()> {
+        if self.is_available() { Ok(()) } else { Err(Error::missing_codec(self.name())) }
+    }
+
     /// Decodes a stored codec.
     pub(crate) fn from_byte(byte: u8) -> Result<Codec> {
         match byte {
@@ -38,6 +66,7 @@ impl Codec {
     }
 }
 
+#[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 3;
 
 /// LZ4 and Snappy refuse inputs near 2 and 4 GiB; so large a block is stored as it is.
@@ -53,7 +82,9 @@ fn decoded_len_max(payload_len: usize) -> usize {
 #[derive(Default)]
 pub(crate) struct Compressor {
     buffer: Vec<u8>,
+    #[cfg(feature = "zstd")]
     zstd: Option<zstd::bulk::Compressor<'static>>,
+    #[cfg(feature = "snappy")]
     snappy: Option<snap::raw::Encoder>,
 }
 
@@ -68,6 +99,7 @@ impl Compressor {
         // Output that would not gain an eighth has no room, which lets the codec give up early.
         let room = raw.len() - raw.len() / 8;
         let buffer_len = match codec {
+            #[cfg(feature = "snappy")]
             Codec::Snappy => prefix_len + snap::raw::max_compress_len(raw.len()),
             _ => room,
         };
@@ -80,15 +112,23 @@ impl Compressor {
         let target = &mut self.buffer[prefix_len..buffer_len];
         let packed_len = match codec {
             Codec::None => None,
+            #[cfg(feature = "lz4")]
             Codec::Lz4 => lz4::block::compress_to_buffer(raw, None, false, target).ok(),
+            #[cfg(feature = "zstd")]
             Codec::Zstd => {
                 if self.zstd.is_none() {
                     self.zstd = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
                 }
                 self.zstd.as_mut().and_then(|zstd| zstd.compress_to_buffer(raw, target).ok())
             }
+            #[cfg(feature = "snappy")]
             Codec::Snappy => {
                 self.snappy.get_or_insert_with(snap::raw::Encoder::new).compress(raw, target).ok()
+            }
+            #[cfg(not(all(feature = "lz4", feature = "zstd", feature = "snappy")))]
+            _ => {
+                let _ = target;
+                None
             }
         };
         match packed_len {
@@ -123,6 +163,7 @@ fn write_varint(out: &mut [u8], mut value: u64) {
 /// reader.
 #[derive(Default)]
 pub(crate) struct Decompressor {
+    #[cfg(feature = "zstd")]
     zstd: Mutex<Vec<zstd::bulk::Decompressor<'static>>>,
 }
 
@@ -140,6 +181,7 @@ impl Decompressor {
             out.extend_from_slice(payload);
             return Ok(());
         }
+        codec.demand()?;
         let mut decoder = Decoder::new(payload);
         let claimed = decoder.varint()?;
         let packed = decoder.take(decoder.remaining())?;
@@ -155,9 +197,14 @@ impl Decompressor {
         out.resize(len, 0);
         let decoded = match codec {
             Codec::None => unreachable!("handled above"),
+            #[cfg(feature = "lz4")]
             Codec::Lz4 => lz4::block::decompress_to_buffer(packed, Some(len as i32), out).ok(),
+            #[cfg(feature = "zstd")]
             Codec::Zstd => self.decompress_zstd(packed, out),
+            #[cfg(feature = "snappy")]
             Codec::Snappy => snap::raw::Decoder::new().decompress(packed, out).ok(),
+            #[cfg(not(all(feature = "lz4", feature = "zstd", feature = "snappy")))]
+            _ => None, // Refused above.
         };
         if decoded != Some(len) {
             return Err(Error::malformed(format!("a block does not decode as {codec:?}")));
@@ -165,6 +212,7 @@ impl Decompressor {
         Ok(())
     }
 
+    #[cfg(feature = "zstd")]
     fn decompress_zstd(&self, packed: &[u8], out: &mut [u8]) -> Option<usize> {
         let idle = self.zstd.lock().pop();
         let mut context = match idle {
@@ -293,6 +341,7 @@ mod tests {
     #[test]
     fn names_in_options_are_lower_case() {
         for (codec, name) in ALL.iter().zip(["none", "lz4", "zstd", "snappy"]) {
+            assert_eq!(codec.name(), name);
             let name: StrDeserializer<'_, ValueError> = name.into_deserializer();
             assert_eq!(Codec::deserialize(name).unwrap(), *codec);
         }

@@ -35,7 +35,7 @@ pub(crate) fn create_family(
     options: FamilyOptions,
 ) -> Result<Arc<Family>> {
     check_family_name(name)?;
-    options.check()?;
+    options.check_asked()?;
     engine.check_writable()?;
     let _changing = engine.families_change.lock();
     if engine.families.contains_name(name) {

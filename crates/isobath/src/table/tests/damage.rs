@@ -267,7 +267,8 @@ fn forged_handles_lead_to_errors() {
         crate::table::frame::put_frame(&mut framed, Codec::None, &payload, root_at.offset);
         let bytes = [&good[..root_at.offset as usize], &framed].concat();
         let meta = root.meta(NUMBER, BlockHandle { len: framed.len() as u32, ..root_at });
-        let carved = crate::table::carve(bytes.clone(), NUMBER, std::slice::from_ref(&meta));
+        let carved =
+            crate::table::carve(bytes.clone(), NUMBER, std::slice::from_ref(&meta)).unwrap();
         assert!(carved.slices.len() == 1);
         fixture.set_bytes(bytes);
         for mode in [ReadMode::Mapped, ReadMode::Positional] {
@@ -294,7 +295,7 @@ fn make_unknown(block: &mut [u8]) {
 
 /// What is left of the only slice: entries, and where something is gone.
 fn carve_slice(fixture: &Fixture, meta: &SliceMeta) -> (u64, Vec<u64>) {
-    let carved = crate::table::carve(fixture.bytes(), NUMBER, std::slice::from_ref(meta));
+    let carved = crate::table::carve(fixture.bytes(), NUMBER, std::slice::from_ref(meta)).unwrap();
     assert_eq!(carved.slices.len(), 1);
     let (mut entries, mut gaps) = (0, Vec::new());
     let visit = &mut |part: crate::table::Part<'_>| {

@@ -95,7 +95,7 @@ fn judged(fixture: &Fixture) -> String {
 }
 
 fn carved(fixture: &Fixture, known: &[SliceMeta]) -> String {
-    let carved = carve(fixture.bytes(), NUMBER, known);
+    let carved = carve(fixture.bytes(), NUMBER, known).unwrap();
     let mut out = format!("{} {}", carved.has_directory, carved.homeless_bytes);
     for slice in &carved.slices {
         let meta = slice.meta.as_ref().map(|meta| (meta.entries, meta.root.offset));

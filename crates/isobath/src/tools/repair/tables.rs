@@ -120,7 +120,8 @@ fn examine_table(repair: &mut Repair<'_>, facts: &mut Facts, number: u64) -> Res
     }
     let known: Vec<SliceMeta> = facts.slices.values().map(|(_, meta)| meta.clone()).collect();
     let known: Vec<_> = known.into_iter().filter(|meta| meta.file == number).collect();
-    let carved = carve(repair.read_leniently(&path)?, number, &known);
+    let carved = carve(repair.read_leniently(&path)?, number, &known)
+        .map_err(|error| error.in_file(&path, 0))?;
     let (mut slices, mut losses) = (Vec::new(), Vec::new());
     for slice in &carved.slices {
         let Some(family) = slice.family.filter(|family| is_wanted(facts, *family)) else {

@@ -53,7 +53,8 @@ pub(super) fn save_table(
 ) -> Result<Vec<SliceMeta>> {
     let known = facts.slices.values().map(|(_, meta)| meta);
     let known: Vec<_> = known.filter(|meta| meta.file == table.number).cloned().collect();
-    let carved = carve(repair.read_leniently(&table.path)?, table.number, &known);
+    let carved = carve(repair.read_leniently(&table.path)?, table.number, &known)
+        .map_err(|error| error.in_file(&table.path, 0))?;
     let mut slices: Vec<_> = carved.slices.iter().collect();
     slices.retain(|slice| slice.family.is_some_and(|family| wanted.contains(&family)));
     slices.sort_by_key(|slice| slice.family);
