@@ -42,6 +42,8 @@ struct World {
     /// The most batches that a beginning or an end of a job has made of nothing, or the other way, since asked.
     leap_max: f64,
     runs_max: usize,
+    /// Merges get no processor.
+    is_starved: bool,
 }
 
 /// Five seconds.
@@ -69,6 +71,7 @@ impl World {
             in_memory: 0,
             leap_max: 0.0,
             runs_max: 0,
+            is_starved: false,
         }
     }
 
@@ -104,6 +107,9 @@ impl World {
 
     /// Merges until `now`, or the end of a job: then true.
     fn merge_until(&mut self, now: u64) -> bool {
+        if self.is_starved {
+            return false;
+        }
         let Some(mut job) = self.job.take().or_else(|| self.begin()) else {
             self.merged_until_ns = now;
             return false;
@@ -170,4 +176,19 @@ fn writers_go_at_an_even_pace_however_long_merges_take() {
             assert!(near[2].leap_max < 0.3, "{near:#?}");
         }
     }
+}
+
+/// Beside programs of a higher priority merges may get no processor at all, after their pace was measured.
+#[test]
+fn level_zero_stays_bounded_while_merges_stand_still() {
+    let mut world = World::new(250.0);
+    for _ in 0..8 {
+        world.window();
+    }
+    world.is_starved = true;
+    for _ in 0..120 {
+        world.window();
+    }
+    let runs = world.model.tree.runs.len();
+    assert!(runs < 80, "after ten minutes, where a quarter of the measured pace makes 163: {runs}");
 }

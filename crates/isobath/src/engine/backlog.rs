@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Up to here writers are free: merges wait until there is so much to do.
 const FREE_BATCHES: f64 = 1.0;
-/// Here writers are slowed most: reads get slow beyond.
+/// Here writers are slowed to a quarter of what merges can take in for ever: reads get slow beyond.
 const FULL_BATCHES: f64 = 3.0;
 /// How long the pace of merges is remembered.
 const MEMORY_NS: f64 = 4e9;
@@ -82,14 +82,14 @@ impl Backlog {
         self.pace.note(bytes, now_ns);
     }
 
-    /// How far the family is behind that is most so, 0 to 1, and how many bytes a second flushes could add to it for
-    /// ever, as merges get on.
+    /// How far the family is behind that is most so, 1 where it is full and more beyond, and how many bytes a second
+    /// flushes could add to it for ever, as merges get on.
     pub(crate) fn pressure(&self) -> (f64, f64) {
         let last = self.families.values().max_by(|a, b| a.batches().total_cmp(&b.batches()));
         let Some(owed) = last else { return (0.0, PACE_UNKNOWN) };
         let share = owed.batch_bytes as f64 / owed.batch_debt.max(1) as f64;
         let excess = (owed.batches() - FREE_BATCHES) / (FULL_BATCHES - FREE_BATCHES);
-        (excess.min(1.0), self.pace.rate() * share)
+        (excess, self.pace.rate() * share)
     }
 }
 
@@ -107,8 +107,10 @@ mod tests {
         backlog.note(1, owed(400));
         assert_eq!(backlog.pressure().0, 0.0, "a batch is what merges wait for");
         backlog.note(2, owed(800));
-        backlog.note(3, owed(9000));
+        backlog.note(3, owed(1200));
         assert_eq!(backlog.pressure().0, 1.0);
+        backlog.note(3, owed(9200));
+        assert_eq!(backlog.pressure().0, 11.0, "no end to how far one can be behind");
         backlog.note(3, None);
         assert_eq!(backlog.pressure().0, 0.5);
     }

@@ -4,9 +4,14 @@
 //! little; the fuller, the more, so that their rate settles at what the background drains, and the hard stop
 //! (no epoch to write into) is hardly ever met. There is no cliff to fall off.
 //!
-//! How far something is behind is a number from 0 to 1, the *excess*, and writers are paced by what asks for more.
-//! Up to 0 they are free. From there on a byte costs more and more waiting: at one half as much as lets writers go
-//! as fast as `drain`, the smoothed rate at which the background empties what is full; at 1 four times as much.
+//! How far something is behind is a number, the *excess*, and writers are paced by what asks for more. Up to 0 they
+//! are free. From there on a byte costs more and more waiting: at one half as much as lets writers go as fast as
+//! `drain`, the smoothed rate at which the background empties what is full; at 1, where it is full, four times as much.
+//!
+//! Merges can be further behind than full: beside programs of a higher priority they may get no processor at all, and
+//! their rate was measured while they had one. So from an excess of 2 on, which a long merge does not reach, the cost
+//! grows again, as it did one below. That makes nobody wait longer than a second: enough to stop small writes, and soon
+//! over when merges go on.
 
 use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +26,8 @@ const MEMORY_FREE: f64 = 0.5;
 const DEBT_NS: u64 = 250_000;
 /// A single wait is cut into pieces of at most this, so that relief is noticed.
 const NAP_NS: u64 = 5_000_000;
+/// A writer waits so long at most for what merges are further behind than full.
+const BEYOND_FULL_NS_MAX: u64 = 1_000_000_000;
 
 /// Why writers wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +70,8 @@ pub(crate) struct Pacer {
     is_active: AtomicBool,
     /// Picoseconds a byte, since merges are behind.
     merge_cost_ps: AtomicU64,
+    /// What that would be were they no further behind than full.
+    full_cost_ps: AtomicU64,
     /// Bytes a second that flushes have been draining.
     flush_rate: AtomicU64,
     /// True while sealed epochs wait behind the one being flushed.
@@ -81,6 +90,7 @@ impl Pacer {
             threads,
             is_active: AtomicBool::new(false),
             merge_cost_ps: AtomicU64::new(0),
+            full_cost_ps: AtomicU64::new(0),
             flush_rate: AtomicU64::new(0),
             is_flush_behind: AtomicBool::new(false),
             next_ns: AtomicU64::new(0),
@@ -109,22 +119,27 @@ impl Pacer {
         let flush_cost = match self.is_flush_behind.load(Ordering::Relaxed) {
             true => {
                 let excess = (fullness() - MEMORY_FREE) / (1.0 - MEMORY_FREE);
-                cost(excess, self.flush_rate.load(Ordering::Relaxed) as f64)
+                cost(excess.min(1.0), self.flush_rate.load(Ordering::Relaxed) as f64)
             }
             false => 0,
         };
+        let full_cost = self.full_cost_ps.load(Ordering::Relaxed);
         let cause = match flush_cost > merge_cost {
             true => StallCause::PacedByFlush,
             false => StallCause::PacedByMerge,
         };
         let now = self.clock.now_ns();
-        let price = bytes.saturating_mul(flush_cost.max(merge_cost)) / 1000;
+        let price = |merge_cost| bytes.saturating_mul(flush_cost.max(merge_cost)) / 1000;
+        let due_after = |next: u64| {
+            let start = next.max(now);
+            let due = (start + price(merge_cost)).min(now + BEYOND_FULL_NS_MAX);
+            due.max(start + price(full_cost))
+        };
         // Whoever will not wait for what others owe is refused, and owes nothing for it.
-        let claim =
-            |next: u64| (!fail_fast || next < now + DEBT_NS).then_some(next.max(now) + price);
+        let claim = |next: u64| (!fail_fast || next < now + DEBT_NS).then_some(due_after(next));
         let claimed = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
         let Ok(before) = claimed else { return Err(Error::WouldStall(cause.name())) };
-        let due = before.max(now) + price;
+        let due = due_after(before);
         if fail_fast || due < now + DEBT_NS {
             return Ok(());
         }
@@ -153,7 +168,9 @@ impl Pacer {
     /// Sets the pace from merges: how far they are behind, and how many bytes a second they can take in.
     pub(crate) fn set_merges(&self, excess: f64, drain: f64) {
         let _setting = self.setting.lock();
-        self.merge_cost_ps.store(cost(excess, drain), Ordering::Relaxed);
+        let full = excess.min(1.0);
+        self.merge_cost_ps.store(cost(full.max(excess - 1.0), drain), Ordering::Relaxed);
+        self.full_cost_ps.store(cost(full, drain), Ordering::Relaxed);
         self.refresh();
     }
 
@@ -192,12 +209,11 @@ impl Pacer {
 }
 
 /// Picoseconds a byte, when `drain` bytes a second leave: nothing up to an excess of 0, the drain rate itself at
-/// one half, four times slower than the drain from 1 on.
+/// one half, four times slower than the drain at 1.
 fn cost(excess: f64, drain: f64) -> u64 {
     if excess <= 0.0 {
         return 0;
     }
-    let excess = excess.min(1.0);
     let at_drain = 1e12 / drain.max(1e6);
     (at_drain * 4.0 * excess * excess).max(1.0) as u64
 }
@@ -264,7 +280,10 @@ mod tests {
     #[test]
     fn the_cost_of_a_byte_grows_without_a_cliff() {
         let at = |excess| cost(excess, 1e8);
-        assert_eq!((at(-1.0), at(0.0), at(0.5), at(1.0), at(9.0)), (0, 0, 10_000, 40_000, 40_000));
+        assert_eq!(
+            (at(-1.0), at(0.0), at(0.5), at(1.0), at(9.0)),
+            (0, 0, 10_000, 40_000, 3_240_000)
+        );
         for step in 0..100 {
             let (here, next) = (at(step as f64 / 100.0), at((step + 1) as f64 / 100.0));
             assert!(here < next && next - here <= 800, "{step}: {here} to {next}");
@@ -306,6 +325,29 @@ mod tests {
             assert_eq!(waits(&pacer, StallCause::PacedByMerge), expected);
             assert_eq!(waits(&pacer, StallCause::PacedByFlush), (0, 0, 0));
         }
+    }
+
+    #[test]
+    fn merges_behind_beyond_full_all_but_stop_small_writes_and_make_nobody_wait_long() {
+        const MS: u64 = 1_000_000;
+        // Forty nanoseconds a byte at full, a hundred times as much here.
+        for (bytes, ms) in
+            [(1000, 4), (10_000, 40), (250_000, 1000), (2_500_000, 1000), (50_000_000, 2000)]
+        {
+            let (pacer, stage) = pacer();
+            pacer.set_merges(11.0, 1e8);
+            pacer.admit(bytes, false, || 0.0).unwrap();
+            assert_eq!(stage.now_ns(), ms * MS, "{bytes}");
+            assert_eq!(waits(&pacer, StallCause::PacedByMerge), (1, ms * MS, ms * MS));
+        }
+        let (pacer, stage) = pacer();
+        pacer.set_merges(11.0, 1e8);
+        pacer.admit(1_000_000, true, || 0.0).unwrap();
+        pacer.admit(10_000, false, || 0.0).unwrap();
+        assert_eq!(stage.now_ns(), 1_000_400_000, "what others owe costs what it does at full");
+        pacer.set_merges(2.0, 1e8);
+        pacer.admit(100_000, false, || 0.0).unwrap();
+        assert_eq!(stage.now_ns(), 1_004_400_000, "it lasts no longer than they are so far behind");
     }
 
     #[test]
