@@ -188,3 +188,40 @@ fn files_of_test_modules_may_reach_outside() {
     let caught = verdict_with(&files, "", "");
     assert_eq!(caught, [("crates/isobath/src/wal/a.rs".to_owned(), 2)]);
 }
+
+#[test]
+fn a_kind_that_is_told_apart_without_naming_all_is_caught() {
+    for loose in [
+        "fn f() -> bool { entry.kind == OpKind::Put }",
+        "fn f() -> bool { entry.kind != crate::format::OpKind::Put }",
+        "fn f() -> bool { OpKind::Put == *kind }",
+        "fn f() -> bool { *kind == *&OpKind::Put }",
+        "fn f() -> bool { (entry.seq, entry.kind) == (7, OpKind::Put) }",
+        "fn f() -> bool { (OpKind::Put, 7) != (entry.kind, entry.seq) }",
+        "fn f() -> bool { matches!(entry.kind, OpKind::Put) }",
+        "fn f() { if let OpKind::Put = kind { g() } }",
+        "fn f() { if a && let Some((OpKind::Put, _)) = version { g() } }",
+        "fn f() { let OpKind::Put = kind else { return }; }",
+        "fn f() -> u8 { match kind { OpKind::Put => 1, _ => 2 } }",
+        "fn f() -> u8 { match kind { other if g() => { 2 } OpKind::Put => 1, OpKind::Delete => 3 } }",
+        "fn f() -> u8 { match (kind, is_new) { (OpKind::Put, true) => g(1, 2), (_, _) => 2 } }",
+        "fn f() -> u8 { match kind.effect() { Effect::Value => 1, _ => 2 } }",
+    ] {
+        assert_eq!(lines("read/get.rs", loose), [2], "{loose}");
+        assert_eq!(lines("mvcc/kind.rs", loose), CLEAN, "{loose}");
+        let in_test = format!("#[cfg(test)]\nmod tests {{\n{loose}\n}}");
+        assert_eq!(lines("read/get.rs", &in_test), CLEAN, "{loose}");
+    }
+    for fine in [
+        "fn f() { put(OpKind::Put) }",
+        "fn f() { let kind = OpKind::Put; }",
+        "fn f() { let op = Op { kind: OpKind::Put, key }; }",
+        "fn f() -> bool { kind.is_tombstone() == other }",
+        "fn f() -> bool { count(OpKind::Put) == 3 }",
+        "fn f() -> bool { header.kind == FileKind::Table }",
+        "fn f() -> u8 { match (kind, is_new) { (OpKind::Put, _) => 1, (OpKind::Delete, _) => 2 } }",
+        "fn f() -> u8 { match word { 0 => g(OpKind::Put), _ => 2 } }",
+    ] {
+        assert_eq!(lines("read/get.rs", fine), CLEAN, "{fine}");
+    }
+}

@@ -136,8 +136,7 @@ impl Batch {
         }
         put_op(&mut self.record, &Op { kind, family, key, value });
         let value_at = self.record.len() - value.len();
-        let gap =
-            if kind == OpKind::Put { crate::format::varint_len(value.len() as u64) } else { 0 };
+        let gap = if kind.has_value() { crate::format::varint_len(value.len() as u64) } else { 0 };
         self.ops.push(OpAt {
             family,
             kind,

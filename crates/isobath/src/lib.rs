@@ -35,6 +35,7 @@ pub mod keys;
 mod limits;
 mod memtable;
 mod metrics;
+mod mvcc;
 mod options;
 mod pinned;
 #[cfg(all(test, shuttle))]

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A module's unit tests (the rest of its integration tests' names stand behind them).
-const RELEVANT: [(&str, &[&str], &[&str]); 12] = [
+const RELEVANT: [(&str, &[&str], &[&str]); 13] = [
     ("wal", &["wal::"], &["recovery", "everyday"]),
     ("write", &["write::", "batch::"], &["everyday", "model", "scripts"]),
     ("flush", &["flush::"], &["everyday", "recovery", "model"]),
@@ -23,6 +23,7 @@ const RELEVANT: [(&str, &[&str], &[&str]); 12] = [
     ("engine", &["engine::"], &["everyday", "many_families", "stress", "model"]),
     ("snapshots", &["engine::snapshots::", "snapshot::"], &["scripts", "overlap", "model"]),
     ("memtable", &["memtable::"], &["everyday", "stress", "model"]),
+    ("mvcc", &["mvcc::", "compact::", "cursor::"], &["scripts", "overlap", "model"]),
     ("table", &["table::"], &["golden", "everyday", "model"]),
 ];
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const LIB: &str = "crates/isobath/src/lib.rs";
 
 /// The modules whose files get mutants by operators, and what `--module` knows.
-pub(super) const MODULES: [&str; 12] = [
+pub(super) const MODULES: [&str; 13] = [
     "wal",
     "write",
     "flush",
@@ -29,6 +29,7 @@ pub(super) const MODULES: [&str; 12] = [
     "engine",
     "snapshots",
     "memtable",
+    "mvcc",
     "table",
 ];
 

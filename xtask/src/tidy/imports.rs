@@ -9,11 +9,12 @@ use super::{Source, Violation, Workspace};
 
 const ENGINE: &str = "crates/isobath/src/";
 
-const NOUNS: [&str; 12] = [
+const NOUNS: [&str; 13] = [
     "format",
     "vfs",
     "wal",
     "memtable",
+    "mvcc",
     "table",
     "blob",
     "cache",

@@ -6,6 +6,7 @@
 
 pub mod caps;
 pub mod imports;
+pub mod kinds;
 pub mod openings;
 pub mod outside;
 pub mod scan;
@@ -134,7 +135,14 @@ impl Workspace {
 
 /// Every violation of every rule.
 pub fn check(workspace: &Workspace) -> Vec<Violation> {
-    let rules = [imports::check, caps::check, unsafety::check, openings::check, outside::check];
+    let rules = [
+        imports::check,
+        caps::check,
+        unsafety::check,
+        openings::check,
+        outside::check,
+        kinds::check,
+    ];
     rules.iter().flat_map(|rule| rule(workspace)).collect()
 }
 

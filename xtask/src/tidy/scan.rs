@@ -2,6 +2,7 @@
 //!
 //! Tokens, not a syntax tree: code inside macros counts like any other, comments and strings do not.
 
+use super::kinds;
 use proc_macro2::{Delimiter, Group, LexError, TokenStream, TokenTree};
 use std::iter::Peekable;
 
@@ -16,6 +17,8 @@ pub struct Code {
     pub macros: Vec<Mention>,
     /// Every `unsafe`.
     pub unsafe_lines: Vec<usize>,
+    /// Every place in code that ships where kinds of operations are told apart, and not all are named.
+    pub loose_kinds: Vec<usize>,
     /// Modules that it declares and that have files of their own.
     pub modules: Vec<ModuleFile>,
 }
@@ -91,6 +94,9 @@ impl Code {
     }
 
     fn walk(&mut self, stream: TokenStream, place: Place) {
+        if !place.in_test {
+            self.loose_kinds.extend(kinds::loose(&stream));
+        }
         let mut tokens = stream.into_iter().peekable();
         // An item after `#[cfg(test)]` lasts until its first `;` or its body.
         let mut test_item = false;

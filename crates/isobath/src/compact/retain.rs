@@ -12,7 +12,7 @@
 
 use crate::components::{Reach, reached_if};
 use crate::cursor::Entry;
-use crate::format::{Lsn, OpKind};
+use crate::format::Lsn;
 
 /// Judges versions in stream order: by key ascending, then newest first.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl<'a> Retain<'a> {
             return if self.keeps(entry) { Verdict::Keep } else { Verdict::Drop };
         }
         let newer_seq = self.newer_seq.take().filter(|_| self.key == entry.key);
-        if self.is_seen(entry.seq, newer_seq) && (entry.kind == OpKind::Put || !is_alone()) {
+        if self.is_seen(entry.seq, newer_seq) && (!entry.kind.is_tombstone() || !is_alone()) {
             Verdict::KeepLast
         } else {
             Verdict::DropRest
@@ -97,6 +97,7 @@ impl<'a> Retain<'a> {
 mod tests {
     use super::*;
     use crate::cursor::list::{Version, sort_versions};
+    use crate::format::OpKind;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,7 +14,7 @@ use crate::cache::table_path;
 use crate::components::{Plant, Reach, planted, preempt, reached_if};
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
-use crate::format::{FamilyId, Lsn, OpKind};
+use crate::format::{FamilyId, Lsn};
 use crate::table::{SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{FileNumbers, LiveFile};
 use crate::vfs::FileSystem;
@@ -113,7 +113,7 @@ pub(super) fn run_part(
 /// Counts what becomes of a version, for those who want to know that it happens at all.
 #[inline(always)]
 fn note_verdict(verdict: Verdict, entry: &Entry<'_>, enters: bool, merge: &Merge) {
-    let is_delete = || entry.kind == OpKind::Delete;
+    let is_delete = || entry.kind.is_tombstone();
     let is_older_kept = || !enters && matches!(verdict, Verdict::Keep | Verdict::KeepLast);
     reached_if(Reach::VersionsKept, is_older_kept);
     reached_if(Reach::VersionsKeptDeep, || merge.depth >= 2 && is_older_kept());

@@ -7,6 +7,7 @@ use super::{Cursor, key_head};
 use crate::components::{Reach, preempt, reached_if};
 use crate::error::Result;
 use crate::format::{Lsn, OpKind};
+use crate::mvcc::Effect;
 use std::cmp::Ordering;
 use std::ops::Bound;
 
@@ -226,7 +227,10 @@ impl<C: Cursor> VisibleCursor<C> {
 
 #[inline]
 fn shown_or_deleted(kind: OpKind) -> Resolved {
-    if kind == OpKind::Delete { Resolved::Deleted } else { Resolved::Shown }
+    match kind.effect() {
+        Effect::Value => Resolved::Shown,
+        Effect::Absent => Resolved::Deleted,
+    }
 }
 
 #[cfg(test)]

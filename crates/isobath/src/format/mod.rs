@@ -5,13 +5,12 @@
 
 mod checksum;
 mod file_header;
-mod kind;
 mod payload;
 mod varint;
 
+pub use crate::mvcc::OpKind;
 pub(crate) use checksum::{RunningChecksum, checksum32, checksum64};
 pub(crate) use file_header::{FILE_HEADER_LEN, FileHeader, FileKind};
-pub use kind::OpKind;
 pub(crate) use payload::{
     BATCH_PREFIX_LEN, Op, Payload, decode_payload, put_batch_prefix, put_op, put_payload,
     set_batch_count,

@@ -7,7 +7,7 @@
 //!   3 family create  id:varint name:bytes options:bytes(JSON)
 //!   4 family drop    id:varint
 //!   5 family rename  id:varint name:bytes
-//! op      := kind:u8 family:varint key:bytes [value:bytes, unless a delete]
+//! op      := kind:u8 family:varint key:bytes [value:bytes, if the kind has one]
 //! bytes   := length:varint, then that many bytes
 //! ```
 //!
@@ -63,7 +63,7 @@ pub(crate) fn put_op(out: &mut Vec<u8>, op: &Op<'_>) {
     out.push(op.kind as u8);
     put_varint(out, u64::from(op.family));
     put_bytes(out, op.key);
-    if op.kind == OpKind::Put {
+    if op.kind.has_value() {
         put_bytes(out, op.value);
     }
 }
@@ -134,14 +134,14 @@ fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Result<Vec<Op<'a>>> {
     }
     let mut ops = Vec::with_capacity(count);
     for _ in 0..count {
-        let kind = OpKind::from_byte(decoder.u8()?)?;
+        let kind = OpKind::decode(decoder.u8()?)?;
         let family = decoder.varint32()?;
         let key = decoder.bytes()?;
         // No write is accepted with such a key, and tables rely on it.
         if !(1..=MAX_KEY_LEN).contains(&key.len()) && !planted(Plant::KeyLengthBelieved) {
             return Err(decoder.malformed("an operation has a key of an impossible length"));
         }
-        let value = if kind == OpKind::Put { decoder.bytes()? } else { &[] };
+        let value = if kind.has_value() { decoder.bytes()? } else { &[] };
         ops.push(Op { kind, family, key, value });
     }
     Ok(ops)
@@ -173,6 +173,15 @@ mod tests {
             put_payload(&mut out, &payload);
             assert_eq!(decode_payload(&out).unwrap(), payload);
             assert!(decode_payload(&out[..out.len() - 1]).is_err());
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_of_operation_is_a_newer_format() {
+        for kind in 2..=u8::MAX {
+            let record = [1, 1, 0, 0, 0, kind, 0, 1, b'k', 1, b'v'];
+            let error = decode_payload(&record).unwrap_err();
+            assert!(matches!(error, Error::NewerFormat { .. }), "{kind}: {error}");
         }
     }
 

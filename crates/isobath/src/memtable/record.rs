@@ -170,7 +170,7 @@ impl<'a> Version<'a> {
 
     #[inline]
     pub(super) fn kind(self) -> OpKind {
-        if self.len_and_kind() & 0xff == OpKind::Put as u64 { OpKind::Put } else { OpKind::Delete }
+        OpKind::known(self.len_and_kind() & 0xff).expect("a memtable holds what it was given")
     }
 
     #[inline]

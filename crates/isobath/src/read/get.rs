@@ -7,7 +7,8 @@
 use crate::components::{Plant, planted};
 use crate::engine::{Engine, Family, View};
 use crate::error::Result;
-use crate::format::{Lsn, OpKind, checksum64};
+use crate::format::{Lsn, checksum64};
+use crate::mvcc::Effect;
 use crate::pinned::Slice;
 use crate::read::begin::begin;
 use crate::version::Slice as TableSlice;
@@ -52,10 +53,12 @@ fn get_in(
 ) -> Result<Option<Slice>> {
     for of in &view.memtables {
         if let Some(found) = of.memtable.get(key, point) {
-            return Ok(match (found.kind, wanted) {
-                (OpKind::Delete, _) => None,
-                (OpKind::Put, Wanted::Presence) => Some(Slice::copied(&[])),
-                (OpKind::Put, Wanted::Value) => Some(Slice::in_memtable(found.value, &of.memtable)),
+            return Ok(match (found.kind.effect(), wanted) {
+                (Effect::Absent, _) => None,
+                (Effect::Value, Wanted::Presence) => Some(Slice::copied(&[])),
+                (Effect::Value, Wanted::Value) => {
+                    Some(Slice::in_memtable(found.value, &of.memtable))
+                }
             });
         }
     }
@@ -92,9 +95,9 @@ fn get_in_slice(
     };
     Ok(found.map(|found| {
         debug_assert!(found.seq < point);
-        match found.kind {
-            OpKind::Delete => None,
-            OpKind::Put => Some(Slice::in_block(found.value)),
+        match found.kind.effect() {
+            Effect::Absent => None,
+            Effect::Value => Some(Slice::in_block(found.value)),
         }
     }))
 }

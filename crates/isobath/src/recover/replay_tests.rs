@@ -5,7 +5,7 @@ use crate::cache::{BlockCache, FileCache};
 use crate::components::Components;
 use crate::components::sync::Mutex;
 use crate::cursor::Cursor;
-use crate::format::{FIRST_LSN, OpKind, put_payload};
+use crate::format::{BATCH_PREFIX_LEN, FIRST_LSN, OpKind, put_payload};
 use crate::table::{Table, TableContext, origin_of};
 use crate::version::DEFAULT_FAMILY_NAME;
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
@@ -26,6 +26,8 @@ enum Say {
     Drop(FamilyId),
     Rename(FamilyId, String),
     Marker,
+    /// A batch of one operation of a kind that this version does not know.
+    Newer,
 }
 
 impl Say {
@@ -44,8 +46,12 @@ impl Say {
             Say::Drop(id) => Payload::FamilyDrop { id: *id },
             Say::Rename(id, name) => Payload::FamilyRename { id: *id, name },
             Say::Marker => Payload::EpochMarker,
+            Say::Newer => Payload::Batch(vec![op_of(0, "key", &None)]),
         };
         put_payload(&mut record, &payload);
+        if let Say::Newer = self {
+            record[RECORD_HEADER_LEN + BATCH_PREFIX_LEN] = 15;
+        }
         record
     }
 
@@ -61,7 +67,7 @@ impl Say {
     /// The edit that a manifest has for it.
     fn change(&self, lsn: Lsn) -> Option<Change> {
         match self.clone() {
-            Say::Batch(_) | Say::Marker => None,
+            Say::Batch(_) | Say::Marker | Say::Newer => None,
             Say::Create(family, name) => {
                 Some(Change::CreateFamily { family, name, options: b"{}".to_vec(), lsn })
             }
@@ -215,7 +221,7 @@ fn folded(log: &[Say], lsns: &[Lsn], known: usize, budget: u64) -> (Families, Ls
             (arena, memory, replay_from) = (fresh(), BTreeMap::new(), *lsn);
         }
         match say {
-            Say::Marker => {}
+            Say::Marker | Say::Newer => {}
             Say::Create(id, name) => {
                 drop(families.insert(*id, (name.clone(), *lsn, BTreeMap::new())));
             }
@@ -364,6 +370,16 @@ fn a_family_gets_an_id_that_none_had() {
     assert!(refusal(&[create(7), create(6)]).unwrap().contains(spent));
     assert!(refusal(&[create(7), create(7)]).unwrap().contains(spent));
     assert_eq!(refusal(&[create(7), create(8)]), None);
+}
+
+#[test]
+fn an_operation_of_an_unknown_kind_is_a_newer_format_and_nothing_is_given_up() {
+    let mut left = Left::by(&[batch(0, "a", 1), Say::Newer, batch(0, "c", 3)]);
+    match left.replay().map(drop).unwrap_err() {
+        Error::NewerFormat { path, .. } => assert_eq!(path.extension().unwrap(), "wal"),
+        other => panic!("{other}"),
+    }
+    assert_eq!(left.versions.state().replay_from(), FIRST_LSN);
 }
 
 #[test]

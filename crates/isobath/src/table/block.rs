@@ -31,9 +31,7 @@ pub(crate) const RESTART_LEN: usize = 4;
 pub(crate) const TAIL_LEN: usize = 16;
 pub(crate) const KIND_BITS: u32 = 4;
 
-const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
-const PUT: u64 = OpKind::Put as u64;
-const DELETE: u64 = OpKind::Delete as u64;
+pub(crate) const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
 
 /// The longest decoded block. Offsets within it, and the headers behind them, fit 32 bits.
 pub(crate) const BLOCK_LEN_MAX: usize = (u32::MAX - (1 << 20)) as usize;
@@ -241,18 +239,16 @@ impl Block {
     #[inline(always)]
     pub(super) fn known_version(&self, index: u32) -> Option<(Lsn, OpKind)> {
         let word = self.version_word(index);
-        let kind = match word & KIND_MASK {
-            PUT => OpKind::Put,
-            DELETE => OpKind::Delete,
-            _ => return None,
-        };
+        let kind = OpKind::known(word & KIND_MASK)?;
         (index < self.entry_count).then_some((self.base.wrapping_add(word >> KIND_BITS), kind))
     }
 
     #[cold]
     fn unknown_version(&self, index: u32) -> Error {
-        let kind = OpKind::from_byte((self.version_word(index) & KIND_MASK) as u8);
-        kind.err().unwrap_or_else(|| malformed("has more entries than it says"))
+        if index >= self.entry_count {
+            return malformed("has more entries than it says");
+        }
+        OpKind::unknown((self.version_word(index) & KIND_MASK) as u8)
     }
 
     #[inline]

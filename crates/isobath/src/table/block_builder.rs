@@ -1,6 +1,6 @@
 //! Builds one block in its decoded form; the layout is drawn in `block.rs`.
 
-use super::block::{HEAD_LEN, KIND_BITS, RESTART_LEN, SEQ_MAX, TAIL_LEN, key_head};
+use super::block::{HEAD_LEN, KIND_BITS, KIND_MASK, RESTART_LEN, SEQ_MAX, TAIL_LEN, key_head};
 use crate::components::{Plant, planted};
 use crate::format::{Lsn, OpKind};
 
@@ -87,7 +87,7 @@ impl BlockBuilder {
     }
 
     fn seq_width(&self) -> usize {
-        let greatest = self.max_seq.saturating_sub(self.min_seq) << KIND_BITS | OpKind::Put as u64;
+        let greatest = self.max_seq.saturating_sub(self.min_seq) << KIND_BITS | KIND_MASK;
         (64 - greatest.leading_zeros() as usize).div_ceil(8)
     }
 

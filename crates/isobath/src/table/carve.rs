@@ -239,7 +239,7 @@ impl Carved {
         !is_index && is_readable(&block)
     }
 
-    /// Visits what is left of a slice, in key order.
+    /// Visits what is left of a slice, in key order. Fails at what only a newer version can read.
     pub(crate) fn visit(
         &self,
         slice: &CarvedSlice,
@@ -295,9 +295,13 @@ fn handles(index: &Block, base: u64) -> Option<Vec<BlockHandle>> {
     Some(found)
 }
 
-/// True if every entry of a data block can be read, and written again.
+/// True if every entry of a data block can be read, and written again; also if that takes a newer version, so that a
+/// visit of the block says so.
 fn is_readable(block: &Block) -> bool {
-    let is_known = |index| block.version(index).is_ok_and(|(seq, _)| seq <= SEQ_MAX);
+    let is_known = |index| match block.version(index) {
+        Ok((seq, _)) => seq <= SEQ_MAX,
+        Err(error) => !error.is_corruption(),
+    };
     block.check_columns().is_ok() && (0..block.entry_count()).all(is_known)
 }
 

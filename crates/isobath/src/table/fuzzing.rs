@@ -215,7 +215,7 @@ impl Sample {
             .flat_map(|i| (0..1 + i % 3).rev().map(move |v| (i, v)))
             .map(|(i, v)| {
                 let kind = if i % 7 == v { OpKind::Delete } else { OpKind::Put };
-                let value = if kind == OpKind::Put { vec![i as u8; 9] } else { Vec::new() };
+                let value = if kind.has_value() { vec![i as u8; 9] } else { Vec::new() };
                 (format!("key{i:04}").into_bytes(), 5000 + i * 10 + v, kind, value)
             })
             .collect();

@@ -13,7 +13,7 @@ use super::root::{Content, FilterPlace, Root};
 use super::{BlockHandle, KEY_LEN_MAX, SliceMeta, TableOptions, VALUE_LEN_MAX, common_prefix_len};
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
-use crate::format::{FamilyId, Lsn, OpKind, checksum64};
+use crate::format::{FamilyId, Lsn, checksum64};
 
 /// A slice of one data block up to this length keeps it in its root: one read serves everything.
 const INLINE_DATA_LEN: usize = 1024;
@@ -132,7 +132,7 @@ impl SliceWriter {
         self.min_seq = self.min_seq.min(seq);
         self.max_seq = self.max_seq.max(seq);
         self.entries += 1;
-        self.deletes += u64::from(kind == OpKind::Delete);
+        self.deletes += u64::from(kind.is_tombstone());
         self.raw_bytes += (key.len() + value.len()) as u64;
         Ok(())
     }

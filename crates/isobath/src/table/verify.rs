@@ -193,10 +193,10 @@ impl Verifier<'_> {
             self.key.clear();
             self.key.extend_from_slice(key);
         }
-        ensure(kind != OpKind::Delete || value.is_empty(), "a delete has a value")?;
+        ensure(kind.has_value() || value.is_empty(), "a delete has a value")?;
         self.last = Some(seq);
         self.entries += 1;
-        self.deletes += u64::from(kind == OpKind::Delete);
+        self.deletes += u64::from(kind.is_tombstone());
         self.raw_bytes += (key.len() + value.len()) as u64;
         self.min_seq = self.min_seq.min(seq);
         self.max_seq = self.max_seq.max(seq);

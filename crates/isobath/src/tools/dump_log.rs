@@ -2,7 +2,7 @@
 
 use super::dump::{Dump, Field};
 use crate::error::{Error, Result};
-use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, OpKind, Payload, decode_payload};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, Payload, decode_payload};
 use crate::vfs::ReadMode;
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, RecordHeader, SegmentInfo, SegmentKind};
 use std::path::Path;
@@ -109,10 +109,8 @@ fn content(dump: &mut Dump<'_>, dumped: &Dumped<'_>, payload: &Payload<'_>) -> R
                     ("key", Field::Bytes(op.key)),
                     ("value", Field::Bytes(op.value)),
                 ];
-                match op.kind {
-                    OpKind::Put => dump.show(at, 1, "put", &fields)?,
-                    OpKind::Delete => dump.show(at, 1, "delete", &fields[..3])?,
-                }
+                let shown = if op.kind.has_value() { &fields[..] } else { &fields[..3] };
+                dump.show(at, 1, op.kind.name(), shown)?;
             }
             Ok(())
         }

@@ -2,7 +2,6 @@
 
 use super::dump::{Dump, Field};
 use crate::error::Result;
-use crate::format::OpKind;
 use crate::table::{BlockHandle, BlockKind, DumpItem, Root, SliceMeta, TableFile};
 use crate::vfs::FileSystem;
 use std::sync::Arc;
@@ -31,14 +30,13 @@ fn item_of(dump: &mut Dump<'_>, item: DumpItem<'_>, block_at: &mut u64) -> Resul
             dump.show(*block_at, 1, "separator", &fields)
         }
         DumpItem::Entry(entry) => {
-            let kind = if entry.kind == OpKind::Put { "put" } else { "delete" };
             let fields = [
-                ("kind", Field::Text(kind)),
+                ("kind", Field::Text(entry.kind.name())),
                 ("seq", Field::Lsn(entry.seq)),
                 ("key", Field::Bytes(entry.key)),
                 ("value", Field::Bytes(entry.value)),
             ];
-            let shown = if entry.kind == OpKind::Put { &fields[..] } else { &fields[..3] };
+            let shown = if entry.kind.has_value() { &fields[..] } else { &fields[..3] };
             dump.show(*block_at, 1, "entry", shown)
         }
         DumpItem::Damage(error) => dump.absorb(error),

@@ -285,17 +285,67 @@ fn forged_handles_lead_to_errors() {
     }
 }
 
-/// Gives the first version in a block, decoded, a kind that there is not.
-fn make_unknown(block: &mut [u8]) {
+/// Where the column of versions begins in a block, decoded.
+fn versions_at(block: &[u8]) -> usize {
     let tail = block.len() - 16;
     let count = u32::from_le_bytes(block[tail + 8..tail + 12].try_into().unwrap()) as usize;
-    let versions = tail - count * usize::from(block[tail + 15]);
+    tail - count * usize::from(block[tail + 15])
+}
+
+/// Has the last restart of a block, decoded, point beside its entry.
+fn make_meaningless(block: &mut [u8]) {
+    let versions = versions_at(block);
+    block[versions - 4] ^= 1;
+}
+
+/// Gives the first version in a block, decoded, a kind of a newer version.
+fn make_newer(block: &mut [u8]) {
+    let versions = versions_at(block);
     block[versions] |= 0x0f;
 }
 
+/// A table of blocks of one slice, the second of them changed, with the right checksum.
+fn with_second_block(change: fn(&mut [u8])) -> (Fixture, SliceMeta, BlockHandle) {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..40u64).map(|i| Version::put(format!("key{i:04}"), 5000 + i, vec![1; 40])).collect();
+    let mut finished = fixture.write(&small_blocks(Codec::None), &[(0, versions)]);
+    let mut bytes = fixture.bytes();
+    let handle = data_blocks(&fixture)[1];
+    let (start, end) = (handle.offset as usize, (handle.offset + u64::from(handle.len)) as usize);
+    let mut payload = bytes[start..end - 9].to_vec();
+    change(&mut payload);
+    let mut framed = Vec::new();
+    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, handle.offset);
+    bytes[start..end].copy_from_slice(&framed);
+    fixture.set_bytes(bytes);
+    (fixture, finished.slices.remove(0), handle)
+}
+
+/// A slice so small that it lies in its root, its block changed, with the right checksum.
+fn with_small_slice(change: fn(&mut [u8])) -> (Fixture, SliceMeta) {
+    let fixture = Fixture::new();
+    let only = vec![Version::put("only", 77, "one")];
+    let mut finished = fixture.write(&small_blocks(Codec::None), &[(0, only)]);
+    let meta = finished.slices.remove(0);
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    let file = fs.open_read(&fixture.path(), ReadMode::Positional).unwrap();
+    let mut root = crate::table::reader::read_root(&*file, meta.root).unwrap();
+    let Content::Data(block) = &mut root.content else { panic!("a small slice lies in its root") };
+    change(block);
+    let (mut payload, mut framed) = (Vec::new(), Vec::new());
+    root.encode(&mut payload);
+    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, meta.root.offset);
+    let mut bytes = fixture.bytes();
+    let start = meta.root.offset as usize;
+    bytes[start..start + framed.len()].copy_from_slice(&framed);
+    fixture.set_bytes(bytes);
+    (fixture, meta)
+}
+
 /// What is left of the only slice: entries, and where something is gone.
-fn carve_slice(fixture: &Fixture, meta: &SliceMeta) -> (u64, Vec<u64>) {
-    let carved = crate::table::carve(fixture.bytes(), NUMBER, std::slice::from_ref(meta)).unwrap();
+fn carve_slice(fixture: &Fixture, meta: &SliceMeta) -> Result<(u64, Vec<u64>)> {
+    let carved = crate::table::carve(fixture.bytes(), NUMBER, std::slice::from_ref(meta))?;
     assert_eq!(carved.slices.len(), 1);
     let (mut entries, mut gaps) = (0, Vec::new());
     let visit = &mut |part: crate::table::Part<'_>| {
@@ -305,46 +355,51 @@ fn carve_slice(fixture: &Fixture, meta: &SliceMeta) -> (u64, Vec<u64>) {
         }
         Ok(())
     };
-    carved.visit(&carved.slices[0], visit).unwrap();
-    (entries, gaps)
+    carved.visit(&carved.slices[0], visit)?;
+    Ok((entries, gaps))
 }
 
 #[test]
 fn a_whole_block_that_does_not_decode_is_a_gap_to_a_repair() {
-    let fixture = Fixture::new();
-    let versions: Vec<_> =
-        (0..40u64).map(|i| Version::put(format!("key{i:04}"), 5000 + i, vec![1; 40])).collect();
-    let finished = fixture.write(&small_blocks(Codec::None), &[(0, versions)]);
-    let mut bytes = fixture.bytes();
-    let handle = data_blocks(&fixture)[1];
-    let (start, end) = (handle.offset as usize, (handle.offset + u64::from(handle.len)) as usize);
-    let mut payload = bytes[start..end - 9].to_vec();
-    make_unknown(&mut payload);
-    let mut framed = Vec::new();
-    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, handle.offset);
-    bytes[start..end].copy_from_slice(&framed);
-    fixture.set_bytes(bytes);
-    let (entries, gaps) = carve_slice(&fixture, &finished.slices[0]);
+    let (fixture, meta, handle) = with_second_block(make_meaningless);
+    let (entries, gaps) = carve_slice(&fixture, &meta).unwrap();
     assert!((30..40).contains(&entries) && gaps == [handle.offset], "{entries} {gaps:?}");
 }
 
 #[test]
 fn a_small_slice_that_does_not_decode_is_a_gap_to_a_repair() {
-    let fixture = Fixture::new();
-    let only = vec![Version::put("only", 77, "one")];
-    let finished = fixture.write(&small_blocks(Codec::None), &[(0, only)]);
-    let meta = &finished.slices[0];
+    let (fixture, meta) = with_small_slice(make_meaningless);
+    assert_eq!(carve_slice(&fixture, &meta).unwrap(), (0, vec![meta.root.offset]));
+}
+
+/// In every way to read: a newer format that names the file, and no gap to a repair.
+#[track_caller]
+fn check_newer(fixture: &Fixture, meta: &SliceMeta, key: &[u8]) {
+    let is_newer = |error: Error| match error {
+        Error::NewerFormat { path, .. } => path == fixture.path(),
+        _ => false,
+    };
+    let table = Table::open(fixture.context(ReadMode::Positional, 1 << 20), meta).unwrap();
+    assert!(is_newer(table.get(key, checksum64(key), Lsn::MAX).unwrap_err()));
+    for fill_cache in [true, false] {
+        let mut cursor = table.cursor(fill_cache);
+        assert!(is_newer(forward(&mut cursor).unwrap_err()));
+        assert!(is_newer(backward(&mut cursor).unwrap_err()));
+        assert!(is_newer(cursor.seek(key).unwrap_err()));
+    }
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
-    let file = fs.open_read(&fixture.path(), ReadMode::Positional).unwrap();
-    let mut root = crate::table::reader::read_root(&*file, meta.root).unwrap();
-    let Content::Data(block) = &mut root.content else { panic!("a small slice lies in its root") };
-    make_unknown(block);
-    let (mut payload, mut framed) = (Vec::new(), Vec::new());
-    root.encode(&mut payload);
-    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, meta.root.offset);
-    let mut bytes = fixture.bytes();
-    let start = meta.root.offset as usize;
-    bytes[start..start + framed.len()].copy_from_slice(&framed);
-    fixture.set_bytes(bytes);
-    assert_eq!(carve_slice(&fixture, meta), (0, vec![meta.root.offset]));
+    let file = TableFile::open(&fs, &fixture.path()).unwrap();
+    assert!(is_newer(file.verify(&mut |_| {}).unwrap_err()));
+    let newer = carve_slice(fixture, meta).unwrap_err();
+    assert!(matches!(newer, Error::NewerFormat { .. }), "{newer}");
+}
+
+#[test]
+fn an_unknown_kind_of_operation_in_a_table_is_a_newer_format() {
+    let (fixture, meta, handle) = with_second_block(make_newer);
+    let block = &fixture.bytes()[handle.offset as usize..];
+    // Three lengths stand before the key of the block's first entry.
+    check_newer(&fixture, &meta, &block[3..10]);
+    let (fixture, meta) = with_small_slice(make_newer);
+    check_newer(&fixture, &meta, b"only");
 }

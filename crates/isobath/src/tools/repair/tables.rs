@@ -127,7 +127,8 @@ fn examine_table(repair: &mut Repair<'_>, facts: &mut Facts, number: u64) -> Res
         let Some(family) = slice.family.filter(|family| is_wanted(facts, *family)) else {
             continue;
         };
-        let salvaged = survey(&carved, slice, family, number, &path)?;
+        let salvaged = survey(&carved, slice, family, number, &path);
+        let salvaged = salvaged.map_err(|error| error.in_file(&path, 0))?;
         losses.extend(salvaged.losses);
         slices.extend(salvaged.slice);
     }

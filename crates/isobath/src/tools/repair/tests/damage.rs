@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Error;
-use crate::format::{Lsn, Op, OpKind, put_batch_prefix, put_op};
+use crate::format::{BATCH_PREFIX_LEN, Lsn, Op, OpKind, put_batch_prefix, put_op};
 use crate::version::{self, CURRENT};
 use crate::wal;
 
@@ -346,4 +346,35 @@ fn what_is_damaged_is_kept_in_lost_and_found() {
     assert!(!fs.exists(&table).unwrap());
     assert_eq!(report.moved[0].from, table);
     assert_eq!(bytes(&fs, &report.moved[0].to), damaged);
+}
+
+/// Commits a record of an operation whose kind a newer version knows.
+fn put_newer(db: &crate::Db) {
+    let mut record = vec![0; wal::RECORD_HEADER_LEN];
+    put_batch_prefix(&mut record, 1);
+    put_op(&mut record, &Op { kind: OpKind::Put, family: 0, key: b"key", value: b"value" });
+    record[wal::RECORD_HEADER_LEN + BATCH_PREFIX_LEN] = 15;
+    let mut record = wal::seal(&mut record);
+    let mut reservation = db.engine().log.reserve(record.len() as u64).unwrap();
+    reservation.write(&mut record);
+    reservation.publish();
+}
+
+#[test]
+fn a_log_of_a_newer_version_is_left_to_that_version() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    put_newer(&db);
+    db.put_with("behind", "2", WriteOptions::sync()).unwrap();
+    let fs = fs.killed();
+    let segment = segments(&fs).remove(0);
+    let before = everything(&fs);
+    let is_newer = |error: Error| match error {
+        Error::NewerFormat { path, .. } => path == segment,
+        _ => false,
+    };
+    assert!(is_newer(options(&fs).open(DB).unwrap_err()));
+    assert!(is_newer(verify(Path::new(DB), &components(&fs), &mut |_, _| ()).unwrap_err()));
+    assert!(is_newer(run(&fs, false).unwrap_err()));
+    assert_eq!(everything(&fs), before);
 }

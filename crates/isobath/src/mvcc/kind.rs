@@ -1,0 +1,116 @@
+//! What an operation does to its key: the one place that tells kinds apart.
+//!
+//! Each question that the engine asks of a kind is a function here, and each function matches every kind, so a kind
+//! that is added does not compile until all of them are answered. No other file compares kinds or matches on some of
+//! them (`xtask/src/tidy/kinds.rs`).
+
+use crate::error::{Error, Result};
+
+/// The kind of an operation, as stored in log records, memtables and tables.
+///
+/// Tables keep four bits of it, so there are 16. Values 2 to 15 are free. A file that holds one that this version does not
+/// know was written by a newer version; it is refused, not guessed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum OpKind {
+    /// The key has no value from here on.
+    Delete = 0,
+    /// The key has the value that follows.
+    Put = 1,
+}
+
+/// What an operation means to a reader that sees none newer of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The key has the value stored with the operation.
+    Value,
+    /// The key has no value.
+    Absent,
+}
+
+impl OpKind {
+    /// The kind that is stored as `number`; `None` if this version knows none.
+    #[inline(always)]
+    pub(crate) fn known(number: u64) -> Option<OpKind> {
+        match number {
+            0 => Some(OpKind::Delete),
+            1 => Some(OpKind::Put),
+            _ => None,
+        }
+    }
+
+    /// Decodes a stored kind.
+    #[inline]
+    pub(crate) fn decode(number: u8) -> Result<OpKind> {
+        OpKind::known(u64::from(number)).ok_or_else(|| OpKind::unknown(number))
+    }
+
+    /// The error for a stored kind that this version does not know.
+    #[cold]
+    pub(crate) fn unknown(number: u8) -> Error {
+        Error::newer_format(format!("operation kind {number} is unknown to this version"))
+    }
+
+    /// What it is called in dumps.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OpKind::Delete => "delete",
+            OpKind::Put => "put",
+        }
+    }
+
+    /// What a reader finds that sees the operation first.
+    #[inline(always)]
+    pub(crate) fn effect(self) -> Effect {
+        match self {
+            OpKind::Delete => Effect::Absent,
+            OpKind::Put => Effect::Value,
+        }
+    }
+
+    /// True if a value is stored with the key.
+    #[inline(always)]
+    pub(crate) fn has_value(self) -> bool {
+        match self {
+            OpKind::Delete => false,
+            OpKind::Put => true,
+        }
+    }
+
+    /// True if the operation only hides what is older. Once nothing older of its key is left it serves no reader. A
+    /// slice counts such entries as its deletes.
+    #[inline(always)]
+    pub(crate) fn is_tombstone(self) -> bool {
+        match self {
+            OpKind::Delete => true,
+            OpKind::Put => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_number_is_that_of_its_kind_and_all_others_are_a_newer_format() {
+        for number in 0..=u8::MAX {
+            match OpKind::decode(number) {
+                Ok(kind) => assert_eq!(kind as u8, number),
+                Err(error) => {
+                    assert!(number >= 2 && matches!(error, Error::NewerFormat { .. }), "{number}");
+                    assert_eq!(OpKind::known(number.into()), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_kind_that_shows_a_value_stores_one_and_is_no_tombstone() {
+        for kind in (0..16).filter_map(OpKind::known) {
+            let shows_value = kind.effect() == Effect::Value;
+            assert!(!shows_value || (kind.has_value() && !kind.is_tombstone()), "{kind:?}");
+            assert!(!kind.is_tombstone() || kind.effect() == Effect::Absent, "{kind:?}");
+        }
+    }
+}
