@@ -6,6 +6,7 @@ use crate::background::CancelToken;
 use crate::cache::{BlockCache, FileCache, table_path};
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::format::{FIRST_LSN, OpKind};
+use crate::mvcc::ReaderPoints;
 use crate::table::{Codec, TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};
 use crate::vfs::{FileSystem, ReadMode, SystemFs};
@@ -93,8 +94,7 @@ impl Rig {
             tables: self.tables.clone(),
             files: self.set.files().clone(),
             options: options.clone(),
-            snapshots: Vec::new(),
-            horizon: self.next_seq + 1,
+            readers: ReaderPoints::new(Vec::new(), self.next_seq + 1),
             cancel: CancelToken::new(),
             progress: Arc::new(|_| ()),
         }

@@ -33,11 +33,11 @@ impl SliceProvider for InputRow {
     }
 }
 
+/// What a merge walks.
+pub(super) type Inputs = MergeCursor<ConcatCursor<InputRow>>;
+
 /// A merge of all inputs: each run by itself, each level below 0 as a row.
-pub(super) fn open_inputs(
-    merge: &Merge,
-    tables: &TableContext,
-) -> MergeCursor<ConcatCursor<InputRow>> {
+pub(super) fn open_inputs(merge: &Merge, tables: &TableContext) -> Inputs {
     let mut rows: Vec<(usize, Vec<Arc<Slice>>)> = Vec::new();
     for (level, slice) in &merge.inputs {
         match rows.last_mut() {

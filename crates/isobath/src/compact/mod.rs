@@ -8,7 +8,6 @@
 //! - `busy`       the jobs under way
 //! - `plan`       what to do next: `pick` chooses slices below level 0, `pick_runs` level 0's runs,
 //!   `manual` what somebody asked for
-//! - `retain`     which versions somebody can still read
 //! - `beneath`    whether a delete still hides anything
 //! - `cut`        where one output ends and the next begins
 //! - `run`        merges the keys of a part: `inputs` to read, tables to write
@@ -28,7 +27,6 @@ mod pick;
 mod pick_runs;
 mod plan;
 mod policy;
-mod retain;
 mod run;
 mod schedule;
 mod shape;
@@ -38,7 +36,6 @@ pub(crate) use job::{MergeJob, Outcome};
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
 pub(crate) use plan::{Merge, Plan, plan};
 pub(crate) use policy::{Hints, Policy};
-pub(crate) use retain::{Retain, Verdict};
 pub(crate) use run::{MergeContext, Progress};
 pub(crate) use schedule::{
     Merges, after_flush, compact_range, debt_bytes, forget, schedule, schedule_idle, settle,

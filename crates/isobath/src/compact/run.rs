@@ -6,15 +6,15 @@
 
 use super::beneath::Beneath;
 use super::cut::Cutter;
-use super::inputs::open_inputs;
+use super::inputs::{Inputs, open_inputs};
 use super::plan::Merge;
-use super::retain::{Retain, Verdict};
 use crate::background::CancelToken;
 use crate::cache::table_path;
 use crate::components::{Plant, Reach, planted, preempt, reached_if};
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
-use crate::format::{FamilyId, Lsn};
+use crate::format::FamilyId;
+use crate::mvcc::{ReaderPoints, Rewrite, Verdict, rewrite};
 use crate::table::{SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{FileNumbers, LiveFile};
 use crate::vfs::FileSystem;
@@ -40,10 +40,8 @@ pub(crate) struct MergeContext {
     pub(crate) files: Arc<FileNumbers>,
     /// How outputs are written. Chosen for the merge's depth and level.
     pub(crate) options: TableOptions,
-    /// Read points below the horizon that somebody reads at, ascending ...
-    pub(crate) snapshots: Vec<Lsn>,
-    /// ... and the least of all other read points, now or later.
-    pub(crate) horizon: Lsn,
+    /// Where readers stand.
+    pub(crate) readers: ReaderPoints,
     pub(crate) cancel: CancelToken,
     pub(crate) progress: Progress,
 }
@@ -75,46 +73,82 @@ pub(super) fn run_part(
         Some(start) => inputs.seek(start)?,
         None => inputs.seek_first()?,
     }
-    let mut retain = Retain::new(&context.snapshots, context.horizon);
-    let mut beneath = Beneath::new(&merge.beneath);
-    let mut outputs = Outputs::new(context, Cutter::new(merge, part_bytes));
-    let mut scratch = Vec::new();
-    let (mut read, mut told, mut until_look) = (0, 0, 0);
-    while let Some(entry) = inputs.entry() {
+    let mut work = PartWork {
+        context,
+        merge,
+        end: part.end.as_deref(),
+        beneath: Beneath::new(&merge.beneath),
+        outputs: Outputs::new(context, Cutter::new(merge, part_bytes)),
+        read: 0,
+        told: 0,
+        until_look: 0,
+    };
+    rewrite(&mut inputs, &context.readers, &mut work)?;
+    work.outputs.finish()
+}
+
+/// A part under way.
+struct PartWork<'a> {
+    context: &'a MergeContext,
+    merge: &'a Merge,
+    end: Option<&'a [u8]>,
+    beneath: Beneath<'a>,
+    outputs: Outputs<'a>,
+    /// Versions read, and how many of these and of those passed over were told of.
+    read: u64,
+    told: u64,
+    until_look: i64,
+}
+
+impl Rewrite<Inputs> for PartWork<'_> {
+    #[inline(always)]
+    fn goes_on(&mut self, inputs: &Inputs, entry: &Entry<'_>, enters: bool) -> Result<bool> {
         preempt();
-        let enters = retain.enters(entry.key);
-        if enters && part.end.as_ref().is_some_and(|end| **end <= *entry.key) {
-            break;
+        if enters && self.end.is_some_and(|end| end <= entry.key) {
+            return Ok(false);
         }
-        if until_look <= 0 {
-            context.cancel.check()?;
-            let passed = read + inputs.shadowed_count();
-            if passed > told {
-                (context.progress)(passed - told);
-            }
-            (told, until_look) = (passed, LOOK_BYTES);
+        if self.until_look <= 0 {
+            self.look(inputs)?;
         }
-        read += 1;
-        until_look -= (entry.key.len() + entry.value.len()) as i64 + VERSION_BYTES;
-        let verdict = retain
-            .judge(&entry, || planted(Plant::TombstoneDropped) || beneath.is_clear_of(entry.key));
-        note_verdict(verdict, &entry, enters, merge);
-        if matches!(verdict, Verdict::Keep | Verdict::KeepLast) {
-            outputs.add(entry, enters)?;
-        }
-        match verdict {
-            Verdict::Keep | Verdict::Drop => inputs.next()?,
-            Verdict::KeepLast | Verdict::DropRest => inputs.next_key(&mut scratch)?,
-        }
+        self.read += 1;
+        self.until_look -= (entry.key.len() + entry.value.len()) as i64 + VERSION_BYTES;
+        Ok(true)
     }
-    outputs.finish()
+
+    #[inline(always)]
+    fn is_alone(&mut self, key: &[u8]) -> bool {
+        planted(Plant::TombstoneDropped) || self.beneath.is_clear_of(key)
+    }
+
+    #[inline(always)]
+    fn note(&mut self, verdict: Verdict, entry: &Entry<'_>, enters: bool) {
+        note_verdict(verdict, entry, enters, self.merge);
+    }
+
+    #[inline(always)]
+    fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
+        self.outputs.add(entry, enters)
+    }
+}
+
+impl PartWork<'_> {
+    /// Looks whether to go on, and tells of progress.
+    fn look(&mut self, inputs: &Inputs) -> Result<()> {
+        self.context.cancel.check()?;
+        let passed = self.read + inputs.shadowed_count();
+        if passed > self.told {
+            (self.context.progress)(passed - self.told);
+        }
+        (self.told, self.until_look) = (passed, LOOK_BYTES);
+        Ok(())
+    }
 }
 
 /// Counts what becomes of a version, for those who want to know that it happens at all.
 #[inline(always)]
 fn note_verdict(verdict: Verdict, entry: &Entry<'_>, enters: bool, merge: &Merge) {
     let is_delete = || entry.kind.is_tombstone();
-    let is_older_kept = || !enters && matches!(verdict, Verdict::Keep | Verdict::KeepLast);
+    let is_older_kept = || !enters && verdict.keeps();
     reached_if(Reach::VersionsKept, is_older_kept);
     reached_if(Reach::VersionsKeptDeep, || merge.depth >= 2 && is_older_kept());
     reached_if(Reach::DeleteKept, || verdict == Verdict::KeepLast && is_delete());

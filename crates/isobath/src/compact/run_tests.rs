@@ -12,6 +12,7 @@ use crate::cursor::list::{Version, sort_versions};
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FIRST_LSN, Lsn, OpKind};
+use crate::mvcc::ReaderPoints;
 use crate::table::{TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
@@ -116,8 +117,7 @@ impl Bench {
             tables: self.tables.clone(),
             files: self.set.files().clone(),
             options: self.options(),
-            snapshots: self.snapshots.iter().copied().collect(),
-            horizon: self.next_seq,
+            readers: ReaderPoints::new(self.snapshots.iter().copied().collect(), self.next_seq),
             cancel: CancelToken::new(),
             progress: Arc::new(|_| ()),
         }

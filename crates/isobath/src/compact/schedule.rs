@@ -64,9 +64,7 @@ fn policy_of(engine: &Engine, family: &Family) -> Policy {
 }
 
 fn hints_of(engine: &Engine, state: &State, is_idle: bool) -> Hints {
-    let keep = engine.snapshots.keep(&engine.log);
-    let oldest_reader =
-        keep.points.first().map_or(keep.horizon, |oldest| keep.horizon.min(*oldest));
+    let oldest_reader = engine.snapshots.readers(&engine.log).oldest();
     Hints { run_bytes: state.run_bytes, oldest_reader, is_idle }
 }
 
@@ -282,9 +280,9 @@ fn context_of(
     cancel: &CancelToken,
     progress: Progress,
 ) -> MergeContext {
-    let mut keep = engine.snapshots.keep(&engine.log);
+    let mut readers = engine.snapshots.readers(&engine.log);
     if planted(Plant::SnapshotIgnored) {
-        keep.points.clear();
+        readers.forget_registered();
     }
     let codec_level = if merge.is_last_level { usize::MAX } else { merge.depth };
     let mut options = family.options.table_options(family.id, &family.name(), codec_level);
@@ -300,8 +298,7 @@ fn context_of(
         tables: engine.tables.clone(),
         files: engine.files.clone(),
         options,
-        snapshots: keep.points,
-        horizon: keep.horizon,
+        readers,
         cancel: cancel.clone(),
         progress,
     }

@@ -1,4 +1,4 @@
-//! The one way to walk versions in order, whatever holds them: a memtable, a table, a merge of several.
+//! Walking several sources of versions as one: merged, one behind the other, and as a reader at a read point sees them.
 
 mod concat;
 mod merge;
@@ -7,78 +7,10 @@ mod visible;
 #[cfg(test)]
 pub(crate) mod list;
 
+pub(crate) use crate::mvcc::{Cursor, Entry, next_key_by_comparing};
 pub(crate) use concat::{ConcatCursor, SliceProvider};
 pub(crate) use merge::MergeCursor;
 pub(crate) use visible::VisibleCursor;
-
-use crate::error::Result;
-use crate::format::{Lsn, OpKind};
-
-/// One version of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) seq: Lsn,
-    pub(crate) kind: OpKind,
-    /// Empty for a delete.
-    pub(crate) value: &'a [u8],
-}
-
-/// Walks versions ordered by key ascending, then by sequence *descending* (newest first).
-///
-/// Forward movement visits every version. Backward movement goes key by key and always stops on the key's
-/// newest version, so that whoever resolves a read point walks on with [`Cursor::next`] in either direction.
-///
-/// A cursor that has run off either end has no entry and stays so until a seek. After an error it has no
-/// entry either.
-pub(crate) trait Cursor {
-    /// Moves to the newest version of the least key.
-    fn seek_first(&mut self) -> Result<()>;
-    /// Moves to the newest version of the greatest key.
-    fn seek_last(&mut self) -> Result<()>;
-    /// Moves to the newest version of the least key at or above `key`.
-    fn seek(&mut self, key: &[u8]) -> Result<()>;
-    /// Moves to the newest version of the greatest key at or below `key`.
-    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()>;
-    /// Moves to the next version: of the same key, or the newest of the next key. Needs an entry.
-    fn next(&mut self) -> Result<()>;
-    /// Moves to the newest version of the key before the current one. Needs an entry.
-    fn prev_key(&mut self) -> Result<()>;
-    /// Where the cursor stands.
-    fn entry(&self) -> Option<Entry<'_>>;
-
-    /// Moves past every version of the current key, to the newest version of the next key. Needs an entry.
-    ///
-    /// Whoever knows where its keys end overrides this; the provided way compares with a copy of the key in
-    /// `scratch`, whose content means nothing before or after.
-    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
-        next_key_by_comparing(self, scratch)
-    }
-
-    /// False only if there is surely no version of `key`. Moves nothing and costs little: a table asks its
-    /// filter. A merge asks before it positions a source. `hash` is the key's [`checksum64`], as filters
-    /// take it.
-    ///
-    /// [`checksum64`]: crate::format::checksum64
-    fn may_hold(&self, _key: &[u8], _hash: u64) -> Result<bool> {
-        Ok(true)
-    }
-}
-
-/// [`Cursor::next_key`] for whoever does not know where keys end.
-pub(crate) fn next_key_by_comparing<C: Cursor + ?Sized>(
-    cursor: &mut C,
-    scratch: &mut Vec<u8>,
-) -> Result<()> {
-    scratch.clear();
-    scratch.extend_from_slice(cursor.entry().map_or(&[], |entry| entry.key));
-    loop {
-        cursor.next()?;
-        if cursor.entry().is_none_or(|entry| entry.key != scratch.as_slice()) {
-            return Ok(());
-        }
-    }
-}
 
 /// The first eight bytes of a key as a big-endian number, zeros past its end: unequal heads order as their
 /// keys do, equal heads decide nothing.

@@ -4,10 +4,8 @@
 //! The entry is not copied: the inner cursor rests on the very version that is shown.
 
 use super::{Cursor, key_head};
-use crate::components::{Reach, preempt, reached_if};
 use crate::error::Result;
-use crate::format::{Lsn, OpKind};
-use crate::mvcc::Effect;
+use crate::mvcc::{Lsn, Resolved, resolve};
 use std::cmp::Ordering;
 use std::ops::Bound;
 
@@ -33,16 +31,6 @@ impl BoundKey {
     fn compare(&self, key: &[u8]) -> Ordering {
         key_head(key).cmp(&self.head).then_with(|| key.cmp(&self.key))
     }
-}
-
-/// What resolving the key that the inner cursor stands on has led to.
-enum Resolved {
-    /// The inner cursor stands on the version to show.
-    Shown,
-    /// Deleted. The inner cursor is still on a version of the key.
-    Deleted,
-    /// No version is old enough. The inner cursor has left the key: it is on the next, or past the end.
-    Passed,
 }
 
 impl<C: Cursor> VisibleCursor<C> {
@@ -141,7 +129,7 @@ impl<C: Cursor> VisibleCursor<C> {
             if self.is_above_range(entry.key) {
                 break;
             }
-            match self.resolve()? {
+            match resolve(&mut self.inner, self.point, &mut self.scratch)? {
                 Resolved::Shown => {
                     self.has_entry = true;
                     break;
@@ -158,7 +146,7 @@ impl<C: Cursor> VisibleCursor<C> {
             if self.is_below_range(entry.key) {
                 break;
             }
-            match self.resolve()? {
+            match resolve(&mut self.inner, self.point, &mut self.scratch)? {
                 Resolved::Shown => {
                     self.has_entry = true;
                     break;
@@ -177,36 +165,6 @@ impl<C: Cursor> VisibleCursor<C> {
     }
 
     #[inline]
-    fn resolve(&mut self) -> Result<Resolved> {
-        preempt();
-        reached_if(Reach::ReadAtPointInScan, || {
-            self.inner.entry().is_some_and(|entry| entry.seq == self.point)
-        });
-        match self.inner.entry() {
-            Some(entry) if entry.seq < self.point => Ok(shown_or_deleted(entry.kind)),
-            _ => self.resolve_older(),
-        }
-    }
-
-    /// Walks down the versions of the current key. After `Passed` the key is in `scratch`.
-    #[cold]
-    fn resolve_older(&mut self) -> Result<Resolved> {
-        self.scratch.clear();
-        self.scratch.extend_from_slice(self.inner.entry().map_or(&[], |entry| entry.key));
-        loop {
-            self.inner.next()?;
-            match self.inner.entry() {
-                Some(entry) if entry.key == self.scratch.as_slice() => {
-                    if entry.seq < self.point {
-                        return Ok(shown_or_deleted(entry.kind));
-                    }
-                }
-                _ => return Ok(Resolved::Passed),
-            }
-        }
-    }
-
-    #[inline]
     fn is_above_range(&self, key: &[u8]) -> bool {
         match &self.upper {
             Bound::Unbounded => false,
@@ -222,14 +180,6 @@ impl<C: Cursor> VisibleCursor<C> {
             Bound::Included(bound) => bound.compare(key) == Ordering::Less,
             Bound::Excluded(bound) => bound.compare(key) != Ordering::Greater,
         }
-    }
-}
-
-#[inline]
-fn shown_or_deleted(kind: OpKind) -> Resolved {
-    match kind.effect() {
-        Effect::Value => Resolved::Shown,
-        Effect::Absent => Resolved::Deleted,
     }
 }
 

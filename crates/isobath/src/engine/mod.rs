@@ -30,7 +30,7 @@ pub(crate) use families::Families;
 pub(crate) use family::{Family, View};
 pub(crate) use gauges::Gauges;
 pub(crate) use pacer::{Pacer, StallCause};
-pub(crate) use snapshots::{Keep, Snapshots};
+pub(crate) use snapshots::Snapshots;
 
 use crate::background::{Ticker, Workers};
 use crate::components::sync::Mutex;

@@ -66,10 +66,11 @@ fn a_merge_knows_of_every_snapshot_below_its_horizon() {
                 }
             })
         };
-        let keep = snapshots.keep_at(|| visible.load(Ordering::SeqCst));
+        let readers = snapshots.readers_at(|| visible.load(Ordering::SeqCst));
         writer.join().unwrap();
         let point = reader.join().unwrap();
-        assert!(keep.points == [point] || keep.points.is_empty() && keep.horizon <= point);
+        let registered = readers.registered();
+        assert!(registered == [point] || registered.is_empty() && readers.horizon() <= point);
     });
 }
 

@@ -3,7 +3,7 @@
 use super::family::Family;
 use crate::components::sync::Mutex;
 use crate::components::{Plant, planted};
-use crate::format::Lsn;
+use crate::mvcc::{Lsn, ReaderPoints};
 use crate::wal::Log;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,16 +43,6 @@ impl Registry {
     }
 }
 
-/// What a merge must keep: for every point, the newest version below it; and every version at or above the
-/// horizon.
-#[derive(Clone, Debug)]
-pub(crate) struct Keep {
-    /// Registered points, ascending, all at or below the horizon.
-    pub(crate) points: Vec<Lsn>,
-    /// No reader that comes later has a point below this.
-    pub(crate) horizon: Lsn,
-}
-
 impl Snapshots {
     /// Registers the newest read point there is.
     pub(crate) fn register(&self, log: &Log) -> Lsn {
@@ -63,7 +53,7 @@ impl Snapshots {
     }
 
     pub(super) fn register_at(&self, visible: impl FnOnce() -> Lsn) -> Lsn {
-        // Loading the point under the lock makes registering and `keep` exclude each other: a merge either
+        // Loading the point under the lock makes registering and `readers` exclude each other: a merge either
         // sees the point or took a horizon at or below it.
         let mut registry = self.registry.lock();
         let point = visible();
@@ -87,14 +77,14 @@ impl Snapshots {
         }
     }
 
-    /// What a merge that starts now must keep.
-    pub(crate) fn keep(&self, log: &Log) -> Keep {
-        self.keep_at(|| log.visible())
+    /// The readers that a flush or a merge that starts now must respect.
+    pub(crate) fn readers(&self, log: &Log) -> ReaderPoints {
+        self.readers_at(|| log.visible())
     }
 
-    pub(super) fn keep_at(&self, visible: impl FnOnce() -> Lsn) -> Keep {
+    pub(super) fn readers_at(&self, visible: impl FnOnce() -> Lsn) -> ReaderPoints {
         let registry = self.registry.lock();
-        Keep { horizon: visible(), points: registry.points.keys().copied().collect() }
+        ReaderPoints::new(registry.points.keys().copied().collect(), visible())
     }
 
     /// How many points are held, and the oldest.
@@ -184,9 +174,9 @@ mod tests {
         let log = &db.engine().log;
         let snapshots = Snapshots::default();
         let kept = || {
-            let keep = snapshots.keep(log);
-            assert_eq!(keep.horizon, log.visible());
-            keep.points
+            let readers = snapshots.readers(log);
+            assert_eq!(readers.horizon(), log.visible());
+            readers.registered().to_vec()
         };
         assert_eq!((kept(), snapshots.held()), (vec![], (0, None)));
         let older = snapshots.register(log);

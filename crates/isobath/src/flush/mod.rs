@@ -14,14 +14,15 @@
 //! points where no segment is: what recovery does not find there is lost, and not just not written yet.
 
 use crate::cache::table_path;
-use crate::compact::{self, Retain, Verdict};
+use crate::compact;
 use crate::components::{Plant, Point, planted, yield_point};
-use crate::cursor::Cursor;
-use crate::engine::{Engine, Epoch, Family, Keep};
+use crate::cursor::{Cursor, Entry};
+use crate::engine::{Engine, Epoch, Family};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Memtable, MemtableCursor};
+use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
 use crate::table::{Finished, TableOptions, TableWriter};
 use crate::version::{Change, Edit, FileNumbers, LiveFile, TABLE_DIR};
 use crate::vfs::FileSystem;
@@ -91,9 +92,9 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
         engine.log.wait_visible(epoch.end())?;
     }
     let (families, pending) = pending_of(engine, &epoch);
-    let keep = engine.snapshots.keep(&engine.log);
+    let readers = engine.snapshots.readers(&engine.log);
     let fs = &*engine.options.components.fs;
-    let built = match build_table(fs, &engine.dir, engine.uuid, &engine.files, &pending, &keep) {
+    let built = match build_table(fs, &engine.dir, engine.uuid, &engine.files, &pending, &readers) {
         Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,
         other => other?,
     };
@@ -134,7 +135,7 @@ pub(crate) fn build_table(
     uuid: [u8; 16],
     numbers: &FileNumbers,
     pending: &[Pending],
-    keep: &Keep,
+    readers: &ReaderPoints,
 ) -> Result<Option<Built>> {
     if pending.is_empty() {
         return Ok(None);
@@ -145,7 +146,7 @@ pub(crate) fn build_table(
     let mut writer = TableWriter::create(fs.create(&path)?, uuid, file.number())?;
     for slice in pending {
         writer.begin_slice(slice.family, &slice.options)?;
-        write_memtable(&mut writer, &slice.memtable, keep)?;
+        write_memtable(&mut writer, &slice.memtable, readers)?;
         writer.finish_slice()?;
     }
     let table = writer.finish()?;
@@ -156,28 +157,31 @@ pub(crate) fn build_table(
     Ok(Some(Built { file, table }))
 }
 
-/// Adds every version that someone can still read; deletes stay, for what lies beneath.
-fn write_memtable(writer: &mut TableWriter, memtable: &Arc<Memtable>, keep: &Keep) -> Result<()> {
-    let mut retain = Retain::new(&keep.points, keep.horizon);
+/// Adds every version that a reader needs.
+fn write_memtable(
+    writer: &mut TableWriter,
+    memtable: &Arc<Memtable>,
+    readers: &ReaderPoints,
+) -> Result<()> {
     let mut cursor = MemtableCursor::new(memtable.clone());
     cursor.seek_first()?;
-    while let Some(entry) = cursor.entry() {
-        match retain.judge(&entry, || false) {
-            Verdict::Keep => writer.add(entry)?,
-            Verdict::Drop => {}
-            Verdict::KeepLast => {
-                writer.add(entry)?;
-                cursor.next_key();
-                continue;
-            }
-            Verdict::DropRest => {
-                cursor.next_key();
-                continue;
-            }
-        }
-        cursor.next()?;
+    rewrite(&mut cursor, readers, &mut IntoTable(writer))
+}
+
+/// Takes the versions of a memtable.
+struct IntoTable<'a>(&'a mut TableWriter);
+
+impl Rewrite<MemtableCursor> for IntoTable<'_> {
+    /// The whole tree lies beneath, and nothing is asked of it.
+    #[inline(always)]
+    fn is_alone(&mut self, _key: &[u8]) -> bool {
+        false
     }
-    Ok(())
+
+    #[inline(always)]
+    fn add(&mut self, entry: Entry<'_>, _enters: bool) -> Result<()> {
+        self.0.add(entry)
+    }
 }
 
 fn install(

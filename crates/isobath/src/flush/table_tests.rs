@@ -34,12 +34,12 @@ fn build(
     fs: &MemoryFs,
     numbers: &FileNumbers,
     pending: &[Pending],
-    keep: &Keep,
+    readers: &ReaderPoints,
 ) -> Result<Option<Built>> {
-    build_table(fs, Path::new("/db"), [7; 16], numbers, pending, keep)
+    build_table(fs, Path::new("/db"), [7; 16], numbers, pending, readers)
 }
 
-const KEEP_NEWEST: Keep = Keep { points: Vec::new(), horizon: Lsn::MAX };
+const NEWEST: ReaderPoints = ReaderPoints::newest();
 
 /// All that a table holds, by family.
 fn contents(fs: &MemoryFs, table: &Finished) -> BTreeMap<FamilyId, Vec<Version>> {
@@ -60,13 +60,15 @@ fn contents(fs: &MemoryFs, table: &Finished) -> BTreeMap<FamilyId, Vec<Version>>
 }
 
 /// The versions that a reader at one of the points, or anywhere from the horizon on, sees.
-fn kept(versions: &[Version], keep: &Keep) -> Vec<Version> {
+fn kept(versions: &[Version], readers: &ReaderPoints) -> Vec<Version> {
     let mut sorted = versions.to_vec();
     sort_versions(&mut sorted);
     let is_kept = |at: usize| {
         let Some(newer) = at.checked_sub(1).map(|newer| &sorted[newer]) else { return true };
         let seen_by = |point: &Lsn| *point > sorted[at].seq && *point <= newer.seq;
-        newer.key != sorted[at].key || newer.seq >= keep.horizon || keep.points.iter().any(seen_by)
+        newer.key != sorted[at].key
+            || newer.seq >= readers.horizon()
+            || readers.registered().iter().any(seen_by)
     };
     (0..sorted.len()).filter(|at| is_kept(*at)).map(|at| sorted[at].clone()).collect()
 }
@@ -95,12 +97,12 @@ proptest! {
     ) {
         let points: Vec<Lsn> = points.into_iter().collect();
         let horizon = points.last().map_or(5, |last| *last) + above;
-        let keep = Keep { points, horizon };
+        let readers = ReaderPoints::new(points, horizon);
         let (fs, numbers) = workshop();
         let pending: Vec<_> = memory.iter().map(|(id, versions)| pending(*id, versions)).collect();
-        let built = build(&fs, &numbers, &pending, &keep).unwrap().unwrap();
+        let built = build(&fs, &numbers, &pending, &readers).unwrap().unwrap();
         let expected: BTreeMap<_, _> =
-            memory.iter().map(|(id, versions)| (*id, kept(versions, &keep))).collect();
+            memory.iter().map(|(id, versions)| (*id, kept(versions, &readers))).collect();
         // Power is lost: what is installed next must survive that.
         let left = fs.crashed(|_| 0);
         prop_assert_eq!(contents(&left, &built.table), expected);
@@ -113,10 +115,10 @@ proptest! {
 #[test]
 fn nothing_to_keep_makes_no_table() {
     let (fs, numbers) = workshop();
-    assert!(build(&fs, &numbers, &[], &KEEP_NEWEST).unwrap().is_none());
+    assert!(build(&fs, &numbers, &[], &NEWEST).unwrap().is_none());
     assert_eq!(fs.tried(FileOp::Create), 0);
     // A family gets its memtable before its first operation.
-    assert!(build(&fs, &numbers, &[pending(3, &[])], &KEEP_NEWEST).unwrap().is_none());
+    assert!(build(&fs, &numbers, &[pending(3, &[])], &NEWEST).unwrap().is_none());
     assert_eq!(numbers.graveyard().take(), [7]);
 }
 
@@ -128,7 +130,7 @@ fn a_table_that_fails_at_any_step_is_reported_and_given_up() {
     let steps = (1..10_000).take_while(|nth| {
         let (fs, numbers) = workshop();
         fs.inject(Fault::on_any().nth(*nth));
-        let built = build(&fs, &numbers, &pending, &KEEP_NEWEST);
+        let built = build(&fs, &numbers, &pending, &NEWEST);
         assert_eq!(built.is_err(), fs.struck() > 0, "step {nth}");
         let is_cut = built.is_err();
         drop(built);
@@ -143,5 +145,5 @@ fn families_out_of_order_are_refused() {
     let (fs, numbers) = workshop();
     let version = [Version::put(b"key", 9, b"value")];
     let pending = [pending(3, &version), pending(2, &version)];
-    assert!(build(&fs, &numbers, &pending, &KEEP_NEWEST).is_err());
+    assert!(build(&fs, &numbers, &pending, &NEWEST).is_err());
 }

@@ -109,10 +109,10 @@ impl Held {
 
     fn built(&self, epoch: &Epoch) -> (Vec<Arc<Family>>, Option<Built>) {
         let (families, pending) = pending_of(self.engine(), epoch);
-        let keep = self.engine().snapshots.keep(&self.engine().log);
+        let readers = self.engine().snapshots.readers(&self.engine().log);
         let fs = &*self.engine().options.components.fs;
         let (uuid, files) = (self.engine().uuid, &self.engine().files);
-        let built = build_table(fs, Path::new("/db"), uuid, files, &pending, &keep).unwrap();
+        let built = build_table(fs, Path::new("/db"), uuid, files, &pending, &readers).unwrap();
         (families, built)
     }
 

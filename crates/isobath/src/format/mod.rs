@@ -8,7 +8,7 @@ mod file_header;
 mod payload;
 mod varint;
 
-pub use crate::mvcc::OpKind;
+pub use crate::mvcc::{Lsn, OpKind};
 pub(crate) use checksum::{RunningChecksum, checksum32, checksum64};
 pub(crate) use file_header::{FILE_HEADER_LEN, FileHeader, FileKind};
 pub(crate) use payload::{
@@ -16,13 +16,6 @@ pub(crate) use payload::{
     set_batch_count,
 };
 pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
-
-/// A log sequence number: a position in the flat byte space of the log, and at once an MVCC sequence
-/// number. An operation's sequence is the LSN of its commit plus its ordinal within the commit.
-///
-/// A *read point* is an LSN on a record's end: a reader at point `p` sees exactly the operations whose
-/// sequence is below `p`.
-pub type Lsn = u64;
 
 /// LSNs, and the numbers of files and terms, are below this, so that counting on from any cannot wrap, and a table has
 /// room for the sequence of whatever is written.

@@ -1,12 +1,13 @@
 //! Replaying the log of an earlier process into tables.
 
 use crate::components::{Plant, Reach, planted, reached};
-use crate::engine::{self, Keep};
+use crate::engine;
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::flush::{self, Pending};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Op, Payload, decode_payload};
 use crate::memtable::{Arena, ChunkPool, Memtable};
+use crate::mvcc::ReaderPoints;
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableOptions;
 use crate::version::{Change, Edit, LOG_DIR, VersionSet};
@@ -199,15 +200,13 @@ impl Replayer<'_> {
             .collect();
         let fs = &*self.options.components.fs;
         let numbers = self.versions.files().clone();
-        // Nobody reads yet: of each key only the newest version counts.
-        let keep = Keep { points: Vec::new(), horizon: Lsn::MAX };
         let built = flush::build_table(
             fs,
             self.db,
             self.versions.state().uuid(),
             &numbers,
             &pending,
-            &keep,
+            &ReaderPoints::newest(),
         )?;
         self.arena = Arc::new(Arena::new(self.pool.clone()));
         Ok(built)

@@ -4,6 +4,7 @@ use super::super::MergeCursor;
 use super::super::list::{ListCursor, Version};
 use super::super::merge::tests::{key, sources};
 use super::*;
+use crate::mvcc::OpKind;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;

@@ -6,11 +6,11 @@ use super::log::FoundLog;
 use super::tables::{FoundTable, visit_readable};
 use crate::cache::{BlockCache, FileCache};
 use crate::cursor::{Cursor, Entry};
-use crate::engine::Keep;
 use crate::error::Result;
 use crate::flush::{self, Pending};
 use crate::format::{FamilyId, Lsn, Op, Payload};
 use crate::memtable::{Arena, ChunkPool, Memtable};
+use crate::mvcc::ReaderPoints;
 use crate::options::FamilyOptions;
 use crate::table::{
     Part, SliceMeta, Table, TableContext, TableCursor, TableOptions, TableWriter, carve,
@@ -274,9 +274,9 @@ impl Gathered {
         let pending = std::mem::take(&mut self.memtables).into_iter().map(|(family, memtable)| {
             Pending { family, options: options_of(facts, family), memtable }
         });
-        let keep = Keep { points: Vec::new(), horizon: Lsn::MAX };
         let pending: Vec<_> = pending.collect();
-        let built = flush::build_table(fs, db, uuid, numbers, &pending, &keep)?;
+        let readers = ReaderPoints::newest();
+        let built = flush::build_table(fs, db, uuid, numbers, &pending, &readers)?;
         self.arena = None;
         self.made.extend(built.into_iter().flat_map(|built| built.table.slices));
         Ok(())

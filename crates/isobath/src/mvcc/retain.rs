@@ -1,25 +1,20 @@
-//! Which versions of a key someone can still read. Used by flushes and merges.
+//! Which versions of a key a reader can still see, and which may be dropped.
 //!
-//! A reader at point `p` sees of each key the newest version with a sequence below `p`. Readers stand at the
-//! snapshots, which are known one by one, and at any point from the horizon on. A version is needed if some
-//! reader's point lies above its sequence and not above the sequence of the next newer version; everything
-//! else may go.
+//! A version is needed if a reader's point lies above its sequence and not above the sequence of the next newer
+//! version ([`ReaderPoints::see`]); everything else may go.
 //!
-//! A delete that is needed may still go once two things hold: nothing older of its key lies beneath, in levels
+//! A tombstone that is needed may still go once two things hold: nothing older of its key lies beneath, in levels
 //! below or in older runs that take no part; and it is below every reader, so that no older version in this
 //! stream stays either. The second condition is stricter than answers to reads ask for: a transaction that
 //! read the key before it was deleted must find the delete when it looks for conflicts.
 
+use super::{Entry, Lsn, ReaderPoints};
 use crate::components::{Reach, reached_if};
-use crate::cursor::Entry;
-use crate::format::Lsn;
 
 /// Judges versions in stream order: by key ascending, then newest first.
 #[derive(Debug)]
 pub(crate) struct Retain<'a> {
-    /// Ascending.
-    snapshots: &'a [Lsn],
-    horizon: Lsn,
+    readers: &'a ReaderPoints,
     oldest_reader: Lsn,
     key: Vec<u8>,
     /// Of the version judged last, if it is of `key`.
@@ -31,7 +26,7 @@ pub(crate) struct Retain<'a> {
 pub(crate) enum Verdict {
     /// It stays.
     Keep,
-    /// Nobody can read it.
+    /// No reader can see it.
     Drop,
     /// It stays, and all older versions of its key go: move on to the next key.
     KeepLast,
@@ -39,23 +34,32 @@ pub(crate) enum Verdict {
     DropRest,
 }
 
+impl Verdict {
+    /// True if the version stays.
+    #[inline(always)]
+    pub(crate) fn keeps(self) -> bool {
+        match self {
+            Verdict::Keep | Verdict::KeepLast => true,
+            Verdict::Drop | Verdict::DropRest => false,
+        }
+    }
+}
+
 impl<'a> Retain<'a> {
-    /// For readers at `snapshots` (ascending) and at any point from `horizon` on.
-    pub(crate) fn new(snapshots: &'a [Lsn], horizon: Lsn) -> Self {
-        debug_assert!(snapshots.is_sorted());
-        let oldest_reader = snapshots.first().map_or(horizon, |oldest| horizon.min(*oldest));
-        Retain { snapshots, horizon, oldest_reader, key: Vec::new(), newer_seq: None }
+    pub(crate) fn new(readers: &'a ReaderPoints) -> Self {
+        let oldest_reader = readers.oldest();
+        Retain { readers, oldest_reader, key: Vec::new(), newer_seq: None }
     }
 
-    /// True if a reader needs the version; deletes count as any other.
-    pub(crate) fn keeps(&mut self, entry: &Entry<'_>) -> bool {
+    /// True if a reader needs the version; tombstones count as any other.
+    fn keeps(&mut self, entry: &Entry<'_>) -> bool {
         if self.enters(entry.key) {
             self.key.clear();
             self.key.extend_from_slice(entry.key);
             self.newer_seq = None;
         }
         let newer_seq = self.newer_seq.replace(entry.seq);
-        self.is_seen(entry.seq, newer_seq)
+        self.readers.see(entry.seq, newer_seq)
     }
 
     /// True if the entry is of another key than the one judged before, if older versions of that could follow.
@@ -65,7 +69,7 @@ impl<'a> Retain<'a> {
     }
 
     /// Decides on a version. `is_alone` says whether no version of the key lies beneath; it is asked only for
-    /// deletes that nothing else keeps.
+    /// tombstones that nothing else keeps.
     #[inline]
     pub(crate) fn judge(&mut self, entry: &Entry<'_>, is_alone: impl FnOnce() -> bool) -> Verdict {
         reached_if(Reach::RetainAtOldest, || entry.seq == self.oldest_reader);
@@ -73,57 +77,51 @@ impl<'a> Retain<'a> {
             return if self.keeps(entry) { Verdict::Keep } else { Verdict::Drop };
         }
         let newer_seq = self.newer_seq.take().filter(|_| self.key == entry.key);
-        if self.is_seen(entry.seq, newer_seq) && (!entry.kind.is_tombstone() || !is_alone()) {
+        if self.readers.see(entry.seq, newer_seq) && (!entry.kind.is_tombstone() || !is_alone()) {
             Verdict::KeepLast
         } else {
             Verdict::DropRest
         }
-    }
-
-    /// True if some reader's point is in `seq + 1 ..= newer_seq`.
-    #[inline]
-    fn is_seen(&self, seq: Lsn, newer_seq: Option<Lsn>) -> bool {
-        let Some(newer_seq) = newer_seq else { return true };
-        if newer_seq >= self.horizon {
-            return true;
-        }
-        reached_if(Reach::RetainAtPoint, || self.snapshots.binary_search(&seq).is_ok());
-        let above = self.snapshots.partition_point(|point| *point <= seq);
-        self.snapshots.get(above).is_some_and(|point| *point <= newer_seq)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cursor::list::ListCursor;
     use crate::cursor::list::{Version, sort_versions};
-    use crate::format::OpKind;
+    use crate::error::Result;
+    use crate::mvcc::{Cursor, OpKind, Rewrite, rewrite};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// The stream after judging, walked as a merge walks it.
+    /// What a rewrite hands on, and the keys that something lies beneath.
+    struct Kept<'a>(Vec<Version>, &'a Beneath);
+
+    impl Rewrite<ListCursor> for Kept<'_> {
+        fn is_alone(&mut self, key: &[u8]) -> bool {
+            !self.1.contains_key(key)
+        }
+
+        fn add(&mut self, entry: Entry<'_>, _enters: bool) -> Result<()> {
+            let Entry { key, seq, kind, value } = entry;
+            self.0.push(Version { key: key.into(), seq, kind, value: value.into() });
+            Ok(())
+        }
+    }
+
+    /// The stream after judging, walked as flushes and merges walk it.
     fn judged(
         versions: &[Version],
         snapshots: &[Lsn],
         horizon: Lsn,
         below: &Beneath,
     ) -> Vec<Version> {
-        let mut retain = Retain::new(snapshots, horizon);
-        let mut kept = Vec::new();
-        let mut skipped: Option<&[u8]> = None;
-        for version in versions {
-            if skipped == Some(&version.key) {
-                continue;
-            }
-            let verdict = retain.judge(&version.as_entry(), || !below.contains_key(&version.key));
-            if matches!(verdict, Verdict::Keep | Verdict::KeepLast) {
-                kept.push(version.clone());
-            }
-            if matches!(verdict, Verdict::KeepLast | Verdict::DropRest) {
-                skipped = Some(&version.key);
-            }
-        }
-        kept
+        let mut cursor = ListCursor::new(versions.to_vec());
+        cursor.seek_first().unwrap();
+        let mut kept = Kept(Vec::new(), below);
+        rewrite(&mut cursor, &ReaderPoints::new(snapshots.to_vec(), horizon), &mut kept).unwrap();
+        kept.0
     }
 
     /// Keys with one old value each, in levels below.
@@ -206,7 +204,8 @@ mod tests {
             let snapshots: Vec<_> = snapshots.into_iter().collect();
             let everywhere = (0u8..4).map(|key| (vec![key], 1)).collect();
             let merged = judged(&versions, &snapshots, horizon, &everywhere);
-            let mut retain = Retain::new(&snapshots, horizon);
+            let readers = ReaderPoints::new(snapshots, horizon);
+            let mut retain = Retain::new(&readers);
             let mut flushed = versions.clone();
             flushed.retain(|version| retain.keeps(&version.as_entry()));
             prop_assert_eq!(flushed, merged);
