@@ -36,12 +36,10 @@ metamorphic() { sim metamorphic --seeds "$fresh..$((fresh + 10 * minutes))" --le
 kills() { sim kill --kills $((1000 * minutes)) --seed "$fresh" --ledger "$ledger"; }
 cuts() { sim powercut --cuts $((300 * minutes)) --seed "$fresh" --ledger "$ledger"; }
 
-# Kills and cuts of a program that uses the engine from outside. Built alone, so that the engine has no feature that only the
-# simulator asks for; and copied, since a build of the workspace would replace it.
+# Kills and cuts of a program that uses the engine from outside.
 outside() {
-    local bank=target/tmp/isobath-bank
-    cargo build --locked --release -p isobath-bank && mkdir -p target/tmp &&
-        cp --remove-destination target/release/isobath-bank $bank &&
+    local bank=target/release/isobath-bank
+    cargo build --locked --release -p isobath-bank &&
         sim kill --kills $((300 * minutes)) --seed "$fresh" --ledger "$ledger" --program $bank &&
         sim powercut --cuts $((200 * minutes)) --seed "$fresh" --ledger "$ledger" --program $bank
 }

@@ -1,5 +1,6 @@
 //! What the packages for the registry hold and need.
 
+use std::fs;
 use std::process::Command;
 use xtask::tidy::workspace_root;
 
@@ -21,6 +22,34 @@ fn a_package_holds_its_readme_and_both_licences() {
         }
         assert!(files.iter().any(|file| file.starts_with("src/")));
     }
+}
+
+#[test]
+fn the_simulated_engine_is_the_engine_with_one_more_feature() {
+    let manifest = |package: &str| -> toml::Table {
+        let path = workspace_root().join("crates").join(package).join("Cargo.toml");
+        fs::read_to_string(path).unwrap().parse().unwrap()
+    };
+    let (engine, mut simulated) = (manifest("isobath"), manifest("isobath-simulated"));
+    let defaults = simulated["features"]["default"].as_array_mut().unwrap();
+    assert_eq!(defaults.pop().unwrap().as_str(), Some("simulation"));
+    for part in ["features", "dependencies", "target"] {
+        assert_eq!(engine[part], simulated[part], "{part}");
+    }
+}
+
+#[test]
+fn no_build_of_the_workspace_hands_the_engine_to_a_simulator() {
+    let tree = ["tree", "--offline", "--prefix", "none", "--workspace", "--format", "{p} {f}"];
+    let listed = cargo(&tree);
+    let of = |package: &str| {
+        let mut lines = listed.lines().filter(|line| line.split(' ').next() == Some(package));
+        let features = lines.next().unwrap_or_else(|| panic!("{package} is built"));
+        assert!(lines.all(|line| line.trim_end_matches(" (*)") == features), "one {package}");
+        features.contains("simulation")
+    };
+    assert!(of("isobath-simulated"));
+    assert!(!of("isobath"));
 }
 
 /// The packages that the engine is built with, with these features beside none by default.

@@ -12,8 +12,7 @@
 //! closed            what was found is right, before and after closing
 //! ```
 //!
-//! The engine is to be the one that ships, without features that other packages of the workspace ask for. Cargo unites the
-//! features of what it builds at once, so build it alone: `cargo build -p isobath-bank`.
+//! Its engine is the one that ships: the simulator's hooks are in another package, `isobath-simulated`.
 
 mod audit;
 mod ledger;

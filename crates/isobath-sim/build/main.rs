@@ -8,8 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What a tree is looked at for changes of.
-const TREE: [&str; 5] =
-    ["Cargo.lock", "Cargo.toml", "crates/isobath", "crates/isobath-sim", "rust-toolchain.toml"];
+const TREE: [&str; 6] = [
+    "Cargo.lock",
+    "Cargo.toml",
+    "crates/isobath",
+    "crates/isobath-sim",
+    "crates/isobath-simulated",
+    "rust-toolchain.toml",
+];
 
 fn main() -> fingerprint::Result<()> {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../..");

@@ -34,8 +34,14 @@ pub(super) const MODULES: [&str; 13] = [
 ];
 
 /// What the copy holds beside the woven files.
-const COPIED: [&str; 5] =
-    ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "crates/isobath", "crates/isobath-sim"];
+const COPIED: [&str; 6] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "rust-toolchain.toml",
+    "crates/isobath",
+    "crates/isobath-sim",
+    "crates/isobath-simulated",
+];
 
 /// It would embed commit and sources, and so be built anew with each commit.
 const SIMULATOR_BUILD: &str = "crates/isobath-sim/build/main.rs";
@@ -171,7 +177,7 @@ impl Tree {
         remove_others(&self.root, Path::new("crates"), &there)?;
         let manifest = fs::read_to_string(workspace.join("Cargo.toml"))?;
         let members = manifest.lines().map(|line| match line.starts_with("members = ") {
-            true => "members = [\"crates/isobath\", \"crates/isobath-sim\"]\n".to_owned(),
+            true => "members = [\"crates/*\"]\n".to_owned(),
             false => format!("{line}\n"),
         });
         write_if_changed(&self.root.join(SIMULATOR_BUILD), include_bytes!("build_script.rs.in"))?;
