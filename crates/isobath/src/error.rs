@@ -180,7 +180,10 @@ impl Error {
 
     /// True if the process or the system has no file handles left.
     pub fn is_too_many_files(&self) -> bool {
-        matches!(self, Error::Io { source, .. } if matches!(source.raw_os_error(), Some(23 | 24)))
+        // ENFILE and EMFILE; on Windows ERROR_TOO_MANY_OPEN_FILES.
+        let codes: &[i32] = if cfg!(windows) { &[4] } else { &[23, 24] };
+        matches!(self, Error::Io { source, .. }
+            if source.raw_os_error().is_some_and(|code| codes.contains(&code)))
     }
 }
 

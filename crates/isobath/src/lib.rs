@@ -5,8 +5,8 @@
 // What ships reaches files, time and threads through `components` and `vfs`; tests may do so directly.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
-#[cfg(not(target_pointer_width = "64"))]
-compile_error!("lengths of files and batches are kept in `usize`: a target of 64 bits is needed");
+#[cfg(not(any(target_pointer_width = "64", target_pointer_width = "32")))]
+compile_error!("lengths of blocks are kept in 32 bits: a target of 32 or 64 bits is needed");
 
 mod background;
 mod batch;

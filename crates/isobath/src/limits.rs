@@ -7,14 +7,25 @@ use crate::error::{Error, Result};
 /// The longest key, in bytes (64 KiB). The shortest has one byte.
 pub const MAX_KEY_LEN: usize = 64 << 10;
 
-/// The longest value, in bytes: 4 GiB less 2 MiB, so that with its key it fits one block of a table.
-pub const MAX_VALUE_LEN: usize = crate::table::VALUE_LEN_MAX;
+/// The longest value, in bytes: 4 GiB less 2 MiB, so that with its key it fits one block of a table; less on a machine of 32
+/// bits, so that it fits a batch.
+pub const MAX_VALUE_LEN: usize =
+    least(crate::table::VALUE_LEN_MAX as u64, MAX_BATCH_LEN as u64 - (1 << 20));
 
-/// The largest encoded batch, in bytes (8 GiB): a batch is one record of the log.
-pub const MAX_BATCH_LEN: usize = 8 << 30;
+/// The largest encoded batch, in bytes (8 GiB, on a machine of 32 bits 512 MiB): a batch is one record of the log, built in
+/// one buffer, which may double when it grows.
+pub const MAX_BATCH_LEN: usize = least(8 << 30, isize::MAX as u64 / 4 + 1);
 
 /// The longest name of a column family, in bytes.
 pub const MAX_FAMILY_NAME_LEN: usize = 255;
+
+const _: () = assert!(MAX_KEY_LEN + MAX_VALUE_LEN < MAX_BATCH_LEN);
+// A buffer of one batch can double.
+const _: () = assert!(MAX_BATCH_LEN as u64 * 2 <= isize::MAX as u64);
+
+const fn least(a: u64, b: u64) -> usize {
+    if a < b { a as usize } else { b as usize }
+}
 
 /// Counts the lengths of what is written, for those who want to know that they come about.
 #[inline(always)]

@@ -1,10 +1,10 @@
 //! The bundle of outside things that a database is opened with.
 
 use super::{Clock, Random, Threads};
-#[cfg(unix)]
+#[cfg(any(unix, windows))]
 use super::{SystemClock, SystemRandom, SystemThreads};
 use crate::vfs::FileSystem;
-#[cfg(unix)]
+#[cfg(any(unix, windows))]
 use crate::vfs::SystemFs;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Components {
     pub threads: Arc<dyn Threads>,
 }
 
-#[cfg(unix)]
+#[cfg(any(unix, windows))]
 impl Components {
     /// The real world: the operating system's files, clocks, randomness and threads.
     pub fn system() -> Self {
@@ -35,7 +35,7 @@ impl Components {
     }
 }
 
-#[cfg(unix)]
+#[cfg(any(unix, windows))]
 impl Default for Components {
     fn default() -> Self {
         Components::system()

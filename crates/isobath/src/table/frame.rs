@@ -14,7 +14,7 @@ use super::codec::{Codec, Decompressor};
 use crate::components::{Plant, planted, with_scratch};
 use crate::error::{Error, Result};
 use crate::format::{RunningChecksum, checksum64};
-use crate::vfs::ReadFile;
+use crate::vfs::{ReadFile, len_in_memory};
 
 /// Stored blocks up to this long are read into a buffer that the thread keeps.
 const SCRATCH_LEN_MAX: usize = 64 << 10;
@@ -127,7 +127,9 @@ fn decode_owned(offset: u64, decompressor: &Decompressor, out: &mut Vec<u8>) -> 
 /// Refuses a handle that points outside of the file, before anything is allocated for it.
 pub(crate) fn check_within(file: &dyn ReadFile, handle: BlockHandle) -> Result<()> {
     match handle.offset.checked_add(u64::from(handle.len)) {
-        Some(end) if end <= file.len() => Ok(()),
+        Some(end) if end <= file.len() => {
+            len_in_memory(u64::from(handle.len), file.path()).map(drop)
+        }
         _ => Err(Error::corruption(
             file.path(),
             handle.offset,

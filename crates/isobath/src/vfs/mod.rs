@@ -1,6 +1,6 @@
 //! Files and directories: what the engine needs of them, and who provides it.
 //!
-//! [`SystemFs`] is the operating system's (unix only); [`MemoryFs`] keeps everything in memory, for tests and
+//! [`SystemFs`] is the operating system's (Unix and Windows); [`MemoryFs`] keeps everything in memory, for tests and
 //! for databases that need no disk. The rules every implementation keeps, and the engine relies on:
 //!
 //! - `copy_in` reaches the kernel (or its like) before it returns: a killed process loses nothing of it.
@@ -11,19 +11,29 @@
 //! - A failed `append` or `flush` loses nothing that was accepted before and accepts nothing new: it can be
 //!   tried again once there is room.
 
+mod appender;
 #[cfg(test)]
 mod conformance;
 mod memory;
-#[cfg(unix)]
+#[cfg(any(unix, windows))]
 mod system;
 
 pub use memory::{Fault, FileOp, MemoryFs, Unsynced, UnsyncedKind};
-#[cfg(unix)]
+#[cfg(any(unix, windows))]
 pub use system::SystemFs;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A length in a file as one in memory; an error of kind `FileTooLarge` where the machine's addresses are too short.
+pub(crate) fn len_in_memory(len: u64, path: &Path) -> Result<usize> {
+    match isize::try_from(len) {
+        Ok(len) => Ok(len as usize),
+        Err(_) => Err(Error::io("read", path, io::ErrorKind::FileTooLarge.into())),
+    }
+}
 
 /// How a file's bytes are reached for reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -31,6 +41,7 @@ use std::sync::Arc;
 pub enum ReadMode {
     /// Through a memory mapping: no system call when the page is cached, but an I/O error of the device
     /// ends the process with a signal (the data is untouched), and so does a file that another program cuts short.
+    /// Unix only.
     Mapped,
     /// By `pread` and `pwrite`: one system call a block; an I/O error is an [`crate::Error`].
     #[default]
@@ -192,3 +203,19 @@ pub trait SegmentFile: Send + Sync {
 
 /// A held lock; dropping it releases.
 pub trait FileLock: Send + Sync {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_machine_can_address_is_too_large_with_the_name_of_its_file() {
+        let path = Path::new("table");
+        assert_eq!(len_in_memory(4096, path).unwrap(), 4096);
+        for len in [isize::MAX as u64 + 1, u64::MAX] {
+            let error = len_in_memory(len, path).unwrap_err();
+            assert!(matches!(&error, Error::Io { path, source, .. }
+                if path.ends_with("table") && source.kind() == io::ErrorKind::FileTooLarge));
+        }
+    }
+}

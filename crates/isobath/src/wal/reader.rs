@@ -10,7 +10,7 @@ use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inven
 use super::segment_table::RECORD_LEN_MAX;
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn};
-use crate::vfs::{FileSystem, ReadFile, ReadMode};
+use crate::vfs::{FileSystem, ReadFile, ReadMode, len_in_memory};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -233,7 +233,9 @@ impl<'a> LogReader<'a> {
         };
         self.window_start = lsn;
         let stretch = self.first_gap(lsn) - lsn;
-        self.window.resize(len.max(WINDOW_LEN).min(stretch) as usize, 0);
+        let path = self.source_at(lsn).map_or(Path::new(""), |source| &source.path);
+        let window_len = len_in_memory(len.max(WINDOW_LEN).min(stretch), path)?;
+        self.window.resize(window_len, 0);
         let mut window = std::mem::take(&mut self.window);
         let outcome = self.read(lsn + kept, &mut window[kept as usize..]);
         if outcome.is_err() {

@@ -3,14 +3,12 @@
 use super::fault::FileOp;
 use super::file::{File, slice};
 use super::tree::DirId;
-use super::{Directory, Disk, Error, FileLock, ReadFile, ReadMode, Result, SegmentFile, WriteFile};
+use super::{Directory, Disk, Error, FileLock, ReadFile, ReadMode, Result, SegmentFile};
 use crate::components::sync::Mutex;
+use crate::vfs::appender::Growing;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// How many appended bytes are gathered before they are handed over.
-const BUFFER_LEN: usize = 128 << 10;
 
 pub(super) struct Reader {
     disk: Arc<Disk>,
@@ -60,51 +58,28 @@ impl ReadFile for Reader {
     }
 }
 
-pub(super) struct Appender {
+/// A file that an appender writes to.
+pub(super) struct Tail {
     disk: Arc<Disk>,
     file: Arc<File>,
     path: PathBuf,
-    buffer: Vec<u8>,
-    /// Bytes that the file has; the buffer follows them.
-    handed: usize,
 }
 
-impl Appender {
+impl Tail {
     pub(super) fn new(disk: Arc<Disk>, file: Arc<File>, path: &Path) -> Self {
-        Appender { disk, file, path: path.to_owned(), buffer: Vec::new(), handed: 0 }
+        Tail { disk, file, path: path.to_owned() }
     }
+}
 
-    fn hand_over(&mut self) -> io::Result<()> {
-        if !self.buffer.is_empty() {
-            self.write(&self.buffer)?;
-            self.handed += self.buffer.len();
-            self.buffer.clear();
-        }
-        Ok(())
-    }
-
-    /// Writes behind what was handed over. What a write that fails leaves there is written over by the next.
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+impl Growing for Tail {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let struck = self.disk.faults.strike_bytes(FileOp::Write, &self.path, bytes.len());
         let len = struck.as_ref().map_or_else(|strike| strike.done_len, |()| bytes.len());
-        self.file.write(self.handed, &bytes[..len], &self.disk.steps)?;
+        self.file.write(offset as usize, &bytes[..len], &self.disk.steps)?;
         struck.map_err(|strike| strike.error)
     }
 
-    fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.buffer.len() + bytes.len() > BUFFER_LEN {
-            self.hand_over()?;
-        }
-        if bytes.len() >= BUFFER_LEN {
-            self.write(bytes)?;
-            self.handed += bytes.len();
-        } else {
-            self.buffer.extend_from_slice(bytes);
-        }
-        Ok(())
-    }
-
-    fn try_sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         if let Err(e) = self.disk.faults.strike(FileOp::Sync, &self.path) {
             self.file.lose_dirt(0..u64::MAX);
             return Err(e);
@@ -112,37 +87,8 @@ impl Appender {
         self.file.sync();
         Ok(())
     }
-}
 
-impl WriteFile for Appender {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.try_append(bytes).map_err(|e| Error::io("append to", &self.path, e))
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.hand_over().map_err(|e| Error::io("append to", &self.path, e))
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        self.flush()?;
-        self.try_sync().map_err(|e| Error::io("sync", &self.path, e))
-    }
-
-    fn write_back(&mut self) {}
-
-    fn len(&self) -> u64 {
-        (self.handed + self.buffer.len()) as u64
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Appender {
-    fn drop(&mut self) {
-        let _ = self.hand_over();
-    }
+    fn start_write_back(&self, _offset: u64, _len: u64) {}
 }
 
 pub(super) struct Segment {

@@ -34,6 +34,7 @@ mod tree;
 pub use crash::{Unsynced, UnsyncedKind};
 pub use fault::{Fault, FileOp};
 
+use super::appender::Appender;
 use super::{
     DirEntry, Directory, FileLock, FileSystem, FileSystemKind, ReadFile, ReadMode, SegmentFile,
     WriteFile,
@@ -192,7 +193,7 @@ impl FileSystem for MemoryFs {
             tree.add(path, Node::File(Arc::clone(&file)), &self.disk.steps)?;
             Ok(file)
         })?;
-        Ok(Box::new(handle::Appender::new(Arc::clone(&self.disk), file, path)))
+        Ok(Box::new(Appender::new(handle::Tail::new(Arc::clone(&self.disk), file, path), path)))
     }
 
     unsafe fn open_segment(

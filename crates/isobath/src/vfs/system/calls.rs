@@ -1,15 +1,27 @@
-//! System calls that the standard library does not offer.
+//! System calls of Unix that the standard library does not offer.
 //!
 //! Those that only hint ([`will_need`], [`random_access`], [`start_write_back`]) answer nothing: a kernel or
 //! a file system that does not know the hint is as good as one that ignores it.
 
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
+#[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+/// Opens a directory, to sync it.
+pub(super) fn open_dir(dir: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(dir)
+}
+
+/// True if a failed sync of a directory says that the file system has none.
+pub(super) fn knows_no_dir_sync(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
+}
 
 /// Bytes that an unprivileged writer can still put on the file system of `dir`.
 pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
@@ -96,16 +108,7 @@ pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
             return Err(error);
         }
     }
-    rename_checked(from, to)
-}
-
-/// The same in two steps, which is enough where the directory's only writer is the holder of the database's lock.
-fn rename_checked(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(to) {
-        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
-        Err(e) => Err(e),
-    }
+    super::rename_checked(from, to)
 }
 
 /// Reserves room for the first `len` bytes and leaves the length as it is, so that a lack of room shows now
@@ -174,6 +177,8 @@ pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vfs::system::rename_checked;
+    use std::fs;
 
     #[test]
     fn where_the_system_cannot_refuse_a_name_in_use_the_engine_does() {

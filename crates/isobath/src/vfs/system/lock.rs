@@ -1,13 +1,12 @@
-//! The exclusive lock of a database: `flock` on a file that holds the process id of its holder as text.
+//! The exclusive lock of a database: `flock` (on Windows `LockFileEx`) on a file that holds the process id of its holder as text.
 //!
 //! The kernel releases the lock when the holder dies, however it dies, so a lock file that lies about is no
 //! obstacle. The text is for messages only: between taking the lock and writing the id it may be empty or
 //! name an earlier holder.
 
-use super::{Error, FileLock, Result};
+use super::{Error, FileLock, Result, positional};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Longer than any process id.
@@ -47,7 +46,7 @@ impl HeldLock {
 
 fn write_own_id(file: &File) -> io::Result<()> {
     file.set_len(0)?;
-    file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)
+    positional::write_all(file, format!("{}\n", std::process::id()).as_bytes(), 0)
 }
 
 /// Who the file says holds the lock.

@@ -1,29 +1,34 @@
 //! The operating system's file system.
 //!
 //! Names and directories are here; each kind of open file has a file beside this one: [`reader`] (tables and
-//! blobs), [`appender`] (whatever grows), [`segment`] (the log), [`lock`]. What the standard library does not
-//! offer is in [`calls`]; [`kind`] knows the file systems that there are.
+//! blobs), [`segment`] (the log), [`lock`]; what grows is a [`File`] under an [`Appender`]. What the standard library does not
+//! offer is in [`calls`], which is another file on Windows; [`kind`] knows the file systems that there are. Files are mapped
+//! on Unix only: elsewhere [`ReadMode::Mapped`] is refused.
 //!
 //! Mapped bytes are only ever copied, in and out, through raw pointers: a program outside may change a file at any time,
 //! and no reference may say otherwise. An I/O error of the device under a mapping, or a file that another program cuts,
 //! raises SIGBUS; [`ReadMode::Positional`] makes it an error.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
 
-mod appender;
+#[cfg(unix)]
+mod calls;
+#[cfg(windows)]
+#[path = "windows.rs"]
 mod calls;
 mod kind;
 mod lock;
+mod positional;
 mod reader;
 mod segment;
 
+use super::appender::{Appender, Growing};
 use super::{
     DirEntry, Directory, FileLock, FileSystem, FileSystemKind, ReadFile, ReadMode, SegmentFile,
     WriteFile,
 };
 use crate::error::{Error, Result};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,7 +75,8 @@ impl FileSystem for SystemFs {
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
-        Ok(Box::new(appender::Appender::create(path)?))
+        let file = File::create_new(path).map_err(|e| Error::io("create", path, e))?;
+        Ok(Box::new(Appender::new(file, path)))
     }
 
     unsafe fn open_segment(
@@ -103,8 +109,7 @@ impl FileSystem for SystemFs {
     }
 
     fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>> {
-        let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(dir);
-        let file = opened.map_err(|e| Error::io("open the directory", dir, e))?;
+        let file = calls::open_dir(dir).map_err(|e| Error::io("open the directory", dir, e))?;
         Ok(Arc::new(OpenDirectory { file, path: dir.to_owned() }))
     }
 
@@ -121,6 +126,30 @@ impl FileSystem for SystemFs {
     }
 }
 
+impl Growing for File {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        positional::write_all(self, bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // fdatasync: of the metadata it covers the length, which is all that reading back needs.
+        self.sync_data()
+    }
+
+    fn start_write_back(&self, offset: u64, len: u64) {
+        calls::start_write_back(self, offset, len);
+    }
+}
+
+/// Renames in two steps, which is enough where the directory's only writer is the holder of the database's lock.
+fn rename_checked(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(to) {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
+        Err(e) => Err(e),
+    }
+}
+
 struct OpenDirectory {
     file: File,
     path: PathBuf,
@@ -129,8 +158,7 @@ struct OpenDirectory {
 impl Directory for OpenDirectory {
     fn sync(&self) -> Result<()> {
         match self.file.sync_all() {
-            // The file system has no sync of directories.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(()),
+            Err(e) if calls::knows_no_dir_sync(&e) => Ok(()),
             other => other.map_err(|e| Error::io("sync the directory", &self.path, e)),
         }
     }

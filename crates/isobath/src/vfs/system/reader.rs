@@ -13,11 +13,11 @@
 //! The price is that a mapped walk over cold bytes without `read_ahead` is slow (53 MiB/s, by default 1550): scans
 //! must say what they want, and then are as fast as the device. Faults on cached pages still map their neighbours.
 
-use super::{Error, ReadFile, ReadMode, Result, calls};
+use super::{Error, ReadFile, ReadMode, Result, calls, positional};
+#[cfg(unix)]
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,22 +35,32 @@ pub(super) fn open(path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
         calls::random_access(&file);
         return Ok(Arc::new(PositionalFile { file, len, path }));
     }
-    let map_failed = |e| Error::io("map", &path, e);
-    let map_len =
-        usize::try_from(len).map_err(|_| map_failed(io::ErrorKind::FileTooLarge.into()))?;
-    let map = MmapOptions::new().len(map_len).map_raw_read_only(&file).map_err(map_failed)?;
+    map(&file, len, &path).map_err(|e| Error::io("map", &path, e))
+}
+
+#[cfg(unix)]
+fn map(file: &File, len: u64, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+    let len = usize::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let map = MmapOptions::new().len(len).map_raw_read_only(file)?;
     // A hint: the mapping works without it.
     let _ = map.advise(Advice::Random);
-    Ok(Arc::new(MappedFile { map, path }))
+    Ok(Arc::new(MappedFile { map, path: path.to_owned() }))
+}
+
+#[cfg(not(unix))]
+fn map(_file: &File, _len: u64, _path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// A file that is mapped whole. The descriptor is closed: the mapping keeps the file alive. No reference to its bytes is
 /// ever made, as another process may change them at any time.
+#[cfg(unix)]
 struct MappedFile {
     map: MmapRaw,
     path: PathBuf,
 }
 
+#[cfg(unix)]
 impl ReadFile for MappedFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let start = usize::try_from(offset).ok();
@@ -127,9 +137,10 @@ pub(super) fn read_exact(file: &File, offset: u64, buf: &mut [u8]) -> io::Result
     if offset.checked_add(buf.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    file.read_exact_at(buf, offset)
+    positional::read_exact(file, buf, offset)
 }
 
+#[cfg(unix)]
 pub(super) fn past_the_end(path: &Path) -> Error {
     Error::io("read", path, io::ErrorKind::UnexpectedEof.into())
 }

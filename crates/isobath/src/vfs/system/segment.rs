@@ -5,12 +5,12 @@
 //! they are copied through raw pointers, within bounds that are checked, in ranges that the callers of
 //! `copy_in` keep apart. A positional segment is written by `pwrite`, for file systems where a mapping is unsafe.
 
-use super::{Error, ReadMode, Result, SegmentFile, calls, reader};
+use super::{Error, ReadMode, Result, SegmentFile, calls, positional, reader};
 use crate::components::sync::Mutex;
-use memmap2::{Advice, MmapOptions, MmapRaw};
+#[cfg(unix)]
+use memmap2::{MmapOptions, MmapRaw};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,10 +46,19 @@ pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn Segm
     if mode == ReadMode::Positional || len == 0 {
         return Ok(Arc::new(PositionalSegment { file, len, name }));
     }
-    let failed = |e| Error::io("map", path, e);
-    let map_len = usize::try_from(len).map_err(|_| failed(io::ErrorKind::FileTooLarge.into()))?;
-    let map = MmapOptions::new().len(map_len).map_raw(&file).map_err(failed)?;
+    map(file, len, name).map_err(|e| Error::io("map", path, e))
+}
+
+#[cfg(unix)]
+fn map(file: File, len: u64, name: Mutex<PathBuf>) -> io::Result<Arc<dyn SegmentFile>> {
+    let len = usize::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let map = MmapOptions::new().len(len).map_raw(&file)?;
     Ok(Arc::new(MappedSegment { map, file, name }))
+}
+
+#[cfg(not(unix))]
+fn map(_file: File, _len: u64, _name: Mutex<PathBuf>) -> io::Result<Arc<dyn SegmentFile>> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Makes the length and the room for it durable, then writes zeros over all of it. Allocating alone leaves extents that
@@ -63,7 +72,7 @@ fn write_once(file: &File, len: u64) -> io::Result<()> {
     let mut offset = 0;
     while offset < len {
         let chunk_len = (len - offset).min(ZEROS_LEN as u64);
-        file.write_all_at(&zeros[..chunk_len as usize], offset)?;
+        positional::write_all(file, &zeros[..chunk_len as usize], offset)?;
         offset += chunk_len;
     }
     // Without room of its own a stored byte could find none later, when it is too late to refuse it.
@@ -82,12 +91,14 @@ fn open_existing(path: &Path, len: u64) -> Result<File> {
 }
 
 /// A segment that is mapped whole, shared and writable.
+#[cfg(unix)]
 struct MappedSegment {
     map: MmapRaw,
     file: File,
     name: Mutex<PathBuf>,
 }
 
+#[cfg(unix)]
 impl MappedSegment {
     /// The address of `offset`, if `len` bytes from there lie in the mapping.
     fn address(&self, offset: u64, len: usize) -> Option<*mut u8> {
@@ -98,6 +109,7 @@ impl MappedSegment {
     }
 }
 
+#[cfg(unix)]
 impl SegmentFile for MappedSegment {
     unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let Some(target) = self.address(offset, bytes.len()) else {
@@ -146,7 +158,7 @@ impl SegmentFile for MappedSegment {
             let Some(left) = self.map.len().checked_sub(start) else { return };
             let len = usize::try_from(len).unwrap_or(left).min(left);
             // Kernels before 5.14 do not know it; then the stores fault one page at a time.
-            let _ = self.map.advise_range(Advice::PopulateWrite, start, len);
+            let _ = self.map.advise_range(memmap2::Advice::PopulateWrite, start, len);
         }
         #[cfg(not(target_os = "linux"))]
         let _ = (offset, len);
@@ -177,8 +189,7 @@ impl SegmentFile for PositionalSegment {
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.len) {
             return Err(past_the_segment(self));
         }
-        self.file
-            .write_all_at(bytes, offset)
+        positional::write_all(&self.file, bytes, offset)
             .map_err(|e| Error::io("write to", &self.name.lock(), e))
     }
 

@@ -1,0 +1,69 @@
+//! What Unix does by system calls, on Windows: those of [`super::calls`] that there is something for. Hints are ignored,
+//! nothing is mapped, and which file system a directory is on is not known.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::windows::ffi::OsStrExt;
+use std::os::windows::fs::OpenOptionsExt;
+use std::path::Path;
+
+#[link(name = "kernel32")]
+unsafe extern "system" {
+    fn GetDiskFreeSpaceExW(
+        directory: *const u16,
+        available_bytes: *mut u64,
+        total_bytes: *mut u64,
+        free_bytes: *mut u64,
+    ) -> i32;
+}
+
+/// Bytes that this user can still put on the volume of `dir`.
+pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
+    let path: Vec<u16> = dir.as_os_str().encode_wide().chain([0]).collect();
+    let mut available = 0;
+    let others = std::ptr::null_mut();
+    // SAFETY: `path` ends in a zero, `available` has room for the number, and the others may be null.
+    match unsafe { GetDiskFreeSpaceExW(path.as_ptr(), &raw mut available, others, others) } {
+        0 => Err(io::Error::last_os_error()),
+        _ => Ok(available),
+    }
+}
+
+pub(super) fn file_system_number(_dir: &Path) -> io::Result<Option<u64>> {
+    Ok(None)
+}
+
+/// Renames, and fails if there is something of the new name.
+pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    super::rename_checked(from, to)
+}
+
+/// False: room cannot be reserved ahead.
+pub(super) fn reserve_room(_file: &File, _len: u64) -> io::Result<bool> {
+    Ok(false)
+}
+
+pub(super) fn will_need(_file: &File, _offset: u64, _len: u64) {}
+
+pub(super) fn random_access(_file: &File) {}
+
+pub(super) fn start_write_back(_file: &File, _offset: u64, _len: u64) {}
+
+/// Of `CreateFileW`: what opens a directory.
+const FILE_FLAG_BACKUP_SEMANTICS: u32 = 0x0200_0000;
+
+/// Opens a directory, to sync it, which takes the right to write.
+pub(super) fn open_dir(dir: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).custom_flags(FILE_FLAG_BACKUP_SEMANTICS).open(dir)
+}
+
+/// True if a failed sync of a directory says that the file system has none: `ERROR_INVALID_FUNCTION`,
+/// `ERROR_ACCESS_DENIED`, `ERROR_NOT_SUPPORTED`.
+pub(super) fn knows_no_dir_sync(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(1 | 5 | 50))
+}
+
+/// Nothing is mapped, so that no byte needs room of its own.
+pub(super) fn unshare(_file: &File, _len: u64) -> io::Result<()> {
+    Ok(())
+}
