@@ -18,9 +18,9 @@ impl<'a> Beneath<'a> {
     /// True if no slice can hold `key`. Keys must come ascending.
     pub(crate) fn is_clear_of(&mut self, key: &[u8]) -> bool {
         self.levels.iter_mut().all(|slices| {
-            let passed = slices.iter().take_while(|slice| &*slice.meta.largest < key).count();
+            let passed = slices.iter().take_while(|slice| slice.extent().ends_before(key)).count();
             *slices = &slices[passed..];
-            slices.first().is_none_or(|slice| key < &*slice.meta.smallest)
+            slices.first().is_none_or(|slice| slice.extent().starts_after(key))
         })
     }
 }

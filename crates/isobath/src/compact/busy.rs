@@ -1,6 +1,7 @@
 //! The jobs under way on one tree, as far as the next plan must keep clear of them.
 
 use super::plan::Plan;
+use crate::table::{Extent, ExtentRef};
 
 /// Running jobs. Slices that they read cannot be planned with, and where they will put their outputs nothing
 /// may land, nor pass below.
@@ -20,8 +21,8 @@ struct Job {
     /// Bytes that it has still to read.
     unread: u64,
     target: usize,
-    smallest: Box<[u8]>,
-    largest: Box<[u8]>,
+    /// Where its inputs and outputs lie.
+    hull: Extent,
 }
 
 /// Names a running job.
@@ -44,8 +45,7 @@ impl Busy {
                         leaving: vec![(step.from, meta.disk_bytes)],
                         unread: 0,
                         target: step.to,
-                        smallest: meta.smallest.clone(),
-                        largest: meta.largest.clone(),
+                        hull: meta.extent().owned(),
                     });
                 }
             }
@@ -54,15 +54,13 @@ impl Busy {
                     merge.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
                 files.sort_unstable();
                 let leaving = merge.inputs.iter().map(|(at, slice)| (*at, slice.meta.disk_bytes));
-                let (smallest, largest) = merge.hull();
                 self.jobs.push(Job {
                     id,
                     files,
                     leaving: leaving.collect(),
                     unread: merge.input_bytes(),
                     target: merge.target,
-                    smallest: smallest.into(),
-                    largest: largest.into(),
+                    hull: merge.hull().owned(),
                 });
             }
         }
@@ -109,20 +107,15 @@ impl Busy {
         self.jobs.iter().any(|job| job.files.binary_search(&file).is_ok())
     }
 
-    /// True if outputs of a running job may land in one of the levels below `above`, down to `target`, at
-    /// a key in `smallest..=largest`. Whatever comes from level `above` must not be put there or deeper.
+    /// True if outputs of a running job may land in one of the levels below `above`, down to `target`, within
+    /// an extent. What comes from level `above` must not be put there or deeper.
     pub(crate) fn lands_between(
         &self,
         above: usize,
         target: usize,
-        smallest: &[u8],
-        largest: &[u8],
+        extent: &ExtentRef<'_>,
     ) -> bool {
-        self.jobs.iter().any(|job| {
-            above < job.target
-                && job.target <= target
-                && &*job.smallest <= largest
-                && smallest <= &*job.largest
-        })
+        let lands = |job: &Job| above < job.target && job.target <= target;
+        self.jobs.iter().any(|job| lands(job) && job.hull.overlaps(extent))
     }
 }

@@ -42,7 +42,7 @@ struct Edges<'a> {
 enum EdgeKeys<'a> {
     /// The edge lies before the key.
     Fences(&'a [Box<[u8]>]),
-    /// The edge lies after the slice's largest key.
+    /// The edge lies where the slice's extent ends.
     Guides(&'a [Arc<Slice>]),
 }
 
@@ -57,7 +57,7 @@ impl<'a> Edges<'a> {
         self.head = match &self.keys {
             EdgeKeys::Fences(keys) => keys.get(self.at).map(|key| key_head(key)),
             EdgeKeys::Guides(slices) => {
-                slices.get(self.at).map(|slice| key_head(&slice.meta.largest))
+                slices.get(self.at).and_then(|slice| slice.extent().end.key().map(key_head))
             }
         }
         .unwrap_or(u64::MAX);
@@ -73,7 +73,7 @@ impl<'a> Edges<'a> {
         let is_past = match &self.keys {
             EdgeKeys::Fences(keys) => keys.get(self.at).is_some_and(|fence| **fence <= *key),
             EdgeKeys::Guides(slices) => {
-                slices.get(self.at).is_some_and(|slice| *slice.meta.largest < *key)
+                slices.get(self.at).is_some_and(|slice| slice.extent().ends_before(key))
             }
         };
         if is_past {

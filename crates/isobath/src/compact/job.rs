@@ -5,11 +5,11 @@
 //! for parts that somebody is busy with. So a job ends with however many threads there are.
 
 use super::plan::{Merge, Move};
-use super::run::{MergeContext, Part, Written, run_part};
+use super::run::{MergeContext, Written, run_part};
 use crate::components::sync::{Condvar, Mutex};
 use crate::error::{Error, Result};
 use crate::format::FamilyId;
-use crate::table::SliceMeta;
+use crate::table::{End, Extent, SliceMeta};
 use crate::version::{Change, LiveFile};
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use std::sync::Arc;
 pub(crate) struct MergeJob {
     merge: Merge,
     context: MergeContext,
-    parts: Vec<Part>,
+    /// Ascending, each up to where the next begins.
+    parts: Vec<Extent>,
     progress: Mutex<Progress>,
     part_done: Condvar,
 }
@@ -92,12 +93,12 @@ impl Outcome {
 impl MergeJob {
     /// A job that nobody works at yet.
     pub(crate) fn new(merge: Merge, context: MergeContext) -> MergeJob {
-        let mut parts = vec![Part::default()];
+        let mut parts = vec![Extent::default()];
         for cut in &merge.cuts {
             if let Some(before) = parts.last_mut() {
-                before.end = Some(cut.clone());
+                before.end = End::Excluded(cut.clone());
             }
-            parts.push(Part { start: Some(cut.clone()), end: None });
+            parts.push(Extent { start: cut.clone(), end: End::Unbounded });
         }
         let (progress, part_done) = (Mutex::new(Progress::default()), Condvar::new());
         MergeJob { merge, context, parts, progress, part_done }

@@ -34,18 +34,7 @@ pub(crate) enum ManualPlan {
 
 impl ManualRange {
     fn takes_in(&self, slice: &Slice) -> bool {
-        let (smallest, largest) = (&slice.meta.smallest, &slice.meta.largest);
-        let starts_before_end = match &self.upper {
-            Bound::Unbounded => true,
-            Bound::Included(upper) => smallest <= upper,
-            Bound::Excluded(upper) => smallest < upper,
-        };
-        let ends_after_start = match &self.lower {
-            Bound::Unbounded => true,
-            Bound::Included(lower) => largest >= lower,
-            Bound::Excluded(lower) => largest > lower,
-        };
-        starts_before_end && ends_after_start && slice.meta.min_seq < self.upto
+        slice.extent().meets(&self.lower, &self.upper) && slice.meta.min_seq < self.upto
     }
 }
 
@@ -79,9 +68,9 @@ impl Picker<'_> {
     fn merge_runs_of(&self, range: &ManualRange) -> Option<Plan> {
         let mut taken = Vec::new();
         for run in self.runs_free_to_leave() {
-            let shares_keys = taken.iter().any(|newer: &&std::sync::Arc<Slice>| {
-                newer.overlaps(&run.meta.smallest, &run.meta.largest)
-            });
+            let shares_keys = taken
+                .iter()
+                .any(|newer: &&std::sync::Arc<Slice>| newer.extent().overlaps(&run.extent()));
             if shares_keys || range.takes_in(run) {
                 taken.push(run);
             }

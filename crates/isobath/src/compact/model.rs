@@ -4,7 +4,7 @@
 
 use super::cut::Cutter;
 use super::{Hints, Merge, Plan, Policy};
-use crate::table::{BlockHandle, SliceMeta};
+use crate::table::{BlockHandle, End, ExtentRef, SliceMeta};
 use crate::version::{Graveyard, LiveFile, Slice, Tree};
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ struct Spread {
 
 impl Spread {
     fn of(slice: &Slice) -> Spread {
-        let (start, end) = (number(&slice.meta.smallest), number(&slice.meta.largest) + 1);
+        let (start, end) = ends(&slice.extent());
         let entries = slice.meta.entries as f64;
         let deletes = slice.meta.deletes as f64 / entries;
         Spread { start, end, density: (entries / (end - start) as f64).min(1.0), deletes }
@@ -154,13 +154,22 @@ impl Model {
     }
 }
 
+/// The first number of an extent, and the one behind its last.
+fn ends(extent: &ExtentRef<'_>) -> (u64, u64) {
+    let end = match extent.end {
+        End::Included(last) => number(last) + 1,
+        End::Excluded(end) => number(end),
+        End::Unbounded => u64::MAX,
+    };
+    (number(extent.start), end)
+}
+
 /// Key ranges within which nothing begins or ends, short enough to be cut between.
 fn steps(merge: &Merge, spreads: &[Spread]) -> Vec<(u64, u64)> {
     let mut edges: Vec<u64> =
         spreads.iter().flat_map(|spread| [spread.start, spread.end]).collect();
-    let (smallest, largest) = merge.hull();
-    let (first, end) = (number(smallest), number(largest) + 1);
-    edges.extend(merge.guides.iter().map(|slice| number(&slice.meta.largest) + 1));
+    let (first, end) = ends(&merge.hull());
+    edges.extend(merge.guides.iter().map(|slice| ends(&slice.extent()).1));
     edges.extend(merge.fences.iter().map(|fence| number(fence)));
     let wanted = merge.output_bytes.unwrap_or(u64::MAX);
     let fine = merge.input_bytes() / (wanted / 64).max(1) + 1;

@@ -1,6 +1,6 @@
 //! Chooses the slices of a job.
 //!
-//! A job's outputs lie within its hull, from the least to the greatest key of its inputs, so all slices of
+//! A job's outputs lie within its hull, the extent of its inputs together, so all slices of
 //! the target within the hull are inputs too, or are fenced off. No running job reads an input, and none puts
 //! anything between the job's levels within the hull.
 
@@ -9,6 +9,7 @@ use super::plan::{Merge, Move, Plan, Reason, hull};
 use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
 use crate::components::{Reach, reached, reached_if};
+use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use std::ops::Range;
 use std::sync::Arc;
@@ -97,23 +98,23 @@ impl Picker<'_> {
     /// Bytes of the target that lie within the hull of a window of slices. `None` if something is busy.
     pub(super) fn cost_of(&self, level: usize, window: Range<usize>, target: usize) -> Option<u64> {
         let slices = &self.tree.slices(level)[window];
-        let (smallest, largest) = hull(slices.iter())?;
+        let extent = hull(slices.iter())?;
         if slices.iter().any(|slice| self.busy.reads(slice.meta.file))
-            || self.busy.lands_between(level.min(target - 1), target, smallest, largest)
+            || self.busy.lands_between(level.min(target - 1), target, &extent)
         {
             return None;
         }
         if level == target {
             return Some(0);
         }
-        self.bytes_within(target, smallest, largest)
+        self.bytes_within(target, &extent)
     }
 
-    /// Bytes of the slices of a level that overlap a range. `None` if one of them is busy.
-    fn bytes_within(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Option<u64> {
+    /// Bytes of the slices of a level that overlap an extent. `None` if one of them is busy.
+    fn bytes_within(&self, level: usize, extent: &ExtentRef<'_>) -> Option<u64> {
         let Some(slices) = self.tree.levels.get(level - 1) else { return Some(0) };
         slices
-            .overlapping(smallest, largest)
+            .overlapping(extent)
             .iter()
             .map(|slice| (!self.busy.reads(slice.meta.file)).then_some(slice.meta.disk_bytes))
             .sum()
@@ -188,10 +189,10 @@ impl Picker<'_> {
         reason: Reason,
     ) -> Merge {
         let slices = &self.tree.slices(level)[window];
-        let (smallest, largest) = hull(slices.iter()).unwrap_or_default();
+        let extent = hull(slices.iter()).unwrap_or_default();
         let mut inputs: Vec<_> = slices.iter().map(|slice| (level, slice.clone())).collect();
         if target != level {
-            let below = self.tree.overlapping(target, smallest, largest);
+            let below = self.tree.overlapping(target, &extent);
             inputs.extend(below.into_iter().map(|slice| (target, slice)));
         }
         self.merge(reason, inputs, target, Vec::new())
@@ -205,17 +206,17 @@ impl Picker<'_> {
         target: usize,
         fences: Vec<Box<[u8]>>,
     ) -> Merge {
-        let (smallest, largest) = hull(inputs.iter().map(|(_, slice)| slice)).unwrap_or_default();
+        let extent = hull(inputs.iter().map(|(_, slice)| slice)).unwrap_or_default();
         let mut beneath = match target {
             0 => self.runs_beneath(&inputs),
             _ => Vec::new(),
         };
         let deeper = (target + 1..=self.shape.bottom.max(target))
-            .map(|level| self.tree.overlapping(level, smallest, largest));
+            .map(|level| self.tree.overlapping(level, &extent));
         beneath.extend(deeper.filter(|slices| !slices.is_empty()));
         let guides = match target {
             0 => Vec::new(),
-            _ => self.tree.overlapping(self.shape.next(self.tree, target), smallest, largest),
+            _ => self.tree.overlapping(self.shape.next(self.tree, target), &extent),
         };
         let guides = if target < self.shape.bottom { guides } else { Vec::new() };
         let mut merge = Merge {
@@ -267,7 +268,7 @@ impl Picker<'_> {
         if parts < 2 || merge.target == 0 {
             return Vec::new();
         }
-        let (smallest, _) = merge.hull();
+        let first = merge.hull().start;
         let in_target = merge.inputs.iter().filter(|(level, _)| *level == merge.target);
         let mut rulers: Vec<&Arc<Slice>> = in_target.map(|(_, slice)| slice).collect();
         if rulers.is_empty() {
@@ -277,8 +278,8 @@ impl Picker<'_> {
         let (mut seen, mut cuts) = (0, Vec::new());
         for slice in rulers {
             let is_due = seen * parts >= total * (cuts.len() as u64 + 1);
-            if is_due && &*slice.meta.smallest > smallest {
-                cuts.push(slice.meta.smallest.clone());
+            if is_due && slice.extent().starts_after(first) {
+                cuts.push(slice.extent().start.into());
             }
             seen += slice.meta.disk_bytes;
         }

@@ -5,6 +5,7 @@
 
 use super::pick::Picker;
 use super::plan::{Move, Plan, Reason, hull};
+use crate::table::ExtentRef;
 use crate::version::Slice;
 use std::sync::Arc;
 
@@ -21,12 +22,12 @@ impl Picker<'_> {
         let mut staying: Vec<&Arc<Slice>> = Vec::new();
         for run in self.tree.runs.iter().rev() {
             let meta = &run.meta;
-            let overlaps = |other: &Arc<Slice>| other.overlaps(&meta.smallest, &meta.largest);
+            let overlaps = |other: &Arc<Slice>| other.extent().overlaps(&run.extent());
             let is_free = meta.disk_bytes * MOVED_SHARE_MIN >= self.policy.target_file_bytes
                 && !self.busy.reads(meta.file)
                 && !staying.iter().any(|older| overlaps(older))
                 && !moves.iter().any(|older| overlaps(&older.slice));
-            match self.landing(&meta.smallest, &meta.largest) {
+            match self.landing(&run.extent()) {
                 Some(to) if is_free && self.may_move(0, to) => {
                     moves.push(Move { slice: run.clone(), from: 0, to });
                 }
@@ -36,11 +37,11 @@ impl Picker<'_> {
         moves
     }
 
-    /// The deepest level, from the base down, at which a range overlaps neither that level nor one above it.
-    fn landing(&self, smallest: &[u8], largest: &[u8]) -> Option<usize> {
+    /// The deepest level, from the base down, at which an extent overlaps neither that level nor one above it.
+    fn landing(&self, extent: &ExtentRef<'_>) -> Option<usize> {
         let is_clear = |level: &usize| {
-            self.tree.overlapping(*level, smallest, largest).is_empty()
-                && !self.busy.lands_between(level - 1, *level, smallest, largest)
+            self.tree.overlapping(*level, extent).is_empty()
+                && !self.busy.lands_between(level - 1, *level, extent)
         };
         let deepest = (1..=self.shape.bottom).take_while(is_clear).last()?;
         (deepest >= self.shape.base).then_some(deepest)
@@ -55,16 +56,16 @@ impl Picker<'_> {
     /// A merge of runs (newest first, with all older ones they overlap) into the base, or further down if they
     /// overlap nothing there.
     pub(super) fn merge_these_runs(&self, runs: Vec<&Arc<Slice>>, reason: Reason) -> Option<Plan> {
-        let (smallest, largest) = hull(runs.iter().copied())?;
-        let target = self.landing(smallest, largest).unwrap_or(self.shape.base);
-        if self.busy.lands_between(0, target, smallest, largest) {
+        let extent = hull(runs.iter().copied())?;
+        let target = self.landing(&extent).unwrap_or(self.shape.base);
+        if self.busy.lands_between(0, target, &extent) {
             return None;
         }
         let mut inputs: Vec<_> = runs.iter().map(|run| (0, (*run).clone())).collect();
         let mut fences: Vec<Box<[u8]>> = Vec::new();
-        for slice in self.tree.overlapping(target, smallest, largest) {
-            if !runs.iter().any(|run| run.overlaps(&slice.meta.smallest, &slice.meta.largest)) {
-                fences.push(slice.meta.smallest.clone());
+        for slice in self.tree.overlapping(target, &extent) {
+            if !runs.iter().any(|run| run.extent().overlaps(&slice.extent())) {
+                fences.push(slice.extent().start.into());
             } else if self.busy.reads(slice.meta.file) {
                 return None;
             } else {
@@ -80,9 +81,7 @@ impl Picker<'_> {
         let mut free: Vec<&Arc<Slice>> = Vec::new();
         for run in self.tree.runs.iter().rev() {
             let is_blocked = self.busy.reads(run.meta.file)
-                || staying
-                    .iter()
-                    .any(|older| older.overlaps(&run.meta.smallest, &run.meta.largest));
+                || staying.iter().any(|older| older.extent().overlaps(&run.extent()));
             if is_blocked { staying.push(run) } else { free.push(run) }
         }
         free.reverse();
@@ -116,7 +115,7 @@ impl Picker<'_> {
 
 /// True if all of `runs` together are newer than each of the others with which their hull shares keys.
 fn are_apart(runs: &[Arc<Slice>], others: &[Arc<Slice>]) -> bool {
-    let Some((smallest, largest)) = hull(runs.iter()) else { return true };
+    let Some(extent) = hull(runs.iter()) else { return true };
     let oldest = runs.iter().map(|run| run.meta.min_seq).min().unwrap_or(0);
-    others.iter().all(|other| other.meta.max_seq < oldest || !other.overlaps(smallest, largest))
+    others.iter().all(|other| other.meta.max_seq < oldest || !other.extent().overlaps(&extent))
 }

@@ -12,6 +12,7 @@ use super::pick::Picker;
 use super::policy::{Hints, Policy};
 use super::shape::Shape;
 use crate::components::{Reach, reached};
+use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use std::sync::Arc;
 
@@ -86,8 +87,8 @@ impl Reason {
 }
 
 impl Merge {
-    /// The least and greatest key of the inputs.
-    pub(crate) fn hull(&self) -> (&[u8], &[u8]) {
+    /// The extent of the inputs together.
+    pub(crate) fn hull(&self) -> ExtentRef<'_> {
         hull(self.inputs.iter().map(|(_, slice)| slice)).unwrap_or_default()
     }
 
@@ -103,13 +104,9 @@ impl Merge {
     }
 }
 
-/// The least and greatest key of some slices.
-pub(super) fn hull<'a>(
-    slices: impl Iterator<Item = &'a Arc<Slice>>,
-) -> Option<(&'a [u8], &'a [u8])> {
-    slices
-        .map(|slice| (&*slice.meta.smallest, &*slice.meta.largest))
-        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+/// The extent of some slices together.
+pub(super) fn hull<'a>(slices: impl Iterator<Item = &'a Arc<Slice>>) -> Option<ExtentRef<'a>> {
+    ExtentRef::hull(slices.map(|slice| slice.extent()))
 }
 
 /// Decides on the next job.

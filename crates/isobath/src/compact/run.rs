@@ -15,7 +15,7 @@ use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
 use crate::format::FamilyId;
 use crate::mvcc::{ReaderPoints, Rewrite, Verdict, rewrite};
-use crate::table::{SliceMeta, TableContext, TableOptions, TableWriter};
+use crate::table::{Extent, SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{FileNumbers, LiveFile};
 use crate::vfs::FileSystem;
 use std::path::PathBuf;
@@ -46,13 +46,6 @@ pub(crate) struct MergeContext {
     pub(crate) progress: Progress,
 }
 
-/// A range of keys: from `start` on, up to but without `end`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) start: Option<Box<[u8]>>,
-    pub(crate) end: Option<Box<[u8]>>,
-}
-
 /// What a part of a merge wrote.
 #[derive(Debug, Default)]
 pub(super) struct Written {
@@ -61,22 +54,22 @@ pub(super) struct Written {
     pub(super) bytes: u64,
 }
 
-/// Merges the keys of a part. `part_bytes` is about what the part reads.
+/// Merges the keys of `part`. `part_bytes` is about what the part reads.
 pub(super) fn run_part(
     context: &MergeContext,
     merge: &Merge,
-    part: &Part,
+    part: &Extent,
     part_bytes: u64,
 ) -> Result<Written> {
     let mut inputs = open_inputs(merge, &context.tables);
-    match &part.start {
-        Some(start) => inputs.seek(start)?,
-        None => inputs.seek_first()?,
+    match &*part.start {
+        [] => inputs.seek_first()?,
+        start => inputs.seek(start)?,
     }
     let mut work = PartWork {
         context,
         merge,
-        end: part.end.as_deref(),
+        part,
         beneath: Beneath::new(&merge.beneath),
         outputs: Outputs::new(context, Cutter::new(merge, part_bytes)),
         read: 0,
@@ -91,7 +84,7 @@ pub(super) fn run_part(
 struct PartWork<'a> {
     context: &'a MergeContext,
     merge: &'a Merge,
-    end: Option<&'a [u8]>,
+    part: &'a Extent,
     beneath: Beneath<'a>,
     outputs: Outputs<'a>,
     /// Versions read, and how many of these and of those passed over were told of.
@@ -104,7 +97,7 @@ impl Rewrite<Inputs> for PartWork<'_> {
     #[inline(always)]
     fn goes_on(&mut self, inputs: &Inputs, entry: &Entry<'_>, enters: bool) -> Result<bool> {
         preempt();
-        if enters && self.end.is_some_and(|end| end <= entry.key) {
+        if enters && self.part.ends_before(entry.key) {
             return Ok(false);
         }
         if self.until_look <= 0 {

@@ -52,7 +52,7 @@ fn check_moves(scene: &Scene, moves: &[Move]) {
         assert!(step.from < step.to && step.to <= shape.bottom);
         assert!(scene.tree.slices(step.from).iter().any(|slice| Arc::ptr_eq(slice, &step.slice)));
         assert!(!scene.busy.reads(meta.file));
-        assert!(!scene.busy.lands_between(step.from, step.to, &meta.smallest, &meta.largest));
+        assert!(!scene.busy.lands_between(step.from, step.to, &meta.extent()));
         check_nothing_is_passed(scene, (step.from, &step.slice), step.to, |_| false);
         assert!(moves[..at].iter().all(|other| other.slice.meta.file != meta.file));
     }
@@ -61,7 +61,8 @@ fn check_moves(scene: &Scene, moves: &[Move]) {
 fn check_merge(scene: &Scene, merge: &Merge) {
     let Scene { tree, policy, hints, busy, .. } = scene;
     let shape = Shape::of(tree, policy, hints);
-    let (smallest, largest) = merge.hull();
+    let hull = merge.hull();
+    let (smallest, largest) = (hull.start, hull.end.key().unwrap());
     assert!(!merge.inputs.is_empty() && smallest <= largest);
     for (at, (level, input)) in merge.inputs.iter().enumerate() {
         assert!(tree.slices(*level).iter().any(|slice| Arc::ptr_eq(slice, input)));
@@ -74,7 +75,7 @@ fn check_merge(scene: &Scene, merge: &Merge) {
         });
     }
     let least = merge.inputs.iter().map(|(level, _)| *level).min().unwrap();
-    assert!(!busy.lands_between(least, merge.target, smallest, largest));
+    assert!(!busy.lands_between(least, merge.target, &hull));
     let is_ordered = |pair: &[(usize, Arc<Slice>)]| {
         let [(upper, a), (lower, b)] = pair else { unreachable!() };
         upper < lower || (upper == lower && (*upper == 0 || a.meta.largest < b.meta.smallest))
@@ -84,7 +85,7 @@ fn check_merge(scene: &Scene, merge: &Merge) {
     if merge.target == 0 {
         let others = tree.runs.iter().filter(|run| !is_input(merge, run));
         let oldest = merge.inputs.iter().map(|(_, run)| run.meta.min_seq).min().unwrap();
-        for run in others.filter(|run| run.overlaps(smallest, largest)) {
+        for run in others.filter(|run| run.extent().overlaps(&hull)) {
             assert!(run.meta.max_seq < oldest, "{} would lie on both sides", run.meta.file);
         }
     }
@@ -98,10 +99,10 @@ fn check_merge(scene: &Scene, merge: &Merge) {
 /// What a merge says of the slices around it.
 fn check_around(scene: &Scene, merge: &Merge, shape: &Shape) {
     let tree = &scene.tree;
-    let (smallest, largest) = merge.hull();
+    let hull = merge.hull();
     let within = |level: usize| -> Vec<Arc<Slice>> {
         let all = tree.slices(level).iter();
-        all.filter(|slice| slice.overlaps(smallest, largest)).cloned().collect()
+        all.filter(|slice| slice.extent().overlaps(&hull)).cloned().collect()
     };
     let fences: Vec<_> = match merge.target {
         0 => Vec::new(),

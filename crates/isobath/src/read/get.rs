@@ -67,7 +67,7 @@ fn get_in(
     }
     let hash = checksum64(key);
     let levels = view.tree.levels.iter().filter_map(|level| level.find(key));
-    let runs = view.tree.runs.iter().filter(|run| run.overlaps(key, key));
+    let runs = view.tree.runs.iter().filter(|run| run.extent().contains(key));
     for slice in runs.chain(levels) {
         if let Some(found) = get_in_slice(engine, slice, key, hash, point)? {
             return Ok(found);

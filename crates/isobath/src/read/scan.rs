@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::format::Lsn;
 use crate::read::begin::begin;
 use crate::read::source::Source;
+use crate::table::ExtentRef;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -30,21 +31,6 @@ impl ScanBounds {
             ) => lower >= upper,
             _ => false,
         }
-    }
-
-    /// True if a slice with these least and greatest keys may hold one within.
-    pub(super) fn meet(&self, smallest: &[u8], largest: &[u8]) -> bool {
-        let above = match &self.lower {
-            Bound::Included(lower) => largest >= lower.as_slice(),
-            Bound::Excluded(lower) => largest > lower.as_slice(),
-            Bound::Unbounded => true,
-        };
-        let below = match &self.upper {
-            Bound::Included(upper) => smallest <= upper.as_slice(),
-            Bound::Excluded(upper) => smallest < upper.as_slice(),
-            Bound::Unbounded => true,
-        };
-        above && below
     }
 }
 
@@ -77,9 +63,8 @@ fn sources(engine: &Engine, view: &Arc<View>, bounds: &ScanBounds) -> Result<Vec
     let mut sources =
         Vec::with_capacity(view.memtables.len() + view.tree.runs.len() + view.tree.levels.len());
     sources.extend(view.memtables.iter().map(|of| Source::memtable(&of.memtable)));
-    for run in
-        view.tree.runs.iter().filter(|run| bounds.meet(&run.meta.smallest, &run.meta.largest))
-    {
+    let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
+    for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
         sources.push(Source::run(run, &engine.tables)?);
     }
     for level in view.tree.levels.iter().filter(|level| !level.is_empty()) {

@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::format::{OpKind, checksum64};
 use crate::sizes::Sizes;
+use crate::table::{End, Extent};
 use crate::vfs::MemoryFs;
 use crate::{Db, Options, Snapshot};
 use std::collections::BTreeMap;
@@ -54,7 +55,8 @@ fn bounds_are_empty_and_meet_a_slice_as_sets_of_keys_do() {
             for (at, smallest) in keys.into_iter().enumerate() {
                 for largest in keys.into_iter().skip(at) {
                     let is_met = shown.iter().any(|key| smallest <= *key && *key <= largest);
-                    let meets = !bounds.is_empty() && bounds.meet(smallest, largest);
+                    let extent = Extent { start: smallest, end: End::Included(largest) };
+                    let meets = extent.meets(&bounds.lower, &bounds.upper) && !bounds.is_empty();
                     assert_eq!(meets, is_met, "{bounds:?} and {smallest:?} to {largest:?}");
                 }
             }

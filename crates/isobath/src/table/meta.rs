@@ -1,5 +1,6 @@
 //! What the rest of the engine knows of a table slice without opening it.
 
+use super::extent::{End, Extent, ExtentRef};
 use crate::format::{FamilyId, LSN_END, Lsn};
 
 /// No slice has as many bytes or entries, so that sums over slices do not overflow.
@@ -36,6 +37,12 @@ pub(crate) struct SliceMeta {
 }
 
 impl SliceMeta {
+    /// Where its keys lie: its points, both ends included.
+    #[inline]
+    pub(crate) fn extent(&self) -> ExtentRef<'_> {
+        Extent { start: &self.smallest, end: End::Included(&self.largest) }
+    }
+
     /// True if what it says can be so.
     pub(crate) fn is_sane(&self) -> bool {
         let end = self.root.offset.saturating_add(u64::from(self.root.len));

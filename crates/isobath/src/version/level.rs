@@ -1,14 +1,15 @@
 //! A sorted level: slices in ascending order, no user key in two of them.
 //!
 //! All versions of a key sit in one slice, so a reader visits at most one slice of a level. It finds that
-//! slice in a fence of 8-byte heads (of the slices' largest keys, behind their common prefix) that lies
+//! slice in a fence of 8-byte heads (of the ends of the slices' extents, behind their common prefix) that lies
 //! contiguous in memory; a whole key is compared only where heads are equal. The fence is built by the first
 //! search after a change, so that a replay of many edits does not build it for each.
 
 use super::slice::Slice;
 use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
-use std::ops::{Deref, Range};
+use crate::table::{End, ExtentRef};
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 /// The slices of one level below level 0.
@@ -23,8 +24,9 @@ pub(crate) struct Level {
 
 #[derive(Clone, Debug)]
 struct Fence {
-    /// Bytes that all largest keys begin with.
+    /// Bytes that all ends begin with.
     prefix_len: usize,
+    /// Of each slice but a last one without an end.
     heads: Vec<u64>,
 }
 
@@ -46,42 +48,40 @@ impl Level {
         &self.files
     }
 
-    /// The index of the first slice whose largest key is at or above `key`.
+    /// The index of the first slice that does not end before `key`.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
         let Some(first) = self.slices.first() else { return 0 };
         let fence = self.fence.get_or_init(|| Fence::new(&self.slices));
-        let prefix = &first.meta.largest[..fence.prefix_len];
+        let prefix = &end_key(first).unwrap_or_default()[..fence.prefix_len];
         let key_prefix = &key[..key.len().min(fence.prefix_len)];
         match key_prefix.cmp(prefix) {
             std::cmp::Ordering::Less => return 0,
-            std::cmp::Ordering::Greater => return self.slices.len(),
+            std::cmp::Ordering::Greater => return fence.heads.len(),
             std::cmp::Ordering::Equal => {}
         }
         let wanted = head(&key[fence.prefix_len..]);
         let low = fence.heads.partition_point(|&head| head < wanted);
         let equal = fence.heads[low..].iter().take_while(|&&head| head == wanted).count();
-        low + self.slices[low..low + equal].partition_point(|slice| &*slice.meta.largest < key)
+        low + self.slices[low..low + equal].partition_point(|slice| slice.extent().ends_before(key))
     }
 
     /// The slice that holds `key`, if one can.
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<Slice>> {
         let slice = self.slices.get(self.lower_bound(key))?;
-        (&*slice.meta.smallest <= key).then_some(slice)
+        (!slice.extent().starts_after(key)).then_some(slice)
     }
 
-    /// The indexes of the slices that may hold a key in `smallest..=largest`.
-    pub(crate) fn overlapping_range(&self, smallest: &[u8], largest: &[u8]) -> Range<usize> {
-        let start = self.lower_bound(smallest);
-        let end = match self.lower_bound(largest) {
-            at if at < self.slices.len() && &*self.slices[at].meta.smallest <= largest => at + 1,
-            at => at,
+    /// The slices that overlap an extent.
+    pub(crate) fn overlapping(&self, extent: &ExtentRef<'_>) -> &[Arc<Slice>] {
+        let start = self.lower_bound(extent.start);
+        let begins_within = |at: &usize| {
+            self.slices.get(*at).is_some_and(|slice| !extent.is_below(&slice.extent()))
         };
-        start..end.max(start)
-    }
-
-    /// The slices that may hold a key in `smallest..=largest`.
-    pub(crate) fn overlapping(&self, smallest: &[u8], largest: &[u8]) -> &[Arc<Slice>] {
-        &self.slices[self.overlapping_range(smallest, largest)]
+        let end = match extent.end.key().map(|key| self.lower_bound(key)) {
+            Some(at) => at + usize::from(begins_within(&at)),
+            None => self.slices.len(),
+        };
+        &self.slices[start..end.max(start)]
     }
 
     pub(super) fn remove(&mut self, file: u64) -> Option<Arc<Slice>> {
@@ -95,9 +95,9 @@ impl Level {
 
     /// Puts a slice in its place. An error leaves the level as it was.
     pub(super) fn insert(&mut self, slice: Arc<Slice>) -> Result<()> {
-        let at = self.slices.partition_point(|other| other.meta.largest < slice.meta.smallest);
+        let at = self.slices.partition_point(|other| other.extent().is_below(&slice.extent()));
         if let Some(next) = self.slices.get(at)
-            && next.overlaps(&slice.meta.smallest, &slice.meta.largest)
+            && next.extent().overlaps(&slice.extent())
             && !planted(Plant::OverlappingFiles)
         {
             return Err(Error::malformed(format!(
@@ -115,7 +115,7 @@ impl Level {
     /// What every level keeps to, whatever made it. For `paranoid` builds and tests: it visits all slices.
     #[cfg(test)]
     pub(super) fn is_ascending_and_disjoint(&self) -> bool {
-        self.slices.windows(2).all(|pair| pair[0].meta.largest < pair[1].meta.smallest)
+        self.slices.windows(2).all(|pair| pair[0].extent().is_below(&pair[1].extent()))
             && self.slices.iter().map(|slice| slice.meta.file).eq(self.files.iter().copied())
             && self.slices.iter().map(|slice| slice.meta.disk_bytes).sum::<u64>() == self.disk_bytes
     }
@@ -123,10 +123,20 @@ impl Level {
 
 impl Fence {
     fn new(slices: &[Arc<Slice>]) -> Fence {
-        let (first, last) = (&slices[0].meta.largest, &slices[slices.len() - 1].meta.largest);
-        let prefix_len = first.iter().zip(last.iter()).take_while(|(a, b)| a == b).count();
-        let heads = slices.iter().map(|slice| head(&slice.meta.largest[prefix_len..])).collect();
-        Fence { prefix_len, heads }
+        let ends: Vec<&[u8]> = slices.iter().filter_map(|slice| end_key(slice)).collect();
+        let (first, last) = (ends.first(), ends.last());
+        let both = first.into_iter().zip(last).flat_map(|(first, last)| first.iter().zip(*last));
+        let prefix_len = both.take_while(|(a, b)| a == b).count();
+        Fence { prefix_len, heads: ends.iter().map(|end| head(&end[prefix_len..])).collect() }
+    }
+}
+
+/// The key at which a slice ends; none if nothing ends it.
+#[inline]
+fn end_key(slice: &Slice) -> Option<&[u8]> {
+    match slice.extent().end {
+        End::Included(key) | End::Excluded(key) => Some(key),
+        End::Unbounded => None,
     }
 }
 
@@ -143,6 +153,7 @@ fn head(bytes: &[u8]) -> u64 {
 mod tests {
     use super::super::fixtures::slice;
     use super::*;
+    use crate::table::Extent;
     use proptest::prelude::*;
 
     fn level(bounds: &[(&str, &str)]) -> Level {
@@ -189,7 +200,7 @@ mod tests {
     fn an_empty_level_holds_nothing() {
         let level = Level::default();
         assert!(level.find(b"a").is_none());
-        assert!(level.overlapping(b"a", b"z").is_empty());
+        assert!(level.overlapping(&Extent::default()).is_empty());
     }
 
     proptest! {
@@ -208,13 +219,18 @@ mod tests {
                 let key = probe.as_bytes();
                 let expected = level.iter().position(|slice| &*slice.meta.largest >= key);
                 prop_assert_eq!(level.lower_bound(key), expected.unwrap_or(level.len()));
-                let holder = level.iter().find(|slice| slice.overlaps(key, key));
+                let holder = level.iter().find(|slice| slice.extent().contains(key));
                 prop_assert_eq!(level.find(key).map(|s| s.meta.file), holder.map(|s| s.meta.file));
                 for other in &probes {
                     let (low, high) = (probe.min(other).as_bytes(), probe.max(other).as_bytes());
-                    let found = level.overlapping(low, high).iter().map(|s| s.meta.file);
-                    let expected = level.iter().filter(|s| s.overlaps(low, high)).map(|s| s.meta.file);
-                    prop_assert!(found.eq(expected));
+                    for end in [End::Included(high), End::Excluded(high), End::Unbounded] {
+                        let extent = Extent { start: low, end };
+                        let found = level.overlapping(&extent).iter().map(|s| s.meta.file);
+                        let expected = level.iter().filter(|s| s.extent().overlaps(&extent));
+                        // Nothing lies between an end that is excluded and the same start.
+                        let is_some = low < high || end != End::Excluded(high);
+                        prop_assert!(!is_some || found.eq(expected.map(|s| s.meta.file)));
+                    }
                 }
             }
         }

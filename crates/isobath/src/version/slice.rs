@@ -5,7 +5,7 @@
 
 use super::files::LiveFile;
 use crate::error::Result;
-use crate::table::{SliceMeta, Table, TableContext};
+use crate::table::{ExtentRef, SliceMeta, Table, TableContext};
 use std::sync::{Arc, OnceLock};
 
 /// A slice in use: what the manifest says of it, and the file it keeps alive.
@@ -41,8 +41,9 @@ impl Slice {
         Ok(self.table.get_or_init(|| table))
     }
 
-    /// True if a key in `smallest..=largest` may be in the slice.
-    pub(crate) fn overlaps(&self, smallest: &[u8], largest: &[u8]) -> bool {
-        &*self.meta.smallest <= largest && smallest <= &*self.meta.largest
+    /// Where its keys lie.
+    #[inline]
+    pub(crate) fn extent(&self) -> ExtentRef<'_> {
+        self.meta.extent()
     }
 }

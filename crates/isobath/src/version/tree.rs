@@ -11,6 +11,7 @@ use super::level::Level;
 use super::slice::Slice;
 use crate::components::{Reach, reached_if};
 use crate::error::{Error, Result};
+use crate::table::ExtentRef;
 use std::sync::Arc;
 
 /// Levels a tree can have, level 0 included. Far above what any size needs; it bounds hostile input.
@@ -171,19 +172,17 @@ impl Tree {
         self.levels.get(level.checked_sub(1)?)?.find(key)
     }
 
-    /// The slices of any level that may hold a key in `smallest..=largest`.
-    pub(crate) fn overlapping(
-        &self,
-        level: usize,
-        smallest: &[u8],
-        largest: &[u8],
-    ) -> Vec<Arc<Slice>> {
+    /// The slices of any level that overlap an extent.
+    pub(crate) fn overlapping(&self, level: usize, extent: &ExtentRef<'_>) -> Vec<Arc<Slice>> {
         match level {
-            0 => self.runs.iter().filter(|run| run.overlaps(smallest, largest)).cloned().collect(),
+            0 => {
+                let runs = self.runs.iter().filter(|run| run.extent().overlaps(extent));
+                runs.cloned().collect()
+            }
             _ => self
                 .levels
                 .get(level - 1)
-                .map_or(Vec::new(), |slices| slices.overlapping(smallest, largest).to_vec()),
+                .map_or(Vec::new(), |slices| slices.overlapping(extent).to_vec()),
         }
     }
 
@@ -230,14 +229,14 @@ impl Tree {
 fn is_run_apart(a: &Slice, b: &Slice) -> bool {
     let (older, newer) = if a.meta.max_seq < b.meta.max_seq { (a, b) } else { (b, a) };
     older.meta.max_seq < newer.meta.min_seq
-        || (older.meta.max_seq != newer.meta.max_seq
-            && !older.overlaps(&newer.meta.smallest, &newer.meta.largest))
+        || (older.meta.max_seq != newer.meta.max_seq && !older.extent().overlaps(&newer.extent()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::fixtures::slice;
     use super::*;
+    use crate::table::{End, Extent};
 
     fn sample() -> Tree {
         let added = vec![
@@ -343,8 +342,9 @@ mod tests {
         assert!(tree.find(1, b"z").is_none());
         assert!(tree.find(0, b"h").is_none());
         assert!(tree.find(2, b"h").is_none());
-        assert_eq!(files(&tree.overlapping(0, b"n", b"o")), [2]);
-        assert_eq!(files(&tree.overlapping(1, b"f", b"g")), [3, 4]);
-        assert!(files(&tree.overlapping(9, b"f", b"g")).is_empty());
+        let extent = |start: &'static [u8], end| Extent { start, end: End::Included(end) };
+        assert_eq!(files(&tree.overlapping(0, &extent(b"n", b"o"))), [2]);
+        assert_eq!(files(&tree.overlapping(1, &extent(b"f", b"g"))), [3, 4]);
+        assert!(files(&tree.overlapping(9, &extent(b"f", b"g"))).is_empty());
     }
 }

@@ -415,8 +415,7 @@ fn kin_of(facts: &Facts, slice: &FoundSlice) -> Kin {
 fn piece_of(facts: &Facts, slice: &FoundSlice) -> Piece {
     let meta = &slice.meta;
     Piece {
-        smallest: meta.smallest.clone(),
-        largest: meta.largest.clone(),
+        extent: meta.extent().owned(),
         min_seq: meta.min_seq,
         max_seq: meta.max_seq,
         level: facts.slices.get(&(meta.family, meta.file)).map(|(level, _)| *level),

@@ -5,13 +5,13 @@
 //! apart from, and the result goes to level 0. Slices whose levels are known were in one tree, and stand as they stood.
 //! What shares keys with nothing goes to the last level.
 
+use crate::table::Extent;
 use std::collections::BTreeMap;
 
 /// A slice to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    pub(super) smallest: Box<[u8]>,
-    pub(super) largest: Box<[u8]>,
+    pub(super) extent: Extent,
     pub(super) min_seq: u64,
     pub(super) max_seq: u64,
     pub(super) level: Option<usize>,
@@ -27,12 +27,11 @@ pub(super) struct Placed {
 
 impl Piece {
     fn overlaps(&self, other: &Piece) -> bool {
-        self.smallest <= other.largest && other.smallest <= self.largest
+        self.extent.overlaps(&other.extent)
     }
 
     fn join(&mut self, other: Piece) {
-        self.smallest = self.smallest.clone().min(other.smallest);
-        self.largest = self.largest.clone().max(other.largest);
+        self.extent = self.extent.borrowed().join(other.extent.borrowed()).owned();
         self.min_seq = self.min_seq.min(other.min_seq);
         self.max_seq = self.max_seq.max(other.max_seq);
         self.level = None;
@@ -57,7 +56,7 @@ impl Piece {
 pub(super) fn place(pieces: &[Piece], last_level: usize) -> Vec<Placed> {
     let mut groups: Vec<(Piece, Vec<usize>)> =
         pieces.iter().cloned().enumerate().map(|(at, piece)| (piece, vec![at])).collect();
-    groups.sort_by(|a, b| a.0.smallest.cmp(&b.0.smallest));
+    groups.sort_by(|a, b| a.0.extent.start.cmp(&b.0.extent.start));
     while let Some((first, second)) = first_clash(&groups) {
         let (piece, members) = groups.remove(second);
         groups[first].0.join(piece);
@@ -81,7 +80,8 @@ pub(super) fn place(pieces: &[Piece], last_level: usize) -> Vec<Placed> {
 /// first.
 fn first_clash(groups: &[(Piece, Vec<usize>)]) -> Option<(usize, usize)> {
     for (at, (piece, _)) in groups.iter().enumerate() {
-        let rest = groups[at + 1..].iter().take_while(|(other, _)| other.smallest <= piece.largest);
+        let is_near = |(other, _): &&(Piece, Vec<usize>)| !piece.extent.is_below(&other.extent);
+        let rest = groups[at + 1..].iter().take_while(is_near);
         for (step, (other, _)) in rest.enumerate() {
             if piece.clashes(other) {
                 return Some((at, at + 1 + step));
@@ -94,11 +94,13 @@ fn first_clash(groups: &[(Piece, Vec<usize>)]) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::End;
 
     fn piece(keys: &str, seqs: (u64, u64), level: Option<usize>) -> Piece {
         let (smallest, largest) = keys.split_once("..").unwrap();
-        let (smallest, largest) = (smallest.as_bytes().into(), largest.as_bytes().into());
-        Piece { smallest, largest, min_seq: seqs.0, max_seq: seqs.1, level }
+        let end = End::Included(largest.as_bytes().into());
+        let extent = Extent { start: smallest.as_bytes().into(), end };
+        Piece { extent, min_seq: seqs.0, max_seq: seqs.1, level }
     }
 
     fn placed(pieces: &[Piece]) -> Vec<(Vec<usize>, usize)> {
