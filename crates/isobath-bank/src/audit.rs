@@ -6,7 +6,7 @@ use crate::ledger::{
     of_entry_key, statement_key,
 };
 use crate::notes::{Counts, DAYS, LINES, Noted, Notes};
-use isobath::{ColumnFamily, Db, Error, Range, Snapshot};
+use isobath::{Db, Error, Family, Range, Snapshot};
 use std::collections::BTreeMap;
 
 /// What ended the life before.
@@ -71,11 +71,11 @@ fn key(number: u64) -> Vec<u8> {
 pub(crate) fn books(
     db: &Db,
     moment: &Snapshot,
-    day: &ColumnFamily,
+    day: &Family,
 ) -> Result<(Counts, BTreeMap<u64, Pairs>), Trouble> {
     let [accounts, entries, statements, queue] = FAMILIES;
     let entries = db.family(entries)?;
-    let sums = Sums::of(moment.range_in::<&[u8]>(&entries, ..))?;
+    let sums = Sums::of(moment.of(&entries).range(..))?;
     let balances = (0..ACCOUNTS)
         .map(|account| (account, sums.balances.get(&account).copied().unwrap_or(OPENING_BALANCE)));
     let balances = balances.map(|(account, sum)| (key(account), key(sum as u64))).collect();
@@ -98,12 +98,7 @@ pub(crate) fn books(
 }
 
 /// A family holds exactly these, seen from both ends.
-fn agree(
-    what: &str,
-    moment: &Snapshot,
-    family: &ColumnFamily,
-    expected: &Pairs,
-) -> Result<(), Trouble> {
+fn agree(what: &str, moment: &Snapshot, family: &Family, expected: &Pairs) -> Result<(), Trouble> {
     let compare =
         |items: &mut dyn Iterator<Item = isobath::Result<(isobath::Slice, isobath::Slice)>>,
          expected: &mut dyn Iterator<Item = (&Vec<u8>, &Vec<u8>)>,
@@ -119,8 +114,8 @@ fn agree(
                 }
             }
         };
-    compare(&mut moment.range_in::<&[u8]>(family, ..), &mut expected.iter(), "forward")?;
-    let backward = &mut moment.range_in::<&[u8]>(family, ..).rev();
+    compare(&mut moment.of(family).range(..), &mut expected.iter(), "forward")?;
+    let backward = &mut moment.of(family).range(..).rev();
     compare(backward, &mut expected.iter().rev(), "backward")
 }
 
@@ -151,7 +146,7 @@ pub(crate) fn reopened(db: &Db, notes: &Notes, after: After) -> Result<Option<Co
 
 fn is_empty(db: &Db) -> Result<bool, Trouble> {
     for name in db.list_families() {
-        if let Some(item) = db.range_in::<&[u8]>(&db.family(&name)?, ..).next() {
+        if let Some(item) = db.family(&name)?.range(..).next() {
             item?;
             return Ok(false);
         }

@@ -13,7 +13,7 @@
 //! Numbers are big-endian. Money neither comes nor goes: the sum of all balances is what the bank was founded with.
 
 use crate::Trouble;
-use isobath::{Batch, Codec, ColumnFamily, Db, Error, FamilyOptions, WriteOptions};
+use isobath::{Batch, Codec, Db, Error, Family, FamilyOptions, WriteOptions};
 use std::sync::{Mutex, RwLock};
 
 /// Tellers, each a thread that transfers money.
@@ -27,10 +27,10 @@ pub(crate) const FAMILIES: [&str; 4] = ["accounts", "entries", "statements", "qu
 /// An open bank.
 pub(crate) struct Bank {
     pub(crate) db: Db,
-    pub(crate) accounts: ColumnFamily,
-    pub(crate) entries: ColumnFamily,
-    pub(crate) statements: ColumnFamily,
-    pub(crate) queue: ColumnFamily,
+    pub(crate) accounts: Family,
+    pub(crate) entries: Family,
+    pub(crate) statements: Family,
+    pub(crate) queue: Family,
     /// Reading a balance and writing the next one is one thing: who does holds the locks of both accounts.
     pub(crate) locks: Vec<Mutex<()>>,
     /// By teller. A batch that is written twice would bring back a job that was done in between: who writes one, or does
@@ -39,14 +39,14 @@ pub(crate) struct Bank {
     /// A transfer belongs to one day: who makes one holds this for reading.
     pub(crate) day: RwLock<Day>,
     /// A family that was dropped.
-    pub(crate) dropped: Mutex<Option<ColumnFamily>>,
+    pub(crate) dropped: Mutex<Option<Family>>,
 }
 
 /// The day that it is.
 #[derive(Clone)]
 pub(crate) struct Day {
     pub(crate) number: u64,
-    pub(crate) family: ColumnFamily,
+    pub(crate) family: Family,
 }
 
 impl Bank {
@@ -88,11 +88,11 @@ fn found(db: &Db) -> Result<u64, Trouble> {
     }
     let accounts = db.family("accounts")?;
     let mut batch = Batch::with_capacity(1 << 10);
-    batch.put("founded", ACCOUNTS.to_be_bytes())?.put("day", 0_u64.to_be_bytes())?;
+    batch.put("founded", ACCOUNTS.to_be_bytes()).put("day", 0_u64.to_be_bytes());
     for account in 0..ACCOUNTS {
-        batch.put_in(&accounts, account.to_be_bytes(), OPENING_BALANCE.to_be_bytes())?;
+        batch.of(&accounts).put(account.to_be_bytes(), OPENING_BALANCE.to_be_bytes());
     }
-    db.write_with(batch, WriteOptions::sync())?;
+    db.with(WriteOptions::sync()).write(batch)?;
     Ok(0)
 }
 

@@ -22,7 +22,7 @@ mod staff;
 
 use audit::After;
 use isobath::vfs::ReadMode;
-use isobath::{ColumnFamily, Commit, Db, Durability, Error, Options};
+use isobath::{Batch, Commit, Db, Durability, Error, Family, Options};
 use ledger::Bank;
 use notes::Notes;
 use random::Random;
@@ -207,22 +207,24 @@ impl Life {
         commits: &[Option<Commit>],
         rng: &mut Random,
     ) -> Result<Bank, Trouble> {
-        let Bank { db, accounts: old, .. } = bank;
+        let mut old = None;
         if rng.once_in(2) {
-            let other = db.clone();
-            db.close()?;
-            if !matches!(other.get("day"), Err(Error::Closed)) {
-                return Err(Trouble::wrong("a handle of a closed database is served"));
+            bank.db.clone().close()?;
+            for part in [bank.db.get("day"), bank.accounts.get("key")] {
+                if !matches!(part, Err(Error::Closed)) {
+                    return Err(Trouble::wrong("a handle of a closed database is served"));
+                }
             }
-        } else {
-            drop(db);
+            old = Some(bank.accounts.clone());
         }
+        // Otherwise the last of the handles closes.
+        drop(bank);
         let db = options(rng).open(&self.dir)?;
         // What was answered after a cut was never heard, so the notes may lack it.
         if notes.is_power_on()? {
             let checked = audit::reopened(&db, notes, After::Close);
             checked.map_err(|why| why.at("after closing and opening again"))?;
-            expect_refusal(&db, &old)?;
+            old.iter().try_for_each(|old| expect_refusal(&db, old))?;
         }
         for commit in commits.iter().flatten() {
             db.harden(*commit)?;
@@ -232,12 +234,14 @@ impl Life {
 }
 
 /// A handle of an earlier opening is refused, by reads and by writes.
-fn expect_refusal(db: &Db, old: &ColumnFamily) -> Result<(), Trouble> {
+fn expect_refusal(db: &Db, old: &Family) -> Result<(), Trouble> {
+    let (snapshot, mut batch) = (db.snapshot(), Batch::new());
+    batch.of(old).put("key", "value");
     let answers = [
-        db.get_in(old, "key").map(drop),
-        db.put_in(old, "key", "value").map(drop),
-        db.prefix_in(old, "key").next().transpose().map(drop),
-        db.compact_range::<&[u8]>(old, ..),
+        snapshot.of(old).get("key").map(drop),
+        snapshot.of(old).prefix("key").next().transpose().map(drop),
+        db.write(batch).map(drop),
+        db.drop_family(old),
     ];
     match answers.iter().all(|answer| matches!(answer, Err(Error::InvalidArgument(_)))) {
         true => Ok(()),

@@ -85,7 +85,7 @@ impl Work<'_> {
     fn transfer(&self, teller: usize) -> Result<Option<Commit>, Trouble> {
         let mut rng = Random::new(self.seed, teller as u64);
         let bank = self.bank;
-        let last = bank.db.prefix_in(&bank.entries, [teller as u8]).keys_only().next_back();
+        let last = bank.entries.prefix([teller as u8]).keys_only().next_back();
         let mut count = match last.transpose()? {
             Some((key, _)) => of_entry_key(&key)?.1,
             None => 0,
@@ -141,7 +141,7 @@ impl Work<'_> {
         batch.clear();
         self.put_accounts(batch, &transfer, &day)?;
         if self.mistake == Mistake::TwoBatches {
-            self.bank.db.write_reusing(batch, options.fail_fast(false))?;
+            self.bank.db.with(options.fail_fast(false)).write(&mut *batch)?;
             batch.clear();
         }
         self.put_entries(batch, teller, number, &transfer)?;
@@ -151,7 +151,7 @@ impl Work<'_> {
         let mut commit = first;
         if jobs.is_some() {
             // The same once more, with something added: it says what is there already.
-            batch.put("last", entry_key(teller, number))?;
+            batch.put("last", entry_key(teller, number));
             commit = self.write(batch, options)?;
         }
         drop(jobs);
@@ -178,18 +178,18 @@ impl Work<'_> {
         day: &Day,
     ) -> Result<(), Trouble> {
         let Transfer { from, to, amount, .. } = *transfer;
-        let (db, accounts) = (&self.bank.db, &self.bank.accounts);
+        let accounts = &self.bank.accounts;
         let keys = [from.to_be_bytes(), to.to_be_bytes()];
-        let balances = db.multi_get_in(accounts, &keys)?;
-        let counts = db.multi_get_in(&day.family, &keys)?;
+        let balances = accounts.multi_get(keys)?;
+        let counts = day.family.multi_get(keys)?;
         for (index, change) in [-amount, amount].into_iter().enumerate() {
             let balance =
                 balances[index].as_ref().ok_or_else(|| Trouble::wrong("an account is gone"))?;
             let balance = crate::ledger::decode(balance)? as i64 + change;
-            batch.put_in(accounts, keys[index], balance.to_be_bytes())?;
+            batch.of(accounts).put(keys[index], balance.to_be_bytes());
             let count =
                 counts[index].as_ref().map_or(Ok(0), |count| crate::ledger::decode(count))?;
-            batch.put_in(&day.family, keys[index], (count + 1).to_be_bytes())?;
+            batch.of(&day.family).put(keys[index], (count + 1).to_be_bytes());
         }
         Ok(())
     }
@@ -202,20 +202,20 @@ impl Work<'_> {
         transfer: &Transfer,
     ) -> Result<(), Trouble> {
         let (bank, key) = (self.bank, entry_key(teller, number));
-        batch.put_in(&bank.entries, &key, transfer.encode())?;
+        batch.of(&bank.entries).put(&key, transfer.encode());
         for (account, change) in [(transfer.from, -transfer.amount), (transfer.to, transfer.amount)]
         {
             let key = statement_key(account, teller, number);
-            batch.put_in(&bank.statements, key, change.to_be_bytes())?;
+            batch.of(&bank.statements).put(key, change.to_be_bytes());
         }
-        batch.put_in(&bank.queue, &key, "")?;
+        batch.of(&bank.queue).put(&key, "");
         Ok(())
     }
 
     /// Writes the same batch until it succeeds, if it fails in a way that may pass.
     fn write(&self, batch: &mut Batch, mut options: WriteOptions) -> Result<Commit, Trouble> {
         loop {
-            match self.bank.db.write_reusing(batch, options) {
+            match self.bank.db.with(options).write(&mut *batch) {
                 Err(error) if error.is_retryable() => {
                     thread::sleep(Duration::from_micros(100));
                     options = options.fail_fast(false);
@@ -230,23 +230,24 @@ impl Work<'_> {
         let dropped = self.bank.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(dropped) = dropped.filter(|_| rng.once_in(16)) else { return Ok(()) };
         batch.clear();
-        batch.put_in(&self.bank.accounts, "poor", "rich")?.put_in(&dropped, "key", "value")?;
-        match self.bank.db.write_reusing(batch, WriteOptions::default()) {
+        batch.of(&self.bank.accounts).put("poor", "rich");
+        batch.of(&dropped).put("key", "value");
+        match self.bank.db.write(batch) {
             Err(Error::UnknownFamily(_)) => Ok(()),
             other => Err(Trouble::wrong(format!("a write to a dropped family: {other:?}"))),
         }
     }
 
-    /// A key that may not be is refused, and the batch stays as it was.
-    fn try_a_bad_key(&self, batch: &mut Batch, rng: &mut Random) -> Result<(), Trouble> {
+    /// A batch with a key that may not be is refused, and changes nothing.
+    fn try_a_bad_key(&self, batch: &Batch, rng: &mut Random) -> Result<(), Trouble> {
         if !rng.once_in(16) {
             return Ok(());
         }
-        let before = (batch.len(), batch.byte_len());
+        let mut batch = batch.clone();
         let bad = if rng.once_in(2) { vec![] } else { vec![0; isobath::MAX_KEY_LEN + 1] };
-        let answer = batch.put_in(&self.bank.accounts, bad, "value").map(drop);
-        match answer {
-            Err(Error::InvalidArgument(_)) if before == (batch.len(), batch.byte_len()) => Ok(()),
+        batch.of(&self.bank.accounts).put(bad, "value");
+        match self.bank.db.write(&mut batch) {
+            Err(Error::InvalidArgument(_)) => Ok(()),
             other => Err(Trouble::wrong(format!("a bad key in a batch: {other:?}"))),
         }
     }
@@ -275,27 +276,27 @@ impl Work<'_> {
             let done = number(db, &done_key(teller))?;
             let mut batch = Batch::new();
             let mut now = done;
-            let jobs = db.prefix_in(&bank.queue, [teller as u8]);
+            let jobs = bank.queue.prefix([teller as u8]);
             for job in jobs.take(rng.below(JOBS_MAX + 1) as usize) {
                 let (key, _) = job?;
                 now += 1;
-                if of_entry_key(&key)? != (teller, now) || !db.contains_in(&bank.entries, &key)? {
+                if of_entry_key(&key)? != (teller, now) || !bank.entries.contains(&key)? {
                     return Err(Trouble::wrong(format!(
                         "a job {key:?} after {} of {teller}",
                         now - 1
                     )));
                 }
-                batch.delete_in(&bank.queue, key)?;
+                batch.of(&bank.queue).delete(key);
             }
             if now == done {
                 drop(jobs_lock);
                 thread::sleep(Duration::from_micros(rng.below(400)));
                 continue;
             }
-            batch.put(done_key(teller), now.to_be_bytes())?;
+            batch.put(done_key(teller), now.to_be_bytes());
             let is_synced = rng.once_in(6);
             let options = if is_synced { WriteOptions::sync() } else { WriteOptions::default() };
-            db.write_with(batch, options)?;
+            db.with(options).write(batch)?;
             if !self.notes.is_power_on()? {
                 break;
             }
@@ -349,10 +350,10 @@ impl Work<'_> {
             match rng.below(12) {
                 0..3 => db.flush()?,
                 3 => db.compact()?,
-                4 => db.compact_range::<&[u8]>(&bank.queue, ..)?,
+                4 => bank.queue.compact(..)?,
                 5 => {
                     let half = (ACCOUNTS / 2).to_be_bytes();
-                    db.compact_range(&bank.statements, &half[..]..)?;
+                    bank.statements.compact(&half[..]..)?;
                 }
                 6..8 => {
                     let before = self.notes.acknowledged()?;
@@ -400,7 +401,7 @@ impl Work<'_> {
         {
             let mut today = self.bank.day.write().unwrap_or_else(PoisonError::into_inner);
             let options = if is_synced { WriteOptions::sync() } else { WriteOptions::default() };
-            if let Err(error) = db.put_with("day", number.to_be_bytes(), options) {
+            if let Err(error) = db.with(options).put("day", number.to_be_bytes()) {
                 // Its outcome may be unknown: readers may see the new day, and must not take it for the old one.
                 self.is_over.store(true, Relaxed);
                 return Err(error.into());
@@ -429,10 +430,10 @@ impl Work<'_> {
                 other => other?,
             };
             let moment = db.snapshot();
-            let count = moment.range_in::<&[u8]>(&family, ..).count();
+            let count = moment.of(&family).range(..).count();
             db.drop_family(&family)?;
-            let seen = moment.range_in::<&[u8]>(&family, ..).filter(Result::is_ok).count();
-            if seen != count || !matches!(db.get_in(&family, "key"), Err(Error::UnknownFamily(_))) {
+            let seen = moment.of(&family).range(..).filter(Result::is_ok).count();
+            if seen != count || !matches!(family.get("key"), Err(Error::UnknownFamily(_))) {
                 return Err(Trouble::wrong(format!(
                     "{name}: {count} keys, {seen} after it was dropped"
                 )));

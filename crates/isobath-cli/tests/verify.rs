@@ -133,7 +133,7 @@ fn a_flipped_byte_in_the_log_is_found_even_where_nothing_needs_it() {
     let home = Home::new();
     let db = small().open(home.path()).unwrap();
     for i in 0..100 {
-        db.put_with(key(i), value(i), isobath::WriteOptions::sync()).unwrap();
+        db.with(isobath::WriteOptions::sync()).put(key(i), value(i)).unwrap();
     }
     db.close().unwrap();
     home.run("verify", &[]).ok();

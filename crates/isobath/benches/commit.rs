@@ -46,7 +46,7 @@ fn timed(threads: u64, count: u64, next: &AtomicU64, work: impl Fn(u64) + Sync) 
 fn batch(count: u64, key: fn(u64) -> [u8; 16], at: u64) -> Batch {
     let mut batch = Batch::new();
     for i in at * count..(at + 1) * count {
-        batch.put(key(i), VALUE).expect("short");
+        batch.put(key(i), VALUE);
     }
     batch
 }
@@ -84,7 +84,7 @@ fn main() {
             &format!("put and wait for the device, {threads} threads"),
             threads,
             |db, i| {
-                black_box(db.put_with(random_key(i), VALUE, WriteOptions::sync()).expect("room"));
+                black_box(db.with(WriteOptions::sync()).put(random_key(i), VALUE).expect("room"));
             },
         );
     }

@@ -3,13 +3,15 @@
 //! A batch is encoded as its log record from the first operation on (`format/payload.rs`), so that a commit
 //! copies it into the log without another pass. Room for the record header is kept in front.
 
-use crate::column_family::ColumnFamily;
 use crate::error::{Error, Result};
+use crate::family::{Family, Mention};
 use crate::format::{
-    BATCH_PREFIX_LEN, FamilyId, Op, OpKind, put_batch_prefix, put_op, set_batch_count,
+    BATCH_PREFIX_LEN, DEFAULT_FAMILY, FamilyId, Op, OpKind, put_batch_prefix, put_op,
+    set_batch_count,
 };
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
 use crate::wal::RECORD_HEADER_LEN;
+use crate::writes::writes;
 
 /// Where an operation's parts lie in the record, so that applying it needs no decoding.
 #[derive(Clone, Copy, Debug)]
@@ -23,16 +25,19 @@ pub(crate) struct OpAt {
     pub(crate) value_at: usize,
 }
 
-/// Writes that are committed together. The last operation on a key wins.
+/// Writes that are committed together. The last operation on a key wins. The methods of the batch itself are for the default
+/// family, [`Batch::of`] lends the part of another one.
+///
+/// A call cannot fail: the first operation that is invalid is remembered, and [`Db::write`](crate::Db::write) names it and
+/// commits nothing.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
 /// # let db = isobath::Options::in_memory().open("batch")?;
 /// let users = db.create_family("users")?;
 /// let mut batch = isobath::Batch::new();
-/// batch.put(b"count", b"1")?;
-/// batch.put_in(&users, b"u1", b"Ada")?;
-/// batch.delete(b"old")?;
+/// batch.put(b"count", b"1").delete(b"old");
+/// batch.of(&users).put(b"u1", b"Ada");
 /// db.write(batch)?;
 /// # Ok(())
 /// # }
@@ -42,7 +47,9 @@ pub struct Batch {
     record: Vec<u8>,
     ops: Vec<OpAt>,
     /// The families named by handles, so that a commit can check that they still exist, and in this database.
-    families: Vec<ColumnFamily>,
+    families: Vec<Mention>,
+    /// What is wrong with the first operation that is invalid.
+    invalid: Option<Box<str>>,
 }
 
 impl Batch {
@@ -56,36 +63,12 @@ impl Batch {
         let mut record = Vec::with_capacity(RECORD_HEADER_LEN + BATCH_PREFIX_LEN + bytes);
         record.resize(RECORD_HEADER_LEN, 0);
         put_batch_prefix(&mut record, 0);
-        Batch { record, ops: Vec::new(), families: Vec::new() }
+        Batch { record, ops: Vec::new(), families: Vec::new(), invalid: None }
     }
 
-    /// Sets `key` to `value` in the default family.
-    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<&mut Self> {
-        self.push(0, OpKind::Put, key.as_ref(), value.as_ref())
-    }
-
-    /// Removes `key` from the default family.
-    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<&mut Self> {
-        self.push(0, OpKind::Delete, key.as_ref(), &[])
-    }
-
-    /// Sets `key` to `value` in `family`.
-    pub fn put_in(
-        &mut self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<&mut Self> {
-        self.push(family.id(), OpKind::Put, key.as_ref(), value.as_ref())?;
-        self.name_family(family);
-        Ok(self)
-    }
-
-    /// Removes `key` from `family`.
-    pub fn delete_in(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<&mut Self> {
-        self.push(family.id(), OpKind::Delete, key.as_ref(), &[])?;
-        self.name_family(family);
-        Ok(self)
+    /// The part of `family`.
+    pub fn of<'a>(&'a mut self, family: &'a Family) -> BatchFamily<'a> {
+        BatchFamily { batch: self, family }
     }
 
     /// The number of operations.
@@ -108,22 +91,47 @@ impl Batch {
         self.record.truncate(RECORD_HEADER_LEN + BATCH_PREFIX_LEN);
         self.ops.clear();
         self.families.clear();
+        self.invalid = None;
     }
 
-    fn name_family(&mut self, family: &ColumnFamily) {
+    fn name_family(&mut self, family: &Family) {
         // Batches name few families and name the same one in a row.
-        if !self.families.iter().rev().any(|known| known.same_as(family)) {
-            self.families.push(family.clone());
+        if !self.families.iter().rev().any(|known| known.is_of(family)) {
+            self.families.push(family.mention());
         }
     }
 
-    fn push(
-        &mut self,
-        family: FamilyId,
-        kind: OpKind,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<&mut Self> {
+    fn operate(&mut self, kind: OpKind, key: &[u8], value: &[u8]) -> &mut Self {
+        if let Err(error) = self.push(DEFAULT_FAMILY, kind, key, value) {
+            self.refuse(kind, key, error);
+        }
+        self
+    }
+
+    /// Remembers the first operation that is invalid.
+    #[cold]
+    fn refuse(&mut self, kind: OpKind, key: &[u8], error: Error) {
+        let (nth, shown) = (self.ops.len() + 1, key[..key.len().min(32)].escape_ascii());
+        let dots = if key.len() > 32 { "..." } else { "" };
+        let why = match error {
+            Error::InvalidArgument(why) => why,
+            other => other.to_string(),
+        };
+        self.invalid.get_or_insert_with(|| {
+            format!("operation {nth} of the batch ({kind:?} of \"{shown}{dots}\"): {why}").into()
+        });
+    }
+
+    /// An error if an operation was invalid.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.invalid {
+            None => Ok(()),
+            Some(why) => Err(Error::InvalidArgument(why.to_string())),
+        }
+    }
+
+    fn push(&mut self, family: FamilyId, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(key)?;
         check_value(value)?;
         note_written(key, value);
@@ -145,13 +153,34 @@ impl Batch {
             key_at: value_at - gap - key.len(),
             value_at,
         });
-        Ok(self)
+        Ok(())
     }
 
     /// The record to commit (header room in front), where its operations lie, and the families it names.
-    pub(crate) fn parts(&mut self) -> (&mut Vec<u8>, &[OpAt], &[ColumnFamily]) {
+    pub(crate) fn parts(&mut self) -> (&mut Vec<u8>, &[OpAt], &[Mention]) {
         set_batch_count(&mut self.record, RECORD_HEADER_LEN, self.ops.len() as u32);
         (&mut self.record, &self.ops, &self.families)
+    }
+}
+
+writes!(Batch, self: &mut Self => &mut Self);
+
+/// The part of a family in a [`Batch`].
+#[derive(Debug)]
+pub struct BatchFamily<'a> {
+    batch: &'a mut Batch,
+    family: &'a Family,
+}
+
+writes!(BatchFamily<'_>, self: &mut Self => &mut Self);
+
+impl BatchFamily<'_> {
+    fn operate(&mut self, kind: OpKind, key: &[u8], value: &[u8]) -> &mut Self {
+        match self.batch.push(self.family.id(), kind, key, value) {
+            Ok(()) => self.batch.name_family(self.family),
+            Err(error) => self.batch.refuse(kind, key, error),
+        }
+        self
     }
 }
 

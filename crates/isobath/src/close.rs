@@ -8,7 +8,7 @@
 //!    tail: damage of what the last flush said stays known as damage. The state before that flush would lack what only
 //!    tables have, as the log need not have been synced
 //! 6. one edit says that the close was clean: the next open replays what a racing commit left, or nothing
-//! 7. the lock is given up
+//! 7. memory and tables are let go of, which handles that outlive the database would hold; the lock is given up
 //!
 //! A listener may close the database, too, also by dropping the last handle. Closing waits for the thread that tells it, or
 //! that thread holds a lock of the close: so another thread closes then, and the listener goes on at once.
@@ -65,6 +65,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
         versions.install(edit, &[]).map(|_| ())
     });
     engine.files.graveyard().shut();
+    engine.let_go();
     engine.lock.lock().take();
     noted
 }
@@ -87,7 +88,7 @@ mod tests {
     /// A writer that was admitted: puts its record into the log, says so, and is slow to apply it.
     fn write_slowly(engine: &Engine, copied: &mpsc::Sender<()>, go_on: &mpsc::Receiver<()>) {
         let mut batch = Batch::new();
-        batch.put("racing", "value").unwrap();
+        batch.put("racing", "value");
         let (record, _, _) = batch.parts();
         let mut record = wal::seal(record);
         let mut reservation = engine.log.reserve(record.len() as u64).unwrap();
@@ -105,7 +106,7 @@ mod tests {
         let db = options.clone().open("/db").unwrap();
         let engine = db.engine().clone();
         let mut batch = Batch::new();
-        batch.put("late", "value").unwrap();
+        batch.put("late", "value");
         let (record, _, _) = batch.parts();
         let mut record = wal::seal(record);
         let mut reservation = engine.log.reserve(record.len() as u64).unwrap();

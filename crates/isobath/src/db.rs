@@ -1,33 +1,42 @@
 //! The database handle: what a program calls. Each call goes straight to the verb that does it.
 
 use crate::batch::Batch;
-use crate::column_family::ColumnFamily;
+use crate::calls::{CallOptions, Lender};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::family::Family;
 use crate::format::OpKind;
-use crate::iter::{Cursor, Range, bounds_of, bounds_of_prefix};
-use crate::limits::{check_key, check_value};
+use crate::key_range::bounds_of;
 use crate::metrics::Metrics;
-use crate::options::{FamilyOptions, Options, WriteOptions};
-use crate::pinned::Slice;
-use crate::read::{self, Wanted};
+use crate::options::{FamilyOptions, Options, ReadOptions, WriteOptions};
+use crate::read::ReadAt;
+use crate::reads::{Reads, reads};
 use crate::snapshot::Snapshot;
 use crate::write::{self, Commit};
+use crate::writes::writes;
 use crate::{close, compact, recover};
-use std::ops::RangeBounds;
+use std::borrow::BorrowMut;
 use std::path::Path;
 use std::sync::Arc;
 
-/// An open database. Cheap to clone, usable from any number of threads. When the last clone goes, the database is
-/// closed; call [`Db::close`] to hear of errors.
+/// An open database; its own reads and writes are those of the default family. Cheap to clone, usable from any number of
+/// threads. When the last of its clones, families and snapshots goes, the database is closed; call [`Db::close`] to hear of
+/// errors.
 #[derive(Clone)]
 pub struct Db {
     owner: Arc<Owner>,
 }
 
 /// Closes the database when the last handle goes.
-struct Owner {
+pub(crate) struct Owner {
     engine: Arc<Engine>,
+}
+
+impl Owner {
+    #[inline]
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
 }
 
 impl Drop for Owner {
@@ -36,6 +45,9 @@ impl Drop for Owner {
         let _ = close::close(&self.engine);
     }
 }
+
+reads!(Db);
+writes!(Db, self: &Self => Result<Commit>);
 
 impl Db {
     /// Opens the database in `path` with the default options, creating it if there is none.
@@ -47,81 +59,45 @@ impl Db {
         Ok(Db { owner: Arc::new(Owner { engine: recover::open(path, options)? }) })
     }
 
+    #[inline]
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.owner.engine
     }
 
-    // Writes.
-
-    /// Sets `key` to `value` in the default family.
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
-        self.put_with(key, value, WriteOptions::default())
-    }
-
-    /// [`Db::put`] with options of its own.
-    pub fn put_with(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        options: WriteOptions,
-    ) -> Result<Commit> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        check_key(key)?;
-        check_value(value)?;
+    #[inline]
+    fn at(&self) -> Result<ReadAt<'_>> {
         let engine = self.engine();
-        write::commit_one(engine, &engine.default_family, OpKind::Put, key, value, options)
+        Ok(ReadAt::newest(engine, &engine.default_family))
     }
 
-    /// Removes `key` from the default family. Not an error if it is not there.
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Commit> {
-        self.delete_with(key, WriteOptions::default())
+    /// A family as it is now.
+    fn part<'a>(&'a self, family: &'a Family) -> Reads<'a> {
+        Reads::new(self.engine(), family, None, ReadOptions::default())
     }
 
-    /// [`Db::delete`] with options of its own.
-    pub fn delete_with(&self, key: impl AsRef<[u8]>, options: WriteOptions) -> Result<Commit> {
-        let key = key.as_ref();
-        check_key(key)?;
-        let engine = self.engine();
-        write::commit_one(engine, &engine.default_family, OpKind::Delete, key, &[], options)
-    }
-
-    /// Sets `key` to `value` in `family`.
-    pub fn put_in(
-        &self,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<Commit> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        check_key(key)?;
-        check_value(value)?;
+    #[inline]
+    fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
         let (engine, options) = (self.engine(), WriteOptions::default());
-        write::commit_one(engine, family.of(engine)?, OpKind::Put, key, value, options)
+        write::commit_one(engine, &engine.default_family, kind, key, value, options)
     }
 
-    /// Removes `key` from `family`.
-    pub fn delete_in(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Commit> {
-        let key = key.as_ref();
-        check_key(key)?;
+    /// Commits a batch: all of it or nothing, across all the families it names, now and after a crash. Whether that succeeds
+    /// or fails, a batch that is lent stays as it was: write it again, add to it, or [`Batch::clear`] it, which keeps its
+    /// memory.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if an operation of the batch is invalid: the first such one is
+    /// named, and nothing is written.
+    pub fn write(&self, mut batch: impl BorrowMut<Batch>) -> Result<Commit> {
         let (engine, options) = (self.engine(), WriteOptions::default());
-        write::commit_one(engine, family.of(engine)?, OpKind::Delete, key, &[], options)
+        write::commit_batch(engine, &engine.default_family, batch.borrow_mut(), options)
     }
 
-    /// Commits a batch: all of it or nothing, across all the families it names, now and after a crash.
-    pub fn write(&self, batch: Batch) -> Result<Commit> {
-        self.write_with(batch, WriteOptions::default())
-    }
-
-    /// [`Db::write`] with options of its own.
-    pub fn write_with(&self, mut batch: Batch, options: WriteOptions) -> Result<Commit> {
-        self.write_reusing(&mut batch, options)
-    }
-
-    /// [`Db::write_with`] for a caller that goes on using the batch. Whether the write succeeds or fails, the batch stays as
-    /// it was: write it again, add to it, or [`Batch::clear`] it, which keeps its memory.
-    pub fn write_reusing(&self, batch: &mut Batch, options: WriteOptions) -> Result<Commit> {
+    /// The database under these options: [`Reads`](crate::Reads) or [`Writes`](crate::Writes), for one call or for many.
+    #[inline]
+    pub fn with<O: CallOptions>(&self, options: O) -> O::Handle<'_> {
         let engine = self.engine();
-        write::commit_batch(engine, &engine.default_family, batch, options)
+        options.on(Lender { engine, family: &engine.default_family })
     }
 
     /// Returns once `commit`, and every commit before it, survives power loss. The commit may have been made before the
@@ -139,95 +115,9 @@ impl Db {
         write::harden(self.engine(), self.engine().log.visible())
     }
 
-    // Reads.
-
-    /// The value of `key` in the default family.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let engine = self.engine();
-        read::get(engine, &engine.default_family, key.as_ref(), None, Wanted::Value)
-    }
-
-    /// The value of `key` in `family`.
-    pub fn get_in(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let engine = self.engine();
-        read::get(engine, family.of(engine)?, key.as_ref(), None, Wanted::Value)
-    }
-
-    /// True if `key` has a value in the default family.
-    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let engine = self.engine();
-        let found =
-            read::get(engine, &engine.default_family, key.as_ref(), None, Wanted::Presence)?;
-        Ok(found.is_some())
-    }
-
-    /// True if `key` has a value in `family`.
-    pub fn contains_in(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<bool> {
-        let engine = self.engine();
-        let found = read::get(engine, family.of(engine)?, key.as_ref(), None, Wanted::Presence)?;
-        Ok(found.is_some())
-    }
-
-    /// The values of several keys of the default family, in their order, all as of one moment.
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let engine = self.engine();
-        read::multi_get(engine, &engine.default_family, keys, None)
-    }
-
-    /// The values of several keys of `family`, in their order, all as of one moment.
-    pub fn multi_get_in<K: AsRef<[u8]>>(
-        &self,
-        family: &ColumnFamily,
-        keys: &[K],
-    ) -> Result<Vec<Option<Slice>>> {
-        let engine = self.engine();
-        read::multi_get(engine, family.of(engine)?, keys, None)
-    }
-
-    /// The keys within `range` of the default family, with their values.
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        Range::new(self.engine(), Ok(&self.engine().default_family), None, bounds_of(range))
-    }
-
-    /// The keys within `range` of `family`, with their values. A handle that cannot be read is the first item's error.
-    pub fn range_in<K: AsRef<[u8]>>(
-        &self,
-        family: &ColumnFamily,
-        range: impl RangeBounds<K>,
-    ) -> Range {
-        Range::new(self.engine(), family.of(self.engine()), None, bounds_of(range))
-    }
-
-    /// The keys of the default family that begin with `prefix`, with their values.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        let bounds = bounds_of_prefix(prefix.as_ref());
-        Range::new(self.engine(), Ok(&self.engine().default_family), None, bounds)
-    }
-
-    /// The keys of `family` that begin with `prefix`, with their values; errors as in [`Db::range_in`].
-    pub fn prefix_in(&self, family: &ColumnFamily, prefix: impl AsRef<[u8]>) -> Range {
-        let bounds = bounds_of_prefix(prefix.as_ref());
-        Range::new(self.engine(), family.of(self.engine()), None, bounds)
-    }
-
-    /// A seekable cursor over `range` of the default family.
-    pub fn cursor<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Cursor> {
-        Cursor::new(self.engine(), &self.engine().default_family, None, &bounds_of(range))
-    }
-
-    /// A seekable cursor over `range` of `family`.
-    pub fn cursor_in<K: AsRef<[u8]>>(
-        &self,
-        family: &ColumnFamily,
-        range: impl RangeBounds<K>,
-    ) -> Result<Cursor> {
-        let engine = self.engine();
-        Cursor::new(engine, family.of(engine)?, None, &bounds_of(range))
-    }
-
     /// Every family as it is now, for as long as the snapshot lives.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.engine())
+        Snapshot::new(&self.owner)
     }
 
     /// A snapshot of what survives power loss: syncs first if newer commits do not yet.
@@ -244,25 +134,25 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::FamilyExists`](crate::Error::FamilyExists) if there is one of this name, whatever its options.
-    pub fn create_family(&self, name: &str) -> Result<ColumnFamily> {
+    pub fn create_family(&self, name: &str) -> Result<Family> {
         self.create_family_with(name, self.engine().options.family.clone())
     }
 
     /// Creates a family with options of its own, which are kept with it.
-    pub fn create_family_with(&self, name: &str, options: FamilyOptions) -> Result<ColumnFamily> {
+    pub fn create_family_with(&self, name: &str, options: FamilyOptions) -> Result<Family> {
         let family = write::create_family(self.engine(), name, options)?;
-        Ok(ColumnFamily::new(family, self.engine()))
+        Ok(Family::new(family, &self.owner))
     }
 
     /// The family of this name, or [`Error::UnknownFamily`](crate::Error::UnknownFamily).
-    pub fn family(&self, name: &str) -> Result<ColumnFamily> {
+    pub fn family(&self, name: &str) -> Result<Family> {
         self.engine().check_open()?;
-        Ok(ColumnFamily::new(self.engine().families.by_name(name)?, self.engine()))
+        Ok(Family::new(self.engine().families.by_name(name)?, &self.owner))
     }
 
     /// The default family.
-    pub fn default_family(&self) -> ColumnFamily {
-        ColumnFamily::new(self.engine().default_family.clone(), self.engine())
+    pub fn default_family(&self) -> Family {
+        Family::new(self.engine().default_family.clone(), &self.owner)
     }
 
     /// The names of all families, by the order of their creation.
@@ -274,12 +164,12 @@ impl Db {
 
     /// Drops a family with all its keys. Iterators that have it open and snapshots from before go on reading what they
     /// see, and hold its files until they are dropped.
-    pub fn drop_family(&self, family: &ColumnFamily) -> Result<()> {
+    pub fn drop_family(&self, family: &Family) -> Result<()> {
         write::drop_family(self.engine(), family.of(self.engine())?)
     }
 
     /// Gives a family another name. Handles stay valid.
-    pub fn rename_family(&self, family: &ColumnFamily, name: &str) -> Result<()> {
+    pub fn rename_family(&self, family: &Family, name: &str) -> Result<()> {
         write::rename_family(self.engine(), family.of(self.engine())?, name)
     }
 
@@ -291,20 +181,18 @@ impl Db {
         write::flush_now(self.engine())
     }
 
-    /// Merges the default family down to its last level.
+    /// Compacts every family down to its last level, as of what is written now; [`Family::compact`] does one, or a part of it.
     pub fn compact(&self) -> Result<()> {
-        self.compact_range::<&[u8]>(&self.default_family(), ..)
-    }
-
-    /// Merges the keys within `range` of `family` down to its last level, as of what is written now.
-    pub fn compact_range<K: AsRef<[u8]>>(
-        &self,
-        family: &ColumnFamily,
-        range: impl RangeBounds<K>,
-    ) -> Result<()> {
-        let family = family.of(self.engine())?;
         self.flush()?;
-        compact::compact_range(self.engine(), family, &bounds_of(range))
+        let everything = bounds_of(..);
+        for family in self.engine().families.all() {
+            match compact::compact_range(self.engine(), &family, &everything) {
+                // Dropped meanwhile.
+                Err(Error::UnknownFamily(_)) => {}
+                compacted => compacted?,
+            }
+        }
+        Ok(())
     }
 
     /// Waits until no flush and no merge is due or running.

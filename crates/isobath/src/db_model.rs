@@ -28,8 +28,8 @@ fn write(db: &Db, writer: u8, n: u8) {
     let other = db.family("other").unwrap();
     let mut batch = Batch::new();
     for key in [[writer, 0], [writer, 1]] {
-        batch.put(key, [n; VALUE_LEN]).unwrap();
-        batch.put_in(&other, key, [n; VALUE_LEN]).unwrap();
+        batch.put(key, [n; VALUE_LEN]);
+        batch.of(&other).put(key, [n; VALUE_LEN]);
     }
     db.write(batch).unwrap();
     assert_eq!(db.get([writer, 0]).unwrap().as_deref(), Some(&[n; VALUE_LEN][..]), "the own write");
@@ -50,8 +50,8 @@ fn read(db: &Db) -> [u8; 2] {
     let collect = |range: crate::Range| -> Vec<u8> {
         range.map(|item| item.map(|(key, value)| key[0] << 4 | value[0]).unwrap()).collect()
     };
-    let forward = numbers(collect(snapshot.range::<&[u8]>(..)));
-    let (mut backward, mut cursor) = (Vec::new(), snapshot.cursor_in::<&[u8]>(&other, ..).unwrap());
+    let forward = numbers(collect(snapshot.range(..)));
+    let (mut backward, mut cursor) = (Vec::new(), snapshot.of(&other).cursor(..).unwrap());
     cursor.seek_to_last().unwrap();
     while let Some((key, value)) = cursor.entry() {
         backward.push(key[0] << 4 | value[0]);

@@ -143,10 +143,10 @@ mod tests {
         fs.inject(Fault::on(FileOp::Write).kind(std::io::ErrorKind::StorageFull));
         let families = ["first", "second"].map(|name| db.create_family(name).unwrap());
         assert_eq!(fs.struck(), 1);
-        db.put_in(&families[1], "key", "value").unwrap();
+        families[1].put("key", "value").unwrap();
         db.close().unwrap();
         let db = options.open("db").unwrap();
         let second = db.family("second").unwrap();
-        assert_eq!(db.get_in(&second, "key").unwrap().unwrap(), b"value");
+        assert_eq!(second.get("key").unwrap().unwrap(), b"value");
     }
 }

@@ -3,34 +3,9 @@
 //! Both see the database at one read point and keep what they read alive: the family's memtables and files as of
 //! the moment they were opened. Long-lived ones hold memory and disk space back.
 
-use crate::components::{Plant, planted};
-use crate::engine::{Engine, Family};
 use crate::error::{Error, Result};
-use crate::format::Lsn;
 use crate::pinned::Slice;
-use crate::read::{Pin, Scan, ScanBounds};
-use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
-
-/// The bounds of a range, copied.
-pub(crate) fn bounds_of<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> ScanBounds {
-    let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-    ScanBounds { lower: own(range.start_bound()), upper: own(range.end_bound()) }
-}
-
-/// The bounds of the keys that begin with `prefix`.
-pub(crate) fn bounds_of_prefix(prefix: &[u8]) -> ScanBounds {
-    let mut after = prefix.to_vec();
-    while let Some(last) = after.last_mut() {
-        if *last < 0xff || planted(Plant::PrefixWraps) {
-            *last = last.wrapping_add(1);
-            break;
-        }
-        after.pop();
-    }
-    let upper = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(after) };
-    ScanBounds { lower: Bound::Included(prefix.to_vec()), upper }
-}
+use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 
 /// A cursor over the visible keys of a family, within bounds. Moves in both directions; has no entry before the
 /// first move and after running off an end. After a move that failed it has none either, and steps fail alike until
@@ -42,7 +17,7 @@ pub(crate) fn bounds_of_prefix(prefix: &[u8]) -> ScanBounds {
 /// for key in ["a", "b", "d"] {
 ///     db.put(key, "value")?;
 /// }
-/// let mut cursor = db.cursor::<&str>(..)?;
+/// let mut cursor = db.cursor(..)?;
 /// cursor.seek("c")?;
 /// assert_eq!(cursor.key(), Some(&b"d"[..]));
 /// cursor.prev()?;
@@ -57,13 +32,8 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(
-        engine: &Arc<Engine>,
-        family: &Family,
-        point: Option<Lsn>,
-        bounds: &ScanBounds,
-    ) -> Result<Cursor> {
-        Ok(Cursor { scan: Pin::new(engine, family, point)?.scan(bounds)?, failure: None })
+    pub(crate) fn new(at: ReadAt<'_>, bounds: &ScanBounds) -> Result<Cursor> {
+        Ok(Cursor { scan: Pin::new(at)?.scan(bounds)?, failure: None })
     }
 
     /// Runs a seek, which forgets a failure before it.
@@ -177,13 +147,8 @@ enum End {
 }
 
 impl Range {
-    pub(crate) fn new(
-        engine: &Arc<Engine>,
-        family: Result<&Arc<Family>>,
-        point: Option<Lsn>,
-        bounds: ScanBounds,
-    ) -> Range {
-        let pin = Some(family.and_then(|family| Pin::new(engine, family, point)));
+    pub(crate) fn new(at: Result<ReadAt<'_>>, bounds: ScanBounds) -> Range {
+        let pin = Some(at.and_then(Pin::new));
         let (front_key, back_key) = (Vec::new(), Vec::new());
         Range { pin, bounds, front: None, back: None, front_key, back_key, wants_values: true }
     }
@@ -280,6 +245,8 @@ mod tests {
     use crate::vfs::{Fault, FileOp, MemoryFs};
     use crate::{Db, Options};
     use std::collections::BTreeMap;
+    use std::ops::Bound;
+    use std::sync::Arc;
 
     fn open(fs: &MemoryFs) -> Db {
         let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
@@ -352,19 +319,19 @@ mod tests {
         filled(&db);
         let family = db.create_family("brief").unwrap();
         db.drop_family(&family).unwrap();
-        let mut range = db.range_in::<&str>(&family, ..);
+        let mut range = family.range(..);
         assert!(matches!(range.next_back(), Some(Err(Error::UnknownFamily(_)))));
         assert!(range.next().is_none() && range.next_back().is_none());
         db.close().unwrap();
         for is_back in [false, true] {
             let db = open(&fs);
             fs.inject(Fault::on(FileOp::Read).forever());
-            let mut range = db.range::<&str>(..);
+            let mut range = db.range(..);
             let item = if is_back { range.next_back() } else { range.next() };
             assert!(item.unwrap().is_err());
             fs.clear_faults();
             assert!(range.next().is_none() && range.next_back().is_none());
-            assert_eq!(db.range::<&str>(..).count(), 5);
+            assert_eq!(db.range(..).count(), 5);
         }
     }
 
@@ -375,7 +342,7 @@ mod tests {
         filled(&db);
         db.close().unwrap();
         let db = open(&fs);
-        let mut cursor = db.cursor::<&str>(..).unwrap();
+        let mut cursor = db.cursor(..).unwrap();
         fs.inject(Fault::on(FileOp::Read).forever());
         let failure = cursor.seek_to_first().unwrap_err().to_string();
         fs.clear_faults();
@@ -427,30 +394,6 @@ mod tests {
             check(&cursor, above);
             cursor.seek_for_prev([sought]).unwrap();
             check(&cursor, below);
-        }
-    }
-
-    #[test]
-    fn the_bounds_of_a_prefix_hold_the_keys_that_begin_with_it() {
-        let keys: [&[u8]; 10] = [
-            b"",
-            b"\x00",
-            b"a",
-            b"a\x00",
-            b"a\xff",
-            b"a\xff\xff",
-            b"b",
-            b"\xfe\xff",
-            b"\xff",
-            b"\xff\xff",
-        ];
-        for prefix in keys {
-            let bounds = bounds_of_prefix(prefix);
-            let bounds = (bounds.lower, bounds.upper);
-            for key in keys {
-                let is_inside = bounds.contains(&key.to_vec());
-                assert_eq!(is_inside, key.starts_with(prefix), "{key:?} by {prefix:?}");
-            }
         }
     }
 }

@@ -14,8 +14,8 @@ mod batch;
 #[doc(hidden)]
 pub mod bench_support;
 mod cache;
+mod calls;
 mod close;
-mod column_family;
 mod compact;
 pub mod components;
 mod cursor;
@@ -25,12 +25,14 @@ mod db_model;
 mod engine;
 mod error;
 mod events;
+mod family;
 mod flush;
 mod format;
 #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod iter;
+mod key_range;
 pub mod keys;
 mod limits;
 mod memtable;
@@ -41,7 +43,9 @@ mod pinned;
 #[cfg(all(test, shuttle))]
 mod point_model;
 mod read;
+mod reads;
 mod recover;
+mod sealed;
 mod sizes;
 mod snapshot;
 mod table;
@@ -52,21 +56,26 @@ mod version;
 pub mod vfs;
 mod wal;
 mod write;
+mod writes;
 
-pub use batch::Batch;
+pub use batch::{Batch, BatchFamily};
 pub use cache::BlockCache;
-pub use column_family::ColumnFamily;
+pub use calls::CallOptions;
 pub use db::Db;
 pub use error::{Error, Result};
 pub use events::{Event, EventListener};
+pub use family::Family;
 pub use format::{FamilyId, Lsn, OpKind};
 pub use iter::{Cursor, Range};
+pub use key_range::{KeyRange, Prefix};
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
-pub use options::{Durability, FamilyOptions, Options, WriteOptions};
+pub use options::{Durability, FamilyOptions, Options, ReadOptions, WriteOptions};
 pub use pinned::Slice;
+pub use reads::{Readable, Reads};
 #[cfg(feature = "simulation")]
 pub use sizes::Sizes;
 pub use snapshot::Snapshot;
 pub use table::Codec;
 pub use write::Commit;
+pub use writes::Writes;

@@ -197,7 +197,7 @@ fn stalls(engine: &Engine) -> Vec<StallMetrics> {
 }
 
 fn families(engine: &Engine) -> Vec<FamilyMetrics> {
-    let describe = |family: &crate::engine::Family| {
+    let describe = |family: &crate::engine::Keyspace| {
         let merge_debt_bytes = crate::compact::debt_bytes(engine, family);
         let view = family.view();
         let level = |level: usize| {

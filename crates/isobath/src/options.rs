@@ -57,6 +57,35 @@ impl WriteOptions {
     }
 }
 
+/// How one read is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReadOptions {
+    /// Keep the blocks that are read in the block cache. Default true. False is for what is read once, such as a scan of
+    /// everything: it leaves the cache to the others. A range or a cursor then reads far ahead, and past the cache.
+    pub fill_cache: bool,
+}
+
+impl Default for ReadOptions {
+    #[inline]
+    fn default() -> Self {
+        ReadOptions { fill_cache: true }
+    }
+}
+
+impl ReadOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        ReadOptions::default()
+    }
+
+    /// Sets [`ReadOptions::fill_cache`].
+    pub fn fill_cache(mut self, fill: bool) -> Self {
+        self.fill_cache = fill;
+        self
+    }
+}
+
 /// Options of one column family. Persisted with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

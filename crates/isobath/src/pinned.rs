@@ -120,7 +120,7 @@ mod tests {
         let of_memtable = [get("short"), get("long")];
         db.flush().unwrap();
         let of_table = [get("short"), get("long")];
-        let of_range: Vec<_> = db.range::<&str>(..).map(|item| item.unwrap().1).collect();
+        let of_range: Vec<_> = db.range(..).map(|item| item.unwrap().1).collect();
         db.put("long", b"of another memtable").unwrap();
         drop(of_memtable[1].clone());
         db.close().unwrap();

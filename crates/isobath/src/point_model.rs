@@ -6,7 +6,7 @@
 //!
 //! Seen to fail: a flush that does not wait until its epoch is complete; a seal that does not mark the open epoch as
 //! closing. Not seen to, as too rare here: a point that is taken before its view, a view whose number is not looked at
-//! again. A unit test of `Family::pin_at`, which replaces the view in between, and the simulator see both.
+//! again. A unit test of `Keyspace::pin_at`, which replaces the view in between, and the simulator see both.
 
 use crate::components::model::{check, components};
 use crate::format::Lsn;
@@ -70,7 +70,7 @@ impl World {
         let snapshot = self.db.snapshot();
         for _ in 0..2 {
             let found = snapshot.get(KEY).unwrap().map(|value| value[0]);
-            let scanned = snapshot.range::<&[u8]>(..).next().map(|item| item.unwrap().1[0]);
+            let scanned = snapshot.range(..).next().map(|item| item.unwrap().1[0]);
             assert_eq!(found, scanned);
             self.notes.lock().unwrap().seen.push((snapshot.point(), found));
         }

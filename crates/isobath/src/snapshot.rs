@@ -1,17 +1,18 @@
 //! A snapshot: every family as it was at one moment, for as long as the snapshot lives.
 
-use crate::column_family::ColumnFamily;
+use crate::db::Owner;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::family::Family;
 use crate::format::Lsn;
-use crate::iter::{Cursor, Range, bounds_of};
-use crate::pinned::Slice;
-use crate::read::{self, Wanted};
-use std::ops::RangeBounds;
+use crate::options::ReadOptions;
+use crate::read::ReadAt;
+use crate::reads::{Reads, reads};
 use std::sync::Arc;
 
-/// The database at one read point. Taking one costs a lock and no copying; while it lives, merges keep the
-/// versions that it sees.
+/// The database at one read point; its own methods read the default family, [`Snapshot::of`] lends another one. Taking a
+/// snapshot costs a lock and no copying; while it lives, compactions keep the versions that it sees, and the database stays
+/// open.
 ///
 /// A family that is dropped later can still be read through a handle from before the drop; its files, and what of it was
 /// in memory, go with the last snapshot that sees it. A family created later has no keys in the snapshot.
@@ -19,21 +20,26 @@ use std::sync::Arc;
 /// ```
 /// # fn main() -> isobath::Result<()> {
 /// # let db = isobath::Options::in_memory().open("snapshot")?;
+/// # let users = db.create_family("users")?;
 /// db.put(b"key", b"before")?;
 /// let snapshot = db.snapshot();
 /// db.put(b"key", b"after")?;
 /// assert_eq!(snapshot.get(b"key")?.unwrap(), b"before");
+/// assert!(snapshot.of(&users).get(b"key")?.is_none());
 /// # Ok(())
 /// # }
 /// ```
 pub struct Snapshot {
-    engine: Arc<Engine>,
+    owner: Arc<Owner>,
     point: Lsn,
 }
 
+reads!(Snapshot);
+
 impl Snapshot {
-    pub(crate) fn new(engine: &Arc<Engine>) -> Snapshot {
-        Snapshot { point: engine.snapshots.register(&engine.log), engine: engine.clone() }
+    pub(crate) fn new(owner: &Arc<Owner>) -> Snapshot {
+        let engine = owner.engine();
+        Snapshot { point: engine.snapshots.register(&engine.log), owner: owner.clone() }
     }
 
     /// The read point: the snapshot sees the operations with sequences below it.
@@ -41,52 +47,49 @@ impl Snapshot {
         self.point
     }
 
-    /// The value of `key` in the default family.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let family = &self.engine.default_family;
-        read::get(&self.engine, family, key.as_ref(), Some(self.point), Wanted::Value)
+    /// `family` at this moment.
+    #[inline]
+    pub fn of<'a>(&'a self, family: &'a Family) -> Reads<'a> {
+        Reads::new(self.engine(), family, Some(self.point), ReadOptions::default())
     }
 
-    /// The value of `key` in `family`.
-    pub fn get_in(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let family = family.of(&self.engine)?;
-        read::get(&self.engine, family, key.as_ref(), Some(self.point), Wanted::Value)
+    /// The snapshot under these options.
+    #[inline]
+    pub fn with(&self, options: ReadOptions) -> Reads<'_> {
+        Reads::at_place(self.place(options))
     }
 
-    /// The keys within `range` of the default family, with their values.
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        let family = Ok(&self.engine.default_family);
-        Range::new(&self.engine, family, Some(self.point), bounds_of(range))
+    #[inline]
+    fn engine(&self) -> &Arc<Engine> {
+        self.owner.engine()
     }
 
-    /// The keys within `range` of `family`, with their values. A handle that cannot be read is the first item's error.
-    pub fn range_in<K: AsRef<[u8]>>(
-        &self,
-        family: &ColumnFamily,
-        range: impl RangeBounds<K>,
-    ) -> Range {
-        Range::new(&self.engine, family.of(&self.engine), Some(self.point), bounds_of(range))
+    #[inline]
+    fn place(&self, options: ReadOptions) -> ReadAt<'_> {
+        let engine = self.engine();
+        ReadAt { engine, family: &engine.default_family, point: Some(self.point), options }
     }
 
-    /// A seekable cursor over `range` of the default family.
-    pub fn cursor<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Cursor> {
-        Cursor::new(&self.engine, &self.engine.default_family, Some(self.point), &bounds_of(range))
+    #[inline]
+    fn at(&self) -> Result<ReadAt<'_>> {
+        Ok(self.place(ReadOptions::default()))
     }
 
-    /// A seekable cursor over `range` of `family`.
-    pub fn cursor_in<K: AsRef<[u8]>>(
-        &self,
-        family: &ColumnFamily,
-        range: impl RangeBounds<K>,
-    ) -> Result<Cursor> {
-        let family = family.of(&self.engine)?;
-        Cursor::new(&self.engine, family, Some(self.point), &bounds_of(range))
+    fn part<'a>(&'a self, family: &'a Family) -> Reads<'a> {
+        self.of(family)
+    }
+}
+
+impl Clone for Snapshot {
+    fn clone(&self) -> Snapshot {
+        self.engine().snapshots.hold_again(self.point);
+        Snapshot { owner: self.owner.clone(), point: self.point }
     }
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.engine.snapshots.release(self.point);
+        self.engine().snapshots.release(self.point);
     }
 }
 
@@ -105,23 +108,23 @@ mod tests {
         let db = Options::in_memory().open("/db").unwrap();
         let family = db.create_family("other").unwrap();
         db.put("key", "before").unwrap();
-        db.put_in(&family, "key", "there").unwrap();
+        family.put("key", "there").unwrap();
         let held = || db.engine().snapshots.held();
         let snapshot = db.snapshot();
         assert_eq!(held(), (1, Some(snapshot.point())));
         for value in ["after", "later"] {
             db.put("key", value).unwrap();
-            db.put_in(&family, "key", value).unwrap();
+            family.put("key", value).unwrap();
             assert_eq!(snapshot.get("key").unwrap().unwrap(), b"before");
-            assert_eq!(snapshot.get_in(&family, "key").unwrap().unwrap(), b"there");
+            assert_eq!(snapshot.of(&family).get("key").unwrap().unwrap(), b"there");
             assert!(snapshot.get("else").unwrap().is_none());
             let first = |mut range: crate::Range| range.next().unwrap().unwrap().1;
-            assert_eq!(first(snapshot.range::<&str>(..)), b"before");
-            assert_eq!(first(snapshot.range_in::<&str>(&family, ..)), b"there");
-            let mut cursor = snapshot.cursor::<&str>(..).unwrap();
+            assert_eq!(first(snapshot.range(..)), b"before");
+            assert_eq!(first(snapshot.of(&family).range(..)), b"there");
+            let mut cursor = snapshot.cursor(..).unwrap();
             cursor.seek_to_first().unwrap();
             assert_eq!(cursor.value(), Some(&b"before"[..]));
-            let mut cursor = snapshot.cursor_in::<&str>(&family, ..).unwrap();
+            let mut cursor = snapshot.of(&family).cursor(..).unwrap();
             cursor.seek_to_last().unwrap();
             assert_eq!(cursor.value(), Some(&b"there"[..]));
             db.flush().unwrap();

@@ -3,7 +3,7 @@
 
 use isobath::components::Components;
 use isobath::vfs::MemoryFs;
-use isobath::{Batch, ColumnFamily, Db, Error, Options, Result, Snapshot, WriteOptions};
+use isobath::{Batch, Db, Error, Family, Options, Result, Snapshot, WriteOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -17,7 +17,7 @@ fn over(fs: &MemoryFs) -> Options {
 /// What a thread uses until the database is closed.
 struct Tools {
     db: Db,
-    family: ColumnFamily,
+    family: Family,
     snapshot: Snapshot,
     round: AtomicU64,
 }
@@ -27,16 +27,16 @@ type Call = fn(&Tools) -> Result<()>;
 /// A call of each kind. Each is made again and again by a thread of its own.
 const CALLS: [(&str, Call); 20] = [
     ("put", |tools| tools.db.put("put", [7; 500]).map(drop)),
-    ("put, synced", |tools| tools.db.put_with("key", [8; 50], WriteOptions::sync()).map(drop)),
+    ("put, synced", |tools| tools.db.with(WriteOptions::sync()).put("key", [8; 50]).map(drop)),
     ("put, failing fast", |tools| {
-        let put = tools.db.put_with("key", [8; 50], WriteOptions::default().fail_fast(true));
+        let put = tools.db.with(WriteOptions::default().fail_fast(true)).put("key", [8; 50]);
         if matches!(put, Err(Error::WouldStall(_))) { Ok(()) } else { put.map(drop) }
     }),
-    ("put_in", |tools| tools.db.put_in(&tools.family, "key", [9; 500]).map(drop)),
+    ("put_in", |tools| tools.family.put("key", [9; 500]).map(drop)),
     ("batch", |tools| {
         let mut batch = Batch::new();
         for i in 0..50u8 {
-            batch.put([i], [i; 100])?.delete_in(&tools.family, [i])?;
+            batch.put([i], [i; 100]).of(&tools.family).delete([i]);
         }
         tools.db.write(batch).map(drop)
     }),
@@ -44,10 +44,10 @@ const CALLS: [(&str, Call); 20] = [
     ("harden", |tools| tools.db.harden(tools.db.put("hardened", "value")?)),
     ("sync", |tools| tools.db.sync()),
     ("get", |tools| tools.db.get("key").map(drop)),
-    ("multi_get", |tools| tools.db.multi_get(&["key", "put", "none"]).map(drop)),
-    ("range", |tools| tools.db.range::<&[u8]>(..).try_for_each(|item| item.map(drop))),
+    ("multi_get", |tools| tools.db.multi_get(["key", "put", "none"]).map(drop)),
+    ("range", |tools| tools.db.range(..).try_for_each(|item| item.map(drop))),
     ("cursor", |tools| {
-        let mut cursor = tools.db.cursor_in::<&[u8]>(&tools.family, ..)?;
+        let mut cursor = tools.family.cursor(..)?;
         cursor.seek_to_last()?;
         while cursor.is_valid() {
             cursor.prev()?;
@@ -56,7 +56,7 @@ const CALLS: [(&str, Call); 20] = [
     }),
     ("snapshot", |tools| {
         tools.snapshot.get("key")?;
-        tools.db.snapshot().get_in(&tools.family, "key").map(drop)
+        tools.db.snapshot().of(&tools.family).get("key").map(drop)
     }),
     ("durable_snapshot", |tools| tools.db.durable_snapshot()?.get("key").map(drop)),
     ("flush", |tools| tools.db.flush()),
@@ -65,13 +65,13 @@ const CALLS: [(&str, Call); 20] = [
     ("families", |tools| {
         let round = tools.round.fetch_add(1, Ordering::Relaxed);
         let family = tools.db.create_family(&format!("guest {round}"))?;
-        tools.db.put_in(&family, "key", "value")?;
+        family.put("key", "value")?;
         tools.db.rename_family(&family, &format!("renamed {round}"))?;
         tools.db.drop_family(&family)
     }),
     ("compact_range, of a family", |tools| {
         let family = tools.db.family("family")?;
-        tools.db.compact_range(&family, "a".."z")
+        family.compact("a".."z")
     }),
     ("metrics", |tools| {
         let _ = (tools.db.metrics(), tools.db.list_families(), tools.db.default_family());
@@ -183,7 +183,7 @@ fn the_last_handle_may_go_while_a_flush_and_merges_run() {
             drop(db);
         }
         let db = over(&fs).open("db").unwrap();
-        assert_eq!(db.range::<&[u8]>(..).map(Result::unwrap).count(), 100);
+        assert_eq!(db.range(..).map(Result::unwrap).count(), 100);
     }
 }
 
@@ -199,8 +199,8 @@ fn iterators_that_outlive_the_database_show_their_moment_or_an_error() {
         db.put(i.to_be_bytes(), [i as u8; 200]).unwrap();
     }
     let snapshot = db.snapshot();
-    let (fresh, mut begun) = (db.range::<&[u8]>(..), snapshot.range::<&[u8]>(..));
-    let mut cursor = db.cursor::<&[u8]>(..).unwrap();
+    let (fresh, mut begun) = (db.range(..), snapshot.range(..));
+    let mut cursor = db.cursor(..).unwrap();
     assert!(begun.next().is_some() && begun.next_back().is_some());
     drop(db);
     drop(snapshot);

@@ -3,7 +3,7 @@
 
 use isobath::components::Components;
 use isobath::vfs::{FileSystem, MemoryFs};
-use isobath::{ColumnFamily, Db, Error, Options, Snapshot};
+use isobath::{Db, Error, Family, Options, Snapshot};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,22 +34,22 @@ fn comes_true(what: &str, mut is_true: impl FnMut() -> bool) {
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Keys in several tables and levels, in sealed memory and in open memory, some deleted again.
-fn fill(db: &Db, family: &ColumnFamily, round: u32) -> Map {
+fn fill(db: &Db, family: &Family, round: u32) -> Map {
     let mut map = Map::new();
     for part in 0..4u32 {
         for i in 0..300u32 {
             let key = (i * 7 % 300).to_be_bytes();
             if (i + part) % 5 == 0 {
-                db.delete_in(family, key).unwrap();
+                family.delete(key).unwrap();
                 map.remove(&key[..]);
             } else {
                 let value = format!("{round} {part} {i} {:100}", "");
-                db.put_in(family, key, &value).unwrap();
+                family.put(key, &value).unwrap();
                 map.insert(key.to_vec(), value.into_bytes());
             }
         }
         match part {
-            0 => db.compact_range::<&[u8]>(family, ..).unwrap(),
+            0 => family.compact(..).unwrap(),
             1 | 2 => db.flush().unwrap(),
             _ => {}
         }
@@ -59,20 +59,20 @@ fn fill(db: &Db, family: &ColumnFamily, round: u32) -> Map {
 
 /// Reads a family in every way there is.
 #[track_caller]
-fn check(snapshot: &Snapshot, family: &ColumnFamily, expected: &Map) {
+fn check(snapshot: &Snapshot, family: &Family, expected: &Map) {
     let own = |item: isobath::Result<(isobath::Slice, isobath::Slice)>| {
         let (key, value) = item.unwrap();
         (key.to_vec(), value.to_vec())
     };
-    let found: Map = snapshot.range_in::<&[u8]>(family, ..).map(own).collect();
+    let found: Map = snapshot.of(family).range(..).map(own).collect();
     assert!(found == *expected, "{} keys, expected {}", found.len(), expected.len());
-    let backwards = snapshot.range_in::<&[u8]>(family, ..).rev().map(own);
+    let backwards = snapshot.of(family).range(..).rev().map(own);
     assert!(backwards.eq(expected.iter().rev().map(|(k, v)| (k.clone(), v.clone()))));
     for i in 0..300u32 {
-        let found = snapshot.get_in(family, i.to_be_bytes()).unwrap().map(|value| value.to_vec());
+        let found = snapshot.of(family).get(i.to_be_bytes()).unwrap().map(|value| value.to_vec());
         assert_eq!(found.as_ref(), expected.get(&i.to_be_bytes()[..]));
     }
-    let mut cursor = snapshot.cursor_in::<&[u8]>(family, ..).unwrap();
+    let mut cursor = snapshot.of(family).cursor(..).unwrap();
     cursor.seek_to_last().unwrap();
     assert_eq!(cursor.key(), expected.keys().next_back().map(|key| &key[..]));
 }
@@ -95,11 +95,11 @@ fn a_snapshot_from_before_the_drop_sees_the_family_and_one_from_after_does_not()
     for _ in 0..2 {
         check(&before, &family, &early);
         check(&just_before, &family, &late);
-        is_unknown(after.get_in(&family, "key"));
-        is_unknown(after.cursor_in::<&[u8]>(&family, ..));
-        is_unknown(after.range_in::<&[u8]>(&family, ..).next().unwrap());
-        is_unknown(db.get_in(&family, "key"));
-        is_unknown(db.put_in(&family, "key", "value"));
+        is_unknown(after.of(&family).get("key"));
+        is_unknown(after.of(&family).cursor(..));
+        is_unknown(after.of(&family).range(..).next().unwrap());
+        is_unknown(family.get("key"));
+        is_unknown(family.put("key", "value"));
         // Flushes and merges of others, which take place over the epochs that the family was written in.
         fill(&db, &db.default_family(), 3);
         db.settle().unwrap();
@@ -107,7 +107,7 @@ fn a_snapshot_from_before_the_drop_sees_the_family_and_one_from_after_does_not()
     drop(before);
     check(&just_before, &family, &late);
     drop(just_before);
-    is_unknown(after.get_in(&family, "key"));
+    is_unknown(after.of(&family).get("key"));
     db.close().unwrap();
 }
 
@@ -125,7 +125,7 @@ fn a_family_created_again_under_the_name_is_another_one() {
         check(&early, &first, &of_first);
         check(&early, &second, &Map::new());
         check(&late, &second, &of_second);
-        is_unknown(late.get_in(&first, "key"));
+        is_unknown(late.of(&first).get("key"));
         db.flush().unwrap();
     }
     db.drop_family(&second).unwrap();
@@ -144,7 +144,7 @@ fn a_renamed_and_dropped_family_stays_in_the_snapshot() {
     db.rename_family(&family, "new").unwrap();
     check(&snapshot, &family, &filled);
     let other = db.create_family("old").unwrap();
-    db.put_in(&other, "other", "value").unwrap();
+    other.put("other", "value").unwrap();
     db.drop_family(&family).unwrap();
     check(&snapshot, &family, &filled);
     check(&snapshot, &other, &Map::new());
@@ -169,14 +169,14 @@ fn the_files_of_a_dropped_family_go_with_the_last_snapshot_that_sees_it() {
     std::thread::sleep(Duration::from_millis(1500));
     check(&second, &family, &filled);
     assert_ne!(tables(&fs), kept);
-    let mut range = second.range_in::<&[u8]>(&family, ..);
+    let mut range = second.of(&family).range(..);
     assert!(range.next().is_some());
     drop(second);
     assert_eq!(range.count(), filled.len() - 1);
     comes_true("the removal", || tables(&fs) == kept);
     assert!(!later.is_empty());
     // The handle alone holds nothing.
-    is_unknown(db.get_in(&family, "key"));
+    is_unknown(family.get("key"));
 }
 
 #[test]
@@ -199,9 +199,9 @@ fn an_iterator_outlives_the_drop_and_holds_the_files_while_it_lives() {
     let db = over(&fs).open("db").unwrap();
     let family = db.create_family("family").unwrap();
     let filled = fill(&db, &family, 1);
-    let mut range = db.range_in::<&[u8]>(&family, ..);
+    let mut range = family.range(..);
     assert!(range.next_back().is_some());
-    let mut cursor = db.cursor_in::<&[u8]>(&family, ..).unwrap();
+    let mut cursor = family.cursor(..).unwrap();
     db.drop_family(&family).unwrap();
     db.flush().unwrap();
     std::thread::sleep(Duration::from_millis(1500));
@@ -227,7 +227,7 @@ fn a_crash_while_a_snapshot_holds_a_dropped_family_leaves_no_file_for_good() {
     left.extend([fs.killed(), fs.crashed(|_| 0)]);
     db.close().unwrap();
     left.extend([fs.killed(), fs.crashed(|_| 0)]);
-    assert!(matches!(snapshot.get_in(&family, "key"), Err(Error::Closed)));
+    assert!(matches!(snapshot.of(&family).get("key"), Err(Error::Closed)));
     for fs in left {
         let db = over(&fs).open("db").unwrap();
         assert_eq!(db.list_families(), ["default"]);
@@ -248,7 +248,7 @@ fn a_crash_while_a_snapshot_holds_a_dropped_family_leaves_no_file_for_good() {
 fn snapshots_taken_while_families_come_and_go_never_change() {
     let db = over(&MemoryFs::new()).open("db").unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let (send, receive) = std::sync::mpsc::sync_channel::<ColumnFamily>(1);
+    let (send, receive) = std::sync::mpsc::sync_channel::<Family>(1);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -260,7 +260,7 @@ fn snapshots_taken_while_families_come_and_go_never_change() {
             let (mut seen, mut gone) = (0, 0);
             for family in receive {
                 let snapshot = db.snapshot();
-                let read = || match snapshot.get_in(&family, "key") {
+                let read = || match snapshot.of(&family).get("key") {
                     Ok(value) => {
                         assert_eq!(value.unwrap(), b"value", "an existing family has its key");
                         true
@@ -281,7 +281,7 @@ fn snapshots_taken_while_families_come_and_go_never_change() {
         });
         for round in 0..150 {
             let family = db.create_family("passing").unwrap();
-            db.put_in(&family, "key", "value").unwrap();
+            family.put("key", "value").unwrap();
             send.send(family.clone()).unwrap();
             if round % 2 == 0 {
                 db.flush().unwrap();
@@ -305,14 +305,14 @@ fn a_drop_under_a_merge_and_a_flush_ends_them_and_leaves_the_snapshot_whole() {
         std::thread::scope(|scope| {
             let merger = scope.spawn(|| {
                 loop {
-                    if let Err(error) = db.compact_range::<&[u8]>(&family, ..) {
+                    if let Err(error) = family.compact(..) {
                         return error;
                     }
                 }
             });
             let writer = scope.spawn(|| {
                 for i in 0u32.. {
-                    if let Err(error) = db.put_in(&family, (i % 300).to_be_bytes(), [1; 900]) {
+                    if let Err(error) = family.put((i % 300).to_be_bytes(), [1; 900]) {
                         return error;
                     }
                 }

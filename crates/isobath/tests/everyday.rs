@@ -23,7 +23,7 @@ fn a_cursor_goes_on_reading_while_merges_remove_the_files_below_it() {
         db.put(key(i), value(i, 0)).unwrap();
     }
     db.flush().unwrap();
-    let mut cursor = db.cursor::<&[u8]>(..).unwrap();
+    let mut cursor = db.cursor(..).unwrap();
     cursor.seek_to_first().unwrap();
     for i in 0..1000 {
         db.put(key(i), value(i, 1)).unwrap();
@@ -61,11 +61,10 @@ fn what_is_written_is_there_after_flush_compaction_and_reopen() {
                 assert_eq!(found.unwrap(), value(i, 2), "{i}");
             }
         }
-        let all: Vec<_> = db.range::<&[u8]>(..).map(|item| item.unwrap().0.to_vec()).collect();
+        let all: Vec<_> = db.range(..).map(|item| item.unwrap().0.to_vec()).collect();
         assert_eq!(all.len(), 20_000 - 6667);
         assert!(all.is_sorted());
-        let mut back: Vec<_> =
-            db.range::<&[u8]>(..).rev().map(|item| item.unwrap().0.to_vec()).collect();
+        let mut back: Vec<_> = db.range(..).rev().map(|item| item.unwrap().0.to_vec()).collect();
         back.reverse();
         assert_eq!(all, back);
     };
@@ -109,24 +108,24 @@ fn batches_across_families_are_atomic_and_families_live_their_own_lives() {
     let users = db.create_family("users").unwrap();
     let mut batch = Batch::new();
     for i in 0..100 {
-        batch.put(key(i), b"default").unwrap();
-        batch.put_in(&users, key(i), b"users").unwrap();
-        batch.delete_in(&users, key(i / 2)).unwrap();
+        batch.put(key(i), b"default");
+        batch.of(&users).put(key(i), b"users");
+        batch.of(&users).delete(key(i / 2));
     }
     db.write(batch).unwrap();
     assert_eq!(db.get(key(7)).unwrap().unwrap(), b"default");
-    assert!(db.get_in(&users, key(7)).unwrap().is_none());
-    assert_eq!(db.get_in(&users, key(77)).unwrap().unwrap(), b"users");
+    assert!(users.get(key(7)).unwrap().is_none());
+    assert_eq!(users.get(key(77)).unwrap().unwrap(), b"users");
     db.rename_family(&users, "people").unwrap();
     let other = db.create_family("users").unwrap();
-    assert!(db.get_in(&other, key(77)).unwrap().is_none());
+    assert!(other.get(key(77)).unwrap().is_none());
     db.drop_family(&other).unwrap();
-    assert!(db.put_in(&other, key(1), b"x").is_err());
+    assert!(other.put(key(1), b"x").is_err());
     drop((db, users, other));
     let db = small().open(dir.path()).unwrap();
     assert_eq!(db.list_families(), ["default", "people"]);
     let people = db.family("people").unwrap();
-    assert_eq!(db.range_in::<&[u8]>(&people, ..).count(), 50);
+    assert_eq!(people.range(..).count(), 50);
 }
 
 #[test]
@@ -149,11 +148,11 @@ fn a_snapshot_sees_its_moment_through_flush_and_compaction() {
     for i in 0..5000 {
         assert_eq!(snapshot.get(key(i)).unwrap().unwrap(), value(i, 0), "{i}");
     }
-    assert_eq!(snapshot.range::<&[u8]>(..).count(), 5000);
-    assert_eq!(db.range::<&[u8]>(..).count(), 2500);
+    assert_eq!(snapshot.range(..).count(), 5000);
+    assert_eq!(db.range(..).count(), 2500);
     drop(snapshot);
     db.compact().unwrap();
-    assert_eq!(db.range::<&[u8]>(..).count(), 2500);
+    assert_eq!(db.range(..).count(), 2500);
 }
 
 /// The bytes that a directory and all below take on disk.

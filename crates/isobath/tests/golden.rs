@@ -11,7 +11,7 @@
 use isobath::components::Components;
 use isobath::tools::{self, DumpItem, Field};
 use isobath::vfs::{FileSystem, MemoryFs, ReadMode};
-use isobath::{Batch, Codec, ColumnFamily, Db, FamilyOptions, Options, Result};
+use isobath::{Batch, Codec, Db, Family, FamilyOptions, Options, Result};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -44,14 +44,13 @@ fn contents(db: &Db) -> Result<String> {
     let mut out = String::new();
     for name in db.list_families() {
         let family = db.family(&name)?;
-        let forward: Vec<_> = db.range_in::<&[u8]>(&family, ..).collect::<Result<_>>()?;
-        let mut backward: Vec<_> =
-            db.range_in::<&[u8]>(&family, ..).rev().collect::<Result<_>>()?;
+        let forward: Vec<_> = family.range(..).collect::<Result<_>>()?;
+        let mut backward: Vec<_> = family.range(..).rev().collect::<Result<_>>()?;
         backward.reverse();
         assert_eq!(forward, backward);
         writeln!(out, "[{name}]").unwrap();
         for (key, value) in &forward {
-            assert_eq!(db.get_in(&family, key)?.as_ref(), Some(value));
+            assert_eq!(family.get(key)?.as_ref(), Some(value));
             writeln!(out, "{}\t{}", key.escape_ascii(), value.escape_ascii()).unwrap();
         }
     }
@@ -86,10 +85,10 @@ fn check(golden: &Path) {
     let db = options().open(&path).unwrap();
     let families: Vec<_> = db.list_families().iter().map(|name| db.family(name).unwrap()).collect();
     for family in &families {
-        db.put_in(family, "~new", "new").unwrap();
-        db.compact_range::<&[u8]>(family, ..).unwrap();
-        assert_eq!(db.get_in(family, "~new").unwrap().unwrap(), b"new");
-        db.delete_in(family, "~new").unwrap();
+        family.put("~new", "new").unwrap();
+        family.compact(..).unwrap();
+        assert_eq!(family.get("~new").unwrap().unwrap(), b"new");
+        family.delete("~new").unwrap();
     }
     db.close().unwrap();
     let db = options().open(&path).unwrap();
@@ -231,20 +230,20 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     db.create_family_with("plain", small(Codec::None))?;
     let dropped = db.create_family("dropped")?;
     let before = db.create_family("before")?;
-    db.put_in(&before, "only", "one")?;
-    db.put_in(&dropped, "key", "value")?;
+    before.put("only", "one")?;
+    dropped.put("key", "value")?;
     for (family, count) in families(&db)? {
-        write(&db, &family, 0..count, 1, "first")?;
+        write(&family, 0..count, 1, "first")?;
     }
     db.flush()?;
     // Files that a reader keeps on disk stand behind what was made of them, merged once or twice.
     let plain = db.family("plain")?;
-    let reader = db.range_in::<&[u8]>(&plain, ..);
+    let reader = plain.range(..);
     for (family, _) in families(&db)? {
-        db.compact_range::<&[u8]>(&family, ..)?;
+        family.compact(..)?;
     }
-    write(&db, &plain, 0..12, 5, "between")?;
-    db.compact_range::<&[u8]>(&plain, ..)?;
+    write(&plain, 0..12, 5, "between")?;
+    plain.compact(..)?;
     drop(reader);
     // The log of the second term holds nothing of the first.
     db.close()?;
@@ -252,16 +251,16 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     db.rename_family(&db.family("before")?, "after")?;
     db.drop_family(&db.family("dropped")?)?;
     for (family, count) in families(&db)? {
-        write(&db, &family, 0..count, 3, "second")?;
+        write(&family, 0..count, 3, "second")?;
     }
     db.flush()?;
     for (family, count) in families(&db)? {
-        write(&db, &family, count / 2..count + 2, 7, "third")?;
+        write(&family, count / 2..count + 2, 7, "third")?;
     }
     db.sync()?;
     let mut batch = Batch::new();
     for (family, _) in families(&db)? {
-        batch.put_in(&family, "last", "of all families at once")?;
+        batch.of(&family).put("last", "of all families at once");
     }
     db.write(batch)?;
     let held = contents(&db)?;
@@ -277,28 +276,22 @@ fn fill(disk: &MemoryFs) -> Result<String> {
 }
 
 /// The families that are filled, and with how many keys.
-fn families(db: &Db) -> Result<Vec<(ColumnFamily, u32)>> {
+fn families(db: &Db) -> Result<Vec<(Family, u32)>> {
     let sizes = [("default", 20), ("lz4", 30), ("zstd", 30), ("snappy", 30), ("plain", 12)];
     sizes.iter().map(|(name, count)| Ok((db.family(name)?, *count))).collect()
 }
 
 /// Writes every `step`th key; of later rounds, every other of those is a delete.
-fn write(
-    db: &Db,
-    family: &ColumnFamily,
-    range: std::ops::Range<u32>,
-    step: usize,
-    round: &str,
-) -> Result<()> {
+fn write(family: &Family, range: std::ops::Range<u32>, step: usize, round: &str) -> Result<()> {
     for nth in range.step_by(step) {
         let name = family.name();
         // Long keys make an index of two levels.
         let prefix = if name == "snappy" { "far ".repeat(50) } else { String::new() };
         let key = format!("{prefix}{name}/{nth:04}");
         if step > 1 && nth % 2 == 1 {
-            db.delete_in(family, key)?;
+            family.delete(key)?;
         } else {
-            db.put_in(family, key, format!("{round} {}", "and again ".repeat(nth as usize % 5)))?;
+            family.put(key, format!("{round} {}", "and again ".repeat(nth as usize % 5)))?;
         }
     }
     Ok(())

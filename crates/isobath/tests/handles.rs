@@ -3,48 +3,69 @@
 
 use isobath::components::Components;
 use isobath::vfs::MemoryFs;
-use isobath::{Batch, ColumnFamily, Db, Error, Options, Range, Result, Snapshot};
+use isobath::{Batch, Db, Error, Family, Options, Range, ReadOptions, Readable, Result, Snapshot};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-type Method = fn(&Db, &Snapshot, &ColumnFamily) -> Result<()>;
+type Method = fn(&Db, &Snapshot, &Family) -> Result<()>;
 
-/// Every public method that takes a handle, by its file and name, in a call that nothing but the handle can refuse.
+/// Every public method that takes a handle, by its file and name, in calls that nothing but the handle can refuse.
 const METHODS: [(&str, Method); 17] = [
-    ("batch.rs delete_in", |db, _, family| {
+    ("batch.rs of", |db, _, family| {
         let mut batch = Batch::new();
-        batch.put("batch", "default")?.delete_in(family, "key")?;
+        batch.put("batch", "default");
+        batch.of(family).delete("key");
         db.write(batch).map(drop)
     }),
-    ("batch.rs put_in", |db, _, family| {
+    ("batch.rs of", |db, _, family| {
         let mut batch = Batch::new();
-        batch.put("batch", "default")?.put_in(family, "batch", "family")?;
+        batch.put("batch", "default");
+        batch.of(family).put("batch", "family");
         db.write(batch).map(drop)
     }),
-    ("db.rs compact_range", |db, _, family| db.compact_range::<&[u8]>(family, ..)),
-    ("db.rs contains_in", |db, _, family| db.contains_in(family, "key").map(drop)),
-    ("db.rs cursor_in", |db, _, family| db.cursor_in::<&[u8]>(family, ..).map(drop)),
-    ("db.rs delete_in", |db, _, family| db.delete_in(family, "key").map(drop)),
-    ("db.rs get_in", |db, _, family| db.get_in(family, "key").map(drop)),
-    ("db.rs multi_get_in", |db, _, family| db.multi_get_in(family, &["key"]).map(drop)),
-    ("db.rs prefix_in", |db, _, family| first(db.prefix_in(family, "k"))),
-    ("db.rs put_in", |db, _, family| db.put_in(family, "put", "value").map(drop)),
-    ("db.rs range_in", |db, _, family| first(db.range_in::<&[u8]>(family, ..))),
     ("db.rs rename_family", |db, _, family| db.rename_family(family, "renamed")),
-    ("snapshot.rs cursor_in", |_, snapshot, family| {
-        snapshot.cursor_in::<&[u8]>(family, ..).map(drop)
-    }),
-    ("snapshot.rs get_in", |_, snapshot, family| snapshot.get_in(family, "key").map(drop)),
-    ("snapshot.rs range_in", |_, snapshot, family| first(snapshot.range_in::<&[u8]>(family, ..))),
-    ("db.rs range_in", |db, _, family| {
-        let mut range = db.range_in::<&[u8]>(family, ..);
+    ("reads.rs of", |db, _, family| db.with(ReadOptions::new()).of(family).get("key").map(drop)),
+    ("reads.rs of", |db, _, family| Readable::of(db, family).get("key").map(drop)),
+    ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).get("key").map(drop)),
+    ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).contains("key").map(drop)),
+    ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).multi_get(["key"]).map(drop)),
+    ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).first().map(drop)),
+    ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).last().map(drop)),
+    ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).count(..).map(drop)),
+    ("snapshot.rs of", |_, snapshot, family| first(snapshot.of(family).iter())),
+    ("snapshot.rs of", |_, snapshot, family| {
+        let mut range = snapshot.of(family).range(..);
         let last = range.next_back().transpose();
         assert!(last.is_ok() || range.next().is_none(), "a range goes on after its error");
         last.map(drop)
     }),
+    ("snapshot.rs of", |_, snapshot, family| first(snapshot.of(family).prefix("k"))),
+    ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).cursor(..).map(drop)),
+    ("snapshot.rs of", |_, snapshot, family| {
+        snapshot.with(ReadOptions::new()).of(family).get("key").map(drop)
+    }),
     // The last, since it succeeds where the others do.
     ("db.rs drop_family", |db, _, family| db.drop_family(family)),
+];
+
+type Own = fn(&Family) -> Result<()>;
+
+/// The methods of the handle itself.
+const OWN: [(&str, Own); 13] = [
+    ("put", |family| family.put("key", "value").map(drop)),
+    ("delete", |family| family.delete("key").map(drop)),
+    ("with", |family| family.with(isobath::WriteOptions::sync()).put("key", "value").map(drop)),
+    ("get", |family| family.get("key").map(drop)),
+    ("contains", |family| family.contains("key").map(drop)),
+    ("multi_get", |family| family.multi_get(["key"]).map(drop)),
+    ("first", |family| family.first().map(drop)),
+    ("last", |family| family.last().map(drop)),
+    ("count", |family| family.count(..).map(drop)),
+    ("range", |family| first(family.range(..))),
+    ("prefix", |family| first(family.prefix("k"))),
+    ("cursor", |family| family.cursor(..).map(drop)),
+    ("compact", |family| family.compact(..)),
 ];
 
 fn first(mut range: Range) -> Result<()> {
@@ -57,18 +78,18 @@ fn over(fs: &MemoryFs) -> Options {
 }
 
 /// A database whose default family and family "family" have a key each.
-fn filled(fs: &MemoryFs) -> (Db, ColumnFamily) {
+fn filled(fs: &MemoryFs) -> (Db, Family) {
     let db = over(fs).open("db").unwrap();
     let family = db.family("family").or_else(|_| db.create_family("family")).unwrap();
     db.put("key", "default").unwrap();
-    db.put_in(&family, "key", "family").unwrap();
+    family.put("key", "family").unwrap();
     (db, family)
 }
 
 fn contents(db: &Db) -> Vec<(String, Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     for name in db.list_families() {
-        for item in db.range_in::<&[u8]>(&db.family(&name).unwrap(), ..) {
+        for item in db.family(&name).unwrap().range(..) {
             let (key, value) = item.unwrap();
             all.push((name.clone(), key.to_vec(), value.to_vec()));
         }
@@ -77,7 +98,7 @@ fn contents(db: &Db) -> Vec<(String, Vec<u8>, Vec<u8>)> {
 }
 
 /// Gives `handle` to every method; each must refuse it with `words`, and nothing changes.
-fn all_refuse(db: &Db, handle: &ColumnFamily, words: &str) {
+fn all_refuse(db: &Db, handle: &Family, words: &str) {
     let (snapshot, before) = (db.snapshot(), contents(db));
     for (name, method) in METHODS {
         match method(db, &snapshot, handle) {
@@ -99,7 +120,7 @@ fn methods_of_the_sources(dir: &Path, found: &mut BTreeSet<String>) {
         let text = std::fs::read_to_string(&path).unwrap();
         for signature in text.split("pub fn ").skip(1) {
             let signature = signature.split('{').next().unwrap();
-            if signature.contains("ColumnFamily,") || signature.contains("ColumnFamily)") {
+            if signature.contains("Family,") || signature.contains("Family)") {
                 let name = signature.split(['(', '<']).next().unwrap();
                 found.insert(format!("{} {name}", path.file_name().unwrap().to_str().unwrap()));
             }
@@ -131,7 +152,7 @@ fn a_handle_of_another_database_is_refused() {
     elsewhere.flush().unwrap();
     all_refuse(&db, &foreign, "belongs to another database");
     all_refuse(&db, &elsewhere.default_family(), "belongs to another database");
-    assert_eq!(elsewhere.get_in(&foreign, "key").unwrap().unwrap(), b"family");
+    assert_eq!(foreign.get("key").unwrap().unwrap(), b"family");
     drop(elsewhere);
     all_refuse(&db, &foreign, "belongs to another database");
 }
@@ -150,7 +171,7 @@ fn a_handle_from_before_a_reopen_is_refused() {
     for old in [&old, &old_default] {
         all_refuse(&db, old, "belongs to another opening of this database");
     }
-    assert_eq!(db.get_in(&new, "key").unwrap().unwrap(), b"family");
+    assert_eq!(new.get("key").unwrap().unwrap(), b"family");
 }
 
 #[test]
@@ -158,8 +179,9 @@ fn a_batch_over_two_databases_is_written_to_neither() {
     let ((db, own), (elsewhere, foreign)) = (filled(&MemoryFs::new()), filled(&MemoryFs::new()));
     let before = (contents(&db), contents(&elsewhere));
     let mut batch = Batch::new();
-    batch.put("new", "default").unwrap();
-    batch.put_in(&own, "new", "own").unwrap().put_in(&foreign, "new", "foreign").unwrap();
+    batch.put("new", "default");
+    batch.of(&own).put("new", "own");
+    batch.of(&foreign).put("new", "foreign");
     for database in [&db, &elsewhere] {
         let error = database.write(batch.clone()).unwrap_err();
         assert!(error.to_string().contains("belongs to another database"), "{error}");
@@ -168,11 +190,11 @@ fn a_batch_over_two_databases_is_written_to_neither() {
 }
 
 #[test]
-fn an_operation_that_was_refused_leaves_no_trace_in_its_batch() {
+fn a_part_without_operations_leaves_no_trace_in_its_batch() {
     let ((db, _), (_elsewhere, foreign)) = (filled(&MemoryFs::new()), filled(&MemoryFs::new()));
     let mut batch = Batch::new();
-    batch.put("new", "default").unwrap();
-    batch.put_in(&foreign, "", "a key without a byte").unwrap_err();
+    batch.put("new", "default");
+    batch.of(&foreign);
     db.write(batch).unwrap();
     assert_eq!(db.get("new").unwrap().unwrap(), b"default");
 }
@@ -183,14 +205,18 @@ fn a_handle_of_a_dropped_family_is_refused_though_the_name_is_used_again() {
     db.drop_family(&dropped).unwrap();
     all_refuse_as_unknown(&db, &dropped);
     let again = db.create_family("family").unwrap();
-    assert_eq!(db.range_in::<&[u8]>(&again, ..).count(), 0);
-    db.put_in(&again, "key", "again").unwrap();
+    assert_eq!(again.range(..).count(), 0);
+    again.put("key", "again").unwrap();
     all_refuse_as_unknown(&db, &dropped);
-    assert_eq!(db.get_in(&again, "key").unwrap().unwrap(), b"again");
+    assert_eq!(again.get("key").unwrap().unwrap(), b"again");
 }
 
-fn all_refuse_as_unknown(db: &Db, handle: &ColumnFamily) {
+fn all_refuse_as_unknown(db: &Db, handle: &Family) {
     let (snapshot, before) = (db.snapshot(), contents(db));
+    for (name, method) in OWN {
+        let refused = method(handle);
+        assert!(matches!(refused, Err(Error::UnknownFamily(_))), "{name}: {refused:?}");
+    }
     for (name, method) in METHODS {
         let refused = method(db, &snapshot, handle);
         assert!(matches!(refused, Err(Error::UnknownFamily(_))), "{name}: {refused:?}");
@@ -209,6 +235,10 @@ fn every_method_says_that_the_database_is_closed() {
             let refused = method(&left, &snapshot, &family);
             assert!(matches!(refused, Err(Error::Closed)), "{name}: {refused:?}");
         }
+        for (name, method) in OWN {
+            let refused = method(&family);
+            assert!(matches!(refused, Err(Error::Closed)), "{name}: {refused:?}");
+        }
         // Nor does it matter that the directory is open again.
         let _second = over(&fs).open("db").unwrap();
     }
@@ -220,10 +250,10 @@ fn a_handle_keeps_its_name_up_to_date_and_outlives_everything() {
     let clone = family.clone();
     db.rename_family(&family, "renamed").unwrap();
     assert_eq!((clone.name(), clone.id()), ("renamed".to_owned(), 1));
-    assert_eq!(db.get_in(&clone, "key").unwrap().unwrap(), b"family");
+    assert_eq!(clone.get("key").unwrap().unwrap(), b"family");
     assert!(matches!(db.family("family"), Err(Error::UnknownFamily(_))));
     let other = db.create_family("family").unwrap();
-    assert!(db.get_in(&other, "key").unwrap().is_none());
+    assert!(other.get("key").unwrap().is_none());
     drop(db);
     assert_eq!((clone.name(), clone.options().level_ratio), ("renamed".to_owned(), 10));
 }

@@ -53,9 +53,9 @@ fn child_writes_until_killed() {
                 let begin = number(db.get(counter_key(writer)).unwrap()) + 1;
                 for n in begin.. {
                     let mut batch = Batch::new();
-                    batch.put(counter_key(writer), n.to_be_bytes()).unwrap();
-                    batch.put_in(other, counter_key(writer), n.to_be_bytes()).unwrap();
-                    batch.put(data_key(writer, n), data(n)).unwrap();
+                    batch.put(counter_key(writer), n.to_be_bytes());
+                    batch.of(other).put(counter_key(writer), n.to_be_bytes());
+                    batch.put(data_key(writer, n), data(n));
                     db.write(batch).unwrap();
                     // One write for the line, so that a kill does not cut it.
                     let line = format!("acknowledged {writer} {n}\n");
@@ -111,7 +111,7 @@ fn check(db: &Db, acknowledged: &[u64], before: &mut [u64]) {
             counter >= acknowledged,
             "writer {writer}: {acknowledged} was acknowledged, {counter} is left"
         );
-        let in_other = number(db.get_in(&other, counter_key(writer)).unwrap());
+        let in_other = number(other.get(counter_key(writer)).unwrap());
         assert_eq!(counter, in_other, "writer {writer}: half a batch");
         for n in counter.saturating_sub(DATA_KEYS - 1).max(1)..=counter {
             let found = db.get(data_key(writer, n)).unwrap();

@@ -31,15 +31,15 @@ fn keys_outside_the_limits_are_refused_and_change_nothing() {
     refused(db.delete(""), "at least one byte");
     refused(db.put(&too_long, "value"), "at most 65536 bytes, this one has 65537");
     let mut batch = Batch::new();
-    batch.put("good", "value").unwrap();
-    refused(batch.put(&too_long, "value"), "at most 65536 bytes");
-    refused(batch.delete(""), "at least one byte");
-    assert_eq!(batch.len(), 1);
+    batch.put("good", "value");
+    refused(db.write(batch.clone().put(&too_long, "value")), "at most 65536 bytes");
+    refused(db.write(batch.clone().delete("")), "at least one byte");
+    assert!(db.get("good").unwrap().is_none());
     db.write(batch).unwrap();
     db.put(&longest, "longest").unwrap();
     db.flush().unwrap();
     assert_eq!(db.get(&longest).unwrap().unwrap(), b"longest");
-    assert_eq!(db.range::<&[u8]>(..).count(), 2);
+    assert_eq!(db.range(..).count(), 2);
     assert!(db.get("").unwrap().is_none() && db.get(&too_long).unwrap().is_none());
 }
 
@@ -60,14 +60,14 @@ fn a_key_that_was_checked_is_the_key_that_is_written() {
     let fickle = || Fickle(Cell::new(0));
     db.put(fickle(), "value").unwrap();
     db.delete(fickle()).unwrap();
-    db.put_in(&family, fickle(), "value").unwrap();
-    db.delete_in(&family, fickle()).unwrap();
+    family.put(fickle(), "value").unwrap();
+    family.delete(fickle()).unwrap();
     let mut batch = Batch::new();
-    batch.put(fickle(), "value").unwrap();
-    batch.delete_in(&family, fickle()).unwrap();
+    batch.put(fickle(), "value");
+    batch.of(&family).delete(fickle());
     db.write(batch).unwrap();
     assert_eq!(db.get("key").unwrap().unwrap(), b"value");
-    assert_eq!(db.get_in(&family, "key").unwrap(), None);
+    assert_eq!(family.get("key").unwrap(), None);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_value_over_four_gibibytes_is_refused_by_its_length_alone() {
         db.put("key", &map[..]),
         &format!("at most {MAX_VALUE_LEN} bytes, this one has {}", MAX_VALUE_LEN + 1),
     );
-    refused(Batch::new().put("key", &map[..]), "a value may have at most");
+    refused(db.write(Batch::new().put("key", &map[..])), "a value may have at most");
     assert!(db.get("key").unwrap().is_none());
 }
 
@@ -110,12 +110,11 @@ fn names_and_handles_that_mean_nothing_here_are_refused() {
     let foreign = elsewhere.create_family("family").unwrap();
     let own = db.create_family("family").unwrap();
     assert!(matches!(db.create_family("family"), Err(Error::FamilyExists(_))));
-    refused(db.put_in(&foreign, "key", "value"), "another database");
-    refused(db.get_in(&foreign, "key"), "another database");
+    refused(db.snapshot().of(&foreign).get("key"), "another database");
     for foreign in [foreign, elsewhere.default_family()] {
         let mut batch = Batch::new();
-        batch.put("key", "value").unwrap();
-        batch.put_in(&foreign, "key", "value").unwrap();
+        batch.put("key", "value");
+        batch.of(&foreign).put("key", "value");
         refused(db.write(batch), "another database");
     }
     assert!(db.get("key").unwrap().is_none());
@@ -126,8 +125,8 @@ fn names_and_handles_that_mean_nothing_here_are_refused() {
     refused(db.harden(commit), "in another database");
     refused(db.drop_family(&db.default_family()), "default");
     db.drop_family(&own).unwrap();
-    assert!(matches!(db.get_in(&own, "key"), Err(Error::UnknownFamily(_))));
-    assert!(matches!(db.snapshot().get_in(&own, "key"), Err(Error::UnknownFamily(_))));
+    assert!(matches!(own.get("key"), Err(Error::UnknownFamily(_))));
+    assert!(matches!(db.snapshot().of(&own).get("key"), Err(Error::UnknownFamily(_))));
     assert!(matches!(db.drop_family(&own), Err(Error::UnknownFamily(_))));
     refused(Options::in_memory().sync_interval(Some(Duration::ZERO)).open("db"), "sync_interval");
 }
@@ -289,12 +288,12 @@ fn a_full_disk_is_survived_and_forgotten_once_there_is_room() {
     let error = db.flush().unwrap_err();
     assert!(error.is_out_of_space(), "{error}");
     assert_eq!(db.get("before").unwrap().unwrap(), b"value");
-    assert_eq!(db.range::<&[u8]>(..).map(Result::unwrap).count(), written + 1);
+    assert_eq!(db.range(..).map(Result::unwrap).count(), written + 1);
     // The process may die here as well.
     let killed = fs.killed();
     killed.set_capacity(u64::MAX);
     let other = over(&killed).open("/db").unwrap();
-    assert_eq!(other.range::<&[u8]>(..).map(Result::unwrap).count(), written + 1);
+    assert_eq!(other.range(..).map(Result::unwrap).count(), written + 1);
 
     fs.set_capacity(u64::MAX);
     let began = Instant::now();
@@ -303,7 +302,7 @@ fn a_full_disk_is_survived_and_forgotten_once_there_is_room() {
         std::thread::sleep(Duration::from_millis(20));
     }
     db.compact().unwrap();
-    assert_eq!(db.range::<&[u8]>(..).map(Result::unwrap).count(), written + 2);
+    assert_eq!(db.range(..).map(Result::unwrap).count(), written + 2);
     db.close().unwrap();
 }
 
@@ -321,7 +320,7 @@ fn a_database_is_closed_and_reopened_around_a_full_disk() {
     assert!(error.is_out_of_space(), "{error}");
     fs.set_capacity(u64::MAX);
     let db = over(&fs).open("/db").unwrap();
-    assert_eq!(db.range::<&[u8]>(..).map(Result::unwrap).count(), 20);
+    assert_eq!(db.range(..).map(Result::unwrap).count(), 20);
 }
 
 #[test]
@@ -334,19 +333,19 @@ fn a_change_of_families_waits_for_room() {
         std::thread::sleep(Duration::from_millis(300));
         fs.set_capacity(u64::MAX);
         let family = created.join().unwrap().unwrap();
-        db.put_in(&family, "key", "value").unwrap();
+        family.put("key", "value").unwrap();
     });
     drop(db);
     let db = over(&fs).open("/db").unwrap();
     let family = db.family("family").unwrap();
-    assert_eq!(db.get_in(&family, "key").unwrap().unwrap(), b"value");
+    assert_eq!(family.get("key").unwrap().unwrap(), b"value");
 }
 
 #[test]
 fn a_new_database_survives_a_cut_of_power_with_the_directories_made_for_it() {
     let fs = MemoryFs::new();
     let db = over(&fs).open("/new/directories/db").unwrap();
-    db.put_with("key", "value", isobath::WriteOptions::sync()).unwrap();
+    db.with(isobath::WriteOptions::sync()).put("key", "value").unwrap();
     let left = fs.crashed(|_| 0);
     assert!(left.exists(Path::new("/new/directories/db/CURRENT")).unwrap());
     let db = over(&left).create_if_missing(false).open("/new/directories/db").unwrap();
@@ -376,7 +375,7 @@ fn child_with_few_files() {
     db.settle().unwrap();
     let files = std::fs::read_dir(Path::new(&dir).join("table")).unwrap().count();
     assert!(files > 8, "{files} tables");
-    let count = || db.range::<&[u8]>(..).map(Result::unwrap).count();
+    let count = || db.range(..).map(Result::unwrap).count();
     assert_eq!(count(), 4000);
     // Not one more, whatever for: what needs none goes on, the rest says so, and all is well afterwards.
     set_limit(3);

@@ -31,7 +31,7 @@ fn check(fs: &MemoryFs, round: u8) -> Db {
     for n in 0..FAMILIES {
         let family = db.family(&format!("family {n}")).unwrap();
         let expected = if n % 2 == 0 { round } else { 1 };
-        assert_eq!(db.get_in(&family, "key").unwrap().unwrap(), [expected; 20], "family {n}");
+        assert_eq!(family.get("key").unwrap().unwrap(), [expected; 20], "family {n}");
     }
     db
 }
@@ -55,7 +55,7 @@ fn ten_thousand_families_are_made_written_flushed_reopened_and_recovered() {
         (0..FAMILIES).map(|n| db.create_family(&format!("family {n}")).unwrap()).collect();
     lap("created");
     for family in &families {
-        db.put_in(family, "key", [1; 20]).unwrap();
+        family.put("key", [1; 20]).unwrap();
     }
     lap("written one by one");
     db.flush().unwrap();
@@ -70,7 +70,7 @@ fn ten_thousand_families_are_made_written_flushed_reopened_and_recovered() {
 
     let mut batch = Batch::new();
     for n in (0..FAMILIES).step_by(2) {
-        batch.put_in(&db.family(&format!("family {n}")).unwrap(), "key", [2; 20]).unwrap();
+        batch.of(&db.family(&format!("family {n}")).unwrap()).put("key", [2; 20]);
     }
     db.write(batch).unwrap();
     lap("a batch over half of them");

@@ -25,7 +25,7 @@ fn check(db: &Db, mark: u8) {
     for i in 0..500u32 {
         assert_eq!(db.get(i.to_be_bytes()).unwrap().unwrap(), [mark; 100]);
     }
-    assert!(db.range::<&[u8]>(..).all(|item| item.unwrap().1 == [mark; 100]));
+    assert!(db.range(..).all(|item| item.unwrap().1 == [mark; 100]));
 }
 
 #[test]
@@ -58,12 +58,13 @@ fn a_database_is_opened_once_at_a_time_in_a_process_too() {
         let second = options.open(&path).unwrap_err();
         assert!(matches!(second, Error::Locked { .. }) && second.is_retryable(), "{second}");
         first.put("key", "value").unwrap();
-        let (snapshot, range) = (first.snapshot(), first.range::<&[u8]>(..));
+        let (snapshot, range) = (first.snapshot(), first.range(..));
         drop(first);
-        // What is left of the first holds no lock.
+        assert!(matches!(options.open(&path), Err(Error::Locked { .. })), "a snapshot keeps it");
+        drop(snapshot);
+        // A range holds no lock.
         let second = options.open(&path).unwrap();
         assert_eq!(second.get("key").unwrap().unwrap(), b"value");
-        assert!(matches!(snapshot.get("key"), Err(Error::Closed)));
         assert_eq!(range.map(Result::unwrap).count(), 1);
     }
 }
@@ -87,7 +88,7 @@ fn a_database_opens_with_other_options_each_time() {
                 let value = db.get(i.to_be_bytes()).unwrap().unwrap();
                 assert_eq!(value, i.to_le_bytes().repeat(50), "{i}, opened with {options:?}");
             }
-            assert_eq!(db.range::<&[u8]>(..).map(Result::unwrap).count() as u32, written);
+            assert_eq!(db.range(..).map(Result::unwrap).count() as u32, written);
             for _ in 0..400 {
                 db.put(written.to_be_bytes(), written.to_le_bytes().repeat(50)).unwrap();
                 written += 1;

@@ -63,7 +63,7 @@ fn merges_and_the_parts_of_one_merge_run_at_the_same_time() {
     while began.elapsed().as_secs() < 60 {
         for _ in 0..3000 {
             let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-            db.put_in(&families[(n % 3) as usize], key, [7; 100]).unwrap();
+            families[(n % 3) as usize].put(key, [7; 100]).unwrap();
             n += 1;
         }
         if both(&shares.lock().unwrap()) == (true, true) {

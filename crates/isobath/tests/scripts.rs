@@ -14,7 +14,7 @@
 
 use isobath::components::Components;
 use isobath::vfs::MemoryFs;
-use isobath::{Batch, ColumnFamily, Db, Options, Range, Result, Snapshot};
+use isobath::{Batch, Db, Family, Options, Range, Result, Snapshot};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -46,7 +46,7 @@ impl Session {
     }
 
     /// `family/key`, or a key of the default family.
-    fn place<'a>(&self, word: &'a str) -> Result<(ColumnFamily, &'a str)> {
+    fn place<'a>(&self, word: &'a str) -> Result<(Family, &'a str)> {
         match word.split_once('/') {
             Some((family, key)) => Ok((self.db().family(family)?, key)),
             None => Ok((self.db().default_family(), word)),
@@ -59,11 +59,11 @@ impl Session {
         match (command, &words[1..]) {
             ("put", [place, value]) => {
                 let (family, key) = self.place(place)?;
-                self.db().put_in(&family, key, value)?;
+                family.put(key, value)?;
             }
             ("delete", [place]) => {
                 let (family, key) = self.place(place)?;
-                self.db().delete_in(&family, key)?;
+                family.delete(key)?;
             }
             ("batch", _) => self.batch(line.trim_start_matches("batch"))?,
             ("get", [place]) => return self.get(at, place),
@@ -78,7 +78,7 @@ impl Session {
             ("compact", []) => self.db().compact()?,
             ("compact", [family]) => {
                 let family = self.db().family(family)?;
-                self.db().compact_range::<&[u8]>(&family, ..)?;
+                family.compact(..)?;
             }
             ("levels", family) => return Ok(self.levels(family.first().unwrap_or(&"default"))),
             _ => return self.manage(command, &words[1..]),
@@ -112,9 +112,10 @@ impl Session {
         for operation in operations.split(';') {
             let words: Vec<_> = operation.split_whitespace().collect();
             let (family, key) = self.place(words[1])?;
+            let mut part = batch.of(&family);
             match words[0] {
-                "put" => batch.put_in(&family, key, words[2])?,
-                "delete" => batch.delete_in(&family, key)?,
+                "put" => part.put(key, words[2]),
+                "delete" => part.delete(key),
                 other => panic!("no such operation: {other}"),
             };
         }
@@ -124,8 +125,8 @@ impl Session {
     fn get(&self, at: &str, place: &str) -> Result<String> {
         let (family, key) = self.place(place)?;
         let found = match at {
-            "" => self.db().get_in(&family, key)?,
-            name => self.snapshots[name].get_in(&family, key)?,
+            "" => family.get(key)?,
+            name => self.snapshots[name].of(&family).get(key)?,
         };
         Ok(found.map_or("nothing\n".to_owned(), |value| format!("{}\n", value.escape_ascii())))
     }
@@ -135,8 +136,8 @@ impl Session {
         let bounds = (from, bounds.get(1).copied().unwrap_or("\u{10ffff}"));
         let bounds = bounds.0.as_bytes()..bounds.1.as_bytes();
         let range: Range = match at {
-            "" => self.db().range_in(&family, bounds),
-            name => self.snapshots[name].range_in(&family, bounds),
+            "" => family.range(bounds),
+            name => self.snapshots[name].of(&family).range(bounds),
         };
         let mut text = String::new();
         let mut show = |item: Result<(isobath::Slice, isobath::Slice)>| {

@@ -52,7 +52,7 @@ fn every_flipped_byte_of_tables_manifest_and_current_is_found() {
     let other = db.create_family("other").unwrap();
     for i in 0..60u32 {
         db.put(i.to_be_bytes(), [i as u8; 40]).unwrap();
-        db.put_in(&other, i.to_be_bytes(), b"v").unwrap();
+        other.put(i.to_be_bytes(), b"v").unwrap();
         db.delete(i.to_le_bytes()).unwrap();
     }
     db.flush().unwrap();
@@ -77,7 +77,7 @@ fn every_flipped_byte_of_a_synced_record_is_found() {
     let db = small().open(live.path()).unwrap();
     for i in 0..20u64 {
         // A header of 32 bytes and a payload of 40, so that no byte is padding, which no checksum covers.
-        db.put_with(i.to_be_bytes(), [7; 23], WriteOptions::sync()).unwrap();
+        db.with(WriteOptions::sync()).put(i.to_be_bytes(), [7; 23]).unwrap();
     }
     copy(live.path(), killed.path());
     let report = verify(killed.path());

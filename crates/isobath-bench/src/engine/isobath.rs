@@ -5,7 +5,7 @@ use super::{
     Codec, Drained, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Written,
 };
 use anyhow::{Result, bail};
-use isobath::{Batch, Db, FamilyOptions, Options, WriteOptions};
+use isobath::{Batch, Db, FamilyOptions, Options};
 use std::collections::BTreeMap;
 
 pub(super) const KIND: EngineKind = EngineKind {
@@ -184,11 +184,11 @@ impl Session for IsobathSession {
         self.batch.clear();
         for operation in operations {
             match *operation {
-                Operation::Put(key, value) => self.batch.put(key, value)?,
-                Operation::Delete(key) => self.batch.delete(key)?,
+                Operation::Put(key, value) => self.batch.put(key, value),
+                Operation::Delete(key) => self.batch.delete(key),
             };
         }
-        self.db.write_reusing(&mut self.batch, WriteOptions::default())?;
+        self.db.write(&mut self.batch)?;
         Ok(())
     }
 
@@ -228,7 +228,7 @@ impl Session for IsobathSession {
     }
 
     fn seek(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {
-        let mut rows = self.db.cursor::<&[u8]>(..)?;
+        let mut rows = self.db.cursor(..)?;
         rows.seek(key)?;
         let row = rows.entry();
         if let Some((key, value)) = row {

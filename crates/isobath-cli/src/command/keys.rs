@@ -6,7 +6,7 @@ use super::output::Output;
 use crate::cli::{Create, Delete, Get, Put, SyncFlag};
 use crate::failure::{Failure, Result};
 use crate::text::Form;
-use isobath::{Batch, Error, WriteOptions};
+use isobath::{Error, WriteOptions};
 use std::io::Read;
 
 pub(super) fn create(asked: &Create) -> Result<Outcome> {
@@ -31,8 +31,8 @@ pub(super) fn create(asked: &Create) -> Result<Outcome> {
 pub(super) fn get(asked: &Get) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let key = form.read(&asked.key)?;
-    with_family(&asked.keyspace, |db, family| {
-        let Some(value) = db.get_in(family, &key)? else { return Ok(Outcome::No) };
+    with_family(&asked.keyspace, |family| {
+        let Some(value) = family.get(&key)? else { return Ok(Outcome::No) };
         let mut output = Output::new();
         if asked.raw {
             output.bytes(&value)?;
@@ -55,20 +55,16 @@ pub(super) fn put(asked: &Put) -> Result<Outcome> {
             value
         }
     };
-    with_family(&asked.keyspace, |db, family| {
-        let mut batch = Batch::new();
-        batch.put_in(family, key, value)?;
-        db.write_with(batch, write_options(&asked.sync))?;
+    with_family(&asked.keyspace, |family| {
+        family.with(write_options(&asked.sync)).put(key, value)?;
         Ok(Outcome::Yes)
     })
 }
 
 pub(super) fn delete(asked: &Delete) -> Result<Outcome> {
     let key = Form::of(asked.form.hex).read(&asked.key)?;
-    with_family(&asked.keyspace, |db, family| {
-        let mut batch = Batch::new();
-        batch.delete_in(family, key)?;
-        db.write_with(batch, write_options(&asked.sync))?;
+    with_family(&asked.keyspace, |family| {
+        family.with(write_options(&asked.sync)).delete(key)?;
         Ok(Outcome::Yes)
     })
 }

@@ -3,7 +3,7 @@
 use crate::cli::{CodecFlag, CodecName, Keyspace};
 use crate::failure::Result;
 use crate::progress::Progress;
-use isobath::{Codec, ColumnFamily, Db, Event, FamilyOptions, Options};
+use isobath::{Codec, Db, Event, Family, FamilyOptions, Options};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,10 +61,7 @@ pub(super) fn with_database<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>)
 /// [`with_database`], with one of its families.
 pub(super) fn with_family<T>(
     keyspace: &Keyspace,
-    work: impl FnOnce(&Db, &ColumnFamily) -> Result<T>,
+    work: impl FnOnce(&Family) -> Result<T>,
 ) -> Result<T> {
-    with_database(&keyspace.database.path, |db| {
-        let family = db.family(&keyspace.family)?;
-        work(db, &family)
-    })
+    with_database(&keyspace.database.path, |db| work(&db.family(&keyspace.family)?))
 }

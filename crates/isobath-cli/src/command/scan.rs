@@ -25,10 +25,10 @@ pub(super) fn scan(asked: &Scan) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let bounds = bounds(&asked.bounds, form)?;
     let prefix = asked.prefix.as_ref().map(|key| form.read(key)).transpose()?;
-    with_family(&asked.keyspace, |db, family| {
+    with_family(&asked.keyspace, |family| {
         let range = match prefix {
-            Some(prefix) => db.prefix_in(family, prefix),
-            None => db.range_in(family, bounds),
+            Some(prefix) => family.prefix(prefix),
+            None => family.range(bounds),
         };
         let range = if asked.keys_only { range.keys_only() } else { range };
         let limit = asked.limit.unwrap_or(usize::MAX);

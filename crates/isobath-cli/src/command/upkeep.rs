@@ -14,6 +14,6 @@ pub(super) fn flush(asked: &Database) -> Result<Outcome> {
 
 pub(super) fn compact(asked: &Compact) -> Result<Outcome> {
     let bounds = bounds(&asked.bounds, Form::of(asked.form.hex))?;
-    with_family(&asked.keyspace, |db, family| Ok(db.compact_range(family, bounds)?))?;
+    with_family(&asked.keyspace, |family| Ok(family.compact(bounds)?))?;
     Ok(Outcome::Yes)
 }

@@ -98,7 +98,7 @@ impl Home {
         let live = tempfile::tempdir().unwrap();
         let db = small().open(live.path()).unwrap();
         for i in 0..count {
-            db.put_with(key(i), value(i), WriteOptions::sync()).unwrap();
+            db.with(WriteOptions::sync()).put(key(i), value(i)).unwrap();
         }
         copy(live.path(), &home.path());
         home

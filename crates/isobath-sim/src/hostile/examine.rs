@@ -1,12 +1,12 @@
 //! Opens a damaged database, reads all of it in every way, has it verified, and judges what came of it.
 
 use super::damage::Damage;
-use super::image::{Contents, DB, Family, Image, ImageFile, Truth, options};
+use super::image::{Contents, DB, Image, ImageFile, Rows, Truth, options};
 use super::memory::peak_of;
 use crate::simulation::{self, Life};
 use isobath::components::Components;
 use isobath::vfs::MemoryFs;
-use isobath::{ColumnFamily, Db, Error, Event, Slice, tools};
+use isobath::{Db, Error, Event, Family, Slice, tools};
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
@@ -224,8 +224,8 @@ impl Examination {
         }
         for (name, contents) in expected {
             let family = db.family(name).map_err(|error| format!("family {name}: {error}"))?;
-            errors += self.points(db, &family, contents)?;
-            errors += self.scans(db, &family, contents)?;
+            errors += self.points(&family, contents)?;
+            errors += self.scans(&family, contents)?;
         }
         Ok(match (errors, moment == last) {
             (0, true) => Answer::Exact,
@@ -239,7 +239,7 @@ impl Examination {
         let mut found = Contents::new();
         for name in db.list_families() {
             let items = db.family(&name).and_then(|family| {
-                let range = db.range_in::<&[u8]>(&family, ..);
+                let range = family.range(..);
                 range.map(|item| item.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect()
             });
             found.insert(name, items.map_err(|error| format!("a scan: {error}"))?);
@@ -252,9 +252,9 @@ impl Examination {
     }
 
     /// Asks for every key, and for keys between them.
-    fn points(&self, db: &Db, family: &ColumnFamily, contents: &Family) -> Result<u64, String> {
+    fn points(&self, family: &Family, contents: &Rows) -> Result<u64, String> {
         let mut errors = 0;
-        let mut ask = |key: &[u8], expected: Option<&Vec<u8>>| match db.get_in(family, key) {
+        let mut ask = |key: &[u8], expected: Option<&Vec<u8>>| match family.get(key) {
             Ok(found) if found.as_deref() == expected.map(Vec::as_slice) => Ok(()),
             Ok(found) => Err(format!(
                 "{} of {}: found {:?}",
@@ -283,8 +283,8 @@ impl Examination {
     }
 
     /// Walks the family both ways. What comes before an error must be right.
-    fn scans(&self, db: &Db, family: &ColumnFamily, contents: &Family) -> Result<u64, String> {
-        let range = || db.range_in::<&[u8]>(family, ..);
+    fn scans(&self, family: &Family, contents: &Rows) -> Result<u64, String> {
+        let range = || family.range(..);
         let forward = self.walk(&mut range(), &mut contents.iter());
         let backward = self.walk(&mut range().rev(), &mut contents.iter().rev());
         match (forward, backward) {

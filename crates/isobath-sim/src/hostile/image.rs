@@ -9,7 +9,7 @@
 
 use crate::simulation::{self, Life};
 use isobath::vfs::{FileSystem, MemoryFs, ReadMode};
-use isobath::{Batch, Codec, ColumnFamily, Db, FamilyOptions, Options, Result};
+use isobath::{Batch, Codec, Db, Family, FamilyOptions, Options, Result};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ const SEGMENT_HEADER_LEN: u64 = 4096;
 const TAIL_RECORDS: u32 = 20;
 
 /// What is in a family.
-pub(super) type Family = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What is in each family, by name.
-pub(super) type Contents = BTreeMap<String, Family>;
+pub(super) type Contents = BTreeMap<String, Rows>;
 
 /// A file of the database.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ impl Image {
 /// Fills the database and says what should be in it.
 struct Filler {
     db: Db,
-    families: BTreeMap<String, ColumnFamily>,
+    families: BTreeMap<String, Family>,
     contents: Contents,
     rng: fastrand::Rng,
 }
@@ -108,7 +108,7 @@ impl Filler {
         filler
     }
 
-    fn add(&mut self, family: ColumnFamily) {
+    fn add(&mut self, family: Family) {
         self.contents.insert(family.name(), BTreeMap::new());
         self.families.insert(family.name(), family);
     }
@@ -129,13 +129,13 @@ impl Filler {
             value.push_str(SYLLABLES[self.rng.usize(..SYLLABLES.len())]);
         }
         let value = value.into_bytes();
-        batch.put_in(&self.families[name], key, &value)?;
+        batch.of(&self.families[name]).put(key, &value);
         self.contents.entry(name.to_owned()).or_default().insert(key.to_vec(), value);
         Ok(())
     }
 
     fn delete(&mut self, batch: &mut Batch, name: &str, key: &[u8]) -> Result<()> {
-        batch.delete_in(&self.families[name], key)?;
+        batch.of(&self.families[name]).delete(key);
         self.contents.entry(name.to_owned()).or_default().remove(key);
         Ok(())
     }
@@ -193,7 +193,7 @@ fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
     filler.fill("dropped", 5, 1, 0)?;
     let names: Vec<_> = filler.families.values().cloned().collect();
     for family in &names {
-        filler.db.compact_range::<&[u8]>(family, ..)?;
+        family.compact(..)?;
     }
     filler.reopen(options)?;
     filler.rename("before", "single")?;

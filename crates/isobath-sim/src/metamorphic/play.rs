@@ -5,9 +5,7 @@ use super::stream::{At, Bounds, Ends, Move, Op, PLACES, Stream};
 use super::{Answers, Digest};
 use isobath::components::Components;
 use isobath::vfs::MemoryFs;
-use isobath::{
-    Batch, ColumnFamily, Cursor, Db, Options, Range, Result, Slice, Snapshot, WriteOptions,
-};
+use isobath::{Batch, Cursor, Db, Family, Options, Range, Result, Slice, Snapshot, WriteOptions};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,7 +69,7 @@ impl Drop for Home {
 
 struct Play {
     db: Db,
-    families: [Option<ColumnFamily>; PLACES],
+    families: [Option<Family>; PLACES],
     snapshots: BTreeMap<u8, Snapshot>,
     home: Home,
 }
@@ -102,17 +100,18 @@ impl Play {
                 let mut batch = Batch::new();
                 for write in writes {
                     let Some(family) = &self.families[write.place] else { continue };
+                    let mut part = batch.of(family);
                     match &write.value {
-                        Some(value) => batch.put_in(family, &write.key, value)?,
-                        None => batch.delete_in(family, &write.key)?,
+                        Some(value) => part.put(&write.key, value),
+                        None => part.delete(&write.key),
                     };
                 }
                 let options = if *is_sync { WriteOptions::sync() } else { WriteOptions::default() };
                 if batch.len() % 2 == 1 {
                     // Twice leaves what once leaves.
-                    self.db.write_reusing(&mut batch, WriteOptions::default())?;
+                    self.db.write(&mut batch)?;
                 }
-                self.db.write_with(batch, options)?;
+                self.db.with(options).write(batch)?;
             }
             Op::TakeSnapshot(nth) => drop(self.snapshots.insert(*nth, self.db.snapshot())),
             Op::DropSnapshot(nth) => drop(self.snapshots.remove(nth)),
@@ -120,7 +119,7 @@ impl Play {
             Op::Settle => self.db.settle()?,
             Op::Compact { place, bounds } => {
                 if let Some(family) = &self.families[*place] {
-                    self.db.compact_range(family, bounds.clone())?;
+                    family.compact(bounds.clone())?;
                 }
             }
             Op::ChangeFamily { place } => match self.families[*place].take() {
@@ -158,14 +157,14 @@ impl Play {
         let Some(family) = &self.families[*place] else { return Ok(None) };
         match op {
             Op::Get { key, at: At::Now, .. } => {
-                digest.add_value(self.db.get_in(family, key)?.as_deref());
+                digest.add_value(family.get(key)?.as_deref());
             }
             Op::Get { key, at: At::Snapshot(nth), .. } => {
                 let Some(snapshot) = self.snapshots.get(nth) else { return Ok(None) };
-                digest.add_value(snapshot.get_in(family, key)?.as_deref());
+                digest.add_value(snapshot.of(family).get(key)?.as_deref());
             }
             Op::MultiGet { keys, .. } => {
-                let found = self.db.multi_get_in(family, keys)?;
+                let found = family.multi_get(keys)?;
                 found.iter().for_each(|value| digest.add_value(value.as_deref()));
             }
             Op::Scan { bounds, at, limit, ends, .. } => {
@@ -173,20 +172,20 @@ impl Play {
                 scan(range, *limit, *ends, &mut digest)?;
             }
             Op::Prefix { prefix, .. } => {
-                scan(self.db.prefix_in(family, prefix), usize::MAX, Ends::Front, &mut digest)?;
+                scan(family.prefix(prefix), usize::MAX, Ends::Front, &mut digest)?;
             }
             Op::Walk { bounds, moves, .. } => {
-                walk(&mut self.db.cursor_in(family, bounds.clone())?, moves, &mut digest)?;
+                walk(&mut family.cursor(bounds.clone())?, moves, &mut digest)?;
             }
             _ => return Ok(None),
         }
         Ok(Some(digest))
     }
 
-    fn range(&self, family: &ColumnFamily, bounds: &Bounds, at: At) -> Option<Range> {
+    fn range(&self, family: &Family, bounds: &Bounds, at: At) -> Option<Range> {
         Some(match at {
-            At::Now => self.db.range_in(family, bounds.clone()),
-            At::Snapshot(nth) => self.snapshots.get(&nth)?.range_in(family, bounds.clone()),
+            At::Now => family.range(bounds.clone()),
+            At::Snapshot(nth) => self.snapshots.get(&nth)?.of(family).range(bounds.clone()),
         })
     }
 }

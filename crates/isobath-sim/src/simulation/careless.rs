@@ -8,11 +8,11 @@ use super::runtime;
 use super::twin::Twin;
 use super::values::{Draft, Place, Value};
 use super::workload::Stage;
-use isobath::{Batch, ColumnFamily, Commit, Durability, Error, MAX_KEY_LEN, WriteOptions};
+use isobath::{Batch, Commit, Durability, Error, Family, MAX_KEY_LEN, WriteOptions};
 
 /// A handle of a family that comes and goes.
 struct Held {
-    family: ColumnFamily,
+    family: Family,
     /// The name it was asked for by.
     name: String,
     has_content: bool,
@@ -149,17 +149,18 @@ impl Careless<'_> {
         let ((family, key), value) = self.op();
         let options = self.options();
         let (has_options, side) = (self.rng.bool(), self.stage.side.clone());
-        let is_synced = options == WriteOptions::sync() && has_options && family == 0;
+        let is_synced = options == WriteOptions::sync() && has_options;
         let ops = vec![((family, key.clone()), value.as_deref().map(Value::of))];
         let outcome = self.commit(ops, is_synced, |task| {
             let db = &task.stage.db;
+            let writes = if family == 0 { db.with(options) } else { side.with(options) };
             match (family, value, has_options) {
-                (0, Some(value), true) => db.put_with(&key, value, options),
+                (_, Some(value), true) => writes.put(&key, value),
+                (_, None, true) => writes.delete(&key),
                 (0, Some(value), false) => db.put(&key, value),
-                (0, None, true) => db.delete_with(&key, options),
                 (0, None, false) => db.delete(&key),
-                (_, Some(value), _) => db.put_in(&side, &key, value),
-                (_, None, _) => db.delete_in(&side, &key),
+                (_, Some(value), false) => side.put(&key, value),
+                (_, None, false) => side.delete(&key),
             }
         });
         self.wait_after(&outcome);
@@ -210,21 +211,21 @@ impl Careless<'_> {
         for _ in 0..self.rng.usize(count) {
             let ((family, key), value) = self.op();
             let side = &self.stage.side;
-            let pushed = match (family, &value) {
-                (0, Some(value)) => self.batch.put(&key, value),
-                (0, None) => self.batch.delete(&key),
-                (_, Some(value)) => self.batch.put_in(side, &key, value),
-                (_, None) => self.batch.delete_in(side, &key),
-            };
-            if let Err(error) = pushed.map(drop) {
-                self.stage.fail(format!("a batch takes no more: {error}"));
+            match (family, &value) {
+                (0, Some(value)) => drop(self.batch.put(&key, value)),
+                (0, None) => drop(self.batch.delete(&key)),
+                (_, Some(value)) => drop(self.batch.of(side).put(&key, value)),
+                (_, None) => drop(self.batch.of(side).delete(&key)),
             }
             self.ops.push(((family, key), value.as_deref().map(Value::of)));
         }
         if self.rng.u8(..8) == 0 {
-            let long = vec![b'k'; MAX_KEY_LEN + 1];
-            self.stage.refuses("a batch's empty key", self.batch.put("", "").map(drop), is_invalid);
-            self.stage.refuses("a batch's long key", self.batch.delete(long).map(drop), is_invalid);
+            let (stage, long) = (self.stage, vec![b'k'; MAX_KEY_LEN + 1]);
+            let (mut empty_key, mut long_key) = (self.batch.clone(), self.batch.clone());
+            empty_key.put("", "").put("key", "value");
+            long_key.of(&stage.side).delete(long);
+            stage.refuses("a batch's empty key", stage.db.write(empty_key), is_invalid);
+            stage.refuses("a batch's long key", stage.db.write(&mut long_key), is_invalid);
         }
     }
 
@@ -232,14 +233,14 @@ impl Careless<'_> {
         let options = self.options();
         let way = self.rng.u8(..4);
         if self.ops.is_empty() {
-            let written = self.stage.db.write_reusing(&mut self.batch, options);
+            let written = self.stage.db.with(options).write(&mut self.batch);
             return written.map(drop).inspect_err(|error| self.stage.judge_write("nothing", error));
         }
         let is_synced = options == WriteOptions::sync() && way > 0;
         self.commit(self.ops.clone(), is_synced, |task| match way {
             0 => task.stage.db.write(task.batch.clone()),
-            1 => task.stage.db.write_with(task.batch.clone(), options),
-            _ => task.stage.db.write_reusing(&mut task.batch, options),
+            1 => task.stage.db.with(options).write(task.batch.clone()),
+            _ => task.stage.db.with(options).write(&mut task.batch),
         })
     }
 
@@ -275,7 +276,7 @@ impl Careless<'_> {
             self.stage.fail(format!("a handle of {} has become one of {name}", held.name));
         }
         let first = |found: Option<isobath::Result<_>>| found.transpose().map(drop);
-        let content = db.get_in(&family, "key").map(|value| {
+        let content = family.get("key").map(|value| {
             // It holds the name that it was created with.
             let is_right = match &value {
                 Some(value) => held.name.as_bytes().starts_with(value),
@@ -288,21 +289,23 @@ impl Careless<'_> {
         });
         let reads = [
             content,
-            db.contains_in(&family, "key").map(drop),
-            db.multi_get_in(&family, &["key", "other"]).map(drop),
-            first(db.range_in::<&str>(&family, ..).next()),
-            first(db.prefix_in(&family, "k").next_back()),
-            db.cursor_in::<&str>(&family, ..).map(drop),
+            family.contains("key").map(drop),
+            family.multi_get(["key", "other"]).map(drop),
+            family.count(..).map(drop),
+            family.first().and(family.last()).map(drop),
+            first(family.iter().next()),
+            first(family.prefix("k").next_back()),
+            family.cursor(..).map(drop),
         ];
         // A drop refuses writes at once, and reads when it is visible.
         let merges = self.rng.u8(..4) == 0;
         let writes = [
-            db.put_in(&family, "other", "value").map(drop),
-            db.delete_in(&family, "other").map(drop),
-            if merges { db.compact_range::<&str>(&family, ..) } else { Ok(()) },
+            family.put("other", "value").map(drop),
+            family.delete("other").map(drop),
+            if merges { family.compact(..) } else { Ok(()) },
         ];
         for (nth, result) in reads.into_iter().chain(writes).enumerate() {
-            let is_call = nth < 8 || merges;
+            let is_call = nth < 10 || merges;
             match result {
                 Ok(()) if held.is_gone && is_call => {
                     self.stage.fail(format!(
@@ -310,7 +313,7 @@ impl Careless<'_> {
                         held.name
                     ));
                 }
-                Err(Error::UnknownFamily(_)) if nth < 6 => held.is_gone = true,
+                Err(Error::UnknownFamily(_)) if nth < 8 => held.is_gone = true,
                 Err(Error::UnknownFamily(_)) | Ok(()) => {}
                 Err(error) => self.stage.judge_write("a handle that was kept", &error),
             }
@@ -321,13 +324,13 @@ impl Careless<'_> {
     }
 
     /// A batch that names a family which is not to be had any more is refused, and leaves nothing.
-    fn refused_batch(&self, family: &ColumnFamily, is_expected: impl Fn(&Error) -> bool) {
+    fn refused_batch(&self, family: &Family, is_expected: impl Fn(&Error) -> bool) {
         let mut batch = Batch::new();
         let key = self.stage.keys.all()[0].clone();
-        let filled = batch.put(&key, "refused").and_then(|batch| batch.put_in(family, &key, "it"));
-        let Ok(batch) = filled else { return };
+        batch.put(&key, "refused");
+        batch.of(family).put(&key, "it");
         for _ in 0..2 {
-            let written = self.stage.db.write_reusing(batch, WriteOptions::default());
+            let written = self.stage.db.write(&mut batch);
             self.stage.refuses("a batch of a family that is not there", written, &is_expected);
         }
     }
@@ -336,16 +339,16 @@ impl Careless<'_> {
         let (stage, db) = (self.stage, &self.stage.db);
         let long = vec![b'k'; MAX_KEY_LEN + 1];
         stage.refuses("an empty key", db.put("", "value"), is_invalid);
-        stage.refuses("a long key", db.put_in(&stage.side, &long, "value"), is_invalid);
+        stage.refuses("a long key", stage.side.put(&long, "value"), is_invalid);
         stage.refuses("the delete of a long key", db.delete(&long), is_invalid);
-        for found in [db.get(&long), db.get(""), db.get_in(&stage.side, &long)] {
+        for found in [db.get(&long), db.get(""), stage.side.get(&long)] {
             match found {
                 Ok(None) => {}
                 Ok(Some(_)) => stage.fail("a key that cannot be has a value".to_owned()),
                 Err(error) => stage.judge_read("a get of a key that cannot be", &error),
             }
         }
-        if let Err(error) = db.compact_range(&stage.side, "z".."a") {
+        if let Err(error) = stage.side.compact("z".."a") {
             stage.judge_write("a merge of nothing", &error);
         }
     }
@@ -428,9 +431,6 @@ impl Careless<'_> {
     fn foreign(&mut self) {
         let Some(family) = self.twin.any_handle() else { return };
         let (stage, db) = (self.stage, &self.stage.db);
-        stage.refuses("a foreign put_in", db.put_in(&family, "key", "foreign"), is_invalid);
-        stage.refuses("a foreign delete_in", db.delete_in(&family, "key"), is_invalid);
-        stage.refuses("a foreign compact_range", db.compact_range::<&str>(&family, ..), is_invalid);
         stage.refuses("a foreign drop_family", db.drop_family(&family), is_invalid);
         stage.refuses("a foreign rename_family", db.rename_family(&family, "mine"), is_invalid);
         stage.refuses_reads(db, &family);

@@ -4,7 +4,7 @@
 use super::observe::Sight;
 use super::values::{Value, Values};
 use super::workload::Stage;
-use isobath::{ColumnFamily, Error, Range, Slice, Snapshot};
+use isobath::{Error, Family, Range, Slice, Snapshot};
 
 /// As many are kept at once.
 const KEPT_MAX: usize = 5;
@@ -18,7 +18,7 @@ pub(crate) struct Keepsake {
     /// What is left of it to walk.
     rest: Values,
     /// Families that come and go, with what their only key held.
-    guests: Vec<(ColumnFamily, Option<Value>)>,
+    guests: Vec<(Family, Option<Value>)>,
 }
 
 impl Stage {
@@ -46,7 +46,7 @@ impl Stage {
         let values = self.all_of(&snapshot)?;
         let sights = vec![Sight::of_family(0, &values), Sight::of_family(1, &values)];
         self.saw("a kept snapshot", look, (sights, Ok(())))?;
-        let mut range = snapshot.range_in::<&[u8]>(&self.side, ..);
+        let mut range = snapshot.of(&self.side).range(..);
         let side = values.iter().filter(|((family, _), _)| *family == 1);
         let mut rest: Values = side.map(|(place, value)| (place.clone(), *value)).collect();
         for _ in 0..rng.usize(..=rest.len()) {
@@ -56,10 +56,7 @@ impl Stage {
         Ok(Keepsake { snapshot, values, range, rest, guests })
     }
 
-    fn guests_of(
-        &self,
-        snapshot: &Snapshot,
-    ) -> isobath::Result<Vec<(ColumnFamily, Option<Value>)>> {
+    fn guests_of(&self, snapshot: &Snapshot) -> isobath::Result<Vec<(Family, Option<Value>)>> {
         let mut guests = Vec::new();
         for name in self.db.list_families().iter().filter(|name| name.starts_with("guest")) {
             // It may be dropped meanwhile, even before the snapshot was taken.
@@ -68,7 +65,7 @@ impl Stage {
                 Err(Error::UnknownFamily(_)) => continue,
                 Err(error) => return Err(error),
             };
-            match snapshot.get_in(&family, "key") {
+            match snapshot.of(&family).get("key") {
                 Ok(value) => guests.push((family, value.as_deref().map(Value::of))),
                 Err(Error::UnknownFamily(_)) => {}
                 Err(error) => return Err(error),
@@ -101,7 +98,7 @@ impl Stage {
             ));
         }
         for (family, value) in &keepsake.guests {
-            let again = keepsake.snapshot.get_in(family, "key")?.as_deref().map(Value::of);
+            let again = keepsake.snapshot.of(family).get("key")?.as_deref().map(Value::of);
             if again != *value {
                 let (name, point) = (family.name(), keepsake.snapshot.point());
                 self.fail(format!(

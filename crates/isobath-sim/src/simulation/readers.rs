@@ -6,7 +6,7 @@ use super::oracle::Look;
 use super::runtime;
 use super::values::{Key, Value, Values};
 use super::workload::Stage;
-use isobath::{Cursor, Range, Slice, Snapshot};
+use isobath::{Cursor, Range, ReadOptions, Readable, Slice, Snapshot};
 use std::ops::Bound;
 
 /// A stretch of the keys of a family.
@@ -91,8 +91,7 @@ impl Stage {
     fn get(&self, held: &mut Vec<(Slice, Value)>, rng: &mut fastrand::Rng) -> isobath::Result<()> {
         let (family, key) = self.drawn_place(rng);
         let look = self.look();
-        let slice =
-            if family == 0 { self.db.get(&key)? } else { self.db.get_in(&self.side, &key)? };
+        let slice = if family == 0 { self.db.get(&key)? } else { self.side.get(&key)? };
         let value = slice.as_deref().map(Value::of);
         let seen = vec![Sight::of_key(family, key, value.map(Some))];
         if rng.u8(..8) == 0 && held.len() < 30 {
@@ -116,7 +115,7 @@ impl Stage {
         let look = self.look();
         let is_there = match family {
             0 => self.db.contains(&key)?,
-            _ => self.db.contains_in(&self.side, &key)?,
+            _ => self.side.contains(&key)?,
         };
         let seen = vec![Sight::of_key(family, key, is_there.then_some(None))];
         self.saw("a contains", look, (seen, Ok(())))
@@ -128,7 +127,7 @@ impl Stage {
         let look = self.look();
         let values = match family {
             0 => self.db.multi_get(&keys)?,
-            _ => self.db.multi_get_in(&self.side, &keys)?,
+            _ => self.side.multi_get(&keys)?,
         };
         if values.len() != keys.len() {
             self.fail("a multi_get answers more or fewer keys than it was asked for".to_owned());
@@ -172,7 +171,7 @@ impl Stage {
             let (prefix, span) = self.prefix(rng);
             let range = match span.family {
                 0 => self.db.prefix(&prefix),
-                _ => self.db.prefix_in(&self.side, &prefix),
+                _ => self.side.prefix(&prefix),
             };
             (range, span)
         } else {
@@ -187,18 +186,18 @@ impl Stage {
     pub(crate) fn range(&self, source: Source<'_>, span: &Span) -> Range {
         match (source, span.family) {
             (Source::Live, 0) => self.db.range(span.bounds()),
-            (Source::Live, _) => self.db.range_in(&self.side, span.bounds()),
+            (Source::Live, _) => self.side.range(span.bounds()),
             (Source::Frozen(snapshot), 0) => snapshot.range(span.bounds()),
-            (Source::Frozen(snapshot), _) => snapshot.range_in(&self.side, span.bounds()),
+            (Source::Frozen(snapshot), _) => snapshot.of(&self.side).range(span.bounds()),
         }
     }
 
     fn cursor(&self, source: Source<'_>, span: &Span) -> isobath::Result<Cursor> {
         match (source, span.family) {
             (Source::Live, 0) => self.db.cursor(span.bounds()),
-            (Source::Live, _) => self.db.cursor_in(&self.side, span.bounds()),
+            (Source::Live, _) => self.side.cursor(span.bounds()),
             (Source::Frozen(snapshot), 0) => snapshot.cursor(span.bounds()),
-            (Source::Frozen(snapshot), _) => snapshot.cursor_in(&self.side, span.bounds()),
+            (Source::Frozen(snapshot), _) => snapshot.of(&self.side).cursor(span.bounds()),
         }
     }
 
@@ -372,14 +371,34 @@ impl Stage {
         let span = self.span(rng);
         let cursor = self.cursor(Source::Frozen(snapshot), &span)?;
         self.step(cursor, &span, sights, rng)?;
+        let options = ReadOptions::new().fill_cache(rng.bool());
+        match span.family {
+            0 => self.sum_up(&snapshot.with(options), &span)?,
+            _ => self.sum_up(&snapshot.with(options).of(&self.side), &span)?,
+        }
         for _ in 0..4 {
             let (family, key) = self.drawn_place(rng);
             let value = match family {
                 0 => snapshot.get(&key)?,
-                _ => snapshot.get_in(&self.side, &key)?,
+                _ => snapshot.of(&self.side).get(&key)?,
             };
             let value = value.map(|value| Some(Value::of(&value)));
             sights.push(Sight::of_key(family, key, value));
+        }
+        Ok(())
+    }
+
+    /// The ends and the number of keys are those that ranges show, of the whole family and of a span.
+    fn sum_up(&self, part: &impl Readable, span: &Span) -> isobath::Result<()> {
+        let (mut all, within) = (part.iter(), part.range(span.bounds()).map(|item| item.map(drop)));
+        let (first, last) = (all.next().transpose()?, all.next_back().transpose()?);
+        let last = last.or_else(|| first.clone());
+        let is_right = part.count(span.bounds())?
+            == within.collect::<Result<Vec<_>, _>>()?.len() as u64
+            && part.first()? == first
+            && part.last()? == last;
+        if !is_right {
+            self.fail(format!("a snapshot contradicts itself, from {first:?} to {last:?}"));
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::world::{self, Death, Doom, Life, Moment};
 use isobath::components::planted::{Plant, plant_here};
 use isobath::components::reach::{Reach, reached};
 use isobath::vfs::MemoryFs;
-use isobath::{BlockCache, ColumnFamily, Db, Error, Options};
+use isobath::{BlockCache, Db, Error, Family, Options};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -281,7 +281,7 @@ fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option
 /// What an open found.
 struct Opened {
     db: Db,
-    side: ColumnFamily,
+    side: Family,
     had_side: bool,
     found: Values,
     guests: BTreeMap<String, super::families::Content>,

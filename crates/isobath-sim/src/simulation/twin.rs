@@ -10,7 +10,7 @@ use super::workload::Stage;
 use super::world::Life;
 use isobath::vfs::MemoryFs;
 use isobath::{
-    BlockCache, Codec, ColumnFamily, Commit, Db, Error, FamilyOptions, Options, Range, Snapshot,
+    Batch, BlockCache, Codec, Commit, Db, Error, Family, FamilyOptions, Options, Range, Snapshot,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ pub(crate) struct Twin {
     open: Option<Open>,
     values: Values,
     /// Handles of all openings, the last one's too.
-    handles: Vec<ColumnFamily>,
+    handles: Vec<Family>,
     last_commit: Option<Commit>,
     count: u64,
 }
 
 struct Open {
     db: Db,
-    family: ColumnFamily,
+    family: Family,
 }
 
 /// What is kept of a database that is closed.
@@ -51,21 +51,25 @@ fn is_invalid(error: &Error) -> bool {
     matches!(error, Error::InvalidArgument(_))
 }
 
+fn is_closed(error: &Error) -> bool {
+    matches!(error, Error::Closed)
+}
+
 impl Stage {
     /// No read through a handle of another database gives an answer.
-    pub(crate) fn refuses_reads(&self, db: &Db, family: &ColumnFamily) {
+    pub(crate) fn refuses_reads(&self, db: &Db, family: &Family) {
         let first = |mut range: Range| range.next().transpose().map(drop);
         let snapshot = db.snapshot();
+        let part = snapshot.of(family);
         let refuses = |what: &str, result| self.refuses(what, result, is_invalid);
-        refuses("a foreign get_in", db.get_in(family, "key").map(drop));
-        refuses("a foreign contains_in", db.contains_in(family, "key").map(drop));
-        refuses("a foreign multi_get_in", db.multi_get_in(family, &["key"]).map(drop));
-        refuses("a foreign range_in", first(db.range_in::<&str>(family, ..)));
-        refuses("a foreign prefix_in", first(db.prefix_in(family, "k")));
-        refuses("a foreign cursor_in", db.cursor_in::<&str>(family, ..).map(drop));
-        refuses("a snapshot's foreign get_in", snapshot.get_in(family, "key").map(drop));
-        refuses("a snapshot's foreign range_in", first(snapshot.range_in::<&str>(family, ..)));
-        refuses("a snapshot's foreign cursor_in", snapshot.cursor_in::<&str>(family, ..).map(drop));
+        refuses("a foreign get", part.get("key").map(drop));
+        refuses("a foreign contains", part.contains("key").map(drop));
+        refuses("a foreign multi_get", part.multi_get(["key"]).map(drop));
+        refuses("a foreign first", part.first().map(drop));
+        refuses("a foreign count", part.count(..).map(drop));
+        refuses("a foreign range", first(part.range(..)));
+        refuses("a foreign prefix", first(part.prefix("k")));
+        refuses("a foreign cursor", part.cursor(..).map(drop));
     }
 }
 
@@ -115,7 +119,7 @@ impl Twin {
         self.last_commit
     }
 
-    pub(crate) fn any_handle(&mut self) -> Option<ColumnFamily> {
+    pub(crate) fn any_handle(&mut self) -> Option<Family> {
         let count = self.handles.len();
         (count > 0).then(|| self.handles[self.rng.usize(..count)].clone())
     }
@@ -147,8 +151,8 @@ impl Twin {
             let commit = match (of, is_put) {
                 (0, true) => db.put(&key, &value)?,
                 (0, false) => db.delete(&key)?,
-                (_, true) => db.put_in(family, &key, &value)?,
-                (_, false) => db.delete_in(family, &key)?,
+                (_, true) => family.put(&key, &value)?,
+                (_, false) => family.delete(&key)?,
             };
             self.last_commit = Some(commit);
             match is_put {
@@ -163,7 +167,7 @@ impl Twin {
         let Some(Open { db, family }) = &self.open else { return Ok(()) };
         for _ in 0..8 {
             let (of, key) = stage.keys.place(&mut self.rng);
-            let found = if of == 0 { db.get(&key)? } else { db.get_in(family, &key)? };
+            let found = if of == 0 { db.get(&key)? } else { family.get(&key)? };
             if found.as_deref().map(Value::of) != self.values.get(&(of, key.clone())).copied() {
                 stage.fail(format!("the second database has {found:?} at {}", key.escape_ascii()));
             }
@@ -174,7 +178,7 @@ impl Twin {
     fn compare(&self, stage: &Stage) -> isobath::Result<()> {
         let Some(Open { db, family }) = &self.open else { return Ok(()) };
         let mut found = Values::new();
-        for (of, range) in [(0, db.range::<&[u8]>(..)), (1, db.range_in::<&[u8]>(family, ..))] {
+        for (of, range) in [(0, db.range(..)), (1, family.range(..))] {
             for item in range {
                 let (key, value) = item?;
                 found.insert((of, key[..].into()), Value::of(&value));
@@ -194,36 +198,42 @@ impl Twin {
         stage.refuses("a second open", second, |error| matches!(error, Error::Locked { .. }));
         let Some(Open { db, family }) = &self.open else { return Ok(()) };
         for handle in self.handles.iter().rev().skip(2).take(2) {
-            stage.refuses("an old put_in", db.put_in(handle, "key", "value"), is_invalid);
+            stage.refuses("an old put", handle.put("key", "value"), is_closed);
+            stage.refuses("an old get", handle.get("key"), is_closed);
             stage.refuses("an old drop_family", db.drop_family(handle), is_invalid);
             stage.refuses_reads(db, handle);
         }
         // The first database's handles mean nothing here.
-        stage.refuses("a foreign put_in", db.put_in(&stage.side, "key", "value"), is_invalid);
+        let mut batch = Batch::new();
+        batch.put("key", "value").of(&stage.side).put("key", "value");
+        stage.refuses("a foreign part of a batch", db.write(batch), is_invalid);
         stage.refuses_reads(db, &stage.side);
-        db.get_in(family, "key").map(drop)
+        family.get("key").map(drop)
     }
 
     /// Closes it, or lets it go, while much of it is still held, and opens it again.
     fn reopen(&mut self, stage: &Stage) -> isobath::Result<()> {
         let Some(Open { db, family }) = self.open.take() else { return Ok(()) };
-        let range = db.range_in::<&[u8]>(&family, ..);
+        let range = family.range(..);
         let side = self.values.iter().find(|((of, _), _)| *of == 1);
         let first = side.map(|((_, key), value)| (key.clone(), *value));
-        let (snapshot, cursor) = (db.snapshot(), db.cursor::<&[u8]>(..)?);
+        let (snapshot, cursor) = (db.snapshot(), db.cursor(..)?);
         let left = match self.rng.bool() {
             true => {
                 db.clone().close()?;
                 Some(Left { db, snapshot, range, first })
             }
             false => {
-                drop(db);
+                drop((db, snapshot));
+                // A handle or a snapshot of this opening would keep it open.
+                self.handles.truncate(self.handles.len() - 2);
                 None
             }
         };
         if let Some(left) = &left {
             left.answer(&family).unwrap_or_else(|wrong| stage.fail(wrong));
         }
+        drop(family);
         let exists = self.options().error_if_exists(true).open(PATH);
         stage.refuses("a database that exists", exists, is_invalid);
         self.open_it()?;
@@ -246,19 +256,19 @@ impl Twin {
 
 impl Left {
     /// Every call is answered with the same error.
-    fn answer(&self, family: &ColumnFamily) -> Result<(), String> {
+    fn answer(&self, family: &Family) -> Result<(), String> {
         let Left { db, snapshot, .. } = self;
         let answers = [
             db.get("key").map(drop),
             db.put("key", "value").map(drop),
-            db.get_in(family, "key").map(drop),
+            family.get("key").map(drop),
             db.flush(),
             db.sync(),
             db.compact(),
             db.create_family("new").map(drop),
             snapshot.get("key").map(drop),
-            db.range::<&str>(..).next().transpose().map(drop),
-            db.cursor::<&str>(..).map(drop),
+            db.range(..).next().transpose().map(drop),
+            db.cursor(..).map(drop),
         ];
         let is_closed = |answer: &isobath::Result<()>| matches!(answer, Err(Error::Closed));
         match answers.iter().position(|answer| !is_closed(answer)) {

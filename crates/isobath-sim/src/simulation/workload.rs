@@ -10,7 +10,7 @@ use super::simulate::DB;
 use super::terrain::Terrain;
 use super::values::{Draft, Place, Value, Values, Write};
 use super::world::{Death, Life, Shared};
-use isobath::{Batch, BlockCache, ColumnFamily, Db, Durability, Error, WriteOptions};
+use isobath::{Batch, BlockCache, Db, Durability, Error, Family, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ pub(crate) const WRITERS: usize = 3;
 /// What the tasks share.
 pub(crate) struct Stage {
     pub(crate) db: Db,
-    pub(crate) side: ColumnFamily,
+    pub(crate) side: Family,
     pub(crate) life: Arc<Life>,
     pub(crate) terrain: Terrain,
     pub(crate) keys: Rc<Keyspace>,
@@ -204,18 +204,18 @@ impl Stage {
         options: WriteOptions,
     ) -> isobath::Result<u64> {
         if let [((0, key), Some(value))] = writes {
-            return Ok(self.db.put_with(key, value, options)?.point);
+            return Ok(self.db.with(options).put(key, value)?.point);
         }
         let mut batch = Batch::new();
         for ((family, key), value) in writes {
             match (family, value) {
-                (0, Some(value)) => batch.put(key, value)?,
-                (0, None) => batch.delete(key)?,
-                (_, Some(value)) => batch.put_in(&self.side, key, value)?,
-                (_, None) => batch.delete_in(&self.side, key)?,
-            };
+                (0, Some(value)) => drop(batch.put(key, value)),
+                (0, None) => drop(batch.delete(key)),
+                (_, Some(value)) => drop(batch.of(&self.side).put(key, value)),
+                (_, None) => drop(batch.of(&self.side).delete(key)),
+            }
         }
-        Ok(self.db.write_with(batch, options)?.point)
+        Ok(self.db.with(options).write(batch)?.point)
     }
 
     /// Flushes, merges, syncs, and families that come and go.
@@ -238,7 +238,7 @@ impl Stage {
                 2 => self.db.compact(),
                 3 => {
                     let (lower, upper) = self.keys.range(&mut rng);
-                    self.db.compact_range(&self.side, &*lower..=&*upper)
+                    self.side.compact(&*lower..=&*upper)
                 }
                 4 => self.sync(),
                 5 => self.db.settle(),
@@ -285,8 +285,8 @@ impl Stage {
             let guest = self.db.family(&name)?;
             let value = name.as_bytes();
             let mut batch = Batch::new();
-            batch.put_in(&guest, b"key", value)?;
-            self.db.write_with(batch, WriteOptions::sync())?;
+            batch.of(&guest).put(b"key", value);
+            self.db.with(WriteOptions::sync()).write(batch)?;
             self.history.borrow_mut().guests.put(&name, value);
             return Ok(false);
         };
@@ -325,9 +325,9 @@ impl Stage {
 }
 
 /// Everything there is, by two full scans.
-pub(crate) fn everything(db: &Db, side: &ColumnFamily) -> isobath::Result<Values> {
+pub(crate) fn everything(db: &Db, side: &Family) -> isobath::Result<Values> {
     let mut values = Values::new();
-    for (family, range) in [(0, db.range::<&[u8]>(..)), (1, db.range_in::<&[u8]>(side, ..))] {
+    for (family, range) in [(0, db.range(..)), (1, side.range(..))] {
         for item in range {
             let (key, value) = item?;
             values.insert((family, key[..].into()), Value::of(&value));
@@ -341,7 +341,7 @@ pub(crate) fn guests(db: &Db) -> isobath::Result<BTreeMap<String, Content>> {
     let mut guests = BTreeMap::new();
     for name in db.list_families() {
         if name != "default" && name != "side" {
-            let content = db.get_in(&db.family(&name)?, b"key")?;
+            let content = db.family(&name)?.get(b"key")?;
             guests.insert(name, content.map(|content| content.to_vec()));
         }
     }
@@ -351,12 +351,12 @@ pub(crate) fn guests(db: &Db) -> isobath::Result<BTreeMap<String, Content>> {
 /// The answers of gets for every place there is, but for those that a damaged disk does not give.
 pub(crate) fn answers(
     db: &Db,
-    side: &ColumnFamily,
+    side: &Family,
     keys: &Keyspace,
 ) -> isobath::Result<Vec<(Place, Option<Value>)>> {
     let mut answers = Vec::new();
     for key in keys.all() {
-        for (family, answer) in [(0, db.get(key)), (1, db.get_in(side, key))] {
+        for (family, answer) in [(0, db.get(key)), (1, side.get(key))] {
             match answer {
                 Ok(value) => {
                     answers.push(((family, key.clone()), value.map(|value| Value::of(&value))));

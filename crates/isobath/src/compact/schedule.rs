@@ -13,7 +13,7 @@ use super::{Outcome, Plan, Policy, Progress, debts, plan, plan_manual};
 use crate::background::CancelToken;
 use crate::components::sync::{Condvar, Mutex};
 use crate::components::{Plant, Point, Reach, planted, reached, yield_point};
-use crate::engine::{Engine, Family, Owed};
+use crate::engine::{Engine, Keyspace, Owed};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::read::ScanBounds;
@@ -45,7 +45,7 @@ struct State {
 }
 
 /// The policy that follows from the options of a family.
-fn policy_of(engine: &Engine, family: &Family) -> Policy {
+fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
     let budget = engine.options.write_budget.as_u64();
     let plain_depths =
         family.options.codecs.iter().take_while(|codec| **codec == Codec::None).count();
@@ -69,18 +69,18 @@ fn hints_of(engine: &Engine, state: &State, is_idle: bool) -> Hints {
 }
 
 /// The bytes that merges of `family` have still to read, as far as the planner can tell.
-pub(crate) fn debt_bytes(engine: &Engine, family: &Family) -> u64 {
+pub(crate) fn debt_bytes(engine: &Engine, family: &Keyspace) -> u64 {
     debts_of(engine, family, &family.merges.state.lock()).total()
 }
 
-fn debts_of(engine: &Engine, family: &Family, state: &State) -> Debts {
+fn debts_of(engine: &Engine, family: &Keyspace, state: &State) -> Debts {
     // Debts ask for nothing else; and merges ask for debts too often to look through the snapshots each time.
     let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
     debts(&family.view().tree, &policy_of(engine, family), &state.busy, &hints)
 }
 
 /// Has merges started that flushed runs call for, and sets the writers' pace.
-pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Family>]) {
+pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     for family in families {
         let newest = family.view().tree.runs.first().map_or(0, |run| run.meta.disk_bytes);
         let mut state = family.merges.state.lock();
@@ -94,7 +94,7 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Family>]) {
 }
 
 /// Sets the writers' pace by what merges of `family` have to do, as of now.
-fn note_backlog(engine: &Engine, family: &Family) {
+fn note_backlog(engine: &Engine, family: &Keyspace) {
     // Held until the end, so that nothing older is noted over it.
     let state = family.merges.state.lock();
     let owed = (!family.is_dropped()).then(|| {
@@ -109,7 +109,7 @@ fn note_backlog(engine: &Engine, family: &Family) {
 }
 
 /// Tells writers how a merge gets on.
-fn progress_of(engine: &Arc<Engine>, family: &Arc<Family>, merge: &Merge, id: JobId) -> Progress {
+fn progress_of(engine: &Arc<Engine>, family: &Arc<Keyspace>, merge: &Merge, id: JobId) -> Progress {
     let entries: u64 = merge.inputs.iter().map(|(_, slice)| slice.meta.entries).sum();
     let entry_bytes = merge.input_bytes() as f64 / entries.max(1) as f64;
     let (engine, family) = (Arc::downgrade(engine), family.clone());
@@ -123,7 +123,7 @@ fn progress_of(engine: &Arc<Engine>, family: &Arc<Family>, merge: &Merge, id: Jo
 }
 
 /// Starts what is due.
-pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Family>) {
+pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Keyspace>) {
     start_jobs(engine, family, false);
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
 }
 
 /// Starts jobs until there is nothing to do or no thread for it.
-fn start_jobs(engine: &Arc<Engine>, family: &Arc<Family>, is_idle: bool) {
+fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
     let policy = policy_of(engine, family);
     loop {
         let mut state = family.merges.state.lock();
@@ -160,7 +160,7 @@ fn begin(state: &mut State, planned: &Plan) -> JobId {
     state.busy.begin(planned)
 }
 
-fn submit(engine: &Arc<Engine>, family: &Arc<Family>, planned: Plan, id: JobId) {
+fn submit(engine: &Arc<Engine>, family: &Arc<Keyspace>, planned: Plan, id: JobId) {
     let (weak, worked_on) = (Arc::downgrade(engine), family.clone());
     let job = Box::new(move |cancel: &CancelToken| {
         let Some(engine) = weak.upgrade() else { return };
@@ -171,7 +171,7 @@ fn submit(engine: &Arc<Engine>, family: &Arc<Family>, planned: Plan, id: JobId) 
     }
 }
 
-fn end(family: &Family, id: JobId, failure: Option<Error>) {
+fn end(family: &Keyspace, id: JobId, failure: Option<Error>) {
     let mut state = family.merges.state.lock();
     state.busy.end(id);
     state.running -= 1;
@@ -183,7 +183,7 @@ fn end(family: &Family, id: JobId, failure: Option<Error>) {
 /// Runs a planned job and installs its result, then looks for the next.
 fn carry_out(
     engine: &Arc<Engine>,
-    family: &Arc<Family>,
+    family: &Arc<Keyspace>,
     planned: Plan,
     id: JobId,
     cancel: &CancelToken,
@@ -201,7 +201,7 @@ fn carry_out(
 
 fn run_and_install(
     engine: &Arc<Engine>,
-    family: &Arc<Family>,
+    family: &Arc<Keyspace>,
     planned: Plan,
     id: JobId,
     cancel: &CancelToken,
@@ -263,7 +263,7 @@ fn run_and_install(
 }
 
 /// Works at a merge and tells of it.
-fn share(engine: &Engine, family: &Family, job: &MergeJob, id: JobId) {
+fn share(engine: &Engine, family: &Keyspace, job: &MergeJob, id: JobId) {
     let started = engine.pacer.now_ns();
     let parts = job.help();
     if parts > 0 {
@@ -275,7 +275,7 @@ fn share(engine: &Engine, family: &Family, job: &MergeJob, id: JobId) {
 
 fn context_of(
     engine: &Engine,
-    family: &Family,
+    family: &Keyspace,
     merge: &Merge,
     cancel: &CancelToken,
     progress: Progress,
@@ -304,7 +304,7 @@ fn context_of(
     }
 }
 
-fn install(engine: &Engine, family: &Arc<Family>, outcome: &Outcome) -> Result<()> {
+fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result<()> {
     let (edit, outputs) = (Edit::new(outcome.changes(family.id)), outcome.files.clone());
     let worked_on = family.clone();
     let installed = engine.change_versions(move |versions| {
@@ -364,19 +364,19 @@ fn told(engine: &Engine, failure: &Error) -> Error {
 }
 
 /// Lets merges be tried again that failed for want of space or files.
-fn forget_failure(family: &Family) {
+fn forget_failure(family: &Keyspace) {
     family.merges.state.lock().failure = None;
 }
 
 /// Takes a dropped family out of what paces writers.
-pub(crate) fn forget(engine: &Engine, family: &Family) {
+pub(crate) fn forget(engine: &Engine, family: &Keyspace) {
     note_backlog(engine, family);
 }
 
 /// Merges a range down to the last level, as of what is in tables now.
 pub(crate) fn compact_range(
     engine: &Arc<Engine>,
-    family: &Arc<Family>,
+    family: &Arc<Keyspace>,
     bounds: &ScanBounds,
 ) -> Result<()> {
     let own = |bound: &Bound<Vec<u8>>| bound.clone().map(Vec::into_boxed_slice);

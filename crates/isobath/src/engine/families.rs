@@ -1,7 +1,7 @@
 //! The open families, by id and by name. Looked up when a handle is made and by background jobs; reads and
 //! writes go through handles.
 
-use super::family::Family;
+use super::family::Keyspace;
 use crate::components::sync::Mutex;
 use crate::error::{Error, Result};
 use crate::format::FamilyId;
@@ -16,12 +16,12 @@ pub(crate) struct Families {
 
 #[derive(Default)]
 struct Lists {
-    by_id: BTreeMap<FamilyId, Arc<Family>>,
+    by_id: BTreeMap<FamilyId, Arc<Keyspace>>,
     by_name: BTreeMap<Arc<str>, FamilyId>,
 }
 
 impl Families {
-    pub(crate) fn insert(&self, family: Arc<Family>) {
+    pub(crate) fn insert(&self, family: Arc<Keyspace>) {
         let mut lists = self.lists.lock();
         lists.by_name.insert(family.name(), family.id);
         lists.by_id.insert(family.id, family);
@@ -42,12 +42,12 @@ impl Families {
         lists.by_name.insert(family.name(), id);
     }
 
-    pub(crate) fn by_id(&self, id: FamilyId) -> Option<Arc<Family>> {
+    pub(crate) fn by_id(&self, id: FamilyId) -> Option<Arc<Keyspace>> {
         self.lists.lock().by_id.get(&id).cloned()
     }
 
     /// The family of a name. One whose drop is logged but not confirmed counts as gone, as it does for reads.
-    pub(crate) fn by_name(&self, name: &str) -> Result<Arc<Family>> {
+    pub(crate) fn by_name(&self, name: &str) -> Result<Arc<Keyspace>> {
         let lists = self.lists.lock();
         let family = lists.by_name.get(name).map(|id| &lists.by_id[id]);
         let family = family.filter(|family| !family.is_dropped()).cloned();
@@ -59,7 +59,7 @@ impl Families {
     }
 
     /// Every family, by ascending id.
-    pub(crate) fn all(&self) -> Vec<Arc<Family>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Keyspace>> {
         self.lists.lock().by_id.values().cloned().collect()
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     fn families_are_found_by_the_id_and_the_name_they_have_now() {
         let families = Families::default();
         let named = |id: FamilyId, name: &str| {
-            Arc::new(Family::new(id, name, FamilyOptions::default(), 1, Arc::default()))
+            Arc::new(Keyspace::new(id, name, FamilyOptions::default(), 1, Arc::default()))
         };
         let id_of = |name: &str| families.by_name(name).map(|family| family.id).ok();
         let ids = || families.all().iter().map(|family| family.id).collect::<Vec<_>>();

@@ -59,7 +59,7 @@ impl View {
 }
 
 /// An open column family.
-pub(crate) struct Family {
+pub(crate) struct Keyspace {
     pub(crate) id: FamilyId,
     name: Mutex<Arc<str>>,
     pub(crate) options: FamilyOptions,
@@ -74,17 +74,17 @@ pub(crate) struct Family {
     pub(crate) merges: Merges,
 }
 
-impl Family {
+impl Keyspace {
     pub(crate) fn new(
         id: FamilyId,
         name: &str,
         options: FamilyOptions,
         created_at: Lsn,
         tree: Arc<Tree>,
-    ) -> Family {
+    ) -> Keyspace {
         let (memtables, dropped_at) = (Vec::new(), Lsn::MAX);
         let view = View { number: 1, memtables, tree, dropped_at, is_let_go: false };
-        Family {
+        Keyspace {
             id,
             name: Mutex::new(name.into()),
             options,
@@ -132,6 +132,15 @@ impl Family {
         self.replace(|view| {
             view.memtables = Vec::new();
             view.tree = Arc::default();
+            view.is_let_go = true;
+        });
+    }
+
+    /// Lets go of memory and files because the database is closed: the family exists at no point any more.
+    pub(super) fn shut(&self) {
+        self.replace(|view| {
+            let dropped_at = 0;
+            *view = View { memtables: Vec::new(), tree: Arc::default(), dropped_at, ..*view };
             view.is_let_go = true;
         });
     }
@@ -227,7 +236,7 @@ mod tests {
     fn a_dropped_family_holds_no_memory_though_a_commit_races_the_drop() {
         let epochs = Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), 4096);
         let tree = Arc::new(Tree::default());
-        let family = Family::new(1, "brief", FamilyOptions::default(), 1, tree);
+        let family = Keyspace::new(1, "brief", FamilyOptions::default(), 1, tree);
         let epoch = epochs.list().open.clone();
         family.memtable_in(&epoch);
         family.mark_dropped(4096);
@@ -239,7 +248,7 @@ mod tests {
     #[test]
     fn a_commit_below_the_drop_that_is_slow_to_apply_is_seen_below_the_drop() {
         let epochs = Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), 4096);
-        let family = Family::new(1, "f", FamilyOptions::default(), 1, Arc::default());
+        let family = Keyspace::new(1, "f", FamilyOptions::default(), 1, Arc::default());
         family.mark_dropped(5000);
         family.memtable_in(&epochs.list().open).insert(b"k", 4999, OpKind::Put, b"");
         let view = family.view();
@@ -257,12 +266,12 @@ mod tests {
         list.sealed.iter().chain([&list.open]).cloned().collect()
     }
 
-    fn family() -> Family {
-        Family::new(3, "f", FamilyOptions::default(), 1, Arc::default())
+    fn family() -> Keyspace {
+        Keyspace::new(3, "f", FamilyOptions::default(), 1, Arc::default())
     }
 
     /// The epochs of the memtables that a reader finds, in its order. Each view has a number of its own, and is current.
-    fn pinned(family: &Family, number: u64) -> Vec<u64> {
+    fn pinned(family: &Keyspace, number: u64) -> Vec<u64> {
         assert_eq!(family.current.load(Ordering::Acquire), number);
         assert_eq!(family.view().number, number);
         let (view, point) = family.pin_at(|| 77);

@@ -3,7 +3,7 @@
 //! ```text
 //! Engine ── log        the write-ahead log and its frontiers
 //!        ├─ epochs     the in-memory generations: one open, a few sealed and waiting for flush
-//!        ├─ families   name → Family ── view: memtables newest first + tree of slices
+//!        ├─ families   name → Keyspace ── view: memtables newest first + tree of slices
 //!        ├─ versions   the manifest and the state it describes; every change of it is one edit
 //!        ├─ snapshots  the registry of read points that merges must respect
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of merges
@@ -27,7 +27,7 @@ mod tests;
 pub(crate) use backlog::{Backlog, Owed};
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
 pub(crate) use families::Families;
-pub(crate) use family::{Family, View};
+pub(crate) use family::{Keyspace, View};
 pub(crate) use gauges::Gauges;
 pub(crate) use pacer::{Pacer, StallCause};
 pub(crate) use snapshots::Snapshots;
@@ -57,7 +57,7 @@ pub(crate) struct Engine {
     pub(crate) log: Arc<Log>,
     pub(crate) epochs: Epochs,
     pub(crate) families: Families,
-    pub(crate) default_family: Arc<Family>,
+    pub(crate) default_family: Arc<Keyspace>,
     /// Held across syncs: threads of low priority take it through [`Engine::change_versions`] only.
     pub(crate) versions: Arc<Mutex<VersionSet>>,
     /// Where jobs get the numbers of their output files.
@@ -134,6 +134,14 @@ impl Engine {
     ) -> Result<T> {
         let versions = self.versions.clone();
         self.installer.run(move || change(&mut versions.lock())).and_then(|changed| changed)
+    }
+
+    /// Lets go of memory and tables at the end of a close: families and snapshots may outlive it, and hold none. A read that
+    /// got past [`Engine::check_open`] before finds its family gone, not empty.
+    pub(crate) fn let_go(&self) {
+        self.families.all().iter().for_each(|family| family.shut());
+        self.snapshots.shut();
+        self.versions.lock().let_go();
     }
 
     /// Removes the table files that nothing needs any more.

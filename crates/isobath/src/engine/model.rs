@@ -2,7 +2,7 @@
 //! registry of snapshots, waiting for room, pacing. Each part is called as the engine calls it; what they do together is
 //! asked of a whole database, by `point_model.rs` and `db_model.rs`.
 //!
-//! Seen to fail: `Epochs::owner` that takes the open epoch for want of a sealed one; `Family::publish` that stores the
+//! Seen to fail: `Epochs::owner` that takes the open epoch for want of a sealed one; `Keyspace::publish` that stores the
 //! number after the view; `Snapshots::register_at` that loads the point outside the lock; `Epochs::wake_all` without the lock; a
 //! `Pacer` whose setters do not take turns.
 
@@ -81,7 +81,7 @@ fn a_memtable_is_in_every_view_that_sees_its_commits() {
     check(8000, || {
         let epoch = epochs().list().open.clone();
         let tree = Arc::new(Tree::default());
-        let family = Arc::new(Family::new(0, "default", FamilyOptions::default(), 1, tree));
+        let family = Arc::new(Keyspace::new(0, "default", FamilyOptions::default(), 1, tree));
         let visible = Arc::new(AtomicU64::new(START));
         let first = {
             let family = family.clone();

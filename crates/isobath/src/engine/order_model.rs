@@ -1,7 +1,7 @@
 //! Exhaustive models of the two places where the engine relies on the order of two atomics: the closing mark against
 //! the log's tail, and a view's number against the visible frontier.
 //!
-//! Seen to fail: `Room::try_take` with relaxed exchanges; `Epochs::seal` that marks after it reserved; `Family::pin` that
+//! Seen to fail: `Room::try_take` with relaxed exchanges; `Epochs::seal` that marks after it reserved; `Keyspace::pin` that
 //! loads point and number before the view.
 
 use super::*;
@@ -47,7 +47,7 @@ fn an_open_epoch_owns_what_was_reserved_before_its_end() {
 fn what_is_visible_is_in_the_view() {
     check(3, || {
         let epoch = epochs().list().open.clone();
-        let family = Arc::new(Family::new(
+        let family = Arc::new(Keyspace::new(
             0,
             "default",
             FamilyOptions::default(),

@@ -1,6 +1,6 @@
 //! The registry of read points that merges and flushes must respect, and of the dropped families that they still see.
 
-use super::family::Family;
+use super::family::Keyspace;
 use crate::components::sync::Mutex;
 use crate::components::{Plant, planted};
 use crate::mvcc::{Lsn, ReaderPoints};
@@ -19,12 +19,12 @@ struct Registry {
     /// With how many hold each.
     points: BTreeMap<Lsn, usize>,
     /// Dropped families that a point sees.
-    dropped: Vec<Arc<Family>>,
+    dropped: Vec<Arc<Keyspace>>,
 }
 
 impl Registry {
     /// Gives a point back; answers the dropped families that no point sees any more.
-    fn give_back(&mut self, point: Lsn) -> Vec<Arc<Family>> {
+    fn give_back(&mut self, point: Lsn) -> Vec<Arc<Keyspace>> {
         let holders = self.points.get_mut(&point).expect("a point is released once by each holder");
         *holders -= 1;
         if *holders > 0 {
@@ -36,7 +36,7 @@ impl Registry {
     }
 
     /// Notes a dropped family if a point sees it; answers the last such point.
-    fn note_dropped(&mut self, family: &Arc<Family>) -> Option<Lsn> {
+    fn note_dropped(&mut self, family: &Arc<Keyspace>) -> Option<Lsn> {
         let last = family.last_seen_from(&self.points)?;
         self.dropped.push(family.clone());
         Some(last)
@@ -61,6 +61,12 @@ impl Snapshots {
         point
     }
 
+    /// Registers a point once more that is held.
+    pub(crate) fn hold_again(&self, point: Lsn) {
+        let mut registry = self.registry.lock();
+        *registry.points.get_mut(&point).expect("the caller holds it") += 1;
+    }
+
     /// Gives a point back, and with the last one that saw a dropped family its memory and files.
     pub(crate) fn release(&self, point: Lsn) {
         let unseen = self.registry.lock().give_back(point);
@@ -69,12 +75,18 @@ impl Snapshots {
 
     /// Lets go of a dropped family now or, if a point sees it, with the last such point. The drop is visible, so no
     /// point that comes later sees the family.
-    pub(crate) fn let_go(&self, family: &Arc<Family>) {
+    pub(crate) fn let_go(&self, family: &Arc<Keyspace>) {
         let last = self.registry.lock().note_dropped(family);
         match last {
             Some(last) => family.cut_memory(last),
             None => family.let_go(),
         }
+    }
+
+    /// Lets go of every dropped family: the database is closed, and nothing reads any more.
+    pub(super) fn shut(&self) {
+        let dropped = std::mem::take(&mut self.registry.lock().dropped);
+        dropped.iter().for_each(|family| family.shut());
     }
 
     /// The readers that a flush or a merge that starts now must respect.
@@ -109,11 +121,11 @@ mod tests {
     const DROPPED_AT: Lsn = 200;
 
     /// A dropped family with a run and a memtable in each epoch.
-    fn dropped_family() -> Arc<Family> {
+    fn dropped_family() -> Arc<Keyspace> {
         let run = fixtures::slice(1, "a", "z", (100, 110));
         let tree = Arc::new(Tree::default().with(&[], vec![(0, run)]).unwrap());
         let options = FamilyOptions::default();
-        let family = Arc::new(Family::new(1, "brief", options, CREATED_AT, tree));
+        let family = Arc::new(Keyspace::new(1, "brief", options, CREATED_AT, tree));
         let epochs = Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), STARTS[0]);
         for next in &STARTS[1..] {
             family.memtable_in(&epochs.list().open);
@@ -125,7 +137,7 @@ mod tests {
     }
 
     /// Where the epochs of the memtables begin that the family holds, and how many runs it holds.
-    fn held_by(family: &Family) -> (Vec<Lsn>, usize) {
+    fn held_by(family: &Keyspace) -> (Vec<Lsn>, usize) {
         let view = family.view();
         let mut starts: Vec<Lsn> = view.memtables.iter().map(|of| of.epoch.start).collect();
         starts.reverse();

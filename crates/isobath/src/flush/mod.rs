@@ -17,7 +17,7 @@ use crate::cache::table_path;
 use crate::compact;
 use crate::components::{Plant, Point, planted, yield_point};
 use crate::cursor::{Cursor, Entry};
-use crate::engine::{Engine, Epoch, Family};
+use crate::engine::{Engine, Epoch, Keyspace};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::format::{FamilyId, Lsn};
@@ -119,7 +119,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
 }
 
 /// The families written in an epoch that still exist, and their memtables.
-fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Family>>, Vec<Pending>) {
+fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pending>) {
     let live = epoch.memtables().into_iter().filter_map(|(id, memtable)| {
         let family = engine.families.by_id(id)?;
         let options = family.options.table_options(id, &family.name(), 0);
@@ -187,7 +187,7 @@ impl Rewrite<MemtableCursor> for IntoTable<'_> {
 fn install(
     engine: &Engine,
     epoch: &Arc<Epoch>,
-    families: &[Arc<Family>],
+    families: &[Arc<Keyspace>],
     built: Option<&Built>,
 ) -> Result<()> {
     // A change of families below the epoch's end is in the manifest first: the next open reads no log there any more.

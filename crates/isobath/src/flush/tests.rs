@@ -10,7 +10,7 @@ use crate::version::fixtures;
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::{self, RECORD_HEADER_LEN, SegmentKind};
 use crate::write::seal_if_written;
-use crate::{ColumnFamily, Db};
+use crate::{Db, Family};
 use std::io::ErrorKind;
 use std::sync::mpsc;
 use std::thread;
@@ -107,7 +107,7 @@ impl Held {
         self.engine().versions.lock().state().replay_from()
     }
 
-    fn built(&self, epoch: &Epoch) -> (Vec<Arc<Family>>, Option<Built>) {
+    fn built(&self, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Option<Built>) {
         let (families, pending) = pending_of(self.engine(), epoch);
         let readers = self.engine().snapshots.readers(&self.engine().log);
         let fs = &*self.engine().options.components.fs;
@@ -143,11 +143,11 @@ impl Held {
     }
 }
 
-fn get(db: &Db, family: &ColumnFamily, key: &str) -> Option<Vec<u8>> {
-    db.get_in(family, key).unwrap().map(|value| value.to_vec())
+fn get(family: &Family, key: &str) -> Option<Vec<u8>> {
+    family.get(key).unwrap().map(|value| value.to_vec())
 }
 
-fn memtables(family: &Arc<Family>) -> usize {
+fn memtables(family: &Arc<Keyspace>) -> usize {
     family.view().memtables.len()
 }
 
@@ -189,7 +189,7 @@ fn a_flush_moves_an_epoch_from_memory_and_log_into_one_table() {
     let (family, default) = (held.db.create_family("family").unwrap(), held.db.default_family());
     let (from, first_segments) = (held.replay_from(), held.segments());
     for round in 0..200u32 {
-        held.db.put_in(&family, format!("key {round}"), [7; 900]).unwrap();
+        family.put(format!("key {round}"), [7; 900]).unwrap();
     }
     held.db.put("key", "value").unwrap();
     let epoch = held.seal();
@@ -201,8 +201,8 @@ fn a_flush_moves_an_epoch_from_memory_and_log_into_one_table() {
     for (handle, id) in [(&default, 0), (&family, family.id())] {
         assert_eq!((memtables(handle.of(engine).unwrap()), held.slices(id)), (0, 1));
     }
-    assert_eq!(get(&held.db, &default, "key").unwrap(), b"value");
-    assert_eq!(get(&held.db, &family, "key 7").unwrap(), [7; 900]);
+    assert_eq!(get(&default, "key").unwrap(), b"value");
+    assert_eq!(get(&family, "key 7").unwrap(), [7; 900]);
     assert!(first_segments[0].1 <= epoch.end(), "more than a segment was written");
     assert!(held.soon_holds_log_from(epoch.end()));
     let told = held.told.lock().clone();
@@ -239,7 +239,7 @@ fn a_flush_is_behind_while_more_than_one_epoch_waits_for_it() {
 fn an_epoch_whose_families_are_gone_ends_without_a_table() {
     let mut held = Held::new();
     let family = held.db.create_family("family").unwrap();
-    held.db.put_in(&family, "key", "value").unwrap();
+    family.put("key", "value").unwrap();
     held.db.drop_family(&family).unwrap();
     let epoch = held.seal();
     held.let_go();
@@ -253,17 +253,17 @@ fn an_epoch_whose_families_are_gone_ends_without_a_table() {
 fn a_family_that_is_dropped_while_its_table_is_written_takes_its_slice_with_it() {
     let mut held = Held::new();
     let family = held.db.create_family("family").unwrap();
-    held.db.put_in(&family, "key", "value").unwrap();
+    family.put("key", "value").unwrap();
     let epoch = held.written("kept");
     let (families, built) = held.built(&epoch);
     held.db.drop_family(&family).unwrap();
     install(held.engine(), &epoch, &families, built.as_ref()).unwrap();
     assert_eq!((held.replay_from(), held.slices(0)), (epoch.end(), 1));
     held.let_go();
-    held.db.put_with("more", "value", WriteOptions::sync()).unwrap();
+    held.db.with(WriteOptions::sync()).put("more", "value").unwrap();
     let db = over(&held.fs.killed()).open("/db").unwrap();
     assert_eq!(db.list_families(), ["default"]);
-    assert_eq!(get(&db, &db.default_family(), "kept").unwrap(), b"value");
+    assert_eq!(get(&db.default_family(), "kept").unwrap(), b"value");
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn an_epoch_is_flushed_once_its_last_commit_is_in_it() {
     held.let_go();
     let default = held.db.default_family();
     assert_eq!((memtables(&engine.default_family), held.slices(0)), (0, 1));
-    assert_eq!(get(&held.db, &default, "late").unwrap(), b"value");
+    assert_eq!(get(&default, "late").unwrap(), b"value");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn a_flush_that_found_no_room_leaves_nothing_and_is_tried_again_when_asked() {
     assert!(engine.epochs.check_flushes().unwrap_err().is_retryable());
     assert_eq!((held.tables(), held.replay_from(), held.errors("flush").len()), (0, from, 1));
     let default = held.db.default_family();
-    assert_eq!(get(&held.db, &default, "key").unwrap(), b"value");
+    assert_eq!(get(&default, "key").unwrap(), b"value");
     held.db.put("more", "value").unwrap();
     retry(&engine);
     engine.flusher.wait_idle();
@@ -377,9 +377,9 @@ fn a_flush_that_failed_for_good_has_writes_refused() {
         assert!(matches!(held.db.put("more", "value"), Err(Error::Poisoned(_))), "{op:?}");
         assert!(matches!(held.errors("flush")[..], [Error::Io { .. }]), "{op:?}");
         assert_eq!(held.replay_from(), from);
-        assert_eq!(get(&held.db, &held.db.default_family(), "key").unwrap(), b"value");
+        assert_eq!(get(&held.db.default_family(), "key").unwrap(), b"value");
         let db = over(&held.fs.killed()).open("/db").unwrap();
-        assert_eq!(get(&db, &db.default_family(), "key").unwrap(), b"value");
+        assert_eq!(get(&db.default_family(), "key").unwrap(), b"value");
     }
 }
 

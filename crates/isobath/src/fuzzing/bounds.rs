@@ -1,6 +1,6 @@
 //! The bounds of ranges: what a prefix, two keys, or a scan on the command line asks for.
 
-use crate::iter::bounds_of_prefix;
+use crate::key_range::{Prefix, bounds_of};
 use crate::options::Options;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,7 +11,7 @@ pub(super) fn bounds(data: &[u8]) {
     let mut parts = data.splitn(4, |byte| *byte == b'/');
     let mut part = || parts.next().unwrap_or_default();
     let (how, lower, upper, prefix) = (part(), part(), part(), part());
-    let of_prefix = bounds_of_prefix(prefix);
+    let of_prefix = bounds_of(Prefix(prefix));
     let mut map = BTreeMap::new();
     for key in [lower, upper, prefix, b"\0", b"k", b"\xff", b"\xff\xff\xff"] {
         for key in [key.to_vec(), [key, b"\0"].concat(), [key, b"\xff"].concat()] {

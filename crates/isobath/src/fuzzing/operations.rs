@@ -2,11 +2,11 @@
 //! and every answer is compared. Flushes, merges, closes and deaths of the process come in between.
 
 use crate::batch::Batch;
-use crate::column_family::ColumnFamily;
 use crate::components::Components;
 use crate::db::Db;
+use crate::family::Family;
 use crate::format::Decoder;
-use crate::options::{FamilyOptions, Options, WriteOptions};
+use crate::options::{FamilyOptions, Options};
 use crate::snapshot::Snapshot;
 use crate::table::Codec;
 use crate::vfs::MemoryFs;
@@ -40,7 +40,7 @@ pub(super) fn operations(data: &[u8]) {
 struct Run {
     fs: MemoryFs,
     db: Db,
-    families: [ColumnFamily; 2],
+    families: [Family; 2],
     maps: Maps,
     snapshots: Vec<(Snapshot, Maps)>,
 }
@@ -92,7 +92,7 @@ impl Run {
             11 => {
                 let family = usize::from(decoder.u8().ok()? & 1);
                 let bounds = bounds(decoder)?;
-                self.db.compact_range(&self.families[family], bounds).expect("memory");
+                self.families[family].compact(bounds).expect("memory");
             }
             12 => {
                 self.db.sync().expect("memory does not fail");
@@ -113,19 +113,18 @@ impl Run {
             let family = usize::from(how & 1);
             let key = key(decoder)?;
             if how >> 1 & 3 == 0 {
-                batch.delete_in(&self.families[family], &key).expect("a short key");
+                batch.of(&self.families[family]).delete(&key);
                 self.maps[family].remove(&key);
             } else {
                 let mut value = format!("{step}.{nth}.").into_bytes();
                 value.resize(usize::from(decoder.u8().ok()?) * usize::from(how >> 3), how);
-                batch.put_in(&self.families[family], &key, &value).expect("a short key");
+                batch.of(&self.families[family]).put(&key, &value);
                 self.maps[family].insert(key, value);
             }
         }
         if step.is_multiple_of(2) {
             // Twice leaves what once leaves.
-            let options = WriteOptions::default();
-            self.db.write_reusing(&mut batch, options).expect("memory does not fail");
+            self.db.write(&mut batch).expect("memory does not fail");
         }
         self.db.write(batch).expect("memory does not fail");
         Some(())
@@ -135,10 +134,10 @@ impl Run {
         let which = decoder.u8().ok()?;
         let family = usize::from(which & 1);
         let key = key(decoder)?;
-        let found = self.db.get_in(&self.families[family], &key).expect("memory does not fail");
+        let found = self.families[family].get(&key).expect("memory does not fail");
         assert_eq!(found.as_deref(), self.maps[family].get(&key).map(Vec::as_slice));
         if let Some((snapshot, maps)) = self.snapshots.get(usize::from(which >> 1)) {
-            let found = snapshot.get_in(&self.families[family], &key).expect("memory");
+            let found = snapshot.of(&self.families[family]).get(&key).expect("memory");
             assert_eq!(found.as_deref(), maps[family].get(&key).map(Vec::as_slice));
         }
         Some(())
@@ -152,9 +151,9 @@ impl Run {
         let bounds = bounds(decoder)?;
         let (mut range, maps) = match self.snapshots.get(usize::from(which >> 1)) {
             Some((snapshot, maps)) => {
-                (snapshot.range_in(&self.families[family], bounds.clone()), maps)
+                (snapshot.of(&self.families[family]).range(bounds.clone()), maps)
             }
-            None => (self.db.range_in(&self.families[family], bounds.clone()), &self.maps),
+            None => (self.families[family].range(bounds.clone()), &self.maps),
         };
         let is_empty = match (&bounds.0, &bounds.1) {
             (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
@@ -190,8 +189,8 @@ impl Run {
         for (snapshot, maps) in all.into_iter().chain(taken) {
             for (family, map) in self.families.iter().zip(maps) {
                 let range = match snapshot {
-                    Some(snapshot) => snapshot.range_in::<&[u8]>(family, ..),
-                    None => self.db.range_in::<&[u8]>(family, ..),
+                    Some(snapshot) => snapshot.of(family).range(..),
+                    None => family.range(..),
                 };
                 let found: Vec<_> = range.map(|item| item.expect("memory")).collect();
                 let found = found.iter().map(|(key, value)| (&**key, &**value));
@@ -201,8 +200,8 @@ impl Run {
     }
 
     fn reopen(self, settings: u8) -> Option<Run> {
-        let Run { fs, db, maps, snapshots, families: _ } = self;
-        drop(snapshots);
+        let Run { fs, db, maps, snapshots, families } = self;
+        drop((snapshots, families));
         db.close().expect("memory does not fail");
         Some(Run::new(fs, settings, maps))
     }

@@ -1,23 +1,47 @@
 //! Where every read begins: the database is open, and the family exists at the read point.
 
-use crate::engine::{Engine, Family, View};
+use crate::engine::{Engine, Keyspace, View};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
+use crate::options::ReadOptions;
 use arc_swap::Guard;
 use std::sync::Arc;
 
-/// Pins a view of `family` and a read point that it can serve: the registered `point`, or the newest.
-#[inline]
-pub(super) fn begin(
-    engine: &Engine,
-    family: &Family,
-    point: Option<Lsn>,
-) -> Result<(Guard<Arc<View>>, Lsn)> {
-    engine.check_open()?;
-    let (view, newest) = family.pin(&engine.log);
-    let point = point.unwrap_or(newest);
-    match view.exists_at(point) {
-        true => Ok((view, point)),
-        false => Err(Error::UnknownFamily(family.name().to_string())),
+/// A family as of a point: what every read is of.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadAt<'a> {
+    pub(crate) engine: &'a Arc<Engine>,
+    pub(crate) family: &'a Arc<Keyspace>,
+    /// Registered; `None` reads at the newest point.
+    pub(crate) point: Option<Lsn>,
+    pub(crate) options: ReadOptions,
+}
+
+impl<'a> ReadAt<'a> {
+    /// The family as it is now.
+    #[inline]
+    pub(crate) fn newest(engine: &'a Arc<Engine>, family: &'a Arc<Keyspace>) -> ReadAt<'a> {
+        ReadAt { engine, family, point: None, options: ReadOptions::default() }
+    }
+
+    /// Pins a view and a read point that it can serve.
+    #[inline]
+    pub(super) fn begin(&self) -> Result<(Guard<Arc<View>>, Lsn)> {
+        self.engine.check_open()?;
+        let (view, newest) = self.family.pin(&self.engine.log);
+        let point = self.point.unwrap_or(newest);
+        match view.exists_at(point) {
+            true => Ok((view, point)),
+            false => Err(self.refuse()),
+        }
+    }
+
+    /// Why the family does not exist at the point: no view does once the database is closed.
+    #[cold]
+    fn refuse(&self) -> Error {
+        match self.engine.check_open() {
+            Ok(()) => Error::UnknownFamily(self.family.name().to_string()),
+            Err(error) => error,
+        }
     }
 }

@@ -5,47 +5,48 @@
 //! filters.
 
 use crate::components::{Plant, planted};
-use crate::engine::{Engine, Family, View};
+use crate::engine::View;
 use crate::error::Result;
 use crate::format::{Lsn, checksum64};
 use crate::mvcc::Effect;
 use crate::pinned::Slice;
-use crate::read::begin::begin;
+use crate::read::begin::ReadAt;
 use crate::version::Slice as TableSlice;
 
 /// What the caller does with the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+enum Wanted {
     Value,
     /// Only whether there is one.
     Presence,
 }
 
-/// The value of `key` at `point`, or at the newest read point.
-pub(crate) fn get(
-    engine: &Engine,
-    family: &Family,
-    key: &[u8],
-    point: Option<Lsn>,
-    wanted: Wanted,
-) -> Result<Option<Slice>> {
-    let (view, point) = begin(engine, family, point)?;
-    get_in(engine, &view, key, point, wanted)
-}
+impl ReadAt<'_> {
+    /// The value of `key`.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
+        let (view, point) = self.begin()?;
+        get_in(self, &view, key, point, Wanted::Value)
+    }
 
-/// The values of several keys, all at one read point.
-pub(crate) fn multi_get<K: AsRef<[u8]>>(
-    engine: &Engine,
-    family: &Family,
-    keys: &[K],
-    point: Option<Lsn>,
-) -> Result<Vec<Option<Slice>>> {
-    let (view, point) = begin(engine, family, point)?;
-    keys.iter().map(|key| get_in(engine, &view, key.as_ref(), point, Wanted::Value)).collect()
+    /// True if `key` has a value.
+    pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
+        let (view, point) = self.begin()?;
+        Ok(get_in(self, &view, key, point, Wanted::Presence)?.is_some())
+    }
+
+    /// The values of several keys, all at one read point.
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Slice>>> {
+        let (view, point) = self.begin()?;
+        let keys = keys.into_iter();
+        keys.map(|key| get_in(self, &view, key.as_ref(), point, Wanted::Value)).collect()
+    }
 }
 
 fn get_in(
-    engine: &Engine,
+    at: &ReadAt<'_>,
     view: &View,
     key: &[u8],
     point: Lsn,
@@ -69,7 +70,7 @@ fn get_in(
     let levels = view.tree.levels.iter().filter_map(|level| level.find(key));
     let runs = view.tree.runs.iter().filter(|run| run.extent().contains(key));
     for slice in runs.chain(levels) {
-        if let Some(found) = get_in_slice(engine, slice, key, hash, point)? {
+        if let Some(found) = get_in_slice(at, slice, key, hash, point)? {
             return Ok(found);
         }
     }
@@ -79,7 +80,7 @@ fn get_in(
 /// `None` if the slice holds no version for the reader, `Some(None)` if it holds a delete.
 #[inline]
 fn get_in_slice(
-    engine: &Engine,
+    at: &ReadAt<'_>,
     slice: &TableSlice,
     key: &[u8],
     hash: u64,
@@ -88,7 +89,7 @@ fn get_in_slice(
     if slice.meta.min_seq >= point {
         return Ok(None);
     }
-    let found = slice.table(&engine.tables)?.get(key, hash, point);
+    let found = slice.table(&at.engine.tables)?.get_with(key, hash, point, at.options.fill_cache);
     let found = match found {
         Err(error) if error.is_corruption() && planted(Plant::DamageSkipped) => None,
         other => other?,

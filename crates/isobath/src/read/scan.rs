@@ -1,10 +1,10 @@
 //! Many keys in order: the sources of a pinned view, merged and resolved at a read point.
 
 use crate::cursor::{MergeCursor, VisibleCursor};
-use crate::engine::{Engine, Family, View};
+use crate::engine::{Engine, View};
 use crate::error::Result;
 use crate::format::Lsn;
-use crate::read::begin::begin;
+use crate::read::begin::ReadAt;
 use crate::read::source::Source;
 use crate::table::ExtentRef;
 use std::ops::Bound;
@@ -39,36 +39,51 @@ pub(crate) struct Pin {
     engine: Arc<Engine>,
     view: Arc<View>,
     point: Lsn,
+    fill_cache: bool,
 }
 
 impl Pin {
-    /// Pins `family` at the registered `point`, or at the newest read point.
-    pub(crate) fn new(engine: &Arc<Engine>, family: &Family, point: Option<Lsn>) -> Result<Pin> {
-        let (view, point) = begin(engine, family, point)?;
-        Ok(Pin { engine: engine.clone(), view: arc_swap::Guard::into_inner(view), point })
+    pub(crate) fn new(at: ReadAt<'_>) -> Result<Pin> {
+        let (view, point) = at.begin()?;
+        let view = arc_swap::Guard::into_inner(view);
+        Ok(Pin { engine: at.engine.clone(), view, point, fill_cache: at.options.fill_cache })
     }
 
     /// Opens a scan, not positioned. It keeps what it reads alive by itself.
     pub(crate) fn scan(&self, bounds: &ScanBounds) -> Result<Scan> {
-        let sources =
-            if bounds.is_empty() { Vec::new() } else { sources(&self.engine, &self.view, bounds)? };
+        let sources = if bounds.is_empty() { Vec::new() } else { self.sources(bounds)? };
         let lower = bounds.lower.as_ref().map(Vec::as_slice);
         let upper = bounds.upper.as_ref().map(Vec::as_slice);
         Ok(VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper))
     }
+
+    /// Newest first.
+    fn sources(&self, bounds: &ScanBounds) -> Result<Vec<Source>> {
+        let (view, tables) = (&self.view, &self.engine.tables);
+        let count = view.memtables.len() + view.tree.runs.len() + view.tree.levels.len();
+        let mut sources = Vec::with_capacity(count);
+        sources.extend(view.memtables.iter().map(|of| Source::memtable(&of.memtable)));
+        let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
+        for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
+            sources.push(Source::run(run, tables, self.fill_cache)?);
+        }
+        for level in view.tree.levels.iter().filter(|level| !level.is_empty()) {
+            sources.push(Source::level(level, tables, self.fill_cache));
+        }
+        Ok(sources)
+    }
 }
 
-/// Newest first.
-fn sources(engine: &Engine, view: &Arc<View>, bounds: &ScanBounds) -> Result<Vec<Source>> {
-    let mut sources =
-        Vec::with_capacity(view.memtables.len() + view.tree.runs.len() + view.tree.levels.len());
-    sources.extend(view.memtables.iter().map(|of| Source::memtable(&of.memtable)));
-    let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
-    for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
-        sources.push(Source::run(run, &engine.tables)?);
+impl ReadAt<'_> {
+    /// The number of keys within `bounds`.
+    pub(crate) fn count(self, bounds: &ScanBounds) -> Result<u64> {
+        let mut scan = Pin::new(self)?.scan(bounds)?;
+        scan.seek_first()?;
+        let mut count = 0;
+        while scan.entry().is_some() {
+            count += 1;
+            scan.next()?;
+        }
+        Ok(count)
     }
-    for level in view.tree.levels.iter().filter(|level| !level.is_empty()) {
-        sources.push(Source::level(level, &engine.tables));
-    }
-    Ok(sources)
 }

@@ -31,16 +31,18 @@ impl Source {
         }
     }
 
-    pub(crate) fn run(slice: &Arc<TableSlice>, tables: &TableContext) -> Result<Source> {
+    pub(crate) fn run(
+        slice: &Arc<TableSlice>,
+        tables: &TableContext,
+        fill_cache: bool,
+    ) -> Result<Source> {
         let table = slice.table(tables)?.clone();
-        Ok(Source::Run { cursor: table.cursor(true), table, _slice: slice.clone() })
+        Ok(Source::Run { cursor: table.cursor(fill_cache), table, _slice: slice.clone() })
     }
 
-    pub(crate) fn level(level: &Arc<Level>, tables: &TableContext) -> Source {
-        Source::Level(ConcatCursor::new(LevelSlices {
-            level: level.clone(),
-            tables: tables.clone(),
-        }))
+    pub(crate) fn level(level: &Arc<Level>, tables: &TableContext, fill_cache: bool) -> Source {
+        let (level, tables) = (level.clone(), tables.clone());
+        Source::Level(ConcatCursor::new(LevelSlices { level, tables, fill_cache }))
     }
 
     /// The current value, without copying it. Needs an entry.
@@ -62,6 +64,7 @@ impl Source {
 pub(crate) struct LevelSlices {
     level: Arc<Level>,
     tables: TableContext,
+    fill_cache: bool,
 }
 
 impl SliceProvider for LevelSlices {
@@ -80,7 +83,7 @@ impl SliceProvider for LevelSlices {
     }
 
     fn open(&self, index: usize) -> Result<TableCursor> {
-        Ok(self.level[index].table(&self.tables)?.cursor(true))
+        Ok(self.level[index].table(&self.tables)?.cursor(self.fill_cache))
     }
 
     fn may_hold(&self, index: usize, _key: &[u8], hash: u64) -> Result<bool> {

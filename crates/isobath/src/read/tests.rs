@@ -175,7 +175,7 @@ fn memtables_runs_and_levels_are_walked_alike() {
     let view = engine.default_family.view();
     let level = view.tree.levels.iter().find(|level| !level.is_empty()).unwrap();
     assert!(level.len() > 1);
-    let mut level = Source::level(level, &engine.tables);
+    let mut level = Source::level(level, &engine.tables, true);
     walk(&mut level, &in_level);
     let (held, held_of_others) = held_of_both(&level);
     assert!(held == count && held_of_others < count / 2, "{held_of_others}");
@@ -188,7 +188,7 @@ fn memtables_runs_and_levels_are_walked_alike() {
     assert_eq!(held_of_both(&memtable), (count, count), "a memtable has no filter");
     db.flush().unwrap();
     let view = engine.default_family.view();
-    let mut run = Source::run(&view.tree.runs[0], &engine.tables).unwrap();
+    let mut run = Source::run(&view.tree.runs[0], &engine.tables, true).unwrap();
     walk(&mut run, &written);
     let (held, held_of_others) = held_of_both(&run);
     assert!(held == count && held_of_others < count / 2, "{held_of_others}");
@@ -200,18 +200,19 @@ type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 fn compare(engine: &Arc<Engine>, point: Option<crate::format::Lsn>, contents: &Contents) {
     let family = &engine.default_family;
     let keys: Vec<Vec<u8>> = (0..24).map(|key| vec![key]).collect();
-    let read = |key: &[u8], wanted| get(engine, family, key, point, wanted).unwrap();
+    let at = ReadAt { point, ..ReadAt::newest(engine, family) };
     for key in &keys {
         let expected = contents.get(key);
-        assert_eq!(read(key, Wanted::Value).as_deref(), expected.map(Vec::as_slice), "{key:?}");
-        let presence = read(key, Wanted::Presence);
-        assert_eq!(presence.is_some(), expected.is_some());
+        assert_eq!(at.get(key).unwrap().as_deref(), expected.map(Vec::as_slice), "{key:?}");
+        assert_eq!(at.contains(key).unwrap(), expected.is_some());
     }
-    let found = multi_get(engine, family, &keys, point).unwrap();
+    let found = at.multi_get(&keys).unwrap();
     let found = found.iter().map(|value| value.as_deref());
     assert!(found.eq(keys.iter().map(|key| contents.get(key).map(Vec::as_slice))));
     let bounds = ScanBounds { lower: Bound::Excluded(vec![3]), upper: Bound::Included(vec![20]) };
-    let mut scan = Pin::new(engine, family, point).unwrap().scan(&bounds).unwrap();
+    let mut scan = Pin::new(at).unwrap().scan(&bounds).unwrap();
+    let expected = contents.range((bounds.lower.clone(), bounds.upper.clone())).count();
+    assert_eq!(at.count(&bounds).unwrap(), expected as u64);
     scan.seek_first().unwrap();
     for (key, value) in contents.range((bounds.lower, bounds.upper)) {
         assert_eq!(scan.entry(), Some((key.as_slice(), value.as_slice())));
@@ -280,7 +281,7 @@ fn a_scan_opens_the_runs_that_its_bounds_meet_and_no_file_besides() {
         assert_eq!(engine.default_family.view().tree.runs.len(), 2);
         let own = |bound: Bound<&str>| bound.map(|key| key.as_bytes().to_vec());
         let bounds = ScanBounds { lower: own(lower), upper: own(upper) };
-        let pin = Pin::new(engine, &engine.default_family, None).unwrap();
+        let pin = Pin::new(ReadAt::newest(engine, &engine.default_family)).unwrap();
         pin.scan(&bounds).unwrap();
         assert_eq!(engine.tables.files.open_count(), opened, "{bounds:?}");
     }
@@ -290,7 +291,8 @@ fn a_scan_opens_the_runs_that_its_bounds_meet_and_no_file_besides() {
 fn a_scan_of_bounds_without_keys_has_no_sources() {
     let db = open(&MemoryFs::new());
     db.put("key", "value").unwrap();
-    let pin = Pin::new(db.engine(), &db.engine().default_family, None).unwrap();
+    let at = ReadAt::newest(db.engine(), &db.engine().default_family);
+    let pin = Pin::new(at).unwrap();
     for (least, count) in [(b"j", 1), (b"k", 1), (b"l", 0)] {
         let bounds = ScanBounds {
             lower: Bound::Included(least.into()),
@@ -329,7 +331,7 @@ fn a_view_without_memtables_is_scanned_to_its_end() {
     }
     for _ in 0..2 {
         assert!(db.engine().default_family.view().memtables.is_empty());
-        assert_eq!(db.range::<&str>(..).count(), 2);
+        assert_eq!(db.range(..).count(), 2);
         assert_eq!(db.get("b").unwrap().unwrap(), b"value");
         db.compact().unwrap();
     }
@@ -340,24 +342,25 @@ fn a_view_without_memtables_is_scanned_to_its_end() {
 fn reads_begin_in_an_open_database_at_points_where_the_family_exists() {
     let db = open(&MemoryFs::new());
     let family = db.create_family("brief").unwrap();
-    db.put_in(&family, "key", "value").unwrap();
+    family.put("key", "value").unwrap();
     let engine = db.engine().clone();
     let known = engine.families.by_name("brief").unwrap();
     let snapshot = db.snapshot();
     db.drop_family(&family).unwrap();
-    assert_eq!(snapshot.get_in(&family, "key").unwrap().unwrap(), b"value");
+    assert_eq!(snapshot.of(&family).get("key").unwrap().unwrap(), b"value");
     let bounds = ScanBounds { lower: Bound::Unbounded, upper: Bound::Unbounded };
     let is_unknown = |error| matches!(error, Some(Error::UnknownFamily(name)) if name == "brief");
-    assert!(is_unknown(get(&engine, &known, b"key", None, Wanted::Value).err()));
-    assert!(is_unknown(multi_get(&engine, &known, &["key"], None).err()));
-    assert!(is_unknown(Pin::new(&engine, &known, None).err()));
-    let pin = Pin::new(&engine, &engine.default_family, None).unwrap();
+    let at = ReadAt::newest(&engine, &known);
+    assert!(is_unknown(at.get(b"key").err()));
+    assert!(is_unknown(at.multi_get(["key"]).err()));
+    assert!(is_unknown(Pin::new(at).err()));
+    let at = ReadAt::newest(&engine, &engine.default_family);
+    let pin = Pin::new(at).unwrap();
     drop(snapshot);
     db.close().unwrap();
-    let family = &engine.default_family;
     let is_closed = |error| matches!(error, Some(Error::Closed));
-    assert!(is_closed(get(&engine, family, b"key", None, Wanted::Value).err()));
-    assert!(is_closed(multi_get(&engine, family, &["key"], None).err()));
-    assert!(is_closed(Pin::new(&engine, family, None).err()));
+    assert!(is_closed(at.get(b"key").err()));
+    assert!(is_closed(at.multi_get(["key"]).err()));
+    assert!(is_closed(Pin::new(at).err()));
     pin.scan(&bounds).unwrap();
 }

@@ -6,7 +6,7 @@ use crate::cache::{BlockCache, FileCache};
 use crate::components::sync::Mutex;
 use crate::components::sync::atomic::AtomicBool;
 use crate::components::{Components, Plant, Priority, Reach, planted, reached};
-use crate::engine::{self, Engine, Epochs, Families, Family, Gauges, Pacer, Snapshots};
+use crate::engine::{self, Engine, Epochs, Families, Gauges, Keyspace, Pacer, Snapshots};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::format::{DEFAULT_FAMILY, Lsn};
@@ -336,7 +336,7 @@ fn families_of(state: &State) -> Result<Families> {
     for (id, state) in state.families() {
         let options = FamilyOptions::from_json(&state.options)?;
         let (created, tree) = (state.created, state.tree.clone());
-        families.insert(Arc::new(Family::new(id, &state.name, options, created, tree)));
+        families.insert(Arc::new(Keyspace::new(id, &state.name, options, created, tree)));
     }
     Ok(families)
 }

@@ -43,7 +43,7 @@ fn a_first_log_segment_that_is_missing_is_no_empty_log() {
             db.put("flushed", [i; 100]).unwrap();
             db.flush().unwrap();
         }
-        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        db.with(WriteOptions::sync()).put("key", "value").unwrap();
         let (fs, segments) = killed(&db, &fs);
         for segment in &segments {
             fs.remove(segment).unwrap();
@@ -86,7 +86,7 @@ fn an_open_that_is_cut_short_at_any_step_can_be_repeated() {
         for i in 0..900u32 {
             db.put(i.to_be_bytes(), [7; 100]).unwrap();
         }
-        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        db.with(WriteOptions::sync()).put("key", "value").unwrap();
         let mut fs = killed(&db, &fs).0;
         for power_lasts in [true, false] {
             fs.inject(Fault::on(op).nth(nth));
@@ -125,7 +125,7 @@ fn damage_of_the_edit_that_ended_a_recovery_is_no_torn_tail() {
     let large = |fs| options(fs).write_budget(256 << 10);
     let db = large(&fs).open("db").unwrap();
     for i in 0..1000u32 {
-        db.put_with(i.to_be_bytes(), [7; 100], WriteOptions::sync()).unwrap();
+        db.with(WriteOptions::sync()).put(i.to_be_bytes(), [7; 100]).unwrap();
     }
     let (fs, segments) = killed(&db, &fs);
     assert!(segments.len() > 2);
@@ -188,7 +188,7 @@ fn a_creation_that_was_cut_short_anywhere_survives_power_loss_once_it_is_opened(
         drop(options(&fs).open("/not/there/db"));
         let fs = fs.killed();
         let db = options(&fs).open("/not/there/db").unwrap();
-        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        db.with(WriteOptions::sync()).put("key", "value").unwrap();
         let fs = fs.crashed(|_| 0);
         let db = options(&fs).open("/not/there/db").unwrap();
         assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "cut at {nth}");
@@ -199,7 +199,7 @@ fn a_creation_that_was_cut_short_anywhere_survives_power_loss_once_it_is_opened(
 fn a_time_without_file_descriptors_stops_nothing_for_good() {
     let fs = MemoryFs::new();
     let db = options(&fs).open("db").unwrap();
-    let put = |i: u32| db.put_with(i.to_be_bytes(), [7; 1000], WriteOptions::sync()).map(|_| ());
+    let put = |i: u32| db.with(WriteOptions::sync()).put(i.to_be_bytes(), [7; 1000]).map(|_| ());
     (0..100).for_each(|i| put(i).unwrap());
     fs.inject(Fault::no_descriptors());
     let refused = (100..2000).find_map(|i| put(i).err()).unwrap();
@@ -219,7 +219,7 @@ fn a_database_whose_creation_was_cut_short_survives_power_loss_once_it_is_opened
         drop(options(&fs).open("there/db"));
         let fs = fs.killed();
         let db = options(&fs).open("there/db").unwrap();
-        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        db.with(WriteOptions::sync()).put("key", "value").unwrap();
         let fs = fs.crashed(|_| 0);
         let db = options(&fs).open("there/db").unwrap();
         assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]), "sync {nth} failed");

@@ -27,7 +27,7 @@ fn listening(fs: &MemoryFs) -> (Options, Told) {
 fn left_behind() -> (MemoryFs, Lsn, Lsn) {
     let fs = MemoryFs::new();
     let db = options(&fs).open("db").unwrap();
-    db.put_with("key", "value", WriteOptions::sync()).unwrap();
+    db.with(WriteOptions::sync()).put("key", "value").unwrap();
     let ceiling = db.engine().versions.lock().state().ceiling();
     let end = db.engine().log.tail();
     (fs.killed(), end, ceiling)
@@ -53,7 +53,7 @@ fn the_edit_that_ends_a_term_says_where_the_log_ended_and_where_it_goes_on() {
         assert_eq!(changes, expected);
         assert_eq!((db.engine().term, db.engine().log.tail()), (term, resumes_at));
         assert_eq!(db.metrics().recovered_records, 1);
-        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        db.with(WriteOptions::sync()).put("key", "value").unwrap();
         (end, ceiling) = (db.engine().log.tail(), resumes_at + step);
         fs = fs.killed();
     }

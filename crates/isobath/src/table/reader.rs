@@ -15,6 +15,7 @@ use crate::cache::{BlockCache, BlockKey, CacheId, FileCache, ResidentCharge};
 use crate::error::{Error, Result};
 use crate::format::{Lsn, OpKind};
 use crate::vfs::ReadFile;
+use std::borrow::Cow;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -153,32 +154,39 @@ impl Table {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
     }
 
-    /// The newest version of `key` with a sequence below `point`. `hash` is the key's XXH3-64.
+    /// [`Table::get_with`], filling the cache.
+    #[cfg(any(test, fuzzing, feature = "bench-internals"))]
     pub(crate) fn get(&self, key: &[u8], hash: u64, point: Lsn) -> Result<Option<Found>> {
+        self.get_with(key, hash, point, true)
+    }
+
+    /// The newest version of `key` with a sequence below `point`. `hash` is the key's XXH3-64. Without `fill_cache` the data
+    /// block that is read for it does not stay in the block cache.
+    pub(crate) fn get_with(
+        &self,
+        key: &[u8],
+        hash: u64,
+        point: Lsn,
+        fill_cache: bool,
+    ) -> Result<Option<Found>> {
         if !self.may_contain(hash) {
             return Ok(None);
         }
-        match &self.way {
-            Way::Data(block) => self.get_in(block.clone(), self.root_at, key, point),
-            Way::Index(index) => self.get_through(index, self.root_at, key, point),
+        let (index, handle) = match &self.way {
+            Way::Data(block) => return self.get_in(block.clone(), self.root_at, key, point),
+            Way::Index(index) => (Cow::Borrowed(index), self.root_at),
             Way::Top(top) => match self.follow(top, self.root_at, key, point)? {
-                Some(handle) => self.get_through(&*self.index_block(handle)?, handle, key, point),
-                None => Ok(None),
+                Some(handle) => (Cow::Owned(self.index_block(handle)?), handle),
+                None => return Ok(None),
             },
-        }
-    }
-
-    fn get_through(
-        &self,
-        index: &Block,
-        index_at: BlockHandle,
-        key: &[u8],
-        point: Lsn,
-    ) -> Result<Option<Found>> {
-        match self.follow(index, index_at, key, point)? {
-            Some(handle) => self.get_in(self.block(handle)?, handle, key, point),
-            None => Ok(None),
-        }
+        };
+        let Some(handle) = self.follow(&index, handle, key, point)? else { return Ok(None) };
+        let block = match self.cached(handle) {
+            Some(block) => block,
+            None if fill_cache => self.load(handle, Block::parse)?,
+            None => self.parse_at(handle, Block::parse)?,
+        };
+        self.get_in(block, handle, key, point)
     }
 
     /// The handle of the only block in which the first version at or after `(key, point)` can stand.
@@ -231,15 +239,6 @@ impl Table {
         self.context.blocks.get(&self.cache_key(handle))
     }
 
-    /// A data block, through the cache.
-    #[inline]
-    pub(super) fn block(&self, handle: BlockHandle) -> Result<Arc<Block>> {
-        match self.cached(handle) {
-            Some(block) => Ok(block),
-            None => self.load(handle, Block::parse),
-        }
-    }
-
     /// An index block below the top, through the cache.
     #[inline]
     pub(super) fn index_block(&self, handle: BlockHandle) -> Result<Arc<Block>> {
@@ -256,11 +255,21 @@ impl Table {
         handle: BlockHandle,
         parse: fn(Vec<u8>) -> Result<Block>,
     ) -> Result<Arc<Block>> {
-        let mut bytes = Vec::new();
-        self.read(handle, &mut bytes)?;
-        let block = Arc::new(parse(bytes).map_err(|error| self.located(error, handle))?);
+        let block = self.parse_at(handle, parse)?;
         self.context.blocks.insert(self.cache_key(handle), block.clone());
         Ok(block)
+    }
+
+    /// Reads a block from disk, past the cache.
+    #[cold]
+    fn parse_at(
+        &self,
+        handle: BlockHandle,
+        parse: fn(Vec<u8>) -> Result<Block>,
+    ) -> Result<Arc<Block>> {
+        let mut bytes = Vec::new();
+        self.read(handle, &mut bytes)?;
+        Ok(Arc::new(parse(bytes).map_err(|error| self.located(error, handle))?))
     }
 
     /// Reads a block from disk, past the cache.

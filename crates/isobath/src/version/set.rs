@@ -225,6 +225,11 @@ impl VersionSet {
         renewed
     }
 
+    /// Holds no table open any more. The database is closed: nothing is installed from here on.
+    pub(crate) fn let_go(&mut self) {
+        self.state.let_go();
+    }
+
     /// The numbers of the table files to remove now, each handed out once.
     pub(crate) fn take_dead(&mut self) -> Result<Vec<u64>> {
         if self.files.graveyard().is_empty() {

@@ -70,6 +70,11 @@ impl State {
         self.families.get(&id)
     }
 
+    /// Lets go of all tables: the database is closed.
+    pub(super) fn let_go(&mut self) {
+        self.families.values_mut().for_each(|family| family.tree = Arc::default());
+    }
+
     /// All families in the order of their ids.
     pub(crate) fn families(&self) -> impl Iterator<Item = (FamilyId, &Family)> {
         self.families.iter().map(|(id, family)| (*id, family))

@@ -19,12 +19,12 @@
 //! memtable insert; no allocation but the arena's, no system call.
 
 use crate::batch::{Batch, OpAt};
-use crate::column_family::ColumnFamily;
 use crate::components::{Plant, Point, Reach, planted, reached_if, with_scratch, yield_point};
-use crate::engine::{Engine, Family};
+use crate::engine::{Engine, Keyspace};
 use crate::error::{Error, Result};
+use crate::family::Mention;
 use crate::format::{FamilyId, Lsn, Op, OpKind, Payload, decode_payload, put_batch_prefix, put_op};
-use crate::limits::note_written;
+use crate::limits::{check_key, check_value, note_written};
 use crate::memtable::Memtable;
 use crate::options::{Durability, WriteOptions};
 use crate::wal::{self, Patience, RECORD_HEADER_LEN};
@@ -61,12 +61,14 @@ fn database_of(engine: &Engine) -> u64 {
 /// Commits one operation.
 pub(crate) fn commit_one(
     engine: &Arc<Engine>,
-    family: &Arc<Family>,
+    family: &Arc<Keyspace>,
     kind: OpKind,
     key: &[u8],
     value: &[u8],
     options: WriteOptions,
 ) -> Result<Commit> {
+    check_key(key)?;
+    check_value(value)?;
     check_family(family)?;
     note_written(key, value);
     with_scratch(|record| {
@@ -82,10 +84,11 @@ pub(crate) fn commit_one(
 /// Commits a batch, atomically over all the families it names.
 pub(crate) fn commit_batch(
     engine: &Arc<Engine>,
-    default: &Arc<Family>,
+    default: &Arc<Keyspace>,
     batch: &mut Batch,
     options: WriteOptions,
 ) -> Result<Commit> {
+    batch.check()?;
     if batch.is_empty() {
         engine.check_writable()?;
         return Ok(Commit::new(engine, engine.log.visible()));
@@ -100,7 +103,7 @@ pub(crate) fn commit_batch(
     })
 }
 
-fn check_family(family: &Family) -> Result<()> {
+fn check_family(family: &Keyspace) -> Result<()> {
     if family.is_dropped() { Err(Error::UnknownFamily(family.name().to_string())) } else { Ok(()) }
 }
 
@@ -152,7 +155,7 @@ fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
 
 /// Runs `insert` on the memtable of `family` in the epoch that owns the reserved `lsn`.
 #[inline]
-fn in_memtable(engine: &Engine, family: &Family, lsn: Lsn, insert: impl FnOnce(&Memtable)) {
+fn in_memtable(engine: &Engine, family: &Keyspace, lsn: Lsn, insert: impl FnOnce(&Memtable)) {
     let view = family.view();
     if let Some(newest) = view.memtables.first()
         && newest.epoch.owns_while_open(lsn)
@@ -167,8 +170,8 @@ fn in_memtable(engine: &Engine, family: &Family, lsn: Lsn, insert: impl FnOnce(&
 
 fn apply_batch(
     engine: &Engine,
-    default: &Arc<Family>,
-    named: &[ColumnFamily],
+    default: &Arc<Keyspace>,
+    named: &[Mention],
     record: &[u8],
     ops: &[OpAt],
     lsn: Lsn,
@@ -275,7 +278,7 @@ mod tests {
     fn a_batch_is_sorted_by_whole_keys_and_the_last_operation_on_a_key_wins() {
         let mut batch = Batch::new();
         for end in ["c", "a", "b", "a", ""] {
-            batch.put(format!("the same{end}"), "value").unwrap();
+            batch.put(format!("the same{end}"), "value");
         }
         let (record, ops, _) = batch.parts();
         assert_eq!(sorted_last_wins(record, ops), [4, 3, 2, 0]);

@@ -14,7 +14,7 @@
 use crate::compact;
 use crate::components::sync::MutexGuard;
 use crate::components::{Plant, planted};
-use crate::engine::{Engine, Family};
+use crate::engine::{Engine, Keyspace};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Payload, put_payload};
@@ -33,7 +33,7 @@ pub(crate) fn create_family(
     engine: &Arc<Engine>,
     name: &str,
     options: FamilyOptions,
-) -> Result<Arc<Family>> {
+) -> Result<Arc<Keyspace>> {
     check_family_name(name)?;
     options.check_asked()?;
     engine.check_writable()?;
@@ -54,13 +54,13 @@ pub(crate) fn create_family(
         options: json,
         lsn,
     })?;
-    let family = Arc::new(Family::new(id, name, options, lsn, Arc::new(Tree::default())));
+    let family = Arc::new(Keyspace::new(id, name, options, lsn, Arc::new(Tree::default())));
     engine.families.insert(family.clone());
     Ok(family)
 }
 
 /// Drops a family: its keys are gone; its memory and files go once no snapshot from before needs them.
-pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Family>) -> Result<()> {
+pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Result<()> {
     engine.check_writable()?;
     if family.id == DEFAULT_FAMILY {
         return Err(Error::InvalidArgument("the default column family cannot be dropped".into()));
@@ -85,7 +85,11 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Family>) -> Result<
 }
 
 /// Gives a family another name.
-pub(crate) fn rename_family(engine: &Arc<Engine>, family: &Arc<Family>, name: &str) -> Result<()> {
+pub(crate) fn rename_family(
+    engine: &Arc<Engine>,
+    family: &Arc<Keyspace>,
+    name: &str,
+) -> Result<()> {
     check_family_name(name)?;
     engine.check_writable()?;
     if family.id == DEFAULT_FAMILY {
@@ -213,13 +217,13 @@ mod tests {
         };
         let db = over(&fs).listener(Arc::new(listener)).open("/db").unwrap();
         let family = db.create_family("family").unwrap();
-        db.put_in(&family, "key", "value").unwrap();
+        family.put("key", "value").unwrap();
         fill_up(&fs);
         let left = thread::scope(|scope| {
             let dropper = scope.spawn(|| db.drop_family(&family));
             is_told.recv().unwrap();
             // The drop is in the log, and its thread is held up.
-            db.put_with("later", "value", WriteOptions::sync()).unwrap();
+            db.with(WriteOptions::sync()).put("later", "value").unwrap();
             let flusher = scope.spawn(|| db.flush());
             let began = Instant::now();
             while !flusher.is_finished() && began.elapsed() < Duration::from_millis(300) {
@@ -283,7 +287,7 @@ mod tests {
         let family = db.create_family("family").unwrap();
         fs.inject(Fault::on(FileOp::Harden));
         db.drop_family(&family).unwrap_err();
-        assert!(matches!(db.get_in(&family, "key"), Err(Error::UnknownFamily(_))));
+        assert!(matches!(family.get("key"), Err(Error::UnknownFamily(_))));
         assert!(matches!(db.family("family"), Err(Error::UnknownFamily(_))));
         assert_eq!(db.list_families(), ["default"]);
     }
@@ -297,16 +301,16 @@ mod tests {
         db.engine().versions.lock().install(skip, &[]).unwrap();
         let last = db.create_family("last").unwrap();
         assert_eq!(last.id(), FamilyId::MAX - 1);
-        db.put_in(&last, "key", "value").unwrap();
+        last.put("key", "value").unwrap();
         let refused = db.create_family("one more").unwrap_err();
         assert!(refused.to_string().contains("ids for column families are used up"), "{refused}");
-        db.put_with("key", "value", WriteOptions::sync()).unwrap();
+        db.with(WriteOptions::sync()).put("key", "value").unwrap();
         // By what the log says, by the manifest, and by what a close left.
         let mut left = fs.killed();
         for _ in 0..3 {
             let db = over(&left).open("/db").unwrap();
             assert_eq!(db.list_families(), ["default", "last"]);
-            assert_eq!(db.get_in(&db.family("last").unwrap(), "key").unwrap().unwrap(), b"value");
+            assert_eq!(db.family("last").unwrap().get("key").unwrap().unwrap(), b"value");
             assert!(matches!(db.create_family("one more"), Err(Error::InvalidArgument(_))));
             left = left.killed();
         }
@@ -335,22 +339,22 @@ mod tests {
         let db = Options::in_memory().open("/db").unwrap();
         let family = db.create_family("family").unwrap();
         let memtables =
-            |family: &crate::ColumnFamily| family.of(db.engine()).unwrap().view().memtables.len();
-        db.put_in(&family, "key", "value").unwrap();
+            |family: &crate::Family| family.of(db.engine()).unwrap().view().memtables.len();
+        family.put("key", "value").unwrap();
         let snapshot = db.snapshot();
         db.flush().unwrap();
-        db.put_in(&family, "key", "of another epoch").unwrap();
+        family.put("key", "of another epoch").unwrap();
         assert_eq!(memtables(&family), 1);
         db.drop_family(&family).unwrap();
         assert_eq!(memtables(&family), 0);
-        assert_eq!(snapshot.get_in(&family, "key").unwrap().unwrap(), b"value");
+        assert_eq!(snapshot.of(&family).get("key").unwrap().unwrap(), b"value");
         let family = db.create_family("family").unwrap();
-        db.put_in(&family, "key", "value").unwrap();
+        family.put("key", "value").unwrap();
         let snapshot = db.snapshot();
         db.drop_family(&family).unwrap();
         db.flush().unwrap();
         assert_eq!(memtables(&family), 1);
-        assert_eq!(snapshot.get_in(&family, "key").unwrap().unwrap(), b"value");
+        assert_eq!(snapshot.of(&family).get("key").unwrap().unwrap(), b"value");
         drop(snapshot);
         assert_eq!(memtables(&family), 0);
     }

@@ -26,7 +26,7 @@ fn open(fs: &MemoryFs) -> Db {
 }
 
 fn content(db: &Db) -> Content {
-    let rows = db.range::<&[u8]>(..).map(|row| row.unwrap());
+    let rows = db.range(..).map(|row| row.unwrap());
     rows.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
 
@@ -34,7 +34,7 @@ fn content(db: &Db) -> Content {
 fn extend(batch: &mut Batch, expected: &mut Content) {
     let n = batch.len();
     let (key, value) = (format!("key{n:03}").into_bytes(), vec![b'v'; n % 11]);
-    batch.put(&key, &value).unwrap();
+    batch.put(&key, &value);
     expected.insert(key, value);
 }
 
@@ -46,8 +46,8 @@ fn a_batch_written_again_extended_and_retried_is_whole_at_the_next_open() {
     for _ in 0..24 {
         extend(&mut batch, &mut expected);
         let len = batch.byte_len();
-        db.write_reusing(&mut batch, WriteOptions::default()).unwrap();
-        db.write_reusing(&mut batch, WriteOptions::sync()).unwrap();
+        db.write(&mut batch).unwrap();
+        db.with(WriteOptions::sync()).write(&mut batch).unwrap();
         assert_eq!(batch.byte_len(), len);
     }
     let (large, value) = (b"large".to_vec(), vec![7; 5001]);
@@ -58,15 +58,15 @@ fn a_batch_written_again_extended_and_retried_is_whole_at_the_next_open() {
     }
     let error = loop {
         let mut batch = Batch::new();
-        batch.put(&large, &value).unwrap();
-        if let Err(error) = db.write_reusing(&mut batch, WriteOptions::default()) {
+        batch.put(&large, &value);
+        if let Err(error) = db.write(&mut batch) {
             break error;
         }
     };
     assert!(error.is_out_of_space(), "{error}");
     let refused = loop {
         // Shorter and shorter records find what room is left.
-        match db.write_reusing(&mut batch, WriteOptions::default()) {
+        match db.write(&mut batch) {
             Ok(_) => extend(&mut batch, &mut expected),
             Err(error) => break error,
         }
@@ -74,7 +74,7 @@ fn a_batch_written_again_extended_and_retried_is_whole_at_the_next_open() {
     assert!(refused.is_retryable(), "{refused}");
     fs.clear_faults();
     extend(&mut batch, &mut expected);
-    db.write_reusing(&mut batch, WriteOptions::sync()).unwrap();
+    db.with(WriteOptions::sync()).write(&mut batch).unwrap();
     expected.insert(large, value);
     assert_eq!(content(&db), expected);
     for left in [fs.killed(), fs.crashed(|_| 0)] {
@@ -87,13 +87,13 @@ fn a_cleared_batch_holds_nothing_of_what_was_written() {
     let fs = MemoryFs::new();
     let db = open(&fs);
     let mut batch = Batch::new();
-    batch.put("first", "1").unwrap();
-    db.write_reusing(&mut batch, WriteOptions::default()).unwrap();
+    batch.put("first", "1");
+    db.write(&mut batch).unwrap();
     batch.clear();
     assert!(batch.is_empty());
-    batch.put("second", "2").unwrap();
+    batch.put("second", "2");
     db.delete("first").unwrap();
-    db.write_reusing(&mut batch, WriteOptions::default()).unwrap();
+    db.write(&mut batch).unwrap();
     let expected = Content::from([(b"second".to_vec(), b"2".to_vec())]);
     assert_eq!(content(&db), expected);
     assert_eq!(content(&open(&fs.killed())), expected);
@@ -129,7 +129,7 @@ fn refused(db: &Db, commit: Commit, why: &str) {
 fn a_commit_of_an_earlier_life_is_judged_by_what_became_of_it() {
     let fs = MemoryFs::new();
     let db = open(&fs);
-    let kept = db.put_with("kept", "1", WriteOptions::sync()).unwrap();
+    let kept = db.with(WriteOptions::sync()).put("kept", "1").unwrap();
     let lost = db.put("lost", "2").unwrap();
     let mut left = fs.crashed(|_| 0);
     drop(db);
@@ -159,7 +159,7 @@ fn a_commit_of_another_database_or_of_a_later_life_is_refused() {
     let latest = open(&fs.killed()).put("key", "value").unwrap();
     let db = open(&copy);
     let (mut batch, options) = (Batch::new(), WriteOptions::default());
-    let nothing = db.write_reusing(&mut batch, options).unwrap();
+    let nothing = db.with(options).write(&mut batch).unwrap();
     db.harden(nothing).unwrap();
     assert!(later < latest);
     refused(&db, latest, "none of this database");
@@ -172,14 +172,14 @@ fn a_write_that_would_not_wait_is_refused_when_the_log_has_no_room() {
     fs.inject(Fault::on(FileOp::OpenSegment).kind(ErrorKind::StorageFull).forever());
     let hasty = WriteOptions::default().fail_fast(true);
     let error = loop {
-        if let Err(error) = db.put_with("key", [7; 5000], hasty) {
+        if let Err(error) = db.with(hasty).put("key", [7; 5000]) {
             break error;
         }
     };
     assert!(error.is_retryable(), "{error}");
     fs.clear_faults();
     let patient = WriteOptions::default();
-    db.put_with("key", "value", patient).unwrap();
+    db.with(patient).put("key", "value").unwrap();
 }
 
 #[test]
@@ -202,14 +202,28 @@ fn a_write_is_not_told_of_a_failed_flush_that_would_succeed_now() {
 }
 
 #[test]
-fn a_put_that_a_batch_refused_leaves_nothing_in_it() {
-    let (db, elsewhere) = (open(&MemoryFs::new()), open(&MemoryFs::new()));
-    let foreign = elsewhere.create_family("foreign").unwrap();
+fn a_write_names_the_first_invalid_operation_of_its_batch_and_commits_nothing() {
+    let db = open(&MemoryFs::new());
+    let family = db.create_family("family").unwrap();
     let mut batch = Batch::new();
-    batch.put("key", "value").unwrap();
-    assert!(batch.put_in(&foreign, "", "value").is_err());
-    assert!(batch.delete_in(&foreign, "").is_err());
-    db.write(batch).unwrap();
+    batch.put("key", "value").delete("");
+    batch.of(&family).put(vec![b'k'; crate::MAX_KEY_LEN + 1], "value");
+    batch.put("other", "value");
+    for _ in 0..2 {
+        let error = db.write(&mut batch).unwrap_err();
+        let words = "operation 2 of the batch (Delete of \"\"): a key must have";
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    assert!(db.get("key").unwrap().is_none() && db.get("other").unwrap().is_none());
+    batch.clear();
+    batch.of(&family).put("k".repeat(crate::MAX_KEY_LEN + 1), "value");
+    let error = db.write(&mut batch).unwrap_err();
+    let words = format!("operation 1 of the batch (Put of \"{}...\"): a key may", "k".repeat(32));
+    assert!(error.to_string().contains(&words), "{error}");
+    batch.clear();
+    db.write(batch.put("key", "value")).unwrap();
+    assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+    drop(family);
     let engine = db.engine().clone();
     db.close().unwrap();
     let options = WriteOptions::default();
@@ -227,7 +241,7 @@ fn a_cursor_that_failed_does_not_look_like_one_at_its_end() {
     let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
     let options = Options::new().components(components).block_cache(0);
     let db = options.read_mode(crate::vfs::ReadMode::Positional).open("db").unwrap();
-    let mut cursor = db.cursor::<&[u8]>(..).unwrap();
+    let mut cursor = db.cursor(..).unwrap();
     for backward in [false, true] {
         if backward {
             cursor.seek_to_last().unwrap()
@@ -271,7 +285,7 @@ fn a_range_that_outlives_its_database_shows_what_it_saw_or_fails() {
                 db.flush().unwrap();
             }
         }
-        let (mut begun, later) = (db.range::<&[u8]>(..), db.range::<&[u8]>(..));
+        let (mut begun, later) = (db.range(..), db.range(..));
         begun.next().unwrap().unwrap();
         let snapshot = db.snapshot();
         db.close().unwrap();
@@ -297,6 +311,6 @@ fn a_range_that_outlives_its_database_shows_what_it_saw_or_fails() {
             }
         }
         assert!(matches!(snapshot.get("key00"), Err(Error::Closed)));
-        assert!(db.range::<&[u8]>(..).all(|row| *row.unwrap().1 == [2; 2000]));
+        assert!(db.range(..).all(|row| *row.unwrap().1 == [2; 2000]));
     }
 }

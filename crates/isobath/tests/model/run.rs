@@ -1,11 +1,9 @@
 //! Does what a history says, to a database and to the model of it, and compares.
 
 use super::ops::{Cut, KeyIndex, Move, Op, Settings, Write};
-use super::state::{Family, History, Map, State};
+use super::state::{History, Keyspace, Map, State};
 use isobath::vfs::MemoryFs;
-use isobath::{
-    Batch, ColumnFamily, Cursor, Db, Durability, Error, Range, Slice, Snapshot, WriteOptions,
-};
+use isobath::{Batch, Cursor, Db, Durability, Error, Family, Range, Slice, Snapshot, WriteOptions};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -21,7 +19,7 @@ pub(crate) struct Run {
     fs: MemoryFs,
     db: Option<Db>,
     /// Of every family since the last open, dropped ones too: snapshots may see them.
-    handles: BTreeMap<u32, ColumnFamily>,
+    handles: BTreeMap<u32, Family>,
     history: History,
     snapshots: Vec<TakenSnapshot>,
     families_ever: u32,
@@ -121,7 +119,7 @@ impl Run {
     pub(crate) fn new(settings: Settings) -> Run {
         let fs = MemoryFs::new();
         let db = settings.options(&fs).open(DIR).unwrap();
-        let default = Family { name: "default".to_owned(), map: Map::new() };
+        let default = Keyspace { name: "default".to_owned(), map: Map::new() };
         let state = State { families: BTreeMap::from([(0, default)]) };
         let handles = BTreeMap::from([(0, db.default_family())]);
         let history = History::new(state);
@@ -165,7 +163,7 @@ impl Run {
             Op::Settle => self.db().settle().unwrap(),
             Op::Compact { family, from, to } => {
                 let (id, _) = self.pick(*family);
-                self.db().compact_range(&self.handles[&id], bounds(*from, *to)).unwrap();
+                self.handles[&id].compact(bounds(*from, *to)).unwrap();
             }
             Op::CreateFamily { .. } | Op::DropFamily(_) | Op::RenameFamily { .. } => {
                 self.change_families(op);
@@ -194,14 +192,14 @@ impl Run {
                 let (id, state) = self.pick(*family);
                 let (handle, expected) =
                     (&self.handles[&id], state.families[&id].map.get(&key(*index)));
-                same(self.db().get_in(handle, key(*index)).unwrap().as_ref(), expected, op);
-                let contains = self.db().contains_in(handle, key(*index)).unwrap();
+                same(handle.get(key(*index)).unwrap().as_ref(), expected, op);
+                let contains = handle.contains(key(*index)).unwrap();
                 assert_eq!(contains, expected.is_some());
             }
             Op::MultiGet { family, keys } => {
                 let (id, state) = self.pick(*family);
                 let keys: Vec<_> = keys.iter().map(|index| key(*index)).collect();
-                let found = self.db().multi_get_in(&self.handles[&id], &keys).unwrap();
+                let found = self.handles[&id].multi_get(&keys).unwrap();
                 for (key, found) in keys.iter().zip(&found) {
                     same(found.as_ref(), state.families[&id].map.get(key), op);
                 }
@@ -210,7 +208,7 @@ impl Run {
                 let (id, state) = self.pick(*family);
                 let mut prefix = key(*index);
                 prefix.truncate(*len as usize);
-                let range = self.db().prefix_in(&self.handles[&id], &prefix);
+                let range = self.handles[&id].prefix(&prefix);
                 let expected = state.families[&id].map.iter();
                 let expected = expected.filter(|(key, _)| key.starts_with(&prefix));
                 let expected: Vec<_> = expected.map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -239,12 +237,12 @@ impl Run {
                 Write::Put { family, key: index, len } => {
                     let id = state.nth(family);
                     let value = value(at * 100 + ordinal, len);
-                    batch.put_in(&self.handles[&id], key(index), &value).unwrap();
+                    batch.of(&self.handles[&id]).put(key(index), &value);
                     state.families.get_mut(&id).unwrap().map.insert(key(index), value);
                 }
                 Write::Delete { family, key: index } => {
                     let id = state.nth(family);
-                    batch.delete_in(&self.handles[&id], key(index)).unwrap();
+                    batch.of(&self.handles[&id]).delete(key(index));
                     state.families.get_mut(&id).unwrap().map.remove(&key(index));
                 }
             }
@@ -256,9 +254,9 @@ impl Run {
         };
         if at.is_multiple_of(2) {
             // Twice leaves what once leaves.
-            self.db().write_reusing(&mut batch, WriteOptions::default()).unwrap();
+            self.db().write(&mut batch).unwrap();
         }
-        self.db().write_with(batch, options).unwrap();
+        self.db().with(options).write(batch).unwrap();
         self.history.push(state);
         if sync && !writes.is_empty() {
             self.history.all_is_durable();
@@ -292,8 +290,8 @@ impl Run {
         let (id, state, snapshot) = self.reading(family, snapshot);
         let handle = &self.handles[&id];
         let range = match snapshot {
-            Some(snapshot) => snapshot.range_in(handle, bounds.clone()),
-            None => self.db().range_in(handle, bounds.clone()),
+            Some(snapshot) => snapshot.of(handle).range(bounds.clone()),
+            None => handle.range(bounds.clone()),
         };
         let empty = Map::new();
         let map = state.families.get(&id).map_or(&empty, |family| &family.map);
@@ -310,8 +308,8 @@ impl Run {
         let (id, state, snapshot) = self.reading(family, snapshot);
         let handle = &self.handles[&id];
         let mut cursor = match snapshot {
-            Some(snapshot) => snapshot.cursor_in(handle, bounds.clone()).unwrap(),
-            None => self.db().cursor_in(handle, bounds.clone()).unwrap(),
+            Some(snapshot) => snapshot.of(handle).cursor(bounds.clone()).unwrap(),
+            None => handle.cursor(bounds.clone()).unwrap(),
         };
         let empty = Map::new();
         let map = state.families.get(&id).map_or(&empty, |family| &family.map);
@@ -320,7 +318,7 @@ impl Run {
 
     fn read_snapshot(&self, index: u8, family: u8, index_of_key: KeyIndex) {
         let (id, state, Some(snapshot)) = self.reading(family, Some(index)) else { return };
-        let found = snapshot.get_in(&self.handles[&id], key(index_of_key)).unwrap();
+        let found = snapshot.of(&self.handles[&id]).get(key(index_of_key)).unwrap();
         let expected =
             state.families.get(&id).and_then(|family| family.map.get(&key(index_of_key)));
         same(found.as_ref(), expected, &("snapshot", id, index_of_key));
@@ -346,7 +344,7 @@ impl Run {
                 }
                 self.families_ever += 1;
                 self.handles.insert(self.families_ever, created.unwrap());
-                state.families.insert(self.families_ever, Family { name, map: Map::new() });
+                state.families.insert(self.families_ever, Keyspace { name, map: Map::new() });
             }
             Op::DropFamily(family) => {
                 let id = state.nth(*family);
@@ -358,9 +356,9 @@ impl Run {
                 dropped.unwrap();
                 state.families.remove(&id);
                 let handle = &self.handles[&id];
-                let refused = self.db().put_in(handle, "key", "value");
+                let refused = handle.put("key", "value");
                 assert!(matches!(refused, Err(Error::UnknownFamily(_))), "{refused:?}");
-                let refused = self.db().snapshot().get_in(handle, "key");
+                let refused = self.db().snapshot().of(handle).get("key");
                 assert!(matches!(refused, Err(Error::UnknownFamily(_))), "{refused:?}");
             }
             Op::RenameFamily { family, name } => {
@@ -392,7 +390,7 @@ impl Run {
         let mut seen = BTreeMap::new();
         for name in db.list_families() {
             let handle = db.family(&name).unwrap();
-            let items = db.range_in::<&[u8]>(&handle, ..).map(|item| {
+            let items = handle.range(..).map(|item| {
                 let (key, value) = item.unwrap();
                 (key.to_vec(), Arc::from(&value[..]))
             });

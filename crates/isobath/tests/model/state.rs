@@ -7,7 +7,7 @@ pub(crate) type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
 
 /// A family by the number of its creation in this history.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Family {
+pub(crate) struct Keyspace {
     pub(crate) name: String,
     pub(crate) map: Map,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Family {
 /// The database at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct State {
-    pub(crate) families: BTreeMap<u32, Family>,
+    pub(crate) families: BTreeMap<u32, Keyspace>,
 }
 
 impl State {

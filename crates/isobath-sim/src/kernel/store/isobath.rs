@@ -4,7 +4,7 @@ use super::{Failure, Store};
 use crate::kernel::check::{Found, Values, passing_values};
 use crate::kernel::history::{FAMILIES, Plan, Value, Write};
 use isobath::vfs::ReadMode;
-use isobath::{Batch, ColumnFamily, Commit, Db, Durability, Error, Options, Range, WriteOptions};
+use isobath::{Batch, Commit, Db, Durability, Error, Family, Options, Range, WriteOptions};
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -18,7 +18,7 @@ thread_local! {
 
 struct Isobath {
     db: Db,
-    families: OnceLock<[ColumnFamily; FAMILIES.len() - 1]>,
+    families: OnceLock<[Family; FAMILIES.len() - 1]>,
 }
 
 impl From<Error> for Failure {
@@ -56,7 +56,7 @@ impl Isobath {
     /// What a family holds, if there is one of this name.
     fn read(&self, name: &str) -> Result<Option<Values>, Failure> {
         match self.db.family(name) {
-            Ok(family) => Ok(Some(collect(self.db.range_in::<&[u8]>(&family, ..))?)),
+            Ok(family) => Ok(Some(collect(family.range(..))?)),
             Err(Error::UnknownFamily(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -87,14 +87,14 @@ impl Store for Isobath {
         let mut batch = Batch::new();
         for Write { place: (family, key), value } in writes {
             match (family.checked_sub(1), value.as_ref().map(Value::bytes)) {
-                (None, Some(value)) => batch.put(key, value)?,
-                (None, None) => batch.delete(key)?,
-                (Some(other), Some(value)) => batch.put_in(&families[other], key, value)?,
-                (Some(other), None) => batch.delete_in(&families[other], key)?,
-            };
+                (None, Some(value)) => drop(batch.put(key, value)),
+                (None, None) => drop(batch.delete(key)),
+                (Some(other), Some(value)) => drop(batch.of(&families[other]).put(key, value)),
+                (Some(other), None) => drop(batch.of(&families[other]).delete(key)),
+            }
         }
         let durability = if is_synced { Durability::Sync } else { Durability::Process };
-        let commit = self.db.write_with(batch, WriteOptions::default().durability(durability))?;
+        let commit = self.db.with(WriteOptions::default().durability(durability)).write(batch)?;
         LAST.set(Some(commit));
         Ok(commit.point)
     }
@@ -124,7 +124,7 @@ impl Store for Isobath {
                 other => other?,
             };
             for (key, value) in passing_values(step) {
-                self.db.put_in(&family, key, value)?;
+                family.put(key, value)?;
             }
         } else {
             self.db.drop_family(&self.db.family(PASSING)?)?;

@@ -30,7 +30,7 @@ impl Bench {
         self.db.engine()
     }
 
-    fn family(&self) -> Arc<Family> {
+    fn family(&self) -> Arc<Keyspace> {
         self.engine().families.all().into_iter().next().unwrap()
     }
 
@@ -302,7 +302,7 @@ fn an_output_says_of_which_files_it_was_made_and_of_which_those_were_that_are_st
     bench.flush(0, 2, 50);
     bench.flush(1, 2, 50);
     let first = numbers(0);
-    let held = bench.db.range::<&[u8]>(..);
+    let held = bench.db.range(..);
     bench.compact();
     assert_eq!((&*origin().inputs, &*origin().ancestors), (&*first, &[][..]));
     let merged = numbers(6);
@@ -327,13 +327,13 @@ fn a_merge_for_a_family_that_is_dropped_neither_fails_nor_holds_writers_back() {
     let other = bench.db.create_family("other").unwrap();
     for round in 0..6 {
         for at in 0..200 {
-            bench.db.put_in(&other, format!("{at:03}{round}"), vec![b'v'; 100]).unwrap();
+            other.put(format!("{at:03}{round}"), vec![b'v'; 100]).unwrap();
         }
         bench.db.flush().unwrap();
     }
     bench.db.drop_family(&other).unwrap();
     assert_eq!(bench.engine().backlog.lock().pressure().0, 0.0);
-    assert!(bench.db.compact_range::<&[u8]>(&other, ..).is_err());
+    assert!(other.compact(..).is_err());
     bench.settle();
     let told = bench.told(|event| matches!(event, Event::BackgroundError { .. }).then_some(()));
     assert_eq!(told, []);

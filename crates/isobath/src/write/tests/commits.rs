@@ -5,12 +5,12 @@ use crate::batch::Batch;
 use crate::format::OpKind;
 use crate::options::{Durability, Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
-use crate::{ColumnFamily, Db, Error};
+use crate::{Error, Family};
 use std::thread;
 use std::time::Duration;
 
-fn rows_of(db: &Db, family: &ColumnFamily) -> Content {
-    let rows = db.range_in::<&[u8]>(family, ..).map(|row| row.unwrap());
+fn rows_of(family: &Family) -> Content {
+    let rows = family.range(..).map(|row| row.unwrap());
     rows.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
 
@@ -19,23 +19,23 @@ fn a_write_that_names_a_dropped_or_foreign_family_changes_nothing() {
     let (db, elsewhere) = (open(&MemoryFs::new()), open(&MemoryFs::new()));
     let (gone, kept) = (db.create_family("gone").unwrap(), db.create_family("kept").unwrap());
     let foreign = elsewhere.create_family("foreign").unwrap();
-    let batch_with = |family: &ColumnFamily| {
+    let batch_with = |family: &Family| {
         let mut batch = Batch::new();
-        batch.put("key", "value").unwrap();
-        batch.put_in(&kept, "key", "value").unwrap();
-        batch.put_in(family, "key", "value").unwrap();
+        batch.put("key", "value");
+        batch.of(&kept).put("key", "value");
+        batch.of(family).put("key", "value");
         batch
     };
     let (of_gone, of_foreign) = (batch_with(&gone), batch_with(&foreign));
     db.drop_family(&gone).unwrap();
     let tail = db.engine().log.tail();
-    for refused in [db.put_in(&gone, "key", "1"), db.delete_in(&gone, "key"), db.write(of_gone)] {
+    for refused in [gone.put("key", "1"), gone.delete("key"), db.write(of_gone)] {
         let is_named = matches!(&refused, Err(Error::UnknownFamily(name)) if name == "gone");
         assert!(is_named, "{refused:?}");
     }
     assert!(matches!(db.write(of_foreign), Err(Error::InvalidArgument(_))));
     assert_eq!(db.engine().log.tail(), tail);
-    assert!(content(&db).is_empty() && rows_of(&db, &kept).is_empty());
+    assert!(content(&db).is_empty() && rows_of(&kept).is_empty());
 }
 
 #[test]
@@ -98,8 +98,8 @@ fn a_commit_is_durable_when_it_returns_if_the_write_or_else_the_database_asks_fo
         let db = Options::in_memory().durability(of_database).open("/db").unwrap();
         let options = WriteOptions { durability: of_write, ..WriteOptions::default() };
         let mut batch = Batch::new();
-        batch.put("key", "value").unwrap();
-        for commit in [db.put_with("key", "value", options), db.write_with(batch, options)] {
+        batch.put("key", "value");
+        for commit in [db.with(options).put("key", "value"), db.with(options).write(batch)] {
             let durable = db.engine().log.durable();
             assert_eq!(
                 durable >= commit.unwrap().point,
@@ -118,7 +118,7 @@ fn a_commit_whose_sync_fails_is_not_acknowledged_and_the_last() {
     let db = open(&fs);
     let before = db.put("before", "1").unwrap();
     fs.inject(Fault::on(FileOp::Harden).forever());
-    let told = db.put_with("key", "value", WriteOptions::sync());
+    let told = db.with(WriteOptions::sync()).put("key", "value");
     assert!(matches!(told, Err(Error::OutcomeUnknown(_) | Error::Poisoned(_))), "{told:?}");
     fs.clear_faults();
     assert!(matches!(db.put("later", "2"), Err(Error::Poisoned(_))));
@@ -130,7 +130,7 @@ fn a_commit_whose_sync_fails_is_not_acknowledged_and_the_last() {
 #[test]
 fn a_closed_database_takes_no_commit_and_hardens_none() {
     let db = open(&MemoryFs::new());
-    let commit = db.put_with("key", "value", WriteOptions::sync()).unwrap();
+    let commit = db.with(WriteOptions::sync()).put("key", "value").unwrap();
     let engine = db.engine().clone();
     db.close().unwrap();
     let family = &engine.default_family;
@@ -163,17 +163,17 @@ fn batches_of_any_length_over_any_families_do_what_their_operations_say_in_turn(
             let prefix = ["", "the same", "b"][draw(3) as usize];
             let key = format!("{prefix}{}", draw(4)).into_bytes();
             if draw(4) == 0 {
-                batch.delete_in(&families[nth], &key).unwrap();
+                batch.of(&families[nth]).delete(&key);
                 expected[nth].remove(&key);
             } else {
                 let value = format!("{round} {nth_op}").into_bytes();
-                batch.put_in(&families[nth], &key, &value).unwrap();
+                batch.of(&families[nth]).put(&key, &value);
                 expected[nth].insert(key, value);
             }
         }
         db.write(batch).unwrap();
         for (family, expected) in families.iter().zip(&expected) {
-            assert_eq!(&rows_of(&db, family), expected, "round {round}");
+            assert_eq!(&rows_of(family), expected, "round {round}");
         }
         if round % 100 == 50 {
             db.flush().unwrap();
@@ -181,7 +181,7 @@ fn batches_of_any_length_over_any_families_do_what_their_operations_say_in_turn(
     }
     let db = open(&fs.killed());
     for (name, expected) in names.iter().zip(&expected) {
-        assert_eq!(&rows_of(&db, &db.family(name).unwrap()), expected);
+        assert_eq!(&rows_of(&db.family(name).unwrap()), expected);
     }
     refused(&db, open(&MemoryFs::new()).put("key", "value").unwrap(), "another database");
 }

@@ -41,7 +41,7 @@ fn a_family_gets_no_name_that_is_taken_or_impossible_and_no_options_that_are() {
     assert_eq!(db.engine().log.tail(), tail);
     assert_eq!(db.engine().versions.lock().state().next_family(), edits);
     assert_eq!(db.list_families(), ["default", "family", "other"]);
-    db.put_in(&default, "key", "value").unwrap();
+    default.put("key", "value").unwrap();
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_dropped_family_is_neither_dropped_nor_renamed_again_and_its_name_is_free() 
     let fs = MemoryFs::new();
     let db = open(&fs);
     let family = db.create_family("family").unwrap();
-    db.put_in(&family, "key", "value").unwrap();
+    family.put("key", "value").unwrap();
     db.drop_family(&family).unwrap();
     assert!(db.engine().families.by_id(family.id()).is_none());
     let tail = db.engine().log.tail();
@@ -73,10 +73,10 @@ fn a_dropped_family_is_neither_dropped_nor_renamed_again_and_its_name_is_free() 
     assert_eq!(db.engine().log.tail(), tail);
     let again = db.create_family("family").unwrap();
     assert_eq!(again.id(), family.id() + 1);
-    assert!(db.get_in(&again, "key").unwrap().is_none());
+    assert!(again.get("key").unwrap().is_none());
     let db = open(&fs.killed());
     assert_eq!(db.list_families(), ["default", "family"]);
-    assert!(db.get_in(&db.family("family").unwrap(), "key").unwrap().is_none());
+    assert!(db.family("family").unwrap().get("key").unwrap().is_none());
 }
 
 #[test]
@@ -84,14 +84,14 @@ fn a_renamed_family_keeps_its_rows_its_handles_and_nothing_of_its_name() {
     let fs = MemoryFs::new();
     let db = open(&fs);
     let family = db.create_family("old").unwrap();
-    db.put_in(&family, "key", "value").unwrap();
+    family.put("key", "value").unwrap();
     db.rename_family(&family, "new").unwrap();
     assert_eq!(family.name(), "new");
     for left in [db, open(&fs.killed())] {
         assert_eq!(left.list_families(), ["default", "new"]);
         assert!(matches!(left.family("old"), Err(Error::UnknownFamily(_))));
         let family = left.family("new").unwrap();
-        assert_eq!(left.get_in(&family, "key").unwrap().unwrap(), b"value");
+        assert_eq!(family.get("key").unwrap().unwrap(), b"value");
         left.rename_family(&family, "new").unwrap_err();
         left.create_family("old").unwrap();
     }

@@ -120,7 +120,7 @@ fn a_write_into_full_memory_waits_for_a_flush_unless_it_was_asked_not_to() {
     let engine = db.engine();
     let held = without_room(&db);
     let (open_id, tail) = (engine.epochs.list().open.id, engine.log.tail());
-    let told = db.put_with("hasty", "value", WriteOptions::default().fail_fast(true));
+    let told = db.with(WriteOptions::default().fail_fast(true)).put("hasty", "value");
     let why = StallCause::Memory.name();
     assert!(matches!(told, Err(Error::WouldStall(cause)) if cause == why), "{told:?}");
     let stall = &engine.pacer.stalls()[StallCause::Memory as usize];
@@ -221,7 +221,7 @@ fn a_write_that_is_paced_is_refused_before_it_is_logged_if_it_was_asked_not_to_w
     let engine = db.engine();
     engine.pacer.set_merges(1.0, 1e6);
     engine.pacer.admit(1 << 30, true, || 0.0).unwrap();
-    let hasty = || db.put_with("key", "value", WriteOptions::default().fail_fast(true));
+    let hasty = || db.with(WriteOptions::default().fail_fast(true)).put("key", "value");
     let tail = engine.log.tail();
     assert!(matches!(hasty(), Err(Error::WouldStall(_))));
     assert_eq!(engine.log.tail(), tail);
@@ -245,7 +245,7 @@ fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
     while engine.epochs.check_flushes().is_ok() {
         thread::yield_now();
     }
-    let hasty = || db.put_with("hasty", "value", WriteOptions::default().fail_fast(true));
+    let hasty = || db.with(WriteOptions::default().fail_fast(true)).put("hasty", "value");
     let told = hasty().unwrap_err();
     assert!(told.is_out_of_space(), "{told}");
     fs.clear_faults();

@@ -41,7 +41,7 @@ fn a_repaired_database_vouches_for_no_commit_that_the_repair_could_not_read() {
     for removes_manifest in [false, true] {
         let fs = MemoryFs::new();
         let db = options(&fs).open(DB).unwrap();
-        let put = |key| db.put_with(key, "value", WriteOptions::sync()).unwrap();
+        let put = |key| db.with(WriteOptions::sync()).put(key, "value").unwrap();
         let commits = ["first", "second", "third"].map(put);
         let fs = fs.killed();
         let segment = &segments(&fs)[0];
@@ -259,7 +259,7 @@ fn a_whole_record_that_means_nothing_is_named_and_all_others_are_kept() {
         let db = options(&fs).open(DB).unwrap();
         db.put("before", "1").unwrap();
         let lsn = put_meaningless(&db);
-        db.put_with("behind", "2", WriteOptions::sync()).unwrap();
+        db.with(WriteOptions::sync()).put("behind", "2").unwrap();
         let expected = content(&db);
         let fs = fs.killed();
         let segment = segments(&fs).remove(0);
@@ -287,11 +287,11 @@ fn a_lost_drop_of_a_family_leaves_its_name_to_the_next_of_that_name() {
     let fs = MemoryFs::new();
     let db = options(&fs).open(DB).unwrap();
     let first = db.create_family(USERS).unwrap();
-    db.put_in(&first, "old", "1").unwrap();
+    first.put("old", "1").unwrap();
     let lsn = db.engine().log.tail();
     db.drop_family(&first).unwrap();
     let second = db.create_family(USERS).unwrap();
-    db.put_in(&second, "new", "2").unwrap();
+    second.put("new", "2").unwrap();
     let fs = fs.killed();
     manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
     let offset = wal::HEADER_PAGE_LEN + lsn % (64 << 10);
@@ -365,7 +365,7 @@ fn a_log_of_a_newer_version_is_left_to_that_version() {
     let fs = MemoryFs::new();
     let db = options(&fs).open(DB).unwrap();
     put_newer(&db);
-    db.put_with("behind", "2", WriteOptions::sync()).unwrap();
+    db.with(WriteOptions::sync()).put("behind", "2").unwrap();
     let fs = fs.killed();
     let segment = segments(&fs).remove(0);
     let before = everything(&fs);

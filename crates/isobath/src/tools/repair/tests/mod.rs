@@ -51,13 +51,13 @@ fn left_behind() -> (MemoryFs, Content) {
         for n in stage * KEYS..(stage + 1) * KEYS {
             // Each family has keys of its own, spread over those of other stages.
             let n = n.wrapping_mul(7) % (3 * KEYS);
-            db.put_with(key(n), value(n), WriteOptions::sync()).unwrap();
+            db.with(WriteOptions::sync()).put(key(n), value(n)).unwrap();
             if n.is_multiple_of(3) {
-                db.put_in(&users, key(n), value(n + 1)).unwrap();
+                users.put(key(n), value(n + 1)).unwrap();
             }
         }
         match stage {
-            0 => db.compact().unwrap(),
+            0 => db.default_family().compact(..).unwrap(),
             1 => db.flush().unwrap(),
             _ => db.sync().unwrap(),
         }
@@ -72,7 +72,7 @@ fn content(db: &crate::Db) -> Content {
     let mut found = Content::new();
     for name in db.list_families() {
         let family = db.family(&name).unwrap();
-        for entry in db.range_in::<&[u8]>(&family, ..) {
+        for entry in family.range(..) {
             let (key, value) = entry.unwrap();
             found.insert((name.clone(), key.to_vec()), value.to_vec());
         }

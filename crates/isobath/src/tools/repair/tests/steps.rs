@@ -75,7 +75,7 @@ fn tables_that_were_merged_do_not_bring_deleted_keys_back() {
                     _ => drop(db.put(key(100 + stage), value(n)).unwrap()),
                 }
             }
-            db.put_in(&other, key(stage), value(stage)).unwrap();
+            other.put(key(stage), value(stage)).unwrap();
             db.flush().unwrap();
             inputs = tables(&fs).into_iter().map(|path| (bytes(&fs, &path), path)).collect();
         }
@@ -104,7 +104,7 @@ fn a_family_whose_name_nothing_tells_is_called_by_its_number() {
     let users = db.create_family(USERS).unwrap();
     db.flush().unwrap();
     // A second epoch, so that the record of the creation is behind.
-    db.put_in(&users, "key", "value").unwrap();
+    users.put("key", "value").unwrap();
     db.sync().unwrap();
     let fs = fs.killed();
     manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());

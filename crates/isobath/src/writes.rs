@@ -1,0 +1,77 @@
+//! The methods that write, written once: on [`Db`](crate::Db) (its default family), [`Family`](crate::Family), [`Writes`],
+//! [`Batch`](crate::Batch) and [`BatchFamily`](crate::BatchFamily).
+
+use crate::batch::Batch;
+use crate::engine::{Engine, Keyspace};
+use crate::error::Result;
+use crate::format::OpKind;
+use crate::options::WriteOptions;
+use crate::write::{self, Commit};
+use std::borrow::BorrowMut;
+use std::sync::Arc;
+
+/// Writes by options of their own: what [`Db::with`](crate::Db::with) and [`Family::with`](crate::Family::with) lend for
+/// [`WriteOptions`]. Made for one call or kept for many: a copy costs nothing.
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// use isobath::{Batch, WriteOptions};
+/// # let db = isobath::Options::in_memory().open("writes")?;
+/// db.with(WriteOptions::sync()).put("key", "survives power loss")?;
+/// let careful = db.with(WriteOptions::sync());
+/// careful.delete("key")?;
+/// careful.write(Batch::new().put("a", "1").put("b", "2"))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy)]
+pub struct Writes<'a> {
+    pub(crate) engine: &'a Arc<Engine>,
+    pub(crate) family: &'a Arc<Keyspace>,
+    pub(crate) options: WriteOptions,
+}
+
+impl Writes<'_> {
+    /// As [`Db::write`](crate::Db::write), by these options.
+    pub fn write(&self, mut batch: impl BorrowMut<Batch>) -> Result<Commit> {
+        let engine = self.engine;
+        write::commit_batch(engine, &engine.default_family, batch.borrow_mut(), self.options)
+    }
+
+    #[inline]
+    fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
+        write::commit_one(self.engine, self.family, kind, key, value, self.options)
+    }
+}
+
+impl std::fmt::Debug for Writes<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Writes({:?}, {:?})", self.family.name(), self.options)
+    }
+}
+
+/// Expands the methods that write. `$this.operate(kind, key, value)` does each.
+macro_rules! writes {
+    ($type:ty, $this:ident : $receiver:ty => $answer:ty) => {
+        impl $type {
+            /// Sets `key` to `value`.
+            #[inline]
+            pub fn put(
+                $this: $receiver,
+                key: impl AsRef<[u8]>,
+                value: impl AsRef<[u8]>,
+            ) -> $answer {
+                $this.operate($crate::format::OpKind::Put, key.as_ref(), value.as_ref())
+            }
+
+            /// Removes `key`. Not an error if it is not there.
+            #[inline]
+            pub fn delete($this: $receiver, key: impl AsRef<[u8]>) -> $answer {
+                $this.operate($crate::format::OpKind::Delete, key.as_ref(), &[])
+            }
+        }
+    };
+}
+pub(crate) use writes;
+
+writes!(Writes<'_>, self: &Self => Result<Commit>);

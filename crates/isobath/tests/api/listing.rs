@@ -1,0 +1,172 @@
+//! The signatures of all that the crate's root exports, taken from the sources, and compared with the listing in the tree.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The items of an exported type, as its sources write them.
+type Listing = BTreeMap<String, Vec<String>>;
+
+/// The names after `pub use` in the crate's root.
+fn exported(root: &str) -> Vec<String> {
+    let uses = root.split("pub use ").skip(1).map(|rest| rest.split(';').next().unwrap());
+    let names = uses.flat_map(|path| {
+        let last = path.split_once("::").unwrap().1;
+        last.trim_matches(['{', '}']).split(',').map(|name| name.trim().to_owned())
+    });
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+fn sources(dir: &Path, found: &mut Vec<String>) {
+    let mut paths: Vec<_> = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.ends_with("bench_support") || path.ends_with("fuzzing") {
+            continue;
+        } else if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            let text = std::fs::read_to_string(path).unwrap();
+            // What follows are the tests.
+            found.push(text.split("\nmod tests {").next().unwrap().to_owned());
+        }
+    }
+}
+
+/// A signature in one line, up to its body.
+fn signature<'a>(first: &'a str, rest: &mut impl Iterator<Item = &'a str>) -> String {
+    let mut text = first.trim().to_owned();
+    while !text.ends_with(['{', ';', '}']) {
+        let Some(next) = rest.next() else { break };
+        let glue = if text.ends_with('(') || next.trim() == ")" { "" } else { " " };
+        write!(text, "{glue}{}", next.trim()).unwrap();
+    }
+    let text = text.trim_end_matches('}').trim_end_matches('{').trim().trim_end_matches(';');
+    text.replace("$crate::", "").replace(", )", ")").replace("$this: $receiver", "self").to_owned()
+}
+
+/// The name that an item or an `impl` is of.
+fn name_of(text: &str) -> String {
+    let text = text.trim_start();
+    let text = match text.strip_prefix('<') {
+        Some(rest) => rest.split_once('>').unwrap().1.trim_start(),
+        None => text,
+    };
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+/// Where a line stands.
+enum Place {
+    Outside,
+    /// In the item, or an `impl`, of this name.
+    In(String),
+    /// In a macro that expands methods.
+    Macro(String),
+}
+
+const ITEMS: [&str; 6] = ["struct ", "enum ", "trait ", "const ", "type ", "fn "];
+
+fn list(source: &str, exported: &[String], listing: &mut Listing) {
+    let mut place = Place::Outside;
+    let mut lines = source.lines();
+    let mut is_test = false;
+    while let Some(line) = lines.next() {
+        if line.starts_with("#[cfg(") && line.contains("test") {
+            is_test = true;
+        } else if line.starts_with(['}', ')']) {
+            place = Place::Outside;
+        } else if let Some(rest) = line.strip_prefix("macro_rules! ") {
+            let is_told = ["reads", "writes"].contains(&&*name_of(rest));
+            let told = Place::Macro(format!("{}!", name_of(rest)));
+            place = if is_told { told } else { Place::Outside };
+        } else if let Some(rest) =
+            ["reads!(", "writes!("].iter().find_map(|it| line.strip_prefix(it))
+        {
+            let of = listing.entry(name_of(rest)).or_default();
+            of.push(line.trim_end_matches(';').to_owned());
+        } else if let Some(rest) = line.strip_prefix("impl") {
+            let (of_what, name) = match rest.split_once(" for ") {
+                Some((of_what, name)) => (Some(of_what), name),
+                None => (None, rest),
+            };
+            place = Place::In(name_of(name));
+            let is_told = exported.contains(&name_of(name)) && !line.contains("Sealed") && !is_test;
+            if let Some(of_what) = of_what.filter(|_| is_told) {
+                listing.entry(name_of(name)).or_default().push(format!("impl{of_what}"));
+            }
+        } else if let Some(rest) = line.strip_prefix("pub ") {
+            let item = ITEMS.iter().find_map(|item| rest.strip_prefix(item));
+            let name = item.map(name_of).filter(|name| exported.contains(name) && !is_test);
+            is_test = false;
+            if let Some(name) = name {
+                let signature = signature(line, &mut lines);
+                listing.entry(name.clone()).or_default().push(signature);
+                place = if line.ends_with('{') { Place::In(name) } else { Place::Outside };
+            }
+        } else {
+            member(line, &mut lines, &place, exported, listing);
+        }
+    }
+}
+
+/// A method, a field or a variant.
+fn member<'a>(
+    line: &'a str,
+    rest: &mut impl Iterator<Item = &'a str>,
+    place: &Place,
+    exported: &[String],
+    listing: &mut Listing,
+) {
+    match place {
+        Place::In(name) if exported.contains(name) => {
+            let is_variant = line.starts_with("    ") && line[4..].starts_with(char::is_uppercase);
+            let is_method = line.starts_with("    pub ") || line.starts_with("    fn ");
+            let is_of_trait = listing.get(name).is_some_and(|of| of[0].starts_with("pub trait"));
+            if line.starts_with("    pub ") && line.trim_end().ends_with(',') {
+                let field = line.trim().trim_end_matches(',').to_owned();
+                listing.get_mut(name).unwrap().push(format!("  {field}"));
+            } else if line.starts_with("    pub fn ") || (is_method && is_of_trait) {
+                let text = signature(line, rest);
+                listing.entry(name.clone()).or_default().push(format!("  {text}"));
+            } else if is_variant && listing.get(name).is_some_and(|of| !of.is_empty()) {
+                let variant = line.trim().trim_end_matches([',', '{']).trim();
+                listing.get_mut(name).unwrap().push(format!("  {variant}"));
+            }
+        }
+        Place::Macro(name) if line.starts_with("            pub fn ") => {
+            let text = signature(line, rest);
+            listing.entry(name.clone()).or_default().push(format!("  {text}"));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn the_listing_has_every_public_signature() {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = std::fs::read_to_string(crate_dir.join("src/lib.rs")).unwrap();
+    let exported = exported(&root);
+    let (mut texts, mut listing) = (Vec::new(), Listing::new());
+    sources(&crate_dir.join("src"), &mut texts);
+    texts.iter().for_each(|text| list(text, &exported, &mut listing));
+    let mut text = String::new();
+    for (name, items) in
+        listing.iter().filter(|(name, _)| name.ends_with('!') || exported.contains(name))
+    {
+        writeln!(text, "{name}").unwrap();
+        items.iter().for_each(|item| writeln!(text, "    {item}").unwrap());
+    }
+    for name in &exported {
+        assert!(listing.contains_key(name), "nothing is found of {name}");
+    }
+    let path = crate_dir.join("tests/api/public.txt");
+    if std::env::var_os("ISOBATH_UPDATE").is_some() {
+        return std::fs::write(path, text).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    let changed = text.lines().zip(kept.lines()).find(|(now, kept)| now != kept);
+    assert!(
+        text == kept,
+        "the API is not that of tests/api/public.txt ({changed:?}); run with ISOBATH_UPDATE=1 and look at the diff"
+    );
+}

@@ -1,0 +1,163 @@
+//! Every method of the matrix on every type of it, once. A type that lacks one does not compile.
+
+use isobath::vfs::MemoryFs;
+use isobath::{
+    Batch, Commit, Cursor, Db, Options, Prefix, Range, ReadOptions, Readable, Result, Slice,
+    WriteOptions,
+};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// What the reads of a part answer.
+#[derive(Debug, PartialEq)]
+struct Answers {
+    got: [Option<Slice>; 2],
+    contains: [bool; 2],
+    ends: [Option<(Slice, Slice)>; 2],
+    counts: Vec<u64>,
+    keys: Vec<Slice>,
+}
+
+/// Calls every method that reads, as an inherent one if `$part` is no type parameter.
+macro_rules! read {
+    ($part:expr) => {{
+        let part = $part;
+        let (all, within): (Range, Range) = (part.iter(), part.range("a".."z"));
+        let prefix: Range = part.prefix("b");
+        let mut cursor: Cursor = part.cursor(..)?;
+        cursor.seek_to_last()?;
+        let keys = all.chain(within).chain(prefix).map(|item| item.map(|(key, _)| key));
+        Answers {
+            got: [part.get("a")?, part.get("none")?],
+            contains: [part.contains("a")?, part.contains("none")?],
+            ends: [part.first()?, part.last()?],
+            counts: vec![
+                part.count(..)?,
+                part.count("a".."b")?,
+                part.count(Prefix("b"))?,
+                part.count((Bound::Excluded("a"), Bound::<&str>::Unbounded))?,
+                part.multi_get(["a", "none"])?.len() as u64,
+                part.multi_get(vec![String::from("a")])?.len() as u64,
+                u64::from(cursor.is_valid()),
+            ],
+            keys: keys.collect::<Result<_>>()?,
+        }
+    }};
+}
+
+fn read_generic(part: &impl Readable) -> Result<Answers> {
+    Ok(read!(part))
+}
+
+/// Calls every method that writes and is durable by itself.
+macro_rules! write {
+    ($part:expr) => {{
+        let part = $part;
+        let put: Commit = part.put("a", "1")?;
+        part.put("gone", "2")?;
+        let deleted: Commit = part.delete("gone")?;
+        part.put("b", "3")?;
+        assert!(put < deleted);
+    }};
+}
+
+/// Calls every method that writes and is durable with its batch.
+macro_rules! gather {
+    ($part:expr) => {{
+        $part.put("a", "1").put("gone", "2").delete("gone").put("b", "3");
+    }};
+}
+
+fn open() -> Result<Db> {
+    let fs = Arc::new(MemoryFs::new());
+    let components =
+        isobath::components::Components { fs, ..isobath::components::Components::system() };
+    Options::new().components(components).open("db")
+}
+
+#[test]
+fn every_type_that_reads_has_every_method_and_they_agree() -> Result<()> {
+    let db = open()?;
+    let users = db.create_family("users")?;
+    write!(&db);
+    write!(&users);
+    let snapshot = db.snapshot();
+    let options = ReadOptions::new().fill_cache(false);
+    let expected = read!(&db);
+    assert_eq!(expected.counts, [2, 1, 1, 1, 2, 1, 1]);
+    assert_eq!(expected.ends.each_ref().map(|end| end.as_ref().unwrap().1.to_vec()), [b"1", b"3"]);
+    assert_eq!(expected.keys.len(), 5);
+    for _ in 0..2 {
+        assert_eq!(read!(&users), expected);
+        assert_eq!(read!(&snapshot), expected);
+        assert_eq!(read!(snapshot.of(&users)), expected);
+        assert_eq!(read!(db.with(options)), expected);
+        assert_eq!(read!(users.with(options)), expected);
+        assert_eq!(read!(snapshot.with(options).of(&users)), expected);
+        assert_eq!(read_generic(&db)?, expected);
+        assert_eq!(read_generic(&users)?, expected);
+        assert_eq!(read_generic(&snapshot)?, expected);
+        assert_eq!(read_generic(&snapshot.of(&users))?, expected);
+        assert_eq!(read_generic(&Readable::of(&db, &users))?, expected);
+        assert_eq!(read_generic(&Readable::of(&snapshot, &users))?, expected);
+        db.flush()?;
+    }
+    users.delete("a")?;
+    db.delete("b")?;
+    assert_eq!(read!(snapshot.of(&users)), expected);
+    assert_eq!(read_generic(&snapshot)?, expected);
+    assert_eq!((db.count(..)?, users.count(..)?), (1, 1));
+    Ok(())
+}
+
+#[test]
+fn every_type_that_writes_has_every_method_and_they_agree() -> Result<()> {
+    let db = open()?;
+    let users = db.create_family("users")?;
+    let rows = |part: &dyn Fn() -> Range| part().map(|item| item.unwrap()).collect::<Vec<_>>();
+    write!(&db);
+    let expected = rows(&|| db.iter());
+    assert_eq!(expected.len(), 2);
+    let check = |what: &str| -> Result<()> {
+        for (name, found) in [("db", rows(&|| db.iter())), ("users", rows(&|| users.iter()))] {
+            assert_eq!(found, expected, "{name} by {what}");
+        }
+        for key in ["a", "b", "gone"] {
+            db.delete(key)?;
+            users.delete(key)?;
+        }
+        Ok(())
+    };
+    write!(&users);
+    check("themselves")?;
+    write!(db.with(WriteOptions::sync()));
+    write!(users.with(WriteOptions::sync()));
+    check("options")?;
+    let mut batch = Batch::new();
+    gather!(batch);
+    gather!(batch.of(&users));
+    db.write(&mut batch)?;
+    check("a batch that is lent")?;
+    db.with(WriteOptions::sync()).write(&mut batch)?;
+    check("a batch that is lent, by options")?;
+    users.with(WriteOptions::sync()).write(batch)?;
+    check("a batch that is given")?;
+    Ok(())
+}
+
+/// Compiled, not run: what each handle promises of threads and lifetimes.
+#[test]
+fn handles_can_be_kept_and_sent() {
+    fn shared<T: Clone + Send + Sync + 'static>() {}
+    fn sent<T: Send + 'static>() {}
+    fn copied<T: Copy>() {}
+    shared::<Db>();
+    shared::<isobath::Family>();
+    shared::<isobath::Snapshot>();
+    shared::<Slice>();
+    shared::<Batch>();
+    sent::<Range>();
+    sent::<Cursor>();
+    copied::<isobath::Reads<'_>>();
+    copied::<isobath::Writes<'_>>();
+}
