@@ -1,5 +1,11 @@
 //! The one public error: few kinds, each with what happened, where, and what to do next.
 
+mod decode;
+
+#[cfg(test)]
+pub(crate) use decode::NamedDecoder;
+pub(crate) use decode::{DecodeError, Decoded, ReadError};
+
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +33,7 @@ pub enum Error {
         path.display()
     )]
     Corruption {
-        /// The damaged file (empty while the error is still inside a decoder).
+        /// The damaged file.
         path: PathBuf,
         /// Where in the file, in bytes.
         offset: u64,
@@ -116,17 +122,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// A decoder's complaint; the caller that knows the file adds it with [`Error::in_file`].
-    pub(crate) fn malformed(detail: String) -> Error {
-        Error::Corruption { path: PathBuf::new(), offset: 0, detail }
+    pub(crate) fn newer_format(path: &Path, detail: impl Into<String>) -> Error {
+        Error::NewerFormat { path: path.to_owned(), detail: detail.into() }
     }
 
-    pub(crate) fn newer_format(detail: String) -> Error {
-        Error::NewerFormat { path: PathBuf::new(), detail }
-    }
-
-    pub(crate) fn missing_codec(codec: &'static str) -> Error {
-        Error::MissingCodec { path: PathBuf::new(), codec }
+    pub(crate) fn missing_codec(path: &Path, codec: &'static str) -> Error {
+        Error::MissingCodec { path: path.to_owned(), codec }
     }
 
     pub(crate) fn corruption(path: &Path, offset: u64, detail: impl Into<String>) -> Error {
@@ -135,22 +136,6 @@ impl Error {
 
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
         Error::Io { action, path: path.to_owned(), source }
-    }
-
-    /// Adds the file and the offset of the structure within it to a decoder's error.
-    pub(crate) fn in_file(self, file: &Path, base: u64) -> Error {
-        match self {
-            Error::Corruption { path, offset, detail } if path.as_os_str().is_empty() => {
-                Error::Corruption { path: file.to_owned(), offset: offset + base, detail }
-            }
-            Error::NewerFormat { path, detail } if path.as_os_str().is_empty() => {
-                Error::NewerFormat { path: file.to_owned(), detail }
-            }
-            Error::MissingCodec { path, codec } if path.as_os_str().is_empty() => {
-                Error::MissingCodec { path: file.to_owned(), codec }
-            }
-            other => other,
-        }
     }
 
     /// True if bytes on disk were found damaged.

@@ -2,7 +2,7 @@
 
 use crate::cache::BlockCache;
 use crate::components::Components;
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::events::EventListener;
 use crate::format::{DEFAULT_FAMILY, FamilyId};
 use crate::sizes::Sizes;
@@ -159,7 +159,7 @@ impl FamilyOptions {
     }
 
     /// The options, unless they name a codec that this build lacks.
-    pub(crate) fn demand_codecs(self) -> Result<Self> {
+    pub(crate) fn demand_codecs(self) -> Decoded<Self> {
         self.codecs.iter().try_for_each(|codec| codec.demand())?;
         Ok(self)
     }
@@ -206,9 +206,11 @@ impl FamilyOptions {
         serde_json::to_vec(self).expect("plain data always serialises")
     }
 
-    pub(crate) fn from_json(json: &[u8]) -> Result<FamilyOptions> {
+    pub(crate) fn from_json(json: &[u8]) -> Decoded<FamilyOptions> {
         let unreadable = |why: String| {
-            Error::newer_format(format!("the options of a column family cannot be read: {why}"))
+            DecodeError::newer_format(format!(
+                "the options of a column family cannot be read: {why}"
+            ))
         };
         let options: FamilyOptions =
             serde_json::from_slice(json).map_err(|why| unreadable(why.to_string()))?;
@@ -477,7 +479,7 @@ mod tests {
             r#"{"codecs": []}"#,
         ] {
             let error = FamilyOptions::from_json(json.as_bytes()).unwrap_err();
-            assert!(matches!(error, Error::NewerFormat { .. }), "{json}: {error}");
+            assert!(error.is_newer_format(), "{json}: {error}");
         }
     }
 

@@ -16,7 +16,7 @@
 //!    120   8  XXH3-64 of bytes 0..120
 //! ```
 
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::format::checksum64;
 
 /// The length of the header in bytes.
@@ -62,29 +62,27 @@ impl FileHeader {
 
     /// Decodes and checks a header that must be of `kind`. The error says whether the bytes are
     /// damaged, of another kind, or of a newer format; the caller adds the file.
-    pub(crate) fn decode(bytes: &[u8], kind: FileKind) -> Result<FileHeader> {
+    pub(crate) fn decode(bytes: &[u8], kind: FileKind) -> Decoded<FileHeader> {
         if bytes.len() < FILE_HEADER_LEN {
-            return Err(Error::malformed("the file is shorter than its header".to_owned()));
+            return Err(DecodeError::damaged("the file is shorter than its header"));
         }
         if bytes[0..8] != MAGIC {
-            return Err(Error::malformed(
-                "the file does not begin with Isobath's magic bytes".to_owned(),
-            ));
+            return Err(DecodeError::damaged("the file does not begin with Isobath's magic bytes"));
         }
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         if word(120) != checksum64(&bytes[..120]) {
-            return Err(Error::malformed("the file header's checksum does not match".to_owned()));
+            return Err(DecodeError::damaged("the file header's checksum does not match"));
         }
         let version = u16::from_le_bytes([bytes[10], bytes[11]]);
         if version > FORMAT_VERSION || bytes[9] != CHECKSUM_XXH3 || word(24) != 0 {
-            return Err(Error::newer_format(format!(
+            return Err(DecodeError::newer_format(format!(
                 "format version {version}, checksum kind {}, incompatible features {:#x}; this build reads version {FORMAT_VERSION}",
                 bytes[9],
                 word(24)
             )));
         }
         if bytes[8] != kind as u8 {
-            return Err(Error::malformed(format!(
+            return Err(DecodeError::damaged(format!(
                 "expected a {kind:?} file, found kind {}",
                 bytes[8]
             )));
@@ -127,6 +125,6 @@ mod tests {
         let sum = checksum64(&bytes[..120]);
         bytes[120..].copy_from_slice(&sum.to_le_bytes());
         let error = FileHeader::decode(&bytes, FileKind::Table).unwrap_err();
-        assert!(matches!(error, Error::NewerFormat { .. }), "{error}");
+        assert!(error.is_newer_format(), "{error}");
     }
 }

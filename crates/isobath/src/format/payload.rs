@@ -15,7 +15,7 @@
 
 use super::{Decoder, FamilyId, OpKind, put_bytes, put_varint};
 use crate::components::{Plant, planted};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::limits::MAX_KEY_LEN;
 
 const BATCH: u8 = 1;
@@ -95,7 +95,7 @@ pub(crate) fn put_payload(out: &mut Vec<u8>, payload: &Payload<'_>) {
 }
 
 /// Decodes a payload whose checksum was verified.
-pub(crate) fn decode_payload(bytes: &[u8]) -> Result<Payload<'_>> {
+pub(crate) fn decode_payload(bytes: &[u8]) -> Decoded<Payload<'_>> {
     let mut decoder = Decoder::new(bytes);
     let payload = match decoder.u8()? {
         BATCH => Payload::Batch(decode_ops(&mut decoder)?),
@@ -110,7 +110,7 @@ pub(crate) fn decode_payload(bytes: &[u8]) -> Result<Payload<'_>> {
             Payload::FamilyRename { id: decoder.varint32()?, name: decode_name(&mut decoder)? }
         }
         other => {
-            return Err(Error::newer_format(format!(
+            return Err(DecodeError::newer_format(format!(
                 "a log record of kind {other} is unknown to this version"
             )));
         }
@@ -121,12 +121,12 @@ pub(crate) fn decode_payload(bytes: &[u8]) -> Result<Payload<'_>> {
     Ok(payload)
 }
 
-fn decode_name<'a>(decoder: &mut Decoder<'a>) -> Result<&'a str> {
+fn decode_name<'a>(decoder: &mut Decoder<'a>) -> Decoded<&'a str> {
     let bytes = decoder.bytes()?;
     std::str::from_utf8(bytes).map_err(|_| decoder.malformed("a family's name is not UTF-8"))
 }
 
-fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Result<Vec<Op<'a>>> {
+fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Decoded<Vec<Op<'a>>> {
     let count = decoder.u32()? as usize;
     // An operation takes at least four bytes, so a damaged count cannot ask for much memory.
     if count > decoder.remaining() / 4 {
@@ -181,7 +181,7 @@ mod tests {
         for kind in 2..=u8::MAX {
             let record = [1, 1, 0, 0, 0, kind, 0, 1, b'k', 1, b'v'];
             let error = decode_payload(&record).unwrap_err();
-            assert!(matches!(error, Error::NewerFormat { .. }), "{kind}: {error}");
+            assert!(error.is_newer_format(), "{kind}: {error}");
         }
     }
 
@@ -191,13 +191,13 @@ mod tests {
             let (mut out, key) = (Vec::new(), vec![7; len]);
             let op = Op { kind: OpKind::Put, family: 0, key: &key, value: b"value" };
             put_payload(&mut out, &Payload::Batch(vec![op]));
-            assert!(decode_payload(&out).unwrap_err().is_corruption(), "{len}");
+            assert!(decode_payload(&out).unwrap_err().is_damage(), "{len}");
         }
     }
 
     #[test]
     fn a_count_beyond_the_bytes_is_refused_before_memory_is_taken() {
         assert!(decode_payload(b"\x01\xff\xff\xff\xff\x00\x00\x01k").is_err());
-        assert!(matches!(decode_payload(b"\x09"), Err(Error::NewerFormat { .. })));
+        assert!(decode_payload(b"\x09").unwrap_err().is_newer_format());
     }
 }

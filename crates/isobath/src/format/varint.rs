@@ -1,7 +1,7 @@
 //! LEB128 integers, length-prefixed bytes, and a decoder that never reads past its end.
 
 use crate::components::{Plant, planted};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 
 /// Appends `value` in 1 to 10 bytes, seven bits each, least significant first.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -49,7 +49,7 @@ impl<'a> Decoder<'a> {
     }
 
     #[inline]
-    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+    pub(crate) fn take(&mut self, len: usize) -> Decoded<&'a [u8]> {
         if len > self.remaining() && !planted(Plant::LengthBelieved) {
             return Err(self.malformed("a field runs past the end"));
         }
@@ -59,16 +59,16 @@ impl<'a> Decoder<'a> {
     }
 
     #[inline]
-    pub(crate) fn u8(&mut self) -> Result<u8> {
+    pub(crate) fn u8(&mut self) -> Decoded<u8> {
         Ok(self.take(1)?[0])
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32> {
+    pub(crate) fn u32(&mut self) -> Decoded<u32> {
         Ok(u32::from_le_bytes(self.take(4)?.try_into().expect("4 bytes")))
     }
 
     #[inline]
-    pub(crate) fn varint(&mut self) -> Result<u64> {
+    pub(crate) fn varint(&mut self) -> Decoded<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -85,21 +85,22 @@ impl<'a> Decoder<'a> {
 
     /// A varint that must fit 32 bits.
     #[inline]
-    pub(crate) fn varint32(&mut self) -> Result<u32> {
+    pub(crate) fn varint32(&mut self) -> Decoded<u32> {
         u32::try_from(self.varint()?).map_err(|_| self.malformed("a varint does not fit 32 bits"))
     }
 
     /// A length-prefixed byte string.
     #[inline]
-    pub(crate) fn bytes(&mut self) -> Result<&'a [u8]> {
+    pub(crate) fn bytes(&mut self) -> Decoded<&'a [u8]> {
         let len = self.varint()?;
         let len =
             usize::try_from(len).map_err(|_| self.malformed("a length does not fit memory"))?;
         self.take(len)
     }
 
-    pub(crate) fn malformed(&self, what: &str) -> Error {
-        Error::malformed(format!("{what} (at byte {})", self.offset))
+    #[cold]
+    pub(crate) fn malformed(&self, what: &'static str) -> DecodeError {
+        DecodeError::damaged_at(self.offset, what)
     }
 }
 

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "simulation")]
 mod controls;
+mod places;
 
 use super::{TARGETS, Target, run};
 

@@ -4,7 +4,7 @@
 //! that is added does not compile until all of them are answered. No other file compares kinds or matches on some of
 //! them (`xtask/src/tidy/kinds.rs`).
 
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 
 /// The kind of an operation, as stored in log records, memtables and tables.
 ///
@@ -41,14 +41,14 @@ impl OpKind {
 
     /// Decodes a stored kind.
     #[inline]
-    pub(crate) fn decode(number: u8) -> Result<OpKind> {
+    pub(crate) fn decode(number: u8) -> Decoded<OpKind> {
         OpKind::known(u64::from(number)).ok_or_else(|| OpKind::unknown(number))
     }
 
     /// The error for a stored kind that this version does not know.
     #[cold]
-    pub(crate) fn unknown(number: u8) -> Error {
-        Error::newer_format(format!("operation kind {number} is unknown to this version"))
+    pub(crate) fn unknown(number: u8) -> DecodeError {
+        DecodeError::newer_format(format!("operation kind {number} is unknown to this version"))
     }
 
     /// What it is called in dumps.
@@ -98,7 +98,7 @@ mod tests {
             match OpKind::decode(number) {
                 Ok(kind) => assert_eq!(kind as u8, number),
                 Err(error) => {
-                    assert!(number >= 2 && matches!(error, Error::NewerFormat { .. }), "{number}");
+                    assert!(number >= 2 && error.is_newer_format(), "{number}");
                     assert_eq!(OpKind::known(number.into()), None);
                 }
             }

@@ -14,8 +14,8 @@ use crate::memtable::ChunkPool;
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
 use crate::version::{
-    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, State, Survey, TABLE_DIR,
-    Term, VersionSet, make_dir,
+    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, Survey, TABLE_DIR, Term,
+    VersionSet, make_dir,
 };
 use crate::vfs::{FileSystem, FileSystemKind, ReadMode};
 use crate::wal::{self, Log, LogOptions, RaiseCeiling, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind};
@@ -283,10 +283,11 @@ fn assemble(
     let files =
         FileCache::new(components.fs.clone(), db.join(TABLE_DIR), options.read_mode, capacity)
             .of_database(uuid);
-    let families = families_of(versions.lock().state())?;
-    let default_family = families
-        .by_id(DEFAULT_FAMILY)
-        .ok_or_else(|| Error::malformed("the manifest has no default column family".to_owned()))?;
+    let families = families_of(&versions.lock())?;
+    let default_family = families.by_id(DEFAULT_FAMILY).ok_or_else(|| {
+        let path = versions.lock().manifest_path();
+        Error::corruption(&path, 0, "the manifest has no default column family")
+    })?;
     let gauges = Gauges::default();
     gauges.recovered_records.add(replayed.records);
     gauges.recovered_bytes.add(replayed.bytes);
@@ -331,10 +332,11 @@ fn assemble(
     Ok(engine)
 }
 
-fn families_of(state: &State) -> Result<Families> {
+fn families_of(versions: &VersionSet) -> Result<Families> {
     let families = Families::default();
-    for (id, state) in state.families() {
-        let options = FamilyOptions::from_json(&state.options)?;
+    for (id, state) in versions.state().families() {
+        let options = FamilyOptions::from_json(&state.options)
+            .map_err(|error| error.in_file(&versions.manifest_path(), 0))?;
         let (created, tree) = (state.created, state.tree.clone());
         families.insert(Arc::new(Keyspace::new(id, &state.name, options, created, tree)));
     }

@@ -2,7 +2,7 @@
 
 use crate::components::{Plant, Reach, planted, reached};
 use crate::engine;
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded, ReadError, Result};
 use crate::events::Event;
 use crate::flush::{self, Pending};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Op, Payload, decode_payload};
@@ -104,7 +104,8 @@ impl Replayer<'_> {
     fn load_families(&mut self) -> Result<()> {
         let state = self.versions.state();
         for (id, family) in state.families() {
-            let options = FamilyOptions::from_json(&family.options)?;
+            let options = FamilyOptions::from_json(&family.options)
+                .map_err(|error| error.in_file(&self.versions.manifest_path(), 0))?;
             let options = options.demand_codecs().map_err(|error| error.in_file(self.db, 0))?;
             self.families.insert(id, options.table_options(id, &family.name, 0));
         }
@@ -120,7 +121,7 @@ impl Replayer<'_> {
         created.max().unwrap_or(0).max(self.versions.state().next_family())
     }
 
-    fn record(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+    fn record(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), ReadError> {
         // Not behind the last record: a segment that goes on there need not exist.
         if self.arena.allocated_bytes() as u64 >= self.options.write_budget.as_u64() {
             reached(Reach::RecoveryInPieces);
@@ -143,12 +144,12 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    fn op(&mut self, seq: Lsn, op: &Op<'_>) -> Result<()> {
+    fn op(&mut self, seq: Lsn, op: &Op<'_>) -> Decoded<()> {
         if !self.families.contains_key(&op.family) {
             if op.family < self.next_family() {
                 return Ok(());
             }
-            return Err(Error::malformed(format!(
+            return Err(DecodeError::damaged(format!(
                 "the log record at {seq:#x} writes to column family {}, which was never created",
                 op.family
             )));
@@ -160,9 +161,9 @@ impl Replayer<'_> {
     }
 
     /// No open creates the greatest id: the next one would be none.
-    fn create(&mut self, lsn: Lsn, id: FamilyId, name: &str, options: &[u8]) -> Result<()> {
+    fn create(&mut self, lsn: Lsn, id: FamilyId, name: &str, options: &[u8]) -> Decoded<()> {
         if id < self.next_family() || id == FamilyId::MAX {
-            return Err(Error::malformed(format!(
+            return Err(DecodeError::damaged(format!(
                 "it creates column family {id}, an id that is spent"
             )));
         }

@@ -5,6 +5,7 @@ use crate::cache::{BlockCache, FileCache};
 use crate::components::Components;
 use crate::components::sync::Mutex;
 use crate::cursor::Cursor;
+use crate::error::Error;
 use crate::format::{BATCH_PREFIX_LEN, FIRST_LSN, OpKind, put_payload};
 use crate::table::{Table, TableContext, origin_of};
 use crate::version::DEFAULT_FAMILY_NAME;
@@ -417,7 +418,9 @@ fn a_family_whose_options_cannot_be_read_stops_the_replay() {
         let mut left = Left::by(&[batch(0, "a", 1), batch(1, "a", 1)]);
         let (name, options) = ("family".to_owned(), json.to_vec());
         left.install(vec![Change::CreateFamily { family: 1, name, options, lsn: FIRST_LSN }]);
-        assert!(matches!(left.replay().map(drop), Err(Error::NewerFormat { .. })));
+        let error = left.replay().map(drop).unwrap_err();
+        assert!(matches!(error, Error::NewerFormat { .. }), "{error}");
+        assert!(error.to_string().starts_with(&format!("{DB}/MANIFEST-")), "{error}");
         assert_eq!(left.fs.list(&Path::new(DB).join("table")).unwrap(), []);
     }
 }

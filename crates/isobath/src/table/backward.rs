@@ -6,7 +6,7 @@
 use super::block::{Block, RawEntry};
 use super::key_buffer::KeyBuffer;
 use crate::components::{Plant, planted};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::format::Lsn;
 use std::cmp::Ordering;
 
@@ -63,7 +63,7 @@ impl Block {
         key: Option<&[u8]>,
         found: &mut KeyBuffer,
         run: &mut Run,
-    ) -> Result<Option<(u32, RawEntry)>> {
+    ) -> Decoded<Option<(u32, RawEntry)>> {
         run.clear();
         let restart = match key {
             None => self.restart_count() - 1,
@@ -93,7 +93,7 @@ impl Block {
         restart: u32,
         found: &mut KeyBuffer,
         run: &mut Run,
-    ) -> Result<()> {
+    ) -> Decoded<()> {
         let (mut index, mut at) = (restart * self.interval(), self.restart(restart));
         let mut matched = 0;
         found.clear();
@@ -108,9 +108,7 @@ impl Block {
                 entry.unshared_at == entry.value_at && entry.shared as usize == found.len();
             if !is_same_key || run.passed.is_empty() {
                 if !run.passed.is_empty() && !self.is_above(entry, found.as_slice()) {
-                    return Err(Error::malformed(
-                        "the keys of a block are out of order".to_owned(),
-                    ));
+                    return Err(DecodeError::damaged("the keys of a block are out of order"));
                 }
                 self.extend_key(entry, found)?;
                 run.push(index, entry, found.as_slice());
@@ -130,7 +128,7 @@ impl Block {
     }
 
     /// The last restart whose key lies below `key`.
-    fn last_restart_before(&self, key: &[u8]) -> Result<Option<u32>> {
+    fn last_restart_before(&self, key: &[u8]) -> Decoded<Option<u32>> {
         let count = self.restarts_before(key, Lsn::MAX)?;
         let entry = self.entry_at(self.restart(count.saturating_sub(1)))?;
         Ok(match self.compare_prefix(entry, key) {

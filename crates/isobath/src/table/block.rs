@@ -22,7 +22,7 @@
 use super::key_buffer::KeyBuffer;
 use super::{chunk, common_prefix_len};
 use crate::components::{Plant, Reach, planted, reached_if};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::format::{LSN_END, Lsn, OpKind};
 use std::cmp::Ordering;
 
@@ -95,13 +95,13 @@ pub(crate) struct Hit {
 }
 
 #[cold]
-fn malformed(what: &str) -> Error {
-    Error::malformed(format!("a block {what}"))
+fn malformed(what: &str) -> DecodeError {
+    DecodeError::damaged(format!("a block {what}"))
 }
 
 impl Block {
     /// Takes the decoded bytes and checks that the columns fit.
-    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Block> {
+    pub(crate) fn parse(bytes: Vec<u8>) -> Decoded<Block> {
         let Some((body, tail)) = bytes.split_last_chunk::<TAIL_LEN>() else {
             return Err(malformed("is shorter than its tail"));
         };
@@ -167,7 +167,7 @@ impl Block {
 
     /// Decodes where the parts of the entry at offset `at` lie.
     #[inline(always)]
-    pub(crate) fn entry_at(&self, at: u32) -> Result<RawEntry> {
+    pub(crate) fn entry_at(&self, at: u32) -> Decoded<RawEntry> {
         match self.short_entry_at(at) {
             Some(entry) => Ok(entry),
             None => self.long_entry_at(at),
@@ -197,7 +197,7 @@ impl Block {
 
     /// The general form. Every malformed entry ends here.
     #[cold]
-    fn long_entry_at(&self, at: u32) -> Result<RawEntry> {
+    fn long_entry_at(&self, at: u32) -> Decoded<RawEntry> {
         let entries = &self.bytes[..self.heads_at as usize];
         let Some(rest) = entries.get(at as usize..) else {
             return Err(malformed("has an entry past its end"));
@@ -228,7 +228,7 @@ impl Block {
 
     /// Sequence and kind of the entry of this ordinal.
     #[inline]
-    pub(crate) fn version(&self, index: u32) -> Result<(Lsn, OpKind)> {
+    pub(crate) fn version(&self, index: u32) -> Decoded<(Lsn, OpKind)> {
         match self.known_version(index) {
             Some(version) => Ok(version),
             None => Err(self.unknown_version(index)),
@@ -244,7 +244,7 @@ impl Block {
     }
 
     #[cold]
-    fn unknown_version(&self, index: u32) -> Error {
+    fn unknown_version(&self, index: u32) -> DecodeError {
         if index >= self.entry_count {
             return malformed("has more entries than it says");
         }
@@ -302,7 +302,7 @@ impl Block {
 
     /// How `(key, point)` stands to a restart's entry.
     #[inline]
-    fn is_restart_before(&self, restart: u32, key: &[u8], point: Lsn) -> Result<bool> {
+    fn is_restart_before(&self, restart: u32, key: &[u8], point: Lsn) -> Decoded<bool> {
         let entry = self.entry_at(self.restart(restart))?;
         Ok(match self.unshared(entry).cmp(key) {
             Ordering::Less => true,
@@ -318,7 +318,7 @@ impl Block {
     /// The number of restarts that lie before `(key, point)`, provided that `key` begins with the block's
     /// prefix; any number otherwise.
     #[inline]
-    pub(super) fn restarts_before(&self, key: &[u8], point: Lsn) -> Result<u32> {
+    pub(super) fn restarts_before(&self, key: &[u8], point: Lsn) -> Decoded<u32> {
         let head = key_head(key, self.prefix_len());
         let (mut low, mut len) = (0, self.restart_count);
         while len > 0 {
@@ -334,7 +334,7 @@ impl Block {
     }
 
     /// Continues where heads cannot decide: whole keys, then sequences.
-    fn equal_restarts_before(&self, first: u32, head: u64, key: &[u8], point: Lsn) -> Result<u32> {
+    fn equal_restarts_before(&self, first: u32, head: u64, key: &[u8], point: Lsn) -> Decoded<u32> {
         let (mut low, mut high) = (first, self.restart_count);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -350,7 +350,7 @@ impl Block {
     /// The first entry at or after `(key, point)`: of a greater key, or of this key with a sequence below
     /// `point`. `None` if all entries lie before.
     #[inline]
-    pub(crate) fn search(&self, key: &[u8], point: Lsn) -> Result<Option<Hit>> {
+    pub(crate) fn search(&self, key: &[u8], point: Lsn) -> Decoded<Option<Hit>> {
         let restart = self.restarts_before(key, point)?.saturating_sub(1);
         let at = self.restart(restart);
         let entry = self.entry_at(at)?;
@@ -370,7 +370,7 @@ impl Block {
         &self,
         key: &[u8],
         point: Lsn,
-    ) -> Result<Option<(u32, RawEntry)>> {
+    ) -> Decoded<Option<(u32, RawEntry)>> {
         let restart = self.restarts_before(key, point)?;
         let entry = self.entry_at(self.restart(restart.min(self.restart_count - 1)))?;
         match self.compare_prefix(entry, key) {
@@ -437,7 +437,7 @@ impl Block {
         mut index: u32,
         mut at: u32,
         mut matched: usize,
-    ) -> Result<Option<Hit>> {
+    ) -> Decoded<Option<Hit>> {
         while at < self.heads_at {
             let entry = self.entry_at(at)?;
             let order = self.compare(entry, key, &mut matched);
@@ -456,7 +456,7 @@ impl Block {
 
     /// Turns the key of the entry before into that of `entry`.
     #[inline(always)]
-    pub(super) fn extend_key(&self, entry: RawEntry, key: &mut KeyBuffer) -> Result<()> {
+    pub(super) fn extend_key(&self, entry: RawEntry, key: &mut KeyBuffer) -> Decoded<()> {
         let (start, end) = (entry.unshared_at as usize, entry.value_at as usize);
         if key.replace_tail(entry.shared as usize, &self.bytes, start, end) {
             key.check_len()

@@ -16,7 +16,7 @@ use super::key_buffer::KeyBuffer;
 use super::root::{Content, Root};
 use super::{BlockHandle, SliceMeta};
 use crate::cursor::Entry;
-use crate::error::Result;
+use crate::error::{Decoded, ReadError, Result};
 use crate::format::{FILE_HEADER_LEN, FamilyId};
 use std::collections::BTreeSet;
 
@@ -61,7 +61,7 @@ pub(crate) enum Part<'a> {
 
 /// Looks through the bytes of the table file `number`. `known` is what the manifest says of its slices.
 /// A sound block of a codec that this build lacks is an error: it is not to be taken for one that is lost.
-pub(crate) fn carve(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Result<Carved> {
+pub(crate) fn carve(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decoded<Carved> {
     let decompressor = Decompressor::default();
     let mut carved =
         Carved { bytes, decompressor, slices: Vec::new(), has_directory: false, homeless_bytes: 0 };
@@ -140,7 +140,7 @@ impl Carved {
     }
 
     /// Every sound block, in order.
-    fn find_blocks(&self, known_starts: &BTreeSet<u64>) -> Result<Vec<BlockHandle>> {
+    fn find_blocks(&self, known_starts: &BTreeSet<u64>) -> Decoded<Vec<BlockHandle>> {
         let mut blocks = Vec::new();
         let mut at = FILE_HEADER_LEN;
         while at < self.bytes.len() {
@@ -244,13 +244,13 @@ impl Carved {
         &self,
         slice: &CarvedSlice,
         visit: &mut dyn FnMut(Part<'_>) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<(), ReadError> {
         if let (Some(Root { content: Content::Data(bytes), .. }), Some(meta)) =
             (&slice.root, &slice.meta)
         {
             return match Block::parse(bytes.clone()) {
                 Ok(block) if is_readable(&block) => visit_block(&block, visit),
-                _ => visit(Part::Gap { offset: meta.root.offset, len: meta.root.len.into() }),
+                _ => Ok(visit(Part::Gap { offset: meta.root.offset, len: meta.root.len.into() })?),
             };
         }
         let mut at = slice.base;
@@ -300,12 +300,15 @@ fn handles(index: &Block, base: u64) -> Option<Vec<BlockHandle>> {
 fn is_readable(block: &Block) -> bool {
     let is_known = |index| match block.version(index) {
         Ok((seq, _)) => seq <= SEQ_MAX,
-        Err(error) => !error.is_corruption(),
+        Err(error) => !error.is_damage(),
     };
     block.check_columns().is_ok() && (0..block.entry_count()).all(is_known)
 }
 
-fn visit_block(block: &Block, visit: &mut dyn FnMut(Part<'_>) -> Result<()>) -> Result<()> {
+fn visit_block(
+    block: &Block,
+    visit: &mut dyn FnMut(Part<'_>) -> Result<()>,
+) -> Result<(), ReadError> {
     let mut key = KeyBuffer::default();
     let mut at = block.restart(0);
     for index in 0..block.entry_count() {

@@ -5,11 +5,11 @@
 
 #[cfg(feature = "zstd")]
 use crate::components::sync::Mutex;
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, varint_len};
 
 /// How blocks are compressed. Each codec but `None` is a feature of the crate, on by default; a build without it refuses
-/// options that name the codec, and answers [`Error::MissingCodec`] to data that needs it.
+/// options that name the codec, and answers [`Error::MissingCodec`](crate::Error::MissingCodec) to data that needs it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -50,18 +50,18 @@ impl Codec {
     }
 
     /// Refuses a codec that this build lacks.
-    pub(crate) fn demand(self) -> Result<()> {
-        if self.is_available() { Ok(()) } else { Err(Error::missing_codec(self.name())) }
+    pub(crate) fn demand(self) -> Decoded<()> {
+        if self.is_available() { Ok(()) } else { Err(DecodeError::missing_codec(self.name())) }
     }
 
     /// Decodes a stored codec.
-    pub(crate) fn from_byte(byte: u8) -> Result<Codec> {
+    pub(crate) fn from_byte(byte: u8) -> Decoded<Codec> {
         match byte {
             0 => Ok(Codec::None),
             1 => Ok(Codec::Lz4),
             2 => Ok(Codec::Zstd),
             3 => Ok(Codec::Snappy),
-            other => Err(Error::newer_format(format!("block codec {other}"))),
+            other => Err(DecodeError::newer_format(format!("block codec {other}"))),
         }
     }
 }
@@ -175,7 +175,12 @@ impl std::fmt::Debug for Decompressor {
 
 impl Decompressor {
     /// Decodes `payload` into `out`, which is emptied first. The length is checked before it is allocated.
-    pub(crate) fn decompress(&self, codec: Codec, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn decompress(
+        &self,
+        codec: Codec,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Decoded<()> {
         out.clear();
         if codec == Codec::None {
             out.extend_from_slice(payload);
@@ -188,7 +193,7 @@ impl Decompressor {
         let len = match usize::try_from(claimed) {
             Ok(len) if len <= decoded_len_max(packed.len()) && packed.len() <= len => len,
             _ => {
-                return Err(Error::malformed(format!(
+                return Err(DecodeError::damaged(format!(
                     "a block of {} bytes claims to decode to {claimed}",
                     packed.len()
                 )));
@@ -207,7 +212,7 @@ impl Decompressor {
             _ => None, // Refused above.
         };
         if decoded != Some(len) {
-            return Err(Error::malformed(format!("a block does not decode as {codec:?}")));
+            return Err(DecodeError::damaged(format!("a block does not decode as {codec:?}")));
         }
         Ok(())
     }
@@ -345,6 +350,6 @@ mod tests {
             let name: StrDeserializer<'_, ValueError> = name.into_deserializer();
             assert_eq!(Codec::deserialize(name).unwrap(), *codec);
         }
-        assert!(matches!(Codec::from_byte(9), Err(Error::NewerFormat { .. })));
+        assert!(Codec::from_byte(9).unwrap_err().is_newer_format());
     }
 }

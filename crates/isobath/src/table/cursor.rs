@@ -11,7 +11,7 @@ use super::reader::{PinnedValue, Table};
 use super::walk::IndexWalk;
 use crate::components::{Plant, planted};
 use crate::cursor::{Cursor, Entry, next_key_by_comparing};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Error, ReadError, Result};
 use crate::format::{Lsn, OpKind};
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl TableCursor {
     }
 
     /// Takes the block that the walk stands on into hand, or none past either end.
-    fn load(&mut self) -> Result<bool> {
+    fn load(&mut self) -> Result<bool, ReadError> {
         self.is_valid = false;
         self.run_end = None;
         let before = self.block.take();
@@ -72,7 +72,7 @@ impl TableCursor {
     }
 
     /// Runs `step`; an error leaves the cursor without an entry and names the block.
-    fn guarded<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    fn guarded<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T, ReadError>) -> Result<T> {
         self.is_valid = false;
         match step(self) {
             Ok(done) => Ok(done),
@@ -81,7 +81,7 @@ impl TableCursor {
     }
 
     #[cold]
-    fn fail(&mut self, error: Error) -> Error {
+    fn fail(&mut self, error: impl Into<ReadError>) -> Error {
         self.is_valid = false;
         self.block = None;
         let handle = self.walk.handle(&self.table).unwrap_or(self.table.root_at);
@@ -100,7 +100,7 @@ impl TableCursor {
     }
 
     /// Stands on the first entry of the block in hand.
-    fn stand_first(&mut self) -> Result<()> {
+    fn stand_first(&mut self) -> Result<(), ReadError> {
         let Some(block) = self.block.as_deref() else { return Ok(()) };
         let entry = block.entry_at(block.restart(0))?;
         self.key.clear();
@@ -139,7 +139,7 @@ impl TableCursor {
         })
     }
 
-    fn next_block(&mut self) -> Result<()> {
+    fn next_block(&mut self) -> Result<(), ReadError> {
         self.is_valid = false;
         self.walk.next(&self.table, &mut self.loader)?;
         self.loader.note_sequential();
@@ -147,7 +147,7 @@ impl TableCursor {
     }
 
     /// Seeks within the block in hand, going on to the next if all its entries lie before.
-    fn seek_in_block(&mut self, key: &[u8]) -> Result<()> {
+    fn seek_in_block(&mut self, key: &[u8]) -> Result<(), ReadError> {
         let Some(block) = self.block.as_deref() else { return Ok(()) };
         match block.search(key, Lsn::MAX)? {
             Some(hit) => {
@@ -163,7 +163,7 @@ impl TableCursor {
         }
     }
 
-    fn seek_inner(&mut self, key: &[u8]) -> Result<()> {
+    fn seek_inner(&mut self, key: &[u8]) -> Result<(), ReadError> {
         if self.block.is_none() || !self.walk.is_covering(&self.table, key)? {
             self.loader.note_seek();
             self.walk.seek(&self.table, &mut self.loader, key)?;
@@ -174,18 +174,18 @@ impl TableCursor {
 
     /// Stands on the newest version of the greatest key below `key`, or of the greatest of all. The walk
     /// stands on the block where entries below `key` end.
-    fn stand_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+    fn stand_before(&mut self, key: Option<&[u8]>) -> Result<(), ReadError> {
         self.stand_before_unchecked(key)?;
         // Whoever forged blocks or an index may not lead us round in circles.
         let is_descending = key.is_none_or(|key| self.key.as_slice() < key);
         if self.is_valid && !is_descending && !planted(Plant::DescentBelieved) {
-            return Err(Error::malformed("the keys of a slice are out of order".to_owned()));
+            return Err(DecodeError::damaged("the keys of a slice are out of order").into());
         }
         Ok(())
     }
 
     /// The same, believing what blocks and index say of the order of keys.
-    fn stand_before_unchecked(&mut self, key: Option<&[u8]>) -> Result<()> {
+    fn stand_before_unchecked(&mut self, key: Option<&[u8]>) -> Result<(), ReadError> {
         let mut found = std::mem::take(&mut self.key);
         while let Some(block) = self.block.clone() {
             if let Some((index, entry)) = block.search_before(key, &mut found, &mut self.run)? {

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::components::{Plant, planted};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 
 const KIND_BLOCKED_BLOOM: u8 = 1;
 const HEADER_LEN: usize = 2;
@@ -76,9 +76,9 @@ pub(crate) fn put_filter(out: &mut Vec<u8>, hashes: &[u64], bits_per_key: u32) {
 
 impl Filter {
     /// Decodes a stored filter. A kind that this version does not know is no filter: `None`.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Filter>> {
+    pub(crate) fn decode(bytes: &[u8]) -> Decoded<Option<Filter>> {
         let Some((&[kind, probes], stored)) = bytes.split_first_chunk() else {
-            return Err(Error::malformed("a filter is shorter than its header".to_owned()));
+            return Err(DecodeError::damaged("a filter is shorter than its header"));
         };
         if kind != KIND_BLOCKED_BLOOM {
             return Ok(None);
@@ -86,7 +86,7 @@ impl Filter {
         let (stored, rest) = stored.as_chunks::<LINE_LEN>();
         let probes = u32::from(probes);
         if stored.is_empty() || !rest.is_empty() || !(1..=PROBES_MAX).contains(&probes) {
-            return Err(Error::malformed(format!(
+            return Err(DecodeError::damaged(format!(
                 "a filter of {} bytes with {probes} probes",
                 bytes.len()
             )));

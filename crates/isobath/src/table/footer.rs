@@ -20,7 +20,7 @@
 //! ```
 
 use super::BlockHandle;
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FILE_HEADER_LEN, FamilyId, checksum64, put_varint};
 
 pub(crate) const FOOTER_LEN: usize = 64;
@@ -51,17 +51,16 @@ impl Footer {
     }
 
     /// Decodes the last bytes of a file of `file_len` bytes.
-    pub(crate) fn decode(bytes: &[u8; FOOTER_LEN], file_len: u64) -> Result<Footer> {
+    pub(crate) fn decode(bytes: &[u8; FOOTER_LEN], file_len: u64) -> Decoded<Footer> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         if bytes[48..56] != MAGIC || word(56) != checksum64(&bytes[..56]) {
-            return Err(Error::malformed(
-                "there is no table footer at the end of the file: it was cut short or damaged"
-                    .to_owned(),
+            return Err(DecodeError::damaged(
+                "there is no table footer at the end of the file: it was cut short or damaged",
             ));
         }
         let version = u16::from_le_bytes([bytes[12], bytes[13]]);
         if version > FORMAT_VERSION || word(24) != 0 {
-            return Err(Error::newer_format(format!(
+            return Err(DecodeError::newer_format(format!(
                 "table format version {version}, incompatible features {:#x}",
                 word(24)
             )));
@@ -74,7 +73,7 @@ impl Footer {
         };
         let directory_end = footer.directory.offset.checked_add(u64::from(len));
         if footer.file_len != file_len || directory_end != file_len.checked_sub(FOOTER_LEN as u64) {
-            return Err(Error::malformed(format!(
+            return Err(DecodeError::damaged(format!(
                 "the footer tells of a file of {} bytes, this one has {file_len}",
                 footer.file_len
             )));
@@ -97,7 +96,7 @@ pub(crate) fn put_directory(out: &mut Vec<u8>, slices: &[(FamilyId, BlockHandle)
 }
 
 /// Decodes a directory; the roots come in ascending order of family and offset.
-pub(crate) fn decode_directory(payload: &[u8]) -> Result<Vec<(FamilyId, BlockHandle)>> {
+pub(crate) fn decode_directory(payload: &[u8]) -> Decoded<Vec<(FamilyId, BlockHandle)>> {
     let mut decoder = Decoder::new(payload);
     let count = decoder.varint()?;
     if count > (decoder.remaining() / 3) as u64 {
@@ -172,7 +171,7 @@ mod tests {
             let checksum = checksum64(&bytes[..56]);
             bytes[56..].copy_from_slice(&checksum.to_le_bytes());
             let error = Footer::decode(&bytes, 1000).unwrap_err();
-            assert!(matches!(error, Error::NewerFormat { .. }), "{error}");
+            assert!(error.is_newer_format(), "{error}");
         }
     }
 

@@ -12,7 +12,7 @@
 use super::BlockHandle;
 use super::codec::{Codec, Decompressor};
 use crate::components::{Plant, planted, with_scratch};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::{RunningChecksum, checksum64};
 use crate::vfs::{ReadFile, len_in_memory};
 
@@ -39,14 +39,14 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, codec: Codec, payload: &[u8], offset:
 }
 
 /// Checks a stored block and splits it into codec and payload.
-pub(crate) fn open_frame(stored: &[u8], offset: u64) -> Result<(Codec, &[u8])> {
+pub(crate) fn open_frame(stored: &[u8], offset: u64) -> Decoded<(Codec, &[u8])> {
     let Some(checksum_at) = stored.len().checked_sub(8).filter(|&at| at > 0) else {
-        return Err(Error::malformed("a block is shorter than its trailer".to_owned()));
+        return Err(DecodeError::damaged("a block is shorter than its trailer"));
     };
     let (body, checksum) = stored.split_at(checksum_at);
     let is_intact = checksum == frame_checksum(body, offset).to_le_bytes();
     if !is_intact && !planted(Plant::BlockChecksumSkipped) {
-        return Err(Error::malformed("a block's checksum does not match".to_owned()));
+        return Err(DecodeError::damaged("a block's checksum does not match"));
     }
     let (codec, payload) = body.split_last().expect("checked to be there");
     Ok((Codec::from_byte(*codec)?, payload))
@@ -84,19 +84,18 @@ pub(crate) fn read_block(
 ) -> Result<()> {
     check_within(file, handle)?;
     let len = handle.len as usize;
-    let decoded = if len <= SCRATCH_LEN_MAX {
-        with_scratch(|stored| {
+    let placed = |error: DecodeError| error.in_file(file.path(), handle.offset);
+    if len <= SCRATCH_LEN_MAX {
+        return with_scratch(|stored| {
             stored.resize(len, 0);
             file.read_at(handle.offset, stored)?;
-            decode_frame(stored, handle.offset, decompressor, out)
-        })
-    } else {
-        out.clear();
-        out.resize(len, 0);
-        file.read_at(handle.offset, out)?;
-        decode_owned(handle.offset, decompressor, out)
-    };
-    decoded.map_err(|error| error.in_file(file.path(), handle.offset))
+            decode_frame(stored, handle.offset, decompressor, out).map_err(placed)
+        });
+    }
+    out.clear();
+    out.resize(len, 0);
+    file.read_at(handle.offset, out)?;
+    decode_owned(handle.offset, decompressor, out).map_err(placed)
 }
 
 /// Checks and decodes stored bytes that lie elsewhere.
@@ -105,13 +104,13 @@ pub(crate) fn decode_frame(
     offset: u64,
     decompressor: &Decompressor,
     out: &mut Vec<u8>,
-) -> Result<()> {
+) -> Decoded<()> {
     let (codec, payload) = open_frame(stored, offset)?;
     decompressor.decompress(codec, payload, out)
 }
 
 /// Checks and decodes stored bytes in place: a large raw block is not copied again.
-fn decode_owned(offset: u64, decompressor: &Decompressor, out: &mut Vec<u8>) -> Result<()> {
+fn decode_owned(offset: u64, decompressor: &Decompressor, out: &mut Vec<u8>) -> Decoded<()> {
     let (codec, payload) = open_frame(out, offset)?;
     if codec == Codec::None {
         let payload_len = payload.len();
@@ -242,7 +241,7 @@ mod tests {
         let mut good = Vec::new();
         put_frame(&mut good, Codec::Lz4, b"some payload", 4096);
         assert_eq!(open_frame(&good, 4096).unwrap(), (Codec::Lz4, &b"some payload"[..]));
-        assert!(open_frame(&good, 4097).unwrap_err().is_corruption());
+        assert!(open_frame(&good, 4097).unwrap_err().is_damage());
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);

@@ -14,7 +14,7 @@
 use super::block::{Block, RawEntry};
 use super::block_builder::BlockBuilder;
 use super::{BlockHandle, chunk};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::format::{Lsn, OpKind};
 
 /// Writes into `out` the shortest key that is at or above `below` and under `above`; `common` is the
@@ -95,7 +95,7 @@ fn width(value: u64) -> usize {
 
 /// The handle that an index entry holds. `base` is where the slice begins.
 #[inline]
-pub(crate) fn handle_of(index: &Block, entry: RawEntry, base: u64) -> Result<BlockHandle> {
+pub(crate) fn handle_of(index: &Block, entry: RawEntry, base: u64) -> Decoded<BlockHandle> {
     let at = entry.value_at as usize;
     let widths = index.bytes()[at];
     let (offset_width, len_width) = (usize::from(widths & 15), usize::from(widths >> 4));
@@ -118,21 +118,21 @@ fn number(index: &Block, at: usize, width: usize) -> u64 {
 }
 
 #[cold]
-fn malformed_handle() -> Error {
-    Error::malformed("an index entry holds no handle".to_owned())
+fn malformed_handle() -> DecodeError {
+    DecodeError::damaged("an index entry holds no handle")
 }
 
 /// An entry of an index block, by ordinal.
 #[inline]
-pub(crate) fn index_entry(index: &Block, ordinal: u32) -> Result<RawEntry> {
+pub(crate) fn index_entry(index: &Block, ordinal: u32) -> Decoded<RawEntry> {
     index.entry_at(index.restart(ordinal))
 }
 
 /// Checks that a decoded block can serve as an index: every entry a restart.
-pub(crate) fn parse_index(bytes: Vec<u8>) -> Result<Block> {
+pub(crate) fn parse_index(bytes: Vec<u8>) -> Decoded<Block> {
     let block = Block::parse(bytes)?;
     if block.interval() != 1 {
-        return Err(Error::malformed("an index block has an interval other than 1".to_owned()));
+        return Err(DecodeError::damaged("an index block has an interval other than 1"));
     }
     Ok(block)
 }

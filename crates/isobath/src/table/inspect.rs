@@ -13,7 +13,7 @@ use super::verify::Progress;
 use super::{BlockHandle, Origin, SliceMeta};
 use crate::cache::{BlockCache, FileCache, read_header};
 use crate::cursor::Entry;
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, Lsn};
 use crate::vfs::{FileSystem, ReadFile, ReadMode};
 use std::path::Path;
@@ -205,13 +205,13 @@ impl TableFile {
     /// Shows the index block that lies at `index_at`, and everything it leads to.
     fn dump_index(
         &self,
-        index: Result<Block>,
+        index: Decoded<Block>,
         index_at: BlockHandle,
         base: u64,
         levels: u8,
         show: Show<'_>,
     ) -> Result<()> {
-        let located = |error: Error| error.in_file(self.file.path(), index_at.offset);
+        let located = |error: DecodeError| error.in_file(self.file.path(), index_at.offset);
         let index = match index.map_err(located) {
             Ok(index) => index,
             Err(error) => return show(DumpItem::Damage(&error)),
@@ -240,11 +240,11 @@ impl TableFile {
     /// Shows the entries of a data block that lies at `block_at`.
     fn dump_entries(
         &self,
-        block: Result<Block>,
+        block: Decoded<Block>,
         block_at: BlockHandle,
         show: Show<'_>,
     ) -> Result<()> {
-        let located = |error: Error| error.in_file(self.file.path(), block_at.offset);
+        let located = |error: DecodeError| error.in_file(self.file.path(), block_at.offset);
         let block = match block.map_err(located) {
             Ok(block) => block,
             Err(error) => return show(DumpItem::Damage(&error)),

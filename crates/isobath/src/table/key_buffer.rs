@@ -1,14 +1,14 @@
 //! A key that is put together from prefix-compressed entries, one after another.
 
 use super::{KEY_LEN_MAX, chunk};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 
 /// Short tails are copied as this many bytes at once, whatever their length.
 const COPY_LEN: usize = 16;
 
 #[cold]
-fn too_long() -> Error {
-    Error::malformed("a block has a key of an impossible length".to_owned())
+fn too_long() -> DecodeError {
+    DecodeError::damaged("a block has a key of an impossible length")
 }
 
 /// A key, with room behind it.
@@ -32,7 +32,7 @@ impl KeyBuffer {
 
     /// No write is accepted with a longer key. Prefix compression would let a small forged block unfold to any size.
     #[inline]
-    pub(super) fn check_len(&self) -> Result<()> {
+    pub(super) fn check_len(&self) -> Decoded<()> {
         if self.len <= KEY_LEN_MAX { Ok(()) } else { Err(too_long()) }
     }
 

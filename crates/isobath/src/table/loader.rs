@@ -7,7 +7,7 @@ use super::frame::{check_within, decode_frame};
 use super::index::parse_index;
 use super::reader::{Table, Way};
 use super::walk::IndexWalk;
-use crate::error::Result;
+use crate::error::{ReadError, Result};
 use crate::vfs::ReadFile;
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl Loader {
         table: &Table,
         walk: &IndexWalk,
         before: Option<Arc<Block>>,
-    ) -> Result<Option<Arc<Block>>> {
+    ) -> Result<Option<Arc<Block>>, ReadError> {
         if !walk.is_on() {
             return Ok(None);
         }
@@ -73,7 +73,7 @@ impl Loader {
         }
         let handle = walk.handle(table)?;
         if !self.fill_cache {
-            return self.load_private(table, handle, before).map(Some);
+            return Ok(Some(self.load_private(table, handle, before)?));
         }
         drop(before);
         if let Some(block) = table.cached(handle) {
@@ -83,7 +83,7 @@ impl Loader {
             let file = table.context.files.get(table.file)?;
             self.read_ahead(table, &*file, handle);
         }
-        table.load(handle, Block::parse).map(Some)
+        Ok(Some(table.load(handle, Block::parse)?))
     }
 
     pub(super) fn load_index(&self, table: &Table, handle: BlockHandle) -> Result<Arc<Block>> {

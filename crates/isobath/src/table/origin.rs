@@ -11,7 +11,7 @@
 
 use super::SliceMeta;
 use super::reader::{TableContext, read_root};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded, Result};
 use crate::format::{Decoder, put_bytes, put_varint};
 use std::sync::Arc;
 
@@ -46,10 +46,10 @@ impl Label {
         out
     }
 
-    pub(super) fn decode(field: &[u8]) -> Result<Label> {
+    pub(super) fn decode(field: &[u8]) -> Decoded<Label> {
         let mut decoder = Decoder::new(field);
         let name = String::from_utf8(decoder.bytes()?.to_vec())
-            .map_err(|_| Error::malformed("a slice's label is not UTF-8".to_owned()))?;
+            .map_err(|_| DecodeError::damaged("a slice's label is not UTF-8"))?;
         let options = decoder.bytes()?.to_vec();
         Ok(Label { name, options })
     }
@@ -66,7 +66,7 @@ pub(super) fn encode_files(inputs: &[u64]) -> Vec<u8> {
     out
 }
 
-pub(super) fn decode_files(field: &[u8]) -> Result<Arc<[u64]>> {
+pub(super) fn decode_files(field: &[u8]) -> Decoded<Arc<[u64]>> {
     let mut decoder = Decoder::new(field);
     let count = decoder.varint()?;
     if count > decoder.remaining() as u64 {

@@ -12,7 +12,7 @@ use super::index::{handle_of, parse_index};
 use super::root::{Content, FilterPlace, Root};
 use super::{BlockHandle, SliceMeta, TableCursor};
 use crate::cache::{BlockCache, BlockKey, CacheId, FileCache, ResidentCharge};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::{Lsn, OpKind};
 use crate::vfs::ReadFile;
 use std::borrow::Cow;
@@ -118,7 +118,7 @@ impl Table {
                 "the slice is not the one that the manifest tells of",
             ));
         }
-        let in_root = |error: Error| error.in_file(file.path(), meta.root.offset);
+        let in_root = |error: DecodeError| error.in_file(file.path(), meta.root.offset);
         let base = root.base(meta.root);
         let filter = match root.filter {
             FilterPlace::None => None,
@@ -253,7 +253,7 @@ impl Table {
     pub(super) fn load(
         &self,
         handle: BlockHandle,
-        parse: fn(Vec<u8>) -> Result<Block>,
+        parse: fn(Vec<u8>) -> Decoded<Block>,
     ) -> Result<Arc<Block>> {
         let block = self.parse_at(handle, parse)?;
         self.context.blocks.insert(self.cache_key(handle), block.clone());
@@ -265,7 +265,7 @@ impl Table {
     fn parse_at(
         &self,
         handle: BlockHandle,
-        parse: fn(Vec<u8>) -> Result<Block>,
+        parse: fn(Vec<u8>) -> Decoded<Block>,
     ) -> Result<Arc<Block>> {
         let mut bytes = Vec::new();
         self.read(handle, &mut bytes)?;
@@ -290,8 +290,8 @@ impl Table {
 
     /// Adds file and offset to what a decoder said about the block at `handle`.
     #[cold]
-    pub(super) fn located(&self, error: Error, handle: BlockHandle) -> Error {
-        error.in_file(&self.path(), handle.offset)
+    pub(super) fn located(&self, error: impl Into<ReadError>, handle: BlockHandle) -> Error {
+        error.into().in_file(&self.path(), handle.offset)
     }
 
     pub(crate) fn path(&self) -> PathBuf {

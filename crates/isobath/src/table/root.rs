@@ -21,7 +21,7 @@
 
 use super::origin::{Label, Origin, decode_files, encode_files};
 use super::{BlockHandle, SliceMeta};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FILE_HEADER_LEN, FamilyId, Lsn, put_bytes, put_varint};
 
 const TAG_SUMMARY: u64 = 1;
@@ -133,7 +133,7 @@ impl Root {
     }
 
     /// Decodes the root that is stored at `handle`.
-    pub(crate) fn decode(payload: &[u8], handle: BlockHandle) -> Result<Root> {
+    pub(crate) fn decode(payload: &[u8], handle: BlockHandle) -> Decoded<Root> {
         let mut decoder = Decoder::new(payload);
         let mut root: Option<Root> = None;
         let mut content = None;
@@ -157,13 +157,13 @@ impl Root {
                 TAG_INPUTS => origin.inputs = decode_files(field)?,
                 TAG_ANCESTORS => origin.ancestors = decode_files(field)?,
                 tag if tag < TAG_IGNORABLE_MIN => {
-                    return Err(Error::newer_format(format!("field {tag} of a table slice")));
+                    return Err(DecodeError::newer_format(format!("field {tag} of a table slice")));
                 }
                 tag => unknown.push((tag, field.to_vec())),
             }
         }
         let (Some(mut root), Some(content)) = (root, content) else {
-            return Err(Error::malformed("a slice's root lacks a field".to_owned()));
+            return Err(DecodeError::damaged("a slice's root lacks a field"));
         };
         root.content = content;
         root.filter = filter;
@@ -173,7 +173,7 @@ impl Root {
         Ok(root)
     }
 
-    fn check(&self, handle: BlockHandle) -> Result<()> {
+    fn check(&self, handle: BlockHandle) -> Decoded<()> {
         let room = handle.offset.checked_sub(FILE_HEADER_LEN as u64);
         let is_possible = self.entries > 0
             && self.deletes <= self.entries
@@ -185,7 +185,7 @@ impl Root {
         if is_possible && self.meta(0, handle).is_sane() {
             Ok(())
         } else {
-            Err(Error::malformed("a slice's summary contradicts itself".to_owned()))
+            Err(DecodeError::damaged("a slice's summary contradicts itself"))
         }
     }
 
@@ -217,15 +217,15 @@ fn put_field(out: &mut Vec<u8>, tag: u64, field: &[u8]) {
     put_bytes(out, field);
 }
 
-fn decode_index(field: &[u8]) -> Result<Content> {
+fn decode_index(field: &[u8]) -> Decoded<Content> {
     match field.split_first() {
         Some((&levels @ 1..=2, top)) => Ok(Content::Index { levels, top: top.to_vec() }),
-        Some((levels, _)) => Err(Error::newer_format(format!("an index of {levels} levels"))),
-        None => Err(Error::malformed("an index field is empty".to_owned())),
+        Some((levels, _)) => Err(DecodeError::newer_format(format!("an index of {levels} levels"))),
+        None => Err(DecodeError::damaged("an index field is empty")),
     }
 }
 
-fn decode_summary(field: &[u8]) -> Result<Root> {
+fn decode_summary(field: &[u8]) -> Decoded<Root> {
     let mut decoder = Decoder::new(field);
     let family = decoder.varint32()?;
     let entries = decoder.varint()?;
@@ -334,7 +334,7 @@ mod tests {
         let mut bytes = encoded(&sample());
         put_field(&mut bytes, 9, b"range deletes, say");
         let error = Root::decode(&bytes, HANDLE).unwrap_err();
-        assert!(matches!(error, Error::NewerFormat { .. }), "{error}");
+        assert!(error.is_newer_format(), "{error}");
     }
 
     #[test]
@@ -355,7 +355,7 @@ mod tests {
             Root { data_len: 4101, ..good.clone() },
             Root { body_len: 5001 - FILE_HEADER_LEN as u64, ..good.clone() },
         ] {
-            assert!(Root::decode(&encoded(&bad), HANDLE).unwrap_err().is_corruption());
+            assert!(Root::decode(&encoded(&bad), HANDLE).unwrap_err().is_damage());
         }
         let at = BlockHandle { offset: FILE_HEADER_LEN as u64 - 1, len: 90 };
         let least = Root { data_len: 0, body_len: 0, ..good };

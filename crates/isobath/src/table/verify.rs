@@ -9,7 +9,7 @@ use super::index::{handle_of, index_entry, parse_index};
 use super::key_buffer::KeyBuffer;
 use super::reader::{Table, read_filter, read_root};
 use super::root::{Content, FilterPlace, Root};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded, Result};
 use crate::format::{Lsn, OpKind, checksum64};
 
 /// Told how many bytes more were read.
@@ -36,12 +36,8 @@ struct Verifier<'a> {
     max_seq: Lsn,
 }
 
-fn wrong(what: &str) -> Error {
-    Error::malformed(what.to_owned())
-}
-
-fn ensure(holds: bool, what: &str) -> Result<()> {
-    if holds { Ok(()) } else { Err(wrong(what)) }
+fn ensure(holds: bool, what: &'static str) -> Decoded<()> {
+    if holds { Ok(()) } else { Err(DecodeError::damaged(what)) }
 }
 
 impl Table {
@@ -152,7 +148,7 @@ impl Verifier<'_> {
         Ok(bytes)
     }
 
-    fn data_block(&mut self, block: &Block) -> Result<()> {
+    fn data_block(&mut self, block: &Block) -> Decoded<()> {
         block.check_columns()?;
         let mut key = KeyBuffer::default();
         let mut at = 0;
@@ -171,14 +167,14 @@ impl Verifier<'_> {
     }
 
     /// The first key of a block lies above the separator before it, or is that separator.
-    fn check_start(&self, first: &[u8]) -> Result<()> {
+    fn check_start(&self, first: &[u8]) -> Decoded<()> {
         let is_above = self.separator.as_ref().is_none_or(|(separator, seq)| {
             if *seq == 0 { separator.as_slice() < first } else { separator == first }
         });
         ensure(is_above, "a block begins below the separator before it")
     }
 
-    fn version(&mut self, key: &[u8], seq: Lsn, kind: OpKind, value: &[u8]) -> Result<()> {
+    fn version(&mut self, key: &[u8], seq: Lsn, kind: OpKind, value: &[u8]) -> Decoded<()> {
         match self.last {
             None => self.smallest = key.to_vec(),
             Some(last) => {
@@ -203,7 +199,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn totals(&self) -> Result<()> {
+    fn totals(&self) -> Decoded<()> {
         let root = self.root;
         let agree = self.entries == root.entries
             && self.deletes == root.deletes
@@ -217,7 +213,7 @@ impl Verifier<'_> {
     }
 }
 
-fn separator_at(index: &Block, ordinal: u32, base: u64) -> Result<(&[u8], Lsn, BlockHandle)> {
+fn separator_at(index: &Block, ordinal: u32, base: u64) -> Decoded<(&[u8], Lsn, BlockHandle)> {
     let entry = index_entry(index, ordinal)?;
     let (seq, _) = index.version(ordinal)?;
     Ok((index.unshared(entry), seq, handle_of(index, entry, base)?))
@@ -226,7 +222,7 @@ fn separator_at(index: &Block, ordinal: u32, base: u64) -> Result<(&[u8], Lsn, B
 impl Block {
     /// Checks that restarts, heads and the prefix say what the entries are, and that the entries fill
     /// their part of the block.
-    pub(super) fn check_columns(&self) -> Result<()> {
+    pub(super) fn check_columns(&self) -> Decoded<()> {
         let mut key = KeyBuffer::default();
         let mut first = Vec::new();
         let mut at = 0;

@@ -5,7 +5,7 @@ use super::block::Block;
 use super::index::{handle_of, index_entry};
 use super::loader::Loader;
 use super::reader::{Table, Way};
-use crate::error::Result;
+use crate::error::ReadError;
 use crate::format::Lsn;
 use std::sync::Arc;
 
@@ -28,20 +28,20 @@ impl IndexWalk {
     }
 
     /// Where the data block lies that the walk stands on: in the root, if there is no index.
-    pub(super) fn handle(&self, table: &Table) -> Result<BlockHandle> {
+    pub(super) fn handle(&self, table: &Table) -> Result<BlockHandle, ReadError> {
         match &self.leaf {
-            Some(leaf) => handle_of(leaf, index_entry(leaf, self.index)?, table.base),
+            Some(leaf) => Ok(handle_of(leaf, index_entry(leaf, self.index)?, table.base)?),
             None => Ok(table.root_at),
         }
     }
 
-    pub(super) fn first(&mut self, table: &Table, loader: &mut Loader) -> Result<()> {
+    pub(super) fn first(&mut self, table: &Table, loader: &mut Loader) -> Result<(), ReadError> {
         self.stand_on_leaf(table, loader, 0)?;
         self.index = 0;
         Ok(())
     }
 
-    pub(super) fn last(&mut self, table: &Table, loader: &mut Loader) -> Result<()> {
+    pub(super) fn last(&mut self, table: &Table, loader: &mut Loader) -> Result<(), ReadError> {
         let top_index = match &table.way {
             Way::Top(top) => top.entry_count() - 1,
             _ => 0,
@@ -53,7 +53,12 @@ impl IndexWalk {
 
     /// Moves to the only block in which the least key at or above `key` can stand, if it is not the first
     /// of the block after.
-    pub(super) fn seek(&mut self, table: &Table, loader: &mut Loader, key: &[u8]) -> Result<()> {
+    pub(super) fn seek(
+        &mut self,
+        table: &Table,
+        loader: &mut Loader,
+        key: &[u8],
+    ) -> Result<(), ReadError> {
         if !self.is_leaf_covering(table, key)? {
             let top_index = match &table.way {
                 Way::Top(top) => match top.search_restarts(key, Lsn::MAX)? {
@@ -75,7 +80,7 @@ impl IndexWalk {
         }
     }
 
-    pub(super) fn next(&mut self, table: &Table, loader: &mut Loader) -> Result<()> {
+    pub(super) fn next(&mut self, table: &Table, loader: &mut Loader) -> Result<(), ReadError> {
         let Some(leaf) = self.leaf.as_ref().filter(|_| self.is_on) else { return self.leave() };
         if self.index + 1 < leaf.entry_count() {
             self.index += 1;
@@ -91,7 +96,7 @@ impl IndexWalk {
         }
     }
 
-    pub(super) fn prev(&mut self, table: &Table, loader: &mut Loader) -> Result<()> {
+    pub(super) fn prev(&mut self, table: &Table, loader: &mut Loader) -> Result<(), ReadError> {
         if !self.is_on || self.leaf.is_none() {
             return self.leave();
         }
@@ -108,7 +113,7 @@ impl IndexWalk {
     }
 
     /// True if `key`, or the place where it would be, lies in the block that the walk stands on.
-    pub(super) fn is_covering(&self, table: &Table, key: &[u8]) -> Result<bool> {
+    pub(super) fn is_covering(&self, table: &Table, key: &[u8]) -> Result<bool, ReadError> {
         if !self.is_on {
             return Ok(false);
         }
@@ -118,12 +123,12 @@ impl IndexWalk {
     }
 
     /// True if the block before ends with a version of `first`, the first key of this block.
-    pub(super) fn is_continued(&self, table: &Table, first: &[u8]) -> Result<bool> {
+    pub(super) fn is_continued(&self, table: &Table, first: &[u8]) -> Result<bool, ReadError> {
         Ok(self.is_on && self.separator_before(table)? == Some(first))
     }
 
     /// The separator of the data block before.
-    fn separator_before<'a>(&'a self, table: &'a Table) -> Result<Option<&'a [u8]>> {
+    fn separator_before<'a>(&'a self, table: &'a Table) -> Result<Option<&'a [u8]>, ReadError> {
         let (block, index) = match (&self.leaf, &table.way) {
             (Some(leaf), _) if self.index > 0 => (leaf, self.index - 1),
             (Some(_), Way::Top(top)) if self.top_index > 0 => (top, self.top_index - 1),
@@ -133,7 +138,7 @@ impl IndexWalk {
     }
 
     /// True if the separators of the leaf in hand enclose `key`.
-    fn is_leaf_covering(&self, table: &Table, key: &[u8]) -> Result<bool> {
+    fn is_leaf_covering(&self, table: &Table, key: &[u8]) -> Result<bool, ReadError> {
         let (Some(leaf), Way::Top(top)) = (&self.leaf, &table.way) else {
             return Ok(self.leaf.is_some());
         };
@@ -147,7 +152,12 @@ impl IndexWalk {
         }
     }
 
-    fn stand_on_leaf(&mut self, table: &Table, loader: &mut Loader, top_index: u32) -> Result<()> {
+    fn stand_on_leaf(
+        &mut self,
+        table: &Table,
+        loader: &mut Loader,
+        top_index: u32,
+    ) -> Result<(), ReadError> {
         self.is_on = false;
         self.leaf = match &table.way {
             Way::Data(_) => None,
@@ -163,7 +173,7 @@ impl IndexWalk {
         Ok(())
     }
 
-    fn leave(&mut self) -> Result<()> {
+    fn leave(&mut self) -> Result<(), ReadError> {
         self.is_on = false;
         Ok(())
     }

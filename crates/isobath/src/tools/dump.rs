@@ -124,7 +124,7 @@ fn detect(fs: &dyn FileSystem, path: &Path) -> Result<Detected> {
     for kind in [FileKind::Log, FileKind::Table, FileKind::Manifest] {
         match FileHeader::decode(&bytes, kind) {
             Ok(_) => return Ok(Detected::File(kind)),
-            Err(error @ Error::NewerFormat { .. }) => return Err(error.in_file(path, 0)),
+            Err(error) if error.is_newer_format() => return Err(error.in_file(path, 0)),
             Err(_) => {}
         }
     }

@@ -8,7 +8,7 @@
 
 use super::names::{CURRENT, CURRENT_TMP, manifest_name, manifest_number};
 use crate::components::{Plant, planted};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::checksum64;
 use crate::vfs::{Directory, FileSystem, ReadMode};
 use std::path::Path;
@@ -21,12 +21,12 @@ fn encode(number: u64) -> String {
     format!("{name} {:016x}\n", checksum64(name.as_bytes()))
 }
 
-fn decode(bytes: &[u8]) -> Result<u64> {
+fn decode(bytes: &[u8]) -> Decoded<u64> {
     let line = std::str::from_utf8(bytes).ok();
     let name = line.and_then(|line| line.split_once(' ')).map(|(name, _)| name);
     name.and_then(manifest_number)
         .filter(|&number| encode(number).as_bytes() == bytes || planted(Plant::CurrentBelieved))
-        .ok_or_else(|| Error::malformed("it does not name a manifest with its checksum".to_owned()))
+        .ok_or_else(|| DecodeError::damaged("it does not name a manifest with its checksum"))
 }
 
 /// The number of the manifest in force. `CURRENT` must exist.
@@ -92,10 +92,10 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&bad).unwrap_err().is_corruption(), "bit {bit}");
+            assert!(decode(&bad).unwrap_err().is_damage(), "bit {bit}");
         }
         for len in 0..good.len() {
-            assert!(decode(&good[..len]).unwrap_err().is_corruption(), "length {len}");
+            assert!(decode(&good[..len]).unwrap_err().is_damage(), "length {len}");
         }
     }
 }

@@ -9,7 +9,7 @@ use super::names::NUMBER_END;
 use super::slice::Slice;
 use super::state::{Family, Numbers, State};
 use super::tree::Tree;
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
 use crate::table::SliceMeta;
 use std::collections::BTreeMap;
@@ -42,12 +42,12 @@ pub(super) struct DraftedFamily {
     added: Vec<(usize, SliceMeta)>,
 }
 
-fn check(holds: bool, complaint: impl FnOnce() -> String) -> Result<()> {
-    if holds { Ok(()) } else { Err(Error::malformed(complaint())) }
+fn check(holds: bool, complaint: impl FnOnce() -> String) -> Decoded<()> {
+    if holds { Ok(()) } else { Err(DecodeError::damaged(complaint())) }
 }
 
 impl Draft {
-    pub(super) fn new(state: &State, edit: &Edit) -> Result<Draft> {
+    pub(super) fn new(state: &State, edit: &Edit) -> Decoded<Draft> {
         let mut draft = Draft {
             numbers: Numbers { clean_close: None, ..state.numbers },
             terms: Vec::new(),
@@ -61,7 +61,7 @@ impl Draft {
         Ok(draft)
     }
 
-    fn fold(&mut self, state: &State, change: &Change) -> Result<()> {
+    fn fold(&mut self, state: &State, change: &Change) -> Decoded<()> {
         let numbers = &mut self.numbers;
         let opens = matches!(change, Change::Database { .. });
         check(numbers.uuid.is_some() != opens, || {
@@ -121,7 +121,7 @@ impl Draft {
         name: &str,
         options: &[u8],
         lsn: Lsn,
-    ) -> Result<()> {
+    ) -> Decoded<()> {
         check(id >= self.numbers.next_family && id < FamilyId::MAX, || {
             format!("family {id} is created, but ids below {} are spent", self.numbers.next_family)
         })?;
@@ -139,7 +139,7 @@ impl Draft {
         Ok(())
     }
 
-    fn drop_family(&mut self, state: &State, id: FamilyId) -> Result<()> {
+    fn drop_family(&mut self, state: &State, id: FamilyId) -> Decoded<()> {
         check(id != DEFAULT_FAMILY, || "the default family cannot be dropped".to_owned())?;
         let name = Arc::clone(&self.existing(state, id)?.name);
         self.names.insert(name, None);
@@ -148,7 +148,7 @@ impl Draft {
         Ok(())
     }
 
-    fn rename(&mut self, state: &State, id: FamilyId, name: &str) -> Result<()> {
+    fn rename(&mut self, state: &State, id: FamilyId, name: &str) -> Decoded<()> {
         let old = Arc::clone(&self.existing(state, id)?.name);
         if *old == *name {
             return Ok(());
@@ -159,7 +159,7 @@ impl Draft {
         Ok(())
     }
 
-    fn claim_name(&mut self, state: &State, id: FamilyId, name: &str) -> Result<()> {
+    fn claim_name(&mut self, state: &State, id: FamilyId, name: &str) -> Decoded<()> {
         let owner = match self.names.get(name) {
             Some(owner) => *owner,
             None => state.names.get(name).copied(),
@@ -169,7 +169,7 @@ impl Draft {
         Ok(())
     }
 
-    fn add_slice(&mut self, state: &State, level: usize, meta: &SliceMeta) -> Result<()> {
+    fn add_slice(&mut self, state: &State, level: usize, meta: &SliceMeta) -> Decoded<()> {
         check(meta.file > 0 && meta.is_sane(), || format!("a slice contradicts itself: {meta:?}"))?;
         self.existing(state, meta.family)?;
         self.touch(state, meta.family).added.push((level, meta.clone()));
@@ -177,7 +177,7 @@ impl Draft {
         Ok(())
     }
 
-    fn begin_term(&mut self, term: Term) -> Result<()> {
+    fn begin_term(&mut self, term: Term) -> Decoded<()> {
         let numbers = &mut self.numbers;
         check(is_next_term(numbers, term), || {
             format!("term {term:?} cannot follow {:?} below {}", numbers.last_term, numbers.ceiling)
@@ -195,13 +195,13 @@ impl Draft {
         })
     }
 
-    fn existing(&mut self, state: &State, id: FamilyId) -> Result<&mut Family> {
+    fn existing(&mut self, state: &State, id: FamilyId) -> Decoded<&mut Family> {
         let known = self.families.contains_key(&id) || state.families.contains_key(&id);
         let family = if known { self.touch(state, id).family.as_mut() } else { None };
-        family.ok_or_else(|| Error::malformed(format!("there is no family {id}")))
+        family.ok_or_else(|| DecodeError::damaged(format!("there is no family {id}")))
     }
 
-    fn check_numbers(&self) -> Result<()> {
+    fn check_numbers(&self) -> Decoded<()> {
         let numbers = &self.numbers;
         check(numbers.uuid.is_some(), || "the first edit is empty".to_owned())?;
         check(is_below_ceiling(numbers), || {
@@ -211,7 +211,7 @@ impl Draft {
 
     /// Builds the tree of each family that lost or gained slices. A tree that the state still holds is
     /// copied, any other is changed in place.
-    pub(super) fn build_trees(&mut self, mut files: FileSource<'_>) -> Result<()> {
+    pub(super) fn build_trees(&mut self, mut files: FileSource<'_>) -> Decoded<()> {
         for drafted in self.families.values_mut() {
             let Some(family) = &mut drafted.family else { continue };
             if drafted.removed.is_empty() && drafted.added.is_empty() {
@@ -234,7 +234,7 @@ impl Draft {
 
 impl FileSource<'_> {
     /// The slice that `meta` describes; `moved` is the slice of the same file that the edit removes.
-    fn resolve(&mut self, meta: SliceMeta, moved: Option<&Arc<Slice>>) -> Result<Arc<Slice>> {
+    fn resolve(&mut self, meta: SliceMeta, moved: Option<&Arc<Slice>>) -> Decoded<Arc<Slice>> {
         if let Some(moved) = moved {
             return Ok(match moved.meta == meta {
                 true => Arc::clone(moved),
@@ -252,20 +252,20 @@ impl FileSource<'_> {
             }
         };
         let file = file.ok_or_else(|| {
-            Error::malformed(format!("file {} is added, but no job holds it", meta.file))
+            DecodeError::damaged(format!("file {} is added, but no job holds it", meta.file))
         })?;
         Ok(Slice::new(meta, file))
     }
 }
 
 /// Notes that families changed at `lsn`, which may come behind a later change.
-fn note_change(numbers: &mut Numbers, lsn: Lsn) -> Result<()> {
+fn note_change(numbers: &mut Numbers, lsn: Lsn) -> Decoded<()> {
     let newest = lsn.max(numbers.families_changed);
     advance("families' change", &mut numbers.families_changed, newest)
 }
 
 /// Moves a number that may only grow, and not so far that counting on could wrap.
-fn advance(what: &str, number: &mut u64, to: u64) -> Result<()> {
+fn advance(what: &str, number: &mut u64, to: u64) -> Decoded<()> {
     check(to < NUMBER_END, || format!("the {what} cannot be {to}"))?;
     check(to >= *number, || format!("the {what} moves back from {number} to {to}"))?;
     *number = to;

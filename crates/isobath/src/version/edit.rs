@@ -28,7 +28,7 @@
 //! bit 7 clear, and older versions refuse the manifest as too new.
 
 use super::tree::LEVELS_MAX;
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FamilyId, Lsn, put_bytes, put_varint};
 use crate::table::{BlockHandle, SliceMeta};
 use std::fmt;
@@ -142,7 +142,7 @@ impl Edit {
     }
 
     /// Decodes what [`Edit::encode`] made. Changes of unknown tags are skipped if they may be.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Edit> {
+    pub(crate) fn decode(bytes: &[u8]) -> Decoded<Edit> {
         let mut decoder = Decoder::new(bytes);
         let mut changes = Vec::new();
         while !decoder.is_done() {
@@ -150,7 +150,7 @@ impl Edit {
             let mut body = Decoder::new(decoder.bytes()?);
             if let Some(change) = Change::decode(tag, &mut body)? {
                 if !body.is_done() {
-                    return Err(Error::malformed(format!(
+                    return Err(DecodeError::damaged(format!(
                         "a change of tag {tag} has {} bytes too many",
                         body.remaining()
                     )));
@@ -211,7 +211,7 @@ impl Change {
     }
 
     /// `None` if the tag is unknown and the change may be skipped.
-    fn decode(tag: u8, body: &mut Decoder<'_>) -> Result<Option<Change>> {
+    fn decode(tag: u8, body: &mut Decoder<'_>) -> Decoded<Option<Change>> {
         let change = match tag {
             1 => Change::Database { uuid: body.take(16)?.try_into().expect("16 bytes") },
             2 => Change::CreateFamily {
@@ -250,7 +250,7 @@ impl Change {
             15 => Change::FamiliesChanged { lsn: body.varint()? },
             unknown if unknown & MAY_SKIP != 0 => return Ok(None),
             unknown => {
-                return Err(Error::newer_format(format!(
+                return Err(DecodeError::newer_format(format!(
                     "the manifest holds a change of tag {unknown}"
                 )));
             }
@@ -281,7 +281,7 @@ fn put_slice_meta(out: &mut Vec<u8>, meta: &SliceMeta) {
     put_varint(out, meta.max_seq);
 }
 
-fn take_slice_meta(body: &mut Decoder<'_>) -> Result<SliceMeta> {
+fn take_slice_meta(body: &mut Decoder<'_>) -> Decoded<SliceMeta> {
     Ok(SliceMeta {
         family: body.varint32()?,
         file: body.varint()?,
@@ -297,12 +297,12 @@ fn take_slice_meta(body: &mut Decoder<'_>) -> Result<SliceMeta> {
     })
 }
 
-fn take_name(body: &mut Decoder<'_>) -> Result<String> {
+fn take_name(body: &mut Decoder<'_>) -> Decoded<String> {
     String::from_utf8(body.bytes()?.to_vec())
         .map_err(|_| body.malformed("a family's name is not UTF-8"))
 }
 
-fn take_level(body: &mut Decoder<'_>) -> Result<usize> {
+fn take_level(body: &mut Decoder<'_>) -> Decoded<usize> {
     let level = body.varint()?;
     usize::try_from(level)
         .ok()
@@ -440,12 +440,12 @@ mod tests {
         let expected = Edit::new(vec![Change::NextFile { number: 1 }]);
         assert_eq!(Edit::decode(&bytes).unwrap(), expected);
         bytes.extend_from_slice(&[99, 0]);
-        assert!(matches!(Edit::decode(&bytes), Err(Error::NewerFormat { .. })));
+        assert!(Edit::decode(&bytes).unwrap_err().is_newer_format());
     }
 
     #[test]
     fn bytes_behind_a_known_body_are_an_error() {
-        assert!(Edit::decode(&[10, 2, 1, 1]).unwrap_err().is_corruption());
+        assert!(Edit::decode(&[10, 2, 1, 1]).unwrap_err().is_damage());
     }
 
     #[test]
@@ -454,7 +454,7 @@ mod tests {
         let family = [11, 5, 0xff, 0xff, 0xff, 0xff, 0x7f];
         let name = [4, 4, 0, 1, 0xff, 0];
         for bytes in [&level[..], &family, &name] {
-            assert!(Edit::decode(bytes).unwrap_err().is_corruption(), "{bytes:?}");
+            assert!(Edit::decode(bytes).unwrap_err().is_damage(), "{bytes:?}");
         }
     }
 

@@ -19,6 +19,18 @@ const UUID: [u8; 16] = [7; 16];
 const NUMBER: u64 = 5;
 const DB: &str = "/db";
 
+/// All of them, for what they complain of.
+#[cfg(test)]
+pub(crate) const DECODERS: [crate::error::NamedDecoder; 3] = [
+    ("file header", |bytes| FileHeader::decode(bytes, FileKind::Manifest).err()),
+    ("edit", |bytes| Edit::decode(bytes).err()),
+    ("state", |bytes| {
+        let files =
+            FileSource::Replay { known: &mut BTreeMap::new(), graveyard: &Graveyard::new() };
+        State::default().apply(&Edit::decode(bytes).ok()?, files).err()
+    }),
+];
+
 /// An edit: what can be decoded says the same once it is encoded again, and applying it to a state breaks nothing.
 pub(crate) fn edit(data: &[u8]) {
     let Ok(edit) = Edit::decode(data) else { return };

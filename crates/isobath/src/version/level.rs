@@ -7,7 +7,7 @@
 
 use super::slice::Slice;
 use crate::components::{Plant, planted};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::table::{End, ExtentRef};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -94,13 +94,13 @@ impl Level {
     }
 
     /// Puts a slice in its place. An error leaves the level as it was.
-    pub(super) fn insert(&mut self, slice: Arc<Slice>) -> Result<()> {
+    pub(super) fn insert(&mut self, slice: Arc<Slice>) -> Decoded<()> {
         let at = self.slices.partition_point(|other| other.extent().is_below(&slice.extent()));
         if let Some(next) = self.slices.get(at)
             && next.extent().overlaps(&slice.extent())
             && !planted(Plant::OverlappingFiles)
         {
-            return Err(Error::malformed(format!(
+            return Err(DecodeError::damaged(format!(
                 "files {} and {} of family {} hold the same keys in one level",
                 next.meta.file, slice.meta.file, slice.meta.family
             )));
@@ -179,7 +179,7 @@ mod tests {
             [("c", "c"), ("a", "a"), ("b", "b"), ("a", "z"), ("c", "e"), ("0", "a")]
         {
             let mut level = level(&[("a", "c"), ("f", "h")]);
-            assert!(level.insert(slice(9, smallest, largest, (1, 2))).unwrap_err().is_corruption());
+            assert!(level.insert(slice(9, smallest, largest, (1, 2))).unwrap_err().is_damage());
             assert_eq!(level.len(), 2);
             assert!(level.is_ascending_and_disjoint());
         }

@@ -108,6 +108,11 @@ impl Manifest {
         manifest_path(&self.db, self.number)
     }
 
+    /// Where the next edit would lie in the manifest in force; 0 if it goes to a new one.
+    pub(super) fn len(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.file.len())
+    }
+
     /// True if an edit whose append failed may be on disk all the same.
     #[cfg(test)]
     pub(crate) fn is_in_doubt(&self) -> bool {

@@ -133,7 +133,7 @@ impl Iterator for Edits<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let record = match self.records.next()? {
             Ok(record) => record,
-            Err(error) => return Some(Err(error.in_file(self.path, 0))),
+            Err(error) => return Some(Err(error.in_file(self.path, self.records.offset()))),
         };
         let base = record.offset + RECORD_HEADER_LEN as u64;
         let edit = Edit::decode(record.payload).map_err(|error| error.in_file(self.path, base));

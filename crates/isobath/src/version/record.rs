@@ -16,7 +16,7 @@
 //! See `docs/internals/manifest.md`.
 
 use crate::components::{Plant, planted};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::{checksum32, checksum64};
 
 pub(super) const RECORD_HEADER_LEN: usize = 16;
@@ -162,7 +162,7 @@ impl<'a> Records<'a> {
 }
 
 impl<'a> Iterator for Records<'a> {
-    type Item = Result<Record<'a>>;
+    type Item = Decoded<Record<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed || self.offset == self.bytes.len() {
@@ -175,11 +175,7 @@ impl<'a> Iterator for Records<'a> {
         }
         let proof = self.proof_of_a_whole_record()?;
         self.failed = true;
-        Some(Err(Error::Corruption {
-            path: Default::default(),
-            offset: self.offset as u64,
-            detail: format!("a record of the manifest is damaged ({proof})"),
-        }))
+        Some(Err(DecodeError::damaged(format!("a record of the manifest is damaged ({proof})"))))
     }
 }
 
@@ -200,7 +196,7 @@ mod tests {
         out
     }
 
-    fn read(bytes: &[u8]) -> (Result<Vec<Vec<u8>>>, Option<TornTail>) {
+    fn read(bytes: &[u8]) -> (Decoded<Vec<Vec<u8>>>, Option<TornTail>) {
         let mut records = Records::new(bytes, NUMBER, 10);
         let payloads =
             records.by_ref().map(|record| record.map(|record| record.payload.to_vec())).collect();
@@ -282,8 +278,10 @@ mod tests {
         let first_end = sample(&[b"one"]).len();
         bytes[10 + RECORD_HEADER_LEN] ^= 1;
         bytes[first_end - RECEIPT_LEN..first_end].fill(0);
-        let error = read(&bytes).0.unwrap_err().to_string();
-        assert!(error.contains("offset 10") && error.contains("follows at"), "{error}");
+        let mut records = Records::new(&bytes, NUMBER, 10);
+        let error = records.next().unwrap().unwrap_err();
+        assert!(error.to_string().contains(&format!("follows at {first_end}")), "{error}");
+        assert_eq!(records.offset(), 10, "where the damaged one lies");
     }
 
     #[test]

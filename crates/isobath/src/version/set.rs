@@ -113,7 +113,9 @@ impl VersionSet {
     ) -> Result<VersionSet> {
         Layout::examine(&*fs, db)?.demand_room(db)?;
         let mut state = State::default();
-        state.apply(&first_edit(uuid, options), FileSource::Outputs(&[]))?;
+        state
+            .apply(&first_edit(uuid, options), FileSource::Outputs(&[]))
+            .map_err(|error| error.in_file(&manifest_path(db, 1), 0))?;
         make_dir(&*fs, db)?;
         for dir in [LOG_DIR, TABLE_DIR] {
             fs.create_dir_all(&db.join(dir))?;
@@ -173,6 +175,11 @@ impl VersionSet {
         &self.manifest
     }
 
+    /// The manifest in force.
+    pub(crate) fn manifest_path(&self) -> PathBuf {
+        self.manifest.path()
+    }
+
     /// Where jobs get the numbers of their output files.
     pub(crate) fn files(&self) -> &Arc<FileNumbers> {
         &self.files
@@ -191,7 +198,10 @@ impl VersionSet {
         if outputs.iter().any(|file| file.number() >= self.state.next_file()) {
             edit.push(Change::NextFile { number: self.files.next() });
         }
-        let draft = self.state.draft(&edit, FileSource::Outputs(outputs))?;
+        let draft = self
+            .state
+            .draft(&edit, FileSource::Outputs(outputs))
+            .map_err(|error| error.in_file(&self.manifest.path(), self.manifest.len()))?;
         let appended = self.manifest.append(&edit, &self.state);
         let graveyard = self.files.graveyard();
         match self.manifest.poison() {
@@ -246,7 +256,9 @@ pub(crate) fn replace_manifest(fs: &Arc<dyn FileSystem>, db: &Path, edit: &Edit)
     graveyard.shut();
     let mut state = State::default();
     let mut known = BTreeMap::new();
-    state.apply(edit, FileSource::Replay { known: &mut known, graveyard: &graveyard })?;
+    state
+        .apply(edit, FileSource::Replay { known: &mut known, graveyard: &graveyard })
+        .map_err(|error| error.in_file(db, 0))?;
     Manifest::replace(Arc::clone(fs), db, &state)
 }
 

@@ -15,7 +15,7 @@
 use super::draft::{Draft, FileSource};
 use super::edit::{Change, Edit, Term};
 use super::tree::Tree;
-use crate::error::Result;
+use crate::error::Decoded;
 use crate::format::{FamilyId, Lsn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl State {
     }
 
     /// Checks an edit and works out what it leads to, changing nothing.
-    pub(super) fn draft(&self, edit: &Edit, files: FileSource<'_>) -> Result<Draft> {
+    pub(super) fn draft(&self, edit: &Edit, files: FileSource<'_>) -> Decoded<Draft> {
         let mut draft = Draft::new(self, edit)?;
         draft.build_trees(files)?;
         Ok(draft)
@@ -161,13 +161,13 @@ impl State {
     }
 
     /// Applies an edit whole or, if it breaks a rule, not at all. Returns the families it touched.
-    pub(crate) fn apply(&mut self, edit: &Edit, files: FileSource<'_>) -> Result<Vec<FamilyId>> {
+    pub(crate) fn apply(&mut self, edit: &Edit, files: FileSource<'_>) -> Decoded<Vec<FamilyId>> {
         let draft = self.draft(edit, files)?;
         Ok(self.commit(draft))
     }
 
     /// [`State::apply`] in place: no level is copied, but after an error the state is of no use.
-    pub(super) fn replay(&mut self, edit: &Edit, files: FileSource<'_>) -> Result<()> {
+    pub(super) fn replay(&mut self, edit: &Edit, files: FileSource<'_>) -> Decoded<()> {
         let mut draft = Draft::new(self, edit)?;
         for id in draft.families.keys() {
             if let Some(family) = self.families.get_mut(id) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::table::SliceMeta;
 use proptest::prelude::*;
 
-fn apply(state: &mut State, changes: Vec<Change>) -> Result<Vec<FamilyId>> {
+fn apply(state: &mut State, changes: Vec<Change>) -> Decoded<Vec<FamilyId>> {
     let graveyard = Graveyard::new();
     let outputs: Vec<_> = (1..100).map(|number| LiveFile::new(number, &graveyard)).collect();
     state.apply(&Edit::new(changes), FileSource::Outputs(&outputs))
@@ -39,7 +39,7 @@ fn refused(changes: Vec<Change>) {
     let mut edit = vec![Change::DurableLsn { lsn: 77 }, add(1, 0, 50, (6, 7))];
     edit.extend(changes.iter().cloned());
     let error = apply(&mut state, edit).expect_err(&format!("{changes:?}"));
-    assert!(error.is_corruption(), "{error}");
+    assert!(error.is_damage(), "{error}");
     assert_eq!(format!("{state:?}"), before, "{changes:?}");
 }
 

@@ -10,7 +10,7 @@
 use super::level::Level;
 use super::slice::Slice;
 use crate::components::{Reach, reached_if};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded};
 use crate::table::ExtentRef;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Tree {
         &self,
         removed: &[(usize, u64)],
         added: Vec<(usize, Arc<Slice>)>,
-    ) -> Result<Tree> {
+    ) -> Decoded<Tree> {
         let mut tree = self.clone();
         tree.change(removed, added)?;
         Ok(tree)
@@ -56,7 +56,7 @@ impl Tree {
         &mut self,
         removed: &[(usize, u64)],
         added: Vec<(usize, Arc<Slice>)>,
-    ) -> Result<()> {
+    ) -> Decoded<()> {
         for &(level, file) in removed {
             self.remove(level, file)?;
         }
@@ -74,7 +74,7 @@ impl Tree {
         Ok(())
     }
 
-    fn remove(&mut self, level: usize, file: u64) -> Result<Arc<Slice>> {
+    fn remove(&mut self, level: usize, file: u64) -> Decoded<Arc<Slice>> {
         let removed = if level == 0 {
             let at = self.runs.iter().position(|run| run.meta.file == file);
             at.map(|at| self.runs.remove(at))
@@ -82,12 +82,12 @@ impl Tree {
             self.levels.get_mut(level - 1).and_then(|slices| Arc::make_mut(slices).remove(file))
         };
         removed.ok_or_else(|| {
-            Error::malformed(format!("file {file} is to leave level {level}, where it is not"))
+            DecodeError::damaged(format!("file {file} is to leave level {level}, where it is not"))
         })
     }
 
     /// A few files are looked for one by one, a snapshot's many are sorted: neither is slow.
-    fn check_each_is_new(&self, mut files: Vec<u64>) -> Result<()> {
+    fn check_each_is_new(&self, mut files: Vec<u64>) -> Decoded<()> {
         const FEW: usize = 16;
         let here = |file: &u64| {
             self.runs.iter().any(|run| run.meta.file == *file)
@@ -103,14 +103,16 @@ impl Tree {
         files.sort_unstable();
         let twice = files.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
         match known.or(twice) {
-            Some(file) => Err(Error::malformed(format!("file {file} is to be in the tree twice"))),
+            Some(file) => {
+                Err(DecodeError::damaged(format!("file {file} is to be in the tree twice")))
+            }
             None => Ok(()),
         }
     }
 
-    fn insert(&mut self, level: usize, slice: Arc<Slice>) -> Result<()> {
+    fn insert(&mut self, level: usize, slice: Arc<Slice>) -> Decoded<()> {
         if level >= LEVELS_MAX {
-            return Err(Error::malformed(format!("there is no level {level}")));
+            return Err(DecodeError::damaged(format!("there is no level {level}")));
         }
         if level == 0 {
             return self.insert_run(slice);
@@ -121,9 +123,9 @@ impl Tree {
         Arc::make_mut(&mut self.levels[level - 1]).insert(slice)
     }
 
-    fn insert_run(&mut self, slice: Arc<Slice>) -> Result<()> {
+    fn insert_run(&mut self, slice: Arc<Slice>) -> Decoded<()> {
         if let Some(other) = self.runs.iter().find(|other| !is_run_apart(&slice, other)) {
-            return Err(Error::malformed(format!(
+            return Err(DecodeError::damaged(format!(
                 "files {} and {} of family {} are runs that share keys and sequences",
                 other.meta.file, slice.meta.file, slice.meta.family
             )));
@@ -291,7 +293,7 @@ mod tests {
     #[test]
     fn a_slice_that_is_not_there_cannot_be_removed() {
         for removed in [(0, 3), (1, 1), (2, 5), (7, 5), (1, 99)] {
-            assert!(sample().with(&[removed], vec![]).unwrap_err().is_corruption());
+            assert!(sample().with(&[removed], vec![]).unwrap_err().is_damage());
         }
     }
 

@@ -4,10 +4,15 @@
 use super::record::{RECORD_HEADER_LEN, record_len, seal, stamp};
 use super::scan::{Tail, dump, scan};
 use super::segment::{HEADER_PAGE_LEN, SegmentKind, file_name, header_page};
-use crate::error::{Error, Result};
+use crate::error::{Decoded, Error};
 use crate::format::{Decoder, Lsn, Op, OpKind, Payload, decode_payload, put_bytes, put_payload};
 use crate::vfs::{FileSystem, MemoryFs};
 use std::path::Path;
+
+/// All of them, for what they complain of.
+#[cfg(test)]
+pub(crate) const DECODERS: [crate::error::NamedDecoder; 1] =
+    [("payload", |bytes| decode_payload(bytes).err())];
 
 /// The payload of a record: what can be decoded says the same once it is encoded again.
 pub(crate) fn payload(data: &[u8]) {
@@ -81,7 +86,7 @@ fn known_durable(written: &Written, bytes: &[u8]) -> Lsn {
 }
 
 /// The log before it is patched.
-fn write(decoder: &mut Decoder<'_>) -> Result<Written> {
+fn write(decoder: &mut Decoder<'_>) -> Decoded<Written> {
     let count = decoder.u8()? % 8;
     let mut written = Written {
         payloads: Vec::new(),

@@ -248,7 +248,8 @@ impl<'a> LogReader<'a> {
     fn read(&mut self, mut lsn: Lsn, mut buf: &mut [u8]) -> Result<()> {
         while !buf.is_empty() {
             let Some(at) = self.index_at(lsn) else {
-                return Err(Error::malformed(format!("no log segment holds LSN {lsn:#x}")));
+                let detail = format!("no log segment holds LSN {lsn:#x}");
+                return Err(Error::corruption(&self.locate(lsn).path, 0, detail));
             };
             let (base, end) = (self.sources[at].base, self.sources[at].end);
             let len = (end - lsn).min(buf.len() as u64);
@@ -339,8 +340,8 @@ fn check_source(
             Err(Error::corruption(&info.path, 32, "the log segment belongs to another database"))
         }
         Ok(header) => Ok(Ok(header.generation as u16)),
-        Err(Error::Corruption { detail, .. }) => Ok(Err(detail)),
-        Err(other) => Err(other.in_file(&info.path, 0)),
+        Err(error) if error.is_damage() => Ok(Err(error.to_string())),
+        Err(error) => Err(error.in_file(&info.path, 0)),
     }
 }
 

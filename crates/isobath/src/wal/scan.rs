@@ -13,13 +13,16 @@ use super::reader::{Found, LogReader};
 use super::record::{RECORD_HEADER_LEN, RecordHeader};
 use super::segment_table::RECORD_LEN_MAX;
 use crate::components::{Plant, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, ReadError, Result};
 use crate::format::Lsn;
 use crate::vfs::FileSystem;
 use std::path::{Path, PathBuf};
 
 /// Progress is told after at least this many bytes.
 const PROGRESS_STEP: u64 = 1 << 20;
+
+/// Takes a record: its LSN and its payload.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(Lsn, &[u8]) -> Result<(), ReadError>;
 
 /// Where a scan ended, and what lay behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +64,7 @@ pub(crate) fn scan(
     uuid: [u8; 16],
     from: Lsn,
     manifest_durable: Lsn,
-    visit: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+    visit: Visit<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ScanEnd> {
     let mut reader = LogReader::open(fs, dir, Some(uuid), from)?;
@@ -177,11 +180,11 @@ fn too_long(reader: &LogReader<'_>, at: Lsn, len: u64) -> Error {
 }
 
 /// Says where the record stands that verifies and yet is not taken.
-fn undecodable(reader: &LogReader<'_>, lsn: Lsn, error: Error) -> Error {
+fn undecodable(reader: &LogReader<'_>, lsn: Lsn, error: ReadError) -> Error {
     let place = reader.locate(lsn);
     match error {
-        Error::Corruption { path, detail, .. } if path.as_os_str().is_empty() => {
-            let detail = format!("the log record at LSN {lsn:#x} is whole, yet {detail}");
+        ReadError::Decode(error) if error.is_damage() => {
+            let detail = format!("the log record at LSN {lsn:#x} is whole, yet {error}");
             Error::corruption(&place.path, place.offset, detail)
         }
         other => other.in_file(&place.path, place.offset),

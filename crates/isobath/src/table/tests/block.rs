@@ -128,9 +128,9 @@ fn a_block_that_unfolds_to_keys_of_impossible_length_is_refused() {
     let entries: Vec<_> = keys.iter().map(|key| (&key[..], 100, OpKind::Put, &b""[..])).collect();
     let block = Block::parse(build(16, &entries)).unwrap();
     let (mut found, mut run) = (KeyBuffer::default(), Run::default());
-    assert!(block.search_before(None, &mut found, &mut run).unwrap_err().is_corruption());
+    assert!(block.search_before(None, &mut found, &mut run).unwrap_err().is_damage());
     let entry = block.entry_at(block.restart(0)).unwrap();
-    assert!(block.extend_key(entry, &mut KeyBuffer::default()).unwrap_err().is_corruption());
+    assert!(block.extend_key(entry, &mut KeyBuffer::default()).unwrap_err().is_damage());
     // The longest possible keys are none of these.
     let longest = [vec![b'k'; KEY_LEN_MAX - 1], vec![0]].concat();
     let block = Block::parse(build(16, &[(&longest, 100, OpKind::Put, b"")])).unwrap();
@@ -161,10 +161,10 @@ fn a_tail_is_taken_up_to_its_limits_and_no_further() {
         Block::parse(changed)
     };
     assert!(with(0, &SEQ_MAX.to_le_bytes()).is_ok());
-    assert!(with(0, &(SEQ_MAX + 1).to_le_bytes()).unwrap_err().is_corruption());
-    assert!(with(8, &[0; 4]).unwrap_err().is_corruption());
-    assert!(with(8, &[0xff; 4]).unwrap_err().is_corruption());
-    assert!(with(14, &[0]).unwrap_err().is_corruption());
+    assert!(with(0, &(SEQ_MAX + 1).to_le_bytes()).unwrap_err().is_damage());
+    assert!(with(8, &[0; 4]).unwrap_err().is_damage());
+    assert!(with(8, &[0xff; 4]).unwrap_err().is_damage());
+    assert!(with(14, &[0]).unwrap_err().is_damage());
     for width in 0..=255 {
         // Two entries of four bytes, two heads or one: so much room there is for wider columns.
         let parsed = with(14, &[2, width]);
@@ -178,6 +178,6 @@ fn a_tail_is_taken_up_to_its_limits_and_no_further() {
     let block = Block::parse(sound.clone()).unwrap();
     assert_eq!((block.entry_count(), block.restart_count(), block.interval()), (2, 1, 2));
     assert_eq!(block.entries_end(), 8);
-    assert!(block.version(1).is_ok() && block.version(2).unwrap_err().is_corruption());
+    assert!(block.version(1).is_ok() && block.version(2).unwrap_err().is_damage());
     assert_eq!(block.into_bytes(), sound);
 }

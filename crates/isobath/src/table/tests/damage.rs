@@ -2,7 +2,7 @@
 
 use super::fixtures::*;
 use crate::cursor::Cursor;
-use crate::error::{Error, Result};
+use crate::error::{Error, ReadError, Result};
 use crate::format::{Lsn, checksum64};
 use crate::table::root::Content;
 use crate::table::{BlockHandle, Codec, SliceMeta, Table, TableContext, TableFile, TableOptions};
@@ -344,7 +344,7 @@ fn with_small_slice(change: fn(&mut [u8])) -> (Fixture, SliceMeta) {
 }
 
 /// What is left of the only slice: entries, and where something is gone.
-fn carve_slice(fixture: &Fixture, meta: &SliceMeta) -> Result<(u64, Vec<u64>)> {
+fn carve_slice(fixture: &Fixture, meta: &SliceMeta) -> Result<(u64, Vec<u64>), ReadError> {
     let carved = crate::table::carve(fixture.bytes(), NUMBER, std::slice::from_ref(meta))?;
     assert_eq!(carved.slices.len(), 1);
     let (mut entries, mut gaps) = (0, Vec::new());
@@ -390,7 +390,7 @@ fn check_newer(fixture: &Fixture, meta: &SliceMeta, key: &[u8]) {
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
     let file = TableFile::open(&fs, &fixture.path()).unwrap();
     assert!(is_newer(file.verify(&mut |_| {}).unwrap_err()));
-    let newer = carve_slice(fixture, meta).unwrap_err();
+    let newer = carve_slice(fixture, meta).unwrap_err().in_file(&fixture.path(), 0);
     assert!(matches!(newer, Error::NewerFormat { .. }), "{newer}");
 }
 

@@ -90,7 +90,7 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn) -> Result<Lsn> {
         return Ok(from);
     }
     let uuid = facts.uuid.unwrap_or_default();
-    let mut visit = |_: Lsn, payload: &[u8]| decode_payload(payload).map(|_| ());
+    let mut visit = |_: Lsn, payload: &[u8]| Ok(decode_payload(payload).map(drop)?);
     let scanned = wal::scan(fs, &dir, uuid, from, facts.durable, &mut visit, &mut |_, _| ())?;
     Ok(scanned.end)
 }
@@ -185,8 +185,8 @@ impl FoundLog {
                     records += 1;
                     apply(header.lsn, &payload)
                 }
-                Err(Error::Corruption { detail, .. }) => {
-                    undecodable.push((header.lsn, next, detail));
+                Err(error) if error.is_damage() => {
+                    undecodable.push((header.lsn, next, error.to_string()));
                     Ok(())
                 }
                 Err(error) => Err(error.in_file(&dumped.path, dumped.offset)),

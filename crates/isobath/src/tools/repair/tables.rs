@@ -127,8 +127,7 @@ fn examine_table(repair: &mut Repair<'_>, facts: &mut Facts, number: u64) -> Res
         let Some(family) = slice.family.filter(|family| is_wanted(facts, *family)) else {
             continue;
         };
-        let salvaged = survey(&carved, slice, family, number, &path);
-        let salvaged = salvaged.map_err(|error| error.in_file(&path, 0))?;
+        let salvaged = survey(&carved, slice, family, number, &path)?;
         losses.extend(salvaged.losses);
         slices.extend(salvaged.slice);
     }
@@ -202,7 +201,7 @@ fn survey(
     let mut left: Option<SliceMeta> = None;
     let mut holes: Vec<Hole> = Vec::new();
     let said = slice.meta.as_ref();
-    visit_readable(carved, slice, &mut |part| {
+    visit_readable(carved, slice, path, &mut |part| {
         match part {
             Part::Gap { offset, len } => {
                 let from = left.as_ref().map(|left| left.largest.to_vec());
@@ -279,10 +278,11 @@ fn count(meta: &mut SliceMeta, entry: &Entry<'_>) {
 pub(super) fn visit_readable(
     carved: &Carved,
     slice: &CarvedSlice,
+    path: &Path,
     visit: &mut dyn FnMut(Part<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut last: Option<(Vec<u8>, Lsn)> = None;
-    carved.visit(slice, &mut |part| {
+    let visited = carved.visit(slice, &mut |part| {
         if let Part::Entry(entry) = &part {
             let is_next = last.as_ref().is_none_or(|(key, seq)| {
                 key.as_slice() < entry.key || (key == entry.key && entry.seq < *seq)
@@ -293,5 +293,6 @@ pub(super) fn visit_readable(
             last = Some((entry.key.to_vec(), entry.seq));
         }
         visit(part)
-    })
+    });
+    visited.map_err(|error| error.in_file(path, 0))
 }

@@ -74,7 +74,7 @@ pub(super) fn save_table(
             options.origin.ancestors = ancestors.into();
         }
         writer.begin_slice(family, &options)?;
-        visit_readable(&carved, slice, &mut |part| {
+        visit_readable(&carved, slice, &table.path, &mut |part| {
             let Part::Entry(entry) = part else { return Ok(()) };
             repair.count_entry()?;
             writer.add(entry)

@@ -1,0 +1,163 @@
+//! What a decoder says of bytes that it cannot read.
+//!
+//! A decoder sees a piece of a file and knows neither the file nor where the piece lies in it. So its errors have a type
+//! of their own, and the caller, which knows both, makes an [`Error`] of them with [`DecodeError::in_file`]. Nothing
+//! converts a [`DecodeError`] into an [`Error`] without a file: an error that escapes without one does not compile.
+
+use super::Error;
+use std::borrow::Cow;
+use std::fmt;
+use std::path::Path;
+
+/// The result of every decoder.
+pub(crate) type Decoded<T> = Result<T, DecodeError>;
+
+/// Why a piece of a file means nothing to this version. One word long: decoders on the read path return it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct DecodeError(Box<Fault>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Fault {
+    Damage {
+        what: Cow<'static, str>,
+        /// Where in the piece, in bytes, if the decoder knows.
+        offset: Option<usize>,
+    },
+    NewerFormat {
+        what: Cow<'static, str>,
+    },
+    MissingCodec {
+        codec: &'static str,
+    },
+}
+
+impl DecodeError {
+    /// The bytes are not what was written.
+    #[cold]
+    pub(crate) fn damaged(what: impl Into<Cow<'static, str>>) -> DecodeError {
+        DecodeError::new(Fault::Damage { what: what.into(), offset: None })
+    }
+
+    /// The same, known to show at this byte of the piece.
+    #[cold]
+    pub(crate) fn damaged_at(offset: usize, what: impl Into<Cow<'static, str>>) -> DecodeError {
+        DecodeError::new(Fault::Damage { what: what.into(), offset: Some(offset) })
+    }
+
+    /// The bytes are whole, and a later version wrote them.
+    #[cold]
+    pub(crate) fn newer_format(what: impl Into<Cow<'static, str>>) -> DecodeError {
+        DecodeError::new(Fault::NewerFormat { what: what.into() })
+    }
+
+    /// The bytes are whole, and need a codec that this build lacks.
+    #[cold]
+    pub(crate) fn missing_codec(codec: &'static str) -> DecodeError {
+        DecodeError::new(Fault::MissingCodec { codec })
+    }
+
+    #[inline(never)]
+    fn new(fault: Fault) -> DecodeError {
+        DecodeError(Box::new(fault))
+    }
+
+    /// True if the bytes are not what was written.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(*self.0, Fault::Damage { .. })
+    }
+
+    /// True if a later version wrote the bytes.
+    pub(crate) fn is_newer_format(&self) -> bool {
+        matches!(*self.0, Fault::NewerFormat { .. })
+    }
+
+    /// The error of a piece that begins at `offset` of the file at `path`.
+    #[cold]
+    pub(crate) fn in_file(self, path: &Path, offset: u64) -> Error {
+        match *self.0 {
+            Fault::Damage { .. } => Error::corruption(path, offset, self.to_string()),
+            Fault::NewerFormat { what } => Error::newer_format(path, what),
+            Fault::MissingCodec { codec } => Error::missing_codec(path, codec),
+        }
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            Fault::Damage { what, offset: Some(offset) } => write!(f, "{what} (at byte {offset})"),
+            Fault::Damage { what, offset: None } | Fault::NewerFormat { what } => f.write_str(what),
+            Fault::MissingCodec { codec } => {
+                write!(f, "needs the codec {codec}, which this build lacks")
+            }
+        }
+    }
+}
+
+/// The error of work that reads files and decodes what it reads: placed already, or still to be placed by the caller.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    Decode(DecodeError),
+    Placed(Error),
+}
+
+impl ReadError {
+    /// Places what no one has placed yet.
+    #[cold]
+    pub(crate) fn in_file(self, path: &Path, offset: u64) -> Error {
+        match self {
+            ReadError::Decode(error) => error.in_file(path, offset),
+            ReadError::Placed(error) => error,
+        }
+    }
+}
+
+/// A decoder by its name: what it complains of, if these bytes are not what it decodes.
+#[cfg(test)]
+pub(crate) type NamedDecoder = (&'static str, fn(&[u8]) -> Option<DecodeError>);
+
+impl From<DecodeError> for ReadError {
+    fn from(error: DecodeError) -> ReadError {
+        ReadError::Decode(error)
+    }
+}
+
+impl From<Error> for ReadError {
+    fn from(error: Error) -> ReadError {
+        ReadError::Placed(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decoders_complaint_gets_the_file_and_keeps_its_own_offset() {
+        let at = |error: DecodeError| error.in_file(Path::new("db/table/7.tbl"), 4096).to_string();
+        let damaged = at(DecodeError::damaged_at(17, "a field runs past the end"));
+        assert!(damaged.starts_with("corruption in db/table/7.tbl at offset 4096: "), "{damaged}");
+        assert!(damaged.contains("a field runs past the end (at byte 17)"), "{damaged}");
+        let missing = at(DecodeError::missing_codec("lz4"));
+        assert!(missing.starts_with("db/table/7.tbl needs the codec lz4"), "{missing}");
+        let newer = at(DecodeError::newer_format("block codec 9"));
+        assert!(newer.starts_with("db/table/7.tbl has a format"), "{newer}");
+        assert!(newer.contains("(block codec 9)"), "{newer}");
+    }
+
+    #[test]
+    fn an_error_that_is_placed_stays_where_it_is() {
+        let inner = DecodeError::damaged("a").in_file(Path::new("inner"), 1);
+        let outer = ReadError::from(inner).in_file(Path::new("outer"), 2).to_string();
+        assert!(outer.starts_with("corruption in inner at offset 1"), "{outer}");
+        let outer = ReadError::from(DecodeError::damaged("a")).in_file(Path::new("outer"), 2);
+        assert!(outer.to_string().starts_with("corruption in outer at offset 2"), "{outer}");
+    }
+
+    #[test]
+    fn hot_decoders_return_small_results() {
+        assert_eq!(size_of::<DecodeError>(), size_of::<usize>());
+        assert_eq!(size_of::<Decoded<()>>(), size_of::<usize>());
+        assert_eq!(size_of::<Decoded<u32>>(), 2 * size_of::<usize>());
+    }
+}
