@@ -5,8 +5,9 @@
 //! changed, and puts the text that the test prints into the file.
 
 use super::cut::Cutter;
-use super::drawn::{Answer, Draw, KEYS, Scene, walk};
+use super::drawn::{Answer, KEYS, Scene, draw_of, walk};
 use super::{ManualPlan, Merge, Plan, debts};
+use crate::components::draw::Draw;
 use crate::version::Slice;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -77,7 +78,7 @@ fn describe(scene: &Scene, answer: &Answer, draw: &mut Draw) -> String {
 }
 
 fn decisions_of(seed: u64) -> String {
-    let (mut out, mut draw) = (format!("tree {seed}\n"), Draw::new(!seed));
+    let (mut out, mut draw) = (format!("tree {seed}\n"), draw_of(!seed));
     walk(seed, |scene, answer| {
         writeln!(out, "  {}", describe(scene, answer, &mut draw)).unwrap();
     });

@@ -3,6 +3,7 @@
 //! may be planned at all (`soundness`) and with what was planned when a person last looked (`decisions`).
 
 use super::{Busy, Hints, JobId, ManualPlan, ManualRange, Plan, Policy, plan, plan_manual};
+use crate::components::draw::Draw;
 use crate::format::Lsn;
 use crate::table::{BlockHandle, SliceMeta};
 use crate::version::{Graveyard, LiveFile, Slice, Tree};
@@ -13,25 +14,9 @@ use std::sync::Arc;
 pub(super) const KEYS: u8 = 64;
 const STEPS: usize = 6;
 
-/// Numbers that follow from a seed (splitmix).
-pub(super) struct Draw(u64);
-
-impl Draw {
-    pub(super) fn new(seed: u64) -> Draw {
-        Draw(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
-    }
-
-    pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)) % end
-    }
-
-    pub(super) fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
+/// The numbers of a seed.
+pub(super) fn draw_of(seed: u64) -> Draw {
+    Draw::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
 }
 
 /// All that a decision is made of.
@@ -150,7 +135,7 @@ impl Scene {
 
 /// Asks for plans one after the other and lets jobs begin, read and end. Tells of each answer before its job begins.
 pub(super) fn walk(seed: u64, mut tell: impl FnMut(&Scene, &Answer)) {
-    let mut draw = Draw::new(seed);
+    let mut draw = draw_of(seed);
     let mut scene = Scene::new(&mut draw);
     let mut running: Vec<JobId> = Vec::new();
     for _ in 0..STEPS {

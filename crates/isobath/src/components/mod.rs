@@ -11,6 +11,8 @@ pub(crate) mod atomics;
 mod bundle;
 mod callback;
 mod clock;
+#[cfg(test)]
+pub(crate) mod draw;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;
 #[cfg(feature = "simulation")]

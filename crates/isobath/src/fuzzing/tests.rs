@@ -5,16 +5,18 @@ mod controls;
 mod places;
 
 use super::{TARGETS, Target, run};
+use crate::components::draw::Draw;
 
-/// A small generator, so that failures repeat.
-struct Chance(u64);
+/// What chance makes of bytes.
+struct Chance(Draw);
 
 impl Chance {
+    fn new(seed: u64) -> Chance {
+        Chance(Draw::new(seed))
+    }
+
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end.max(1) as u64) as usize
+        self.0.index(end.max(1))
     }
 
     /// One to four changes of the kinds that fuzzers make.
@@ -45,7 +47,7 @@ impl Chance {
 fn inputs(target: &Target, turns: usize) -> impl Iterator<Item = Vec<u8>> {
     let seeds = (target.seeds)(target.name);
     assert!(!seeds.is_empty());
-    let mut chance = Chance(target.name.len() as u64);
+    let mut chance = Chance::new(target.name.len() as u64);
     let drawn = seeds.clone();
     let drawn = std::iter::repeat_with(move || {
         let mut bytes = drawn[chance.below(drawn.len())].clone();

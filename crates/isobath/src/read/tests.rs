@@ -4,6 +4,7 @@
 use super::source::Source;
 use super::*;
 use crate::components::Components;
+use crate::components::draw::Draw;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -72,12 +73,9 @@ const KEYS: std::ops::Range<u16> = 10..70;
 
 /// Something that does not compress.
 fn value_of(key: u16, round: u8) -> Vec<u8> {
-    let mut state = u64::from(key) << 8 | u64::from(round) | 1 << 40;
+    let mut draw = Draw::new(u64::from(key) << 8 | u64::from(round));
     let mut value = vec![round];
-    while value.len() < 1000 {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        value.push((state >> 56) as u8);
-    }
+    value.resize_with(1000, || draw.next() as u8);
     value
 }
 

@@ -9,6 +9,7 @@ use super::fixtures;
 use super::layout::Layout;
 use super::names::{TABLE_DIR, table_path};
 use super::set::VersionSet;
+use crate::components::draw::Draw;
 use crate::error::{Error, Result};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
 use std::io::ErrorKind;
@@ -103,16 +104,11 @@ fn operation_count(fs: &MemoryFs) -> u64 {
 
 /// Ways to cut the power: nothing unsynced survives, all of it, or parts by a seed.
 fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
-    let mut random = way.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut draw = Draw::new(way);
     fs.crashed(|unsynced| match way {
         0 => 0,
         1 => unsynced.steps.len(),
-        _ => {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            (random >> 33) as usize % (unsynced.steps.len() + 1)
-        }
+        _ => draw.index(unsynced.steps.len() + 1),
     })
 }
 

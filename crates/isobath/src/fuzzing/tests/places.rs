@@ -13,7 +13,7 @@ const DECODERS: [NamedDecoder; 1] =
 #[test]
 fn every_decoders_complaint_names_the_file_and_where_the_piece_begins() {
     let seeds: Vec<Vec<u8>> = TARGETS.iter().flat_map(|t| (t.seeds)(t.name)).collect();
-    let mut chance = Chance(7);
+    let mut chance = Chance::new(7);
     let parts = [
         &table::fuzzing::DECODERS[..],
         &version::fuzzing::DECODERS,

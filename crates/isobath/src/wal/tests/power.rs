@@ -6,6 +6,7 @@
 
 use super::support::{UUID, payload, record_of};
 use crate::components::Components;
+use crate::components::draw::Draw;
 use crate::components::sync::Mutex;
 use crate::error::Result;
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn};
@@ -18,18 +19,6 @@ const WAL: &str = "/db/wal";
 /// The least length of a segment.
 const SEGMENT_LEN: u64 = 4096;
 
-/// A small generator, so that a failing seed can be run again.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
-    }
-}
-
 /// The lengths of a term's segments: regular ones, and its first.
 #[derive(Clone, Copy, Debug)]
 struct Lens {
@@ -40,9 +29,9 @@ struct Lens {
 impl Lens {
     const ALL_SHORT: Lens = Lens { regular: SEGMENT_LEN, first: SEGMENT_LEN };
 
-    fn roll(dice: &mut Dice) -> Lens {
-        let regular = SEGMENT_LEN << dice.roll(4);
-        Lens { regular, first: (regular >> dice.roll(4)).max(SEGMENT_LEN) }
+    fn roll(dice: &mut Draw) -> Lens {
+        let regular = SEGMENT_LEN << dice.below(4);
+        Lens { regular, first: (regular >> dice.below(4)).max(SEGMENT_LEN) }
     }
 }
 
@@ -307,15 +296,15 @@ impl SegmentFile for WitnessSegment {
 }
 
 /// A random subset of what was not synced, of one of a few temperaments.
-fn cut(fs: &MemoryFs, dice: &mut Dice) -> MemoryFs {
-    let temperament = dice.roll(4);
+fn cut(fs: &MemoryFs, dice: &mut Draw) -> MemoryFs {
+    let temperament = dice.below(4);
     fs.crashed(|unsynced: &Unsynced<'_>| {
         let steps = unsynced.steps.len() as u64;
         (match temperament {
             0 => 0,
             1 => steps,
-            2 => dice.roll(steps + 1),
-            _ if dice.roll(8) == 0 => 0,
+            2 => dice.below(steps + 1),
+            _ if dice.below(8) == 0 => 0,
             _ => steps,
         }) as usize
     })
@@ -323,34 +312,34 @@ fn cut(fs: &MemoryFs, dice: &mut Dice) -> MemoryFs {
 
 /// One life after another on the same disk: write, harden, retire, lose power, recover, go on.
 fn lives(seed: u64) -> Seen {
-    let mut dice = Dice((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut dice = Draw::new(seed);
     let mut seen = Seen::default();
     let mut engine = engine(Lens::roll(&mut dice));
     let mut log = engine.start_log();
     for _ in 0..if cfg!(miri) { 1 } else { 10 } {
         let mut durable = engine.manifest.from;
-        for _ in 0..dice.roll(60) {
+        for _ in 0..dice.below(60) {
             let end = engine.put(&log);
-            if dice.roll(5) == 0 {
+            if dice.below(5) == 0 {
                 log.harden(end).unwrap();
                 durable = end;
                 engine.witness.told(engine.manifest.from, durable);
             }
-            if dice.roll(15) == 0 {
+            if dice.below(15) == 0 {
                 // An epoch was flushed and its edit is durable: its tables take the log's place.
                 durable = end;
                 engine.manifest.from = end;
                 engine.witness.told(end, end);
                 log.retire(end);
             }
-            if dice.roll(8) == 0 {
+            if dice.below(8) == 0 {
                 log.thin_out_spares();
                 log.discard_files();
             }
         }
         seen.recycled += log.stats().segments_recycled;
         seen.note_lens(&engine.fs);
-        if dice.roll(4) == 0 {
+        if dice.below(4) == 0 {
             log.close().unwrap();
             durable = log.tail();
             engine.witness.told(engine.manifest.from, durable);
@@ -372,7 +361,7 @@ fn lives(seed: u64) -> Seen {
         let again = cut(&left, &mut dice);
         assert_eq!(engine.recover(&again, durable).unwrap(), scanned);
         log = engine.next_term(left, Lens::roll(&mut dice));
-        if dice.roll(2) == 0 {
+        if dice.below(2) == 0 {
             log.retire(engine.manifest.from);
         }
     }

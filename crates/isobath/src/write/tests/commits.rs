@@ -2,6 +2,7 @@
 
 use super::{Content, content, open, refused};
 use crate::batch::Batch;
+use crate::components::draw::Draw;
 use crate::format::OpKind;
 use crate::options::{Durability, Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
@@ -150,12 +151,8 @@ fn batches_of_any_length_over_any_families_do_what_their_operations_say_in_turn(
     names[1..].iter().for_each(|name| drop(db.create_family(name).unwrap()));
     let families = names.map(|name| db.family(name).unwrap());
     let mut expected: [Content; 3] = Default::default();
-    let mut state = 7_u64;
-    let mut draw = |below: u64| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
+    let mut draw = Draw::new(7);
+    let mut draw = |below: u64| draw.below(below);
     for round in 0..300_u32 {
         let mut batch = Batch::new();
         for nth_op in 0..draw(10) {
