@@ -3,7 +3,7 @@
 use super::stream::{At, Bounds, Ends, Move, Op, PLACES, Stream};
 use super::{Answers, Digest};
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::RangeBounds as _;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -73,7 +73,7 @@ impl Model {
             }
             Op::Scan { place, bounds, at, limit, ends } => {
                 let map = self.map(*place, *at)?;
-                let mut items = map.iter().filter(|(key, _)| lies_within(key, bounds));
+                let mut items = map.iter().filter(|(key, _)| bounds.contains(*key));
                 for turn in 0..*limit {
                     let item = match (ends, turn % 2) {
                         (Ends::Front, _) | (Ends::Turns, 0) => items.next(),
@@ -122,7 +122,7 @@ impl Model {
 }
 
 fn walk(map: &Map, bounds: &Bounds, moves: &[Move], digest: &mut Digest) {
-    let items: Vec<_> = map.iter().filter(|(key, _)| lies_within(key, bounds)).collect();
+    let items: Vec<_> = map.iter().filter(|(key, _)| bounds.contains(*key)).collect();
     let mut at: Option<usize> = None;
     for one in moves {
         at = match one {
@@ -137,16 +137,4 @@ fn walk(map: &Map, bounds: &Bounds, moves: &[Move], digest: &mut Digest) {
         digest.add_value(at.map(|at| items[at].0.as_slice()));
         digest.add_value(at.map(|at| items[at].1.as_slice()));
     }
-}
-
-fn lies_within(key: &[u8], bounds: &Bounds) -> bool {
-    (match &bounds.0 {
-        Bound::Included(lower) => key >= lower.as_slice(),
-        Bound::Excluded(lower) => key > lower.as_slice(),
-        Bound::Unbounded => true,
-    }) && (match &bounds.1 {
-        Bound::Included(upper) => key <= upper.as_slice(),
-        Bound::Excluded(upper) => key < upper.as_slice(),
-        Bound::Unbounded => true,
-    })
 }

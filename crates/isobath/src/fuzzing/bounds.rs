@@ -3,7 +3,7 @@
 use crate::key_range::{Prefix, bounds_of};
 use crate::options::Options;
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds as _};
 
 /// The bounds of a prefix hold exactly the keys that begin with it; a range of any two bounds, crossed ones too, holds what
 /// a map's would.
@@ -15,7 +15,7 @@ pub(super) fn bounds(data: &[u8]) {
     let mut map = BTreeMap::new();
     for key in [lower, upper, prefix, b"\0", b"k", b"\xff", b"\xff\xff\xff"] {
         for key in [key.to_vec(), [key, b"\0"].concat(), [key, b"\xff"].concat()] {
-            let is_within = lies_within(&key, &(of_prefix.lower.clone(), of_prefix.upper.clone()));
+            let is_within = (of_prefix.lower.clone(), of_prefix.upper.clone()).contains(&key);
             assert_eq!(is_within, key.starts_with(prefix), "{}", key.escape_ascii());
             if !key.is_empty() {
                 map.insert(key, vec![map.len() as u8]);
@@ -36,7 +36,7 @@ pub(super) fn bounds(data: &[u8]) {
             db.flush().expect("memory");
         }
     }
-    let expected: Vec<_> = map.iter().filter(|(key, _)| lies_within(key, &asked)).collect();
+    let expected: Vec<_> = map.iter().filter(|(key, _)| asked.contains(*key)).collect();
     let found: Vec<_> = db.range(asked.clone()).map(|item| item.expect("memory")).collect();
     assert!(found.iter().map(|(k, _)| &**k).eq(expected.iter().map(|(k, _)| k.as_slice())));
     let back: Vec<_> = db.range(asked).rev().map(|item| item.expect("memory")).collect();
@@ -44,18 +44,6 @@ pub(super) fn bounds(data: &[u8]) {
     let found = db.prefix(prefix).map(|item| item.expect("memory").0);
     let expected = map.keys().filter(|key| key.starts_with(prefix));
     assert!(found.map(|key| key.to_vec()).eq(expected.cloned()));
-}
-
-fn lies_within(key: &[u8], bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
-    (match &bounds.0 {
-        Bound::Included(lower) => key >= lower.as_slice(),
-        Bound::Excluded(lower) => key > lower.as_slice(),
-        Bound::Unbounded => true,
-    }) && (match &bounds.1 {
-        Bound::Included(upper) => key <= upper.as_slice(),
-        Bound::Excluded(upper) => key < upper.as_slice(),
-        Bound::Unbounded => true,
-    })
 }
 
 /// Bytes to begin with.

@@ -5,7 +5,7 @@ use super::state::{History, Keyspace, Map, State};
 use isobath::vfs::MemoryFs;
 use isobath::{Batch, Cursor, Db, Durability, Error, Family, Range, Slice, Snapshot, WriteOptions};
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds as _};
 use std::sync::Arc;
 
 const DIR: &str = "/data/db";
@@ -68,18 +68,10 @@ fn bounds(from: KeyIndex, to: KeyIndex) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
 
 /// What of a map lies within bounds; `BTreeMap::range` panics on bounds that cross.
 fn within(map: &Map, bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Vec<(Vec<u8>, Arc<[u8]>)> {
-    let lies_within = |key: &Vec<u8>| {
-        (match &bounds.0 {
-            Bound::Included(lower) => key >= lower,
-            Bound::Excluded(lower) => key > lower,
-            Bound::Unbounded => true,
-        }) && (match &bounds.1 {
-            Bound::Included(upper) => key <= upper,
-            Bound::Excluded(upper) => key < upper,
-            Bound::Unbounded => true,
-        })
-    };
-    map.iter().filter(|(key, _)| lies_within(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+    map.iter()
+        .filter(|(key, _)| bounds.contains(*key))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect()
 }
 
 fn same(found: Option<&Slice>, expected: Option<&Arc<[u8]>>, what: &dyn std::fmt::Debug) {
