@@ -39,17 +39,17 @@ fn the_simulated_engine_is_the_engine_with_one_more_feature() {
 }
 
 #[test]
-fn no_build_of_the_workspace_hands_the_engine_to_a_simulator() {
+fn no_build_of_the_workspace_has_test_doubles_or_the_hooks_of_a_simulator() {
     let tree = ["tree", "--offline", "--prefix", "none", "--workspace", "--format", "{p} {f}"];
-    let listed = cargo(&tree);
+    let listed = cargo(&[&tree[..], &["--edges", "normal,build"]].concat());
     let of = |package: &str| {
         let mut lines = listed.lines().filter(|line| line.split(' ').next() == Some(package));
         let features = lines.next().unwrap_or_else(|| panic!("{package} is built"));
         assert!(lines.all(|line| line.trim_end_matches(" (*)") == features), "one {package}");
-        features.contains("simulation")
+        ["simulation", "testing"].map(|feature| features.contains(feature))
     };
-    assert!(of("isobath-simulated"));
-    assert!(!of("isobath"));
+    assert_eq!(of("isobath-simulated"), [true, true]);
+    assert_eq!(of("isobath"), [false, false]);
 }
 
 /// The packages that the engine is built with, with these features beside none by default.

@@ -21,8 +21,7 @@ mod random;
 mod staff;
 
 use audit::After;
-use isobath::vfs::ReadMode;
-use isobath::{Batch, Commit, Db, Durability, Error, Family, Options};
+use isobath::{Batch, Commit, Db, Durability, Error, Family, Options, ReadMode};
 use ledger::Bank;
 use notes::Notes;
 use random::Random;

@@ -17,7 +17,11 @@ mod cache;
 mod calls;
 mod close;
 mod compact;
+#[cfg(feature = "testing")]
 pub mod components;
+#[cfg(not(feature = "testing"))]
+#[allow(dead_code, unreachable_pub, unused_imports)] // Public under the feature `testing`.
+mod components;
 mod cursor;
 mod db;
 #[cfg(all(test, shuttle))]
@@ -53,7 +57,11 @@ mod telemetry;
 pub mod tools;
 mod upkeep;
 mod version;
+#[cfg(feature = "testing")]
 pub mod vfs;
+#[cfg(not(feature = "testing"))]
+#[allow(dead_code, unreachable_pub, unused_imports)] // Public under the feature `testing`.
+mod vfs;
 mod wal;
 mod write;
 mod writes;
@@ -61,6 +69,7 @@ mod writes;
 pub use batch::{Batch, BatchFamily};
 pub use cache::BlockCache;
 pub use calls::CallOptions;
+pub use components::Components;
 pub use db::Db;
 pub use error::{Error, Result};
 pub use events::{Event, EventListener};
@@ -77,5 +86,6 @@ pub use reads::{Readable, Reads};
 pub use sizes::Sizes;
 pub use snapshot::Snapshot;
 pub use table::Codec;
+pub use vfs::ReadMode;
 pub use write::Commit;
 pub use writes::Writes;

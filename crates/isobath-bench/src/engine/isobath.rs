@@ -40,8 +40,8 @@ fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
         .family(family);
     match config.knobs.get("read_mode").map(String::as_str) {
         None => {}
-        Some("mapped") => options = options.read_mode(isobath::vfs::ReadMode::Mapped),
-        Some("positional") => options = options.read_mode(isobath::vfs::ReadMode::Positional),
+        Some("mapped") => options = options.read_mode(isobath::ReadMode::Mapped),
+        Some("positional") => options = options.read_mode(isobath::ReadMode::Positional),
         Some(other) => bail!("knob `read_mode`: `{other}` is neither mapped nor positional"),
     }
     if let Some(files) = config.knob("max_open_files")? {

@@ -5,8 +5,8 @@ use super::output::Output;
 use crate::cli::Dump;
 use crate::failure::{Failure, Result};
 use crate::text::Form;
+use isobath::Components;
 use isobath::Error;
-use isobath::components::Components;
 use isobath::tools::{self, DumpItem, Field};
 use std::fmt::Write;
 

@@ -6,7 +6,7 @@ use super::output::Output;
 use crate::cli::Stats;
 use crate::failure::Result;
 use crate::text::{Form, size};
-use isobath::components::Components;
+use isobath::Components;
 use isobath::tools::{self, Inspection};
 use isobath::{FamilyMetrics, LevelMetrics, Metrics};
 use serde::Serialize;

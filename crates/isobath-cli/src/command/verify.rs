@@ -6,7 +6,7 @@ use crate::cli::Verify;
 use crate::failure::Result;
 use crate::progress::Progress;
 use crate::text::size;
-use isobath::components::Components;
+use isobath::Components;
 use isobath::tools::{self, Finding, Report};
 
 pub(super) fn verify(asked: &Verify) -> Result<Outcome> {
