@@ -175,7 +175,8 @@ impl Db {
 
     // Upkeep.
 
-    /// Moves everything written so far from memory into tables, and returns when it is there.
+    /// Moves everything written so far from memory into tables, and returns when it is there, [`Db::metrics`] counts it and the
+    /// listener has heard of it. So do [`Db::compact`] and [`Db::settle`].
     pub fn flush(&self) -> Result<()> {
         self.engine().check_open()?;
         write::flush_now(self.engine())

@@ -72,6 +72,11 @@ impl Busy {
         self.jobs.retain(|job| job.id != id.0);
     }
 
+    /// True until [`Busy::end`].
+    pub(crate) fn holds(&self, id: JobId) -> bool {
+        self.jobs.iter().any(|job| job.id == id.0)
+    }
+
     /// Notes that a job has read `bytes` more of its inputs.
     pub(crate) fn note_read(&mut self, id: JobId, bytes: u64) {
         for job in self.jobs.iter_mut().filter(|job| job.id == id.0) {

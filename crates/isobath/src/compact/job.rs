@@ -2,7 +2,7 @@
 //!
 //! The parts of a merge are disjoint in keys, so their outputs are the merge's outputs side by side. Whoever
 //! has a [`MergeJob`] may take parts from it ([`MergeJob::help`]); its owner takes parts too, then waits only
-//! for parts that somebody is busy with. So a job ends with however many threads there are.
+//! for helpers that took some, until they have told of it. So a job ends with however many threads there are.
 
 use super::plan::{Merge, Move};
 use super::run::{MergeContext, Written, run_part};
@@ -20,13 +20,13 @@ pub(crate) struct MergeJob {
     /// Ascending, each up to where the next begins.
     parts: Vec<Extent>,
     progress: Mutex<Progress>,
-    part_done: Condvar,
+    helper_done: Condvar,
 }
 
 #[derive(Default)]
 struct Progress {
     next_part: usize,
-    working: usize,
+    helpers: usize,
     written: Vec<(usize, Written)>,
     error: Option<Error>,
 }
@@ -41,7 +41,6 @@ struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut progress = self.job.progress.lock();
-        progress.working -= 1;
         match self.result.take() {
             Some(Ok(written)) => progress.written.push((self.part, written)),
             failed => {
@@ -52,8 +51,16 @@ impl Drop for Turn<'_> {
                 progress.error.get_or_insert(error);
             }
         }
-        drop(progress);
-        self.job.part_done.notify_all();
+    }
+}
+
+/// A thread that works at a job, which waits for it.
+struct Helper<'a>(&'a MergeJob);
+
+impl Drop for Helper<'_> {
+    fn drop(&mut self) {
+        self.0.progress.lock().helpers -= 1;
+        self.0.helper_done.notify_all();
     }
 }
 
@@ -100,8 +107,8 @@ impl MergeJob {
             }
             parts.push(Extent { start: cut.clone(), end: End::Unbounded });
         }
-        let (progress, part_done) = (Mutex::new(Progress::default()), Condvar::new());
-        MergeJob { merge, context, parts, progress, part_done }
+        let (progress, helper_done) = (Mutex::new(Progress::default()), Condvar::new());
+        MergeJob { merge, context, parts, progress, helper_done }
     }
 
     /// In how many parts it can be worked at.
@@ -109,16 +116,21 @@ impl MergeJob {
         self.parts.len()
     }
 
-    /// Works at the job until no part is left to take. Returns how many parts it took.
-    pub(crate) fn help(&self) -> usize {
+    /// Works at the job until no part is left to take, then tells how many parts it took, if any. The job does not end
+    /// before that.
+    pub(crate) fn help(&self, tell: impl FnOnce(usize)) {
         let mut parts = 0;
+        self.progress.lock().helpers += 1;
+        let _helper = Helper(self);
         let part_bytes = self.merge.input_bytes() / self.parts.len() as u64;
         while let Some(mut turn) = self.take() {
             let part = &self.parts[turn.part];
             turn.result = Some(run_part(&self.context, &self.merge, part, part_bytes));
             parts += 1;
         }
-        parts
+        if parts > 0 {
+            tell(parts);
+        }
     }
 
     fn take(&self) -> Option<Turn<'_>> {
@@ -126,18 +138,17 @@ impl MergeJob {
         if progress.next_part == self.parts.len() {
             return None;
         }
-        progress.working += 1;
         progress.next_part += 1;
         Some(Turn { job: self, part: progress.next_part - 1, result: None })
     }
 
-    /// Works at the job, waits for helpers to end theirs, and makes the names of the outputs durable. After
+    /// Works at the job, waits for helpers, and makes the names of the outputs durable. After
     /// an error, all that was written is let go.
     pub(crate) fn finish(&self) -> Result<Outcome> {
-        self.help();
+        self.help(|_| ());
         let mut progress = self.progress.lock();
-        while progress.working > 0 {
-            self.part_done.wait(&mut progress);
+        while progress.helpers > 0 {
+            self.helper_done.wait(&mut progress);
         }
         let mut written = std::mem::take(&mut progress.written);
         let error = progress.error.take();

@@ -340,7 +340,7 @@ fn threads_that_help_give_the_same_outputs_side_by_side() {
     assert!(shared.part_count() > 2);
     let together = std::thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(|| shared.help());
+            scope.spawn(|| shared.help(|_| ()));
         }
         shared.finish().unwrap()
     });
@@ -493,8 +493,10 @@ fn an_outcome_says_what_was_read_and_written_and_names_are_durable_before_it() {
     let synced = bench.fs.tried(FileOp::SyncDir);
     let job = MergeJob::new(merge, bench.context());
     assert_eq!(job.part_count(), cuts.len() + 1);
-    assert_eq!(job.help(), cuts.len() + 1);
-    assert_eq!(job.help(), 0);
+    let mut told = Vec::new();
+    job.help(|parts| told.push(parts));
+    job.help(|_| panic!("no part is left"));
+    assert_eq!(told, [cuts.len() + 1]);
     assert_eq!(bench.fs.tried(FileOp::SyncDir), synced);
     let outcome = job.finish().unwrap();
     assert!(bench.fs.tried(FileOp::SyncDir) > synced);
@@ -514,6 +516,26 @@ fn an_outcome_says_what_was_read_and_written_and_names_are_durable_before_it() {
     for cut in &cuts {
         assert!(added().all(|meta| meta.largest < *cut || *cut <= meta.smallest), "{cut:?}");
     }
+}
+
+#[test]
+fn a_merge_ends_once_a_helper_has_told_of_its_share() {
+    let (bench, merge) = with_a_large_merge();
+    let job = MergeJob::new(merge, bench.context());
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let told = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            job.help(|_| {
+                begun.send(()).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                told.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+        });
+        has_begun.recv().unwrap();
+        job.finish().unwrap();
+        assert!(told.load(std::sync::atomic::Ordering::Relaxed));
+    });
 }
 
 #[test]

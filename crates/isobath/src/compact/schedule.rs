@@ -265,12 +265,11 @@ fn run_and_install(
 /// Works at a merge and tells of it.
 fn share(engine: &Engine, family: &Keyspace, job: &MergeJob, id: JobId) {
     let started = engine.pacer.now_ns();
-    let parts = job.help();
-    if parts > 0 {
+    job.help(|parts| {
         let took_us = (engine.pacer.now_ns() - started) / 1000;
         let family = family.name().to_string();
         engine.tell(Event::MergeShare { family, job: id.0, parts, took_us });
-    }
+    });
 }
 
 fn context_of(
@@ -386,6 +385,7 @@ pub(crate) fn compact_range(
         upto: engine.log.visible(),
     };
     let policy = policy_of(engine, family);
+    let mut own_jobs = Vec::new();
     forget_failure(family);
     loop {
         engine.check_writable()?;
@@ -399,6 +399,10 @@ pub(crate) fn compact_range(
         let hints = hints_of(engine, &state, false);
         let tree = family.view().tree.clone();
         match plan_manual(&tree, &policy, &state.busy, &hints, &range) {
+            // What a job of this call did is installed before it is counted and told.
+            ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {
+                family.merges.ended.wait_for(&mut state, POLL);
+            }
             ManualPlan::Done => return Ok(()),
             ManualPlan::Wait => {
                 reached(Reach::PlanManualWait);
@@ -407,6 +411,7 @@ pub(crate) fn compact_range(
             ManualPlan::Do(planned) => {
                 let id = begin(&mut state, &planned);
                 drop(state);
+                own_jobs.push(id);
                 submit(engine, family, planned, id);
             }
         }

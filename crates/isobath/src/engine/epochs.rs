@@ -106,6 +106,8 @@ pub(crate) struct Epochs {
     /// Held by whoever seals or retires.
     change: Mutex<()>,
     changed: Condvar,
+    /// The last epoch whose flush is over: installed, counted and told.
+    flushed: AtomicU64,
     /// Why the last flush failed, if it can be tried again and was not yet.
     flush_failure: Mutex<Option<Error>>,
     pool: Arc<ChunkPool>,
@@ -116,8 +118,9 @@ impl Epochs {
     pub(crate) fn new(pool: Arc<ChunkPool>, start: Lsn) -> Epochs {
         let open = Epoch::new(1, start, Arc::new(Arena::new(pool.clone())));
         let list = ArcSwap::from_pointee(EpochList { open, sealed: Vec::new() });
-        let flush_failure = Mutex::new(None);
-        Epochs { list, change: Mutex::new(()), changed: Condvar::new(), flush_failure, pool }
+        let (change, changed) = (Mutex::new(()), Condvar::new());
+        let (flushed, flush_failure) = (AtomicU64::new(0), Mutex::new(None));
+        Epochs { list, change, changed, flushed, flush_failure, pool }
     }
 
     #[inline]
@@ -192,7 +195,19 @@ impl Epochs {
         self.changed.notify_all();
     }
 
-    /// Waits until an epoch was retired (or someone called [`Epochs::wake_all`]), at most a moment.
+    /// The id of the last epoch whose flush is over.
+    pub(crate) fn flushed(&self) -> u64 {
+        self.flushed.load(Ordering::Acquire)
+    }
+
+    /// Notes that the flush of an epoch is over, and wakes who waits for it. Its memory was free for writers before, by
+    /// [`Epochs::retire_oldest`].
+    pub(crate) fn note_flushed(&self, id: u64) {
+        self.flushed.store(id, Ordering::Release);
+        self.wake_all();
+    }
+
+    /// Waits until an epoch was retired, or its flush is over (or someone called [`Epochs::wake_all`]), at most a moment.
     pub(crate) fn wait_for_room(&self, right: &mut MutexGuard<'_, ()>) {
         self.changed.wait_for(right, Duration::from_millis(100));
     }

@@ -10,6 +10,9 @@
 //!    edit rot: without a receipt that looks as if power had failed in step 2.
 //! 4. the edit is attested, and log segments wholly below `replay from` are recycled.
 //!
+//! Step 3 makes room for writers. Those who asked for the flush are woken last, once it is counted and listeners have heard
+//! of it.
+//!
 //! Epochs are installed strictly in order, so `replay from` never jumps over one that is only in memory. It never
 //! points where no segment is: what recovery does not find there is lost, and not just not written yet.
 
@@ -113,8 +116,10 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     });
     let rate = epoch.bytes().saturating_mul(1_000_000_000) / took_ns.max(1);
     engine.pacer.set_flush(|| engine.epochs.list().sealed.len() > 1, Some(rate));
+    let id = epoch.id;
     drop((epoch, pending));
     compact::after_flush(engine, &families);
+    engine.epochs.note_flushed(id);
     Ok(())
 }
 

@@ -223,6 +223,50 @@ fn a_flush_moves_an_epoch_from_memory_and_log_into_one_table() {
 }
 
 #[test]
+fn a_flush_returns_once_it_is_counted_and_told() {
+    let (fs, heard) = (MemoryFs::new(), Arc::new(AtomicU64::new(0)));
+    let hears = heard.clone();
+    let listener = move |event: &Event| {
+        if matches!(event, Event::Flushed { .. }) {
+            thread::sleep(Duration::from_millis(50));
+            hears.fetch_add(1, Ordering::Relaxed);
+            panic!("planted");
+        }
+    };
+    let db = over(&fs).listener(Arc::new(listener)).open("/db").unwrap();
+    for round in 1..=3 {
+        db.put("key", "value").unwrap();
+        db.flush().unwrap();
+        assert_eq!((db.metrics().flushes, heard.load(Ordering::Relaxed)), (round, round));
+        db.flush().unwrap();
+        assert_eq!(db.metrics().flushes, round, "nothing was written since");
+    }
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+fn memory_is_free_for_writers_while_a_listener_is_told_of_the_flush() {
+    let (may_go_on, go_on) = mpsc::channel::<()>();
+    let go_on = Mutex::new(go_on);
+    let listener = move |event: &Event| {
+        if matches!(event, Event::Flushed { .. }) {
+            let _ = go_on.lock().recv();
+        }
+    };
+    let db = over(&MemoryFs::new()).listener(Arc::new(listener)).open("/db").unwrap();
+    db.put("key", "value").unwrap();
+    let sealed = seal_if_written(db.engine()).unwrap().unwrap();
+    thread::scope(|scope| {
+        assert!(soon(|| db.engine().epochs.list().sealed.is_empty()));
+        let flushing = scope.spawn(|| db.flush());
+        thread::sleep(Duration::from_millis(50));
+        assert!(!flushing.is_finished() && db.engine().epochs.flushed() < sealed.id);
+        drop(may_go_on);
+        flushing.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn a_flush_is_behind_while_more_than_one_epoch_waits_for_it() {
     let mut held = Held::new();
     let first = held.written("first");
@@ -258,6 +302,7 @@ fn a_family_that_is_dropped_while_its_table_is_written_takes_its_slice_with_it()
     let (families, built) = held.built(&epoch);
     held.db.drop_family(&family).unwrap();
     install(held.engine(), &epoch, &families, built.as_ref()).unwrap();
+    held.engine().epochs.note_flushed(epoch.id);
     assert_eq!((held.replay_from(), held.slices(0)), (epoch.end(), 1));
     held.let_go();
     held.db.with(WriteOptions::sync()).put("more", "value").unwrap();
@@ -282,6 +327,7 @@ fn no_edit_moves_the_start_of_replay_over_a_change_of_families_that_is_only_logg
         drop(changing);
         installing.join().unwrap().unwrap();
     });
+    held.engine().epochs.note_flushed(epoch.id);
     assert_eq!(held.replay_from(), epoch.end());
 }
 

@@ -113,16 +113,16 @@ fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
     Ok(sealed)
 }
 
-/// Flushes everything written so far and waits until it is in tables.
+/// Flushes everything written so far and waits until it is in tables, and until flushes of others that hold some of it are
+/// over.
 pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
     flush::retry(engine);
-    let Some(epoch) =
-        seal_if_written(engine)?.or_else(|| engine.epochs.list().sealed.last().cloned())
-    else {
-        return engine.log.check_healthy();
+    let last = match seal_if_written(engine)? {
+        Some(epoch) => epoch.id,
+        None => engine.epochs.list().open.id - 1,
     };
     let mut right = engine.epochs.lock();
-    while engine.epochs.list().sealed.iter().any(|sealed| sealed.id <= epoch.id) {
+    while engine.epochs.flushed() < last {
         engine.log.check_healthy()?;
         engine.epochs.check_flushes()?;
         engine.epochs.wait_for_room(&mut right);

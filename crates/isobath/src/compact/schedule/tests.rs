@@ -40,18 +40,15 @@ impl Bench {
             self.db.put(format!("key{:06}", first + at * step), vec![b'v'; 100]).unwrap();
         }
         self.db.flush().unwrap();
-        // It returns before its job has taken back a merge's failure, which would let a merge be tried twice.
-        self.engine().flusher.wait_idle();
     }
 
     fn wait(&self) {
         self.until(|| self.family().merges.state.lock().running == 0);
     }
 
-    /// Merges everything, and waits until the last job is no longer entered.
+    /// Merges everything.
     fn compact(&self) {
         self.db.compact().unwrap();
-        self.wait();
     }
 
     fn settle(&self) {
@@ -136,6 +133,38 @@ fn hints_name_the_oldest_reader_and_about_how_long_runs_are() {
     assert_eq!(hints(false).oldest_reader, engine.log.visible());
     let newest = family.view().tree.runs[0].meta.disk_bytes;
     bench.until(|| hints(false).run_bytes == (3 * second + newest) / 4);
+}
+
+/// The listener takes longer than a wait for merges sleeps before it looks again.
+#[test]
+fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
+    let heard = Arc::new(Mutex::new(0));
+    let hears = heard.clone();
+    let listener = move |event: &Event| {
+        if matches!(event, Event::Compacted { .. } | Event::Moved { .. }) {
+            std::thread::sleep(2 * POLL);
+            *hears.lock() += 1;
+            panic!("planted");
+        }
+    };
+    let bench = Bench::new(|options| options.listener(Arc::new(listener)));
+    let count = || {
+        let gauges = &bench.engine().gauges;
+        gauges.compactions.get() + gauges.moves.get()
+    };
+    for settles in [false, true] {
+        let before = count();
+        for round in 0..if settles { 8 } else { 3 } {
+            bench.flush(round, 3, 100);
+        }
+        if settles {
+            bench.db.settle().unwrap()
+        } else {
+            bench.db.compact().unwrap()
+        }
+        assert!(count() > before, "{settles}");
+        assert_eq!(*heard.lock(), count(), "{settles}");
+    }
 }
 
 #[test]
