@@ -1,8 +1,8 @@
 //! Closing a database.
 //!
-//! 1. new calls are refused
+//! 1. new calls are refused, and merges are cancelled
 //! 2. what is in memory is flushed to tables; power loss here costs nothing that the log does not hold
-//! 3. jobs are cancelled and waited for; outputs that were not installed are orphans, which the next open removes
+//! 3. jobs are waited for; outputs that were not installed are orphans, which the next open removes
 //! 4. the log is hardened and ended
 //! 5. a new manifest begins with the state. It may stay as it is for months, and in its snapshot nothing passes for a torn
 //!    tail: damage of what the last flush said stays known as damage. The state before that flush would lack what only
@@ -46,6 +46,8 @@ fn close_elsewhere(engine: &Arc<Engine>) -> Result<()> {
 }
 
 fn close_once(engine: &Arc<Engine>) -> Result<()> {
+    // They stop while the flush runs, which waits for none of them.
+    engine.compactors.cancel();
     // Whoever changes families finishes first: its record and its edit belong together.
     let _changing = engine.families_change.lock();
     let flushed = engine.log.check_healthy().and_then(|()| write::flush_now(engine));
@@ -79,11 +81,11 @@ mod tests {
     use crate::error::Error;
     use crate::events::Event;
     use crate::options::Options;
-    use crate::vfs::{FileSystem, MemoryFs};
+    use crate::vfs::{FileOp, FileSystem, MemoryFs};
     use crate::wal;
     use std::path::Path;
     use std::sync::{Arc, OnceLock, mpsc};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     /// A writer that was admitted: puts its record into the log, says so, and is slow to apply it.
     fn write_slowly(engine: &Engine, copied: &mpsc::Sender<()>, go_on: &mpsc::Receiver<()>) {
@@ -188,6 +190,47 @@ mod tests {
                 Err(error) => assert!(error.is_corruption(), "{kept}: {error}"),
             }
         }
+    }
+
+    /// The merge is held when it first tells how far it is, with most of it still to do, and the close at its flush.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+    fn a_close_does_not_let_merges_run_to_their_end() {
+        let fs = MemoryFs::new();
+        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+        let options = Options::new().write_budget(8 << 20).components(components);
+        let db = options.clone().open("/db").unwrap();
+        let engine = db.engine().clone();
+        for run in 0..4u32 {
+            for at in 0..500u32 {
+                db.put((4 * at + run).to_be_bytes(), [7; 1000]).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        let soon = |is_so: &dyn Fn() -> bool| {
+            let began = Instant::now();
+            while !is_so() && began.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            is_so()
+        };
+        let read = fs.tried(FileOp::Read);
+        let (merging, flushing) = (engine.backlog.lock(), engine.families_pending.lock());
+        std::thread::scope(|scope| {
+            let compacting = scope.spawn(|| db.compact());
+            assert!(soon(&|| fs.tried(FileOp::Read) > read));
+            db.put("last", "value").unwrap();
+            let closing = db.clone();
+            let closer = scope.spawn(move || closing.close());
+            assert!(soon(&|| engine.compactors.submit(Box::new(|_| ())).is_err()));
+            drop(merging);
+            assert!(matches!(compacting.join().unwrap(), Err(Error::Closed)));
+            assert!(!closer.is_finished());
+            drop(flushing);
+            closer.join().unwrap().unwrap();
+        });
+        assert_eq!(engine.gauges.compactions.get(), 0);
+        assert_eq!(options.open("/db").unwrap().range(..).count(), 2001);
     }
 
     #[test]

@@ -119,9 +119,9 @@ impl Workers {
         }
     }
 
-    /// See the module. May be called again, from any thread but the workers' own: a job would wait for
-    /// itself.
-    pub(crate) fn close(&self) {
+    /// Drops the jobs that have not started and asks the running ones to stop, without waiting for them: the first half of
+    /// [`Workers::close`].
+    pub(crate) fn cancel(&self) {
         let dropped = {
             let mut queue = self.shared.queue.lock();
             queue.is_closed = true;
@@ -131,6 +131,12 @@ impl Workers {
         self.shared.work.notify_all();
         self.shared.idle.notify_all();
         drop(dropped);
+    }
+
+    /// See the module. May be called again, from any thread but the workers' own: a job would wait for
+    /// itself.
+    pub(crate) fn close(&self) {
+        self.cancel();
         // The lock is held while joining so that a second closer returns no earlier than the first.
         let mut handles = self.handles.lock();
         for handle in handles.drain(..) {
