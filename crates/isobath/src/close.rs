@@ -10,6 +10,8 @@
 //! 6. one edit says that the close was clean: the next open replays what a racing commit left, or nothing
 //! 7. memory and tables are let go of, which handles that outlive the database would hold; the lock is given up
 //!
+//! A close that panics, in code of the program's own, goes on as that of a database which failed: nothing more is written.
+//!
 //! A listener may close the database, too, also by dropping the last handle. Closing waits for the thread that tells it, or
 //! that thread holds a lock of the close: so another thread closes then, and the listener goes on at once.
 
@@ -19,6 +21,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::version::{Change, Edit};
 use crate::write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Closes the database. A second call waits for the first and says the same; a listener's waits for nothing.
@@ -28,7 +31,37 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
         return if was_closed { Err(Error::Closed) } else { close_elsewhere(engine) };
     }
     let mut outcome = engine.close_outcome.lock();
-    outcome.get_or_insert_with(|| close_once(engine)).clone()
+    outcome.get_or_insert_with(|| close_or_fail(engine)).clone()
+}
+
+fn close_or_fail(engine: &Arc<Engine>) -> Result<()> {
+    match catch_unwind(AssertUnwindSafe(|| close_once(engine))) {
+        Ok(closed) => closed,
+        Err(_) => {
+            let error =
+                Error::Poisoned("a thread panicked while it closed the database".to_owned());
+            engine.poison("close", error.clone());
+            end_jobs(engine);
+            engine.installer.close();
+            let _ = engine.log.close();
+            give_up(engine);
+            Err(error)
+        }
+    }
+}
+
+/// Ends all background threads but the log's own and the one that changes the manifest for others.
+fn end_jobs(engine: &Engine) {
+    engine.compactors.close();
+    engine.upkeep.close();
+    engine.flusher.close();
+}
+
+/// Lets others have the directory. No thread writes to it any more.
+fn give_up(engine: &Engine) {
+    engine.files.graveyard().shut();
+    engine.let_go();
+    engine.lock.lock().take();
 }
 
 /// Has a thread of its own close the database.
@@ -51,9 +84,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     // Whoever changes families finishes first: its record and its edit belong together.
     let _changing = engine.families_change.lock();
     let flushed = engine.log.check_healthy().and_then(|()| write::flush_now(engine));
-    engine.compactors.close();
-    engine.upkeep.close();
-    engine.flusher.close();
+    end_jobs(engine);
     engine.remove_dead_files();
     engine.installer.close();
     let hardened = engine.log.close();
@@ -66,9 +97,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
         versions.renew().or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })?;
         versions.install(edit, &[]).map(|_| ())
     });
-    engine.files.graveyard().shut();
-    engine.let_go();
-    engine.lock.lock().take();
+    give_up(engine);
     noted
 }
 

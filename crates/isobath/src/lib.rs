@@ -43,6 +43,8 @@ mod memtable;
 mod metrics;
 mod mvcc;
 mod options;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod panic_tests;
 mod pinned;
 #[cfg(all(test, shuttle))]
 mod point_model;

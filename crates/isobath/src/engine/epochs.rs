@@ -100,6 +100,22 @@ impl Marker for Reservation<'_> {
     }
 }
 
+/// The mark of an epoch that is being sealed. Dropped, it is taken back: no marker was reserved.
+struct Closing<'a>(&'a Epoch);
+
+impl<'a> Closing<'a> {
+    fn begin(epoch: &'a Epoch) -> Closing<'a> {
+        epoch.closing.store(true, Ordering::SeqCst);
+        Closing(epoch)
+    }
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.closing.store(false, Ordering::SeqCst);
+    }
+}
+
 /// The list, and who may change it.
 pub(crate) struct Epochs {
     list: ArcSwap<EpochList>,
@@ -154,7 +170,7 @@ impl Epochs {
         self.change.lock()
     }
 
-    /// Seals the open epoch. `reserve_marker` reserves the marker record; if it fails nothing has changed.
+    /// Seals the open epoch. `reserve_marker` reserves the marker record; if it fails, or panics, nothing has changed.
     pub(crate) fn seal<M: Marker, E>(
         &self,
         _right: &MutexGuard<'_, ()>,
@@ -162,14 +178,9 @@ impl Epochs {
     ) -> Result<(Arc<Epoch>, M), E> {
         let list = self.list.load_full();
         let arena = Arc::new(Arena::new(self.pool.clone()));
-        list.open.closing.store(true, Ordering::SeqCst);
-        let marker = match reserve_marker() {
-            Ok(marker) => marker,
-            Err(error) => {
-                list.open.closing.store(false, Ordering::SeqCst);
-                return Err(error);
-            }
-        };
+        let closing = Closing::begin(&list.open);
+        let marker = reserve_marker()?;
+        std::mem::forget(closing);
         let end = marker.end();
         list.open.end.store(end, Ordering::Release);
         let open = Epoch::new(list.open.id + 1, end, arena);
@@ -247,6 +258,7 @@ impl Marker for Lsn {
 mod tests {
     use super::*;
     use crate::components::{Clock, SystemClock};
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     fn epochs() -> Epochs {
         Epochs::new(Arc::new(ChunkPool::new(4096, 0, 0)), 4096)
@@ -270,6 +282,15 @@ mod tests {
         assert!(epochs.seal::<Lsn, ()>(&right, || Err(())).is_err());
         drop(right);
         assert_eq!(epochs.owner(9999).id, 1);
+        assert!(epochs.list().sealed.is_empty());
+    }
+
+    #[test]
+    fn a_seal_that_panics_changes_nothing() {
+        let epochs = epochs();
+        let seal = || epochs.seal::<Lsn, ()>(&epochs.lock(), || resume_unwind(Box::new("planted")));
+        assert!(catch_unwind(AssertUnwindSafe(seal)).is_err());
+        assert!(epochs.list().open.owns_while_open(9999));
         assert!(epochs.list().sealed.is_empty());
     }
 

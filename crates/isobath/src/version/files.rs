@@ -55,7 +55,10 @@ impl FileNumbers {
         if let Some(why) = &*lost {
             return Err(Error::Poisoned(why.clone()));
         }
-        dir.sync().inspect_err(|error| *lost = Some(error.to_string()))
+        *lost = Some("a thread panicked while it synced a directory".to_owned());
+        let synced = dir.sync();
+        *lost = synced.as_ref().err().map(Error::to_string);
+        synced
     }
 
     /// Above every number given out so far.

@@ -113,6 +113,12 @@ impl Manifest {
         self.log.as_ref().map_or(0, |log| log.file.len())
     }
 
+    /// Takes no further edit: a panic of the file system left unknown what is on disk.
+    pub(super) fn poison_after_panic(&mut self) {
+        let why = || "a thread panicked while it wrote to the manifest".to_owned();
+        self.poison.get_or_insert_with(why);
+    }
+
     /// True if an edit whose append failed may be on disk all the same.
     #[cfg(test)]
     pub(crate) fn is_in_doubt(&self) -> bool {

@@ -103,6 +103,19 @@ fn refuse_stale_current(fs: &dyn FileSystem, db: &Path, number: u64) -> Result<(
     Ok(())
 }
 
+/// Dropped only when a change of the manifest panics: see [`VersionSet::guarded`].
+struct Alarm<'a> {
+    manifest: &'a mut Manifest,
+    graveyard: &'a Graveyard,
+}
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        self.manifest.poison_after_panic();
+        self.graveyard.shut();
+    }
+}
+
 impl VersionSet {
     /// Makes a new database, whose default family has `options` (JSON), in a directory that need not exist.
     pub(crate) fn create(
@@ -202,7 +215,7 @@ impl VersionSet {
             .state
             .draft(&edit, FileSource::Outputs(outputs))
             .map_err(|error| error.in_file(&self.manifest.path(), self.manifest.len()))?;
-        let appended = self.manifest.append(&edit, &self.state);
+        let appended = self.guarded(|manifest, state| manifest.append(&edit, state));
         let graveyard = self.files.graveyard();
         match self.manifest.poison() {
             Some(_) => graveyard.shut(),
@@ -216,7 +229,7 @@ impl VersionSet {
     /// Sees to it that damage of the edits installed so far is known for damage: what they made obsolete may be destroyed
     /// from then on. After an error that is retryable it may not yet; after any other no edit is taken any more.
     pub(crate) fn attest(&mut self) -> Result<()> {
-        let attested = self.manifest.attest(&self.state);
+        let attested = self.guarded(Manifest::attest);
         let graveyard = self.files.graveyard();
         match (self.manifest.poison(), &attested) {
             (Some(_), _) => graveyard.shut(),
@@ -228,7 +241,7 @@ impl VersionSet {
 
     /// Puts a new manifest in force that begins with the state as it is. Errors as of [`VersionSet::attest`].
     pub(crate) fn renew(&mut self) -> Result<()> {
-        let renewed = self.manifest.renew(&self.state);
+        let renewed = self.guarded(Manifest::renew);
         if self.manifest.poison().is_some() {
             self.files.graveyard().shut();
         }
@@ -238,6 +251,15 @@ impl VersionSet {
     /// Holds no table open any more. The database is closed: nothing is installed from here on.
     pub(crate) fn let_go(&mut self) {
         self.state.let_go();
+    }
+
+    /// Does something to the manifest. Should the file system panic, what is on disk is unknown, so nothing is written to the
+    /// manifest any more, and no file is removed.
+    fn guarded(&mut self, change: impl FnOnce(&mut Manifest, &State) -> Result<()>) -> Result<()> {
+        let alarm = Alarm { manifest: &mut self.manifest, graveyard: self.files.graveyard() };
+        let changed = change(&mut *alarm.manifest, &self.state);
+        std::mem::forget(alarm);
+        changed
     }
 
     /// The numbers of the table files to remove now, each handed out once.

@@ -137,6 +137,8 @@ impl Room {
         refusal: &dyn Fn() -> Error,
     ) -> Result<Lsn> {
         let began = clock.now_ns();
+        // Looked at before each attempt: with an LSN in hand, a panic of the clock would leave a hole in the log.
+        let mut now = began;
         let mut state = self.state.lock();
         state.asked += 1;
         let ask = state.asked;
@@ -162,9 +164,10 @@ impl Room {
                     return Err(why.unwrap_or(Error::WouldStall("the log has no room yet")));
                 }
                 self.changed.wait(&mut state);
+                now = clock.now_ns();
             }
         };
-        let waited = clock.now_ns().saturating_sub(began);
+        let waited = now.saturating_sub(began);
         let waits = &mut state.waits;
         waits.count += 1;
         waits.total_ns += waited;
@@ -303,6 +306,40 @@ mod tests {
         room.shut();
         assert!(!room.wants_segment(1 << 40));
         assert_eq!(room.wants_ceiling(1 << 40), None);
+    }
+
+    /// A clock that panics at one look.
+    struct PanicsAt(AtomicU64);
+
+    impl Clock for PanicsAt {
+        fn now_ns(&self) -> u64 {
+            if self.0.fetch_sub(1, Ordering::Relaxed) == 0 {
+                std::panic::resume_unwind(Box::new("planted"));
+            }
+            0
+        }
+        fn unix_ms(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_clock_that_panics_leaves_no_hole() {
+        for look in 0..4 {
+            let (room, clock) = (Room::new(4096, 1 << 20), PanicsAt(AtomicU64::new(look)));
+            let refusal = || Error::Cancelled;
+            let taken = std::thread::scope(|scope| {
+                let take = || room.take(1000, 8, Patience::Waits, &clock, &|| (), &refusal);
+                let waiter = scope.spawn(take);
+                if look > 0 {
+                    await_asked(&room, 1, 5104);
+                }
+                room.extend(8192);
+                waiter.join()
+            });
+            assert_eq!(taken.is_err(), look < 2);
+            assert_eq!(room.tail(), if taken.is_ok() { 5096 } else { 4096 });
+        }
     }
 
     /// Waits until so many have asked for room, and one of them sleeps.

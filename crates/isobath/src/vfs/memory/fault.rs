@@ -89,6 +89,8 @@ enum Ops {
 enum FaultError {
     Kind(io::ErrorKind),
     Code(i32),
+    #[cfg(test)]
+    Panic,
 }
 
 /// The number of "input or output error" on every unix.
@@ -151,6 +153,12 @@ impl Fault {
         Fault { error: FaultError::Code(code), ..self }
     }
 
+    /// Panics.
+    #[cfg(test)]
+    pub(crate) fn panics(self) -> Self {
+        Fault { error: FaultError::Panic, ..self }
+    }
+
     fn matches(&self, op: FileOp, path: &Path) -> bool {
         let is_meant = match self.ops {
             Ops::Any => true,
@@ -166,6 +174,9 @@ impl FaultError {
         match self {
             FaultError::Kind(kind) => kind.into(),
             FaultError::Code(code) => io::Error::from_raw_os_error(code),
+            // Like a panic, but it prints nothing.
+            #[cfg(test)]
+            FaultError::Panic => std::panic::resume_unwind(Box::new("planted")),
         }
     }
 }
