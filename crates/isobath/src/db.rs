@@ -213,10 +213,10 @@ impl Db {
         Metrics::collect(self.engine())
     }
 
-    /// Flushes, stops the background and gives up the directory. Handles that are left answer
-    /// [`Error::Closed`](crate::Error::Closed). A second close waits for the first and answers the same. A listener,
-    /// which the close may be waiting for, is answered [`Error::Closed`](crate::Error::Closed) at once, and the close
-    /// goes on behind it.
+    /// Flushes, cancels merges, stops the background and gives up the directory. Handles, snapshots, ranges and cursors that
+    /// are left answer [`Error::Closed`](crate::Error::Closed); values that they gave stay valid. A second close waits for
+    /// the first and answers the same. A listener, which the close may be waiting for, is answered
+    /// [`Error::Closed`](crate::Error::Closed) at once, and the close goes on behind it.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
     }

@@ -105,8 +105,14 @@ pub enum Error {
     )]
     Poisoned(String),
 
-    /// A sync failed while this commit waited for it: whether the commit survives is known only after
-    /// a reopen.
+    /// The log failed while this commit waited for its sync, or for commits before it: whether it survives is known only
+    /// after a reopen.
+    ///
+    /// Until then reads go by memory. A commit that waited for its sync was visible before, to all readers, and stays so, though
+    /// the next open may not find it. One that waited for commits before it becomes visible once all of these have been applied;
+    /// if one of them could not be written to the log, neither it nor any later commit does. A column family whose drop ends
+    /// so is gone until the reopen; one whose creation or renaming does is not there, or has its old name.
+    /// [`Db::durable_snapshot`](crate::Db::durable_snapshot) fails rather than show what may be lost.
     #[error(
         "the commit's outcome is unknown, its sync failed: {0}; reopen the database to find out"
     )]

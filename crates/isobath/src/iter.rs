@@ -1,7 +1,8 @@
 //! Reading in order: [`Range`], an iterator from both ends, and [`Cursor`], which can be moved about.
 //!
 //! Both see the database at one read point and keep what they read alive: the family's memtables and files as of
-//! the moment they were opened. Long-lived ones hold memory and disk space back.
+//! the moment they were opened. Long-lived ones hold memory and disk space back. They do not keep the database open: once it is
+//! closed they answer [`Error::Closed`]; what they gave before stays valid.
 
 use crate::error::{Error, Result};
 use crate::pinned::Slice;
@@ -9,7 +10,7 @@ use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 
 /// A cursor over the visible keys of a family, within bounds. Moves in both directions; has no entry before the
 /// first move and after running off an end. After a move that failed it has none either, and steps fail alike until
-/// it is told by a seek where to go on.
+/// it is told by a seek where to go on. Once the database is closed every move fails with [`Error::Closed`].
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -26,6 +27,7 @@ use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 /// # }
 /// ```
 pub struct Cursor {
+    pin: Pin,
     scan: Scan,
     /// Why the last move failed. A step from there would look like the end, so it fails too.
     failure: Option<Box<Error>>,
@@ -33,13 +35,15 @@ pub struct Cursor {
 
 impl Cursor {
     pub(crate) fn new(at: ReadAt<'_>, bounds: &ScanBounds) -> Result<Cursor> {
-        Ok(Cursor { scan: Pin::new(at)?.scan(bounds)?, failure: None })
+        let pin = Pin::new(at)?;
+        Ok(Cursor { scan: pin.scan(bounds)?, pin, failure: None })
     }
 
     /// Runs a seek, which forgets a failure before it.
     fn sought(&mut self, seek: impl FnOnce(&mut Scan) -> Result<()>) -> Result<()> {
         self.failure = None;
-        seek(&mut self.scan).map_err(|error| self.fail(error))
+        let sought = self.pin.check_open().and_then(|()| seek(&mut self.scan));
+        sought.map_err(|error| self.fail(error))
     }
 
     /// Runs a step, unless the move before failed.
@@ -48,7 +52,8 @@ impl Cursor {
         if let Some(failure) = &self.failure {
             return Err((**failure).clone());
         }
-        step(&mut self.scan).map_err(|error| self.fail(error))
+        let stepped = self.pin.check_open().and_then(|()| step(&mut self.scan));
+        stepped.map_err(|error| self.fail(error))
     }
 
     #[cold]
@@ -126,7 +131,8 @@ impl std::fmt::Debug for Cursor {
 }
 
 /// The keys of a range with their values: ascending from the front, descending from the back, until both meet.
-/// After an error it ends.
+/// After an error it ends. Once the database is closed, by [`Db::close`](crate::Db::close) or as its last handle went, the next
+/// item is [`Error::Closed`]; keys and values that were yielded before stay valid.
 pub struct Range {
     /// Both ends read the same view at the same point. An error of opening is yielded once.
     pin: Option<Result<Pin>>,
@@ -161,6 +167,9 @@ impl Range {
 
     /// Moves an end to its next key, opening its scan if this is its first move.
     fn advance(&mut self, end: End) -> Result<()> {
+        if let Some(Ok(pin)) = &self.pin {
+            pin.check_open()?;
+        }
         let scan = if end == End::Front { &mut self.front } else { &mut self.back };
         match (scan, end) {
             (Some(scan), End::Front) => scan.next(),

@@ -188,43 +188,47 @@ fn the_last_handle_may_go_while_a_flush_and_merges_run() {
 }
 
 #[test]
-fn iterators_that_outlive_the_database_show_their_moment_or_an_error() {
-    let fs = MemoryFs::new();
-    let db = over(&fs).open("db").unwrap();
-    for i in 0..500u32 {
-        db.put(i.to_be_bytes(), [i as u8; 200]).unwrap();
-    }
-    db.flush().unwrap();
-    for i in 500..550u32 {
-        db.put(i.to_be_bytes(), [i as u8; 200]).unwrap();
-    }
-    let snapshot = db.snapshot();
-    let (fresh, mut begun) = (db.range(..), snapshot.range(..));
-    let mut cursor = db.cursor(..).unwrap();
-    assert!(begun.next().is_some() && begun.next_back().is_some());
-    drop(db);
-    drop(snapshot);
-    // A second opening rewrites and removes what the iterators read.
-    let db = over(&fs).open("db").unwrap();
-    for i in 0..550u32 {
-        db.put(i.to_be_bytes(), "changed").unwrap();
-    }
-    db.compact().unwrap();
-    db.close().unwrap();
-    for (range, expected) in [(fresh, 550), (begun, 548)] {
-        let mut count = 0;
-        for item in range {
-            match item {
-                Ok((key, value)) => assert_eq!(value, [key[3]; 200]),
-                Err(Error::Closed | Error::Io { .. }) => count = expected - 1,
-                Err(error) => panic!("{error}"),
-            }
-            count += 1;
+fn ranges_and_cursors_that_outlive_the_database_say_closed_and_what_they_gave_stays() {
+    for closes in [true, false] {
+        let fs = MemoryFs::new();
+        let db = over(&fs).open("db").unwrap();
+        for i in 0..500u32 {
+            db.put(i.to_be_bytes(), [i as u8; 200]).unwrap();
         }
-        assert_eq!(count, expected);
-    }
-    if cursor.seek_to_last().is_ok() {
-        assert_eq!(cursor.key(), Some(&549u32.to_be_bytes()[..]));
+        db.flush().unwrap();
+        for i in 500..550u32 {
+            db.put(i.to_be_bytes(), [i as u8; 200]).unwrap();
+        }
+        let snapshot = db.snapshot();
+        let (fresh, mut begun) = (db.range(..), snapshot.range(..));
+        let mut cursor = db.cursor(..).unwrap();
+        cursor.seek_to_first().unwrap();
+        let pinned = cursor.pinned_value().unwrap();
+        let given = [begun.next(), begun.next_back()].map(|item| item.unwrap().unwrap());
+        if closes {
+            db.close().unwrap();
+            assert!(matches!(snapshot.get("key"), Err(Error::Closed)));
+        } else {
+            drop((db, snapshot));
+        }
+        // A second opening rewrites and removes what they read.
+        let db = over(&fs).open("db").unwrap();
+        for i in 0..550u32 {
+            db.put(i.to_be_bytes(), "changed").unwrap();
+        }
+        db.compact().unwrap();
+        db.close().unwrap();
+        for mut range in [fresh, begun] {
+            assert!(matches!(range.next_back(), Some(Err(Error::Closed))));
+            assert!(range.next().is_none() && range.next_back().is_none());
+        }
+        assert_eq!((&*pinned, cursor.value()), (&[0; 200][..], Some(&[0; 200][..])));
+        for moved in [cursor.next(), cursor.seek_to_last(), cursor.prev(), cursor.seek("key")] {
+            assert!(matches!(moved, Err(Error::Closed)));
+        }
+        for ((key, value), i) in given.into_iter().zip([0u32, 549]) {
+            assert_eq!((&*key, &*value), (&i.to_be_bytes()[..], &[i as u8; 200][..]));
+        }
     }
 }
 

@@ -49,6 +49,12 @@ impl Pin {
         Ok(Pin { engine: at.engine.clone(), view, point, fill_cache: at.options.fill_cache })
     }
 
+    /// Fails once the database is closed.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.engine.check_open()
+    }
+
     /// Opens a scan, not positioned. It keeps what it reads alive by itself.
     pub(crate) fn scan(&self, bounds: &ScanBounds) -> Result<Scan> {
         let sources = if bounds.is_empty() { Vec::new() } else { self.sources(bounds)? };

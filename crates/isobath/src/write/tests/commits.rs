@@ -126,6 +126,9 @@ fn a_commit_whose_sync_fails_is_not_acknowledged_and_the_last() {
     assert!(matches!(db.write(Batch::new()), Err(Error::Poisoned(_))));
     assert!(db.harden(before).is_err() && db.sync().is_err());
     assert_eq!(db.get("before").unwrap().unwrap(), b"1");
+    // It was visible before its sync, and stays so, but not to who asks for what is durable.
+    assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+    assert!(matches!(db.durable_snapshot(), Err(Error::OutcomeUnknown(_))));
 }
 
 #[test]
