@@ -27,6 +27,13 @@ use std::time::Duration;
 /// Sealed epochs that may wait for flush; with the open one, memory holds three budgets.
 pub(crate) const MAX_SEALED: usize = 2;
 
+/// So many flushes in a row may fail for want of room before writes pause between attempts: the want may be short.
+const FREE_FAILURES: u32 = 4;
+/// The first such pause; each failure doubles it ...
+const RETRY_PAUSE_NS_MIN: u64 = 10_000_000;
+/// ... up to this.
+pub(crate) const RETRY_PAUSE_NS_MAX: u64 = 500_000_000;
+
 /// One generation.
 pub(crate) struct Epoch {
     /// Counts up; a newer epoch has a greater id.
@@ -124,9 +131,29 @@ pub(crate) struct Epochs {
     changed: Condvar,
     /// The last epoch whose flush is over: installed, counted and told.
     flushed: AtomicU64,
-    /// Why the last flush failed, if it can be tried again and was not yet.
-    flush_failure: Mutex<Option<Error>>,
+    failures: Mutex<Failures>,
     pool: Arc<ChunkPool>,
+}
+
+/// Flushes that failed, and can be tried again, since one succeeded.
+#[derive(Default)]
+struct Failures {
+    count: u32,
+    /// Why the last one failed, unless it is being tried again.
+    untried: Option<Error>,
+    /// From when on a write may have it tried again.
+    retry_ns: u64,
+}
+
+impl Failures {
+    fn note(&mut self, error: Error, now_ns: u64) {
+        self.count = self.count.saturating_add(1);
+        let pause_ns = match self.count.checked_sub(FREE_FAILURES + 1) {
+            None => 0,
+            Some(doublings) => (RETRY_PAUSE_NS_MIN << doublings.min(16)).min(RETRY_PAUSE_NS_MAX),
+        };
+        (self.untried, self.retry_ns) = (Some(error), now_ns.saturating_add(pause_ns));
+    }
 }
 
 impl Epochs {
@@ -135,8 +162,8 @@ impl Epochs {
         let open = Epoch::new(1, start, Arc::new(Arena::new(pool.clone())));
         let list = ArcSwap::from_pointee(EpochList { open, sealed: Vec::new() });
         let (change, changed) = (Mutex::new(()), Condvar::new());
-        let (flushed, flush_failure) = (AtomicU64::new(0), Mutex::new(None));
-        Epochs { list, change, changed, flushed, flush_failure, pool }
+        let (flushed, failures) = (AtomicU64::new(0), Mutex::default());
+        Epochs { list, change, changed, flushed, failures, pool }
     }
 
     #[inline]
@@ -202,7 +229,7 @@ impl Epochs {
         preempt();
         self.list.store(Arc::new(EpochList { open: list.open.clone(), sealed }));
         // An earlier flush may have failed, and this one is the proof that there is room again.
-        self.flush_failure.lock().take();
+        *self.failures.lock() = Failures::default();
         self.changed.notify_all();
     }
 
@@ -230,20 +257,25 @@ impl Epochs {
         self.changed.notify_all();
     }
 
-    /// Notes that a flush failed, for want of space or of files, and tells who waits.
-    pub(crate) fn note_flush_failure(&self, error: Error) {
-        *self.flush_failure.lock() = Some(error);
+    /// Notes that a flush failed at `now_ns`, for want of space or of files, and tells who waits.
+    pub(crate) fn note_flush_failure(&self, error: Error, now_ns: u64) {
+        self.failures.lock().note(error, now_ns);
         self.wake_all();
     }
 
     /// Fails if flushes are stuck until somebody tries again.
     pub(crate) fn check_flushes(&self) -> Result<()> {
-        self.flush_failure.lock().clone().map_or(Ok(()), Err)
+        self.failures.lock().untried.clone().map_or(Ok(()), Err)
     }
 
     /// Takes the failure, for somebody who tries again.
     pub(crate) fn take_flush_failure(&self) -> Option<Error> {
-        self.flush_failure.lock().take()
+        self.failures.lock().untried.take()
+    }
+
+    /// True if a write may have flushes tried again. On a disk that stays full each write would cost an attempt otherwise.
+    pub(crate) fn is_retry_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.failures.lock().retry_ns
     }
 }
 
@@ -300,7 +332,7 @@ mod tests {
         let right = epochs.lock();
         let (first, _) = epochs.seal(&right, || Ok::<Lsn, ()>(5040)).unwrap();
         drop(right);
-        epochs.note_flush_failure(Error::WouldStall("no room"));
+        epochs.note_flush_failure(Error::WouldStall("no room"), 0);
         assert!(epochs.check_flushes().is_err());
         epochs.retire_oldest(&first);
         epochs.check_flushes().unwrap();
@@ -399,13 +431,33 @@ mod tests {
         let epochs = epochs();
         epochs.check_flushes().unwrap();
         assert!(epochs.take_flush_failure().is_none());
-        epochs.note_flush_failure(Error::WouldStall("no room"));
+        epochs.note_flush_failure(Error::WouldStall("no room"), 0);
         for _ in 0..2 {
             assert!(matches!(epochs.check_flushes(), Err(Error::WouldStall("no room"))));
         }
         assert!(matches!(epochs.take_flush_failure(), Some(Error::WouldStall("no room"))));
         epochs.check_flushes().unwrap();
         assert!(epochs.take_flush_failure().is_none());
+    }
+
+    #[test]
+    fn writes_pause_longer_and_longer_between_attempts_to_flush_until_one_succeeds() {
+        let epochs = epochs();
+        let (sealed, _) = epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(5040)).unwrap();
+        let fail = |now_ns| epochs.note_flush_failure(Error::WouldStall("no room"), now_ns);
+        for now_ns in [100; FREE_FAILURES as usize] {
+            fail(now_ns);
+            assert!(epochs.is_retry_due(now_ns), "the want of room may be short");
+        }
+        for pause_ms in [10, 20, 40, 80, 160, 320, 500, 500].into_iter().chain([500; 100]) {
+            fail(100);
+            let due_ns = 100 + pause_ms * 1_000_000;
+            assert!(!epochs.is_retry_due(due_ns - 1) && epochs.is_retry_due(due_ns), "{pause_ms}");
+            assert!(epochs.check_flushes().is_err(), "meanwhile it is told");
+        }
+        epochs.retire_oldest(&sealed);
+        fail(100);
+        assert!(epochs.is_retry_due(100));
     }
 
     /// The best of some waits, in nanoseconds: a busy machine may delay any, but not shorten one.
@@ -435,7 +487,7 @@ mod tests {
         assert!(best_wait(2, |_, _| ()) > 50_000_000, "nobody calls");
         assert!(best_wait(10, |epochs, _| epochs.wake_all()) < 50_000_000);
         assert!(best_wait(10, |epochs, oldest| epochs.retire_oldest(&oldest)) < 50_000_000);
-        let fail = |epochs: &Epochs, _| epochs.note_flush_failure(Error::WouldStall("no room"));
+        let fail = |epochs: &Epochs, _| epochs.note_flush_failure(Error::WouldStall("no room"), 0);
         assert!(best_wait(10, fail) < 50_000_000);
     }
 }

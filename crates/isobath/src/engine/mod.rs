@@ -25,6 +25,8 @@ mod snapshots;
 mod tests;
 
 pub(crate) use backlog::{Backlog, Owed};
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use epochs::RETRY_PAUSE_NS_MAX;
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
 pub(crate) use families::Families;
 pub(crate) use family::{Keyspace, View};

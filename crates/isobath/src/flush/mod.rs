@@ -56,15 +56,15 @@ pub(crate) fn retry(engine: &Arc<Engine>) {
     }
 }
 
-/// What a failed flush had in memory stays there and in the log. If it can be tried again, [`retry`] will; until
-/// then writers find less room, and in the end are told why.
+/// What a failed flush had in memory stays there and in the log. If it can be tried again, [`retry`] will, by upkeep each
+/// second, by each flush that is asked for, and by writes, which pause between attempts; until one succeeds writers find less room, and in the end are told why.
 fn give_up(engine: &Arc<Engine>, error: Error) {
     // What was written of the table takes room that is short.
     engine.remove_dead_files();
     if !error.is_retryable() {
         return engine.poison("flush", error);
     }
-    engine.epochs.note_flush_failure(error.clone());
+    engine.epochs.note_flush_failure(error.clone(), engine.pacer.now_ns());
     engine.tell(Event::BackgroundError { job: "flush", error });
 }
 

@@ -36,8 +36,9 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
             break seal(engine, right).map(|_| ());
         }
         if let Err(error) = engine.epochs.check_flushes() {
-            // What made that flush fail may be over: it is tried once more before a caller that can wait is told.
-            if is_retried {
+            // What made that flush fail may be over: it is tried once more before a caller that can wait is told, unless it
+            // was tried just now.
+            if is_retried || !engine.epochs.is_retry_due(engine.pacer.now_ns()) {
                 break Err(error);
             }
             is_retried = true;

@@ -3,16 +3,17 @@
 use super::open;
 use crate::Error;
 use crate::components::sync::MutexGuard;
-use crate::components::sync::atomic::Ordering;
-use crate::engine::{Engine, MAX_SEALED, StallCause};
-use crate::options::WriteOptions;
+use crate::components::sync::atomic::{AtomicU64, Ordering};
+use crate::components::{Clock, Components};
+use crate::engine::{Engine, MAX_SEALED, RETRY_PAUSE_NS_MAX, StallCause};
+use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::write::seal::{flush_now, is_full, make_room, seal_if_room, seal_if_written};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The bytes of a marker in the log: its payload is one byte.
 const MARKER_LEN: u64 = RECORD_HEADER_LEN as u64 + RECORD_ALIGN;
@@ -227,6 +228,50 @@ fn a_write_that_is_paced_is_refused_before_it_is_logged_if_it_was_asked_not_to_w
     assert_eq!(engine.log.tail(), tail);
     engine.pacer.set_merges(0.0, 1e6);
     hasty().unwrap();
+}
+
+/// Time that a test moves on.
+struct Hand(AtomicU64);
+
+impl Clock for Hand {
+    fn now_ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+    fn unix_ms(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn writes_into_full_memory_cost_few_flushes_while_the_disk_stays_full() {
+    let (fs, hand) = (MemoryFs::new(), Arc::new(Hand(AtomicU64::new(1))));
+    let (disk, clock) = (Arc::new(fs.clone()), hand.clone());
+    let components = Components { fs: disk, clock, ..Components::system() };
+    let db = Options::new().write_budget(256 << 10).components(components).open("db").unwrap();
+    let engine = db.engine();
+    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(ErrorKind::StorageFull).forever());
+    for _ in 0..MAX_SEALED {
+        db.put("key", "value").unwrap();
+        assert!(db.flush().unwrap_err().is_out_of_space());
+    }
+    fill_log(engine, 2 * engine.options.write_budget.as_u64());
+    let write = || {
+        while engine.epochs.check_flushes().is_ok() {
+            thread::yield_now();
+        }
+        assert!(make_room(engine, false).unwrap_err().is_out_of_space());
+    };
+    // Upkeep tries, too, once a second.
+    let (began, tried) = (Instant::now(), fs.tried(FileOp::Create));
+    for _ in 0..300 {
+        write();
+    }
+    let of_upkeep = |began: Instant| began.elapsed().as_secs() + 1;
+    assert!(fs.tried(FileOp::Create) - tried <= 8 + of_upkeep(began));
+    // Once there is room, no write is told otherwise for longer than the longest pause.
+    fs.clear_faults();
+    hand.0.fetch_add(RETRY_PAUSE_NS_MAX, Ordering::Relaxed);
+    make_room(engine, false).unwrap();
 }
 
 #[test]
