@@ -324,7 +324,8 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::Locked`] if it is open elsewhere, [`Error::NotADatabase`] if the directory holds something
-    /// else, [`Error::Corruption`] naming the file and offset, [`Error::NewerFormat`], or an I/O error.
+    /// else, [`Error::Corruption`] naming the file and offset, [`Error::NewerFormat`], [`Error::MissingCodec`],
+    /// or an I/O error.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<crate::Db> {
         self.check()?;
         crate::Db::open_with(path.as_ref(), self.clone())

@@ -61,7 +61,7 @@ impl<'a> Verification<'a> {
 /// the last record, what segments that wait to be written again still hold, tables that the manifest does not name.
 ///
 /// # Errors
-/// [`Error::NotADatabase`], [`Error::Locked`], [`Error::NewerFormat`], or an I/O error that says nothing of the
+/// [`Error::NotADatabase`], [`Error::Locked`], [`Error::NewerFormat`], [`Error::MissingCodec`], or an I/O error that says nothing of the
 /// bytes on disk, such as a missing permission.
 pub fn verify(
     db: &Path,

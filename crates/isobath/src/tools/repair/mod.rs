@@ -90,7 +90,7 @@ impl RepairOptions {
 /// to go on.
 ///
 /// # Errors
-/// [`Error::NotADatabase`] if nothing tells of one, [`Error::Locked`], [`Error::NewerFormat`], [`Error::Cancelled`] if
+/// [`Error::NotADatabase`] if nothing tells of one, [`Error::Locked`], [`Error::NewerFormat`], [`Error::MissingCodec`], [`Error::Cancelled`] if
 /// `progress` broke off, or an I/O error.
 pub fn repair(
     db: &Path,
