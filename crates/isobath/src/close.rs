@@ -166,7 +166,7 @@ mod tests {
         let (copied, is_copied) = mpsc::channel();
         let (may_end, end) = mpsc::channel();
         let (known, first) = (engine.clone(), OnceLock::new());
-        let channels = crate::components::sync::Mutex::new((may_begin, is_copied));
+        let channels = crate::components::sync::Mutex::unranked((may_begin, is_copied));
         // The close's own flush is over, the log is not closed yet: the closer waits for this thread.
         let listener = move |event: &Event| {
             if matches!(event, Event::Flushed { .. })
@@ -292,7 +292,8 @@ mod tests {
             let options = Options::new().components(Components { fs, ..Components::system() });
             let held: Arc<OnceLock<Db>> = Arc::default();
             let (answered, answer) = mpsc::channel();
-            let (known, answered) = (held.clone(), crate::components::sync::Mutex::new(answered));
+            let (known, answered) =
+                (held.clone(), crate::components::sync::Mutex::unranked(answered));
             // Told by the flusher, which every close waits for.
             let listener = move |event: &Event| {
                 if let Some(db) = known.get().filter(|_| matches!(event, Event::Flushed { .. })) {

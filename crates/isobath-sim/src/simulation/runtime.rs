@@ -11,7 +11,7 @@
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use isobath::components::Point;
-use isobath::components::simulation::{Hooks, install, preempt_after, ring_slots};
+use isobath::components::simulation::{HeldLocks, Hooks, install, preempt_after, ring_slots};
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 
@@ -66,6 +66,8 @@ struct Slot {
     awaited: Option<(Point, u32)>,
     /// What [`LOOKS`] was when it was preempted.
     looks: u64,
+    /// The locks it holds, while others run.
+    held: HeldLocks,
 }
 
 #[derive(Default)]
@@ -291,20 +293,23 @@ impl Shared {
 }
 
 fn resume(at: usize) {
-    let (mut task, yielder, looks) = SHARED.with_borrow_mut(|shared| {
+    let (mut task, yielder, looks, mut held) = SHARED.with_borrow_mut(|shared| {
         let slot = &mut shared.slots[at];
         (slot.wait, slot.awaited) = (Wait::Ready, None);
         shared.current = Some(at);
         let task = slot.task.take().expect("only the chosen one runs");
-        (task, slot.yielder, std::mem::take(&mut slot.looks))
+        (task, slot.yielder, std::mem::take(&mut slot.looks), std::mem::take(&mut slot.held))
     });
     YIELDER.set(yielder);
     LOOKS.set(looks);
+    held.exchange();
     let result = task.resume(());
+    held.exchange();
     YIELDER.set(std::ptr::null());
     SHARED.with_borrow_mut(|shared| {
         shared.current = None;
         let slot = &mut shared.slots[at];
+        slot.held = held;
         match result {
             CoroutineResult::Yield(()) => slot.task = Some(task),
             CoroutineResult::Return(()) => {
@@ -342,8 +347,16 @@ pub(crate) fn spawn(name: String, body: Box<dyn FnOnce()>) -> usize {
     });
     let yielder = std::ptr::null();
     let task = Some(task);
-    let slot =
-        Slot { name, wait: Wait::Ready, task, yielder, last_point: None, awaited: None, looks: 0 };
+    let slot = Slot {
+        name,
+        wait: Wait::Ready,
+        task,
+        yielder,
+        last_point: None,
+        awaited: None,
+        looks: 0,
+        held: HeldLocks::default(),
+    };
     SHARED.with_borrow_mut(|shared| shared.slots.push(slot));
     at
 }

@@ -1,7 +1,7 @@
 //! A thread that does one thing again and again.
 
 use super::panics::{PanicReport, guard};
-use crate::components::sync::{Condvar, Mutex};
+use crate::components::sync::{Condvar, Mutex, Rank};
 use crate::components::{Priority, ThreadHandle, Threads};
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -15,7 +15,6 @@ pub(crate) struct Ticker {
     handle: Mutex<Option<Box<dyn ThreadHandle>>>,
 }
 
-#[derive(Default)]
 struct Shared {
     signals: Mutex<Signals>,
     wake: Condvar,
@@ -36,7 +35,10 @@ impl Ticker {
         mut body: Box<dyn FnMut() + Send>,
         report: PanicReport,
     ) -> Result<Ticker> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            signals: Mutex::new(Rank::Ticker, Signals::default()),
+            wake: Condvar::new(),
+        });
         let run = {
             let (shared, name) = (Arc::clone(&shared), name.to_owned());
             move || {
@@ -48,7 +50,7 @@ impl Ticker {
         let handle = threads
             .spawn(name.to_owned(), priority, Box::new(run))
             .map_err(|error| Error::io("start thread", Path::new(name), error))?;
-        Ok(Ticker { shared, handle: Mutex::new(Some(handle)) })
+        Ok(Ticker { shared, handle: Mutex::new(Rank::TickerEnd, Some(handle)) })
     }
 
     /// Has the body run soon. Returns at once.

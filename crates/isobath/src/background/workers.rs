@@ -6,7 +6,7 @@
 
 use super::cancel::CancelToken;
 use super::panics::{PanicReport, guard};
-use crate::components::sync::{Condvar, Mutex};
+use crate::components::sync::{Condvar, Mutex, Rank};
 use crate::components::{Priority, ThreadHandle, Threads};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
@@ -51,14 +51,14 @@ impl Workers {
     ) -> Result<Workers> {
         let shared = Arc::new(Shared {
             name: name.to_owned(),
-            queue: Mutex::new(Queue::default()),
+            queue: Mutex::new(Rank::Jobs, Queue::default()),
             work: Condvar::new(),
             idle: Condvar::new(),
             cancel: CancelToken::new(),
             report,
         });
         // If a thread cannot be started, dropping the value ends those that were.
-        let workers = Workers { shared, handles: Mutex::new(Vec::new()) };
+        let workers = Workers { shared, handles: Mutex::new(Rank::WorkersEnd, Vec::new()) };
         for at in 0..count.max(1) {
             let shared = Arc::clone(&workers.shared);
             let thread_name = format!("{name}-{at}");
@@ -153,7 +153,7 @@ struct Promise<T> {
 
 impl<T> Default for Promise<T> {
     fn default() -> Self {
-        Promise { result: Mutex::new(None), kept: Condvar::new() }
+        Promise { result: Mutex::new(Rank::Promise, None), kept: Condvar::new() }
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn one_thread_runs_jobs_in_order() {
         let workers = workers(1);
-        let order = Arc::new(Mutex::new(Vec::new()));
+        let order = Arc::new(Mutex::unranked(Vec::new()));
         for at in 0..100 {
             let order = Arc::clone(&order);
             workers.submit(Box::new(move |_| order.lock().push(at))).unwrap();
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_reported_and_the_thread_goes_on() {
-        let reports = Arc::new(Mutex::new(Vec::new()));
+        let reports = Arc::new(Mutex::unranked(Vec::new()));
         let report: PanicReport = {
             let reports = Arc::clone(&reports);
             Arc::new(move |name, message| reports.lock().push(format!("{name}: {message}")))

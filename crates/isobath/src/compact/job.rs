@@ -6,7 +6,7 @@
 
 use super::plan::{Merge, Move};
 use super::run::{MergeContext, Written, run_part};
-use crate::components::sync::{Condvar, Mutex};
+use crate::components::sync::{Condvar, Mutex, Rank};
 use crate::error::{Error, Result};
 use crate::format::FamilyId;
 use crate::table::{End, Extent, SliceMeta};
@@ -107,7 +107,8 @@ impl MergeJob {
             }
             parts.push(Extent { start: cut.clone(), end: End::Unbounded });
         }
-        let (progress, helper_done) = (Mutex::new(Progress::default()), Condvar::new());
+        let (progress, helper_done) =
+            (Mutex::new(Rank::MergeParts, Progress::default()), Condvar::new());
         MergeJob { merge, context, parts, progress, helper_done }
     }
 

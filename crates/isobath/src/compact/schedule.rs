@@ -11,7 +11,7 @@ use super::lineage::lineage;
 use super::{Busy, Debts, Hints, JobId, ManualPlan, ManualRange, Merge, MergeContext, MergeJob};
 use super::{Outcome, Plan, Policy, Progress, debts, plan, plan_manual};
 use crate::background::CancelToken;
-use crate::components::sync::{Condvar, Mutex};
+use crate::components::sync::{Condvar, Mutex, Rank};
 use crate::components::{Plant, Point, Reach, planted, reached, yield_point};
 use crate::engine::{Engine, Keyspace, Owed};
 use crate::error::{Error, Result};
@@ -27,11 +27,17 @@ use std::time::Duration;
 const POLL: Duration = Duration::from_millis(100);
 
 /// The merges of one family.
-#[derive(Default)]
 pub(crate) struct Merges {
     state: Mutex<State>,
     /// A job ended.
     ended: Condvar,
+}
+
+impl Default for Merges {
+    fn default() -> Self {
+        let state = Mutex::new(Rank::Merges, State::default());
+        Merges { state, ended: Condvar::new() }
+    }
 }
 
 #[derive(Default)]

@@ -13,6 +13,7 @@ mod callback;
 mod clock;
 #[cfg(test)]
 pub(crate) mod draw;
+mod lock_order;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;
 #[cfg(feature = "simulation")]

@@ -4,6 +4,7 @@
 //! ([`install`]); on threads where [`Hooks::is_task`] says no, locks and waits are the real ones.
 
 use super::Point;
+pub use super::lock_order::HeldLocks;
 use std::cell::Cell;
 use std::sync::OnceLock;
 

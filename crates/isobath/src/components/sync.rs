@@ -3,6 +3,8 @@
 //!
 //! Locks are not poisoned by a panic: a broken invariant stops the engine by other means.
 
+pub(crate) use super::lock_order::Rank;
+use super::lock_order::{Held, Ranked};
 use std::time::Duration;
 
 #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
@@ -52,21 +54,48 @@ mod imp {
     }
 }
 
-/// A mutual exclusion lock.
-#[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(imp::Mutex<T>);
+/// A mutual exclusion lock, taken in the order of [`Rank`].
+#[derive(Debug)]
+pub(crate) struct Mutex<T> {
+    lock: imp::Mutex<T>,
+    rank: Ranked,
+}
 
-/// The right to use what a [`Mutex`] protects.
-pub(crate) struct MutexGuard<'a, T>(Option<imp::MutexGuard<'a, T>>);
+/// The right to use what a [`Mutex`] protects. The lock is given up before its entry in the list of those held.
+pub(crate) struct MutexGuard<'a, T>(Option<imp::MutexGuard<'a, T>>, Held);
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Mutex(imp::Mutex::new(value))
+    pub(crate) fn new(rank: Rank, value: T) -> Self {
+        Mutex { lock: imp::Mutex::new(value), rank: Ranked::new(rank) }
     }
 
+    /// A lock of a test.
+    #[cfg(test)]
+    pub(crate) fn unranked(value: T) -> Self {
+        Mutex::new(Rank::Unranked, value)
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        let held = self.rank.enter(false);
         super::preempt();
-        MutexGuard(Some(imp::lock(&self.0)))
+        MutexGuard(Some(imp::lock(&self.lock)), held)
+    }
+
+    /// The same for a thread that holds others of this rank. Another lock that it holds must keep all other threads from
+    /// taking two of this rank.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn lock_beside(&self) -> MutexGuard<'_, T> {
+        let held = self.rank.enter(true);
+        super::preempt();
+        MutexGuard(Some(imp::lock(&self.lock)), held)
+    }
+}
+
+#[cfg(test)]
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Mutex::unranked(T::default())
     }
 }
 
@@ -116,25 +145,32 @@ impl Condvar {
 
     /// The wait of a simulated task; false for all others.
     #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn wait_simulated<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<Duration>) -> bool {
         let Some(hooks) = super::simulation::task_hooks() else { return false };
-        let held = guard.0.take().expect("held outside of a wait");
-        let mutex = parking_lot::MutexGuard::mutex(&held);
-        drop(held);
-        imp::unlocked(mutex);
-        let timeout_ns = timeout.map(|timeout| timeout.as_nanos() as u64);
-        (hooks.block)(std::ptr::from_ref(self).addr(), timeout_ns);
-        guard.0 = Some(imp::lock(mutex));
+        let MutexGuard(lock, held) = guard;
+        let locked = lock.take().expect("held outside of a wait");
+        let mutex = parking_lot::MutexGuard::mutex(&locked);
+        drop(locked);
+        held.while_given_back(|| {
+            imp::unlocked(mutex);
+            let timeout_ns = timeout.map(|timeout| timeout.as_nanos() as u64);
+            (hooks.block)(std::ptr::from_ref(self).addr(), timeout_ns);
+        });
+        *lock = Some(imp::lock(mutex));
         true
     }
 
     #[cfg(not(any(loom, shuttle)))]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         #[cfg(feature = "simulation")]
         if self.wait_simulated(guard, None) {
             return;
         }
-        self.0.wait(guard.0.as_mut().expect("held outside of a wait"));
+        let MutexGuard(lock, held) = guard;
+        let locked = lock.as_mut().expect("held outside of a wait");
+        held.while_given_back(|| self.0.wait(locked));
     }
 
     #[cfg(any(loom, shuttle))]
@@ -144,13 +180,18 @@ impl Condvar {
     }
 
     /// Waits at most `timeout`; model checkers have no time and treat it as [`Condvar::wait`].
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
         #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
         if self.wait_simulated(guard, Some(timeout)) {
             return;
         }
         #[cfg(not(any(loom, shuttle)))]
-        self.0.wait_for(guard.0.as_mut().expect("held outside of a wait"), timeout);
+        {
+            let MutexGuard(lock, held) = guard;
+            let locked = lock.as_mut().expect("held outside of a wait");
+            held.while_given_back(|| self.0.wait_for(locked, timeout));
+        }
         #[cfg(any(loom, shuttle))]
         {
             let _ = timeout;

@@ -13,7 +13,7 @@
 //! The epoch is complete, and may be flushed, once `visible` has passed the marker.
 
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::components::sync::{Condvar, Mutex, MutexGuard};
+use crate::components::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::components::{Plant, Reach, planted, preempt, reached_if};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn};
@@ -50,7 +50,14 @@ pub(crate) struct Epoch {
 impl Epoch {
     fn new(id: u64, start: Lsn, arena: Arc<Arena>) -> Arc<Epoch> {
         let (end, closing) = (AtomicU64::new(Lsn::MAX), AtomicBool::new(false));
-        Arc::new(Epoch { id, start, end, closing, arena, memtables: Mutex::new(BTreeMap::new()) })
+        Arc::new(Epoch {
+            id,
+            start,
+            end,
+            closing,
+            arena,
+            memtables: Mutex::new(Rank::Memtables, BTreeMap::new()),
+        })
     }
 
     /// True if the epoch surely owns `lsn`, which its caller has reserved already.
@@ -161,8 +168,9 @@ impl Epochs {
     pub(crate) fn new(pool: Arc<ChunkPool>, start: Lsn) -> Epochs {
         let open = Epoch::new(1, start, Arc::new(Arena::new(pool.clone())));
         let list = ArcSwap::from_pointee(EpochList { open, sealed: Vec::new() });
-        let (change, changed) = (Mutex::new(()), Condvar::new());
-        let (flushed, failures) = (AtomicU64::new(0), Mutex::default());
+        let (change, changed) = (Mutex::new(Rank::Epochs, ()), Condvar::new());
+        let (flushed, failures) =
+            (AtomicU64::new(0), Mutex::new(Rank::FlushFailure, Failures::default()));
         Epochs { list, change, changed, flushed, failures, pool }
     }
 

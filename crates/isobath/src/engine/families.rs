@@ -2,16 +2,21 @@
 //! writes go through handles.
 
 use super::family::Keyspace;
-use crate::components::sync::Mutex;
+use crate::components::sync::{Mutex, Rank};
 use crate::error::{Error, Result};
 use crate::format::FamilyId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Every open family.
-#[derive(Default)]
 pub(crate) struct Families {
     lists: Mutex<Lists>,
+}
+
+impl Default for Families {
+    fn default() -> Self {
+        Families { lists: Mutex::new(Rank::Families, Lists::default()) }
+    }
 }
 
 #[derive(Default)]

@@ -19,7 +19,7 @@
 use super::epochs::Epoch;
 use crate::compact::Merges;
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::components::sync::{Mutex, yield_now};
+use crate::components::sync::{Mutex, Rank, yield_now};
 use crate::components::{Plant, Point, planted, preempt, yield_point};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::Memtable;
@@ -86,12 +86,12 @@ impl Keyspace {
         let view = View { number: 1, memtables, tree, dropped_at, is_let_go: false };
         Keyspace {
             id,
-            name: Mutex::new(name.into()),
+            name: Mutex::new(Rank::FamilyName, name.into()),
             options,
             created_at,
             view: ArcSwap::from_pointee(view),
             current: AtomicU64::new(1),
-            change: Mutex::new(()),
+            change: Mutex::new(Rank::View, ()),
             dropped: AtomicBool::new(false),
             merges: Merges::default(),
         }

@@ -13,8 +13,8 @@
 //! grows again, as it did one below. That makes nobody wait longer than a second: enough to stop small writes, and soon
 //! over when merges go on.
 
-use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::components::sync::{Mutex, Rank};
 use crate::components::{Clock, Reach, Threads, reached};
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Pacer {
             flush_rate: AtomicU64::new(0),
             is_flush_behind: AtomicBool::new(false),
             next_ns: AtomicU64::new(0),
-            setting: Mutex::new(()),
+            setting: Mutex::new(Rank::Pace, ()),
             stalls: Default::default(),
         }
     }

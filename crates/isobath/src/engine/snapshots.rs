@@ -1,7 +1,7 @@
 //! The registry of read points that merges and flushes must respect, and of the dropped families that they still see.
 
 use super::family::Keyspace;
-use crate::components::sync::Mutex;
+use crate::components::sync::{Mutex, Rank};
 use crate::components::{Plant, planted};
 use crate::mvcc::{Lsn, ReaderPoints};
 use crate::wal::Log;
@@ -9,9 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Read points in use, and what lives for them alone.
-#[derive(Default)]
 pub(crate) struct Snapshots {
     registry: Mutex<Registry>,
+}
+
+impl Default for Snapshots {
+    fn default() -> Self {
+        Snapshots { registry: Mutex::new(Rank::Snapshots, Registry::default()) }
+    }
 }
 
 #[derive(Default)]

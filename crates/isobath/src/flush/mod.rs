@@ -221,7 +221,7 @@ fn install(
             family.install(state.tree.clone(), Some(epoch));
         }
     }
-    // Whoever seals may wait for room in the log, whose keeper may wait for the manifest.
+    // The list of epochs is locked before the manifest, never after.
     drop(versions);
     engine.epochs.retire_oldest(epoch);
     retire_log(engine, replay_from)

@@ -49,7 +49,7 @@ fn over(fs: &MemoryFs) -> Options {
 
 impl Held {
     fn new() -> Held {
-        let (fs, told) = (MemoryFs::new(), Arc::new(Mutex::new(Vec::new())));
+        let (fs, told) = (MemoryFs::new(), Arc::new(Mutex::unranked(Vec::new())));
         let heard = told.clone();
         let listener = move |event: &Event| heard.lock().push(event.clone());
         let db = over(&fs).listener(Arc::new(listener)).open("/db").unwrap();
@@ -247,7 +247,7 @@ fn a_flush_returns_once_it_is_counted_and_told() {
 #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn memory_is_free_for_writers_while_a_listener_is_told_of_the_flush() {
     let (may_go_on, go_on) = mpsc::channel::<()>();
-    let go_on = Mutex::new(go_on);
+    let go_on = Mutex::unranked(go_on);
     let listener = move |event: &Event| {
         if matches!(event, Event::Flushed { .. }) {
             let _ = go_on.lock().recv();

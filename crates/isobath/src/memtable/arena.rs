@@ -13,7 +13,7 @@
 use super::chunk::Chunk;
 use super::pool::ChunkPool;
 use crate::components::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
-use crate::components::sync::{Mutex, thread_slot};
+use crate::components::sync::{Mutex, Rank, thread_slot};
 use crossbeam_utils::CachePadded;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -62,7 +62,10 @@ impl Arena {
         Arena {
             records: std::array::from_fn(|_| CachePadded::new(Bump::empty())),
             nodes: CachePadded::new(Bump::empty()),
-            carver: Mutex::new(Carver { chunks: Vec::new(), carved: 0, large: Vec::new() }),
+            carver: Mutex::new(
+                Rank::Arena,
+                Carver { chunks: Vec::new(), carved: 0, large: Vec::new() },
+            ),
             allocated_bytes: AtomicUsize::new(0),
             run_len,
             pool,

@@ -5,8 +5,8 @@
 //! how often it did not is counted.
 
 use super::chunk::Chunk;
-use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::components::sync::{Mutex, Rank};
 
 /// Figures of a [`ChunkPool`] since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl ChunkPool {
             chunk_len,
             spares: spares.min(idle_max),
             idle_max,
-            idle: Mutex::new(Vec::new()),
+            idle: Mutex::new(Rank::Chunks, Vec::new()),
             handed_out: AtomicU64::new(0),
             handed_out_cold: AtomicU64::new(0),
             held_bytes: AtomicUsize::new(0),

@@ -3,10 +3,10 @@
 use super::replay::{Replayed, replay};
 use crate::background::{PanicReport, Workers};
 use crate::cache::{BlockCache, FileCache};
-use crate::components::sync::Mutex;
 use crate::components::sync::atomic::AtomicBool;
+use crate::components::sync::{Mutex, Rank};
 use crate::components::{Components, Plant, Priority, Reach, planted, reached};
-use crate::engine::{self, Engine, Epochs, Families, Gauges, Keyspace, Pacer, Snapshots};
+use crate::engine::{self, Backlog, Engine, Epochs, Families, Gauges, Keyspace, Pacer, Snapshots};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::format::{DEFAULT_FAMILY, Lsn};
@@ -67,7 +67,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     edit.push(Change::DurableLsn { lsn: resumes_at });
     edit.push(Change::LsnCeiling { lsn: resumes_at + options.sizes.ceiling_step });
     let outputs: Vec<_> = rest.built.iter().map(|built| built.file.clone()).collect();
-    let versions = Arc::new(Mutex::new(versions));
+    let versions = Arc::new(Mutex::new(Rank::Versions, versions));
     let log = start_log(&options, db, &versions, term, segment_len)?;
     install_last(&*fs, db, &mut versions.lock(), edit, &outputs)?;
     versions.lock().attest()?;
@@ -317,11 +317,11 @@ fn assemble(
         compactor_count,
         upkeep: upkeep::start(&components, started.clone(), panic_report(&log))?,
         closed: AtomicBool::new(false),
-        close_outcome: Mutex::default(),
-        backlog: Mutex::default(),
-        families_change: Mutex::new(()),
-        families_pending: Mutex::new(()),
-        lock: Mutex::new(Some(lock)),
+        close_outcome: Mutex::new(Rank::Close, None),
+        backlog: Mutex::new(Rank::Backlog, Backlog::default()),
+        families_change: Mutex::new(Rank::FamiliesChange, ()),
+        families_pending: Mutex::new(Rank::FamiliesPending, ()),
+        lock: Mutex::new(Rank::Directory, Some(lock)),
         log,
         options,
     });

@@ -108,7 +108,7 @@ impl Left {
         versions.install(ceiling, &[]).unwrap();
         let components = Components { fs: shared, ..Components::system() };
         let lsns = write_log(&components, log);
-        let told = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::new(Mutex::unranked(Vec::new()));
         let heard = told.clone();
         let listener = move |event: &Event| heard.lock().push(event.clone());
         let options = Options::new().components(components).listener(Arc::new(listener));

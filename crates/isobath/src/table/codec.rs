@@ -4,7 +4,7 @@
 //! not shrink by an eighth is stored as it is ([`Codec::None`]), without the varint.
 
 #[cfg(feature = "zstd")]
-use crate::components::sync::Mutex;
+use crate::components::sync::{Mutex, Rank};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, varint_len};
 
@@ -161,10 +161,18 @@ fn write_varint(out: &mut [u8], mut value: u64) {
 
 /// Undoes compression. Zstandard needs a context of some hundred KiB: idle ones wait here for the next
 /// reader.
-#[derive(Default)]
 pub(crate) struct Decompressor {
     #[cfg(feature = "zstd")]
     zstd: Mutex<Vec<zstd::bulk::Decompressor<'static>>>,
+}
+
+impl Default for Decompressor {
+    fn default() -> Self {
+        Decompressor {
+            #[cfg(feature = "zstd")]
+            zstd: Mutex::new(Rank::Zstd, Vec::new()),
+        }
+    }
 }
 
 impl std::fmt::Debug for Decompressor {

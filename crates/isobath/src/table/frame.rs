@@ -199,7 +199,7 @@ mod tests {
             let mut stored = Vec::new();
             put_frame(&mut stored, codec, payload, 0);
             let handle = BlockHandle { offset: 0, len: stored.len() as u32 };
-            let file = Changing(Mutex::new(stored));
+            let file = Changing(Mutex::unranked(stored));
             let mut out = Vec::new();
             read_block(&file, handle, &Decompressor::default(), &mut out).unwrap();
             assert_eq!(out, raw);

@@ -10,8 +10,8 @@
 //! by the manifest that the next open finds) and forgets what it has once the database closes; what is left behind
 //! then is an orphan, and the next open removes it.
 
-use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicU64, Ordering};
+use crate::components::sync::{Mutex, Rank};
 use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::vfs::FileSystem;
@@ -32,7 +32,7 @@ impl FileNumbers {
         Arc::new(FileNumbers {
             next: AtomicU64::new(next),
             graveyard,
-            names_lost: Mutex::default(),
+            names_lost: Mutex::new(Rank::TableNames, None),
         })
     }
 
@@ -96,7 +96,7 @@ impl Drop for LiveFile {
 }
 
 /// The numbers of files that nothing in memory refers to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Graveyard {
     plot: Mutex<Plot>,
 }
@@ -117,7 +117,7 @@ enum Access {
 
 impl Graveyard {
     pub(crate) fn new() -> Arc<Graveyard> {
-        Arc::default()
+        Arc::new(Graveyard { plot: Mutex::new(Rank::DeadFiles, Plot::default()) })
     }
 
     pub(super) fn bury(&self, number: u64) {

@@ -28,7 +28,7 @@ impl World {
         let fs = MemoryFs::new();
         let versions =
             VersionSet::create(Arc::new(fs.clone()), Path::new(DB), [7; 16], b"{}").unwrap();
-        Arc::new(World { fs, versions: Mutex::new(versions) })
+        Arc::new(World { fs, versions: Mutex::unranked(versions) })
     }
 
     fn tree(&self) -> Arc<Tree> {

@@ -25,7 +25,7 @@
 //! stores F, then loads `wake_at`.
 
 use super::seats::{self, Seats};
-use crate::components::sync::{Mutex, atomic::*, spin_hint};
+use crate::components::sync::{Mutex, Rank, atomic::*, spin_hint};
 use crate::components::{Reach, reached_if};
 use crate::format::Lsn;
 use crossbeam_utils::CachePadded;
@@ -59,7 +59,7 @@ impl Frontier {
             wake_at: CachePadded::new(AtomicU64::new(Lsn::MAX)),
             interrupted: AtomicBool::new(false),
             slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
-            sleepers: Mutex::default(),
+            sleepers: Mutex::new(Rank::Frontier, Seats::default()),
         }
     }
 

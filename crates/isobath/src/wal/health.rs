@@ -1,7 +1,7 @@
 //! Whether the log still takes records, and if not, why: it was closed, something failed, or a thread panicked.
 
 use super::log::Inner;
-use crate::components::sync::{Mutex, atomic::*};
+use crate::components::sync::{Mutex, Rank, atomic::*};
 use crate::error::{Error, Result};
 
 /// Healthy until the first failure or the close, and never again after.
@@ -19,7 +19,7 @@ enum End {
 
 impl Health {
     pub(super) fn new() -> Health {
-        Health { ended: AtomicBool::new(false), end: Mutex::new(None) }
+        Health { ended: AtomicBool::new(false), end: Mutex::new(Rank::Health, None) }
     }
 
     /// Notes the failure. The first one stays, also if the log was closed before: what a close still had to

@@ -16,7 +16,7 @@
 use super::log::Inner;
 use super::segment::{HEADER_PAGE_LEN, Segment, SegmentInfo, SegmentKind, file_name, header_page};
 use super::shelf::Spare;
-use crate::components::sync::{Condvar, Mutex, atomic::*};
+use crate::components::sync::{Condvar, Mutex, Rank, atomic::*};
 use crate::components::{Plant, Reach, planted, reached};
 use crate::error::Result;
 use crate::format::Lsn;
@@ -58,7 +58,7 @@ struct BellState {
 
 impl Bell {
     pub(super) fn new() -> Bell {
-        Bell { state: Mutex::default(), rang: Condvar::new() }
+        Bell { state: Mutex::new(Rank::Keeper, BellState::default()), rang: Condvar::new() }
     }
 
     pub(super) fn ring(&self) {

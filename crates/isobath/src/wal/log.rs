@@ -32,7 +32,7 @@ use super::shelf::Shelf;
 use super::syncer::{SyncCounts, Syncer};
 use super::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::background::Ticker;
-use crate::components::sync::{Mutex, atomic::*};
+use crate::components::sync::{Mutex, Rank, atomic::*};
 use crate::components::{
     Clock, Components, Plant, Point, Priority, Reach, ThreadHandle, Threads, planted, reached,
     reached_if, yield_point,
@@ -182,7 +182,8 @@ impl Log {
             .threads
             .spawn("isobath-log".to_owned(), Priority::Normal, Box::new(move || body.run_keeper()))
             .map_err(|error| Error::io("start the keeper of", &inner.options.dir, error))?;
-        let mut log = Log { inner, keeper: Mutex::new(Some(keeper)), interval: None };
+        let mut log =
+            Log { inner, keeper: Mutex::new(Rank::KeeperEnd, Some(keeper)), interval: None };
         if let Some(interval) = log.inner.options.sync_interval {
             log.interval = Some(log.start_interval(components, interval)?);
         }

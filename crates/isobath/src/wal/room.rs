@@ -11,7 +11,7 @@
 //! writer asks again), or the log is shut.
 
 use crate::components::Clock;
-use crate::components::sync::{Condvar, Mutex, atomic::*};
+use crate::components::sync::{Condvar, Mutex, Rank, atomic::*};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crossbeam_utils::CachePadded;
@@ -77,15 +77,18 @@ impl Room {
         Room {
             tail: CachePadded::new(AtomicU64::new(start)),
             limit: CachePadded::new(AtomicU64::new(0)),
-            state: Mutex::new(State {
-                prepared: start,
-                ceiling,
-                wanted: start,
-                shut: false,
-                asked: 0,
-                failure: None,
-                waits: RoomWaits::default(),
-            }),
+            state: Mutex::new(
+                Rank::Room,
+                State {
+                    prepared: start,
+                    ceiling,
+                    wanted: start,
+                    shut: false,
+                    asked: 0,
+                    failure: None,
+                    waits: RoomWaits::default(),
+                },
+            ),
             changed: Condvar::new(),
         }
     }

@@ -13,7 +13,7 @@
 //! neither removed nor replaced.
 
 use super::segment::Segment;
-use crate::components::sync::{Mutex, atomic::*};
+use crate::components::sync::{Mutex, Rank, atomic::*};
 use crate::format::Lsn;
 use std::collections::BTreeMap;
 use std::ptr;
@@ -57,7 +57,7 @@ impl SegmentTable {
             regular_from: if is_short { start + segment_len } else { start },
             short: empty(u64::from((segment_len / first_len).ilog2()) + u64::from(is_short)),
             slots: empty(slots.next_power_of_two()),
-            live: Mutex::default(),
+            live: Mutex::new(Rank::Segments, BTreeMap::new()),
         }
     }
 

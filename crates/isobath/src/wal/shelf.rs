@@ -13,7 +13,7 @@
 
 use super::log::LogOptions;
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
-use crate::components::sync::Mutex;
+use crate::components::sync::{Mutex, Rank};
 use crate::components::{Reach, reached_if};
 use crate::error::Result;
 use crate::format::Lsn;
@@ -74,7 +74,7 @@ impl Shelf {
             file_len: HEADER_PAGE_LEN + options.segment_len,
             spares_max: options.spare_segments,
             start,
-            state: Mutex::default(),
+            state: Mutex::new(Rank::Spares, State::default()),
         };
         let found = inventory(fs, &options.dir)?;
         let is_spare = |info: &&SegmentInfo| info.kind == SegmentKind::Spare;

@@ -12,7 +12,7 @@
 
 use super::seats::{self, Call, Seats};
 use crate::components::Clock;
-use crate::components::sync::{Mutex, atomic::*, yield_now};
+use crate::components::sync::{Mutex, Rank, atomic::*, yield_now};
 use crate::error::Result;
 use crate::format::Lsn;
 
@@ -63,7 +63,7 @@ impl Syncer {
             durable: AtomicU64::new(durable),
             last_asked: AtomicU64::new(0),
             inside: AtomicUsize::new(0),
-            state: Mutex::default(),
+            state: Mutex::new(Rank::Syncs, State::default()),
         }
     }
 

@@ -207,7 +207,7 @@ mod tests {
         let fs = MemoryFs::new();
         let (told, is_told) = mpsc::channel();
         let (may_go_on, go_on) = mpsc::channel::<()>();
-        let channels = crate::components::sync::Mutex::new((told, go_on));
+        let channels = crate::components::sync::Mutex::unranked((told, go_on));
         let listener = move |event: &Event| {
             if matches!(event, Event::BackgroundError { job: "change of a column family", .. }) {
                 let channels = channels.lock();

@@ -138,7 +138,7 @@ fn hints_name_the_oldest_reader_and_about_how_long_runs_are() {
 /// The listener takes longer than a wait for merges sleeps before it looks again.
 #[test]
 fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
-    let heard = Arc::new(Mutex::new(0));
+    let heard = Arc::new(Mutex::unranked(0));
     let hears = heard.clone();
     let listener = move |event: &Event| {
         if matches!(event, Event::Compacted { .. } | Event::Moved { .. }) {

@@ -223,7 +223,7 @@ impl Fixture {
     }
 
     pub(crate) fn set_bytes(&self, bytes: Vec<u8>) {
-        self.fs.files.lock().insert(self.path(), Arc::new(Mutex::new(bytes)));
+        self.fs.files.lock().insert(self.path(), Arc::new(Mutex::unranked(bytes)));
     }
 
     pub(crate) fn writer(&self) -> TableWriter {

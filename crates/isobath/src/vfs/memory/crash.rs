@@ -56,7 +56,8 @@ impl MemoryFs {
         tree.forget_failed_syncs();
         let originals: HashMap<*const File, Arc<File>> =
             tree.files_mut().map(|file| (Arc::as_ptr(file), Arc::clone(file))).collect();
-        let held: Vec<_> = originals.iter().map(|(id, file)| (*id, file.hold())).collect();
+        // No other thread holds two files: it would need the lock of the tree.
+        let held: Vec<_> = originals.iter().map(|(id, file)| (*id, file.hold_beside())).collect();
         let copies: HashMap<*const File, Arc<File>> =
             held.iter().map(|(id, data)| (*id, Arc::new(data.copy(&space)))).collect();
         let steps = self.steps();
@@ -65,7 +66,8 @@ impl MemoryFs {
             *file = Arc::clone(&copies[&Arc::as_ptr(file)]);
         }
         let left = MemoryFs::with(tree, steps, space);
-        left.set_kind(self.disk.kind.lock().clone());
+        let kind = self.disk.kind.lock().clone();
+        left.set_kind(kind);
         left
     }
 

@@ -1,7 +1,7 @@
 //! Faults: which operation fails, on which files, when, and with what error.
 
-use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicU64, Ordering};
+use crate::components::sync::{Mutex, Rank};
 use std::io;
 use std::path::Path;
 
@@ -182,11 +182,17 @@ impl FaultError {
 }
 
 /// The faults of a file system, and counts of what was tried.
-#[derive(Default)]
 pub(super) struct Faults {
     armed: Mutex<Vec<Fault>>,
     tried: [AtomicU64; OPS],
     struck: AtomicU64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        let armed = Mutex::new(Rank::MemoryFaults, Vec::new());
+        Faults { armed, tried: Default::default(), struck: AtomicU64::new(0) }
+    }
 }
 
 /// How an operation fails.

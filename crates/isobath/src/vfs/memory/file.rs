@@ -6,7 +6,7 @@
 use super::Steps;
 use super::crash::{Unsynced, UnsyncedKind};
 use crate::components::sync::atomic::{AtomicU64, Ordering};
-use crate::components::sync::{Mutex, MutexGuard};
+use crate::components::sync::{Mutex, MutexGuard, Rank};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -96,11 +96,12 @@ impl File {
             lengths: Vec::new(),
             locked: false,
         };
-        File { data: Mutex::new(data), space }
+        File { data: Mutex::new(Rank::MemoryFile, data), space }
     }
 
-    pub(super) fn hold(&self) -> MutexGuard<'_, Data> {
-        self.data.lock()
+    /// Keeps the file as it is, beside other files, for a caller that holds the lock of the tree.
+    pub(super) fn hold_beside(&self) -> MutexGuard<'_, Data> {
+        self.data.lock_beside()
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -239,7 +240,7 @@ impl Data {
         };
         // Counted even where it is over the capacity: it is there.
         space.used.fetch_add(self.bytes.len() as u64, Ordering::Relaxed);
-        File { data: Mutex::new(data), space: Arc::clone(space) }
+        File { data: Mutex::new(Rank::MemoryFile, data), space: Arc::clone(space) }
     }
 
     /// Keeps what a write from `start` to `end` is about to replace.

@@ -4,7 +4,7 @@ use super::fault::FileOp;
 use super::file::{File, slice};
 use super::tree::DirId;
 use super::{Directory, Disk, Error, FileLock, ReadFile, ReadMode, Result, SegmentFile};
-use crate::components::sync::Mutex;
+use crate::components::sync::{Mutex, Rank};
 use crate::vfs::appender::Growing;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ pub(super) struct Segment {
 impl Segment {
     pub(super) fn new(disk: Arc<Disk>, file: Arc<File>, path: &Path) -> Self {
         let len = file.len();
-        Segment { disk, file, len, name: Mutex::new(path.to_owned()) }
+        Segment { disk, file, len, name: Mutex::new(Rank::SegmentName, path.to_owned()) }
     }
 
     fn io(&self, action: &'static str, e: io::Error) -> Error {

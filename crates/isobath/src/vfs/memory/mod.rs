@@ -39,8 +39,8 @@ use super::{
     DirEntry, Directory, FileLock, FileSystem, FileSystemKind, ReadFile, ReadMode, SegmentFile,
     WriteFile,
 };
-use crate::components::sync::Mutex;
 use crate::components::sync::atomic::{AtomicU64, Ordering};
+use crate::components::sync::{Mutex, Rank};
 use crate::error::{Error, Result};
 use fault::Faults;
 use file::{File, Space};
@@ -83,8 +83,8 @@ impl MemoryFs {
     fn with(tree: Tree, steps: u64, space: Arc<Space>) -> Self {
         let steps = Steps(AtomicU64::new(steps));
         let kind = FileSystemKind { name: "memory".to_owned(), stores_in_place: true };
-        let (faults, kind) = (Faults::default(), Mutex::new(kind));
-        let disk = Disk { tree: Mutex::new(tree), steps, space, faults, kind };
+        let (faults, kind) = (Faults::default(), Mutex::new(Rank::MemoryKind, kind));
+        let disk = Disk { tree: Mutex::new(Rank::MemoryTree, tree), steps, space, faults, kind };
         MemoryFs { disk: Arc::new(disk) }
     }
 

@@ -6,7 +6,7 @@
 //! `copy_in` keep apart. A positional segment is written by `pwrite`, for file systems where a mapping is unsafe.
 
 use super::{Error, ReadMode, Result, SegmentFile, calls, positional, reader};
-use crate::components::sync::Mutex;
+use crate::components::sync::{Mutex, Rank};
 #[cfg(unix)]
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs::{self, File, OpenOptions};
@@ -42,7 +42,7 @@ pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn Segm
         }
         Err(e) => return Err(Error::io("create", path, e)),
     };
-    let name = Mutex::new(path.to_owned());
+    let name = Mutex::new(Rank::SegmentName, path.to_owned());
     if mode == ReadMode::Positional || len == 0 {
         return Ok(Arc::new(PositionalSegment { file, len, name }));
     }

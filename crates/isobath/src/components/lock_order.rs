@@ -1,0 +1,370 @@
+//! The order in which a thread may take the locks of the engine, and the check of it.
+//!
+//! Every [`Mutex`](super::sync::Mutex) is made with a [`Rank`]. A thread that holds a lock takes only locks of later
+//! ranks, never a second one of the same rank; so no two threads can each hold what the other waits for. Builds with
+//! debug assertions check that before each lock is taken, whether or not another thread holds it, and panic with the
+//! names of both locks and the two places. Releases keep no ranks and check nothing; model checkers look for deadlocks
+//! themselves.
+//!
+//! A wait on a condition variable gives its lock back and takes it again, and is checked like that. Waits that no lock
+//! expresses are in the sentences below: where the holder of one lock may wait for a thread that needs another, the
+//! other's rank is later.
+//!
+//! Tasks of a simulator share a thread of the system. The simulator exchanges what is held with each switch between
+//! tasks (`HeldLocks`), so the list follows the task.
+//!
+//! `docs/internals/locks.md` shows the ranks as a table; a test compares it with this file.
+
+macro_rules! ranks {
+    ($($(#[doc = $what:literal])+ $name:ident at $place:literal,)+) => {
+        /// The locks of the engine, in the order in which a thread may take them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[allow(dead_code)] // A build without some feature is without its locks.
+        pub(crate) enum Rank {
+            $($(#[doc = $what])+ $name,)+
+            /// A lock of a test, around anything and never checked.
+            #[cfg(test)]
+            Unranked,
+        }
+
+        /// Name, place and description of each rank, in their order.
+        #[cfg(all(any(test, debug_assertions), not(any(loom, shuttle))))]
+        const TABLE: &[(&str, &str, &str)] =
+            &[$((stringify!($name), $place, concat!($($what),+)),)+];
+    };
+}
+
+ranks! {
+    /// Held by the thread that closes the database until it has closed; others who close wait here.
+    Close at "engine/mod.rs: close_outcome",
+    /// One change of families at a time, from its check to its edit. A close holds it, too, until its threads have ended.
+    FamiliesChange at "engine/mod.rs: families_change",
+    /// Held from a change's record in the log to its edit in the manifest; a flush waits for it before its own edit.
+    FamiliesPending at "engine/mod.rs: families_pending",
+    /// Held while the threads of a pool are joined.
+    WorkersEnd at "background/workers.rs: handles",
+    /// Held while a ticker's thread is joined.
+    TickerEnd at "background/ticker.rs: handle",
+    /// The keeper's thread, taken out to be joined.
+    KeeperEnd at "wal/log.rs: keeper",
+    /// The lock on the directory, given back at the end of a close.
+    Directory at "engine/mod.rs: lock",
+    /// Sealing and retiring epochs. Writers take it between reserving and publishing, so its holder waits for none of them.
+    Epochs at "engine/epochs.rs: change",
+    /// What merges of a family are under way.
+    Merges at "compact/schedule.rs: state",
+    /// Parts of a merge that are taken and done.
+    MergeParts at "compact/job.rs: progress",
+    /// The state of the database and its manifest; held while an edit is synced.
+    Versions at "engine/mod.rs: versions",
+    /// Read points and the dropped families that they see.
+    Snapshots at "engine/snapshots.rs: registry",
+    /// The open families by id and name.
+    Families at "engine/families.rs: lists",
+    /// Replacing a family's view.
+    View at "engine/family.rs: change",
+    /// A family's name.
+    FamilyName at "engine/family.rs: name",
+    /// The memtables of an epoch, by family.
+    Memtables at "engine/epochs.rs: memtables",
+    /// Why flushes are stuck.
+    FlushFailure at "engine/epochs.rs: failures",
+    /// What merges owe, by family.
+    Backlog at "engine/mod.rs: backlog",
+    /// Setting the pace of writers, so that the last one to set it has the last word.
+    Pace at "engine/pacer.rs: setting",
+    /// Jobs of a pool that wait.
+    Jobs at "background/workers.rs: queue",
+    /// The result of a job that a thread waits for.
+    Promise at "background/workers.rs: result",
+    /// What wakes a ticker.
+    Ticker at "background/ticker.rs: signals",
+    /// Why names of table files may be lost; held while they are synced.
+    TableNames at "version/files.rs: names_lost",
+    /// Numbers of table files that can be removed.
+    DeadFiles at "version/files.rs: plot",
+    /// Who leads the round of syncs and who waits for it.
+    Syncs at "wal/syncer.rs: state",
+    /// What is prepared of the log, and writers that wait for more.
+    Room at "wal/room.rs: state",
+    /// What wakes the keeper of the log.
+    Keeper at "wal/keeper.rs: state",
+    /// Writers that sleep until a frontier has passed.
+    Frontier at "wal/frontier.rs: sleepers",
+    /// Why the log has ended.
+    Health at "wal/health.rs: end",
+    /// The log's segments by place.
+    Segments at "wal/segment_table.rs: live",
+    /// Segments to be used again or removed.
+    Spares at "wal/shelf.rs: state",
+    /// The chunks of an arena.
+    Arena at "memtable/arena.rs: carver",
+    /// Chunks that no arena uses.
+    Chunks at "memtable/pool.rs: idle",
+    /// Contexts of Zstandard that no thread uses.
+    Zstd at "table/codec.rs: zstd",
+    /// The name of a log segment's file, for errors.
+    SegmentName at "vfs/system/segment.rs and vfs/memory/handle.rs: name",
+    /// Names of the file system in memory.
+    MemoryTree at "vfs/memory/mod.rs: tree",
+    /// Bytes of one file of it.
+    MemoryFile at "vfs/memory/file.rs: data",
+    /// Faults planted in it.
+    MemoryFaults at "vfs/memory/fault.rs: armed",
+    /// What it is taken for.
+    MemoryKind at "vfs/memory/mod.rs: kind",
+}
+
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+mod imp {
+    use super::{Rank, TABLE};
+    use std::cell::RefCell;
+    use std::panic::Location;
+
+    impl Rank {
+        /// Tests lock as they like.
+        fn is_checked(self) -> bool {
+            (self as usize) < TABLE.len()
+        }
+
+        fn label(self) -> (&'static str, &'static str) {
+            TABLE.get(self as usize).map_or(("a test's lock", ""), |(name, place, _)| (name, place))
+        }
+    }
+
+    type Entry = (Rank, &'static Location<'static>);
+
+    thread_local! {
+        static HELD: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// The locks that a task of a simulator holds while others run.
+    #[cfg(any(test, feature = "simulation"))]
+    #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))] // Public in the other build.
+    #[derive(Debug, Default)]
+    pub struct HeldLocks(Vec<Entry>);
+
+    #[cfg(any(test, feature = "simulation"))]
+    #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))]
+    impl HeldLocks {
+        /// Exchanges these locks with those that the calling thread is known to hold.
+        pub fn exchange(&mut self) {
+            HELD.with_borrow_mut(|held| std::mem::swap(held, &mut self.0));
+        }
+    }
+
+    /// What a lock keeps of its rank.
+    #[derive(Debug)]
+    pub(in super::super) struct Ranked(Rank);
+
+    impl Ranked {
+        pub(in super::super) fn new(rank: Rank) -> Ranked {
+            Ranked(rank)
+        }
+
+        /// Checks and enters the lock, which is about to be taken. If `may_repeat`, others of its rank may be held.
+        #[track_caller]
+        pub(in super::super) fn enter(&self, may_repeat: bool) -> Held {
+            enter(self.0, may_repeat);
+            Held(self.0)
+        }
+    }
+
+    /// The entry of a lock among those that its thread holds.
+    #[derive(Debug)]
+    pub(in super::super) struct Held(Rank);
+
+    impl Held {
+        /// Runs `wait` on a condition variable, which gives the lock back and takes it again.
+        #[track_caller]
+        pub(in super::super) fn while_given_back<T>(&self, wait: impl FnOnce() -> T) -> T {
+            leave(self.0);
+            let waited = wait();
+            enter(self.0, false);
+            waited
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            leave(self.0);
+        }
+    }
+
+    #[track_caller]
+    fn enter(rank: Rank, may_repeat: bool) {
+        let here = Location::caller();
+        // Threads that end may have lost the list already.
+        let _ = HELD.try_with(|held| {
+            let refused = held.borrow().iter().copied().find(|(other, _)| {
+                other.is_checked() && (*other > rank || (*other == rank && !may_repeat))
+            });
+            if let Some((other, at)) = refused.filter(|_| !std::thread::panicking()) {
+                let ((name, place), (other, other_place)) = (rank.label(), other.label());
+                panic!(
+                    "lock order: {name} ({place}) would be taken at {here} \
+                     while {other} ({other_place}) is held since {at}"
+                );
+            }
+            held.borrow_mut().push((rank, here));
+        });
+    }
+
+    fn leave(rank: Rank) {
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|(other, _)| *other == rank) {
+                held.remove(at);
+            }
+        });
+    }
+}
+
+#[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
+mod imp {
+    use super::Rank;
+
+    /// The locks that a task of a simulator holds while others run: not known in this build.
+    #[cfg(feature = "simulation")]
+    #[derive(Debug, Default)]
+    pub struct HeldLocks;
+
+    #[cfg(feature = "simulation")]
+    impl HeldLocks {
+        /// Does nothing in this build.
+        #[inline]
+        pub fn exchange(&mut self) {}
+    }
+
+    /// Locks keep no ranks in this build.
+    #[derive(Debug)]
+    pub(in super::super) struct Ranked;
+
+    impl Ranked {
+        #[inline]
+        pub(in super::super) fn new(_: Rank) -> Ranked {
+            Ranked
+        }
+
+        #[inline]
+        pub(in super::super) fn enter(&self, _: bool) -> Held {
+            Held
+        }
+    }
+
+    /// Nothing is known of what a thread holds in this build.
+    #[derive(Debug)]
+    pub(in super::super) struct Held;
+
+    impl Held {
+        #[inline]
+        #[cfg_attr(any(loom, shuttle), allow(dead_code))]
+        pub(in super::super) fn while_given_back<T>(&self, wait: impl FnOnce() -> T) -> T {
+            wait()
+        }
+    }
+}
+
+#[cfg(feature = "simulation")]
+pub use imp::HeldLocks;
+pub(super) use imp::{Held, Ranked};
+
+#[cfg(all(test, debug_assertions, not(any(loom, shuttle))))]
+mod tests {
+    use super::super::sync::{Condvar, Mutex, Rank};
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    /// What `act` panics with.
+    fn refused(act: impl FnOnce()) -> Option<String> {
+        let panic = catch_unwind(AssertUnwindSafe(act)).err()?;
+        Some(panic.downcast_ref::<String>().cloned().unwrap_or_default())
+    }
+
+    #[test]
+    fn locks_are_taken_in_the_order_of_their_ranks_and_given_back_in_any() {
+        let outer = Mutex::new(Rank::Close, 0);
+        let middle = Mutex::new(Rank::Versions, 0);
+        let inner = Mutex::new(Rank::Health, 0);
+        let (first, second) = (outer.lock(), middle.lock());
+        drop(first);
+        let third = inner.lock();
+        drop(second);
+        let told = refused(|| drop(middle.lock())).unwrap();
+        for part in ["Versions (engine/mod.rs: versions)", "Health (wal/health.rs: end)", file!()] {
+            assert!(told.contains(part), "{told}");
+        }
+        drop(third);
+        drop(middle.lock());
+    }
+
+    #[test]
+    fn two_locks_of_a_rank_are_refused_unless_another_lock_guards_the_taking_of_both() {
+        let (one, other) = (Mutex::new(Rank::View, 0), Mutex::new(Rank::View, 0));
+        let held = one.lock();
+        assert!(refused(|| drop(other.lock())).is_some());
+        drop(other.lock_beside());
+        drop(held);
+        drop(other.lock());
+    }
+
+    #[test]
+    fn a_wait_gives_its_lock_back_and_takes_it_again_in_order() {
+        let (outer, inner) = (Mutex::new(Rank::Room, 0), Mutex::new(Rank::Health, 0));
+        let bell = Condvar::new();
+        let mut waiting = outer.lock();
+        bell.wait_for(&mut waiting, Duration::from_millis(1));
+        let within = inner.lock();
+        let told = refused(|| bell.wait_for(&mut waiting, Duration::from_millis(1))).unwrap();
+        assert!(told.contains("Room") && told.contains("Health"), "{told}");
+        drop(within);
+    }
+
+    #[test]
+    fn what_is_held_follows_a_task_that_is_exchanged_for_another() {
+        let (outer, inner) = (Mutex::new(Rank::Room, 0), Mutex::new(Rank::Health, 0));
+        let (mut one, mut other) = (imp::HeldLocks::default(), imp::HeldLocks::default());
+        let of_one = inner.lock();
+        one.exchange();
+        other.exchange();
+        let of_other = outer.lock();
+        other.exchange();
+        one.exchange();
+        assert!(refused(|| drop(outer.lock())).is_some(), "the task's own list is back");
+        drop(of_one);
+        one.exchange();
+        other.exchange();
+        drop(of_other);
+        assert!(refused(|| drop(inner.lock())).is_none());
+    }
+
+    #[test]
+    fn each_rank_names_a_place_where_there_is_a_lock() {
+        for (name, place, _) in TABLE {
+            let (files, field) = place.split_once(": ").unwrap();
+            for file in files.split(" and ") {
+                let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
+                let text = std::fs::read_to_string(path).unwrap();
+                let is_lock =
+                    |line: &str| line.contains(&format!("{field}: ")) && line.contains("Mutex<");
+                assert!(text.lines().any(is_lock), "{name}: {file} has no lock {field}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_documented_table_is_the_order_that_is_checked() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/locks.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows = TABLE.iter().enumerate().map(|(at, (name, place, what))| {
+            format!("| {} | `{name}` | `{place}` | {} |", at + 1, what.trim())
+        });
+        let rows: Vec<String> = rows.collect();
+        let is_row = |line: &&str| {
+            line.strip_prefix("| ").is_some_and(|row| row.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        let shown: Vec<&str> = text.lines().filter(is_row).collect();
+        assert_eq!(shown, rows, "the table should be\n{}", rows.join("\n"));
+    }
+}
