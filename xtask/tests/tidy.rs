@@ -31,8 +31,8 @@ fn a_noun_that_imports_a_verb_is_caught() {
     assert_eq!(lines("table/block.rs", "use crate::compact::Plan;"), [2]);
     assert_eq!(lines("wal/mod.rs", "use crate::{error::Error, write::Commit};"), [2]);
     assert_eq!(lines("vfs/mod.rs", "fn f() {\n    crate::recover::replay()\n}"), [3]);
-    assert_eq!(lines("cache/mod.rs", "use crate::db::Db;"), [2]);
-    assert_eq!(lines("cache/mod.rs", "use crate::Db;"), [2]);
+    assert_eq!(lines("memtable/mod.rs", "use crate::db::Db;"), [2]);
+    assert_eq!(lines("memtable/mod.rs", "use crate::Db;"), [2]);
     assert_eq!(lines("keys/mod.rs", "pub fn f(batch: &crate::batch::Batch) {}"), [2]);
     assert_eq!(lines("version/mod.rs", "use crate::*;"), [2]);
 }
@@ -53,7 +53,7 @@ fn a_noun_that_climbs_to_a_verb_is_caught() {
 
 #[test]
 fn what_nouns_and_verbs_may_import_is_not_complained_about() {
-    assert_eq!(lines("table/block.rs", "use crate::{Error, cache, format::Lsn, vfs};"), CLEAN);
+    assert_eq!(lines("table/block.rs", "use crate::{Error, cursor, format::Lsn, vfs};"), CLEAN);
     assert_eq!(lines("write/commit.rs", "use crate::{compact, db::Db, table, wal};"), CLEAN);
     assert_eq!(lines("db.rs", "use crate::{flush, read, write};"), CLEAN);
     let words = "// crate::compact\nconst S: &str = \"crate::compact::X\";";

@@ -163,8 +163,8 @@ impl std::fmt::Debug for Family {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::cache::BlockCache;
     use crate::options::Options;
+    use crate::table::cache::BlockCache;
 
     #[test]
     fn a_handle_that_outlives_its_database_holds_no_table_open() {

@@ -13,7 +13,6 @@ mod batch;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_support;
-mod cache;
 mod calls;
 mod close;
 mod compact;
@@ -69,7 +68,6 @@ mod write;
 mod writes;
 
 pub use batch::{Batch, BatchFamily};
-pub use cache::BlockCache;
 pub use calls::CallOptions;
 pub use components::Components;
 pub use db::Db;
@@ -87,6 +85,7 @@ pub use reads::{Readable, Reads};
 #[cfg(feature = "simulation")]
 pub use sizes::Sizes;
 pub use snapshot::Snapshot;
+pub use table::BlockCache;
 pub use table::Codec;
 pub use vfs::ReadMode;
 pub use write::Commit;

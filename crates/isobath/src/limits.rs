@@ -10,7 +10,7 @@ pub const MAX_KEY_LEN: usize = 64 << 10;
 /// The longest value, in bytes: 4 GiB less 2 MiB, so that with its key it fits one block of a table; less on a machine of 32
 /// bits, so that it fits a batch.
 pub const MAX_VALUE_LEN: usize =
-    least(crate::table::VALUE_LEN_MAX as u64, MAX_BATCH_LEN as u64 - (1 << 20));
+    least(u32::MAX as u64 - (2 << 20), MAX_BATCH_LEN as u64 - (1 << 20));
 
 /// The largest encoded batch, in bytes (8 GiB, on a machine of 32 bits 512 MiB): a batch is one record of the log, built in
 /// one buffer, which may double when it grows.

@@ -1,11 +1,11 @@
 //! What a user can choose: few options, each with a default that is right for most.
 
-use crate::cache::BlockCache;
 use crate::components::Components;
 use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::events::EventListener;
 use crate::format::{DEFAULT_FAMILY, FamilyId};
 use crate::sizes::Sizes;
+use crate::table::cache::BlockCache;
 use crate::table::{Codec, Label, Origin, TableOptions};
 use crate::vfs::{MemoryFs, ReadMode};
 use bytesize::ByteSize;

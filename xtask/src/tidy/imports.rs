@@ -9,7 +9,7 @@ use super::{Source, Violation, Workspace};
 
 const ENGINE: &str = "crates/isobath/src/";
 
-const NOUNS: [&str; 13] = [
+const NOUNS: [&str; 12] = [
     "format",
     "vfs",
     "wal",
@@ -17,7 +17,6 @@ const NOUNS: [&str; 13] = [
     "mvcc",
     "table",
     "blob",
-    "cache",
     "version",
     "background",
     "cursor",

@@ -17,7 +17,7 @@ const TYPES: [(&str, &str, &[&str]); 13] = [
     ("ReadOptions", "options.rs", &["ReadOptions::", ")."]),
     ("WriteOptions", "options.rs", &["WriteOptions::", "WriteOptions::default().", ")."]),
     ("FamilyOptions", "options.rs", &["FamilyOptions::", ")."]),
-    ("BlockCache", "cache/blocks.rs", &["BlockCache::"]),
+    ("BlockCache", "table/cache/blocks.rs", &["BlockCache::"]),
 ];
 
 /// The methods that a macro expands on several types: each is to be called on one at least.

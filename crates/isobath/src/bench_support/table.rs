@@ -1,9 +1,9 @@
 //! A table slice in a file of the system's temporary directory, and the parts that matter when it is read.
 
-use crate::cache::{BlockCache, FileCache};
 use crate::cursor::{Cursor, Entry};
 use crate::format::{Lsn, OpKind, checksum64};
 use crate::table as inner;
+use crate::table::cache::{BlockCache, FileCache};
 use crate::vfs::{FileSystem, ReadMode, SystemFs};
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn write<'a>(
     codec: Codec,
     entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> inner::Finished {
-    let path = crate::cache::table_path(dir, number);
+    let path = crate::table::cache::table_path(dir, number);
     let _ = fs().remove(&path);
     let file = fs().create(&path).expect("a new file");
     let mut writer = inner::TableWriter::create(file, [0; 16], number).expect("room");

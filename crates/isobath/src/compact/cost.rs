@@ -3,10 +3,10 @@
 
 use super::{Busy, Hints, MergeContext, MergeJob, Outcome, Plan, Policy, plan};
 use crate::background::CancelToken;
-use crate::cache::{BlockCache, FileCache, table_path};
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::format::{FIRST_LSN, OpKind};
 use crate::mvcc::ReaderPoints;
+use crate::table::cache::{BlockCache, FileCache, table_path};
 use crate::table::{Codec, TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};
 use crate::vfs::{FileSystem, ReadMode, SystemFs};

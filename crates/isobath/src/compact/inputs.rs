@@ -54,7 +54,7 @@ mod tests {
     use super::super::model::Model;
     use super::super::plan::Reason;
     use super::*;
-    use crate::cache::{BlockCache, FileCache};
+    use crate::table::cache::{BlockCache, FileCache};
     use crate::vfs::{MemoryFs, ReadMode};
 
     #[test]

@@ -1,7 +1,7 @@
 //! What an output says of the files it was made of, for a repair that has no manifest.
 
 use super::plan::Merge;
-use crate::cache::table_path;
+use crate::table::cache::table_path;
 use crate::table::{Origin, TableContext, origin_of};
 use crate::vfs::FileSystem;
 use std::collections::BTreeSet;

@@ -7,12 +7,12 @@ use super::{
     Policy, plan, plan_manual,
 };
 use crate::background::CancelToken;
-use crate::cache::{BlockCache, FileCache, table_path};
 use crate::cursor::list::{Version, sort_versions};
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FIRST_LSN, Lsn, OpKind};
 use crate::mvcc::ReaderPoints;
+use crate::table::cache::{BlockCache, FileCache, table_path};
 use crate::table::{TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};

@@ -28,8 +28,7 @@
 
 use super::{Cursor, Entry, key_head};
 use crate::error::Result;
-use crate::format::checksum64;
-use crate::table::common_prefix_len;
+use crate::format::{checksum64, common_prefix_len};
 use std::cell::Cell;
 use std::cmp::Ordering;
 

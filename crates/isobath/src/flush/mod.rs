@@ -16,7 +16,6 @@
 //! Epochs are installed strictly in order, so `replay from` never jumps over one that is only in memory. It never
 //! points where no segment is: what recovery does not find there is lost, and not just not written yet.
 
-use crate::cache::table_path;
 use crate::compact;
 use crate::components::{Plant, Point, planted, yield_point};
 use crate::cursor::{Cursor, Entry};
@@ -26,6 +25,7 @@ use crate::events::Event;
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
+use crate::table::cache::table_path;
 use crate::table::{Finished, TableOptions, TableWriter};
 use crate::version::{Change, Edit, FileNumbers, LiveFile, TABLE_DIR};
 use crate::vfs::FileSystem;

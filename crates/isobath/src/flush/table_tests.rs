@@ -1,9 +1,9 @@
 //! What the table of a flush holds of its memtables, and what is left when a step of its making fails.
 
 use super::*;
-use crate::cache::{BlockCache, FileCache};
 use crate::cursor::list::{Version, sort_versions};
 use crate::memtable::{Arena, ChunkPool};
+use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{Table, TableContext};
 use crate::version::Graveyard;
 use crate::vfs::{Fault, FileOp, MemoryFs, ReadMode};

@@ -6,6 +6,7 @@
 mod checksum;
 mod file_header;
 mod payload;
+mod prefix;
 mod varint;
 
 pub use crate::mvcc::{Lsn, OpKind};
@@ -15,6 +16,7 @@ pub(crate) use payload::{
     BATCH_PREFIX_LEN, Op, Payload, decode_payload, put_batch_prefix, put_op, put_payload,
     set_batch_count,
 };
+pub(crate) use prefix::{chunk, common_prefix_len};
 pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
 
 /// LSNs, and the numbers of files and terms, are below this, so that counting on from any cannot wrap, and a table has

@@ -2,7 +2,6 @@
 
 use super::replay::{Replayed, replay};
 use crate::background::{PanicReport, Workers};
-use crate::cache::{BlockCache, FileCache};
 use crate::components::sync::atomic::AtomicBool;
 use crate::components::sync::{Mutex, Rank};
 use crate::components::{Components, Plant, Priority, Reach, planted, reached};
@@ -13,6 +12,7 @@ use crate::format::{DEFAULT_FAMILY, Lsn};
 use crate::memtable::ChunkPool;
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
+use crate::table::cache::{BlockCache, FileCache};
 use crate::version::{
     CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, Survey, TABLE_DIR, Term,
     VersionSet, make_dir,

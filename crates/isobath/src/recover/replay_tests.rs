@@ -1,12 +1,12 @@
 //! Logs of every kind replayed, whole and in pieces, against a plain fold of their records.
 
 use super::*;
-use crate::cache::{BlockCache, FileCache};
 use crate::components::Components;
 use crate::components::sync::Mutex;
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::format::{BATCH_PREFIX_LEN, FIRST_LSN, OpKind, put_payload};
+use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{Table, TableContext, origin_of};
 use crate::version::DEFAULT_FAMILY_NAME;
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};

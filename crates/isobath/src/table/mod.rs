@@ -20,6 +20,7 @@
 mod backward;
 mod block;
 mod block_builder;
+pub(crate) mod cache;
 mod carve;
 mod codec;
 mod cursor;
@@ -47,6 +48,7 @@ mod walk;
 mod writer;
 
 pub(crate) use block::Block;
+pub use cache::BlockCache;
 pub(crate) use carve::{Carved, CarvedSlice, Part, carve};
 pub use codec::Codec;
 pub(crate) use cursor::TableCursor;
@@ -59,43 +61,17 @@ pub(crate) use reader::{PinnedValue, Table, TableContext};
 pub(crate) use root::Root;
 pub(crate) use writer::{Finished, TableWriter};
 
+use crate::format::{chunk, common_prefix_len};
+use crate::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+
 /// The longest user key.
 pub(crate) const KEY_LEN_MAX: usize = 64 << 10;
 
 /// The longest value that a table holds itself: with its key and headers it must fit a block.
 pub(crate) const VALUE_LEN_MAX: usize = block::BLOCK_LEN_MAX - (1 << 20);
 
-/// How many bytes `a` and `b` have in common at their beginnings.
-#[inline]
-pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
-    let len = a.len().min(b.len());
-    let (a, b) = (&a[..len], &b[..len]);
-    let mut at = 0;
-    while let (Some(a), Some(b)) = (chunk::<8>(a, at), chunk::<8>(b, at)) {
-        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if difference != 0 {
-            return at + difference.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    if let (Some(a), Some(b)) = (chunk::<4>(a, at), chunk::<4>(b, at)) {
-        let difference = u32::from_le_bytes(*a) ^ u32::from_le_bytes(*b);
-        if difference != 0 {
-            return at + difference.trailing_zeros() as usize / 8;
-        }
-        at += 4;
-    }
-    while at < len && a[at] == b[at] {
-        at += 1;
-    }
-    at
-}
-
-/// The `N` bytes from `at` on, if there are so many.
-#[inline(always)]
-fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
-    bytes.get(at..at.checked_add(N)?)?.first_chunk()
-}
+// Where both bounds of one value meet: what the engine accepts, and what a block holds.
+const _: () = assert!(MAX_VALUE_LEN <= VALUE_LEN_MAX && MAX_KEY_LEN <= KEY_LEN_MAX);
 
 /// A block whose buffer has this length, for tests of what holds blocks.
 #[cfg(test)]

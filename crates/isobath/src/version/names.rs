@@ -1,7 +1,7 @@
 //! What the files of a database are called, and where they are.
 
-use crate::cache;
 use crate::format::LSN_END;
+use crate::table::cache;
 use std::path::{Path, PathBuf};
 
 pub(crate) const CURRENT: &str = "CURRENT";

@@ -1,7 +1,7 @@
 //! The cache of open files, and what opening a file checks.
 
 use super::fixtures::*;
-use crate::cache::{FileCache, table_path};
+use crate::table::cache::{FileCache, table_path};
 use crate::table::{TableOptions, TableWriter};
 use crate::vfs::{FileSystem, ReadMode};
 use std::path::Path;

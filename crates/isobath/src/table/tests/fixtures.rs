@@ -1,10 +1,10 @@
 //! Tables in a file system that keeps one version of each file as plain bytes, so that tests can damage
 //! them.
 
-use crate::cache::{BlockCache, FileCache, table_path};
 use crate::cursor::{Cursor, Entry};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn, OpKind};
+use crate::table::cache::{BlockCache, FileCache, table_path};
 use crate::table::{Finished, Table, TableContext, TableOptions, TableWriter};
 use crate::vfs::*;
 use std::collections::HashMap;

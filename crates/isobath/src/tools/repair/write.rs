@@ -4,7 +4,6 @@ use super::Repair;
 use super::facts::Facts;
 use super::log::FoundLog;
 use super::tables::{FoundTable, visit_readable};
-use crate::cache::{BlockCache, FileCache};
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
 use crate::flush::{self, Pending};
@@ -12,6 +11,7 @@ use crate::format::{FamilyId, Lsn, Op, Payload};
 use crate::memtable::{Arena, ChunkPool, Memtable};
 use crate::mvcc::ReaderPoints;
 use crate::options::FamilyOptions;
+use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{
     Part, SliceMeta, Table, TableContext, TableCursor, TableOptions, TableWriter, carve,
 };
