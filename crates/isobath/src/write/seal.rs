@@ -79,7 +79,7 @@ pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
 
 /// Seals the open epoch if anything was written in it.
 pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>> {
-    let mut right = engine.epochs.lock();
+    let (mut right, mut failures) = (engine.epochs.lock(), Failures::default());
     loop {
         engine.log.check_healthy()?;
         if !is_anything_unsealed(engine) {
@@ -88,8 +88,28 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
         if engine.epochs.list().sealed.len() < MAX_SEALED {
             return seal(engine, right).map(Some);
         }
-        engine.epochs.check_flushes()?;
+        failures.check(engine)?;
         engine.epochs.wait_for_room(&mut right);
+    }
+}
+
+/// Failed flushes, as one call meets them that asks for a flush.
+#[derive(Default)]
+struct Failures {
+    is_retried: bool,
+}
+
+impl Failures {
+    /// Fails if flushes fail. The first failure is tried again: that flush may have begun before this call, and what made
+    /// it fail may have been over by then.
+    fn check(&mut self, engine: &Arc<Engine>) -> Result<()> {
+        let Err(error) = engine.epochs.check_flushes() else { return Ok(()) };
+        if self.is_retried {
+            return Err(error);
+        }
+        self.is_retried = true;
+        flush::retry(engine);
+        Ok(())
     }
 }
 
@@ -122,10 +142,10 @@ pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
         Some(epoch) => epoch.id,
         None => engine.epochs.list().open.id - 1,
     };
-    let mut right = engine.epochs.lock();
+    let (mut right, mut failures) = (engine.epochs.lock(), Failures::default());
     while engine.epochs.flushed() < last {
         engine.log.check_healthy()?;
-        engine.epochs.check_flushes()?;
+        failures.check(engine)?;
         engine.epochs.wait_for_room(&mut right);
     }
     Ok(())

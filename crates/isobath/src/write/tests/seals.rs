@@ -306,3 +306,32 @@ fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
     assert!(engine.epochs.list().sealed.is_empty());
     assert_eq!(db.get("key").unwrap().unwrap(), b"another");
 }
+
+#[test]
+fn a_flush_is_not_told_of_the_failure_of_one_that_began_before() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    let (fail, failing) = std::sync::mpsc::channel();
+    let began_before = engine.clone();
+    let job = move |_: &_| {
+        failing.recv().unwrap();
+        let error = Error::WouldStall("there was no room");
+        began_before.epochs.note_flush_failure(error, began_before.pacer.now_ns());
+        // The next one does not begin before the failure was heard of.
+        let began = Instant::now();
+        while began_before.epochs.check_flushes().is_err() && began.elapsed().as_secs() < 2 {
+            thread::yield_now();
+        }
+    };
+    engine.flusher.submit(Box::new(job)).unwrap();
+    db.put("key", "value").unwrap();
+    thread::scope(|scope| {
+        let flush = scope.spawn(|| db.flush());
+        while engine.epochs.list().sealed.is_empty() {
+            thread::yield_now();
+        }
+        fail.send(()).unwrap();
+        flush.join().unwrap().unwrap();
+    });
+    assert!(engine.epochs.list().sealed.is_empty());
+}
