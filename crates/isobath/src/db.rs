@@ -46,6 +46,19 @@ impl Drop for Owner {
     }
 }
 
+impl Options {
+    /// Opens the database in `path`, recovering what an earlier process left.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if it is open elsewhere, [`Error::NotADatabase`] if the directory holds something
+    /// else, [`Error::Corruption`] naming the file and offset, [`Error::NewerFormat`], [`Error::MissingCodec`],
+    /// or an I/O error.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
+        self.check()?;
+        Ok(Db { owner: Arc::new(Owner { engine: recover::open(path.as_ref(), self.clone())? }) })
+    }
+}
+
 reads!(Db);
 writes!(Db, self: &Self => Result<Commit>);
 
@@ -53,10 +66,6 @@ impl Db {
     /// Opens the database in `path` with the default options, creating it if there is none.
     pub fn open(path: impl AsRef<Path>) -> Result<Db> {
         Options::new().open(path)
-    }
-
-    pub(crate) fn open_with(path: &Path, options: Options) -> Result<Db> {
-        Ok(Db { owner: Arc::new(Owner { engine: recover::open(path, options)? }) })
     }
 
     #[inline]

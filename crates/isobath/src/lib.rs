@@ -15,6 +15,7 @@ mod batch;
 pub mod bench_support;
 mod calls;
 mod close;
+mod collect;
 mod compact;
 #[cfg(feature = "testing")]
 pub mod components;

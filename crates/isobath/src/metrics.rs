@@ -1,7 +1,5 @@
 //! All counters of an open database as one struct. Counts are since open unless they say otherwise.
 
-use crate::components::sync::atomic::Ordering;
-use crate::engine::{Engine, StallCause};
 use crate::vfs::ReadMode;
 use serde::Serialize;
 
@@ -135,84 +133,4 @@ impl Metrics {
         let runs = |family: &FamilyMetrics| family.levels.first().map_or(0, |level| level.slices);
         self.families.iter().map(runs).max().unwrap_or(0)
     }
-
-    pub(crate) fn collect(engine: &Engine) -> Metrics {
-        let (log, pool, gauges) =
-            (engine.log.stats(), engine.epochs.pool().stats(), &engine.gauges);
-        let list = engine.epochs.list();
-        let blocks = &engine.tables.blocks;
-        Metrics {
-            log_mode: log.mode,
-            log_bytes: log.bytes,
-            log_syncs: log.sync.syncs,
-            log_sync_waits: log.sync.waiters,
-            log_segments_created: log.segments_created,
-            log_segments_recycled: log.segments_recycled,
-            log_bytes_not_prefaulted: log.bytes_not_prefaulted,
-            memtable_bytes: list.open.bytes()
-                + list.sealed.iter().map(|epoch| epoch.bytes()).sum::<u64>(),
-            arena_held_bytes: pool.held_bytes as u64,
-            arena_chunks: pool.handed_out,
-            arena_chunks_cold: pool.handed_out_cold,
-            epochs_sealed: list.sealed.len() as u64,
-            flushes: gauges.flushes.get(),
-            flush_bytes: gauges.flush_bytes.get(),
-            flush_ns: gauges.flush_ns.get(),
-            compactions: gauges.compactions.get(),
-            moves: gauges.moves.get(),
-            compaction_read_bytes: gauges.compaction_read_bytes.get(),
-            compaction_written_bytes: gauges.compaction_written_bytes.get(),
-            compaction_ns: gauges.compaction_ns.get(),
-            recovered_records: gauges.recovered_records.get(),
-            recovered_bytes: gauges.recovered_bytes.get(),
-            cache_hits: blocks.hits(),
-            cache_misses: blocks.misses(),
-            cache_bytes: blocks.used_bytes(),
-            resident_bytes: blocks.resident_bytes(),
-            snapshots: engine.snapshots.held().0 as u64,
-            stalls: stalls(engine),
-            families: families(engine),
-        }
-    }
-}
-
-fn stalls(engine: &Engine) -> Vec<StallMetrics> {
-    let gauges = StallCause::ALL.iter().zip(engine.pacer.stalls());
-    let room = engine.log.stats().room_waits;
-    let room = StallMetrics {
-        cause: "the log has no room",
-        count: room.count,
-        total_ns: room.total_ns,
-        max_ns: room.max_ns,
-    };
-    gauges
-        .map(|(cause, gauge)| StallMetrics {
-            cause: cause.name(),
-            count: gauge.count.load(Ordering::Relaxed),
-            total_ns: gauge.total_ns.load(Ordering::Relaxed),
-            max_ns: gauge.max_ns.load(Ordering::Relaxed),
-        })
-        .chain([room])
-        .collect()
-}
-
-fn families(engine: &Engine) -> Vec<FamilyMetrics> {
-    let describe = |family: &crate::engine::Keyspace| {
-        let merge_debt_bytes = crate::compact::debt_bytes(engine, family);
-        let view = family.view();
-        let level = |level: usize| {
-            let mut total = LevelMetrics::default();
-            for slice in view.tree.slices(level) {
-                total.slices += 1;
-                total.disk_bytes += slice.meta.disk_bytes;
-                total.raw_bytes += slice.meta.raw_bytes;
-                total.entries += slice.meta.entries;
-                total.deletes += slice.meta.deletes;
-            }
-            total
-        };
-        let levels = (0..view.tree.level_count()).map(level).collect();
-        FamilyMetrics { id: family.id, name: family.name().to_string(), levels, merge_debt_bytes }
-    };
-    engine.families.all().iter().map(|family| describe(family)).collect()
 }

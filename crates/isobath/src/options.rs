@@ -10,7 +10,6 @@ use crate::table::{Codec, Label, Origin, TableOptions};
 use crate::vfs::{MemoryFs, ReadMode};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -318,17 +317,6 @@ impl Options {
     pub fn in_memory() -> Options {
         let fs = Arc::new(MemoryFs::new());
         Options::new().components(Components { fs, ..Components::system() })
-    }
-
-    /// Opens the database in `path`, recovering what an earlier process left.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] if it is open elsewhere, [`Error::NotADatabase`] if the directory holds something
-    /// else, [`Error::Corruption`] naming the file and offset, [`Error::NewerFormat`], [`Error::MissingCodec`],
-    /// or an I/O error.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<crate::Db> {
-        self.check()?;
-        crate::Db::open_with(path.as_ref(), self.clone())
     }
 
     /// Sets [`Options::create_if_missing`].

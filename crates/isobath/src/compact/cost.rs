@@ -1,9 +1,10 @@
 //! What a merge costs for each entry, and what a visible cursor costs over several runs. Run by hand:
 //! `cargo test --release -p isobath compact::cost -- --ignored --nocapture --test-threads 1`
 
-use super::{Busy, Hints, MergeContext, MergeJob, Outcome, Plan, Policy, plan};
+use super::{Hints, MergeContext, MergeJob, Outcome, Plan, Policy, plan};
 use crate::background::CancelToken;
 use crate::cursor::{MergeCursor, VisibleCursor};
+use crate::engine::Busy;
 use crate::format::{FIRST_LSN, OpKind};
 use crate::mvcc::ReaderPoints;
 use crate::table::cache::{BlockCache, FileCache, table_path};

@@ -2,8 +2,9 @@
 //! side of each comparison comes up. What is planned for them step by step, while jobs begin and end, is compared with what
 //! may be planned at all (`soundness`) and with what was planned when a person last looked (`decisions`).
 
-use super::{Busy, Hints, JobId, ManualPlan, ManualRange, Plan, Policy, plan, plan_manual};
+use super::{Hints, ManualPlan, ManualRange, Plan, Policy, plan, plan_manual};
 use crate::components::draw::Draw;
+use crate::engine::{Busy, JobId};
 use crate::format::Lsn;
 use crate::table::{BlockHandle, SliceMeta};
 use crate::version::{Graveyard, LiveFile, Slice, Tree};

@@ -3,11 +3,11 @@
 //! The caller asks again after each job until the answer is [`ManualPlan::Done`]. What was written since the
 //! request is left alone, so that requests end however fast others write.
 
-use super::busy::Busy;
 use super::pick::Picker;
 use super::plan::{Plan, Reason};
 use super::policy::{Hints, Policy};
 use super::shape::Shape;
+use crate::engine::Busy;
 use crate::format::Lsn;
 use crate::version::{Slice, Tree};
 use std::ops::Bound;

@@ -5,7 +5,6 @@
 //!
 //! - `policy`     what is fixed, and what the tree does not show
 //! - `shape`      how large each level should be, and the debt
-//! - `busy`       the jobs under way
 //! - `plan`       what to do next: `pick` chooses slices below level 0, `pick_runs` level 0's runs,
 //!   `manual` what somebody asked for
 //! - `beneath`    whether a delete still hides anything
@@ -17,7 +16,6 @@
 //! How it decides and why so: `docs/internals/compaction.md`.
 
 mod beneath;
-mod busy;
 mod cut;
 mod inputs;
 mod job;
@@ -31,18 +29,20 @@ mod run;
 mod schedule;
 mod shape;
 
-pub(crate) use busy::{Busy, JobId};
 pub(crate) use job::{MergeJob, Outcome};
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
 pub(crate) use plan::{Merge, Plan, plan};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use run::{MergeContext, Progress};
 pub(crate) use schedule::{
-    Merges, after_flush, compact_range, debt_bytes, forget, schedule, schedule_idle, settle,
+    after_flush, compact_range, debt_bytes, forget, schedule, schedule_idle, settle,
 };
 #[cfg(test)]
 pub(crate) use shape::Shape;
 pub(crate) use shape::{Debts, debts};
+
+#[cfg(test)]
+use crate::engine::{Busy, JobId};
 
 #[cfg(test)]
 mod convergence;

@@ -3,10 +3,11 @@
 //! and what it can take in for ever slowly falls.
 
 use super::model::{Done, ENTRY_BYTES, Model};
-use super::{Busy, Hints, JobId, Plan, Policy, debts, plan};
+use super::{Hints, Plan, Policy, debts, plan};
 use crate::components::stage::Stage;
 use crate::components::{Clock, Threads};
-use crate::engine::{Backlog, Owed, Pacer};
+use crate::engine::{Backlog, Busy, JobId, Owed, Pacer};
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,11 +4,11 @@
 //! the target within the hull are inputs too, or are fenced off. No running job reads an input, and none puts
 //! anything between the job's levels within the hull.
 
-use super::busy::Busy;
 use super::plan::{Merge, Move, Plan, Reason, hull};
 use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
 use crate::components::{Reach, reached, reached_if};
+use crate::engine::Busy;
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use std::ops::Range;

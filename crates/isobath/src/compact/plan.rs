@@ -7,11 +7,11 @@
 //! Carrying out plans until there is nothing to do ends: every move and merge takes data down or makes runs
 //! fewer, and a slice is rewritten in place only if that empties it of deletes for good.
 
-use super::busy::Busy;
 use super::pick::Picker;
 use super::policy::{Hints, Policy};
 use super::shape::Shape;
 use crate::components::{Reach, reached};
+use crate::engine::{Busy, Claim, Claims};
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use std::sync::Arc;
@@ -23,6 +23,39 @@ pub(crate) enum Plan {
     /// Slices that change their level and nothing else, all in one edit.
     Move(Vec<Move>),
     Merge(Merge),
+}
+
+impl Claims for Plan {
+    fn claims(&self) -> Vec<Claim> {
+        match self {
+            Plan::DoNothing => Vec::new(),
+            Plan::Move(moves) => moves.iter().map(Move::claim).collect(),
+            Plan::Merge(merge) => vec![merge.claim()],
+        }
+    }
+}
+
+impl Move {
+    fn claim(&self) -> Claim {
+        let meta = &self.slice.meta;
+        Claim {
+            files: vec![meta.file],
+            leaving: vec![(self.from, meta.disk_bytes)],
+            unread: 0,
+            target: self.to,
+            hull: meta.extent().owned(),
+        }
+    }
+}
+
+impl Merge {
+    fn claim(&self) -> Claim {
+        let mut files: Vec<_> = self.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
+        files.sort_unstable();
+        let leaving = self.inputs.iter().map(|(at, slice)| (*at, slice.meta.disk_bytes)).collect();
+        let (unread, hull) = (self.input_bytes(), self.hull().owned());
+        Claim { files, leaving, unread, target: self.target, hull }
+    }
 }
 
 /// A slice that has nothing in its way.

@@ -1,6 +1,6 @@
 //! When merges run: after each flush and each merge, as many disjoint ones at once as there are threads.
 //!
-//! A family's jobs under way are entered in its [`Merges`]; the next plan keeps clear of them. A job is planned when
+//! A family's jobs under way are entered in its `Merges` (`engine/merges.rs`); the next plan keeps clear of them. A job is planned when
 //! a thread is free for it, not before, so that it sees the tree as it is. Parts of one job are offered to the other
 //! threads; whoever is idle helps.
 //!
@@ -8,12 +8,12 @@
 //! the inputs out and puts the outputs in. Then the view is swapped, and inputs go with their last reader.
 
 use super::lineage::lineage;
-use super::{Busy, Debts, Hints, JobId, ManualPlan, ManualRange, Merge, MergeContext, MergeJob};
+use super::{Debts, Hints, ManualPlan, ManualRange, Merge, MergeContext, MergeJob};
 use super::{Outcome, Plan, Policy, Progress, debts, plan, plan_manual};
 use crate::background::CancelToken;
-use crate::components::sync::{Condvar, Mutex, Rank};
 use crate::components::{Plant, Point, Reach, planted, reached, yield_point};
-use crate::engine::{Engine, Keyspace, Owed};
+use crate::engine::{Engine, JobId, Keyspace, MergeState, Owed};
+
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::read::ScanBounds;
@@ -25,30 +25,6 @@ use std::time::Duration;
 
 /// How long a waiter sleeps at most before it looks again.
 const POLL: Duration = Duration::from_millis(100);
-
-/// The merges of one family.
-pub(crate) struct Merges {
-    state: Mutex<State>,
-    /// A job ended.
-    ended: Condvar,
-}
-
-impl Default for Merges {
-    fn default() -> Self {
-        let state = Mutex::new(Rank::Merges, State::default());
-        Merges { state, ended: Condvar::new() }
-    }
-}
-
-#[derive(Default)]
-struct State {
-    busy: Busy,
-    running: usize,
-    /// Smoothed bytes of the runs that flushes add.
-    run_bytes: u64,
-    /// Why the last job failed; cleared by the next flush, which tries again.
-    failure: Option<Error>,
-}
 
 /// The policy that follows from the options of a family.
 fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
@@ -69,7 +45,7 @@ fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
     }
 }
 
-fn hints_of(engine: &Engine, state: &State, is_idle: bool) -> Hints {
+fn hints_of(engine: &Engine, state: &MergeState, is_idle: bool) -> Hints {
     let oldest_reader = engine.snapshots.readers(&engine.log).oldest();
     Hints { run_bytes: state.run_bytes, oldest_reader, is_idle }
 }
@@ -79,7 +55,7 @@ pub(crate) fn debt_bytes(engine: &Engine, family: &Keyspace) -> u64 {
     debts_of(engine, family, &family.merges.state.lock()).total()
 }
 
-fn debts_of(engine: &Engine, family: &Keyspace, state: &State) -> Debts {
+fn debts_of(engine: &Engine, family: &Keyspace, state: &MergeState) -> Debts {
     // Debts ask for nothing else; and merges ask for debts too often to look through the snapshots each time.
     let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
     debts(&family.view().tree, &policy_of(engine, family), &state.busy, &hints)
@@ -161,7 +137,7 @@ fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
     }
 }
 
-fn begin(state: &mut State, planned: &Plan) -> JobId {
+fn begin(state: &mut MergeState, planned: &Plan) -> JobId {
     state.running += 1;
     state.busy.begin(planned)
 }

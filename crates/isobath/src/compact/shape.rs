@@ -13,8 +13,8 @@
 //! of size `N`, the cost is least with `C/B = T/2` and equal ratios, hence `T = (2N/B)^(1/(k+1))`. The planner
 //! takes the fewest levels that keep `T` within the policy's limit.
 
-use super::busy::Busy;
 use super::policy::{Hints, Policy};
+use crate::engine::Busy;
 use crate::version::{Slice, Tree};
 
 /// Below this many batches in the whole tree, merging level 0 right into the last level is cheapest.

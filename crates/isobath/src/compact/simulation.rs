@@ -3,7 +3,8 @@
 
 use super::model::Done;
 use super::model::{ENTRY_BYTES, Model};
-use super::{Busy, Hints, JobId, Plan, Policy, plan};
+use super::{Hints, Plan, Policy, plan};
+use crate::engine::{Busy, JobId};
 
 /// A steady stream of writes of uniform random keys against a number of merging threads.
 #[derive(Clone, Debug)]

@@ -52,7 +52,7 @@ ranks! {
     /// Sealing and retiring epochs. Writers take it between reserving and publishing, so its holder waits for none of them.
     Epochs at "engine/epochs.rs: change",
     /// What merges of a family are under way.
-    Merges at "compact/schedule.rs: state",
+    Merges at "engine/merges.rs: state",
     /// Parts of a merge that are taken and done.
     MergeParts at "compact/job.rs: progress",
     /// The state of the database and its manifest; held while an edit is synced.

@@ -17,7 +17,7 @@
 //! family let go.
 
 use super::epochs::Epoch;
-use crate::compact::Merges;
+use super::merges::Merges;
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::components::sync::{Mutex, Rank, yield_now};
 use crate::components::{Plant, Point, planted, preempt, yield_point};

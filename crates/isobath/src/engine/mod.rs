@@ -11,10 +11,12 @@
 //! ```
 
 mod backlog;
+mod busy;
 mod epochs;
 mod families;
 mod family;
 mod gauges;
+mod merges;
 #[cfg(all(test, shuttle))]
 mod model;
 #[cfg(all(test, loom))]
@@ -25,12 +27,14 @@ mod snapshots;
 mod tests;
 
 pub(crate) use backlog::{Backlog, Owed};
+pub(crate) use busy::{Busy, Claim, Claims, JobId};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use epochs::RETRY_PAUSE_NS_MAX;
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
 pub(crate) use families::Families;
 pub(crate) use family::{Keyspace, View};
 pub(crate) use gauges::Gauges;
+pub(crate) use merges::MergeState;
 pub(crate) use pacer::{Pacer, StallCause};
 pub(crate) use snapshots::Snapshots;
 

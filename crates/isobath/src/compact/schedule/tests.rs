@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::components::Components;
+use crate::components::sync::Mutex;
 use crate::options::{FamilyOptions, Options};
 use crate::table::origin_of;
 use crate::vfs::{Fault, FileOp, MemoryFs};

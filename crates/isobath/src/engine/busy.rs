@@ -1,6 +1,5 @@
 //! The jobs under way on one tree, as far as the next plan must keep clear of them.
 
-use super::plan::Plan;
 use crate::table::{Extent, ExtentRef};
 
 /// Running jobs. Slices that they read cannot be planned with, and where they will put their outputs nothing
@@ -14,15 +13,27 @@ pub(crate) struct Busy {
 #[derive(Clone, Debug)]
 struct Job {
     id: u64,
-    /// Ascending.
-    files: Vec<u64>,
+    claim: Claim,
+}
+
+/// What a job takes from other plans while it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    /// The files of the slices that it reads, ascending.
+    pub(crate) files: Vec<u64>,
     /// Bytes on disk that leave a level for the target, by level.
-    leaving: Vec<(usize, u64)>,
+    pub(crate) leaving: Vec<(usize, u64)>,
     /// Bytes that it has still to read.
-    unread: u64,
-    target: usize,
+    pub(crate) unread: u64,
+    pub(crate) target: usize,
     /// Where its inputs and outputs lie.
-    hull: Extent,
+    pub(crate) hull: Extent,
+}
+
+/// What a plan takes from others, once it is carried out.
+pub(crate) trait Claims {
+    /// One for each part that ends in a target of its own.
+    fn claims(&self) -> Vec<Claim>;
 }
 
 /// Names a running job.
@@ -31,39 +42,10 @@ pub(crate) struct JobId(pub(crate) u64);
 
 impl Busy {
     /// Enters a plan that is about to be carried out. It is under way until [`Busy::end`].
-    pub(crate) fn begin(&mut self, plan: &Plan) -> JobId {
+    pub(crate) fn begin(&mut self, plan: &impl Claims) -> JobId {
         let id = self.next_id;
         self.next_id += 1;
-        match plan {
-            Plan::DoNothing => {}
-            Plan::Move(moves) => {
-                for step in moves {
-                    let meta = &step.slice.meta;
-                    self.jobs.push(Job {
-                        id,
-                        files: vec![meta.file],
-                        leaving: vec![(step.from, meta.disk_bytes)],
-                        unread: 0,
-                        target: step.to,
-                        hull: meta.extent().owned(),
-                    });
-                }
-            }
-            Plan::Merge(merge) => {
-                let mut files: Vec<_> =
-                    merge.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
-                files.sort_unstable();
-                let leaving = merge.inputs.iter().map(|(at, slice)| (*at, slice.meta.disk_bytes));
-                self.jobs.push(Job {
-                    id,
-                    files,
-                    leaving: leaving.collect(),
-                    unread: merge.input_bytes(),
-                    target: merge.target,
-                    hull: merge.hull().owned(),
-                });
-            }
-        }
+        self.jobs.extend(plan.claims().into_iter().map(|claim| Job { id, claim }));
         JobId(id)
     }
 
@@ -80,23 +62,23 @@ impl Busy {
     /// Notes that a job has read `bytes` more of its inputs.
     pub(crate) fn note_read(&mut self, id: JobId, bytes: u64) {
         for job in self.jobs.iter_mut().filter(|job| job.id == id.0) {
-            job.unread = job.unread.saturating_sub(bytes);
+            job.claim.unread = job.claim.unread.saturating_sub(bytes);
         }
     }
 
     /// Bytes that running jobs have still to read.
     pub(crate) fn unread_bytes(&self) -> u64 {
-        self.jobs.iter().map(|job| job.unread).sum()
+        self.jobs.iter().map(|job| job.claim.unread).sum()
     }
 
     /// From what each level holds (0 for level 0) to about what it will hold once the running jobs have ended.
     pub(crate) fn foresee(&self, held: &mut [u64]) {
         for job in &self.jobs {
-            for &(level, bytes) in &job.leaving {
-                if level.max(job.target) < held.len() {
+            for &(level, bytes) in &job.claim.leaving {
+                if level.max(job.claim.target) < held.len() {
                     let bytes = bytes.min(held[level]);
                     held[level] -= bytes;
-                    held[job.target] += bytes;
+                    held[job.claim.target] += bytes;
                 }
             }
         }
@@ -109,7 +91,7 @@ impl Busy {
 
     /// True if a running job reads the slice.
     pub(crate) fn reads(&self, file: u64) -> bool {
-        self.jobs.iter().any(|job| job.files.binary_search(&file).is_ok())
+        self.jobs.iter().any(|job| job.claim.files.binary_search(&file).is_ok())
     }
 
     /// True if outputs of a running job may land in one of the levels below `above`, down to `target`, within
@@ -120,7 +102,7 @@ impl Busy {
         target: usize,
         extent: &ExtentRef<'_>,
     ) -> bool {
-        let lands = |job: &Job| above < job.target && job.target <= target;
-        self.jobs.iter().any(|job| lands(job) && job.hull.overlaps(extent))
+        let lands = |job: &Job| above < job.claim.target && job.claim.target <= target;
+        self.jobs.iter().any(|job| lands(job) && job.claim.hull.overlaps(extent))
     }
 }

@@ -1,0 +1,30 @@
+//! The merges of one family that are under way, and what the next plan has to know of the last ones.
+
+use super::busy::Busy;
+use crate::components::sync::{Condvar, Mutex, Rank};
+use crate::error::Error;
+
+/// The merges of one family.
+pub(crate) struct Merges {
+    pub(crate) state: Mutex<MergeState>,
+    /// A job ended.
+    pub(crate) ended: Condvar,
+}
+
+impl Default for Merges {
+    fn default() -> Self {
+        let state = Mutex::new(Rank::Merges, MergeState::default());
+        Merges { state, ended: Condvar::new() }
+    }
+}
+
+/// What [`Merges`] protects.
+#[derive(Default)]
+pub(crate) struct MergeState {
+    pub(crate) busy: Busy,
+    pub(crate) running: usize,
+    /// Smoothed bytes of the runs that flushes add.
+    pub(crate) run_bytes: u64,
+    /// Why the last job failed; cleared by the next flush, which tries again.
+    pub(crate) failure: Option<Error>,
+}
