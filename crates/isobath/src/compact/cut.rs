@@ -69,6 +69,7 @@ impl<'a> Edges<'a> {
         key_head(key) >= self.head && self.passes_slowly(key)
     }
 
+    #[inline(never)]
     fn passes_slowly(&mut self, key: &[u8]) -> bool {
         let is_past = match &self.keys {
             EdgeKeys::Fences(keys) => keys.get(self.at).is_some_and(|fence| **fence <= *key),
@@ -101,7 +102,7 @@ impl<'a> Cutter<'a> {
     }
 
     /// Whether the current output, which has `bytes`, ends before `key`, the key that comes next.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn cuts_before(&mut self, key: &[u8], bytes: u64) -> bool {
         let mut cuts = self.is_full(bytes);
         reached_if(Reach::CutFull, || cuts);
@@ -119,12 +120,14 @@ impl<'a> Cutter<'a> {
     }
 
     /// Whether an output of `bytes` ends before the next key in any case.
+    #[inline]
     pub(crate) fn is_full(&self, bytes: u64) -> bool {
         let has_guides = !matches!(self.guides.keys, EdgeKeys::Guides([]));
         let eighths = if has_guides { ANYWHERE_EIGHTHS } else { 8 };
         bytes / eighths >= self.output_bytes / 8
     }
 
+    #[inline(never)]
     fn cuts_at_edge(&mut self, bytes: u64) -> bool {
         if let EdgeKeys::Guides(slices) = &self.guides.keys {
             self.overlap_bytes += slices[self.guides.at - 1].meta.disk_bytes;

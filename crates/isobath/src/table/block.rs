@@ -317,7 +317,7 @@ impl Block {
 
     /// The number of restarts that lie before `(key, point)`, provided that `key` begins with the block's
     /// prefix; any number otherwise.
-    #[inline]
+    #[inline(always)]
     pub(super) fn restarts_before(&self, key: &[u8], point: Lsn) -> Decoded<u32> {
         let head = key_head(key, self.prefix_len());
         let (mut low, mut len) = (0, self.restart_count);
