@@ -37,7 +37,6 @@ mod format;
 pub mod fuzzing;
 mod iter;
 mod key_range;
-pub mod keys;
 mod limits;
 mod memtable;
 mod metrics;
