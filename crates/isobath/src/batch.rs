@@ -3,27 +3,17 @@
 //! A batch is encoded as its log record from the first operation on (`format/payload.rs`), so that a commit
 //! copies it into the log without another pass. Room for the record header is kept in front.
 
+use crate::engine::Mention;
 use crate::error::{Error, Result};
-use crate::family::{Family, Mention};
+use crate::family::Family;
 use crate::format::{
     BATCH_PREFIX_LEN, DEFAULT_FAMILY, FamilyId, Op, OpKind, put_batch_prefix, put_op,
     set_batch_count,
 };
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
 use crate::wal::RECORD_HEADER_LEN;
+use crate::write::{OpAt, Parts};
 use crate::writes::writes;
-
-/// Where an operation's parts lie in the record, so that applying it needs no decoding.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OpAt {
-    pub(crate) family: FamilyId,
-    pub(crate) kind: OpKind,
-    pub(crate) key_len: u32,
-    pub(crate) value_len: u32,
-    /// The offset of the key in the record; the value, if any, ends the operation.
-    pub(crate) key_at: usize,
-    pub(crate) value_at: usize,
-}
 
 /// Writes that are committed together. The last operation on a key wins. The methods of the batch itself are for the default
 /// family, [`Batch::of`] lends the part of another one.
@@ -96,7 +86,7 @@ impl Batch {
 
     fn name_family(&mut self, family: &Family) {
         // Batches name few families and name the same one in a row.
-        if !self.families.iter().rev().any(|known| known.is_of(family)) {
+        if !self.families.iter().rev().any(|known| family.is_mentioned_by(known)) {
             self.families.push(family.mention());
         }
     }
@@ -156,8 +146,14 @@ impl Batch {
         Ok(())
     }
 
+    /// The same, unless an operation was refused.
+    pub(crate) fn checked_parts(&mut self) -> Result<Parts<'_>> {
+        self.check()?;
+        Ok(self.parts())
+    }
+
     /// The record to commit (header room in front), where its operations lie, and the families it names.
-    pub(crate) fn parts(&mut self) -> (&mut Vec<u8>, &[OpAt], &[Mention]) {
+    pub(crate) fn parts(&mut self) -> Parts<'_> {
         set_batch_count(&mut self.record, RECORD_HEADER_LEN, self.ops.len() as u32);
         (&mut self.record, &self.ops, &self.families)
     }
@@ -187,17 +183,5 @@ impl BatchFamily<'_> {
 impl Default for Batch {
     fn default() -> Self {
         Batch::new()
-    }
-}
-
-impl OpAt {
-    #[inline]
-    pub(crate) fn key<'a>(&self, record: &'a [u8]) -> &'a [u8] {
-        &record[self.key_at..self.key_at + self.key_len as usize]
-    }
-
-    #[inline]
-    pub(crate) fn value<'a>(&self, record: &'a [u8]) -> &'a [u8] {
-        &record[self.value_at..self.value_at + self.value_len as usize]
     }
 }

@@ -99,7 +99,12 @@ impl Db {
     /// named, and nothing is written.
     pub fn write(&self, mut batch: impl BorrowMut<Batch>) -> Result<Commit> {
         let (engine, options) = (self.engine(), WriteOptions::default());
-        write::commit_batch(engine, &engine.default_family, batch.borrow_mut(), options)
+        write::commit_batch(
+            engine,
+            &engine.default_family,
+            batch.borrow_mut().checked_parts()?,
+            options,
+        )
     }
 
     /// The database under these options: [`Reads`](crate::Reads) or [`Writes`](crate::Writes), for one call or for many.

@@ -3,8 +3,8 @@
 use crate::calls::{CallOptions, Lender};
 use crate::compact;
 use crate::db::Owner;
-use crate::engine::{Engine, Keyspace};
-use crate::error::{Error, Result};
+use crate::engine::{Engine, Keyspace, Mention, foreign_family};
+use crate::error::Result;
 use crate::format::{FamilyId, OpKind};
 use crate::key_range::{KeyRange, bounds_of};
 use crate::options::{FamilyOptions, ReadOptions, WriteOptions};
@@ -12,7 +12,7 @@ use crate::read::ReadAt;
 use crate::reads::{Reads, reads};
 use crate::write::{self, Commit};
 use crate::writes::writes;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// A column family of an open database: a table that is read and written by calling it. Cheap to clone; keeps the database
 /// open.
@@ -89,12 +89,12 @@ impl Family {
 
     /// What a batch keeps of the handle.
     pub(crate) fn mention(&self) -> Mention {
-        let engine = self.engine();
-        Mention {
-            keyspace: self.keyspace.clone(),
-            engine: Arc::downgrade(engine),
-            uuid: engine.uuid,
-        }
+        Mention::new(self.engine(), &self.keyspace)
+    }
+
+    #[inline]
+    pub(crate) fn is_mentioned_by(&self, mention: &Mention) -> bool {
+        mention.is_of(&self.keyspace)
     }
 
     /// The family, for the open database that the handle belongs to. There is no other way to it.
@@ -103,56 +103,8 @@ impl Family {
         if std::ptr::eq(&**self.engine(), engine) {
             return Ok(&self.keyspace);
         }
-        Err(foreign(&self.keyspace, self.engine().uuid, engine))
+        Err(foreign_family(&self.keyspace, self.engine().uuid, engine))
     }
-}
-
-/// A family that a batch names. It keeps no database open.
-#[derive(Clone)]
-pub(crate) struct Mention {
-    keyspace: Arc<Keyspace>,
-    /// Its address tells openings apart: it is not used again while something refers to it.
-    engine: Weak<Engine>,
-    uuid: [u8; 16],
-}
-
-impl Mention {
-    pub(crate) fn id(&self) -> FamilyId {
-        self.keyspace.id
-    }
-
-    #[inline]
-    pub(crate) fn is_of(&self, family: &Family) -> bool {
-        Arc::ptr_eq(&self.keyspace, &family.keyspace)
-    }
-
-    /// As [`Family::of`].
-    #[inline]
-    pub(crate) fn of(&self, engine: &Engine) -> Result<&Arc<Keyspace>> {
-        if std::ptr::eq(self.engine.as_ptr(), engine) {
-            return Ok(&self.keyspace);
-        }
-        Err(foreign(&self.keyspace, self.uuid, engine))
-    }
-}
-
-impl std::fmt::Debug for Mention {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mention({} {:?})", self.id(), &*self.keyspace.name())
-    }
-}
-
-/// Why a handle from a database with this identity is refused.
-#[cold]
-fn foreign(keyspace: &Keyspace, uuid: [u8; 16], engine: &Engine) -> Error {
-    let owner = match uuid == engine.uuid {
-        true => "another opening of this database",
-        false => "another database",
-    };
-    Error::InvalidArgument(format!(
-        "the handle of column family {:?} belongs to {owner}; get one of this with `Db::family`",
-        &*keyspace.name()
-    ))
 }
 
 impl std::fmt::Debug for Family {

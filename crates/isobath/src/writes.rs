@@ -35,7 +35,12 @@ impl Writes<'_> {
     /// As [`Db::write`](crate::Db::write), by these options.
     pub fn write(&self, mut batch: impl BorrowMut<Batch>) -> Result<Commit> {
         let engine = self.engine;
-        write::commit_batch(engine, &engine.default_family, batch.borrow_mut(), self.options)
+        write::commit_batch(
+            engine,
+            &engine.default_family,
+            batch.borrow_mut().checked_parts()?,
+            self.options,
+        )
     }
 
     #[inline]

@@ -16,6 +16,7 @@ mod epochs;
 mod families;
 mod family;
 mod gauges;
+mod mention;
 mod merges;
 #[cfg(all(test, shuttle))]
 mod model;
@@ -34,6 +35,7 @@ pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
 pub(crate) use families::Families;
 pub(crate) use family::{Keyspace, View};
 pub(crate) use gauges::Gauges;
+pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use merges::MergeState;
 pub(crate) use pacer::{Pacer, StallCause};
 pub(crate) use snapshots::Snapshots;

@@ -18,11 +18,9 @@
 //! each of header and payload, three read-modify-writes on shared words (tail and the two frontiers), one
 //! memtable insert; no allocation but the arena's, no system call.
 
-use crate::batch::{Batch, OpAt};
 use crate::components::{Plant, Point, Reach, planted, reached_if, with_scratch, yield_point};
-use crate::engine::{Engine, Keyspace};
+use crate::engine::{Engine, Keyspace, Mention};
 use crate::error::{Error, Result};
-use crate::family::Mention;
 use crate::format::{FamilyId, Lsn, Op, OpKind, Payload, decode_payload, put_batch_prefix, put_op};
 use crate::limits::{check_key, check_value, note_written};
 use crate::memtable::Memtable;
@@ -58,6 +56,33 @@ fn database_of(engine: &Engine) -> u64 {
     u64::from_le_bytes(*engine.uuid.first_chunk().expect("16 bytes"))
 }
 
+/// Where an operation's parts lie in the record, so that applying it needs no decoding.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpAt {
+    pub(crate) family: FamilyId,
+    pub(crate) kind: OpKind,
+    pub(crate) key_len: u32,
+    pub(crate) value_len: u32,
+    /// The offset of the key in the record; the value, if any, ends the operation.
+    pub(crate) key_at: usize,
+    pub(crate) value_at: usize,
+}
+
+impl OpAt {
+    #[inline]
+    pub(crate) fn key<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        &record[self.key_at..self.key_at + self.key_len as usize]
+    }
+
+    #[inline]
+    pub(crate) fn value<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        &record[self.value_at..self.value_at + self.value_len as usize]
+    }
+}
+
+/// What a batch comes to: its record (header room in front), where its operations lie in it, and the families it names.
+pub(crate) type Parts<'a> = (&'a mut Vec<u8>, &'a [OpAt], &'a [Mention]);
+
 /// Commits one operation.
 pub(crate) fn commit_one(
     engine: &Arc<Engine>,
@@ -85,15 +110,14 @@ pub(crate) fn commit_one(
 pub(crate) fn commit_batch(
     engine: &Arc<Engine>,
     default: &Arc<Keyspace>,
-    batch: &mut Batch,
+    parts: Parts<'_>,
     options: WriteOptions,
 ) -> Result<Commit> {
-    batch.check()?;
-    if batch.is_empty() {
+    let (record, ops, named) = parts;
+    if ops.is_empty() {
         engine.check_writable()?;
         return Ok(Commit::new(engine, engine.log.visible()));
     }
-    let (record, ops, named) = batch.parts();
     for family in named {
         check_family(family.of(engine)?)?;
     }
@@ -273,6 +297,7 @@ pub(crate) fn harden(engine: &Engine, point: Lsn) -> Result<()> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::batch::Batch;
 
     #[test]
     fn a_batch_is_sorted_by_whole_keys_and_the_last_operation_on_a_key_wins() {

@@ -7,7 +7,7 @@ mod seal;
 mod tests;
 
 pub use commit::Commit;
-pub(crate) use commit::{commit_batch, commit_one, harden, harden_commit};
+pub(crate) use commit::{OpAt, Parts, commit_batch, commit_one, harden, harden_commit};
 pub(crate) use families::{create_family, drop_family, rename_family};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use seal::seal_if_written;

@@ -227,7 +227,8 @@ fn a_write_names_the_first_invalid_operation_of_its_batch_and_commits_nothing() 
     let engine = db.engine().clone();
     db.close().unwrap();
     let options = WriteOptions::default();
-    let nothing = super::commit_batch(&engine, &engine.default_family, &mut Batch::new(), options);
+    let nothing =
+        super::commit_batch(&engine, &engine.default_family, Batch::new().parts(), options);
     assert!(matches!(nothing, Err(Error::Closed)));
 }
 

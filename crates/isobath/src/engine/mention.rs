@@ -1,0 +1,59 @@
+//! A family as a batch names it, and the refusal of one that belongs elsewhere.
+
+use super::{Engine, Keyspace};
+use crate::error::{Error, Result};
+use crate::format::FamilyId;
+use std::sync::{Arc, Weak};
+
+/// A family that a batch names. It keeps no database open.
+#[derive(Clone)]
+pub(crate) struct Mention {
+    keyspace: Arc<Keyspace>,
+    /// Its address tells openings apart: it is not used again while something refers to it.
+    engine: Weak<Engine>,
+    uuid: [u8; 16],
+}
+
+impl Mention {
+    pub(crate) fn new(engine: &Arc<Engine>, keyspace: &Arc<Keyspace>) -> Mention {
+        let (keyspace, uuid) = (keyspace.clone(), engine.uuid);
+        Mention { keyspace, engine: Arc::downgrade(engine), uuid }
+    }
+
+    pub(crate) fn id(&self) -> FamilyId {
+        self.keyspace.id
+    }
+
+    #[inline]
+    pub(crate) fn is_of(&self, keyspace: &Arc<Keyspace>) -> bool {
+        Arc::ptr_eq(&self.keyspace, keyspace)
+    }
+
+    /// The family, for the open database that it was mentioned in. There is no other way to it.
+    #[inline]
+    pub(crate) fn of(&self, engine: &Engine) -> Result<&Arc<Keyspace>> {
+        if std::ptr::eq(self.engine.as_ptr(), engine) {
+            return Ok(&self.keyspace);
+        }
+        Err(foreign_family(&self.keyspace, self.uuid, engine))
+    }
+}
+
+impl std::fmt::Debug for Mention {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mention({} {:?})", self.id(), &*self.keyspace.name())
+    }
+}
+
+/// Why a handle from a database with this identity is refused.
+#[cold]
+pub(crate) fn foreign_family(keyspace: &Keyspace, uuid: [u8; 16], engine: &Engine) -> Error {
+    let owner = match uuid == engine.uuid {
+        true => "another opening of this database",
+        false => "another database",
+    };
+    Error::InvalidArgument(format!(
+        "the handle of column family {:?} belongs to {owner}; get one of this with `Db::family`",
+        &*keyspace.name()
+    ))
+}
