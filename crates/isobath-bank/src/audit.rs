@@ -2,8 +2,8 @@
 
 use crate::Trouble;
 use crate::ledger::{
-    ACCOUNTS, ARCHIVE, FAMILIES, OPENING_BALANCE, TELLERS, Transfer, day_name, decode, done_key,
-    of_entry_key, statement_key,
+    ACCOUNTS, ARCHIVE, Existing, FAMILIES, OPENING_BALANCE, TELLERS, Transfer, day_name, decode,
+    done_key, of_entry_key, statement_key,
 };
 use crate::notes::{Counts, DAYS, LINES, Noted, Notes};
 use isobath::{Db, Error, Family, Range, Snapshot};
@@ -74,13 +74,13 @@ pub(crate) fn books(
     day: &Family,
 ) -> Result<(Counts, BTreeMap<u64, Pairs>), Trouble> {
     let [accounts, entries, statements, queue] = FAMILIES;
-    let entries = db.family(entries)?;
+    let entries = db.existing(entries)?;
     let sums = Sums::of(moment.of(&entries).range(..))?;
     let balances = (0..ACCOUNTS)
         .map(|account| (account, sums.balances.get(&account).copied().unwrap_or(OPENING_BALANCE)));
     let balances = balances.map(|(account, sum)| (key(account), key(sum as u64))).collect();
-    agree("accounts", moment, &db.family(accounts)?, &balances)?;
-    agree("statements", moment, &db.family(statements)?, &sums.statements)?;
+    agree("accounts", moment, &db.existing(accounts)?, &balances)?;
+    agree("statements", moment, &db.existing(statements)?, &sums.statements)?;
     let mut counts = Counts::default();
     let mut jobs = Pairs::new();
     for teller in 0..TELLERS {
@@ -90,7 +90,7 @@ pub(crate) fn books(
             jobs.insert(crate::ledger::entry_key(teller, number), Vec::new());
         }
     }
-    agree("queue", moment, &db.family(queue)?, &jobs)?;
+    agree("queue", moment, &db.existing(queue)?, &jobs)?;
     counts[DAYS] = decode(&moment.get("day")?.ok_or_else(|| Trouble::wrong("no day"))?)?;
     agree("the day", moment, day, &sums.turnover_of(counts[DAYS]))?;
     let days = [counts[DAYS].wrapping_sub(1), counts[DAYS] + 1];
@@ -130,7 +130,7 @@ pub(crate) fn reopened(db: &Db, notes: &Notes, after: After) -> Result<Option<Co
         return Ok(None);
     }
     let today = decode(&moment.get("day")?.ok_or_else(|| Trouble::wrong("no day"))?)?;
-    let day = match db.family(&day_name(today)) {
+    let day = match db.existing(&day_name(today)) {
         Err(Error::UnknownFamily(name)) => {
             let there = db.list_families();
             return Err(Trouble::wrong(format!("today is {today}, {name} is not among {there:?}")));
@@ -146,7 +146,7 @@ pub(crate) fn reopened(db: &Db, notes: &Notes, after: After) -> Result<Option<Co
 
 fn is_empty(db: &Db) -> Result<bool, Trouble> {
     for name in db.list_families() {
-        if let Some(item) = db.family(&name)?.range(..).next() {
+        if let Some(item) = db.existing(&name)?.range(..).next() {
             item?;
             return Ok(false);
         }
@@ -163,7 +163,7 @@ fn families(
 ) -> Result<(), Trouble> {
     let yesterday = today.wrapping_sub(1);
     for name in db.list_families() {
-        let family = db.family(&name)?;
+        let family = db.existing(&name)?;
         if name == day_name(today + 1) {
             agree("tomorrow", moment, &family, &Pairs::new())?;
         } else if name == ARCHIVE || name == day_name(yesterday) {

@@ -54,26 +54,24 @@ impl Bank {
     pub(crate) fn of(db: Db) -> Result<Bank, Trouble> {
         let is_founded = db.contains("founded")?;
         for name in FAMILIES {
-            let options = match name {
-                "entries" => FamilyOptions::new().codec(Codec::Zstd).block_size(1 << 10),
-                "queue" => FamilyOptions::new().filter_bits_per_key(0),
-                _ => FamilyOptions::new().level_ratio(4),
-            };
-            match db.create_family_with(name, options) {
-                Ok(_) if is_founded => return Err(Trouble::wrong(format!("{name} is gone"))),
-                Ok(_) | Err(Error::FamilyExists(_)) => {}
-                Err(error) => return Err(error.into()),
+            if is_founded && db.family_if_exists(name)?.is_none() {
+                return Err(Trouble::wrong(format!("{name} is gone")));
             }
         }
+        db.open_families(FAMILIES.map(|name| match name {
+            "entries" => (name, FamilyOptions::new().codec(Codec::Zstd).block_size(1 << 10)),
+            "queue" => (name, FamilyOptions::new().filter_bits_per_key(0)),
+            _ => (name, FamilyOptions::new().level_ratio(4)),
+        }))?;
         let day = if is_founded { number(&db, b"day")? } else { found(&db)? };
         Ok(Bank {
-            accounts: db.family("accounts")?,
-            entries: db.family("entries")?,
-            statements: db.family("statements")?,
-            queue: db.family("queue")?,
+            accounts: db.existing("accounts")?,
+            entries: db.existing("entries")?,
+            statements: db.existing("statements")?,
+            queue: db.existing("queue")?,
             locks: (0..ACCOUNTS).map(|_| Mutex::new(())).collect(),
             jobs: (0..TELLERS).map(|_| Mutex::new(())).collect(),
-            day: RwLock::new(Day { number: day, family: db.family(&day_name(day))? }),
+            day: RwLock::new(Day { number: day, family: db.existing(&day_name(day))? }),
             dropped: Mutex::new(None),
             db,
         })
@@ -82,11 +80,8 @@ impl Bank {
 
 /// Opens all accounts at once, to survive everything. Returns the day.
 fn found(db: &Db) -> Result<u64, Trouble> {
-    match db.create_family(&day_name(0)) {
-        Ok(_) | Err(Error::FamilyExists(_)) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let accounts = db.family("accounts")?;
+    db.family(day_name(0))?;
+    let accounts = db.existing("accounts")?;
     let mut batch = Batch::with_capacity(1 << 10);
     batch.put("founded", ACCOUNTS.to_be_bytes()).put("day", 0_u64.to_be_bytes());
     for account in 0..ACCOUNTS {
@@ -180,5 +175,17 @@ impl Transfer {
     fn memo(&self) -> impl Iterator<Item = u8> {
         let seed = self.from ^ (self.amount as u64);
         (0..self.memo_len).map(move |at| (seed.wrapping_mul(31) + at * at % 23) as u8)
+    }
+}
+
+/// Families that have to be there already.
+pub(crate) trait Existing {
+    /// The family of this name, or [`Error::UnknownFamily`].
+    fn existing(&self, name: &str) -> isobath::Result<Family>;
+}
+
+impl Existing for Db {
+    fn existing(&self, name: &str) -> isobath::Result<Family> {
+        self.family_if_exists(name)?.ok_or_else(|| Error::UnknownFamily(name.to_owned()))
     }
 }

@@ -387,11 +387,11 @@ impl Work<'_> {
         let yesterday = self.today().clone();
         let number = yesterday.number + 1;
         let before = self.notes.acknowledged()?;
-        let family = match db.create_family(&day_name(number)) {
+        let family = match db.family_if_exists(&day_name(number))? {
             // A life before came no further.
-            Err(Error::FamilyExists(name)) => db.family(&name)?,
-            other => {
-                let family = other?;
+            Some(family) => family,
+            None => {
+                let family = db.family(day_name(number))?;
                 // A family survives power loss, and with it all that came before.
                 self.note_synced(before)?;
                 family
@@ -425,10 +425,7 @@ impl Work<'_> {
         let db = &self.bank.db;
         let yesterday = self.today().number.checked_sub(1).map(day_name);
         for name in [Some(ARCHIVE.to_owned()), yesterday].into_iter().flatten() {
-            let family = match db.family(&name) {
-                Err(Error::UnknownFamily(_)) => continue,
-                other => other?,
-            };
+            let Some(family) = db.family_if_exists(&name)? else { continue };
             let moment = db.snapshot();
             let count = moment.of(&family).range(..).count();
             db.drop_family(&family)?;

@@ -7,6 +7,7 @@
 //! to show that a harness would find them: `isobath::components::planted`.
 
 mod command;
+mod existing;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod kernel;

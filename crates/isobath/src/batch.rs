@@ -24,7 +24,7 @@ use crate::writes::writes;
 /// ```
 /// # fn main() -> isobath::Result<()> {
 /// # let db = isobath::Options::in_memory().open("batch")?;
-/// let users = db.create_family("users")?;
+/// let users = db.family("users")?;
 /// let mut batch = isobath::Batch::new();
 /// batch.put(b"count", b"1").delete(b"old");
 /// batch.of(&users).put(b"u1", b"Ada");

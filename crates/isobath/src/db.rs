@@ -5,10 +5,11 @@ use crate::calls::{CallOptions, Lender};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::family::Family;
+use crate::family_spec::FamilySpec;
 use crate::format::OpKind;
 use crate::key_range::bounds_of;
 use crate::metrics::Metrics;
-use crate::options::{FamilyOptions, Options, ReadOptions, WriteOptions};
+use crate::options::{Options, ReadOptions, WriteOptions};
 use crate::read::ReadAt;
 use crate::reads::{Reads, reads};
 use crate::snapshot::Snapshot;
@@ -143,25 +144,50 @@ impl Db {
 
     // Column families.
 
-    /// Creates a family with the database's family options. When it returns, the family and every commit before it survive
-    /// power loss; so it is with drops and renames.
+    /// The family of this name, which is created if there is none: `db.family("users")`, or with options
+    /// `db.family(("users", FamilyOptions::new()))`. When it returns, a family that was created and every commit before it
+    /// survive power loss; so it is with drops and renames. Options that are given become those of the family, also of one
+    /// that exists.
+    pub fn family(&self, spec: impl Into<FamilySpec>) -> Result<Family> {
+        let [family] = self.families([spec])?;
+        Ok(family)
+    }
+
+    /// Several families, as by [`Db::family`]; all that are new share one sync. After a power cut that no call survived, the
+    /// first few of the new ones may exist.
     ///
-    /// # Errors
-    /// [`Error::FamilyExists`](crate::Error::FamilyExists) if there is one of this name, whatever its options.
-    pub fn create_family(&self, name: &str) -> Result<Family> {
-        self.create_family_with(name, self.engine().options.family.clone())
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("families")?;
+    /// let [stock, prices] = db.families(["stock", "prices"])?;
+    /// stock.put("cherry", "12")?;
+    /// prices.put("cherry", "0.20")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn families<const N: usize>(
+        &self,
+        specs: [impl Into<FamilySpec>; N],
+    ) -> Result<[Family; N]> {
+        let families = self.open_families(specs)?;
+        Ok(families.try_into().expect("there is one for each name"))
     }
 
-    /// Creates a family with options of its own, which are kept with it.
-    pub fn create_family_with(&self, name: &str, options: FamilyOptions) -> Result<Family> {
-        let family = write::create_family(self.engine(), name, options)?;
-        Ok(Family::new(family, &self.owner))
+    /// [`Db::families`] of a number that is known only when it runs.
+    pub fn open_families(
+        &self,
+        specs: impl IntoIterator<Item = impl Into<FamilySpec>>,
+    ) -> Result<Vec<Family>> {
+        let specs: Vec<FamilySpec> = specs.into_iter().map(Into::into).collect();
+        let families = write::open_families(self.engine(), &specs)?;
+        Ok(families.into_iter().map(|family| Family::new(family, &self.owner)).collect())
     }
 
-    /// The family of this name, or [`Error::UnknownFamily`](crate::Error::UnknownFamily).
-    pub fn family(&self, name: &str) -> Result<Family> {
+    /// The family of this name, or `None` if there is none.
+    pub fn family_if_exists(&self, name: &str) -> Result<Option<Family>> {
         self.engine().check_open()?;
-        Ok(Family::new(self.engine().families.by_name(name)?, &self.owner))
+        let family = self.engine().families.by_name(name).ok();
+        Ok(family.map(|family| Family::new(family, &self.owner)))
     }
 
     /// The default family.

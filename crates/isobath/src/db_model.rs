@@ -25,7 +25,7 @@ fn open(fs: &MemoryFs) -> Arc<Db> {
 
 /// Sets both keys of a writer, in both families, to `n`.
 fn write(db: &Db, writer: u8, n: u8) {
-    let other = db.family("other").unwrap();
+    let other = db.family_if_exists("other").unwrap().unwrap();
     let mut batch = Batch::new();
     for key in [[writer, 0], [writer, 1]] {
         batch.put(key, [n; VALUE_LEN]);
@@ -38,7 +38,7 @@ fn write(db: &Db, writer: u8, n: u8) {
 /// What a snapshot shows is whole batches, both ways, and stays so. Answers each writer's last batch.
 fn read(db: &Db) -> [u8; 2] {
     let snapshot = db.snapshot();
-    let other = db.family("other").unwrap();
+    let other = db.family_if_exists("other").unwrap().unwrap();
     let numbers = |found: Vec<u8>| {
         let of = |writer: u8| found.iter().copied().filter(move |n| n >> 4 == writer);
         [0, 1].map(|writer| {
@@ -78,7 +78,7 @@ fn readers_see_whole_batches_while_writers_race_with_flushes_and_merges() {
     check(2000, || {
         let fs = MemoryFs::new();
         let db = open(&fs);
-        db.create_family("other").unwrap();
+        db.family("other").unwrap();
         let writers = [0, 1]
             .map(|writer| spawn(&db, move |db| (1..=BATCHES).for_each(|n| write(db, writer, n))));
         let reader = spawn(&db, |db| {
@@ -109,7 +109,7 @@ fn a_database_closes_whatever_goes_on() {
     check(2000, || {
         let fs = MemoryFs::new();
         let db = open(&fs);
-        db.create_family("other").unwrap();
+        db.family("other").unwrap();
         write(&db, 0, 1);
         let engine = db.engine().clone();
         let writer = spawn(&db, |db| {

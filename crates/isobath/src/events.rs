@@ -141,12 +141,12 @@ mod tests {
         }
         db.compact().unwrap();
         fs.inject(Fault::on(FileOp::Write).kind(std::io::ErrorKind::StorageFull));
-        let families = ["first", "second"].map(|name| db.create_family(name).unwrap());
+        let families = ["first", "second"].map(|name| db.family(name).unwrap());
         assert_eq!(fs.struck(), 1);
         families[1].put("key", "value").unwrap();
         db.close().unwrap();
         let db = options.open("db").unwrap();
-        let second = db.family("second").unwrap();
+        let second = db.family_if_exists("second").unwrap().unwrap();
         assert_eq!(second.get("key").unwrap().unwrap(), b"value");
     }
 }

@@ -47,9 +47,15 @@ impl Family {
         self.keyspace.name().to_string()
     }
 
-    /// The options it was created with.
-    pub fn options(&self) -> &FamilyOptions {
-        &self.keyspace.options
+    /// The options that hold now.
+    pub fn options(&self) -> FamilyOptions {
+        self.keyspace.options().as_ref().clone()
+    }
+
+    /// Changes the options of the family, which are kept with it. What is written from now on follows them; what is in tables
+    /// already does when compactions rewrite it.
+    pub fn set_options(&self, options: FamilyOptions) -> Result<()> {
+        write::set_family_options(self.engine(), &self.keyspace, options)
     }
 
     /// The family under these options: [`Reads`] or [`Writes`](crate::Writes), for one call or for many.
@@ -122,7 +128,7 @@ mod tests {
     fn a_handle_that_outlives_its_database_holds_no_table_open() {
         let cache = BlockCache::new(1 << 20);
         let db = Options::in_memory().shared_cache(cache.clone()).open("db").unwrap();
-        let handles = [db.default_family(), db.create_family("family").unwrap()];
+        let handles = [db.default_family(), db.family("family").unwrap()];
         for handle in &handles {
             handle.put("key", "value").unwrap();
         }
@@ -139,7 +145,7 @@ mod tests {
     #[test]
     fn a_handle_keeps_the_database_open_and_a_batch_that_names_it_does_not() {
         let db = Options::in_memory().open("db").unwrap();
-        let family = db.create_family("family").unwrap();
+        let family = db.family("family").unwrap();
         let mut batch = crate::Batch::new();
         batch.of(&family).put("key", "value");
         let engine = std::sync::Arc::downgrade(db.engine());

@@ -326,7 +326,7 @@ mod tests {
         let fs = MemoryFs::new();
         let db = open(&fs);
         filled(&db);
-        let family = db.create_family("brief").unwrap();
+        let family = db.family("brief").unwrap();
         db.drop_family(&family).unwrap();
         let mut range = family.range(..);
         assert!(matches!(range.next_back(), Some(Err(Error::UnknownFamily(_)))));

@@ -30,6 +30,7 @@ mod engine;
 mod error;
 mod events;
 mod family;
+mod family_spec;
 mod flush;
 mod format;
 #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing))]
@@ -74,6 +75,7 @@ pub use db::Db;
 pub use error::{Error, Result};
 pub use events::{Event, EventListener};
 pub use family::Family;
+pub use family_spec::FamilySpec;
 pub use format::{FamilyId, Lsn, OpKind};
 pub use iter::{Cursor, Range};
 pub use key_range::{KeyRange, Prefix};

@@ -266,9 +266,10 @@ pub struct Options {
     pub compaction_threads: Option<usize>,
     /// Table files kept open, at least 8. Default 512, half of what most systems let a process open.
     pub max_open_files: Option<usize>,
-    /// Options of families created without their own, the default family included: with the database. A family keeps the
-    /// options it was created with, whatever a later open says.
-    pub family: FamilyOptions,
+    /// The template: options of the default family, at each open, and of families that are created without their own.
+    /// Default `None`: the default family keeps the options it has, new families take the defaults. Any other family keeps
+    /// its options until [`Family::set_options`](crate::Family::set_options), or an open of it by options, changes them.
+    pub family: Option<FamilyOptions>,
     #[serde(skip)]
     pub(crate) shared_cache: Option<BlockCache>,
     #[serde(skip)]
@@ -292,7 +293,7 @@ impl Default for Options {
             read_mode: ReadMode::Positional,
             compaction_threads: None,
             max_open_files: None,
-            family: FamilyOptions::default(),
+            family: None,
             shared_cache: None,
             listener: None,
             components: Components::system(),
@@ -387,7 +388,7 @@ impl Options {
 
     /// Sets [`Options::family`].
     pub fn family(mut self, family: FamilyOptions) -> Self {
-        self.family = family;
+        self.family = Some(family);
         self
     }
 
@@ -418,7 +419,12 @@ impl Options {
             within("sync_interval (microseconds)", interval.as_micros() as u64, 100, 1 << 50)?;
         }
         within("max_open_files", self.max_open_files.unwrap_or(1000) as u64, 8, 1 << 20)?;
-        self.family.check_asked()
+        self.family.as_ref().map_or(Ok(()), FamilyOptions::check_asked)
+    }
+
+    /// The options of a family that is created without its own.
+    pub(crate) fn new_family(&self) -> FamilyOptions {
+        self.family.clone().unwrap_or_default()
     }
 }
 
@@ -446,7 +452,7 @@ mod tests {
         .unwrap();
         assert_eq!(options.write_budget, ByteSize::mib(16));
         assert_eq!(options.durability, Durability::Sync);
-        assert_eq!(options.family.codec_at(5), Codec::Zstd);
+        assert_eq!(options.new_family().codec_at(5), Codec::Zstd);
         let error = serde_json::from_str::<Options>(r#"{"write_buget": "16MiB"}"#).unwrap_err();
         assert!(error.to_string().contains("write_buget"), "{error}");
     }

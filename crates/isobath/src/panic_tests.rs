@@ -66,7 +66,7 @@ fn write(db: &Db, writer: u8) -> u32 {
 /// All else that a program does.
 fn use_otherwise(db: &Db) -> Option<()> {
     for round in 0..3 {
-        let family = attempt(|| db.create_family(&format!("family {round}")))?;
+        let family = attempt(|| db.family(format!("family {round}")))?;
         attempt(|| family.put("key", "value"))?;
         attempt(|| db.flush())?;
         attempt(|| db.compact())?;
@@ -151,7 +151,7 @@ fn what_an_edit_names_that_a_panic_cut_short_stays() {
     let fs = MemoryFs::new();
     let options = over(&fs, Arc::new(SystemClock::new()));
     let db = options.clone().open("db").unwrap();
-    let family = db.create_family("family").unwrap();
+    let family = db.family("family").unwrap();
     db.put("key", "value").unwrap();
     let manifest = db.engine().versions.lock().manifest().path();
     let manifest = manifest.file_name().unwrap().to_str().unwrap().to_owned();

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// ```
 /// # fn main() -> isobath::Result<()> {
 /// # let db = isobath::Options::in_memory().open("snapshot")?;
-/// # let users = db.create_family("users")?;
+/// # let users = db.family("users")?;
 /// db.put(b"key", b"before")?;
 /// let snapshot = db.snapshot();
 /// db.put(b"key", b"after")?;
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_snapshot_reads_its_own_moment_in_every_way_and_holds_it_while_it_lives() {
         let db = Options::in_memory().open("/db").unwrap();
-        let family = db.create_family("other").unwrap();
+        let family = db.family("other").unwrap();
         db.put("key", "before").unwrap();
         family.put("key", "there").unwrap();
         let held = || db.engine().snapshots.held();

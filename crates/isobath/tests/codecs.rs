@@ -104,7 +104,7 @@ fn options_with_a_codec_that_is_not_there_are_refused_with_the_feature_that_brin
     let db = Options::new().open(dir.path()).unwrap();
     for (codec, name) in CODECS {
         let asked = FamilyOptions::new().codec(codec);
-        match db.create_family_with(name, asked.clone()) {
+        match db.family((name, asked.clone())) {
             Ok(_) => assert!(codec.is_available()),
             Err(Error::InvalidArgument(what)) => {
                 assert!(!codec.is_available() && what.contains(&format!("`{name}`")), "{what}");

@@ -85,7 +85,7 @@ fn is_unknown<T>(result: isobath::Result<T>) {
 #[test]
 fn a_snapshot_from_before_the_drop_sees_the_family_and_one_from_after_does_not() {
     let db = over(&MemoryFs::new()).open("db").unwrap();
-    let family = db.create_family("family").unwrap();
+    let family = db.family("family").unwrap();
     let early = fill(&db, &family, 1);
     let before = db.snapshot();
     let late = fill(&db, &family, 2);
@@ -114,11 +114,11 @@ fn a_snapshot_from_before_the_drop_sees_the_family_and_one_from_after_does_not()
 #[test]
 fn a_family_created_again_under_the_name_is_another_one() {
     let db = over(&MemoryFs::new()).open("db").unwrap();
-    let first = db.create_family("name").unwrap();
+    let first = db.family("name").unwrap();
     let of_first = fill(&db, &first, 1);
     let early = db.snapshot();
     db.drop_family(&first).unwrap();
-    let second = db.create_family("name").unwrap();
+    let second = db.family("name").unwrap();
     let of_second = fill(&db, &second, 2);
     let late = db.snapshot();
     for _ in 0..2 {
@@ -138,12 +138,12 @@ fn a_family_created_again_under_the_name_is_another_one() {
 #[test]
 fn a_renamed_and_dropped_family_stays_in_the_snapshot() {
     let db = over(&MemoryFs::new()).open("db").unwrap();
-    let family = db.create_family("old").unwrap();
+    let family = db.family("old").unwrap();
     let filled = fill(&db, &family, 1);
     let snapshot = db.snapshot();
     db.rename_family(&family, "new").unwrap();
     check(&snapshot, &family, &filled);
-    let other = db.create_family("old").unwrap();
+    let other = db.family("old").unwrap();
     other.put("other", "value").unwrap();
     db.drop_family(&family).unwrap();
     check(&snapshot, &family, &filled);
@@ -158,7 +158,7 @@ fn the_files_of_a_dropped_family_go_with_the_last_snapshot_that_sees_it() {
     db.flush().unwrap();
     comes_true("the first flush", || tables(&fs).len() == 1);
     let kept = tables(&fs);
-    let family = db.create_family("family").unwrap();
+    let family = db.family("family").unwrap();
     let filled = fill(&db, &family, 1);
     let (first, second) = (db.snapshot(), db.snapshot());
     db.settle().unwrap();
@@ -185,7 +185,7 @@ fn a_snapshot_from_before_the_creation_holds_nothing_back() {
     let db = over(&fs).open("db").unwrap();
     let old = db.snapshot();
     for round in 0..3 {
-        let family = db.create_family("temporary").unwrap();
+        let family = db.family("temporary").unwrap();
         fill(&db, &family, round);
         db.drop_family(&family).unwrap();
         check(&old, &family, &Map::new());
@@ -197,7 +197,7 @@ fn a_snapshot_from_before_the_creation_holds_nothing_back() {
 fn an_iterator_outlives_the_drop_and_holds_the_files_while_it_lives() {
     let fs = MemoryFs::new();
     let db = over(&fs).open("db").unwrap();
-    let family = db.create_family("family").unwrap();
+    let family = db.family("family").unwrap();
     let filled = fill(&db, &family, 1);
     let mut range = family.range(..);
     assert!(range.next_back().is_some());
@@ -217,7 +217,7 @@ fn an_iterator_outlives_the_drop_and_holds_the_files_while_it_lives() {
 fn a_crash_while_a_snapshot_holds_a_dropped_family_leaves_no_file_for_good() {
     let fs = MemoryFs::new();
     let db = over(&fs).open("db").unwrap();
-    let family = db.create_family("family").unwrap();
+    let family = db.family("family").unwrap();
     fill(&db, &family, 1);
     let snapshot = db.snapshot();
     db.drop_family(&family).unwrap();
@@ -280,7 +280,7 @@ fn snapshots_taken_while_families_come_and_go_never_change() {
             (seen, gone)
         });
         for round in 0..150 {
-            let family = db.create_family("passing").unwrap();
+            let family = db.family("passing").unwrap();
             family.put("key", "value").unwrap();
             send.send(family.clone()).unwrap();
             if round % 2 == 0 {
@@ -299,7 +299,7 @@ fn a_drop_under_a_merge_and_a_flush_ends_them_and_leaves_the_snapshot_whole() {
     for round in 0..6 {
         let fs = MemoryFs::new();
         let db = over(&fs).open("db").unwrap();
-        let family = db.create_family("family").unwrap();
+        let family = db.family("family").unwrap();
         let filled = fill(&db, &family, round);
         let snapshot = db.snapshot();
         std::thread::scope(|scope| {

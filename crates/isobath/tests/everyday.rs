@@ -105,7 +105,7 @@ fn a_wait_for_merges_can_be_given_up_and_taken_up_again() {
 fn batches_across_families_are_atomic_and_families_live_their_own_lives() {
     let dir = tempfile::tempdir().unwrap();
     let db = small().open(dir.path()).unwrap();
-    let users = db.create_family("users").unwrap();
+    let users = db.family("users").unwrap();
     let mut batch = Batch::new();
     for i in 0..100 {
         batch.put(key(i), b"default");
@@ -117,14 +117,14 @@ fn batches_across_families_are_atomic_and_families_live_their_own_lives() {
     assert!(users.get(key(7)).unwrap().is_none());
     assert_eq!(users.get(key(77)).unwrap().unwrap(), b"users");
     db.rename_family(&users, "people").unwrap();
-    let other = db.create_family("users").unwrap();
+    let other = db.family("users").unwrap();
     assert!(other.get(key(77)).unwrap().is_none());
     db.drop_family(&other).unwrap();
     assert!(other.put(key(1), b"x").is_err());
     drop((db, users, other));
     let db = small().open(dir.path()).unwrap();
     assert_eq!(db.list_families(), ["default", "people"]);
-    let people = db.family("people").unwrap();
+    let people = db.family_if_exists("people").unwrap().unwrap();
     assert_eq!(people.range(..).count(), 50);
 }
 

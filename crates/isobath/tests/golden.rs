@@ -43,7 +43,7 @@ fn in_memory(fs: &MemoryFs) -> Options {
 fn contents(db: &Db) -> Result<String> {
     let mut out = String::new();
     for name in db.list_families() {
-        let family = db.family(&name)?;
+        let family = db.family_if_exists(&name)?.expect("there is one");
         let forward: Vec<_> = family.range(..).collect::<Result<_>>()?;
         let mut backward: Vec<_> = family.range(..).rev().collect::<Result<_>>()?;
         backward.reverse();
@@ -83,7 +83,8 @@ fn check(golden: &Path) {
     }
     // It can be written on, and what it held survives being rewritten.
     let db = options().open(&path).unwrap();
-    let families: Vec<_> = db.list_families().iter().map(|name| db.family(name).unwrap()).collect();
+    let families: Vec<_> =
+        db.list_families().iter().map(|name| db.family_if_exists(name).unwrap().unwrap()).collect();
     for family in &families {
         family.put("~new", "new").unwrap();
         family.compact(..).unwrap();
@@ -224,12 +225,12 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     let fs = MemoryFs::new();
     let db = in_memory(&fs).open(path)?;
     let small = |codec| FamilyOptions::new().codec(codec).block_size(256);
-    db.create_family_with("lz4", small(Codec::Lz4))?;
-    db.create_family_with("zstd", small(Codec::Zstd).filter_bits_per_key(0))?;
-    db.create_family_with("snappy", small(Codec::Snappy).filter_bits_per_key(64))?;
-    db.create_family_with("plain", small(Codec::None))?;
-    let dropped = db.create_family("dropped")?;
-    let before = db.create_family("before")?;
+    db.family(("lz4", small(Codec::Lz4)))?;
+    db.family(("zstd", small(Codec::Zstd).filter_bits_per_key(0)))?;
+    db.family(("snappy", small(Codec::Snappy).filter_bits_per_key(64)))?;
+    db.family(("plain", small(Codec::None)))?;
+    let dropped = db.family("dropped")?;
+    let before = db.family("before")?;
     before.put("only", "one")?;
     dropped.put("key", "value")?;
     for (family, count) in families(&db)? {
@@ -237,7 +238,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     }
     db.flush()?;
     // Files that a reader keeps on disk stand behind what was made of them, merged once or twice.
-    let plain = db.family("plain")?;
+    let plain = db.family_if_exists("plain")?.expect("there is one");
     let reader = plain.range(..);
     for (family, _) in families(&db)? {
         family.compact(..)?;
@@ -248,8 +249,8 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     // The log of the second term holds nothing of the first.
     db.close()?;
     let db = in_memory(&fs).open(path)?;
-    db.rename_family(&db.family("before")?, "after")?;
-    db.drop_family(&db.family("dropped")?)?;
+    db.rename_family(&db.family_if_exists("before")?.expect("there is one"), "after")?;
+    db.drop_family(&db.family_if_exists("dropped")?.expect("there is one"))?;
     for (family, count) in families(&db)? {
         write(&family, 0..count, 3, "second")?;
     }
@@ -278,7 +279,10 @@ fn fill(disk: &MemoryFs) -> Result<String> {
 /// The families that are filled, and with how many keys.
 fn families(db: &Db) -> Result<Vec<(Family, u32)>> {
     let sizes = [("default", 20), ("lz4", 30), ("zstd", 30), ("snappy", 30), ("plain", 12)];
-    sizes.iter().map(|(name, count)| Ok((db.family(name)?, *count))).collect()
+    sizes
+        .iter()
+        .map(|(name, count)| Ok((db.family_if_exists(name)?.expect("there is one"), *count)))
+        .collect()
 }
 
 /// Writes every `step`th key; of later rounds, every other of those is a delete.

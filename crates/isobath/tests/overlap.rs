@@ -51,8 +51,7 @@ fn merges_and_the_parts_of_one_merge_run_at_the_same_time() {
         .listener(Arc::new(listener))
         .open("db")
         .unwrap();
-    let families: Vec<_> =
-        (0..3).map(|n| db.create_family(&format!("family {n}")).unwrap()).collect();
+    let families: Vec<_> = (0..3).map(|n| db.family(format!("family {n}")).unwrap()).collect();
     let both = |shares: &[Share]| {
         let of_one = |one: &Share, two: &Share| one.family == two.family && one.job == two.job;
         let parts = pairs(shares).any(|(one, two)| of_one(one, two) && one.overlaps(two));

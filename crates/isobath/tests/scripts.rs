@@ -14,7 +14,7 @@
 
 use isobath::components::Components;
 use isobath::vfs::MemoryFs;
-use isobath::{Batch, Db, Family, Options, Range, Result, Snapshot};
+use isobath::{Batch, Db, Error, Family, Options, Range, Result, Snapshot};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -45,10 +45,14 @@ impl Session {
         self.db.as_ref().expect("closed")
     }
 
+    fn existing(&self, name: &str) -> Result<Family> {
+        self.db().family_if_exists(name)?.ok_or_else(|| Error::UnknownFamily(name.to_owned()))
+    }
+
     /// `family/key`, or a key of the default family.
     fn place<'a>(&self, word: &'a str) -> Result<(Family, &'a str)> {
         match word.split_once('/') {
-            Some((family, key)) => Ok((self.db().family(family)?, key)),
+            Some((family, key)) => Ok((self.existing(family)?, key)),
             None => Ok((self.db().default_family(), word)),
         }
     }
@@ -77,7 +81,7 @@ impl Session {
             ("sync", []) => self.db().sync()?,
             ("compact", []) => self.db().compact()?,
             ("compact", [family]) => {
-                let family = self.db().family(family)?;
+                let family = self.existing(family)?;
                 family.compact(..)?;
             }
             ("levels", family) => return Ok(self.levels(family.first().unwrap_or(&"default"))),
@@ -88,9 +92,9 @@ impl Session {
 
     fn manage(&mut self, command: &str, words: &[&str]) -> Result<String> {
         match (command, words) {
-            ("create", [name]) => drop(self.db().create_family(name)?),
-            ("drop", [name]) => self.db().drop_family(&self.db().family(name)?)?,
-            ("rename", [name, new]) => self.db().rename_family(&self.db().family(name)?, new)?,
+            ("create", [name]) => drop(self.db().family(*name)?),
+            ("drop", [name]) => self.db().drop_family(&self.existing(name)?)?,
+            ("rename", [name, new]) => self.db().rename_family(&self.existing(name)?, new)?,
             ("families", []) => return Ok(self.db().list_families().join("\n") + "\n"),
             ("close", []) => self.db.take().expect("closed").close()?,
             ("open", []) => self.open()?,

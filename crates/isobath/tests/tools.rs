@@ -49,7 +49,7 @@ fn files(dir: &Path, ending: &str) -> Vec<PathBuf> {
 fn every_flipped_byte_of_tables_manifest_and_current_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let db = small().open(dir.path()).unwrap();
-    let other = db.create_family("other").unwrap();
+    let other = db.family("other").unwrap();
     for i in 0..60u32 {
         db.put(i.to_be_bytes(), [i as u8; 40]).unwrap();
         other.put(i.to_be_bytes(), b"v").unwrap();

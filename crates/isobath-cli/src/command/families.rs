@@ -1,11 +1,11 @@
 //! `families`: list, create, drop, rename.
 
 use super::Outcome;
-use super::open::{family_options, with_database};
+use super::open::{Existing, family_options, with_database};
 use super::output::Output;
 use crate::cli::{Families, ListFamilies};
 use crate::failure::Result;
-use isobath::FamilyOptions;
+use isobath::{Error, FamilyOptions};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -19,14 +19,17 @@ pub(super) fn families(asked: &Families) -> Result<Outcome> {
     match asked {
         Families::List(asked) => return list(asked),
         Families::Create(asked) => with_database(&asked.database.path, |db| {
-            db.create_family_with(&asked.name, family_options(&asked.codec))?;
+            if db.family_if_exists(&asked.name)?.is_some() {
+                return Err(Error::FamilyExists(asked.name.clone()).into());
+            }
+            db.family((&asked.name, family_options(&asked.codec)))?;
             Ok(())
         })?,
-        Families::Drop(asked) => {
-            with_database(&asked.database.path, |db| Ok(db.drop_family(&db.family(&asked.name)?)?))?
-        }
+        Families::Drop(asked) => with_database(&asked.database.path, |db| {
+            Ok(db.drop_family(&db.existing(&asked.name)?)?)
+        })?,
         Families::Rename(asked) => with_database(&asked.database.path, |db| {
-            Ok(db.rename_family(&db.family(&asked.name)?, &asked.new_name)?)
+            Ok(db.rename_family(&db.existing(&asked.name)?, &asked.new_name)?)
         })?,
     }
     Ok(Outcome::Yes)
@@ -39,8 +42,8 @@ fn list(asked: &ListFamilies) -> Result<Outcome> {
         if asked.json {
             let mut listed = Vec::with_capacity(names.len());
             for name in names {
-                let family = db.family(&name)?;
-                listed.push(Listed { id: family.id(), name, options: family.options().clone() });
+                let family = db.existing(&name)?;
+                listed.push(Listed { id: family.id(), name, options: family.options() });
             }
             output.json(&listed)?;
         } else {

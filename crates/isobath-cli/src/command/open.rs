@@ -3,7 +3,7 @@
 use crate::cli::{CodecFlag, CodecName, Keyspace};
 use crate::failure::Result;
 use crate::progress::Progress;
-use isobath::{Codec, Db, Event, Family, FamilyOptions, Options};
+use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, Options};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -63,5 +63,17 @@ pub(super) fn with_family<T>(
     keyspace: &Keyspace,
     work: impl FnOnce(&Family) -> Result<T>,
 ) -> Result<T> {
-    with_database(&keyspace.database.path, |db| work(&db.family(&keyspace.family)?))
+    with_database(&keyspace.database.path, |db| work(&db.existing(&keyspace.family)?))
+}
+
+/// Families that have to be there already.
+pub(super) trait Existing {
+    /// The family of this name, or [`Error::UnknownFamily`].
+    fn existing(&self, name: &str) -> isobath::Result<Family>;
+}
+
+impl Existing for Db {
+    fn existing(&self, name: &str) -> isobath::Result<Family> {
+        self.family_if_exists(name)?.ok_or_else(|| Error::UnknownFamily(name.to_owned()))
+    }
 }

@@ -3,6 +3,7 @@
 use super::damage::Damage;
 use super::image::{Contents, DB, Image, ImageFile, Rows, Truth, options};
 use super::memory::peak_of;
+use crate::existing::Existing;
 use crate::simulation::{self, Life};
 use isobath::components::Components;
 use isobath::vfs::MemoryFs;
@@ -223,7 +224,7 @@ impl Examination {
             return Err(format!("there are families {:?}", db.list_families()));
         }
         for (name, contents) in expected {
-            let family = db.family(name).map_err(|error| format!("family {name}: {error}"))?;
+            let family = db.existing(name).map_err(|error| format!("family {name}: {error}"))?;
             errors += self.points(&family, contents)?;
             errors += self.scans(&family, contents)?;
         }
@@ -238,7 +239,7 @@ impl Examination {
     fn moment(&self, db: &Db) -> Result<usize, String> {
         let mut found = Contents::new();
         for name in db.list_families() {
-            let items = db.family(&name).and_then(|family| {
+            let items = db.existing(&name).and_then(|family| {
                 let range = family.range(..);
                 range.map(|item| item.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect()
             });

@@ -7,6 +7,7 @@
 //! Segments are cut to what was written into them, or most bits would be padding: the rest of a segment reads as the end of
 //! the log wherever it ends.
 
+use crate::existing::Existing;
 use crate::simulation::{self, Life};
 use isobath::vfs::{FileSystem, MemoryFs, ReadMode};
 use isobath::{Batch, Codec, Db, Family, FamilyOptions, Options, Result};
@@ -114,7 +115,7 @@ impl Filler {
     }
 
     fn create(&mut self, name: &str, options: FamilyOptions) -> Result<()> {
-        let family = self.db.create_family_with(name, options)?;
+        let family = self.db.family((name, options))?;
         self.add(family);
         Ok(())
     }
@@ -226,7 +227,7 @@ impl Filler {
         self.db.clone().close()?;
         self.db = options.open(DB)?;
         for name in self.db.list_families() {
-            self.families.insert(name.clone(), self.db.family(&name)?);
+            self.families.insert(name.clone(), self.db.existing(&name)?);
         }
         Ok(())
     }

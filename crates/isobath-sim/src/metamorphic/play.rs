@@ -83,7 +83,7 @@ impl Play {
         let db = home.open(settings::options(rng))?;
         let families = std::array::from_fn(|place| match place {
             0 => Some(db.default_family()),
-            _ => db.family(&name(place)).ok(),
+            _ => db.family_if_exists(&name(place)).ok().flatten(),
         });
         Ok(Play { db, families, snapshots: BTreeMap::new(), home })
     }
@@ -126,7 +126,7 @@ impl Play {
                 Some(family) => self.db.drop_family(&family)?,
                 None => {
                     let options = settings::family(rng);
-                    let created = self.db.create_family_with(&name(*place), options)?;
+                    let created = self.db.family((&name(*place), options))?;
                     self.families[*place] = Some(created);
                 }
             },

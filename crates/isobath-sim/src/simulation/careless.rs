@@ -8,6 +8,7 @@ use super::runtime;
 use super::twin::Twin;
 use super::values::{Draft, Place, Value};
 use super::workload::Stage;
+use crate::existing::Existing;
 use isobath::{Batch, Commit, Durability, Error, Family, MAX_KEY_LEN, WriteOptions};
 
 /// A handle of a family that comes and goes.
@@ -250,7 +251,7 @@ impl Careless<'_> {
         if self.held.len() < 6 {
             let names = db.list_families();
             let name = names[self.rng.usize(..names.len())].clone();
-            match db.family(&name) {
+            match db.existing(&name) {
                 Ok(family) if name.starts_with("guest") => {
                     self.held.push(Held { family, name, has_content: false, is_gone: false });
                 }
@@ -357,22 +358,33 @@ impl Careless<'_> {
         let (stage, db) = (self.stage, &self.stage.db);
         let exists = |error: &Error| matches!(error, Error::FamilyExists(_));
         let default = db.default_family();
-        stage.refuses("a family twice", db.create_family("side"), exists);
-        stage.refuses(
-            "a family twice",
-            db.create_family_with("default", stage.terrain.family_options(&mut self.rng)),
-            exists,
-        );
+        let (options, specs) = (stage.terrain.family_options(&mut self.rng), ["side", "default"]);
+        let kept = [&stage.side, &default].map(|family| family.id());
+        match db.open_families(specs).and_then(|families| {
+            stage.side.set_options(options.clone())?;
+            Ok((families, db.families([("side", options.clone())])?))
+        }) {
+            Ok((families, [side])) if families.iter().map(|family| family.id()).eq(kept) => {
+                if side.id() != kept[0] || side.options() != options {
+                    stage.fail("options that were set do not hold".to_owned());
+                }
+            }
+            Ok(_) => stage.fail("an open of families gives others".to_owned()),
+            Err(error) => stage.judge_write("families that are there", &error),
+        }
         stage.refuses("a family's name twice", db.rename_family(&stage.side, "default"), exists);
-        stage.refuses("a family without a name", db.create_family(""), is_invalid);
+        stage.refuses("a family without a name", db.family(""), is_invalid);
         stage.refuses("the drop of the default family", db.drop_family(&default), is_invalid);
         stage.refuses(
             "a new name of the default family",
             db.rename_family(&default, "new"),
             is_invalid,
         );
-        let is_unknown = |error: &Error| matches!(error, Error::UnknownFamily(_));
-        stage.refuses("a family that never was", db.family("nowhere"), is_unknown);
+        match db.family_if_exists("nowhere") {
+            Ok(None) => {}
+            Ok(Some(_)) => stage.fail("there is a family that never was".to_owned()),
+            Err(error) => stage.judge_read("a look for a family that never was", &error),
+        }
     }
 
     fn upkeep(&mut self) {

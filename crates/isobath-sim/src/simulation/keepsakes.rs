@@ -60,11 +60,7 @@ impl Stage {
         let mut guests = Vec::new();
         for name in self.db.list_families().iter().filter(|name| name.starts_with("guest")) {
             // It may be dropped meanwhile, even before the snapshot was taken.
-            let family = match self.db.family(name) {
-                Ok(family) => family,
-                Err(Error::UnknownFamily(_)) => continue,
-                Err(error) => return Err(error),
-            };
+            let Some(family) = self.db.family_if_exists(name)? else { continue };
             match snapshot.of(&family).get("key") {
                 Ok(value) => guests.push((family, value.as_deref().map(Value::of))),
                 Err(Error::UnknownFamily(_)) => {}

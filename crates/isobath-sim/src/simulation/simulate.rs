@@ -304,11 +304,9 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
         options = options.shared_cache(cache.clone());
     }
     let db = options.open(DB)?;
-    let (side, had_side) = match db.family("side") {
-        Ok(side) => (side, true),
-        Err(_) => {
-            (db.create_family_with("side", script.terrain.family_options(&mut script.rng))?, false)
-        }
+    let (side, had_side) = match db.family_if_exists("side")? {
+        Some(side) => (side, true),
+        None => (db.family(("side", script.terrain.family_options(&mut script.rng)))?, false),
     };
     if script.is_damaged {
         *answers = workload::answers(&db, &side, &script.terrain.keys)?;

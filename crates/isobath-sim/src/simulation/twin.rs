@@ -105,10 +105,7 @@ impl Twin {
 
     fn open_it(&mut self) -> isobath::Result<()> {
         let db = self.options().open(PATH)?;
-        let family = match db.family("side") {
-            Ok(family) => family,
-            Err(_) => db.create_family_with("side", FamilyOptions::new().codec(Codec::Lz4))?,
-        };
+        let family = db.family(("side", FamilyOptions::new().codec(Codec::Lz4)))?;
         self.handles.extend([family.clone(), db.default_family()]);
         self.open = Some(Open { db, family });
         Ok(())
@@ -265,7 +262,7 @@ impl Left {
             db.flush(),
             db.sync(),
             db.compact(),
-            db.create_family("new").map(drop),
+            db.family("new").map(drop),
             snapshot.get("key").map(drop),
             db.range(..).next().transpose().map(drop),
             db.cursor(..).map(drop),

@@ -10,6 +10,7 @@ use super::simulate::DB;
 use super::terrain::Terrain;
 use super::values::{Draft, Place, Value, Values, Write};
 use super::world::{Death, Life, Shared};
+use crate::existing::Existing;
 use isobath::{Batch, BlockCache, Db, Durability, Error, Family, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -280,9 +281,9 @@ impl Stage {
         let Some(name) = guest.filter(|_| rng.u8(..3) > 0) else {
             let name = format!("guest{:08x}{nth}", rng.u32(..));
             self.change(Change::Create { name: name.clone() }, || {
-                self.db.create_family_with(&name, self.terrain.family_options(rng)).map(drop)
+                self.db.family((&name, self.terrain.family_options(rng))).map(drop)
             })?;
-            let guest = self.db.family(&name)?;
+            let guest = self.db.existing(&name)?;
             let value = name.as_bytes();
             let mut batch = Batch::new();
             batch.of(&guest).put(b"key", value);
@@ -290,7 +291,7 @@ impl Stage {
             self.history.borrow_mut().guests.put(&name, value);
             return Ok(false);
         };
-        let guest = self.db.family(&name)?;
+        let guest = self.db.existing(&name)?;
         if rng.bool() {
             let to = format!("{name}-renamed");
             let change = Change::Rename { from: name, to: to.clone() };
@@ -341,7 +342,7 @@ pub(crate) fn guests(db: &Db) -> isobath::Result<BTreeMap<String, Content>> {
     let mut guests = BTreeMap::new();
     for name in db.list_families() {
         if name != "default" && name != "side" {
-            let content = db.family(&name)?.get(b"key")?;
+            let content = db.existing(&name)?.get(b"key")?;
             guests.insert(name, content.map(|content| content.to_vec()));
         }
     }

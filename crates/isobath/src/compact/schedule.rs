@@ -28,13 +28,13 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// The policy that follows from the options of a family.
 fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
+    let options = family.options();
     let budget = engine.options.write_budget.as_u64();
-    let plain_depths =
-        family.options.codecs.iter().take_while(|codec| **codec == Codec::None).count();
-    let all_plain = plain_depths == family.options.codecs.len();
+    let plain_depths = options.codecs.iter().take_while(|codec| **codec == Codec::None).count();
+    let all_plain = plain_depths == options.codecs.len();
     let (sizes, defaults) = (&engine.options.sizes, Policy::default());
     Policy {
-        size_ratio_max: family.options.level_ratio,
+        size_ratio_max: options.level_ratio,
         base_bytes: budget * 4,
         l0_trigger_runs: sizes.l0_trigger_runs,
         target_file_bytes: (budget / 2).clamp(sizes.table_len_min, defaults.target_file_bytes),
@@ -266,7 +266,7 @@ fn context_of(
         readers.forget_registered();
     }
     let codec_level = if merge.is_last_level { usize::MAX } else { merge.depth };
-    let mut options = family.options.table_options(family.id, &family.name(), codec_level);
+    let mut options = family.options().table_options(family.id, &family.name(), codec_level);
     let fs = engine.options.components.fs.clone();
     let table_dir = engine.dir.join(TABLE_DIR);
     let label = options.origin.label.take();

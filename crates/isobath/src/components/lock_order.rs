@@ -65,6 +65,8 @@ ranks! {
     View at "engine/family.rs: change",
     /// A family's name.
     FamilyName at "engine/family.rs: name",
+    /// A family's options.
+    FamilyOptions at "engine/family.rs: options",
     /// The memtables of an epoch, by family.
     Memtables at "engine/epochs.rs: memtables",
     /// Why flushes are stuck.

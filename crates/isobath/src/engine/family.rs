@@ -62,7 +62,7 @@ impl View {
 pub(crate) struct Keyspace {
     pub(crate) id: FamilyId,
     name: Mutex<Arc<str>>,
-    pub(crate) options: FamilyOptions,
+    options: Mutex<Arc<FamilyOptions>>,
     /// The LSN of the record that created it.
     created_at: Lsn,
     view: ArcSwap<View>,
@@ -87,7 +87,7 @@ impl Keyspace {
         Keyspace {
             id,
             name: Mutex::new(Rank::FamilyName, name.into()),
-            options,
+            options: Mutex::new(Rank::FamilyOptions, Arc::new(options)),
             created_at,
             view: ArcSwap::from_pointee(view),
             current: AtomicU64::new(1),
@@ -103,6 +103,16 @@ impl Keyspace {
 
     pub(crate) fn rename(&self, name: &str) {
         *self.name.lock() = name.into();
+    }
+
+    /// What is written from now on is written by these.
+    pub(crate) fn options(&self) -> Arc<FamilyOptions> {
+        self.options.lock().clone()
+    }
+
+    /// Called once the manifest says so.
+    pub(crate) fn set_options(&self, options: FamilyOptions) {
+        *self.options.lock() = Arc::new(options);
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -127,7 +127,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
 fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pending>) {
     let live = epoch.memtables().into_iter().filter_map(|(id, memtable)| {
         let family = engine.families.by_id(id)?;
-        let options = family.options.table_options(id, &family.name(), 0);
+        let options = family.options().table_options(id, &family.name(), 0);
         Some((family, Pending { family: id, options, memtable }))
     });
     live.unzip()

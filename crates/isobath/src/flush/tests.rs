@@ -186,7 +186,7 @@ fn what_only_a_table_holds_is_not_synced_before_damage_of_its_edit_is_known_for_
 #[test]
 fn a_flush_moves_an_epoch_from_memory_and_log_into_one_table() {
     let mut held = Held::new();
-    let (family, default) = (held.db.create_family("family").unwrap(), held.db.default_family());
+    let (family, default) = (held.db.family("family").unwrap(), held.db.default_family());
     let (from, first_segments) = (held.replay_from(), held.segments());
     for round in 0..200u32 {
         family.put(format!("key {round}"), [7; 900]).unwrap();
@@ -282,7 +282,7 @@ fn a_flush_is_behind_while_more_than_one_epoch_waits_for_it() {
 #[test]
 fn an_epoch_whose_families_are_gone_ends_without_a_table() {
     let mut held = Held::new();
-    let family = held.db.create_family("family").unwrap();
+    let family = held.db.family("family").unwrap();
     family.put("key", "value").unwrap();
     held.db.drop_family(&family).unwrap();
     let epoch = held.seal();
@@ -296,7 +296,7 @@ fn an_epoch_whose_families_are_gone_ends_without_a_table() {
 #[test]
 fn a_family_that_is_dropped_while_its_table_is_written_takes_its_slice_with_it() {
     let mut held = Held::new();
-    let family = held.db.create_family("family").unwrap();
+    let family = held.db.family("family").unwrap();
     family.put("key", "value").unwrap();
     let epoch = held.written("kept");
     let (families, built) = held.built(&epoch);

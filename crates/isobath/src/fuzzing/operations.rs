@@ -63,10 +63,7 @@ fn options(settings: u8, fs: &MemoryFs) -> Options {
 impl Run {
     fn new(fs: MemoryFs, settings: u8, maps: Maps) -> Run {
         let db = options(settings, &fs).open("/db").expect("memory does not fail");
-        let side = match db.family(FAMILIES[1]) {
-            Ok(side) => side,
-            Err(_) => db.create_family(FAMILIES[1]).expect("memory does not fail"),
-        };
+        let side = db.family(FAMILIES[1]).expect("memory does not fail");
         let families = [db.default_family(), side];
         Run { fs, db, families, maps, snapshots: Vec::new() }
     }

@@ -339,7 +339,7 @@ fn a_view_without_memtables_is_scanned_to_its_end() {
 #[test]
 fn reads_begin_in_an_open_database_at_points_where_the_family_exists() {
     let db = open(&MemoryFs::new());
-    let family = db.create_family("brief").unwrap();
+    let family = db.family("brief").unwrap();
     family.put("key", "value").unwrap();
     let engine = db.engine().clone();
     let known = engine.families.by_name("brief").unwrap();

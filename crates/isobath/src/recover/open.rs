@@ -14,8 +14,8 @@ use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
 use crate::table::cache::{BlockCache, FileCache};
 use crate::version::{
-    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, Survey, TABLE_DIR, Term,
-    VersionSet, make_dir,
+    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, State, Survey, TABLE_DIR,
+    Term, VersionSet, make_dir,
 };
 use crate::vfs::{FileSystem, FileSystemKind, ReadMode};
 use crate::wal::{self, Log, LogOptions, RaiseCeiling, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind};
@@ -45,7 +45,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let lock = fs.lock(&db.join(LOCK))?;
     let (mut versions, leftovers) = if is_new {
         let uuid = new_uuid(&options.components);
-        let versions = VersionSet::create(fs.clone(), db, uuid, &options.family.to_json())?;
+        let versions = VersionSet::create(fs.clone(), db, uuid, &options.new_family().to_json())?;
         (versions, Survey::default())
     } else {
         let (versions, opening) = VersionSet::open(fs.clone(), db)?;
@@ -62,6 +62,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let resumes_at = above.next_multiple_of(segment_len);
     let term = Term { term: state.term().term + 1, ended_at: replayed.end, resumes_at };
     let mut edit = Edit::new(rest.changes);
+    edit.changes.extend(template_of(&options, state));
     edit.push(Change::Term(term));
     edit.push(Change::ReplayFrom { lsn: resumes_at });
     edit.push(Change::DurableLsn { lsn: resumes_at });
@@ -109,6 +110,13 @@ fn install_last(
         edit = replayed;
     }
     versions.install(edit, outputs).map(drop)
+}
+
+/// The options that the default family is to have, if they are others than it has.
+fn template_of(options: &Options, state: &State) -> Option<Change> {
+    let (template, family) = (options.family.as_ref()?.to_json(), state.family(DEFAULT_FAMILY)?);
+    (*family.options != *template)
+        .then_some(Change::SetFamilyOptions { family: DEFAULT_FAMILY, options: template })
 }
 
 fn tell_of_torn_tail(options: &Options, opening: &Opening) {

@@ -590,6 +590,8 @@ impl Drop for Reservation<'_> {
     }
 }
 
+mod several;
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 #[path = "tests/inside.rs"]
 mod inside;

@@ -1,6 +1,6 @@
-//! Creating, dropping and renaming column families.
+//! Creating, dropping and renaming column families, and changing their options.
 //!
-//! Each is a record in the log, hardened, then an edit in the manifest. The record puts the change at a place in
+//! Each but the last is a record in the log, hardened, then an edit in the manifest. The record puts the change at a place in
 //! history, between the commits before and after it; the edit is what opens read. On disk, step by step:
 //!
 //! 1. the record is reserved and copied; power loss here loses an unacknowledged change
@@ -10,6 +10,13 @@
 //! The manifest never overtakes the log, and ids are never reused, so neither order of loss revives a family or
 //! mixes two up. Nor does a flush overtake the manifest: one that would move `replay from` over the record waits until
 //! the edit holds ([`Logged`]), or a crash in between would lose the change and keep what came after it.
+//!
+//! Several families that are created at once have a record each, in one reservation of the log, and share the sync and the
+//! edit. Power loss in step 1 keeps a prefix of the records: the first few of the families exist, with nothing in them, or
+//! none; from step 2 on all of them do. Their ids ascend with their LSNs, so the state is one that creating them one by one
+//! goes through, too.
+//!
+//! Options are an edit alone, so after a power cut either the old ones hold or the new ones.
 
 use crate::compact;
 use crate::components::sync::MutexGuard;
@@ -17,46 +24,140 @@ use crate::components::{Plant, planted};
 use crate::engine::{Engine, Keyspace};
 use crate::error::{Error, Result};
 use crate::events::Event;
+use crate::family_spec::FamilySpec;
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Payload, put_payload};
 use crate::limits::check_family_name;
 use crate::options::FamilyOptions;
 use crate::version::{Change, Edit, Tree};
 use crate::wal::{self, RECORD_HEADER_LEN};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a change that found no room on the disk waits before it tries again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Creates a family.
-pub(crate) fn create_family(
-    engine: &Arc<Engine>,
-    name: &str,
+/// New families that are logged and installed together at most.
+const AT_ONCE_MAX: usize = 1000;
+
+/// A family that is to be created.
+struct New {
+    id: FamilyId,
+    name: String,
     options: FamilyOptions,
-) -> Result<Arc<Keyspace>> {
-    check_family_name(name)?;
+}
+
+/// Opens these families, or creates them: up to a thousand new ones by one sync of the log and one edit. Options that are
+/// given become those of the family.
+pub(crate) fn open_families(
+    engine: &Arc<Engine>,
+    specs: &[FamilySpec],
+) -> Result<Vec<Arc<Keyspace>>> {
+    for spec in specs {
+        check_family_name(&spec.name)?;
+        spec.options.iter().try_for_each(FamilyOptions::check_asked)?;
+    }
+    engine.check_open()?;
+    let by_name = || specs.iter().map(|spec| engine.families.by_name(&spec.name)).collect();
+    if specs.iter().all(|spec| spec.options.is_none()) {
+        let known: Result<Vec<_>> = by_name();
+        if known.is_ok() {
+            return known;
+        }
+    }
+    engine.check_writable()?;
+    let _changing = engine.families_change.lock();
+    specs.chunks(AT_ONCE_MAX).try_for_each(|specs| create_or_change(engine, specs))?;
+    by_name()
+}
+
+/// Creates what does not exist, and sets the options that differ. Called with `families_change` held.
+fn create_or_change(engine: &Arc<Engine>, specs: &[FamilySpec]) -> Result<()> {
+    let (mut news, mut places) = (Vec::<New>::new(), BTreeMap::<&String, usize>::new());
+    let mut changed = Vec::new();
+    let next_family = engine.versions.lock().state().next_family();
+    for FamilySpec { name, options } in specs {
+        match (engine.families.by_name(name), places.get(name), options) {
+            (Ok(family), _, Some(options)) => changed.push((family, options.clone())),
+            (Ok(_), _, None) | (Err(_), Some(_), None) => {}
+            (Err(_), Some(place), Some(options)) => news[*place].options = options.clone(),
+            (Err(_), None, options) => {
+                // The drop of one of this name is not confirmed, nor will it be.
+                if engine.families.contains_name(name) {
+                    return Err(Error::FamilyExists(name.clone()));
+                }
+                let id = next_family.saturating_add(news.len() as FamilyId);
+                if id == FamilyId::MAX {
+                    let spent = "the ids for column families are used up";
+                    return Err(Error::InvalidArgument(spent.into()));
+                }
+                places.insert(name, news.len());
+                let options = options.clone().unwrap_or_else(|| engine.options.new_family());
+                news.push(New { id, name: name.clone(), options });
+            }
+        }
+    }
+    set_options(engine, changed)?;
+    if news.is_empty() { Ok(()) } else { create(engine, news) }
+}
+
+/// Creates families. On disk, after a power cut: until the log is hardened, those whose records it kept, which are the first
+/// few or none; from then on all.
+fn create(engine: &Arc<Engine>, news: Vec<New>) -> Result<()> {
+    let jsons: Vec<_> = news.iter().map(|new| new.options.to_json()).collect();
+    let payloads: Vec<_> = std::iter::zip(&news, &jsons)
+        .map(|(new, options)| Payload::FamilyCreate { id: new.id, name: &new.name, options })
+        .collect();
+    let logged = log_changes(engine, &payloads, |_| ())?;
+    let lsns = logged.lsns.clone();
+    let change = |((new, options), lsn): ((&New, Vec<u8>), &Lsn)| Change::CreateFamily {
+        family: new.id,
+        name: new.name.clone(),
+        options,
+        lsn: *lsn,
+    };
+    logged.install(news.iter().zip(jsons).zip(&lsns).map(change).collect())?;
+    for (New { id, name, options }, lsn) in std::iter::zip(news, lsns) {
+        let family = Keyspace::new(id, &name, options, lsn, Arc::new(Tree::default()));
+        engine.families.insert(Arc::new(family));
+    }
+    Ok(())
+}
+
+/// Changes the options of families. The manifest alone has them: no commit depends on which options hold.
+fn set_options(
+    engine: &Arc<Engine>,
+    mut changed: Vec<(Arc<Keyspace>, FamilyOptions)>,
+) -> Result<()> {
+    changed.retain(|(family, options)| *family.options() != *options);
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let change = |(family, options): &(Arc<Keyspace>, FamilyOptions)| Change::SetFamilyOptions {
+        family: family.id,
+        options: options.to_json(),
+    };
+    install(engine, changed.iter().map(change).collect())?;
+    for (family, options) in changed {
+        family.set_options(options);
+        compact::schedule(engine, &family);
+    }
+    Ok(())
+}
+
+/// Changes the options of a family, from what is written next.
+pub(crate) fn set_family_options(
+    engine: &Arc<Engine>,
+    family: &Arc<Keyspace>,
+    options: FamilyOptions,
+) -> Result<()> {
     options.check_asked()?;
     engine.check_writable()?;
     let _changing = engine.families_change.lock();
-    if engine.families.contains_name(name) {
-        return Err(Error::FamilyExists(name.to_owned()));
+    if family.is_dropped() {
+        return Err(Error::UnknownFamily(family.name().to_string()));
     }
-    let id = engine.versions.lock().state().next_family();
-    if id == FamilyId::MAX {
-        return Err(Error::InvalidArgument("the ids for column families are used up".into()));
-    }
-    let json = options.to_json();
-    let logged = log_change(engine, &Payload::FamilyCreate { id, name, options: &json }, |_| ())?;
-    let lsn = logged.lsn;
-    logged.install(Change::CreateFamily {
-        family: id,
-        name: name.to_owned(),
-        options: json,
-        lsn,
-    })?;
-    let family = Arc::new(Keyspace::new(id, name, options, lsn, Arc::new(Tree::default())));
-    engine.families.insert(family.clone());
-    Ok(family)
+    set_options(engine, vec![(family.clone(), options)])
 }
 
 /// Drops a family: its keys are gone; its memory and files go once no snapshot from before needs them.
@@ -69,14 +170,14 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
     if family.is_dropped() {
         return Err(Error::UnknownFamily(family.name().to_string()));
     }
-    let mut logged =
-        log_change(engine, &Payload::FamilyDrop { id: family.id }, |lsn| family.mark_dropped(lsn))?;
+    let payload = Payload::FamilyDrop { id: family.id };
+    let mut logged = log_changes(engine, &[payload], |lsn| family.mark_dropped(lsn))?;
     // From here on merges of the family no longer install: they find it gone, under the same lock.
     if planted(Plant::FamilyHalfDropped) {
         logged.is_settled = true;
     } else {
-        let lsn = logged.lsn;
-        logged.install(Change::DropFamily { family: family.id, lsn })?;
+        let lsn = logged.lsns[0];
+        logged.install(vec![Change::DropFamily { family: family.id, lsn }])?;
     }
     engine.families.remove(family.id);
     engine.snapshots.let_go(family);
@@ -102,18 +203,18 @@ pub(crate) fn rename_family(
     if engine.families.contains_name(name) {
         return Err(Error::FamilyExists(name.to_owned()));
     }
-    let logged = log_change(engine, &Payload::FamilyRename { id: family.id, name }, |_| ())?;
-    let lsn = logged.lsn;
-    logged.install(Change::RenameFamily { family: family.id, name: name.to_owned(), lsn })?;
-    engine.families.rename(family.id, name);
+    let logged = log_changes(engine, &[Payload::FamilyRename { id: family.id, name }], |_| ())?;
+    let (lsn, name) = (logged.lsns[0], name.to_owned());
+    logged.install(vec![Change::RenameFamily { family: family.id, name: name.clone(), lsn }])?;
+    engine.families.rename(family.id, &name);
     Ok(())
 }
 
-/// A change that is in the log and not in the manifest yet. No flush installs meanwhile: it takes the same lock once all
+/// Changes that are in the log and not in the manifest yet. No flush installs meanwhile: it takes the same lock once all
 /// that it flushes is visible, and this one was taken before the record was.
 struct Logged<'engine> {
     engine: &'engine Engine,
-    lsn: Lsn,
+    lsns: Vec<Lsn>,
     is_settled: bool,
     _pending: MutexGuard<'engine, ()>,
 }
@@ -128,20 +229,27 @@ impl Drop for Logged<'_> {
     }
 }
 
-/// Puts a record into the log and hardens it. `mark` is told its LSN before any reader is above it.
-fn log_change<'engine>(
+/// Puts a record for each payload into the log and hardens them. `mark` is told the LSN of the first before any reader is
+/// above it.
+fn log_changes<'engine>(
     engine: &'engine Engine,
-    payload: &Payload<'_>,
+    payloads: &[Payload<'_>],
     mark: impl FnOnce(Lsn),
 ) -> Result<Logged<'engine>> {
-    let mut record = vec![0; RECORD_HEADER_LEN];
-    put_payload(&mut record, payload);
-    let mut record = wal::seal(&mut record);
-    let mut reservation = engine.log.reserve(record.len() as u64)?;
+    let encode = |payload: &Payload<'_>| {
+        let mut record = vec![0; RECORD_HEADER_LEN];
+        put_payload(&mut record, payload);
+        record
+    };
+    let mut records: Vec<_> = payloads.iter().map(encode).collect();
+    let records: Vec<_> = records.iter_mut().map(wal::seal).collect();
+    // One reservation for all: a wait for room between two would wait for a flush, which waits for this change.
+    let len = records.iter().map(|record| record.len() as u64).sum();
+    let mut reservation = engine.log.reserve(len)?;
     let (start, end) = (reservation.start(), reservation.end());
     let pending = engine.families_pending.lock();
-    let logged = Logged { engine, lsn: start, is_settled: false, _pending: pending };
-    reservation.write(&mut record);
+    let mut logged = Logged { engine, lsns: vec![start], is_settled: false, _pending: pending };
+    logged.lsns = reservation.write_several(&records);
     mark(start);
     reservation.publish();
     engine.log.wait_visible(end)?;
@@ -152,27 +260,30 @@ fn log_change<'engine>(
 }
 
 impl Logged<'_> {
-    /// Puts the change into the manifest. It cannot be taken back, so on a full disk this waits for room.
-    fn install(mut self, change: Change) -> Result<()> {
-        const JOB: &str = "change of a column family";
-        let engine = self.engine;
-        let edit = Edit::new(vec![change]);
-        let mut is_told = false;
-        loop {
-            let installed = engine.versions.lock().install(edit.clone(), &[]);
-            let Err(error) = installed else {
-                self.is_settled = true;
-                return Ok(());
-            };
-            if !error.is_retryable() || engine.check_writable().is_err() {
-                engine.poison(JOB, error.clone());
-                return Err(Error::OutcomeUnknown(error.to_string()));
-            }
-            if !std::mem::replace(&mut is_told, true) {
-                engine.tell(Event::BackgroundError { job: JOB, error });
-            }
-            engine.options.components.threads.sleep(RETRY_PAUSE);
+    /// Puts the changes into the manifest.
+    fn install(mut self, changes: Vec<Change>) -> Result<()> {
+        install(self.engine, changes)?;
+        self.is_settled = true;
+        Ok(())
+    }
+}
+
+/// Puts changes into the manifest by one edit. What is logged cannot be taken back, so on a full disk this waits for room.
+fn install(engine: &Engine, changes: Vec<Change>) -> Result<()> {
+    const JOB: &str = "change of a column family";
+    let edit = Edit::new(changes);
+    let mut is_told = false;
+    loop {
+        let installed = engine.versions.lock().install(edit.clone(), &[]);
+        let Err(error) = installed else { return Ok(()) };
+        if !error.is_retryable() || engine.check_writable().is_err() {
+            engine.poison(JOB, error.clone());
+            return Err(Error::OutcomeUnknown(error.to_string()));
         }
+        if !std::mem::replace(&mut is_told, true) {
+            engine.tell(Event::BackgroundError { job: JOB, error });
+        }
+        engine.options.components.threads.sleep(RETRY_PAUSE);
     }
 }
 
@@ -216,7 +327,7 @@ mod tests {
             }
         };
         let db = over(&fs).listener(Arc::new(listener)).open("/db").unwrap();
-        let family = db.create_family("family").unwrap();
+        let family = db.family("family").unwrap();
         family.put("key", "value").unwrap();
         fill_up(&fs);
         let left = thread::scope(|scope| {
@@ -237,7 +348,7 @@ mod tests {
         });
         let db = over(&left).open("/db").unwrap();
         assert_eq!(db.get("later").unwrap().unwrap(), b"value");
-        assert!(matches!(db.family("family"), Err(Error::UnknownFamily(_))));
+        assert!(db.family_if_exists("family").unwrap().is_none());
     }
 
     /// Threads that do not sleep.
@@ -270,11 +381,11 @@ mod tests {
             ..Components::system()
         };
         let db = Options::new().components(components).open("/db").unwrap();
-        db.create_family("first").unwrap();
+        db.family("first").unwrap();
         fill_up(&fs);
         let other = db.clone();
-        assert!(thread::spawn(move || other.create_family("second").map(drop)).join().is_err());
-        assert!(matches!(db.create_family("third"), Err(Error::Poisoned(_))));
+        assert!(thread::spawn(move || other.family("second").map(drop)).join().is_err());
+        assert!(matches!(db.family("third"), Err(Error::Poisoned(_))));
         drop(db);
         let db = over(&fs).open("/db").unwrap();
         assert_eq!(db.list_families(), ["default", "first", "second"]);
@@ -284,11 +395,11 @@ mod tests {
     fn a_family_whose_drop_was_not_confirmed_is_not_found() {
         let fs = MemoryFs::new();
         let db = over(&fs).open("/db").unwrap();
-        let family = db.create_family("family").unwrap();
+        let family = db.family("family").unwrap();
         fs.inject(Fault::on(FileOp::Harden));
         db.drop_family(&family).unwrap_err();
         assert!(matches!(family.get("key"), Err(Error::UnknownFamily(_))));
-        assert!(matches!(db.family("family"), Err(Error::UnknownFamily(_))));
+        assert!(db.family_if_exists("family").unwrap().is_none());
         assert_eq!(db.list_families(), ["default"]);
     }
 
@@ -299,10 +410,10 @@ mod tests {
         let db = over(&fs).open("/db").unwrap();
         let skip = Edit::new(vec![Change::NextFamily { family: FamilyId::MAX - 1 }]);
         db.engine().versions.lock().install(skip, &[]).unwrap();
-        let last = db.create_family("last").unwrap();
+        let last = db.family("last").unwrap();
         assert_eq!(last.id(), FamilyId::MAX - 1);
         last.put("key", "value").unwrap();
-        let refused = db.create_family("one more").unwrap_err();
+        let refused = db.family("one more").unwrap_err();
         assert!(refused.to_string().contains("ids for column families are used up"), "{refused}");
         db.with(WriteOptions::sync()).put("key", "value").unwrap();
         // By what the log says, by the manifest, and by what a close left.
@@ -311,7 +422,7 @@ mod tests {
             let db = over(&left).open("/db").unwrap();
             assert_eq!(db.list_families(), ["default", "last"]);
             assert_eq!(db.family("last").unwrap().get("key").unwrap().unwrap(), b"value");
-            assert!(matches!(db.create_family("one more"), Err(Error::InvalidArgument(_))));
+            assert!(matches!(db.family("one more"), Err(Error::InvalidArgument(_))));
             left = left.killed();
         }
     }
@@ -319,7 +430,7 @@ mod tests {
     #[test]
     fn a_dropped_family_paces_nobody() {
         let db = Options::in_memory().open("/db").unwrap();
-        let family = db.create_family("crowded").unwrap();
+        let family = db.family("crowded").unwrap();
         let engine = db.engine();
         let owed = Owed { bytes: 3 << 20, batch_debt: 1 << 20, batch_bytes: 1 << 20 };
         engine.backlog.lock().note(family.id(), Some(owed));
@@ -337,7 +448,7 @@ mod tests {
     #[test]
     fn a_dropped_family_keeps_only_the_memory_that_a_snapshot_sees() {
         let db = Options::in_memory().open("/db").unwrap();
-        let family = db.create_family("family").unwrap();
+        let family = db.family("family").unwrap();
         let memtables =
             |family: &crate::Family| family.of(db.engine()).unwrap().view().memtables.len();
         family.put("key", "value").unwrap();
@@ -348,7 +459,7 @@ mod tests {
         db.drop_family(&family).unwrap();
         assert_eq!(memtables(&family), 0);
         assert_eq!(snapshot.of(&family).get("key").unwrap().unwrap(), b"value");
-        let family = db.create_family("family").unwrap();
+        let family = db.family("family").unwrap();
         family.put("key", "value").unwrap();
         let snapshot = db.snapshot();
         db.drop_family(&family).unwrap();

@@ -8,7 +8,7 @@ mod tests;
 
 pub use commit::Commit;
 pub(crate) use commit::{OpAt, Parts, commit_batch, commit_one, harden, harden_commit};
-pub(crate) use families::{create_family, drop_family, rename_family};
+pub(crate) use families::{drop_family, open_families, rename_family, set_family_options};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use seal::seal_if_written;
 pub(crate) use seal::{flush_now, is_anything_unsealed, seal_if_room};

@@ -204,7 +204,7 @@ fn a_write_is_not_told_of_a_failed_flush_that_would_succeed_now() {
 #[test]
 fn a_write_names_the_first_invalid_operation_of_its_batch_and_commits_nothing() {
     let db = open(&MemoryFs::new());
-    let family = db.create_family("family").unwrap();
+    let family = db.family("family").unwrap();
     let mut batch = Batch::new();
     batch.put("key", "value").delete("");
     batch.of(&family).put(vec![b'k'; crate::MAX_KEY_LEN + 1], "value");

@@ -73,7 +73,11 @@ fn list(source: &str, exported: &[String], listing: &mut Listing) {
     while let Some(line) = lines.next() {
         if line.starts_with("#[cfg(") && line.contains("test") {
             is_test = true;
-        } else if line.starts_with(['}', ')']) {
+            continue;
+        }
+        let is_item = line.starts_with(char::is_alphabetic);
+        let is_test = is_item && std::mem::take(&mut is_test);
+        if line.starts_with(['}', ')']) {
             place = Place::Outside;
         } else if let Some(rest) = line.strip_prefix("macro_rules! ") {
             let is_told = ["reads", "writes"].contains(&&*name_of(rest));
@@ -97,9 +101,11 @@ fn list(source: &str, exported: &[String], listing: &mut Listing) {
         } else if let Some(rest) = line.strip_prefix("pub ") {
             let item = ITEMS.iter().find_map(|item| rest.strip_prefix(item));
             let name = item.map(name_of).filter(|name| exported.contains(name) && !is_test);
-            is_test = false;
             if let Some(name) = name {
-                let signature = signature(line, &mut lines);
+                let mut signature = signature(line, &mut lines);
+                if signature.starts_with("pub const ") {
+                    signature.truncate(signature.find(" = ").unwrap());
+                }
                 listing.entry(name.clone()).or_default().push(signature);
                 place = if line.ends_with('{') { Place::In(name) } else { Place::Outside };
             }

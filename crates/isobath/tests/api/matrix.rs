@@ -78,7 +78,7 @@ fn open() -> Result<Db> {
 #[test]
 fn every_type_that_reads_has_every_method_and_they_agree() -> Result<()> {
     let db = open()?;
-    let users = db.create_family("users")?;
+    let users = db.family("users")?;
     write!(&db);
     write!(&users);
     let snapshot = db.snapshot();
@@ -113,7 +113,7 @@ fn every_type_that_reads_has_every_method_and_they_agree() -> Result<()> {
 #[test]
 fn every_type_that_writes_has_every_method_and_they_agree() -> Result<()> {
     let db = open()?;
-    let users = db.create_family("users")?;
+    let users = db.family("users")?;
     let rows = |part: &dyn Fn() -> Range| part().map(|item| item.unwrap()).collect::<Vec<_>>();
     write!(&db);
     let expected = rows(&|| db.iter());

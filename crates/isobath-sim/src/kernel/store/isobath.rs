@@ -1,6 +1,7 @@
 //! Isobath as a [`Store`].
 
 use super::{Failure, Store};
+use crate::existing::Existing;
 use crate::kernel::check::{Found, Values, passing_values};
 use crate::kernel::history::{FAMILIES, Plan, Value, Write};
 use isobath::vfs::ReadMode;
@@ -55,11 +56,7 @@ fn collect(range: Range) -> Result<Values, Failure> {
 impl Isobath {
     /// What a family holds, if there is one of this name.
     fn read(&self, name: &str) -> Result<Option<Values>, Failure> {
-        match self.db.family(name) {
-            Ok(family) => Ok(Some(collect(family.range(..))?)),
-            Err(Error::UnknownFamily(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        self.db.family_if_exists(name)?.map(|family| collect(family.range(..))).transpose()
     }
 }
 
@@ -74,11 +71,7 @@ impl Store for Isobath {
     }
 
     fn create_families(&self) -> Result<(), Failure> {
-        let family = |name: &str| match self.db.family(name) {
-            Err(Error::UnknownFamily(_)) => self.db.create_family(name),
-            other => other,
-        };
-        let families = [family(FAMILIES[1])?, family(FAMILIES[2])?];
+        let families = self.db.families([FAMILIES[1], FAMILIES[2]])?;
         self.families.set(families).map_err(|_| Failure::Other("created twice".to_owned()))
     }
 
@@ -113,21 +106,18 @@ impl Store for Isobath {
     }
 
     fn merge(&self) -> Result<(), Failure> {
-        Ok(self.db.compact()?)
+        Ok(self.db.default_family().compact(..)?)
     }
 
     fn step_family(&self, step: u64) -> Result<bool, Failure> {
         if step % 2 == 1 {
             // It is there already if an earlier try found no room for what goes into it.
-            let family = match self.db.create_family(PASSING) {
-                Err(Error::FamilyExists(_)) => self.db.family(PASSING)?,
-                other => other?,
-            };
+            let family = self.db.family(PASSING)?;
             for (key, value) in passing_values(step) {
                 family.put(key, value)?;
             }
         } else {
-            self.db.drop_family(&self.db.family(PASSING)?)?;
+            self.db.drop_family(&self.db.existing(PASSING)?)?;
         }
         Ok(true)
     }

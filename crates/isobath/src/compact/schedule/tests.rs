@@ -354,7 +354,7 @@ fn an_output_says_of_which_files_it_was_made_and_of_which_those_were_that_are_st
 #[test]
 fn a_merge_for_a_family_that_is_dropped_neither_fails_nor_holds_writers_back() {
     let bench = Bench::new(|options| options);
-    let other = bench.db.create_family("other").unwrap();
+    let other = bench.db.family("other").unwrap();
     for round in 0..6 {
         for at in 0..200 {
             other.put(format!("{at:03}{round}"), vec![b'v'; 100]).unwrap();

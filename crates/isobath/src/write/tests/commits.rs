@@ -18,8 +18,8 @@ fn rows_of(family: &Family) -> Content {
 #[test]
 fn a_write_that_names_a_dropped_or_foreign_family_changes_nothing() {
     let (db, elsewhere) = (open(&MemoryFs::new()), open(&MemoryFs::new()));
-    let (gone, kept) = (db.create_family("gone").unwrap(), db.create_family("kept").unwrap());
-    let foreign = elsewhere.create_family("foreign").unwrap();
+    let (gone, kept) = (db.family("gone").unwrap(), db.family("kept").unwrap());
+    let foreign = elsewhere.family("foreign").unwrap();
     let batch_with = |family: &Family| {
         let mut batch = Batch::new();
         batch.put("key", "value");
@@ -151,8 +151,8 @@ fn batches_of_any_length_over_any_families_do_what_their_operations_say_in_turn(
     let fs = MemoryFs::new();
     let db = open(&fs);
     let names = ["default", "one", "two"];
-    names[1..].iter().for_each(|name| drop(db.create_family(name).unwrap()));
-    let families = names.map(|name| db.family(name).unwrap());
+    names[1..].iter().for_each(|name| drop(db.family(*name).unwrap()));
+    let families = names.map(|name| db.family_if_exists(name).unwrap().unwrap());
     let mut expected: [Content; 3] = Default::default();
     let mut draw = Draw::new(7);
     let mut draw = |below: u64| draw.below(below);
@@ -181,7 +181,7 @@ fn batches_of_any_length_over_any_families_do_what_their_operations_say_in_turn(
     }
     let db = open(&fs.killed());
     for (name, expected) in names.iter().zip(&expected) {
-        assert_eq!(&rows_of(&db.family(name).unwrap()), expected);
+        assert_eq!(&rows_of(&db.family_if_exists(name).unwrap().unwrap()), expected);
     }
     refused(&db, open(&MemoryFs::new()).put("key", "value").unwrap(), "another database");
 }

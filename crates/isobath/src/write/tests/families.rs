@@ -4,12 +4,15 @@ use super::open;
 use crate::components::Components;
 use crate::components::sync::atomic::{AtomicU64, Ordering};
 use crate::events::Event;
+use crate::family_spec::FamilySpec;
 use crate::format::{Payload, put_payload};
-use crate::options::{FamilyOptions, Options};
-use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::options::{FamilyOptions, Options, WriteOptions};
+use crate::version::LOG_DIR;
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
 use crate::wal::RECORD_HEADER_LEN;
 use crate::{Db, Error};
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -17,21 +20,21 @@ use std::time::Duration;
 #[test]
 fn a_family_gets_no_name_that_is_taken_or_impossible_and_no_options_that_are() {
     let db = open(&MemoryFs::new());
-    db.create_family("family").unwrap();
-    let other = db.create_family("other").unwrap();
+    db.family("family").unwrap();
+    let other = db.family("other").unwrap();
     let default = db.default_family();
     let (tail, edits) = (db.engine().log.tail(), db.engine().versions.lock().state().next_family());
     for name in ["", "a\nb", &"x".repeat(256)] {
-        for told in [db.create_family(name).map(drop), db.rename_family(&other, name)] {
+        for told in [db.family(name).map(drop), db.rename_family(&other, name)] {
             assert!(matches!(told, Err(Error::InvalidArgument(_))), "{name:?}: {told:?}");
         }
     }
     for taken in ["default", "family", "other"] {
-        for told in [db.create_family(taken).map(drop), db.rename_family(&other, taken)] {
-            assert!(matches!(&told, Err(Error::FamilyExists(name)) if name == taken), "{told:?}");
-        }
+        assert_eq!(db.family(taken).unwrap().name(), taken);
+        let told = db.rename_family(&other, taken);
+        assert!(matches!(&told, Err(Error::FamilyExists(name)) if name == taken), "{told:?}");
     }
-    let told = db.create_family_with("new", FamilyOptions::new().block_size(1)).map(drop);
+    let told = db.family(("new", FamilyOptions::new().block_size(1))).map(drop);
     assert!(matches!(told, Err(Error::InvalidArgument(_))), "{told:?}");
     for told in [db.rename_family(&default, "new"), db.drop_family(&default)] {
         let words = "the default column family cannot be";
@@ -49,7 +52,7 @@ fn what_is_wrong_with_a_request_is_told_before_what_is_wrong_with_the_database()
     let db = open(&MemoryFs::new());
     db.engine().log.poison(&Error::Poisoned("planted".into()));
     let bad = || FamilyOptions::new().block_size(1);
-    let told = |name, options| db.create_family_with(name, options).map(drop).unwrap_err();
+    let told = |name, options| db.family((name, options)).map(drop).unwrap_err();
     let [of_both, of_name] = [told("", bad()), told("", FamilyOptions::new())];
     assert!(matches!(of_name, Error::InvalidArgument(_)), "{of_name}");
     assert_eq!(of_both.to_string(), of_name.to_string());
@@ -62,7 +65,7 @@ fn what_is_wrong_with_a_request_is_told_before_what_is_wrong_with_the_database()
 fn a_dropped_family_is_neither_dropped_nor_renamed_again_and_its_name_is_free() {
     let fs = MemoryFs::new();
     let db = open(&fs);
-    let family = db.create_family("family").unwrap();
+    let family = db.family("family").unwrap();
     family.put("key", "value").unwrap();
     db.drop_family(&family).unwrap();
     assert!(db.engine().families.by_id(family.id()).is_none());
@@ -71,29 +74,29 @@ fn a_dropped_family_is_neither_dropped_nor_renamed_again_and_its_name_is_free() 
         assert!(matches!(&told, Err(Error::UnknownFamily(name)) if name == "family"), "{told:?}");
     }
     assert_eq!(db.engine().log.tail(), tail);
-    let again = db.create_family("family").unwrap();
+    let again = db.family("family").unwrap();
     assert_eq!(again.id(), family.id() + 1);
     assert!(again.get("key").unwrap().is_none());
     let db = open(&fs.killed());
     assert_eq!(db.list_families(), ["default", "family"]);
-    assert!(db.family("family").unwrap().get("key").unwrap().is_none());
+    assert!(db.family_if_exists("family").unwrap().unwrap().get("key").unwrap().is_none());
 }
 
 #[test]
 fn a_renamed_family_keeps_its_rows_its_handles_and_nothing_of_its_name() {
     let fs = MemoryFs::new();
     let db = open(&fs);
-    let family = db.create_family("old").unwrap();
+    let family = db.family("old").unwrap();
     family.put("key", "value").unwrap();
     db.rename_family(&family, "new").unwrap();
     assert_eq!(family.name(), "new");
     for left in [db, open(&fs.killed())] {
         assert_eq!(left.list_families(), ["default", "new"]);
-        assert!(matches!(left.family("old"), Err(Error::UnknownFamily(_))));
-        let family = left.family("new").unwrap();
+        assert!(left.family_if_exists("old").unwrap().is_none());
+        let family = left.family_if_exists("new").unwrap().unwrap();
         assert_eq!(family.get("key").unwrap().unwrap(), b"value");
         left.rename_family(&family, "new").unwrap_err();
-        left.create_family("old").unwrap();
+        left.family("old").unwrap();
     }
 }
 
@@ -112,7 +115,7 @@ fn a_change_of_families_survives_power_loss_once_it_returns_in_log_and_manifest(
         assert_eq!(names, expected);
         assert_eq!(open(&fs.crashed(|_| 0)).list_families(), expected);
     };
-    let family = db.create_family("first").unwrap();
+    let family = db.family("first").unwrap();
     check(&["default", "first"]);
     db.rename_family(&family, "second").unwrap();
     check(&["default", "second"]);
@@ -123,11 +126,11 @@ fn a_change_of_families_survives_power_loss_once_it_returns_in_log_and_manifest(
 #[test]
 fn a_closed_database_says_so_before_all_else() {
     let db = open(&MemoryFs::new());
-    let family = db.create_family("family").unwrap();
+    let family = db.family("family").unwrap();
     let engine = db.engine().clone();
     let (family, default) = (family.of(&engine).unwrap().clone(), engine.default_family.clone());
     db.close().unwrap();
-    let create = crate::write::create_family(&engine, "family", FamilyOptions::new());
+    let create = crate::write::open_families(&engine, &["family".into()]);
     assert!(matches!(create, Err(Error::Closed)));
     for family in [&family, &default] {
         assert!(matches!(crate::write::drop_family(&engine, family), Err(Error::Closed)));
@@ -148,7 +151,7 @@ fn a_change_is_not_in_the_manifest_before_all_that_came_before_it_is_visible() {
     before.write(&mut record);
     let next_family = engine.versions.lock().state().next_family();
     thread::scope(|scope| {
-        let creator = scope.spawn(|| db.create_family("family").map(drop));
+        let creator = scope.spawn(|| db.family("family").map(drop));
         while engine.log.tail() <= before.end() {
             thread::yield_now();
         }
@@ -182,7 +185,7 @@ fn a_change_that_finds_no_room_several_times_is_told_once_and_holds() {
     for nth in 1..=3 {
         fs.inject(Fault::on(FileOp::Write).kind(ErrorKind::StorageFull).nth(nth));
     }
-    db.create_family("family").unwrap();
+    db.family("family").unwrap();
     assert_eq!((fs.struck(), told.load(Ordering::SeqCst)), (3, 1));
     assert_eq!(open(&fs.killed()).list_families(), ["default", "family"]);
 }
@@ -193,7 +196,7 @@ fn a_change_that_waits_for_room_is_given_up_when_the_writing_ends() {
     let (db, told) = counting(&fs);
     fs.inject(Fault::on(FileOp::Write).kind(ErrorKind::StorageFull).forever());
     thread::scope(|scope| {
-        let creator = scope.spawn(|| db.create_family("family").map(drop));
+        let creator = scope.spawn(|| db.family("family").map(drop));
         while told.load(Ordering::SeqCst) == 0 {
             thread::yield_now();
         }
@@ -210,10 +213,10 @@ fn a_change_whose_edit_fails_for_good_has_an_unknown_outcome_and_is_the_last() {
     for change in ["create", "rename", "drop"] {
         let fs = MemoryFs::new();
         let (db, told) = counting(&fs);
-        let family = db.create_family("family").unwrap();
+        let family = db.family("family").unwrap();
         fs.inject(Fault::on(FileOp::Write).forever());
         let outcome = match change {
-            "create" => db.create_family("another").map(drop),
+            "create" => db.family("another").map(drop),
             "rename" => db.rename_family(&family, "another"),
             _ => db.drop_family(&family),
         };
@@ -221,7 +224,7 @@ fn a_change_whose_edit_fails_for_good_has_an_unknown_outcome_and_is_the_last() {
         assert_eq!(told.load(Ordering::SeqCst), 1, "{change}");
         fs.clear_faults();
         assert!(matches!(db.put("key", "value"), Err(Error::Poisoned(_))));
-        assert!(matches!(db.family("another"), Err(Error::UnknownFamily(_))), "{change}");
+        assert!(db.family_if_exists("another").unwrap().is_none(), "{change}");
         // The log knows of it, and so does who opens next.
         let expected: &[&str] = match change {
             "create" => &["default", "another", "family"],
@@ -234,4 +237,123 @@ fn a_change_whose_edit_fails_for_good_has_an_unknown_outcome_and_is_the_last() {
         expected.sort_unstable();
         assert_eq!(names, expected, "{change}");
     }
+}
+
+#[test]
+fn families_that_are_created_together_share_a_sync_and_an_edit() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let known = db.family("known").unwrap();
+    let syncs = || db.metrics().log_syncs;
+    let before = syncs();
+    let options = FamilyOptions::new().block_size(5001);
+    let specs = [("a".into(), None), ("known".into(), None), ("b".into(), Some(options.clone()))];
+    let specs = specs.map(|(name, options)| FamilySpec { name, options });
+    let twice = FamilySpec::from("a");
+    let families = db.open_families(specs.into_iter().chain([twice])).unwrap();
+    assert_eq!(syncs() - before, 1);
+    let ids: Vec<_> = families.iter().map(|family| family.id()).collect();
+    assert_eq!(ids, [2, known.id(), 3, 2]);
+    assert_eq!(families[2].options(), options);
+    for left in [fs.killed(), fs.crashed(|_| 0)] {
+        let left = open(&left);
+        assert_eq!(left.list_families(), ["default", "known", "a", "b"]);
+        assert_eq!(left.family("b").unwrap().options(), options);
+    }
+    let [] = db.families::<0>([] as [&str; 0]).unwrap();
+    let many: Vec<_> = (0..2500).map(|n| format!("family {n}")).collect();
+    let before = syncs();
+    assert_eq!(db.open_families(&many).unwrap().len(), many.len());
+    assert_eq!(syncs() - before, 3, "a thousand at once");
+    db.open_families(&many).unwrap();
+    assert_eq!(syncs() - before, 3);
+    drop((db, known, families));
+    assert_eq!(open(&fs).list_families().len(), many.len() + 4);
+}
+
+/// The record of one of them does not reach the disk, as if it had been cut off there.
+#[test]
+fn a_power_cut_leaves_the_first_few_of_the_families_that_were_created_together() {
+    let names = ["the first", "the second", "the third", "the fourth"];
+    for (nth, name) in names.iter().enumerate() {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        db.with(WriteOptions::sync()).put("key", "value").unwrap();
+        fs.inject(Fault::on(FileOp::Harden).forever());
+        db.families(names).unwrap_err();
+        let left = fs.killed();
+        let log = Path::new("db").join(LOG_DIR);
+        let is_in = |bytes: &[u8]| bytes.windows(name.len()).position(|it| it == name.as_bytes());
+        let mut damaged = 0;
+        for entry in left.list(&log).unwrap() {
+            let path = log.join(&entry.name);
+            let file = left.open_read(&path, ReadMode::Positional).unwrap();
+            let mut bytes = vec![0; file.len() as usize];
+            file.read_at(0, &mut bytes).unwrap();
+            if let Some(at) = is_in(&bytes) {
+                left.corrupt(&path, at as u64, 1).unwrap();
+                damaged += 1;
+            }
+        }
+        assert_eq!(damaged, 1);
+        let left = open(&left);
+        let expected: Vec<_> = ["default"].iter().chain(&names[..nth]).copied().collect();
+        assert_eq!(left.list_families(), expected);
+        assert_eq!(left.get("key").unwrap().unwrap(), b"value");
+        assert_eq!(left.families(names).unwrap().map(|family| family.name()), names);
+    }
+}
+
+#[test]
+fn options_of_a_family_change_while_it_lives_and_are_kept() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let family = db.family("family").unwrap();
+    let (sparse, small) = (
+        FamilyOptions::new().filter_bits_per_key(1),
+        FamilyOptions::new().filter_bits_per_key(1).block_size(512),
+    );
+    family.set_options(sparse.clone()).unwrap();
+    assert_eq!(
+        (family.options(), db.family("family").unwrap().options()),
+        (sparse.clone(), sparse)
+    );
+    // Without options they stay, with options they change.
+    db.family(("family", small.clone())).unwrap();
+    family.put("key", [7; 2000]).unwrap();
+    family.put("key 2", [7; 2000]).unwrap();
+    db.flush().unwrap();
+    let run = family.of(db.engine()).unwrap().view().tree.runs[0].clone();
+    assert!(run.meta.entries == 2);
+    let refused = family.set_options(FamilyOptions::new().block_size(1)).unwrap_err();
+    assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
+    for left in [fs.killed(), fs.crashed(|_| 0)] {
+        assert_eq!(open(&left).family("family").unwrap().options(), small);
+    }
+    db.drop_family(&family).unwrap();
+    let refused = family.set_options(FamilyOptions::new()).unwrap_err();
+    assert!(matches!(refused, Error::UnknownFamily(_)), "{refused}");
+}
+
+#[test]
+fn the_template_is_for_the_default_family_at_each_open_and_for_new_ones() {
+    let fs = MemoryFs::new();
+    let with = |template: Option<FamilyOptions>| {
+        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+        let options = crate::Options::new().components(components);
+        match template {
+            Some(template) => options.family(template).open("/db").unwrap(),
+            None => options.open("/db").unwrap(),
+        }
+    };
+    let (one, other) = (FamilyOptions::new().block_size(500), FamilyOptions::new().block_size(600));
+    let db = with(Some(one.clone()));
+    assert_eq!(db.family("old").unwrap().options(), one);
+    drop(db);
+    for (template, of_default) in [(None, &one), (Some(other.clone()), &other), (None, &other)] {
+        let db = with(template);
+        assert_eq!(&db.default_family().options(), of_default);
+        assert_eq!(db.family("old").unwrap().options(), one);
+    }
+    assert_eq!(with(None).family("new").unwrap().options(), FamilyOptions::new());
 }

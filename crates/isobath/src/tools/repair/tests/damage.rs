@@ -127,7 +127,7 @@ fn a_lost_manifest_costs_nothing_and_families_keep_their_names_and_options() {
     manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
     run(&fs, false).unwrap();
     let db = options(&fs).open(DB).unwrap();
-    assert_eq!(db.family(USERS).unwrap().options().filter_bits_per_key, 0);
+    assert_eq!(db.family_if_exists(USERS).unwrap().unwrap().options().filter_bits_per_key, 0);
     assert_eq!(db.default_family().options().block_size.as_u64(), 256);
 }
 
@@ -286,11 +286,11 @@ fn a_whole_record_that_means_nothing_is_named_and_all_others_are_kept() {
 fn a_lost_drop_of_a_family_leaves_its_name_to_the_next_of_that_name() {
     let fs = MemoryFs::new();
     let db = options(&fs).open(DB).unwrap();
-    let first = db.create_family(USERS).unwrap();
+    let first = db.family(USERS).unwrap();
     first.put("old", "1").unwrap();
     let lsn = db.engine().log.tail();
     db.drop_family(&first).unwrap();
-    let second = db.create_family(USERS).unwrap();
+    let second = db.family(USERS).unwrap();
     second.put("new", "2").unwrap();
     let fs = fs.killed();
     manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());

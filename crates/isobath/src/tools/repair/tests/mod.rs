@@ -46,7 +46,7 @@ fn value(n: u32) -> Vec<u8> {
 fn left_behind() -> (MemoryFs, Content) {
     let fs = MemoryFs::new();
     let db = options(&fs).open(DB).unwrap();
-    let users = db.create_family_with(USERS, FamilyOptions::new().filter_bits_per_key(0)).unwrap();
+    let users = db.family((USERS, FamilyOptions::new().filter_bits_per_key(0))).unwrap();
     for stage in 0..3 {
         for n in stage * KEYS..(stage + 1) * KEYS {
             // Each family has keys of its own, spread over those of other stages.
@@ -71,7 +71,7 @@ fn left_behind() -> (MemoryFs, Content) {
 fn content(db: &crate::Db) -> Content {
     let mut found = Content::new();
     for name in db.list_families() {
-        let family = db.family(&name).unwrap();
+        let family = db.family_if_exists(&name).unwrap().unwrap();
         for entry in family.range(..) {
             let (key, value) = entry.unwrap();
             found.insert((name.clone(), key.to_vec()), value.to_vec());

@@ -65,7 +65,7 @@ fn tables_that_were_merged_do_not_bring_deleted_keys_back() {
     for missing_input in 0..4 {
         let fs = MemoryFs::new();
         let db = options(&fs).open(DB).unwrap();
-        let other = db.create_family("other").unwrap();
+        let other = db.family("other").unwrap();
         let mut inputs = Vec::new();
         for stage in 0..3u32 {
             for n in 0..30 {
@@ -101,7 +101,7 @@ fn tables_that_were_merged_do_not_bring_deleted_keys_back() {
 fn a_family_whose_name_nothing_tells_is_called_by_its_number() {
     let fs = MemoryFs::new();
     let db = options(&fs).open(DB).unwrap();
-    let users = db.create_family(USERS).unwrap();
+    let users = db.family(USERS).unwrap();
     db.flush().unwrap();
     // A second epoch, so that the record of the creation is behind.
     users.put("key", "value").unwrap();

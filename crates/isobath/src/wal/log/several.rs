@@ -1,0 +1,24 @@
+//! Several records in one reservation: they become visible together, and one sync makes all of them durable. Each is a
+//! record of its own on disk, so a crash before the sync keeps a prefix of them, as it does of single ones.
+
+use super::super::record::{self, Sealed};
+use super::{Reservation, Stage};
+use crate::components::{Point, yield_point};
+
+impl Reservation<'_> {
+    /// Copies records, together as long as was reserved, into the log, one after the other. Returns the LSN of each.
+    pub(crate) fn write_several(&mut self, records: &[Sealed<'_>]) -> Vec<u64> {
+        assert!(self.stage == Stage::Reserved, "records are written once");
+        let (mut bytes, mut lsns) = (Vec::new(), Vec::with_capacity(records.len()));
+        for sealed in records {
+            let (at, lsn) = (bytes.len(), self.start + bytes.len() as u64);
+            bytes.extend_from_slice(sealed);
+            record::stamp(&mut bytes[at..], lsn, self.log.generation, self.log.syncer.durable());
+            lsns.push(lsn);
+        }
+        assert!(bytes.len() as u64 == self.end - self.start, "records are as long as their room");
+        self.copy(&bytes);
+        yield_point(Point::Copied);
+        lsns
+    }
+}
