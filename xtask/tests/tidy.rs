@@ -1,5 +1,6 @@
 //! The workspace keeps the house rules, and each rule catches what it is there to catch.
 
+use xtask::tidy::rooms::{describe, rooms};
 use xtask::tidy::{Source, Violation, Workspace, check, workspace_root};
 
 #[test]
@@ -66,6 +67,41 @@ fn a_format_that_knows_files_and_a_background_that_knows_jobs_are_caught() {
     assert_eq!(lines("format/varint.rs", "use crate::error::Error;"), CLEAN);
     assert_eq!(lines("background/mod.rs", "use crate::table::Table;"), [2]);
     assert_eq!(lines("background/mod.rs", "use crate::{components, error, metrics};"), CLEAN);
+}
+
+#[test]
+fn rooms_that_import_each_other_in_a_circle_are_caught() {
+    let file = |path: &str, body: &str| {
+        Source::new(&format!("crates/isobath/src/{path}"), &format!("//! A file.\n{body}")).unwrap()
+    };
+    let verdict = |files: &[(&str, &str)]| {
+        let sources = files.iter().map(|(path, body)| file(path, body)).collect();
+        let workspace = Workspace::of(sources, String::new(), String::new());
+        check(&workspace).iter().map(Violation::to_string).collect::<Vec<_>>()
+    };
+    let three = |last: &str| {
+        let lib = "pub use write::Commit;";
+        let (write, flush) = ("use crate::flush::submit;", "use crate::read::get;");
+        verdict(&[("lib.rs", lib), ("write.rs", write), ("flush.rs", flush), ("read.rs", last)])
+    };
+    let caught = three("use crate::Commit;");
+    assert_eq!(caught.len(), 3, "{caught:?}");
+    assert!(caught[0].ends_with("circle: flush -> read -> write -> flush"), "{caught:?}");
+    assert_eq!(three("#[cfg(test)]\nmod tests {\n    use crate::Commit;\n}"), [""; 0]);
+    assert_eq!(three("use crate::nothing;"), [""; 0]);
+    // Handles lend each other out.
+    assert_eq!(verdict(&[("db.rs", "use crate::batch;"), ("batch.rs", "use crate::db;")]), [""; 0]);
+}
+
+#[test]
+fn the_rooms_of_the_engine_are_in_layers() {
+    let workspace = Workspace::load(&workspace_root()).unwrap();
+    let shown = describe(&rooms(&workspace));
+    println!("{shown}");
+    assert!(!shown.contains("circles"), "{shown}");
+    let place = |room: &str| shown.lines().position(|line| line.starts_with(&format!("{room}: ")));
+    let order = ["components", "format", "wal", "engine", "write", "face"].map(place);
+    assert!(order.is_sorted() && order[0].is_some(), "{shown}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub mod imports;
 pub mod kinds;
 pub mod openings;
 pub mod outside;
+pub mod rooms;
 pub mod scan;
 pub mod unsafety;
 
@@ -137,6 +138,7 @@ impl Workspace {
 pub fn check(workspace: &Workspace) -> Vec<Violation> {
     let rules = [
         imports::check,
+        rooms::check,
         caps::check,
         unsafety::check,
         openings::check,
