@@ -4,11 +4,9 @@
 //! open; sealed ones wait, oldest first, for their flush.
 //!
 //! Sealing must not lose a racing writer. The sealer (1) marks the open epoch closing, (2) reserves a marker
-//! record, whose LSN is the boundary, (3) publishes the list with the next epoch. A writer that has its LSN and
-//! then sees an open epoch that isn't closing is below any boundary to come: a marker reserved before the
-//! writer's LSN would have made the closing mark visible to it, since both go through the log's tail. A writer
-//! that sees a closing epoch waits for the list and then picks by LSN. From (1) to (3) the sealer waits for no writer, and
-//! it gives the right to seal back before it publishes the marker, for which it may have to.
+//! record, whose end is the boundary, (3) publishes the list with the next epoch. A writer that has its LSN and then
+//! sees an open epoch that is not closing belongs to it; one that sees a closing epoch waits for the list. The proof, and
+//! what the sealer must not wait for: `docs/internals/commit.md`.
 //!
 //! The epoch is complete, and may be flushed, once `visible` has passed the marker.
 

@@ -10,13 +10,7 @@
 //! harden   Sync only: returns once `durable` has passed
 //! ```
 //!
-//! Two invariants make what recovery keeps a prefix of history: an LSN is handed out only where there is a place
-//! for its bytes, and a commit returns only when every commit before it is finished too. Between reserve and
-//! publish a writer waits for its predecessors only.
-//!
-//! What a put of a key of 16 and a value of 100 bytes costs: three copies (scratch, log, arena), one checksum of
-//! each of header and payload, three read-modify-writes on shared words (tail and the two frontiers), one
-//! memtable insert; no allocation but the arena's, no system call.
+//! Why in this order, and what a failure at each stage leaves: `docs/internals/commit.md`.
 
 use crate::components::{Plant, Point, Reach, planted, reached_if, with_scratch, yield_point};
 use crate::engine::{Engine, Keyspace, Mention};
