@@ -89,7 +89,7 @@ enum Ops {
 enum FaultError {
     Kind(io::ErrorKind),
     Code(i32),
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     Panic,
 }
 
@@ -154,7 +154,7 @@ impl Fault {
     }
 
     /// Panics.
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn panics(self) -> Self {
         Fault { error: FaultError::Panic, ..self }
     }
@@ -175,7 +175,7 @@ impl FaultError {
             FaultError::Kind(kind) => kind.into(),
             FaultError::Code(code) => io::Error::from_raw_os_error(code),
             // Like a panic, but it prints nothing.
-            #[cfg(test)]
+            #[cfg(all(test, not(any(loom, shuttle))))]
             FaultError::Panic => std::panic::resume_unwind(Box::new("planted")),
         }
     }
