@@ -21,6 +21,7 @@ fn a_package_holds_its_readme_and_both_licences() {
             assert!(files.contains(&needed), "{package} lacks {needed}");
         }
         assert!(files.iter().any(|file| file.starts_with("src/")));
+        assert_eq!(files.contains(&"guide/README.md"), package == "isobath");
     }
 }
 

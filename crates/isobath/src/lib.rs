@@ -36,6 +36,8 @@ mod format;
 #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(doctest)]
+mod guide;
 mod iter;
 mod key_range;
 mod limits;

@@ -1,0 +1,20 @@
+//! The pages of the guide (`docs/guide/`) as doc tests: each program in them is compiled and run. No build has any of it.
+
+#[doc = include_str!("../guide/README.md")]
+mod contents {}
+#[doc = include_str!("../guide/opening.md")]
+mod opening {}
+#[doc = include_str!("../guide/families.md")]
+mod families {}
+#[doc = include_str!("../guide/durability.md")]
+mod durability {}
+#[doc = include_str!("../guide/reading-while-writing.md")]
+mod reading_while_writing {}
+#[doc = include_str!("../guide/queue.md")]
+mod queue {}
+#[doc = include_str!("../guide/backups.md")]
+mod backups {}
+#[doc = include_str!("../guide/tuning.md")]
+mod tuning {}
+#[doc = include_str!("../guide/from-rocksdb.md")]
+mod from_rocksdb {}
