@@ -1,0 +1,130 @@
+//! Streams of events: appended in order, read back by stream, or all of them in the order of their arrival.
+//!
+//! ```text
+//! family `streams`   stream, 0, version (8 bytes)  ->  event
+//! family `arrivals`  position (8 bytes)            ->  the event's key in `streams`
+//! ```
+//!
+//! One batch writes both, so a crash leaves no event in one and not in the other.
+//!
+//! `cargo run -p isobath --example event_store [DIRECTORY]`
+
+use isobath::{Batch, Db, Family};
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Mutex;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let scratch = tempfile::tempdir()?;
+    let given = std::env::args_os().nth(1);
+    run(given.as_deref().map_or(scratch.path(), Path::new), &mut io::stdout())
+}
+
+struct EventStore {
+    db: Db,
+    streams: Family,
+    arrivals: Family,
+    /// The position of the next event. Appending holds the lock: there are no transactions yet.
+    next_position: Mutex<u64>,
+}
+
+/// What `append` answers: the version of the stream's last event, or the one that was not expected.
+type Appended = Result<u64, u64>;
+
+impl EventStore {
+    fn open(dir: &Path) -> isobath::Result<EventStore> {
+        let db = Db::open(dir)?;
+        let [streams, arrivals] = db.families(["streams", "arrivals"])?;
+        let newest = arrivals.last()?.map_or(0, |(position, _)| number(&position));
+        Ok(EventStore { db, streams, arrivals, next_position: Mutex::new(newest + 1) })
+    }
+
+    /// The version of the last event of a stream, 0 if there is none.
+    fn version(&self, stream: &str) -> isobath::Result<u64> {
+        let newest = self.streams.prefix(stream_prefix(stream)).next_back().transpose()?;
+        Ok(newest.map_or(0, |(key, _)| version_of(&key)))
+    }
+
+    /// Appends events to a stream whose last one has the version that the caller has seen.
+    fn append(&self, stream: &str, seen: u64, events: &[&str]) -> isobath::Result<Appended> {
+        let mut next_position = self.next_position.lock().expect("no append panics");
+        let version = self.version(stream)?;
+        if version != seen {
+            return Ok(Err(version));
+        }
+        let mut batch = Batch::new();
+        for (nth, event) in (1u64..).zip(events) {
+            let key = event_key(stream, version + nth);
+            batch.of(&self.arrivals).put((*next_position + nth - 1).to_be_bytes(), &key);
+            batch.of(&self.streams).put(&key, event);
+        }
+        self.db.write(batch)?;
+        *next_position += events.len() as u64;
+        Ok(Ok(version + events.len() as u64))
+    }
+
+    /// The events of a stream behind a version.
+    fn read(&self, stream: &str, behind: u64) -> isobath::Result<Vec<String>> {
+        let range = event_key(stream, behind + 1)..=event_key(stream, u64::MAX);
+        self.streams.range(range).map(|item| Ok(text(&item?.1))).collect()
+    }
+
+    /// All events behind a position, as a subscriber that remembers its position reads them.
+    fn arrived(&self, behind: u64) -> isobath::Result<Vec<(u64, String)>> {
+        // One moment of both families.
+        let snapshot = self.db.snapshot();
+        let streams = snapshot.of(&self.streams);
+        let behind = (behind + 1).to_be_bytes();
+        let arrivals = snapshot.of(&self.arrivals).range(behind..);
+        arrivals
+            .map(|item| {
+                let (position, key) = item?;
+                let event = streams.get(&key)?.expect("one batch wrote both");
+                Ok((number(&position), text(&event)))
+            })
+            .collect()
+    }
+}
+
+/// A stream's name ends in a zero, so that no stream's keys begin with another's name.
+fn stream_prefix(stream: &str) -> Vec<u8> {
+    [stream.as_bytes(), &[0]].concat()
+}
+
+fn event_key(stream: &str, version: u64) -> Vec<u8> {
+    [stream.as_bytes(), &[0], &version.to_be_bytes()].concat()
+}
+
+fn version_of(key: &[u8]) -> u64 {
+    number(&key[key.len() - 8..])
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let store = EventStore::open(dir)?;
+    let seen = store.version("order-7")?;
+    let version = store.append("order-7", seen, &["placed", "paid"])?;
+    writeln!(out, "order-7: {version:?}")?;
+    let seen = store.version("order-8")?;
+    store.append("order-8", seen, &["placed"])?.expect("only this thread writes");
+
+    // A caller that has not seen the newest event is refused, and can read it and decide again.
+    writeln!(out, "a late append: {:?}", store.append("order-7", 1, &["cancelled"])?)?;
+    store.append("order-7", 2, &["sent"])?.expect("2 is the newest");
+    drop(store);
+
+    let store = EventStore::open(dir)?;
+    writeln!(out, "order-7 behind 1: {:?}", store.read("order-7", 1)?)?;
+    for (position, event) in store.arrived(1)? {
+        writeln!(out, "{position}: {event}")?;
+    }
+    Ok(())
+}

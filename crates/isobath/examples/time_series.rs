@@ -1,0 +1,92 @@
+//! Readings of sensors: the newest, a window of time, averages, and forgetting what is old.
+//!
+//! A key is the sensor's name, a slash, and the time in seconds as eight bytes, most significant first, so that the readings of
+//! a sensor lie together in the order of time. A value is eight bytes of `f64`.
+//!
+//! `cargo run -p isobath --example time_series [DIRECTORY]`
+
+use isobath::{Batch, Codec, Db, Family, FamilyOptions};
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::Path;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let scratch = tempfile::tempdir()?;
+    let given = std::env::args_os().nth(1);
+    run(given.as_deref().map_or(scratch.path(), Path::new), &mut io::stdout())
+}
+
+/// Deletes in one batch at most.
+const BATCH_OPS: usize = 10_000;
+
+fn key(sensor: &str, at: u64) -> Vec<u8> {
+    [sensor.as_bytes(), b"/", &at.to_be_bytes()].concat()
+}
+
+fn decode(key: &[u8], value: &[u8]) -> (u64, f64) {
+    let at = key[key.len() - 8..].try_into().expect("keys end in a time");
+    let reading = value.try_into().expect("readings have eight bytes");
+    (u64::from_be_bytes(at), f64::from_be_bytes(reading))
+}
+
+/// The newest readings of a sensor, newest first.
+fn newest(points: &Family, sensor: &str, count: usize) -> isobath::Result<Vec<(u64, f64)>> {
+    let theirs = points.prefix(format!("{sensor}/")).rev().take(count);
+    theirs.map(|item| item.map(|(key, value)| decode(&key, &value))).collect()
+}
+
+/// The average of a sensor's readings in a window of time, if there are any.
+fn average(points: &Family, sensor: &str, from: u64, to: u64) -> isobath::Result<Option<f64>> {
+    let (mut sum, mut count) = (0.0, 0u32);
+    for item in points.range(key(sensor, from)..key(sensor, to)) {
+        let (key, value) = item?;
+        sum += decode(&key, &value).1;
+        count += 1;
+    }
+    Ok((count > 0).then(|| sum / f64::from(count)))
+}
+
+/// Deletes a sensor's readings from before a time. There are no range deletes and no time to live yet: each key is deleted, and
+/// compacting the range gives the room back at once.
+fn forget(db: &Db, points: &Family, sensor: &str, before: u64) -> isobath::Result<u64> {
+    let (old, mut batch, mut count) = (key(sensor, 0)..key(sensor, before), Batch::new(), 0);
+    for item in points.range(old.clone()).keys_only() {
+        batch.of(points).delete(item?.0);
+        count += 1;
+        if batch.len() == BATCH_OPS {
+            db.write(&mut batch)?;
+            batch.clear();
+        }
+    }
+    db.write(batch)?;
+    points.compact(old)?;
+    Ok(count)
+}
+
+pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let db = Db::open(dir)?;
+    // Neighbours are alike and are read together: larger blocks, and Zstandard where most of the data lies.
+    let dense = FamilyOptions::new().block_size(16 << 10).codecs([Codec::None, Codec::Zstd]);
+    let points = db.family(("points", dense))?;
+
+    // A day of readings, one a minute; a batch for each hour.
+    for hour in 0..24u64 {
+        let mut batch = Batch::new();
+        for at in (hour * 3600..(hour + 1) * 3600).step_by(60) {
+            let warm = 10.0 + hour as f64;
+            batch.of(&points).put(key("roof", at), warm.to_be_bytes());
+            batch.of(&points).put(key("cellar", at), 8.5f64.to_be_bytes());
+        }
+        db.write(batch)?;
+    }
+
+    writeln!(out, "newest on the roof: {:?}", newest(&points, "roof", 2)?)?;
+    let noon = average(&points, "roof", 12 * 3600, 14 * 3600)?;
+    writeln!(out, "from noon to two: {noon:?}")?;
+    writeln!(out, "tomorrow: {:?}", average(&points, "roof", 86_400, 90_000)?)?;
+    writeln!(out, "forgotten: {}", forget(&db, &points, "roof", 23 * 3600)?)?;
+    writeln!(out, "left: {}", points.count(..)?)?;
+    let deletes: u64 = db.metrics().families[1].levels.iter().map(|level| level.deletes).sum();
+    writeln!(out, "deletes in tables: {deletes}")?;
+    Ok(db.close()?)
+}
