@@ -100,7 +100,7 @@ pub(crate) fn books(
 /// A family holds exactly these, seen from both ends.
 fn agree(what: &str, moment: &Snapshot, family: &Family, expected: &Pairs) -> Result<(), Trouble> {
     let compare =
-        |items: &mut dyn Iterator<Item = isobath::Result<(isobath::Slice, isobath::Slice)>>,
+        |items: &mut dyn Iterator<Item = isobath::Result<(isobath::Value, isobath::Value)>>,
          expected: &mut dyn Iterator<Item = (&Vec<u8>, &Vec<u8>)>,
          way: &str| {
             loop {

@@ -85,9 +85,9 @@ impl Work<'_> {
     fn transfer(&self, teller: usize) -> Result<Option<Commit>, Trouble> {
         let mut rng = Random::new(self.seed, teller as u64);
         let bank = self.bank;
-        let last = bank.entries.prefix([teller as u8]).keys_only().next_back();
+        let last = bank.entries.prefix([teller as u8]).keys().next_back();
         let mut count = match last.transpose()? {
-            Some((key, _)) => of_entry_key(&key)?.1,
+            Some(key) => of_entry_key(&key)?.1,
             None => 0,
         };
         let mut last = None;

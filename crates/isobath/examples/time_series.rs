@@ -50,8 +50,8 @@ fn average(points: &Family, sensor: &str, from: u64, to: u64) -> isobath::Result
 /// compacting the range gives the room back at once.
 fn forget(db: &Db, points: &Family, sensor: &str, before: u64) -> isobath::Result<u64> {
     let (old, mut batch, mut count) = (key(sensor, 0)..key(sensor, before), Batch::new(), 0);
-    for item in points.range(old.clone()).keys_only() {
-        batch.of(points).delete(item?.0);
+    for key in points.range(old.clone()).keys() {
+        batch.of(points).delete(key?);
         count += 1;
         if batch.len() == BATCH_OPS {
             db.write(&mut batch)?;

@@ -5,7 +5,7 @@
 //! closed they answer [`Error::Closed`]; what they gave before stays valid.
 
 use crate::error::{Error, Result};
-use crate::pinned::Slice;
+use crate::pinned::Value;
 use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 
 /// A cursor over the visible keys of a family, within bounds. Moves in both directions; has no entry before the
@@ -114,7 +114,7 @@ impl Cursor {
     }
 
     /// The value, kept alive without being copied.
-    pub fn pinned_value(&self) -> Option<Slice> {
+    pub fn pinned_value(&self) -> Option<Value> {
         self.scan.entry()?;
         Some(self.scan.inner().source()?.value())
     }
@@ -159,10 +159,15 @@ impl Range {
         Range { pin, bounds, front: None, back: None, front_key, back_key, wants_values: true }
     }
 
-    /// The same keys with empty values: nothing is pinned for them.
-    pub fn keys_only(mut self) -> Range {
+    /// The keys alone: nothing is pinned for their values.
+    pub fn keys(mut self) -> Keys {
         self.wants_values = false;
-        self
+        Keys(self)
+    }
+
+    /// The values alone.
+    pub fn values(self) -> Values {
+        Values(self)
     }
 
     /// Moves an end to its next key, opening its scan if this is its first move.
@@ -193,7 +198,7 @@ impl Range {
         }
     }
 
-    fn step(&mut self, end: End) -> Option<Result<(Slice, Slice)>> {
+    fn step(&mut self, end: End) -> Option<Result<(Value, Value)>> {
         self.pin.as_ref()?;
         if let Err(error) = self.advance(end) {
             self.pin = None;
@@ -215,9 +220,9 @@ impl Range {
         };
         let value = match scan.inner().source() {
             Some(source) if self.wants_values => source.value(),
-            _ => Slice::copied(&[]),
+            _ => Value::copied(&[]),
         };
-        let item = (Slice::copied(key), value);
+        let item = (Value::copied(key), value);
         let last = if end == End::Front { &mut self.front_key } else { &mut self.back_key };
         last.clear();
         last.extend_from_slice(&item.0);
@@ -226,7 +231,7 @@ impl Range {
 }
 
 impl Iterator for Range {
-    type Item = Result<(Slice, Slice)>;
+    type Item = Result<(Value, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step(End::Front)
@@ -240,6 +245,38 @@ impl DoubleEndedIterator for Range {
 }
 
 impl std::iter::FusedIterator for Range {}
+
+/// The keys of a range: see [`Range::keys`].
+#[derive(Debug)]
+pub struct Keys(Range);
+
+/// The values of a range: see [`Range::values`].
+#[derive(Debug)]
+pub struct Values(Range);
+
+/// One half of the items of a range.
+macro_rules! half {
+    ($type:ident, $half:tt) => {
+        impl Iterator for $type {
+            type Item = Result<Value>;
+
+            fn next(&mut self) -> Option<Self::Item> {
+                self.0.next().map(|item| item.map(|item| item.$half))
+            }
+        }
+
+        impl DoubleEndedIterator for $type {
+            fn next_back(&mut self) -> Option<Self::Item> {
+                self.0.next_back().map(|item| item.map(|item| item.$half))
+            }
+        }
+
+        impl std::iter::FusedIterator for $type {}
+    };
+}
+
+half!(Keys, 0);
+half!(Values, 1);
 
 impl std::fmt::Debug for Range {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -295,10 +332,12 @@ mod tests {
             // Each choice of ends for the first pulls; all after those come from the front.
             for choice in 0..1u32 << 7 {
                 for wants_values in [true, false] {
-                    let mut range = db.range(bounds);
-                    if !wants_values {
-                        range = range.keys_only();
-                    }
+                    let range = db.range(bounds);
+                    let without = |key: Result<Value>| key.map(|key| (key, Value::default()));
+                    let mut range: Box<dyn DoubleEndedIterator<Item = _>> = match wants_values {
+                        true => Box::new(range),
+                        false => Box::new(range.keys().map(without)),
+                    };
                     let mut left = expected.as_slice();
                     for pull in 0..9 {
                         let is_back = choice & 1 << pull != 0;

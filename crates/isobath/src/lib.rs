@@ -79,12 +79,12 @@ pub use events::{Event, EventListener};
 pub use family::Family;
 pub use family_spec::FamilySpec;
 pub use format::{FamilyId, Lsn, OpKind};
-pub use iter::{Cursor, Range};
+pub use iter::{Cursor, Keys, Range, Values};
 pub use key_range::{KeyRange, Prefix};
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 pub use options::{Durability, FamilyOptions, Options, ReadOptions, WriteOptions};
-pub use pinned::Slice;
+pub use pinned::{Key, Value};
 pub use reads::{Readable, Reads};
 #[cfg(feature = "simulation")]
 pub use sizes::Sizes;

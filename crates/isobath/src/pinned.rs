@@ -2,24 +2,42 @@
 
 use crate::memtable::Memtable;
 use crate::table::PinnedValue;
-use std::ops::Deref;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Bytes up to this length are copied into the value itself: cheaper than keeping their home alive.
 const INLINE_LEN_MAX: usize = 30;
 
-/// A key or a value. Dereferences to `[u8]`; cloning is cheap. While it lives, the block or the memtable that
-/// it lies in stays in memory.
+/// A key or a value: bytes that can be kept, sent and compared. Dereferences to `[u8]`; cloning is cheap. While it lives, the
+/// block or the memtable that it lies in stays in memory, unless it has at most 30 bytes: see [`Value::detach`].
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// # let db = isobath::Options::in_memory().open("values")?;
+/// db.put("key", "a value")?;
+/// let value = db.get("key")?.unwrap();
+/// assert_eq!(value, "a value");
+/// assert_eq!(value.slice(2..), "value");
+/// let owned: Vec<u8> = value.into();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
-pub struct Slice(Repr);
+pub struct Value(Repr);
+
+/// A key that a read hands out.
+pub type Key = Value;
 
 #[derive(Clone)]
 enum Repr {
     Inline { len: u8, bytes: [u8; INLINE_LEN_MAX] },
     Block(PinnedValue),
     Memtable { start: NonNull<u8>, len: usize, _home: Arc<Memtable> },
-    Heap(Arc<[u8]>),
+    Heap { bytes: Arc<[u8]>, start: u32, len: u32 },
 }
 
 // SAFETY: the memory behind `start` is an immutable record of the arena that `_home` keeps, and `Memtable` is
@@ -28,37 +46,37 @@ unsafe impl Send for Repr {}
 // SAFETY: as above; nothing behind `start` is ever written again.
 unsafe impl Sync for Repr {}
 
-impl Slice {
+impl Value {
     /// A copy of `bytes`.
-    pub(crate) fn copied(bytes: &[u8]) -> Slice {
-        match Slice::inline(bytes) {
+    pub(crate) fn copied(bytes: &[u8]) -> Value {
+        match Value::inline(bytes) {
             Some(slice) => slice,
-            None => Slice(Repr::Heap(bytes.into())),
+            None => Value(Repr::Heap { bytes: bytes.into(), start: 0, len: bytes.len() as u32 }),
         }
     }
 
-    fn inline(bytes: &[u8]) -> Option<Slice> {
+    fn inline(bytes: &[u8]) -> Option<Value> {
         if bytes.len() > INLINE_LEN_MAX {
             return None;
         }
         let mut inline = [0; INLINE_LEN_MAX];
         inline[..bytes.len()].copy_from_slice(bytes);
-        Some(Slice(Repr::Inline { len: bytes.len() as u8, bytes: inline }))
+        Some(Value(Repr::Inline { len: bytes.len() as u8, bytes: inline }))
     }
 
     /// A value that lies in a block.
     #[inline]
-    pub(crate) fn in_block(value: PinnedValue) -> Slice {
-        Slice(Repr::Block(value))
+    pub(crate) fn in_block(value: PinnedValue) -> Value {
+        Value(Repr::Block(value))
     }
 
     /// A value that `home` returned: it lies in the arena that `home` keeps.
     #[inline]
-    pub(crate) fn in_memtable(value: &[u8], home: &Arc<Memtable>) -> Slice {
-        if let Some(slice) = Slice::inline(value) {
+    pub(crate) fn in_memtable(value: &[u8], home: &Arc<Memtable>) -> Value {
+        if let Some(slice) = Value::inline(value) {
             return slice;
         }
-        Slice(Repr::Memtable {
+        Value(Repr::Memtable {
             start: NonNull::from(value).cast(),
             len: value.len(),
             _home: home.clone(),
@@ -66,7 +84,41 @@ impl Slice {
     }
 }
 
-impl Deref for Slice {
+impl Value {
+    /// A part of it, which shares its memory.
+    ///
+    /// # Panics
+    /// If the range goes beyond the end, as for a slice.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Value {
+        let part = &self[(range.start_bound().cloned(), range.end_bound().cloned())];
+        if let Some(value) = Value::inline(part) {
+            return value;
+        }
+        let offset = part.as_ptr() as usize - self.as_ptr() as usize;
+        Value(match &self.0 {
+            Repr::Inline { .. } => unreachable!("a part of it is as short"),
+            Repr::Block(value) => Repr::Block(value.part(offset, part.len())),
+            Repr::Memtable { _home, .. } => Repr::Memtable {
+                start: NonNull::from(part).cast(),
+                len: part.len(),
+                _home: _home.clone(),
+            },
+            Repr::Heap { bytes, start, .. } => Repr::Heap {
+                bytes: bytes.clone(),
+                start: start + offset as u32,
+                len: part.len() as u32,
+            },
+        })
+    }
+
+    /// A copy that keeps nothing else in memory: for a cache of the program's own, which would otherwise hold whole blocks
+    /// for the sake of short values.
+    pub fn detach(&self) -> Value {
+        Value::copied(self)
+    }
+}
+
+impl Deref for Value {
     type Target = [u8];
 
     #[inline]
@@ -79,26 +131,62 @@ impl Deref for Slice {
             Repr::Memtable { start, len, .. } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), *len)
             },
-            Repr::Heap(bytes) => bytes,
+            Repr::Heap { bytes, start, len } => &bytes[*start as usize..][..*len as usize],
         }
     }
 }
 
-impl AsRef<[u8]> for Slice {
+impl AsRef<[u8]> for Value {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-impl<B: AsRef<[u8]> + ?Sized> PartialEq<B> for Slice {
+impl<B: AsRef<[u8]> + ?Sized> PartialEq<B> for Value {
     fn eq(&self, other: &B) -> bool {
         **self == *other.as_ref()
     }
 }
 
-impl Eq for Slice {}
+impl Eq for Value {}
 
-impl std::fmt::Debug for Slice {
+impl Ord for Value {
+    fn cmp(&self, other: &Value) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Value) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for Value {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl Borrow<[u8]> for Value {
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Default for Value {
+    fn default() -> Value {
+        Value::copied(&[])
+    }
+}
+
+impl From<Value> for Vec<u8> {
+    fn from(value: Value) -> Vec<u8> {
+        value.to_vec()
+    }
+}
+
+impl std::fmt::Debug for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "b\"{}\"", self.escape_ascii())
     }
@@ -108,6 +196,34 @@ impl std::fmt::Debug for Slice {
 mod tests {
     use crate::options::Options;
     use std::thread;
+
+    #[test]
+    #[allow(clippy::mutable_key_type)] // Nothing that a value shows ever changes.
+    fn values_compare_hash_and_are_cut_as_the_bytes_that_they_are() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let long: Vec<u8> = (0..100).collect();
+        for (key, value) in [("a", &b"short"[..]), ("b", &long)] {
+            db.put(key, value).unwrap();
+        }
+        for round in 0..2 {
+            let (short, kept) = (db.get("a").unwrap().unwrap(), db.get("b").unwrap().unwrap());
+            let copy = super::Value::copied(&long);
+            for value in [&kept, &copy, &kept.detach(), &kept.slice(..)] {
+                assert_eq!(value, &long, "round {round}");
+                assert_eq!(value.slice(3..50).slice(1..=40), long[4..=43]);
+                assert_eq!(value.slice(97..), [97, 98, 99]);
+                assert_eq!(value.slice(5..5), "");
+                assert_eq!(Vec::from(value.clone()), long);
+                assert!(*value < short && value.cmp(&copy).is_eq());
+            }
+            let mut map = std::collections::HashMap::from([(short.clone(), 1)]);
+            *map.get_mut(&b"short"[..]).unwrap() += 1;
+            assert_eq!(map[&short], 2);
+            let set = std::collections::BTreeSet::from([short, kept, super::Value::default()]);
+            assert!(set.iter().map(|value| value.len()).eq([0, 100, 5]));
+            db.flush().unwrap();
+        }
+    }
 
     /// Under Miri too, which sees what is used after it was freed: files are in memory, and level 0 is not compressed.
     #[test]

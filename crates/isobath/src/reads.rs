@@ -8,7 +8,7 @@ use crate::format::Lsn;
 use crate::iter::{Cursor, Range};
 use crate::key_range::KeyRange;
 use crate::options::ReadOptions;
-use crate::pinned::Slice;
+use crate::pinned::Value;
 use crate::read::ReadAt;
 use crate::sealed::Sealed;
 use std::sync::Arc;
@@ -99,18 +99,18 @@ pub trait Readable: Sealed {
     /// The part of `family`, at the same moment.
     fn of<'a>(&'a self, family: &'a Family) -> Self::Of<'a>;
     /// The value of `key`.
-    fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>>;
+    fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>>;
     /// True if `key` has a value.
     fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool>;
     /// The values of several keys, in their order, all as of one moment.
     fn multi_get<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-    ) -> Result<Vec<Option<Slice>>>;
+    ) -> Result<Vec<Option<Value>>>;
     /// The least key and its value.
-    fn first(&self) -> Result<Option<(Slice, Slice)>>;
+    fn first(&self) -> Result<Option<(Value, Value)>>;
     /// The greatest key and its value.
-    fn last(&self) -> Result<Option<(Slice, Slice)>>;
+    fn last(&self) -> Result<Option<(Value, Value)>>;
     /// The number of keys within `range`, counted one by one.
     fn count(&self, range: impl KeyRange) -> Result<u64>;
     /// All keys with their values.
@@ -129,7 +129,7 @@ macro_rules! reads {
         impl $type {
             /// The value of `key`.
             #[inline]
-            pub fn get(&self, key: impl AsRef<[u8]>) -> $crate::Result<Option<$crate::Slice>> {
+            pub fn get(&self, key: impl AsRef<[u8]>) -> $crate::Result<Option<$crate::Value>> {
                 self.at()?.get(key.as_ref())
             }
 
@@ -143,17 +143,17 @@ macro_rules! reads {
             pub fn multi_get<K: AsRef<[u8]>>(
                 &self,
                 keys: impl IntoIterator<Item = K>,
-            ) -> $crate::Result<Vec<Option<$crate::Slice>>> {
+            ) -> $crate::Result<Vec<Option<$crate::Value>>> {
                 self.at()?.multi_get(keys)
             }
 
             /// The least key and its value.
-            pub fn first(&self) -> $crate::Result<Option<($crate::Slice, $crate::Slice)>> {
+            pub fn first(&self) -> $crate::Result<Option<($crate::Value, $crate::Value)>> {
                 self.iter().next().transpose()
             }
 
             /// The greatest key and its value.
-            pub fn last(&self) -> $crate::Result<Option<($crate::Slice, $crate::Slice)>> {
+            pub fn last(&self) -> $crate::Result<Option<($crate::Value, $crate::Value)>> {
                 self.iter().next_back().transpose()
             }
 
@@ -201,7 +201,7 @@ macro_rules! forward {
             fn of<'a>(&'a self, family: &'a $crate::Family) -> $crate::Reads<'a> {
                 self.part(family)
             }
-            fn get(&self, key: impl AsRef<[u8]>) -> $crate::Result<Option<$crate::Slice>> {
+            fn get(&self, key: impl AsRef<[u8]>) -> $crate::Result<Option<$crate::Value>> {
                 self.get(key)
             }
             fn contains(&self, key: impl AsRef<[u8]>) -> $crate::Result<bool> {
@@ -210,13 +210,13 @@ macro_rules! forward {
             fn multi_get<K: AsRef<[u8]>>(
                 &self,
                 keys: impl IntoIterator<Item = K>,
-            ) -> $crate::Result<Vec<Option<$crate::Slice>>> {
+            ) -> $crate::Result<Vec<Option<$crate::Value>>> {
                 self.multi_get(keys)
             }
-            fn first(&self) -> $crate::Result<Option<($crate::Slice, $crate::Slice)>> {
+            fn first(&self) -> $crate::Result<Option<($crate::Value, $crate::Value)>> {
                 self.first()
             }
-            fn last(&self) -> $crate::Result<Option<($crate::Slice, $crate::Slice)>> {
+            fn last(&self) -> $crate::Result<Option<($crate::Value, $crate::Value)>> {
                 self.last()
             }
             fn count(&self, range: impl $crate::KeyRange) -> $crate::Result<u64> {

@@ -60,7 +60,7 @@ fn fill(db: &Db, family: &Family, round: u32) -> Map {
 /// Reads a family in every way there is.
 #[track_caller]
 fn check(snapshot: &Snapshot, family: &Family, expected: &Map) {
-    let own = |item: isobath::Result<(isobath::Slice, isobath::Slice)>| {
+    let own = |item: isobath::Result<(isobath::Value, isobath::Value)>| {
         let (key, value) = item.unwrap();
         (key.to_vec(), value.to_vec())
     };

@@ -21,7 +21,7 @@ fn options(positional: bool) -> Options {
     Options::new().write_budget(128 << 10).block_cache(1 << 20).log_mode(mode)
 }
 
-fn number(value: Option<isobath::Slice>) -> u64 {
+fn number(value: Option<isobath::Value>) -> u64 {
     value.map_or(0, |value| u64::from_be_bytes(value[..8].try_into().unwrap()))
 }
 
@@ -123,7 +123,7 @@ fn check(db: &Db, acknowledged: &[u64], before: &mut [u64]) {
         }
         before[writer as usize] = counter;
     }
-    let keys = db.prefix("data ").keys_only().map(Result::unwrap).count() as u64;
+    let keys = db.prefix("data ").keys().map(Result::unwrap).count() as u64;
     assert_eq!(keys, before.iter().map(|counter| DATA_KEYS.min(*counter)).sum::<u64>());
 }
 

@@ -144,7 +144,7 @@ impl Session {
             name => self.snapshots[name].of(&family).range(bounds),
         };
         let mut text = String::new();
-        let mut show = |item: Result<(isobath::Slice, isobath::Slice)>| {
+        let mut show = |item: Result<(isobath::Value, isobath::Value)>| {
             item.map(|(key, value)| {
                 writeln!(text, "{} {}", key.escape_ascii(), value.escape_ascii()).unwrap();
             })

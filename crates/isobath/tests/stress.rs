@@ -85,7 +85,7 @@ impl Shared {
                 self.acknowledged.iter().map(|n| n.load(Ordering::Acquire)).collect();
             let snapshot = self.db.snapshot();
             let collect = |range: isobath::Range| {
-                let read = |item: isobath::Result<(isobath::Slice, isobath::Slice)>| {
+                let read = |item: isobath::Result<(isobath::Value, isobath::Value)>| {
                     let (key, value) = item.unwrap();
                     (key.to_vec(), number(&value))
                 };

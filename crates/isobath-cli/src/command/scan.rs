@@ -6,7 +6,7 @@ use super::output::Output;
 use crate::cli::{BoundFlags, Scan};
 use crate::failure::Result;
 use crate::text::Form;
-use isobath::Slice;
+use isobath::{Key, Value};
 use std::ops::Bound;
 
 pub(super) type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -30,21 +30,25 @@ pub(super) fn scan(asked: &Scan) -> Result<Outcome> {
             Some(prefix) => family.prefix(prefix),
             None => family.range(bounds),
         };
-        let range = if asked.keys_only { range.keys_only() } else { range };
+        let without = |key: isobath::Result<Key>| key.map(|key| (key, None));
+        let with = |entry: isobath::Result<(Key, Value)>| entry.map(|(key, it)| (key, Some(it)));
+        let entries: Box<dyn DoubleEndedIterator<Item = _>> = match asked.keys_only {
+            true => Box::new(range.keys().map(without)),
+            false => Box::new(range.map(with)),
+        };
         let limit = asked.limit.unwrap_or(usize::MAX);
         if asked.reverse {
-            print(range.rev().take(limit), form, asked.keys_only)?;
+            print(entries.rev().take(limit), form)?;
         } else {
-            print(range.take(limit), form, asked.keys_only)?;
+            print(entries.take(limit), form)?;
         }
         Ok(Outcome::Yes)
     })
 }
 
 fn print(
-    entries: impl Iterator<Item = isobath::Result<(Slice, Slice)>>,
+    entries: impl Iterator<Item = isobath::Result<(Key, Option<Value>)>>,
     form: Form,
-    keys_only: bool,
 ) -> Result<()> {
     let mut output = Output::new();
     let mut line = String::new();
@@ -59,7 +63,7 @@ fn print(
         };
         line.clear();
         form.put(&mut line, &key);
-        if !keys_only {
+        if let Some(value) = value {
             line.push('\t');
             form.put(&mut line, &value);
         }

@@ -7,7 +7,7 @@ use crate::existing::Existing;
 use crate::simulation::{self, Life};
 use isobath::components::Components;
 use isobath::vfs::MemoryFs;
-use isobath::{Db, Error, Event, Family, Slice, tools};
+use isobath::{Db, Error, Event, Family, Value, tools};
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
@@ -297,7 +297,7 @@ impl Examination {
 
     fn walk<'a>(
         &self,
-        found: &mut dyn Iterator<Item = isobath::Result<(Slice, Slice)>>,
+        found: &mut dyn Iterator<Item = isobath::Result<(Value, Value)>>,
         expected: &mut dyn Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
     ) -> Result<u64, String> {
         loop {

@@ -5,7 +5,7 @@ use super::stream::{At, Bounds, Ends, Move, Op, PLACES, Stream};
 use super::{Answers, Digest};
 use isobath::components::Components;
 use isobath::vfs::MemoryFs;
-use isobath::{Batch, Cursor, Db, Family, Options, Range, Result, Slice, Snapshot, WriteOptions};
+use isobath::{Batch, Cursor, Db, Family, Options, Range, Result, Snapshot, Value, WriteOptions};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ impl Play {
 
 fn scan(mut range: Range, limit: usize, ends: Ends, digest: &mut Digest) -> Result<()> {
     for turn in 0..limit {
-        let item: Option<Result<(Slice, Slice)>> = match (ends, turn % 2) {
+        let item: Option<Result<(Value, Value)>> = match (ends, turn % 2) {
             (Ends::Front, _) | (Ends::Turns, 0) => range.next(),
             _ => range.next_back(),
         };

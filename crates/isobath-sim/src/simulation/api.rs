@@ -12,7 +12,7 @@ const TYPES: [(&str, &str, &[&str]); 13] = [
     ("Writes", "writes.rs", &[")."]),
     ("Batch", "batch.rs", &["batch.", "Batch::"]),
     ("Cursor", "iter.rs", &["cursor."]),
-    ("Range", "iter.rs", &["range."]),
+    ("Range", "iter.rs", &["range.", ")."]),
     ("Options", "options.rs", &["options.", "options()).", "Options::", ")."]),
     ("ReadOptions", "options.rs", &["ReadOptions::", ")."]),
     ("WriteOptions", "options.rs", &["WriteOptions::", "WriteOptions::default().", ")."]),

@@ -4,7 +4,7 @@
 use super::observe::Sight;
 use super::values::{Value, Values};
 use super::workload::Stage;
-use isobath::{Error, Family, Range, Slice, Snapshot};
+use isobath::{Error, Family, Range, Snapshot};
 
 /// As many are kept at once.
 const KEPT_MAX: usize = 5;
@@ -72,7 +72,7 @@ impl Stage {
 
     fn compare(
         &self,
-        item: Option<(Slice, Slice)>,
+        item: Option<(isobath::Value, isobath::Value)>,
         expected: Option<((u8, super::values::Key), Value)>,
     ) {
         let found = item.as_ref().map(|(key, value)| (&**key, Value::of(value)));

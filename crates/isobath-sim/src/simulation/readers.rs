@@ -6,7 +6,7 @@ use super::oracle::Look;
 use super::runtime;
 use super::values::{Key, Value, Values};
 use super::workload::Stage;
-use isobath::{Cursor, Range, ReadOptions, Readable, Slice, Snapshot};
+use isobath::{Cursor, Range, ReadOptions, Readable, Snapshot};
 use std::ops::Bound;
 
 /// A stretch of the keys of a family.
@@ -50,7 +50,7 @@ impl Stage {
     /// One reader's life.
     pub(crate) fn read(&self, count: u32, mut rng: fastrand::Rng) {
         // Values stay as they are for as long as they are held.
-        let mut held: Vec<(Slice, Value)> = Vec::new();
+        let mut held: Vec<(isobath::Value, Value)> = Vec::new();
         for _ in 0..count {
             if self.is_over() {
                 break;
@@ -88,7 +88,11 @@ impl Stage {
         self.history.borrow_mut().look()
     }
 
-    fn get(&self, held: &mut Vec<(Slice, Value)>, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+    fn get(
+        &self,
+        held: &mut Vec<(isobath::Value, Value)>,
+        rng: &mut fastrand::Rng,
+    ) -> isobath::Result<()> {
         let (family, key) = self.drawn_place(rng);
         let look = self.look();
         let slice = if family == 0 { self.db.get(&key)? } else { self.side.get(&key)? };
@@ -132,7 +136,7 @@ impl Stage {
         if values.len() != keys.len() {
             self.fail("a multi_get answers more or fewer keys than it was asked for".to_owned());
         }
-        let sight = |(key, value): (Key, Option<Slice>)| {
+        let sight = |(key, value): (Key, Option<isobath::Value>)| {
             Sight::of_key(family, key, value.map(|value| Some(Value::of(&value))))
         };
         let seen = keys.into_iter().zip(values).map(sight).collect();
@@ -202,14 +206,17 @@ impl Stage {
     }
 
     /// Walks a range from one end or both, to where they meet or not that far. Only what was walked counts.
-    fn walk(&self, mut range: Range, span: &Span, rng: &mut fastrand::Rng) -> Seen {
+    fn walk(&self, range: Range, span: &Span, rng: &mut fastrand::Rng) -> Seen {
         let steps_max = if rng.bool() { usize::MAX } else { rng.usize(0..20) };
         let back_percent = [0, 0, 100, 50][rng.usize(..4)];
         let pause_percent = [0, 0, 10, 60][rng.usize(..4)];
         let has_values = rng.u8(..8) > 0;
-        if !has_values {
-            range = range.keys_only();
-        }
+        let without =
+            |key: isobath::Result<isobath::Value>| key.map(|key| (key, isobath::Value::default()));
+        let mut range: Box<dyn DoubleEndedIterator<Item = _>> = match has_values {
+            true => Box::new(range),
+            false => Box::new(range.keys().map(without)),
+        };
         let (mut front, mut back) = (span.sight(), span.sight());
         for _ in 0..steps_max {
             let is_back = rng.u8(..100) < back_percent;
@@ -390,11 +397,13 @@ impl Stage {
 
     /// The ends and the number of keys are those that ranges show, of the whole family and of a span.
     fn sum_up(&self, part: &impl Readable, span: &Span) -> isobath::Result<()> {
-        let (mut all, within) = (part.iter(), part.range(span.bounds()).map(|item| item.map(drop)));
+        let mut all = part.iter();
         let (first, last) = (all.next().transpose()?, all.next_back().transpose()?);
         let last = last.or_else(|| first.clone());
-        let is_right = part.count(span.bounds())?
-            == within.collect::<Result<Vec<_>, _>>()?.len() as u64
+        let items = part.range(span.bounds()).collect::<Result<Vec<_>, _>>()?;
+        let values = part.range(span.bounds()).values().collect::<Result<Vec<_>, _>>()?;
+        let is_right = part.count(span.bounds())? == items.len() as u64
+            && values.iter().eq(items.iter().map(|(_, value)| value))
             && part.first()? == first
             && part.last()? == last;
         if !is_right {

@@ -9,7 +9,7 @@ use crate::engine::View;
 use crate::error::Result;
 use crate::format::{Lsn, checksum64};
 use crate::mvcc::Effect;
-use crate::pinned::Slice;
+use crate::pinned::Value;
 use crate::read::begin::ReadAt;
 use crate::version::Slice as TableSlice;
 
@@ -23,7 +23,7 @@ enum Wanted {
 
 impl ReadAt<'_> {
     /// The value of `key`.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         let (view, point) = self.begin()?;
         get_in(self, &view, key, point, Wanted::Value)
     }
@@ -38,7 +38,7 @@ impl ReadAt<'_> {
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-    ) -> Result<Vec<Option<Slice>>> {
+    ) -> Result<Vec<Option<Value>>> {
         let (view, point) = self.begin()?;
         let keys = keys.into_iter();
         keys.map(|key| get_in(self, &view, key.as_ref(), point, Wanted::Value)).collect()
@@ -51,14 +51,14 @@ fn get_in(
     key: &[u8],
     point: Lsn,
     wanted: Wanted,
-) -> Result<Option<Slice>> {
+) -> Result<Option<Value>> {
     for of in &view.memtables {
         if let Some(found) = of.memtable.get(key, point) {
             return Ok(match (found.kind.effect(), wanted) {
                 (Effect::Absent, _) => None,
-                (Effect::Value, Wanted::Presence) => Some(Slice::copied(&[])),
+                (Effect::Value, Wanted::Presence) => Some(Value::copied(&[])),
                 (Effect::Value, Wanted::Value) => {
-                    Some(Slice::in_memtable(found.value, &of.memtable))
+                    Some(Value::in_memtable(found.value, &of.memtable))
                 }
             });
         }
@@ -85,7 +85,7 @@ fn get_in_slice(
     key: &[u8],
     hash: u64,
     point: Lsn,
-) -> Result<Option<Option<Slice>>> {
+) -> Result<Option<Option<Value>>> {
     if slice.meta.min_seq >= point {
         return Ok(None);
     }
@@ -98,7 +98,7 @@ fn get_in_slice(
         debug_assert!(found.seq < point);
         match found.kind.effect() {
             Effect::Absent => None,
-            Effect::Value => Some(Slice::in_block(found.value)),
+            Effect::Value => Some(Value::in_block(found.value)),
         }
     }))
 }

@@ -3,7 +3,7 @@
 use crate::cursor::{ConcatCursor, Cursor, Entry, SliceProvider};
 use crate::error::Result;
 use crate::memtable::{Memtable, MemtableCursor};
-use crate::pinned::Slice;
+use crate::pinned::Value;
 use crate::table::{Table, TableContext, TableCursor};
 use crate::version::{Level, Slice as TableSlice};
 use std::sync::Arc;
@@ -46,17 +46,17 @@ impl Source {
     }
 
     /// The current value, without copying it. Needs an entry.
-    pub(crate) fn value(&self) -> Slice {
+    pub(crate) fn value(&self) -> Value {
         let pinned = match self {
             Source::Memtable { cursor, memtable } => {
                 return cursor
                     .entry()
-                    .map_or(Slice::copied(&[]), |entry| Slice::in_memtable(entry.value, memtable));
+                    .map_or(Value::copied(&[]), |entry| Value::in_memtable(entry.value, memtable));
             }
             Source::Run { cursor, .. } => cursor.value_pin(),
             Source::Level(cursor) => cursor.current().and_then(TableCursor::value_pin),
         };
-        pinned.map_or(Slice::copied(&[]), Slice::in_block)
+        pinned.map_or(Value::copied(&[]), Value::in_block)
     }
 }
 

@@ -84,6 +84,15 @@ impl PinnedValue {
     }
 }
 
+impl PinnedValue {
+    /// `len` bytes of it from `offset` on.
+    pub(crate) fn part(&self, offset: usize, len: usize) -> PinnedValue {
+        assert!(offset + len <= self.len(), "a part lies within");
+        let start = self.start + offset as u32;
+        PinnedValue { block: self.block.clone(), start, end: start + len as u32 }
+    }
+}
+
 impl Deref for PinnedValue {
     type Target = [u8];
 

@@ -2,7 +2,7 @@
 
 use isobath::vfs::MemoryFs;
 use isobath::{
-    Batch, Commit, Cursor, Db, Options, Prefix, Range, ReadOptions, Readable, Result, Slice,
+    Batch, Commit, Cursor, Db, Options, Prefix, Range, ReadOptions, Readable, Result, Value,
     WriteOptions,
 };
 use std::ops::Bound;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// What the reads of a part answer.
 #[derive(Debug, PartialEq)]
 struct Answers {
-    got: [Option<Slice>; 2],
+    got: [Option<Value>; 2],
     contains: [bool; 2],
-    ends: [Option<(Slice, Slice)>; 2],
+    ends: [Option<(Value, Value)>; 2],
     counts: Vec<u64>,
-    keys: Vec<Slice>,
+    keys: Vec<Value>,
 }
 
 /// Calls every method that reads, as an inherent one if `$part` is no type parameter.
@@ -154,7 +154,7 @@ fn handles_can_be_kept_and_sent() {
     shared::<Db>();
     shared::<isobath::Family>();
     shared::<isobath::Snapshot>();
-    shared::<Slice>();
+    shared::<Value>();
     shared::<Batch>();
     sent::<Range>();
     sent::<Cursor>();

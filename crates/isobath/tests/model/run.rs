@@ -3,7 +3,7 @@
 use super::ops::{Cut, KeyIndex, Move, Op, Settings, Write};
 use super::state::{History, Keyspace, Map, State};
 use isobath::vfs::MemoryFs;
-use isobath::{Batch, Cursor, Db, Durability, Error, Family, Range, Slice, Snapshot, WriteOptions};
+use isobath::{Batch, Cursor, Db, Durability, Error, Family, Range, Snapshot, Value, WriteOptions};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds as _};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn within(map: &Map, bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Vec<(Vec<u8>,
         .collect()
 }
 
-fn same(found: Option<&Slice>, expected: Option<&Arc<[u8]>>, what: &dyn std::fmt::Debug) {
+fn same(found: Option<&Value>, expected: Option<&Arc<[u8]>>, what: &dyn std::fmt::Debug) {
     let short =
         |bytes: &[u8]| (bytes.len(), bytes[..bytes.len().min(12)].escape_ascii().to_string());
     let (found, expected) = (found.map(|v| &v[..]), expected.map(|v| &v[..]));
