@@ -79,6 +79,10 @@ fn close_elsewhere(engine: &Arc<Engine>) -> Result<()> {
 }
 
 fn close_once(engine: &Arc<Engine>) -> Result<()> {
+    if engine.shown.is_some() {
+        engine.let_go();
+        return Ok(());
+    }
     // They stop while the flush runs, which waits for none of them.
     engine.compactors.cancel();
     // Whoever changes families finishes first: its record and its edit belong together.

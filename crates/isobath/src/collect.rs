@@ -20,7 +20,8 @@ impl Metrics {
             log_segments_recycled: log.segments_recycled,
             log_bytes_not_prefaulted: log.bytes_not_prefaulted,
             memtable_bytes: list.open.bytes()
-                + list.sealed.iter().map(|epoch| epoch.bytes()).sum::<u64>(),
+                + list.sealed.iter().map(|epoch| epoch.bytes()).sum::<u64>()
+                + engine.shown.as_ref().map_or(0, |shown| shown.memory_bytes()),
             arena_held_bytes: pool.held_bytes as u64,
             arena_chunks: pool.handed_out,
             arena_chunks_cold: pool.handed_out_cold,

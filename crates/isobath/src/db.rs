@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::family_spec::FamilySpec;
-use crate::format::OpKind;
+use crate::format::{Lsn, OpKind};
 use crate::key_range::bounds_of;
 use crate::metrics::Metrics;
 use crate::options::{Options, ReadOptions, WriteOptions};
@@ -15,7 +15,7 @@ use crate::reads::{Reads, reads};
 use crate::snapshot::Snapshot;
 use crate::write::{self, Commit};
 use crate::writes::writes;
-use crate::{close, compact, recover};
+use crate::{close, compact, follow, recover};
 use std::borrow::BorrowMut;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +56,8 @@ impl Options {
     /// or an I/O error.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         self.check()?;
-        Ok(Db { owner: Arc::new(Owner { engine: recover::open(path.as_ref(), self.clone())? }) })
+        let open = if self.read_only { follow::open } else { recover::open };
+        Ok(Db { owner: Arc::new(Owner { engine: open(path.as_ref(), self.clone())? }) })
     }
 }
 
@@ -246,6 +247,19 @@ impl Db {
     pub fn settle_while(&self, mut go_on: impl FnMut() -> bool) -> Result<bool> {
         self.flush()?;
         compact::settle(self.engine(), &mut go_on)
+    }
+
+    /// Brings a database that is open for reading ([`Options::read_only`](crate::Options::read_only)) up to what the process
+    /// that writes has committed, and answers the read point reached. Reads from then on see it; snapshots and iterators
+    /// from before go on as they are. What is seen is always a prefix of the commits, and the point never goes back.
+    ///
+    /// A database that is open for writing is always up to date, and answers its newest read point.
+    ///
+    /// # Errors
+    /// [`Error::Outrun`](crate::Error::Outrun) if the writer was faster again and again: nothing changed, try again.
+    /// [`Error::MemoryLimit`](crate::Error::MemoryLimit) if the log does not fit the memory a reader may take.
+    pub fn catch_up(&self) -> Result<Lsn> {
+        follow::catch_up(self.engine())
     }
 
     /// All counters, as of now.

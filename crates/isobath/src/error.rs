@@ -105,6 +105,34 @@ pub enum Error {
     )]
     Poisoned(String),
 
+    /// The database is open for reading only: see [`Options::read_only`](crate::Options::read_only).
+    #[error("the database is open for reading only; open it without `read_only` to change it")]
+    ReadOnly,
+
+    /// What the log holds beyond the tables does not fit the memory that a reader may take for it. Nothing was changed.
+    #[error(
+        "replaying the log takes more than {limit} bytes of memory ({needed} so far); open with a larger `write_budget`, or \
+         have the writer flush"
+    )]
+    MemoryLimit {
+        /// The bytes that were taken when it was given up.
+        needed: u64,
+        /// The bytes that may be taken.
+        limit: u64,
+    },
+
+    /// The process that writes changed the files faster than they could be read, again and again. Try again.
+    #[error(
+        "the process that writes to {} replaced files faster than they could be read, {attempts} times in a row; try again",
+        path.display()
+    )]
+    Outrun {
+        /// The directory.
+        path: PathBuf,
+        /// How often it was tried.
+        attempts: u32,
+    },
+
     /// The log failed while this commit waited for its sync, or for commits before it: whether it survives is known only
     /// after a reopen.
     ///
@@ -158,7 +186,7 @@ impl Error {
                     || self.is_too_many_files()
                     || source.kind() == io::ErrorKind::OutOfMemory
             }
-            Error::WouldStall(_) | Error::Locked { .. } => true,
+            Error::WouldStall(_) | Error::Locked { .. } | Error::Outrun { .. } => true,
             _ => false,
         }
     }
@@ -210,6 +238,13 @@ impl Clone for Error {
             Error::WouldStall(why) => Error::WouldStall(why),
             Error::Poisoned(why) => Error::Poisoned(why.clone()),
             Error::OutcomeUnknown(why) => Error::OutcomeUnknown(why.clone()),
+            Error::ReadOnly => Error::ReadOnly,
+            Error::MemoryLimit { needed, limit } => {
+                Error::MemoryLimit { needed: *needed, limit: *limit }
+            }
+            Error::Outrun { path, attempts } => {
+                Error::Outrun { path: path.clone(), attempts: *attempts }
+            }
             Error::Closed => Error::Closed,
             Error::Cancelled => Error::Cancelled,
         }

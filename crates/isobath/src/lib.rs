@@ -32,6 +32,7 @@ mod events;
 mod family;
 mod family_spec;
 mod flush;
+mod follow;
 mod format;
 #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing))]
 #[doc(hidden)]

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Table files kept open unless the options say otherwise: half of what most systems let a process open.
+const OPEN_FILES_DEFAULT: usize = 512;
+
 /// When a commit may be acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -238,6 +241,12 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse to open a database that exists. Default false.
     pub error_if_exists: bool,
+    /// Open for reading only. Default false. Nothing is created, locked, renamed or removed, and no thread is started: works
+    /// without permission to write, on a file system that is read-only, and beside the process that writes. Reads see the
+    /// database as it was when it was opened, until [`Db::catch_up`](crate::Db::catch_up); what changes something answers
+    /// [`Error::ReadOnly`]. The part of the log that is not in tables yet is held in memory, at most eight times
+    /// `write_budget` of it, and table files are held open, up to `max_open_files` of them.
+    pub read_only: bool,
     /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three
     /// times as much is held while flushes run. At least 64 KiB. Larger: fewer bytes rewritten by merges; smaller: less memory
     /// and a shorter recovery.
@@ -285,6 +294,7 @@ impl Default for Options {
         Options {
             create_if_missing: true,
             error_if_exists: false,
+            read_only: false,
             write_budget: ByteSize::mib(64),
             block_cache: ByteSize::mib(64),
             durability: Durability::Process,
@@ -329,6 +339,12 @@ impl Options {
     /// Sets [`Options::error_if_exists`].
     pub fn error_if_exists(mut self, refuse: bool) -> Self {
         self.error_if_exists = refuse;
+        self
+    }
+
+    /// Sets [`Options::read_only`].
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
         self
     }
 
@@ -409,6 +425,11 @@ impl Options {
     pub fn sizes(mut self, sizes: Sizes) -> Self {
         self.sizes = sizes;
         self
+    }
+
+    /// Table files kept open.
+    pub(crate) fn open_files(&self) -> usize {
+        self.max_open_files.unwrap_or(OPEN_FILES_DEFAULT)
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -11,10 +11,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A module's unit tests (the rest of its integration tests' names stand behind them).
-const RELEVANT: [(&str, &[&str], &[&str]); 13] = [
+const RELEVANT: [(&str, &[&str], &[&str]); 14] = [
     ("wal", &["wal::"], &["recovery", "everyday"]),
     ("write", &["write::", "batch::"], &["everyday", "model", "scripts"]),
     ("flush", &["flush::"], &["everyday", "recovery", "model"]),
+    ("follow", &["follow::"], &[]),
     ("recover", &["recover::"], &["recovery", "kill", "golden", "model"]),
     ("version", &["version::"], &["recovery", "golden", "model"]),
     ("compact", &["compact::"], &["scripts", "everyday", "model"]),

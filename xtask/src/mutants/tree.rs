@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 const LIB: &str = "crates/isobath/src/lib.rs";
 
 /// The modules whose files get mutants by operators, and what `--module` knows.
-pub(super) const MODULES: [&str; 13] = [
+pub(super) const MODULES: [&str; 14] = [
     "wal",
     "write",
     "flush",
     "recover",
+    "follow",
     "version",
     "compact",
     "cursor",

@@ -53,6 +53,13 @@ impl Ticker {
         Ok(Ticker { shared, handle: Mutex::new(Rank::TickerEnd, Some(handle)) })
     }
 
+    /// No thread, and nothing to run.
+    pub(crate) fn none() -> Ticker {
+        let signals = Mutex::new(Rank::Ticker, Signals::default());
+        let shared = Arc::new(Shared { signals, wake: Condvar::new() });
+        Ticker { shared, handle: Mutex::new(Rank::TickerEnd, None) }
+    }
+
     /// Has the body run soon. Returns at once.
     #[cfg(test)]
     pub(crate) fn kick(&self) {

@@ -71,6 +71,20 @@ impl Workers {
         Ok(workers)
     }
 
+    /// No thread at all: closed from the beginning.
+    pub(crate) fn none(name: &str) -> Workers {
+        let queue = Queue { is_closed: true, ..Queue::default() };
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            queue: Mutex::new(Rank::Jobs, queue),
+            work: Condvar::new(),
+            idle: Condvar::new(),
+            cancel: CancelToken::new(),
+            report: Arc::new(|_, _| ()),
+        });
+        Workers { shared, handles: Mutex::new(Rank::WorkersEnd, Vec::new()) }
+    }
+
     /// Queues a job. After [`Workers::close`] it is dropped instead, and the answer is [`Error::Closed`].
     pub(crate) fn submit(&self, job: Job) -> Result<()> {
         let mut queue = self.shared.queue.lock();

@@ -49,6 +49,8 @@ ranks! {
     KeeperEnd at "wal/log.rs: keeper",
     /// The lock on the directory, given back at the end of a close.
     Directory at "engine/mod.rs: lock",
+    /// Where a reader of a database that is open for reading only stands in the log; held while it catches up.
+    Line at "engine/shown.rs: line",
     /// Sealing and retiring epochs. Writers take it between reserving and publishing, so its holder waits for none of them.
     Epochs at "engine/epochs.rs: change",
     /// What merges of a family are under way.
@@ -103,6 +105,8 @@ ranks! {
     Arena at "memtable/arena.rs: carver",
     /// Chunks that no arena uses.
     Chunks at "memtable/pool.rs: idle",
+    /// Table files that readers beside a writer hold open.
+    HeldTables at "table/cache/files.rs: held",
     /// Contexts of Zstandard that no thread uses.
     Zstd at "table/codec.rs: zstd",
     /// The name of a log segment's file, for errors.

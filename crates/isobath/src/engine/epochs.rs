@@ -58,6 +58,11 @@ impl Epoch {
         })
     }
 
+    /// An epoch beside all others, for what a reader replays from `start` on.
+    pub(crate) fn of_reader(start: Lsn, pool: &Arc<ChunkPool>) -> Arc<Epoch> {
+        Epoch::new(1, start, Arc::new(Arena::new(pool.clone())))
+    }
+
     /// True if the epoch surely owns `lsn`, which its caller has reserved already.
     #[inline]
     pub(crate) fn owns_while_open(&self, lsn: Lsn) -> bool {

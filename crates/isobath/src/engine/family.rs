@@ -51,6 +51,16 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// What readers of a database that is open for reading pin: it changes by being replaced as a whole.
+    pub(super) fn of_reader(
+        memtable: Option<MemtableOf>,
+        tree: Arc<Tree>,
+        dropped_at: Lsn,
+    ) -> Arc<View> {
+        let memtables = memtable.into_iter().collect();
+        Arc::new(View { number: 0, memtables, tree, dropped_at, is_let_go: false })
+    }
+
     /// False if the family was dropped before `point`.
     #[inline]
     pub(crate) fn exists_at(&self, point: Lsn) -> bool {
@@ -117,6 +127,11 @@ impl Keyspace {
 
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Counts the family as gone, where views say themselves from which point on it is.
+    pub(super) fn note_gone(&self) {
+        self.dropped.store(true, Ordering::Release);
     }
 
     /// Makes the family refuse writes, and readers above `lsn`, which its drop has reserved and not published.

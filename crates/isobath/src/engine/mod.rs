@@ -16,6 +16,7 @@ mod epochs;
 mod families;
 mod family;
 mod gauges;
+mod line;
 mod mention;
 mod merges;
 #[cfg(all(test, shuttle))]
@@ -23,6 +24,7 @@ mod model;
 #[cfg(all(test, loom))]
 mod order_model;
 mod pacer;
+mod shown;
 mod snapshots;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -35,9 +37,11 @@ pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
 pub(crate) use families::Families;
 pub(crate) use family::{Keyspace, View};
 pub(crate) use gauges::Gauges;
+pub(crate) use line::Line;
 pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use merges::MergeState;
 pub(crate) use pacer::{Pacer, StallCause};
+pub(crate) use shown::Shown;
 pub(crate) use snapshots::Snapshots;
 
 use crate::background::{Ticker, Workers};
@@ -90,7 +94,9 @@ pub(crate) struct Engine {
     pub(crate) families_change: Mutex<()>,
     /// Held while such a change is visible in the log and not yet in the manifest.
     pub(crate) families_pending: Mutex<()>,
-    /// Held while the database is open.
+    /// What readers see, if the database is open for reading only.
+    pub(crate) shown: Option<Box<Shown>>,
+    /// Held while the database is open for writing.
     pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
 }
 
@@ -110,6 +116,11 @@ impl Engine {
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         self.log.check_healthy()
+    }
+
+    /// An error if the database is open for reading only.
+    pub(crate) fn check_not_read_only(&self) -> Result<()> {
+        if self.shown.is_some() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     #[inline]
@@ -149,6 +160,7 @@ impl Engine {
     pub(crate) fn let_go(&self) {
         self.families.all().iter().for_each(|family| family.shut());
         self.snapshots.shut();
+        self.shown.iter().for_each(|shown| shown.let_go());
         self.versions.lock().let_go();
     }
 

@@ -104,6 +104,11 @@ impl Snapshots {
         ReaderPoints::new(registry.points.keys().copied().collect(), visible())
     }
 
+    /// The points that are held, ascending.
+    pub(super) fn points(&self) -> Vec<Lsn> {
+        self.registry.lock().points.keys().copied().collect()
+    }
+
     /// How many points are held, and the oldest.
     pub(crate) fn held(&self) -> (usize, Option<Lsn>) {
         let points = &self.registry.lock().points;

@@ -28,6 +28,10 @@ impl<'a> ReadAt<'a> {
     #[inline]
     pub(super) fn begin(&self) -> Result<(Guard<Arc<View>>, Lsn)> {
         self.engine.check_open()?;
+        if let Some(shown) = &self.engine.shown {
+            let pinned = shown.pin(self.family.id, self.point);
+            return pinned.ok_or_else(|| self.refuse());
+        }
         let (view, newest) = self.family.pin(&self.engine.log);
         let point = self.point.unwrap_or(newest);
         match view.exists_at(point) {

@@ -26,4 +26,4 @@
 mod open;
 mod replay;
 
-pub(crate) use open::open;
+pub(crate) use open::{open, tables_of};

@@ -23,9 +23,6 @@ use crate::{compact, upkeep};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Table files kept open unless the options say otherwise: half of what most systems let a process open.
-const OPEN_FILES_DEFAULT: usize = 512;
-
 /// The first log segments are shorter than the others by this factor, so that a small database takes little room on disk.
 const FIRST_SEGMENT_SHARE: u64 = 64;
 const FIRST_SEGMENT_LEN_MIN: u64 = 16 << 10;
@@ -269,6 +266,15 @@ fn log_mode(options: &Options, dir: &Path) -> ReadMode {
     mode
 }
 
+/// Where the tables of the database with this identity are read.
+pub(crate) fn tables_of(options: &Options, db: &Path, uuid: [u8; 16]) -> TableContext {
+    let (fs, dir) = (options.components.fs.clone(), db.join(TABLE_DIR));
+    let files = FileCache::new(fs, dir, options.read_mode, options.open_files()).of_database(uuid);
+    let fresh = || BlockCache::new(options.block_cache.as_u64());
+    let blocks = options.shared_cache.clone().unwrap_or_else(fresh);
+    TableContext::new(Arc::new(files), blocks)
+}
+
 fn assemble(
     db: &Path,
     options: Options,
@@ -283,14 +289,6 @@ fn assemble(
         let versions = versions.lock();
         (versions.state().uuid(), versions.state().term().term, versions.files().clone())
     };
-    let blocks = options
-        .shared_cache
-        .clone()
-        .unwrap_or_else(|| BlockCache::new(options.block_cache.as_u64()));
-    let capacity = options.max_open_files.unwrap_or(OPEN_FILES_DEFAULT);
-    let files =
-        FileCache::new(components.fs.clone(), db.join(TABLE_DIR), options.read_mode, capacity)
-            .of_database(uuid);
     let families = families_of(&versions.lock())?;
     let default_family = families.by_id(DEFAULT_FAMILY).ok_or_else(|| {
         let path = versions.lock().manifest_path();
@@ -318,7 +316,7 @@ fn assemble(
         snapshots: Snapshots::default(),
         pacer: Pacer::new(components.clock.clone(), components.threads.clone()),
         gauges,
-        tables: TableContext::new(Arc::new(files), blocks),
+        tables: tables_of(&options, db, uuid),
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
         compactors: workers("isobath-merge", compactor_count, Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
@@ -329,6 +327,7 @@ fn assemble(
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),
         families_change: Mutex::new(Rank::FamiliesChange, ()),
         families_pending: Mutex::new(Rank::FamiliesPending, ()),
+        shown: None,
         lock: Mutex::new(Rank::Directory, Some(lock)),
         log,
         options,

@@ -1,8 +1,8 @@
 //! What a database consists of, by its manifest and its directory, without opening it.
 
-use super::lock;
 use crate::components::Components;
 use crate::error::Result;
+use crate::follow::look_until_steady;
 use crate::format::{FamilyId, Lsn};
 use crate::version::{self, Graveyard, LOG_DIR, State, TABLE_DIR, table_number, table_path};
 use crate::vfs::FileSystem;
@@ -83,12 +83,12 @@ pub struct SegmentFile {
     pub in_use: bool,
 }
 
-/// Reads what the database in `db` consists of. It must be closed, and stays locked meanwhile; nothing is changed.
+/// Reads what the database in `db` consists of. Nothing is changed, and the database may be open elsewhere.
 pub fn inspect(db: &Path, components: &Components) -> Result<Inspection> {
     let fs = &*components.fs;
     version::Layout::examine(fs, db)?.demand_database(db)?;
-    let _lock = lock::hold(fs, db)?;
-    let found = version::inspect(fs, db, &Graveyard::new())?;
+    let found =
+        look_until_steady(components, db, &mut |_| version::inspect(fs, db, &Graveyard::new()))?;
     let state = &found.state;
     let segments = wal::inventory(fs, &db.join(LOG_DIR))?.into_iter().map(|segment| SegmentFile {
         in_use: segment.kind == SegmentKind::Log && segment.end() > state.replay_from(),

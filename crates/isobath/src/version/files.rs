@@ -14,9 +14,9 @@ use crate::components::sync::atomic::{AtomicU64, Ordering};
 use crate::components::sync::{Mutex, Rank};
 use crate::components::{Plant, planted};
 use crate::error::{Error, Result};
-use crate::vfs::FileSystem;
+use crate::vfs::{FileSystem, ReadFile};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Gives out file numbers, each once. Shared by all jobs.
 #[derive(Debug)]
@@ -72,20 +72,33 @@ impl FileNumbers {
 }
 
 /// A table file in use.
-#[derive(Debug)]
 pub(crate) struct LiveFile {
     number: u64,
     graveyard: Arc<Graveyard>,
+    /// Kept open by readers beside a process that writes, which may remove its name at any time.
+    open: OnceLock<Arc<dyn ReadFile>>,
 }
 
 impl LiveFile {
     /// Takes charge of file `number`. There must be one `LiveFile` of a number at any time.
     pub(crate) fn new(number: u64, graveyard: &Arc<Graveyard>) -> Arc<LiveFile> {
-        Arc::new(LiveFile { number, graveyard: Arc::clone(graveyard) })
+        let graveyard = Arc::clone(graveyard);
+        Arc::new(LiveFile { number, graveyard, open: OnceLock::new() })
     }
 
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Keeps the file open as long as anything refers to it.
+    pub(crate) fn keep_open(&self, file: Arc<dyn ReadFile>) {
+        self.open.get_or_init(|| file);
+    }
+}
+
+impl std::fmt::Debug for LiveFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LiveFile({})", self.number)
     }
 }
 

@@ -76,6 +76,13 @@ impl Manifest {
         Manifest::new(fs, db, 0, next)?.roll(state)
     }
 
+    /// The manifest `number` for somebody who only reads: it takes no edits.
+    pub(super) fn for_reading(fs: Arc<dyn FileSystem>, db: &Path, number: u64) -> Result<Manifest> {
+        let mut manifest = Manifest::new(fs, db, number, number + 1)?;
+        manifest.poison = Some(Error::ReadOnly.to_string());
+        Ok(manifest)
+    }
+
     fn new(fs: Arc<dyn FileSystem>, db: &Path, number: u64, number_next: u64) -> Result<Manifest> {
         Ok(Manifest {
             open_dir: fs.open_dir(db)?,

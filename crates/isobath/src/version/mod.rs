@@ -49,7 +49,9 @@ pub(crate) use names::{
 };
 pub(crate) use orphans::Survey;
 pub(crate) use reader::{ManifestReader, salvage_edits};
-pub(crate) use set::{DEFAULT_FAMILY_NAME, Opening, VersionSet, inspect, replace_manifest};
+pub(crate) use set::{
+    DEFAULT_FAMILY_NAME, Inspection, Opening, Stamp, VersionSet, inspect, replace_manifest,
+};
 pub(crate) use slice::Slice;
 pub(crate) use state::State;
 pub(crate) use tree::Tree;

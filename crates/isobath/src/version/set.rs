@@ -30,8 +30,8 @@ use super::record::TornTail;
 use super::state::State;
 use crate::components::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
-use crate::format::{DEFAULT_FAMILY, FIRST_LSN, FamilyId};
-use crate::vfs::FileSystem;
+use crate::format::{DEFAULT_FAMILY, FILE_HEADER_LEN, FIRST_LSN, FamilyId, checksum64};
+use crate::vfs::{FileSystem, ReadMode};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,13 +76,46 @@ pub(crate) fn inspect(
     Layout::examine(fs, db)?.demand_database(db)?;
     let number = current::read(fs, db)?;
     let path = manifest_path(db, number);
-    if !fs.exists(&path)? {
-        return Err(Error::corruption(&path, 0, "CURRENT names this manifest, but it is missing"));
-    }
+    demand_manifest(fs, &path)?;
     let (state, torn_tail) = ManifestReader::open(fs, &path)?.fold(graveyard)?;
     let survey = orphans::survey(fs, db, number, &state)?;
     refuse_stale_current(fs, db, number)?;
     Ok(Inspection { manifest: number, state, torn_tail, survey })
+}
+
+fn demand_manifest(fs: &dyn FileSystem, path: &Path) -> Result<()> {
+    match fs.exists(path)? {
+        true => Ok(()),
+        false => Err(Error::corruption(path, 0, "CURRENT names this manifest, but it is missing")),
+    }
+}
+
+/// Which manifest is in force, and how long it is. It grows with each edit, so two equal stamps say that there was no edit
+/// in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    number: u64,
+    len: u64,
+    /// Tells databases apart.
+    header_sum: u64,
+}
+
+impl Stamp {
+    /// The manifest.
+    pub(crate) fn manifest_path(&self, db: &Path) -> PathBuf {
+        manifest_path(db, self.number)
+    }
+
+    /// The stamp of now.
+    pub(crate) fn read(fs: &dyn FileSystem, db: &Path) -> Result<Stamp> {
+        let number = current::read(fs, db)?;
+        let path = manifest_path(db, number);
+        demand_manifest(fs, &path)?;
+        let file = fs.open_read(&path, ReadMode::Positional)?;
+        let mut header = vec![0; file.len().min(FILE_HEADER_LEN as u64) as usize];
+        file.read_at(0, &mut header)?;
+        Ok(Stamp { number, len: file.len(), header_sum: checksum64(&header) })
+    }
 }
 
 /// No edit follows a manifest's snapshot before the switch of `CURRENT` to it is synced. So where a newer manifest has
@@ -172,6 +205,24 @@ impl VersionSet {
             leftovers: found.survey,
         };
         Ok((VersionSet { state: found.state, manifest, files }, opening))
+    }
+
+    /// The state that `found` says, for somebody who only reads: it takes no edits, and removes nothing.
+    pub(crate) fn for_reading(
+        fs: Arc<dyn FileSystem>,
+        db: &Path,
+        found: Inspection,
+    ) -> Result<VersionSet> {
+        let graveyard = Graveyard::new();
+        graveyard.shut();
+        let manifest = Manifest::for_reading(fs, db, found.manifest)?;
+        let files = FileNumbers::new(found.state.next_file(), graveyard);
+        Ok(VersionSet { state: found.state, manifest, files })
+    }
+
+    /// Takes the state that was read later.
+    pub(crate) fn adopt(&mut self, state: State) {
+        self.state = state;
     }
 
     #[cfg(test)]

@@ -105,6 +105,11 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Takes the exclusive lock that a file stands for, creating the file. [`crate::Error::Locked`] names
     /// the process that holds it. Dropping the value releases the lock.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
+    /// Takes a share of that lock without writing anything: nobody can take the lock meanwhile. `None` if the file is
+    /// missing or must not be opened. [`crate::Error::Locked`] if somebody has the lock.
+    fn lock_shared(&self, path: &Path) -> Result<Option<Box<dyn FileLock>>> {
+        self.lock(path).map(Some)
+    }
     /// Bytes that can still be written below `dir`.
     fn free_space(&self, dir: &Path) -> Result<u64>;
     /// What kind of file system a directory is on.

@@ -15,6 +15,8 @@ pub(super) struct Health {
 enum End {
     Poisoned(String),
     Closed,
+    /// It never took any.
+    ReadOnly,
 }
 
 impl Health {
@@ -32,6 +34,11 @@ impl Health {
         self.ended.store(true, Ordering::Release);
     }
 
+    /// The health of a log that is only read.
+    pub(super) fn read_only() -> Health {
+        Health { ended: AtomicBool::new(true), end: Mutex::new(Rank::Health, Some(End::ReadOnly)) }
+    }
+
     pub(super) fn close(&self) {
         let mut end = self.end.lock();
         end.get_or_insert(End::Closed);
@@ -46,6 +53,7 @@ impl Health {
         match self.end.lock().clone() {
             Some(End::Poisoned(cause)) => Err(Error::Poisoned(cause)),
             Some(End::Closed) => Err(Error::Closed),
+            Some(End::ReadOnly) => Err(Error::ReadOnly),
             None => Ok(()),
         }
     }
@@ -53,7 +61,7 @@ impl Health {
     /// Fails after a failure, but not after a mere close.
     pub(super) fn check_poison(&self) -> Result<()> {
         match self.check() {
-            Err(Error::Closed) => Ok(()),
+            Err(Error::Closed | Error::ReadOnly) => Ok(()),
             other => other,
         }
     }

@@ -100,10 +100,10 @@ pub(crate) struct LogStats {
 
 /// The open log of one term.
 pub(crate) struct Log {
-    inner: Arc<Inner>,
-    keeper: Mutex<Option<Box<dyn ThreadHandle>>>,
+    pub(super) inner: Arc<Inner>,
+    pub(super) keeper: Mutex<Option<Box<dyn ThreadHandle>>>,
     /// Hardens in the interval of the option.
-    interval: Option<Ticker>,
+    pub(super) interval: Option<Ticker>,
 }
 
 pub(super) struct Inner {
@@ -116,7 +116,7 @@ pub(super) struct Inner {
     pub(super) prefaulted: AtomicU64,
     /// The reservation that reaches this wakes the keeper.
     pub(super) wake_keeper_at: CachePadded<AtomicU64>,
-    bytes_not_prefaulted: AtomicU64,
+    pub(super) bytes_not_prefaulted: AtomicU64,
     pub(super) start: Lsn,
     pub(super) generation: u16,
     pub(super) health: Health,
@@ -124,7 +124,7 @@ pub(super) struct Inner {
     pub(super) shelf: Shelf,
     pub(super) keeper_stats: KeeperStats,
     pub(super) clock: Arc<dyn Clock>,
-    threads: Arc<dyn Threads>,
+    pub(super) threads: Arc<dyn Threads>,
     pub(super) fs: Arc<dyn FileSystem>,
     pub(super) options: LogOptions,
 }

@@ -5,7 +5,7 @@
 //!   [`room`] (the tail and how far it may go), [`frontier`] (the finished prefix), [`syncer`] (one shared
 //!   sync), [`segment_table`] (from LSN to segment), [`health`] (poisoned, closed)
 //! - [`keeper`]: the background thread; [`shelf`]: files that are not in use
-//! - [`scan`]: reading it all back after a crash
+//! - [`scan`]: reading it all back after a crash; [`still`]: the log of a database that is open for reading
 //!
 //! What is on disk at each step, and what recovery makes of it: `docs/internals/log.md`.
 
@@ -25,6 +25,7 @@ mod seats;
 mod segment;
 mod segment_table;
 mod shelf;
+mod still;
 mod syncer;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

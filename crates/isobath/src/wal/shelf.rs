@@ -97,6 +97,18 @@ impl Shelf {
         Ok(shelf)
     }
 
+    /// A shelf without a file, of a log that is only read.
+    pub(super) fn bare(fs: &dyn FileSystem, options: &LogOptions, start: Lsn) -> Result<Shelf> {
+        Ok(Shelf {
+            dir: options.dir.clone(),
+            open_dir: fs.open_dir(&options.dir)?,
+            file_len: HEADER_PAGE_LEN + options.segment_len,
+            spares_max: 0,
+            start,
+            state: Mutex::new(Rank::Spares, State::default()),
+        })
+    }
+
     /// True if earlier terms wrote so much that this one need not begin with short segments.
     pub(super) fn is_stocked(&self) -> bool {
         let state = self.state.lock();

@@ -254,6 +254,7 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
 /// Waits until `commit` and every commit before it survive power loss.
 pub(crate) fn harden_commit(engine: &Engine, commit: Commit) -> Result<()> {
     engine.check_open()?;
+    engine.check_not_read_only()?;
     let refuse = |why: String| {
         Err(Error::InvalidArgument(format!("the commit at {:#x} {why}", commit.point)))
     };
@@ -285,6 +286,7 @@ pub(crate) fn harden_commit(engine: &Engine, commit: Commit) -> Result<()> {
 /// Waits until everything below `point`, which this term has handed out, survives power loss.
 pub(crate) fn harden(engine: &Engine, point: Lsn) -> Result<()> {
     engine.check_open()?;
+    engine.check_not_read_only()?;
     engine.log.harden(point)
 }
 

@@ -1,15 +1,17 @@
 //! Open table files, a bounded number of them. Opening checks the file's header, so a file that is
 //! another's, damaged at the start or of a newer format is refused before anything is read from it.
 
+use crate::components::sync::{Mutex, Rank};
 use crate::components::{preempt, without_preemption};
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::vfs::{FileSystem, ReadFile, ReadMode};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 const SHARD_COUNT: usize = 8;
 
@@ -30,6 +32,8 @@ pub(crate) struct FileCache {
     uuid: Option<[u8; 16]>,
     /// A file that a tool has opened itself, whatever its name.
     given: Option<(u64, Arc<dyn ReadFile>)>,
+    /// Files that somebody else holds open, so that they can be read though their names go.
+    held: Mutex<BTreeMap<u64, Weak<dyn ReadFile>>>,
 }
 
 impl FileCache {
@@ -53,7 +57,15 @@ impl FileCache {
             FixedHasher::default(),
             DefaultLifecycle::default(),
         );
-        FileCache { fs, dir, mode, open, uuid: None, given: None }
+        FileCache {
+            fs,
+            dir,
+            mode,
+            open,
+            uuid: None,
+            given: None,
+            held: Mutex::new(Rank::HeldTables, BTreeMap::new()),
+        }
     }
 
     /// Refuses files of another database: readers may outlive theirs, and another one take its directory.
@@ -85,6 +97,9 @@ impl FileCache {
         if let Some((_, file)) = self.given.as_ref().filter(|(given, _)| *given == number) {
             return Ok(file.clone());
         }
+        if let Some(file) = self.held.lock().get(&number).and_then(Weak::upgrade) {
+            return Ok(file);
+        }
         let path = self.path(number);
         let file = self.fs.open_read(&path, self.mode)?;
         let header = read_header(&*file)?;
@@ -97,6 +112,15 @@ impl FileCache {
         }
         preempt();
         without_preemption(|| self.open.insert(number, file.clone()));
+        Ok(file)
+    }
+
+    /// The open file of this number, which every reader of it gets for as long as the caller keeps it.
+    pub(crate) fn hold(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
+        let file = self.get(number)?;
+        let mut held = self.held.lock();
+        held.retain(|_, file| file.strong_count() > 0);
+        held.insert(number, Arc::downgrade(&file));
         Ok(file)
     }
 

@@ -278,6 +278,14 @@ impl FileSystem for MemoryFs {
         }
     }
 
+    /// Shares are given out one at a time.
+    fn lock_shared(&self, path: &Path) -> Result<Option<Box<dyn FileLock>>> {
+        let found = self
+            .disk
+            .with_names(FileOp::Exists, "look for", path, |tree| Ok(tree.find(path).is_ok()))?;
+        if found { self.lock(path).map(Some) } else { Ok(None) }
+    }
+
     fn free_space(&self, dir: &Path) -> Result<u64> {
         self.disk.with_names(FileOp::FreeSpace, "measure the free space of", dir, |tree| {
             tree.find(dir)?;

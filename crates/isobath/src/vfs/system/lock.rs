@@ -44,6 +44,27 @@ impl HeldLock {
     }
 }
 
+impl HeldLock {
+    /// A share of the lock, or `None` where there is no file or it must not be opened.
+    pub(super) fn share(path: &Path) -> Result<Option<Self>> {
+        use io::ErrorKind::{NotFound, PermissionDenied};
+        let failed = |e| Error::io("lock", path, e);
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(e) if matches!(e.kind(), NotFound | PermissionDenied) => return Ok(None),
+            Err(e) => return Err(failed(e)),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(HeldLock { _file: file })),
+            Err(TryLockError::WouldBlock) => {
+                let database = path.parent().unwrap_or(path).to_owned();
+                Err(Error::Locked { path: database, holder: holder(&file) })
+            }
+            Err(TryLockError::Error(e)) => Err(failed(e)),
+        }
+    }
+}
+
 fn write_own_id(file: &File) -> io::Result<()> {
     file.set_len(0)?;
     positional::write_all(file, format!("{}\n", std::process::id()).as_bytes(), 0)

@@ -117,6 +117,10 @@ impl FileSystem for SystemFs {
         Ok(Box::new(lock::HeldLock::take(path)?))
     }
 
+    fn lock_shared(&self, path: &Path) -> Result<Option<Box<dyn FileLock>>> {
+        Ok(lock::HeldLock::share(path)?.map(|held| Box::new(held) as Box<dyn FileLock>))
+    }
+
     fn free_space(&self, dir: &Path) -> Result<u64> {
         calls::free_space(dir).map_err(|e| Error::io("measure the free space of", dir, e))
     }

@@ -1,0 +1,220 @@
+//! Where a reader of the log stands, and what it has made of the log so far: the families, and a memtable for each that
+//! was written since `replay from`.
+//!
+//! Belongs to a database that is open for reading. Records are applied one after the other, each whole or not at all, so the
+//! line can be followed on from wherever an error ended it. Readers see nothing of it before it is shown
+//! ([`super::Shown`]): what is applied has sequences above every point they may have.
+
+use super::epochs::Epoch;
+use super::families::Families;
+use super::family::{Keyspace, MemtableOf, View};
+use crate::error::{DecodeError, Decoded, Error, ReadError};
+use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Op, Payload, decode_payload};
+use crate::memtable::{ChunkPool, Memtable};
+use crate::options::FamilyOptions;
+use crate::version::{Stamp, State, Tree};
+use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A reader's place in the log.
+pub(crate) struct Line {
+    /// The manifest that was read last.
+    pub(crate) stamp: Stamp,
+    pub(crate) term: u64,
+    /// Everything below is in the tables of the views.
+    pub(crate) replay_from: Lsn,
+    /// The first LSN that is not applied.
+    pub(crate) next: Lsn,
+    pub(crate) records: u64,
+    /// Changes of families up to here are part of the state that the line began with.
+    families_changed: Lsn,
+    next_family: FamilyId,
+    pub(super) epoch: Arc<Epoch>,
+    memory_max: u64,
+    families: BTreeMap<FamilyId, Followed>,
+}
+
+/// A family at this place of the log.
+struct Followed {
+    keyspace: Arc<Keyspace>,
+    name: Arc<str>,
+    tree: Arc<Tree>,
+    memtable: Option<Arc<Memtable>>,
+    view: Arc<View>,
+    /// Where the log drops it.
+    dropped_at: Lsn,
+}
+
+impl Followed {
+    fn new(keyspace: Arc<Keyspace>, name: &str, tree: Arc<Tree>) -> Followed {
+        let (name, dropped_at) = (name.into(), Lsn::MAX);
+        let view = View::of_reader(None, tree.clone(), dropped_at);
+        Followed { keyspace, name, tree, memtable: None, view, dropped_at }
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.dropped_at != Lsn::MAX
+    }
+
+    fn renew_view(&mut self, epoch: &Arc<Epoch>) {
+        let of = |memtable: &Arc<Memtable>| MemtableOf {
+            epoch: epoch.clone(),
+            memtable: memtable.clone(),
+        };
+        let memtable = self.memtable.as_ref().map(of);
+        self.view = View::of_reader(memtable, self.tree.clone(), self.dropped_at);
+    }
+}
+
+impl Line {
+    /// The line that begins where `state` says that replay begins. Families that are in `known` already keep their keyspace,
+    /// and so their handles.
+    pub(crate) fn new(
+        state: &State,
+        stamp: Stamp,
+        known: Option<&Families>,
+        pool: &Arc<ChunkPool>,
+        memory_max: u64,
+    ) -> Decoded<Line> {
+        let from = state.replay_from();
+        let mut families = BTreeMap::new();
+        for (id, family) in state.families() {
+            let keyspace = match known.and_then(|known| known.by_id(id)) {
+                Some(keyspace) => keyspace,
+                None => keyspace_of(id, &family.name, &family.options, family.created)?,
+            };
+            families.insert(id, Followed::new(keyspace, &family.name, family.tree.clone()));
+        }
+        if !families.contains_key(&DEFAULT_FAMILY) {
+            return Err(DecodeError::damaged(
+                "the manifest has no default column family".to_owned(),
+            ));
+        }
+        Ok(Line {
+            stamp,
+            term: state.term().term,
+            replay_from: from,
+            next: from,
+            records: 0,
+            families_changed: state.families_changed(),
+            next_family: state.next_family(),
+            epoch: Epoch::of_reader(from, pool),
+            memory_max,
+            families,
+        })
+    }
+
+    /// Bytes of memory that the applied records take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.epoch.bytes()
+    }
+
+    /// The default family.
+    pub(crate) fn default_family(&self) -> Arc<Keyspace> {
+        self.families[&DEFAULT_FAMILY].keyspace.clone()
+    }
+
+    /// Applies the record at `lsn`, the first that is not applied yet, whole or not at all.
+    pub(crate) fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), ReadError> {
+        assert!(lsn >= self.next, "records are applied once, in order");
+        let needed = self.bytes();
+        if needed > self.memory_max {
+            let limit = self.memory_max;
+            return Err(ReadError::Placed(Error::MemoryLimit { needed, limit }));
+        }
+        match decode_payload(payload)? {
+            Payload::Batch(ops) => self.apply_batch(lsn, &ops)?,
+            Payload::EpochMarker => {}
+            // What the manifest holds already is not repeated: names may have changed hands since.
+            _ if lsn <= self.families_changed => {}
+            Payload::FamilyCreate { id, name, options } => self.create(lsn, id, name, options)?,
+            Payload::FamilyDrop { id } => self.drop_family(lsn, id),
+            Payload::FamilyRename { id, name } => {
+                if let Some(family) = self.families.get_mut(&id) {
+                    family.name = name.into();
+                }
+            }
+        }
+        let payload_len = (payload.len() as u64).next_multiple_of(RECORD_ALIGN);
+        self.next = lsn + RECORD_HEADER_LEN as u64 + payload_len;
+        self.records += 1;
+        Ok(())
+    }
+
+    fn apply_batch(&mut self, lsn: Lsn, ops: &[Op<'_>]) -> Decoded<()> {
+        let unknown =
+            |op: &&Op<'_>| op.family >= self.next_family && !self.families.contains_key(&op.family);
+        if let Some(op) = ops.iter().find(unknown) {
+            return Err(DecodeError::damaged(format!(
+                "the log record at {lsn:#x} writes to column family {}, which was never created",
+                op.family
+            )));
+        }
+        for (ordinal, op) in ops.iter().enumerate() {
+            // A write that raced the drop of its family.
+            let family = self.families.get_mut(&op.family);
+            let Some(family) = family.filter(|family| !family.is_dropped()) else { continue };
+            if family.memtable.is_none() {
+                family.memtable = Some(self.epoch.memtable(op.family));
+                family.renew_view(&self.epoch);
+            }
+            if let Some(memtable) = &family.memtable {
+                memtable.insert(op.key, lsn + ordinal as u64, op.kind, op.value);
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, lsn: Lsn, id: FamilyId, name: &str, options: &[u8]) -> Decoded<()> {
+        if id < self.next_family || id == FamilyId::MAX {
+            return Err(DecodeError::damaged(format!(
+                "it creates column family {id}, an id that is spent"
+            )));
+        }
+        let keyspace = keyspace_of(id, name, options, lsn)?;
+        self.families.insert(id, Followed::new(keyspace, name, Arc::default()));
+        self.next_family = id + 1;
+        Ok(())
+    }
+
+    fn drop_family(&mut self, lsn: Lsn, id: FamilyId) {
+        let family = self.families.get_mut(&id).filter(|family| !family.is_dropped());
+        if let Some(family) = family.filter(|_| id != DEFAULT_FAMILY) {
+            family.dropped_at = lsn;
+            family.renew_view(&self.epoch);
+        }
+    }
+
+    /// What readers of each family pin from now on.
+    pub(super) fn views(&self) -> BTreeMap<FamilyId, Arc<View>> {
+        self.families.iter().map(|(id, family)| (*id, family.view.clone())).collect()
+    }
+
+    /// Makes `families` what the log says of them here: those there are, under their names, with their trees for whoever
+    /// counts.
+    pub(crate) fn tell_families(&self, families: &Families) {
+        let living = |id: FamilyId| self.families.get(&id).filter(|family| !family.is_dropped());
+        for keyspace in families.all() {
+            let family = living(keyspace.id);
+            if family.is_none_or(|family| family.name != keyspace.name()) {
+                families.remove(keyspace.id);
+            }
+            if family.is_none() {
+                keyspace.note_gone();
+            }
+        }
+        for (id, family) in self.families.iter().filter(|(_, family)| !family.is_dropped()) {
+            family.keyspace.install(family.tree.clone(), None);
+            if families.by_id(*id).is_none() {
+                family.keyspace.rename(&family.name);
+                families.insert(family.keyspace.clone());
+            }
+        }
+    }
+}
+
+fn keyspace_of(id: FamilyId, name: &str, options: &[u8], created: Lsn) -> Decoded<Arc<Keyspace>> {
+    let options = FamilyOptions::from_json(options)?;
+    Ok(Arc::new(Keyspace::new(id, name, options, created, Arc::default())))
+}

@@ -1,0 +1,97 @@
+//! Opening for reading.
+
+use super::catch_up::catch_up;
+use super::replay::{Place, look_until_steady};
+use crate::background::{Ticker, Workers};
+use crate::components::sync::atomic::AtomicBool;
+use crate::components::sync::{Mutex, Rank};
+use crate::engine::{Backlog, Engine, Epochs, Families, Gauges, Line, Pacer, Shown, Snapshots};
+use crate::error::{Error, Result};
+use crate::memtable::ChunkPool;
+use crate::options::Options;
+use crate::recover::tables_of;
+use crate::table::TableContext;
+use crate::version::{Inspection, LOG_DIR, Layout, VersionSet};
+use crate::wal::Log;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What one look found.
+struct Found {
+    line: Line,
+    inspection: Inspection,
+    tables: TableContext,
+}
+
+/// Opens the database in `db` for reading. Touches nothing.
+pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
+    if options.error_if_exists {
+        let detail = "`read_only` opens what exists, and `error_if_exists` refuses it".to_owned();
+        return Err(Error::InvalidArgument(detail));
+    }
+    let pool = Arc::new(ChunkPool::new(chunk_len(&options), 0, 0));
+    let place = Place { options: &options, db, pool: &pool };
+    Layout::examine(&*options.components.fs, db)?.demand_database(db)?;
+    let found = look_until_steady(&options.components, db, &mut |stamp| {
+        let inspection = place.inspect()?;
+        let tables = tables_of(&options, db, inspection.state.uuid());
+        let line = place.build(stamp, &inspection.state, None, &tables)?;
+        Ok(Found { line, inspection, tables })
+    })?;
+    let engine = assemble(db, options, pool, found)?;
+    // The writer may have gone on, and taken away the end of the log before it was read.
+    catch_up(&engine)?;
+    Ok(engine)
+}
+
+/// The length of a chunk of memory: as a writer with these options has it.
+fn chunk_len(options: &Options) -> usize {
+    let eighth = options.write_budget.as_u64() / 8;
+    eighth.clamp(options.sizes.chunk_len_min, 2 << 20).next_power_of_two() as usize
+}
+
+fn assemble(
+    db: &Path,
+    options: Options,
+    pool: Arc<ChunkPool>,
+    found: Found,
+) -> Result<Arc<Engine>> {
+    let Found { line, inspection, tables } = found;
+    let components = options.components.clone();
+    let (uuid, term) = (inspection.state.uuid(), inspection.state.term().term);
+    let log = Log::still(&components, db.join(LOG_DIR), uuid, line.next)?;
+    let versions = VersionSet::for_reading(components.fs.clone(), db, inspection)?;
+    let gauges = Gauges::default();
+    gauges.recovered_records.add(line.records);
+    gauges.recovered_bytes.add(line.next - line.replay_from);
+    let families = Families::default();
+    line.tell_families(&families);
+    Ok(Arc::new(Engine {
+        dir: db.to_owned(),
+        uuid,
+        term,
+        epochs: Epochs::new(pool, line.next),
+        families,
+        default_family: line.default_family(),
+        files: versions.files().clone(),
+        versions: Arc::new(Mutex::new(Rank::Versions, versions)),
+        snapshots: Snapshots::default(),
+        pacer: Pacer::new(components.clock.clone(), components.threads.clone()),
+        gauges,
+        tables,
+        flusher: Workers::none("isobath-flush"),
+        compactors: Workers::none("isobath-merge"),
+        installer: Workers::none("isobath-manifest"),
+        compactor_count: 0,
+        upkeep: Ticker::none(),
+        closed: AtomicBool::new(false),
+        close_outcome: Mutex::new(Rank::Close, None),
+        backlog: Mutex::new(Rank::Backlog, Backlog::default()),
+        families_change: Mutex::new(Rank::FamiliesChange, ()),
+        families_pending: Mutex::new(Rank::FamiliesPending, ()),
+        lock: Mutex::new(Rank::Directory, None),
+        shown: Some(Box::new(Shown::new(line))),
+        log: Arc::new(log),
+        options,
+    }))
+}

@@ -1,0 +1,157 @@
+//! One look at manifest, tables and log, and when to look again.
+
+use crate::components::Components;
+use crate::engine::{self, Families, Line};
+use crate::error::{Error, Result};
+use crate::events::Event;
+use crate::format::Lsn;
+use crate::memtable::ChunkPool;
+use crate::options::Options;
+use crate::table::TableContext;
+use crate::version::{self, Graveyard, Inspection, LOG_DIR, Stamp, State};
+use crate::wal;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Budgets of memory that the replayed log may take. A writer seals at one, lets two wait for flush, and counts a record's
+/// bytes in the log before those in memory.
+const MEMORY_BUDGETS: u64 = 8;
+
+/// Looks in a row that a writer may spoil.
+const ATTEMPTS_MAX: u32 = 50;
+
+/// Looks that may fail although the manifest stayed as it was: a record that is being written while the log behind it is
+/// judged looks like damage.
+const STILL_MAX: u32 = 4;
+
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// What is read, and with what.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) options: &'a Options,
+    pub(super) db: &'a Path,
+    pub(super) pool: &'a Arc<ChunkPool>,
+}
+
+impl Place<'_> {
+    fn components(&self) -> &Components {
+        &self.options.components
+    }
+
+    /// Reads the manifest in force, and looks for the tables that it names.
+    pub(super) fn inspect(&self) -> Result<Inspection> {
+        let graveyard = Graveyard::new();
+        graveyard.shut();
+        version::inspect(&*self.components().fs, self.db, &graveyard)
+    }
+
+    /// Builds a line from `state` to the end of the log. `known` are the families that have handles.
+    pub(super) fn build(
+        &self,
+        stamp: Stamp,
+        state: &State,
+        known: Option<&Families>,
+        tables: &TableContext,
+    ) -> Result<Line> {
+        self.hold_tables(state, tables)?;
+        let memory_max = self.options.write_budget.as_u64().saturating_mul(MEMORY_BUDGETS);
+        let mut line = Line::new(state, stamp, known, self.pool, memory_max)
+            .map_err(|error| error.in_file(&stamp.manifest_path(self.db), 0))?;
+        if line.next < state.ceiling() {
+            let dir = self.db.join(LOG_DIR);
+            wal::demand_segment(&*self.components().fs, &dir, line.next)?;
+        }
+        self.follow(&mut line, state.uuid(), state.durable())?;
+        Ok(line)
+    }
+
+    /// Opens the tables of `state`, so that they can be read though a writer removes them: as many as may be open. The rest
+    /// is opened when it is read.
+    fn hold_tables(&self, state: &State, tables: &TableContext) -> Result<()> {
+        let mut left = self.options.open_files();
+        for (_, family) in state.families() {
+            for (_, slice) in family.tree.iter() {
+                if left == 0 {
+                    return Ok(());
+                }
+                left -= 1;
+                slice.file.keep_open(tables.files.hold(slice.meta.file)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies what the log of the database `uuid` holds from the line's place on. It is known to be durable below
+    /// `durable`.
+    pub(super) fn follow(&self, line: &mut Line, uuid: [u8; 16], durable: Lsn) -> Result<()> {
+        let mut progress = |done_bytes, total_bytes| {
+            engine::tell(self.options, &Event::RecoveryProgress { done_bytes, total_bytes });
+        };
+        let scanned = wal::scan(
+            &*self.components().fs,
+            &self.db.join(LOG_DIR),
+            uuid,
+            line.next,
+            durable,
+            &mut |lsn, payload| line.apply(lsn, payload),
+            &mut progress,
+        )?;
+        line.next = scanned.end;
+        Ok(())
+    }
+}
+
+/// Calls `look` with the stamp of the manifest until it succeeds, or fails for a reason that is no writer's.
+pub(crate) fn look_until_steady<T>(
+    components: &Components,
+    db: &Path,
+    look: &mut dyn FnMut(Stamp) -> Result<T>,
+) -> Result<T> {
+    let mut still = 0;
+    for _ in 0..ATTEMPTS_MAX {
+        let before = Stamp::read(&*components.fs, db);
+        let looked = match &before {
+            Ok(stamp) => look(*stamp),
+            Err(error) => Err(error.clone()),
+        };
+        let Err(error) = looked else { return looked };
+        let after = Stamp::read(&*components.fs, db);
+        let moved = after.is_ok_and(|after| before.is_ok_and(|before| before != after));
+        still += u32::from(!moved);
+        if !may_pass(&error) || still >= STILL_MAX {
+            return Err(error);
+        }
+        components.threads.sleep(PAUSE);
+    }
+    Err(Error::Outrun { path: db.to_owned(), attempts: ATTEMPTS_MAX })
+}
+
+/// True for what a writer may bring about beside a reader: files that are gone, shorter than they were, or written again.
+fn may_pass(error: &Error) -> bool {
+    match error {
+        Error::Corruption { .. } => true,
+        Error::Io { source, .. } => {
+            matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof)
+        }
+        _ => false,
+    }
+}
+
+/// Refuses a manifest that is not the later one of the same history.
+pub(super) fn check_history(db: &Path, uuid: [u8; 16], shown: Lsn, state: &State) -> Result<()> {
+    let refuse = |detail: String| Err(Error::NotADatabase { path: db.to_owned(), detail });
+    if state.uuid() != uuid {
+        return refuse("another one stands in its place; open it again".to_owned());
+    }
+    if state.ceiling() < shown {
+        return refuse(format!(
+            "its history ends at {:#x} now, before {shown:#x}, which was shown already; it was restored or repaired: open it \
+             again",
+            state.ceiling()
+        ));
+    }
+    Ok(())
+}

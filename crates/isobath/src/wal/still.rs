@@ -1,0 +1,73 @@
+//! The log of a database that is open for reading: it stands still, but for the point that readers see.
+//!
+//! It hands out no room, answers every writer [`Error::ReadOnly`], has no thread, and touches no file.
+
+use super::frontier::Frontier;
+use super::health::Health;
+use super::keeper::{Bell, KeeperStats};
+use super::log::{Inner, Log, LogOptions};
+use super::room::Room;
+use super::segment::SEGMENT_LEN_MAX;
+use super::segment_table::SegmentTable;
+use super::shelf::Shelf;
+use super::syncer::Syncer;
+use crate::components::Components;
+use crate::components::sync::{Mutex, Rank, atomic::*};
+use crate::error::{Error, Result};
+use crate::format::Lsn;
+use crate::vfs::ReadMode;
+use crossbeam_utils::CachePadded;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// No record is ever marked as finished here.
+const FRONTIER_SLOTS: usize = 1;
+
+impl Log {
+    /// A log that shows everything below `at`.
+    pub(crate) fn still(
+        components: &Components,
+        dir: PathBuf,
+        uuid: [u8; 16],
+        at: Lsn,
+    ) -> Result<Log> {
+        let options = LogOptions {
+            dir,
+            uuid,
+            segment_len: SEGMENT_LEN_MAX,
+            first_segment_len: SEGMENT_LEN_MAX,
+            mode: ReadMode::Positional,
+            spare_segments: 0,
+            sync_interval: None,
+            raise_ceiling: Box::new(|_| Err(Error::ReadOnly)),
+        };
+        let inner = Arc::new(Inner {
+            room: Room::new(at, at),
+            copied: Frontier::new(at, FRONTIER_SLOTS),
+            visible: Frontier::new(at, FRONTIER_SLOTS),
+            syncer: Syncer::new(at),
+            table: SegmentTable::new(0, SEGMENT_LEN_MAX, SEGMENT_LEN_MAX),
+            prefaulted: AtomicU64::new(at),
+            wake_keeper_at: CachePadded::new(AtomicU64::new(Lsn::MAX)),
+            bytes_not_prefaulted: AtomicU64::new(0),
+            start: at,
+            generation: 0,
+            health: Health::read_only(),
+            bell: Bell::new(),
+            shelf: Shelf::bare(&*components.fs, &options, at)?,
+            keeper_stats: KeeperStats::default(),
+            clock: Arc::clone(&components.clock),
+            threads: Arc::clone(&components.threads),
+            fs: Arc::clone(&components.fs),
+            options,
+        });
+        Ok(Log { inner, keeper: Mutex::new(Rank::KeeperEnd, None), interval: None })
+    }
+
+    /// Shows everything below `point`, which is where the log stands or above. One thread at a time calls this, on a log
+    /// that is still.
+    pub(crate) fn show(&self, point: Lsn) {
+        assert!(self.visible() <= point, "points never go back");
+        self.inner.visible.mark(self.visible(), point);
+    }
+}
