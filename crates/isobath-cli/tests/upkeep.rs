@@ -65,14 +65,62 @@ fn a_database_that_is_open_elsewhere_is_left_alone_and_its_holder_named() {
     db.put("key", "value").unwrap();
     let before = contents(dir.path());
     let holder = format!("locked by process {}", std::process::id());
-    for command in
-        [&["stats", path][..], &["verify", path], &["get", path, "key"], &["put", path, "key", "x"]]
-    {
+    for command in [&["verify", path][..], &["flush", path], &["put", path, "key", "x"]] {
         isobath(command).fails_with(2, &[&holder]);
     }
+    assert_eq!(isobath(&["get", path, "key"]).ok(), "value\n");
+    assert_eq!(isobath(&["scan", path]).ok(), "key\tvalue\n");
+    assert_eq!(isobath(&["families", "list", path]).ok(), "default\n");
+    assert!(isobath(&["stats", path]).ok().contains("family default"));
     assert_eq!(contents(dir.path()), before);
     assert_eq!(db.get("key").unwrap().unwrap(), b"value");
     db.close().unwrap();
+}
+
+/// Commands that only look, each of which must succeed.
+fn look(home: &Home) {
+    assert_eq!(home.run("get", &["key000007"]).ok(), "value7.value7.value7.value7.value7.\n");
+    assert_eq!(home.run("scan", &["-k"]).ok().lines().count(), 100);
+    home.run("stats", &["--files"]).ok();
+    assert_eq!(home.run("families list", &[]).ok(), "default\n");
+    assert!(home.run("verify", &[]).ok().contains("nothing is damaged"));
+}
+
+#[test]
+fn looking_changes_nothing_of_what_a_killed_process_left() {
+    let home = Home::killed();
+    let everything = || {
+        let lock = home.path().join("LOCK");
+        let written = std::fs::metadata(&lock).unwrap().modified().unwrap();
+        (contents(&home.path()), std::fs::read(lock).unwrap(), written)
+    };
+    let before = everything();
+    look(&home);
+    assert!(everything() == before);
+}
+
+#[cfg(unix)]
+#[test]
+fn looking_needs_no_permission_to_write() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::killed();
+    let set = |mode| {
+        for dir in ["wal", "table", ""] {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(home.path().join(dir), permissions).unwrap();
+        }
+    };
+    set(0o555);
+    if std::fs::write(home.path().join("probe"), "").is_ok() {
+        println!("skipped: this user may write everywhere");
+    } else {
+        let lock = home.path().join("LOCK");
+        for mode in [0o444, 0o000] {
+            std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(mode)).unwrap();
+            look(&home);
+        }
+    }
+    set(0o755);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `families`: list, create, drop, rename.
 
 use super::Outcome;
-use super::open::{Existing, family_options, with_database};
+use super::open::{Existing, family_options, reading, with_database};
 use super::output::Output;
 use crate::cli::{Families, ListFamilies};
 use crate::failure::Result;
@@ -36,7 +36,7 @@ pub(super) fn families(asked: &Families) -> Result<Outcome> {
 }
 
 fn list(asked: &ListFamilies) -> Result<Outcome> {
-    with_database(&asked.database.path, |db| {
+    reading(&asked.database.path, |db| {
         let mut output = Output::new();
         let names = db.list_families();
         if asked.json {

@@ -1,7 +1,7 @@
 //! `create`, `get`, `put`, `delete`.
 
 use super::Outcome;
-use super::open::{family_options, options, with_family};
+use super::open::{family_options, options, reading_family, with_family};
 use super::output::Output;
 use crate::cli::{Create, Delete, Get, Put, SyncFlag};
 use crate::failure::{Failure, Result};
@@ -31,7 +31,7 @@ pub(super) fn create(asked: &Create) -> Result<Outcome> {
 pub(super) fn get(asked: &Get) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let key = form.read(&asked.key)?;
-    with_family(&asked.keyspace, |family| {
+    reading_family(&asked.keyspace, |family| {
         let Some(value) = family.get(&key)? else { return Ok(Outcome::No) };
         let mut output = Output::new();
         if asked.raw {

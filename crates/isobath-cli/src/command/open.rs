@@ -10,6 +10,8 @@ use std::sync::Arc;
 /// One command writes little, and log segments are made when a database opens: the smaller, the sooner it is open.
 /// Large enough to recover what a server left without making many small tables of it.
 const WRITE_BUDGET_BYTES: u64 = 16 << 20;
+/// What a server left in the log is held in memory, however large its own budget is: eight times this at most.
+const READ_BUDGET_BYTES: u64 = 1 << 30;
 const BLOCK_CACHE_BYTES: u64 = 16 << 20;
 
 /// The options all commands open a database with; there must be one.
@@ -34,6 +36,15 @@ pub(super) fn family_options(codec: &CodecFlag) -> FamilyOptions {
 
 /// Opens the database, has `work` done, and closes it. The first error counts.
 pub(super) fn with_database<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
+    with(options(), path, work)
+}
+
+/// The same for a command that only reads, and so touches nothing: also beside the process that has the database open.
+pub(super) fn reading<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
+    with(options().read_only(true).write_budget(READ_BUDGET_BYTES), path, work)
+}
+
+fn with<T>(options: Options, path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
     let recovery = Progress::new("recovering");
     let listener = move |event: &Event| match event {
         Event::RecoveryProgress { done_bytes, total_bytes } => {
@@ -50,7 +61,7 @@ pub(super) fn with_database<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>)
         }
         _ => {}
     };
-    let db = options().listener(Arc::new(listener)).open(path)?;
+    let db = options.listener(Arc::new(listener)).open(path)?;
     let done = work(&db);
     let closed = db.close();
     let value = done?;
@@ -76,4 +87,12 @@ impl Existing for Db {
     fn existing(&self, name: &str) -> isobath::Result<Family> {
         self.family_if_exists(name)?.ok_or_else(|| Error::UnknownFamily(name.to_owned()))
     }
+}
+
+/// [`reading`], from one of its families.
+pub(super) fn reading_family<T>(
+    keyspace: &Keyspace,
+    work: impl FnOnce(&Family) -> Result<T>,
+) -> Result<T> {
+    reading(&keyspace.database.path, |db| work(&db.existing(&keyspace.family)?))
 }

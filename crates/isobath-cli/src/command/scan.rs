@@ -1,7 +1,7 @@
 //! `scan`: a range of keys, one entry a line.
 
 use super::Outcome;
-use super::open::with_family;
+use super::open::reading_family;
 use super::output::Output;
 use crate::cli::{BoundFlags, Scan};
 use crate::failure::Result;
@@ -25,7 +25,7 @@ pub(super) fn scan(asked: &Scan) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let bounds = bounds(&asked.bounds, form)?;
     let prefix = asked.prefix.as_ref().map(|key| form.read(key)).transpose()?;
-    with_family(&asked.keyspace, |family| {
+    reading_family(&asked.keyspace, |family| {
         let range = match prefix {
             Some(prefix) => family.prefix(prefix),
             None => family.range(bounds),

@@ -1,7 +1,7 @@
 //! `stats`: what the database consists of, and what it costs.
 
 use super::Outcome;
-use super::open::with_database;
+use super::open::reading;
 use super::output::Output;
 use crate::cli::Stats;
 use crate::failure::Result;
@@ -50,7 +50,7 @@ fn runs(family: &FamilyMetrics) -> u64 {
 
 pub(super) fn stats(asked: &Stats) -> Result<Outcome> {
     let path = &asked.database.path;
-    let metrics = with_database(path, |db| Ok(db.metrics()))?;
+    let metrics = reading(path, |db| Ok(db.metrics()))?;
     let layout = tools::inspect(path, &Components::system())?;
     let amplification = Amplification::of(&metrics);
     let mut output = Output::new();
