@@ -220,6 +220,11 @@ impl Epochs {
         let marker = reserve_marker()?;
         std::mem::forget(closing);
         let end = marker.end();
+        debug_assert!(
+            list.open.start < end && list.open.end() == Lsn::MAX,
+            "sealed once, not empty"
+        );
+        debug_assert!(list.sealed.last().is_none_or(|last| last.end() == list.open.start));
         list.open.end.store(end, Ordering::Release);
         let open = Epoch::new(list.open.id + 1, end, arena);
         let mut sealed = list.sealed.clone();
@@ -237,6 +242,7 @@ impl Epochs {
         let mut sealed = list.sealed.clone();
         let oldest = sealed.remove(0);
         assert!(Arc::ptr_eq(&oldest, epoch), "epochs are installed strictly in order");
+        debug_assert!(oldest.end() != Lsn::MAX, "an open epoch takes writes");
         preempt();
         self.list.store(Arc::new(EpochList { open: list.open.clone(), sealed }));
         // An earlier flush may have failed, and this one is the proof that there is room again.

@@ -242,6 +242,10 @@ impl Keyspace {
     /// Puts a changed copy of the current view in its place. Called with `change` held.
     fn publish(&self, mut view: View) {
         view.number += 1;
+        debug_assert!(
+            view.memtables.is_sorted_by(|newer, older| newer.epoch.id > older.epoch.id),
+            "a reader takes the first version that it finds"
+        );
         let view = Arc::new(view);
         self.current.store(view.number, Ordering::Release);
         yield_point(Point::Publishing);

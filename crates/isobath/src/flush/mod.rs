@@ -208,6 +208,9 @@ fn install(
     // The record before the marker left room for more than the marker, so there is a segment for what begins here.
     let replay_from = epoch.end();
     debug_assert!(engine.log.has_room_at(replay_from));
+    let replayed_from = versions.state().replay_from();
+    debug_assert!(replayed_from <= epoch.start, "an epoch is installed after those before it");
+    debug_assert!(engine.log.visible() >= replay_from, "its writers have all applied");
     edit.push(Change::ReplayFrom { lsn: replay_from });
     if planted(Plant::LogRetiredEarly) {
         engine.log.retire(epoch.end());

@@ -73,6 +73,8 @@ impl Frontier {
     /// by its owner. Waits only if the record lies more than the ring's length ahead.
     #[inline]
     pub(super) fn mark(&self, start: Lsn, end: Lsn) {
+        debug_assert!(start < end);
+        debug_assert!(self.at() <= start, "the frontier passed {start:#x} before it was marked");
         if self.at.load(Ordering::Acquire) == start {
             // Nobody else can move F from here: the record that starts at F is not marked.
             announce(&self.at, end);

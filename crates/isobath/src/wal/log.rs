@@ -436,6 +436,7 @@ impl Inner {
             true => self.room.tail(),
             false => self.copied.at(),
         };
+        debug_assert!(durable <= copied && copied <= self.room.tail(), "frontiers out of order");
         // After `copied` was read, as it moves over records whose copy failed.
         self.health.check_poison()?;
         for segment in self.table.overlapping(durable, copied) {
@@ -535,7 +536,9 @@ impl Reservation<'_> {
         assert!(self.stage == Stage::Reserved, "a record is written once");
         assert!(record.len() as u64 == self.end - self.start, "a record is as long as its room");
         let log = self.log;
-        record::stamp(record, self.start, log.generation, log.syncer.durable());
+        let durable = log.syncer.durable();
+        debug_assert!(durable <= self.start, "a record that is not copied counts as durable");
+        record::stamp(record, self.start, log.generation, durable);
         if self.end > log.prefaulted.load(Ordering::Relaxed) {
             log.bytes_not_prefaulted.fetch_add(record.len() as u64, Ordering::Relaxed);
         }

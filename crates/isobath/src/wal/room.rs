@@ -234,7 +234,9 @@ impl Room {
     fn change(&self, edit: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         edit(&mut state);
-        self.limit.store(state.prepared.min(state.ceiling), Ordering::Release);
+        let limit = state.prepared.min(state.ceiling);
+        debug_assert!(limit >= self.limit.load(Ordering::Relaxed), "LSNs below were handed out");
+        self.limit.store(limit, Ordering::Release);
         self.changed.notify_all();
     }
 }
