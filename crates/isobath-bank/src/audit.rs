@@ -6,7 +6,7 @@ use crate::ledger::{
     done_key, of_entry_key, statement_key,
 };
 use crate::notes::{Counts, DAYS, LINES, Noted, Notes};
-use isobath::{Db, Error, Family, Range, Snapshot};
+use isobath::{Db, ErrorKind, Family, Range, Snapshot};
 use std::collections::BTreeMap;
 
 /// What ended the life before.
@@ -130,8 +130,9 @@ pub(crate) fn reopened(db: &Db, notes: &Notes, after: After) -> Result<Option<Co
         return Ok(None);
     }
     let today = decode(&moment.get("day")?.ok_or_else(|| Trouble::wrong("no day"))?)?;
-    let day = match db.existing(&day_name(today)) {
-        Err(Error::UnknownFamily(name)) => {
+    let name = day_name(today);
+    let day = match db.existing(&name) {
+        Err(error) if matches!(error.kind(), ErrorKind::UnknownFamily { .. }) => {
             let there = db.list_families();
             return Err(Trouble::wrong(format!("today is {today}, {name} is not among {there:?}")));
         }

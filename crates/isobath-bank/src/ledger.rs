@@ -180,12 +180,12 @@ impl Transfer {
 
 /// Families that have to be there already.
 pub(crate) trait Existing {
-    /// The family of this name, or [`Error::UnknownFamily`].
+    /// The family of this name, or [`ErrorKind::UnknownFamily`].
     fn existing(&self, name: &str) -> isobath::Result<Family>;
 }
 
 impl Existing for Db {
     fn existing(&self, name: &str) -> isobath::Result<Family> {
-        self.family_if_exists(name)?.ok_or_else(|| Error::UnknownFamily(name.to_owned()))
+        self.family_if_exists(name)?.ok_or_else(|| Error::unknown_family(name))
     }
 }

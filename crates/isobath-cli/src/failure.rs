@@ -1,6 +1,6 @@
 //! Why a command could not be done, with what to do about it where the engine's own words speak to programmers.
 
-use isobath::Error;
+use isobath::{Error, ErrorKind, NotADatabaseCause};
 use std::fmt;
 use std::io;
 
@@ -34,30 +34,37 @@ impl From<Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Engine(Error::NotADatabase { path, detail }) => {
-                let is_there = path.exists();
-                let path = path.display();
-                if !is_there {
-                    write!(f, "there is no {path}")?;
-                    return write!(
-                        f,
-                        "\nhint: check the path, or create a database with `isobath create {path}`"
-                    );
-                }
-                write!(f, "{path} is not an Isobath database: {detail}")?;
-                if detail.contains("isobath repair") {
-                    return Ok(());
-                }
-                write!(f, "\nhint: check the path, or create one with `isobath create {path}`")
-            }
-            Failure::Engine(Error::UnknownFamily(name)) => {
-                write!(f, "there is no column family {name:?}")?;
-                write!(f, "\nhint: `isobath families list` names those there are")
-            }
-            Failure::Engine(error) => write!(f, "{error}"),
+            Failure::Engine(error) => explain(error, f),
             Failure::Request(what) => write!(f, "{what}"),
             Failure::Input(error) => write!(f, "could not read standard input: {error}"),
             Failure::Output(error) => write!(f, "could not write the output: {error}"),
         }
+    }
+}
+
+/// The engine's words, or better ones for a person at a shell.
+fn explain(error: &Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match error.kind() {
+        ErrorKind::NotADatabase { path, cause, .. } => {
+            let is_there = path.exists();
+            let path = path.display();
+            if !is_there {
+                write!(f, "there is no {path}")?;
+                return write!(
+                    f,
+                    "\nhint: check the path, or create a database with `isobath create {path}`"
+                );
+            }
+            write!(f, "{path} is not an Isobath database: {cause}")?;
+            if matches!(cause, NotADatabaseCause::CurrentLost { .. }) {
+                return Ok(());
+            }
+            write!(f, "\nhint: check the path, or create one with `isobath create {path}`")
+        }
+        ErrorKind::UnknownFamily { name, .. } => {
+            write!(f, "there is no column family {name:?}")?;
+            write!(f, "\nhint: `isobath families list` names those there are")
+        }
+        _ => write!(f, "{error}"),
     }
 }

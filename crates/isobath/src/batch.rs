@@ -4,7 +4,7 @@
 //! copies it into the log without another pass. Room for the record header is kept in front.
 
 use crate::engine::Mention;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::format::{
     BATCH_PREFIX_LEN, DEFAULT_FAMILY, FamilyId, Op, OpKind, put_batch_prefix, put_op,
@@ -103,8 +103,8 @@ impl Batch {
     fn refuse(&mut self, kind: OpKind, key: &[u8], error: Error) {
         let (nth, shown) = (self.ops.len() + 1, key[..key.len().min(32)].escape_ascii());
         let dots = if key.len() > 32 { "..." } else { "" };
-        let why = match error {
-            Error::InvalidArgument(why) => why,
+        let why = match error.kind() {
+            ErrorKind::InvalidArgument { detail } => detail.clone(),
             other => other.to_string(),
         };
         self.invalid.get_or_insert_with(|| {
@@ -117,7 +117,7 @@ impl Batch {
     pub(crate) fn check(&self) -> Result<()> {
         match &self.invalid {
             None => Ok(()),
-            Some(why) => Err(Error::InvalidArgument(why.to_string())),
+            Some(why) => Err(Error::invalid_argument(why.to_string())),
         }
     }
 
@@ -128,7 +128,7 @@ impl Batch {
         if self.record.len() + key.len() + value.len() > MAX_BATCH_LEN
             || self.ops.len() >= u32::MAX as usize
         {
-            return Err(Error::InvalidArgument(format!(
+            return Err(Error::invalid_argument(format!(
                 "a batch may have at most {MAX_BATCH_LEN} bytes; commit it in parts"
             )));
         }

@@ -18,7 +18,7 @@
 use crate::components::Priority;
 use crate::components::sync::atomic::Ordering;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, PoisonCause, Result};
 use crate::version::{Change, Edit};
 use crate::write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
     let was_closed = engine.closed.swap(true, Ordering::SeqCst);
     if engine.is_telling() {
-        return if was_closed { Err(Error::Closed) } else { close_elsewhere(engine) };
+        return if was_closed { Err(Error::closed()) } else { close_elsewhere(engine) };
     }
     let mut outcome = engine.close_outcome.lock();
     outcome.get_or_insert_with(|| close_or_fail(engine)).clone()
@@ -38,8 +38,7 @@ fn close_or_fail(engine: &Arc<Engine>) -> Result<()> {
     match catch_unwind(AssertUnwindSafe(|| close_once(engine))) {
         Ok(closed) => closed,
         Err(_) => {
-            let error =
-                Error::Poisoned("a thread panicked while it closed the database".to_owned());
+            let error = Error::poisoned(PoisonCause::panicked("while it closed the database", ""));
             engine.poison("close", error.clone());
             end_jobs(engine);
             engine.installer.close();
@@ -70,7 +69,7 @@ fn close_elsewhere(engine: &Arc<Engine>) -> Result<()> {
     let body = Box::new(move || drop(close(&closing)));
     let threads = &engine.options.components.threads;
     match threads.spawn("isobath-close".to_owned(), Priority::Normal, body) {
-        Ok(_) => Err(Error::Closed),
+        Ok(_) => Err(Error::closed()),
         Err(error) => {
             engine.closed.store(false, Ordering::SeqCst);
             Err(Error::io("start a thread that closes", &engine.dir, error))
@@ -145,14 +144,14 @@ mod tests {
         let (record, _, _) = batch.parts();
         let mut record = wal::seal(record);
         let mut reservation = engine.log.reserve(record.len() as u64).unwrap();
-        engine.log.poison(&Error::Poisoned("planted".to_owned()));
+        engine.log.poison(&Error::planted());
         std::thread::scope(|scope| {
             let closer = scope.spawn(move || db.close());
             while !engine.log.has_sleepers_for_copies() {
                 assert!(!closer.is_finished(), "it waits for the copy");
                 std::thread::yield_now();
             }
-            assert!(matches!(options.open("/db"), Err(Error::Locked { .. })));
+            assert_eq!(options.open("/db").unwrap_err().name(), "LOCKED");
             reservation.write(&mut record);
             reservation.publish();
             assert!(closer.join().unwrap().is_err());
@@ -257,7 +256,7 @@ mod tests {
             let closer = scope.spawn(move || closing.close());
             assert!(soon(&|| engine.compactors.submit(Box::new(|_| ())).is_err()));
             drop(merging);
-            assert!(matches!(compacting.join().unwrap(), Err(Error::Closed)));
+            assert_eq!(compacting.join().unwrap().unwrap_err().name(), "CLOSED");
             assert!(!closer.is_finished());
             drop(flushing);
             closer.join().unwrap().unwrap();
@@ -312,7 +311,7 @@ mod tests {
                 false => db.close().unwrap(),
             });
             let answer = answer.recv_timeout(Duration::from_secs(10)).unwrap();
-            assert!(matches!(answer, Err(Error::Closed)), "{answer:?}");
+            assert!(answer.as_ref().is_err_and(Error::is_closed), "{answer:?}");
             begun.join().unwrap();
             held.get().unwrap().clone().close().unwrap();
             let db = options.open("/db").unwrap();

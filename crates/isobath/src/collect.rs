@@ -2,7 +2,8 @@
 
 use crate::compact::debt_bytes;
 use crate::components::sync::atomic::Ordering;
-use crate::engine::{Engine, Keyspace, StallCause};
+use crate::engine::{Engine, Keyspace, PACED};
+use crate::error::StallCause;
 use crate::metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 
 impl Metrics {
@@ -48,10 +49,10 @@ impl Metrics {
 }
 
 fn stalls(engine: &Engine) -> Vec<StallMetrics> {
-    let gauges = StallCause::ALL.iter().zip(engine.pacer.stalls());
+    let gauges = PACED.iter().zip(engine.pacer.stalls());
     let room = engine.log.stats().room_waits;
     let room = StallMetrics {
-        cause: "the log has no room",
+        cause: StallCause::LogFull.name(),
         count: room.count,
         total_ns: room.total_ns,
         max_ns: room.max_ns,

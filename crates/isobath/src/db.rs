@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::calls::{CallOptions, Lender};
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::family::Family;
 use crate::family_spec::FamilySpec;
 use crate::format::{Lsn, OpKind};
@@ -51,9 +51,9 @@ impl Options {
     /// Opens the database in `path`, recovering what an earlier process left.
     ///
     /// # Errors
-    /// [`Error::Locked`] if it is open elsewhere, [`Error::NotADatabase`] if the directory holds something
-    /// else, [`Error::Corruption`] naming the file and offset, [`Error::NewerFormat`], [`Error::MissingCodec`],
-    /// or an I/O error.
+    /// [`ErrorKind::Locked`] if it is open elsewhere, [`ErrorKind::NotADatabase`] if the directory holds something
+    /// else, [`ErrorKind::Corruption`] naming the file and offset, [`ErrorKind::NewerFormat`],
+    /// [`ErrorKind::MissingCodec`], or an I/O error.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         self.check()?;
         let open = if self.read_only { follow::open } else { recover::open };
@@ -97,8 +97,8 @@ impl Db {
     /// memory.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if an operation of the batch is invalid: the first such one is
-    /// named, and nothing is written.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an operation of the batch is
+    /// invalid: the first such one is named, and nothing is written.
     pub fn write(&self, mut batch: impl BorrowMut<Batch>) -> Result<Commit> {
         let (engine, options) = (self.engine(), WriteOptions::default());
         write::commit_batch(
@@ -120,8 +120,9 @@ impl Db {
     /// database was opened again.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the commit is of another database, or did not survive a crash;
-    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) if the sync failed.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the commit is of another database,
+    /// or did not survive a crash; [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the sync
+    /// failed.
     pub fn harden(&self, commit: Commit) -> Result<()> {
         write::harden_commit(self.engine(), commit)
     }
@@ -230,7 +231,7 @@ impl Db {
         for family in self.engine().families.all() {
             match compact::compact_range(self.engine(), &family, &everything) {
                 // Dropped meanwhile.
-                Err(Error::UnknownFamily(_)) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::UnknownFamily { .. }) => {}
                 compacted => compacted?,
             }
         }
@@ -256,8 +257,8 @@ impl Db {
     /// A database that is open for writing is always up to date, and answers its newest read point.
     ///
     /// # Errors
-    /// [`Error::Outrun`](crate::Error::Outrun) if the writer was faster again and again: nothing changed, try again.
-    /// [`Error::MemoryLimit`](crate::Error::MemoryLimit) if the log does not fit the memory a reader may take.
+    /// [`ErrorKind::Outrun`](crate::ErrorKind::Outrun) if the writer was faster again and again: nothing changed, try again.
+    /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) if the log does not fit the memory a reader may take.
     pub fn catch_up(&self) -> Result<Lsn> {
         follow::catch_up(self.engine())
     }
@@ -268,9 +269,9 @@ impl Db {
     }
 
     /// Flushes, cancels merges, stops the background and gives up the directory. Handles, snapshots, ranges and cursors that
-    /// are left answer [`Error::Closed`](crate::Error::Closed); values that they gave stay valid. A second close waits for
-    /// the first and answers the same. A listener, which the close may be waiting for, is answered
-    /// [`Error::Closed`](crate::Error::Closed) at once, and the close goes on behind it.
+    /// are left answer [`ErrorKind::Closed`](crate::ErrorKind::Closed); values that they gave stay valid. A
+    /// second close waits for the first and answers the same. A listener, which the close may be waiting for,
+    /// is answered [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once, and the close goes on behind it.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
     }

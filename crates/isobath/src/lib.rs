@@ -75,7 +75,7 @@ pub use batch::{Batch, BatchFamily};
 pub use calls::CallOptions;
 pub use components::Components;
 pub use db::Db;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, LockHolder, NotADatabaseCause, PoisonCause, Result, StallCause};
 pub use events::{Event, EventListener};
 pub use family::Family;
 pub use family_spec::FamilySpec;

@@ -1,5 +1,5 @@
-//! What the engine accepts. Outside of these a write answers [`Error::InvalidArgument`] and changes nothing; a read of a key
-//! that cannot be finds nothing.
+//! What the engine accepts. Outside of these a write answers [`ErrorKind::InvalidArgument`] and changes
+//! nothing; a read of a key that cannot be finds nothing.
 
 use crate::components::{Reach, reached_if};
 use crate::error::{Error, Result};
@@ -37,10 +37,10 @@ pub(crate) fn note_written(key: &[u8], value: &[u8]) {
 
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() {
-        return Err(Error::InvalidArgument("a key must have at least one byte".into()));
+        return Err(Error::invalid_argument("a key must have at least one byte"));
     }
     if key.len() > MAX_KEY_LEN {
-        return Err(Error::InvalidArgument(format!(
+        return Err(Error::invalid_argument(format!(
             "a key may have at most {MAX_KEY_LEN} bytes, this one has {}",
             key.len()
         )));
@@ -50,7 +50,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 
 pub(crate) fn check_value(value: &[u8]) -> Result<()> {
     if value.len() > MAX_VALUE_LEN {
-        return Err(Error::InvalidArgument(format!(
+        return Err(Error::invalid_argument(format!(
             "a value may have at most {MAX_VALUE_LEN} bytes, this one has {}",
             value.len()
         )));
@@ -62,7 +62,7 @@ pub(crate) fn check_family_name(name: &str) -> Result<()> {
     let bad =
         name.is_empty() || name.len() > MAX_FAMILY_NAME_LEN || name.chars().any(char::is_control);
     if bad {
-        return Err(Error::InvalidArgument(format!(
+        return Err(Error::invalid_argument(format!(
             "a column family's name has 1 to {MAX_FAMILY_NAME_LEN} bytes and no control characters: {name:?}"
         )));
     }

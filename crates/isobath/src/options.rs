@@ -36,7 +36,7 @@ pub enum Durability {
 pub struct WriteOptions {
     /// When to acknowledge; `None` takes the database's default.
     pub durability: Option<Durability>,
-    /// Answer [`Error::WouldStall`] rather than wait for flush, compaction or log room.
+    /// Answer [`ErrorKind::WouldStall`] rather than wait for flush, compaction or log room.
     pub fail_fast: bool,
 }
 
@@ -196,7 +196,7 @@ impl FamilyOptions {
     pub(crate) fn check_asked(&self) -> Result<()> {
         self.check()?;
         match self.codecs.iter().find(|codec| !codec.is_available()) {
-            Some(codec) => Err(Error::InvalidArgument(format!(
+            Some(codec) => Err(Error::invalid_argument(format!(
                 "codecs: this build lacks {0}; build Isobath with the feature `{0}`",
                 codec.name()
             ))),
@@ -244,7 +244,7 @@ pub struct Options {
     /// Open for reading only. Default false. Nothing is created, locked, renamed or removed, and no thread is started: works
     /// without permission to write, on a file system that is read-only, and beside the process that writes. Reads see the
     /// database as it was when it was opened, until [`Db::catch_up`](crate::Db::catch_up); what changes something answers
-    /// [`Error::ReadOnly`]. The part of the log that is not in tables yet is held in memory, at most eight times
+    /// [`ErrorKind::ReadOnly`]. The part of the log that is not in tables yet is held in memory, at most eight times
     /// `write_budget` of it, and table files are held open, up to `max_open_files` of them.
     pub read_only: bool,
     /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three
@@ -458,7 +458,7 @@ fn within(what: &str, value: u64, least: u64, most: u64) -> Result<()> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(Error::InvalidArgument(format!("{what} must be from {least} to {most}, not {value}")))
+    Err(Error::invalid_argument(format!("{what} must be from {least} to {most}, not {value}")))
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ impl Session {
     }
 
     fn existing(&self, name: &str) -> Result<Family> {
-        self.db().family_if_exists(name)?.ok_or_else(|| Error::UnknownFamily(name.to_owned()))
+        self.db().family_if_exists(name)?.ok_or_else(|| Error::unknown_family(name))
     }
 
     /// `family/key`, or a key of the default family.

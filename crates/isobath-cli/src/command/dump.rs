@@ -6,8 +6,8 @@ use crate::cli::Dump;
 use crate::failure::{Failure, Result};
 use crate::text::Form;
 use isobath::Components;
-use isobath::Error;
 use isobath::tools::{self, DumpItem, Field};
+use isobath::{Error, ErrorKind};
 use std::fmt::Write;
 
 pub(super) fn dump(asked: &Dump) -> Result<Outcome> {
@@ -29,7 +29,8 @@ pub(super) fn dump(asked: &Dump) -> Result<Outcome> {
     match (printer.failure.take(), dumped) {
         (Some(failure), _) => return Err(failure),
         // The limit is reached.
-        (None, Ok(_) | Err(Error::Cancelled)) => {}
+        (None, Ok(_)) => {}
+        (None, Err(error)) if matches!(error.kind(), ErrorKind::Cancelled { .. }) => {}
         (None, Err(error)) => {
             printer.output.finish()?;
             return Err(error.into());
@@ -55,7 +56,7 @@ impl Printer {
     /// Prints an item on a line of its own: offset, name, fields.
     fn item(&mut self, item: &DumpItem<'_>) -> isobath::Result<()> {
         if matches!(item.name, "edit" | "record" | "entry") {
-            self.left = self.left.checked_sub(1).ok_or(Error::Cancelled)?;
+            self.left = self.left.checked_sub(1).ok_or_else(Error::cancelled)?;
         }
         self.has_damage |= item.name == "damage";
         self.line.clear();
@@ -67,7 +68,7 @@ impl Printer {
         }
         self.output.line(&self.line).map_err(|failure| {
             self.failure = Some(failure);
-            Error::Cancelled
+            Error::cancelled()
         })
     }
 

@@ -4,8 +4,8 @@ use super::Outcome;
 use super::open::{Existing, family_options, reading, with_database};
 use super::output::Output;
 use crate::cli::{Families, ListFamilies};
-use crate::failure::Result;
-use isobath::{Error, FamilyOptions};
+use crate::failure::{Failure, Result};
+use isobath::FamilyOptions;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -20,7 +20,10 @@ pub(super) fn families(asked: &Families) -> Result<Outcome> {
         Families::List(asked) => return list(asked),
         Families::Create(asked) => with_database(&asked.database.path, |db| {
             if db.family_if_exists(&asked.name)?.is_some() {
-                return Err(Error::FamilyExists(asked.name.clone()).into());
+                return Err(Failure::Request(format!(
+                    "a column family {:?} exists already",
+                    asked.name
+                )));
             }
             db.family((&asked.name, family_options(&asked.codec)))?;
             Ok(())

@@ -6,7 +6,7 @@ use super::output::Output;
 use crate::cli::{Create, Delete, Get, Put, SyncFlag};
 use crate::failure::{Failure, Result};
 use crate::text::Form;
-use isobath::{Error, WriteOptions};
+use isobath::{ErrorKind, WriteOptions};
 use std::io::Read;
 
 pub(super) fn create(asked: &Create) -> Result<Outcome> {
@@ -17,7 +17,7 @@ pub(super) fn create(asked: &Create) -> Result<Outcome> {
         .family(family_options(&asked.codec));
     match options.open(path) {
         Ok(db) => db.close()?,
-        Err(Error::InvalidArgument(_)) => {
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidArgument { .. }) => {
             return Err(Failure::Request(format!(
                 "{} holds a database already; it was not touched",
                 path.display()

@@ -7,7 +7,7 @@ use crate::existing::Existing;
 use crate::simulation::{self, Life};
 use isobath::components::Components;
 use isobath::vfs::MemoryFs;
-use isobath::{Db, Error, Event, Family, Value, tools};
+use isobath::{Db, Error, ErrorKind, Event, Family, Value, tools};
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
@@ -190,15 +190,15 @@ impl Examination {
 
     /// An error must be of a kind that a caller can tell from others, and name the damaged file.
     fn check_error(&self, doing: &str, error: &Error) -> Result<(), String> {
-        let path = match error {
-            Error::Corruption { path, .. }
-            | Error::NewerFormat { path, .. }
-            | Error::NotADatabase { path, .. }
-            | Error::Io { path, .. } => path,
+        let path = match error.kind() {
+            ErrorKind::Corruption { path, .. }
+            | ErrorKind::NewerFormat { path, .. }
+            | ErrorKind::NotADatabase { path, .. }
+            | ErrorKind::Io { path, .. } => path,
             _ => return Err(format!("{doing}: an error of another kind: {error:?}")),
         };
         let is_named = self.damaged.as_ref().is_some_and(|damaged| {
-            damaged.is_named_by(path) || matches!(error, Error::NotADatabase { .. })
+            damaged.is_named_by(path) || matches!(error.kind(), ErrorKind::NotADatabase { .. })
         });
         if is_named { Ok(()) } else { Err(format!("{doing}: not the damaged file: {error:?}")) }
     }

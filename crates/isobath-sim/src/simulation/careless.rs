@@ -9,7 +9,7 @@ use super::twin::Twin;
 use super::values::{Draft, Place, Value};
 use super::workload::Stage;
 use crate::existing::Existing;
-use isobath::{Batch, Commit, Durability, Error, Family, MAX_KEY_LEN, WriteOptions};
+use isobath::{Batch, Commit, Durability, Error, ErrorKind, Family, MAX_KEY_LEN, WriteOptions};
 
 /// A handle of a family that comes and goes.
 struct Held {
@@ -71,7 +71,7 @@ impl Stage {
 }
 
 fn is_invalid(error: &Error) -> bool {
-    matches!(error, Error::InvalidArgument(_))
+    matches!(error.kind(), ErrorKind::InvalidArgument { .. })
 }
 
 impl Careless<'_> {
@@ -109,8 +109,10 @@ impl Careless<'_> {
                 Ok(())
             }
             Err(error) => {
-                let is_refused =
-                    matches!(error, Error::InvalidArgument(_) | Error::UnknownFamily(_));
+                let is_refused = matches!(
+                    error.kind(),
+                    ErrorKind::InvalidArgument { .. } | ErrorKind::UnknownFamily { .. }
+                );
                 if !is_refused {
                     stage.judge_write("a careless commit", &error);
                 }
@@ -255,7 +257,8 @@ impl Careless<'_> {
                 Ok(family) if name.starts_with("guest") => {
                     self.held.push(Held { family, name, has_content: false, is_gone: false });
                 }
-                Ok(_) | Err(Error::UnknownFamily(_)) => {}
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::UnknownFamily { .. }) => {}
                 Err(error) => self.stage.judge_read("a look for a family", &error),
             }
         }
@@ -314,13 +317,14 @@ impl Careless<'_> {
                         held.name
                     ));
                 }
-                Err(Error::UnknownFamily(_)) if nth < 8 => held.is_gone = true,
-                Err(Error::UnknownFamily(_)) | Ok(()) => {}
+                Err(error) if is_unknown(&error) && nth < 8 => held.is_gone = true,
+                Err(error) if is_unknown(&error) => {}
+                Ok(()) => {}
                 Err(error) => self.stage.judge_write("a handle that was kept", &error),
             }
         }
         if held.is_gone {
-            self.refused_batch(&family, |error| matches!(error, Error::UnknownFamily(_)));
+            self.refused_batch(&family, is_unknown);
         }
     }
 
@@ -356,7 +360,7 @@ impl Careless<'_> {
 
     fn misuse_families(&mut self) {
         let (stage, db) = (self.stage, &self.stage.db);
-        let exists = |error: &Error| matches!(error, Error::FamilyExists(_));
+        let exists = |error: &Error| matches!(error.kind(), ErrorKind::FamilyExists { .. });
         let default = db.default_family();
         let (options, specs) = (stage.terrain.family_options(&mut self.rng), ["side", "default"]);
         let kept = [&stage.side, &default].map(|family| family.id());
@@ -429,7 +433,9 @@ impl Careless<'_> {
         }
         if let Some(commit) = old {
             match db.harden(commit) {
-                Err(Error::InvalidArgument(why)) if !keeps_old || why.contains("too long ago") => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::InvalidArgument { detail, .. }
+                        if !keeps_old || detail.contains("too long ago")) => {}
                 Err(error) => stage.judge_write("an old commit hardened", &error),
                 Ok(()) => {}
             }
@@ -448,4 +454,8 @@ impl Careless<'_> {
         stage.refuses_reads(db, &family);
         self.refused_batch(&family, is_invalid);
     }
+}
+
+fn is_unknown(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnknownFamily { .. })
 }

@@ -1,7 +1,7 @@
 //! Somebody who opens a database that is open already: refused as locked, with no harm done to anything.
 
 use super::workload::Stage;
-use isobath::{Error, Options};
+use isobath::{ErrorKind, Options};
 
 impl Stage {
     /// Tries to open the database of this life a second time.
@@ -12,7 +12,7 @@ impl Stage {
             return;
         }
         match opened {
-            Err(Error::Locked { .. }) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::Locked { .. }) => {}
             Err(error) => self.judge_write("a second open", &error),
             Ok(_) => self.fail("a second open let somebody in".to_owned()),
         }

@@ -4,7 +4,7 @@
 use super::observe::Sight;
 use super::values::{Value, Values};
 use super::workload::Stage;
-use isobath::{Error, Family, Range, Snapshot};
+use isobath::{ErrorKind, Family, Range, Snapshot};
 
 /// As many are kept at once.
 const KEPT_MAX: usize = 5;
@@ -63,7 +63,7 @@ impl Stage {
             let Some(family) = self.db.family_if_exists(name)? else { continue };
             match snapshot.of(&family).get("key") {
                 Ok(value) => guests.push((family, value.as_deref().map(Value::of))),
-                Err(Error::UnknownFamily(_)) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::UnknownFamily { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -132,11 +132,11 @@ impl Keepsake {
     /// What it answers after its database was closed: that it is.
     pub(crate) fn outlive(mut self) -> Result<(), String> {
         match self.snapshot.get("key000") {
-            Err(Error::Closed) => {}
+            Err(error) if error.is_closed() => {}
             other => return Err(format!("a snapshot of a closed database answers {other:?}")),
         }
         match self.range.next() {
-            Some(Err(Error::Closed)) => Ok(()),
+            Some(Err(error)) if error.is_closed() => Ok(()),
             item => Err(format!("a range of a closed database yields {item:?}")),
         }
     }

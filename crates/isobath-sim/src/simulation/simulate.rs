@@ -14,7 +14,7 @@ use super::world::{self, Death, Doom, Life, Moment};
 use isobath::components::planted::{Plant, plant_here};
 use isobath::components::reach::{Reach, reached};
 use isobath::vfs::MemoryFs;
-use isobath::{BlockCache, Db, Error, Family, Options};
+use isobath::{BlockCache, Db, Error, ErrorKind, Family, Options};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -487,8 +487,9 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
     if let Err(error) = &closed
         && !life.is_over()
         && !script.trouble.excuses(error, false)
-        && !(is_damaged && matches!(error, Error::Corruption { .. } | Error::Poisoned(_)))
-        && !(is_given_up && matches!(error, Error::Poisoned(_)))
+        && !(is_damaged
+            && matches!(error.kind(), ErrorKind::Corruption { .. } | ErrorKind::Poisoned { .. }))
+        && !(is_given_up && matches!(error.kind(), ErrorKind::Poisoned { .. }))
     {
         failure.get_or_insert(format!("close: {error}"));
     }

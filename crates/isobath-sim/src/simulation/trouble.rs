@@ -5,8 +5,8 @@
 //! or another's, a file that is gone) must be refused as damage, or read past as far as it was never promised to be there.
 
 use isobath::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
-use isobath::{Error, Options};
-use std::io::ErrorKind;
+use isobath::{Error, ErrorKind, Options};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What goes wrong in a life, beside its end.
@@ -95,18 +95,23 @@ impl Trouble {
         match self {
             Trouble::None => false,
             Trouble::Handles { .. } => error.is_retryable(),
-            Trouble::Threads { .. } => matches!(error, Error::Io { .. }),
+            Trouble::Threads { .. } => matches!(error.kind(), ErrorKind::Io { .. }),
             Trouble::Edit { .. } => {
-                let poisons = matches!(error, Error::Poisoned(_) | Error::OutcomeUnknown(_));
-                !is_read && (poisons || matches!(error, Error::Io { .. }))
+                let poisons = matches!(
+                    error.kind(),
+                    ErrorKind::Poisoned { .. } | ErrorKind::OutcomeUnknown { .. }
+                );
+                !is_read && (poisons || matches!(error.kind(), ErrorKind::Io { .. }))
             }
             // What is refused as damage is excused by the damage itself.
             Trouble::Rot { .. } => is_for_want_of_a_file(error),
             Trouble::Full { .. } => !is_read && error.is_retryable(),
             Trouble::Faults { strikes_reads, can_be_retried, .. } => {
-                let is_typed = match error {
-                    Error::Io { .. } => !can_be_retried || error.is_retryable(),
-                    Error::Poisoned(_) | Error::OutcomeUnknown(_) => !can_be_retried,
+                let is_typed = match error.kind() {
+                    ErrorKind::Io { .. } => !can_be_retried || error.is_retryable(),
+                    ErrorKind::Poisoned { .. } | ErrorKind::OutcomeUnknown { .. } => {
+                        !can_be_retried
+                    }
                     _ => false,
                 };
                 is_typed && (*strikes_reads || !is_read)
@@ -117,7 +122,7 @@ impl Trouble {
 
 /// True if a file that should be there is not.
 fn is_for_want_of_a_file(error: &Error) -> bool {
-    matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+    matches!(error.kind(), ErrorKind::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
 }
 
 struct Drawn {
@@ -158,7 +163,7 @@ fn draw_fault(rng: &mut fastrand::Rng, options: &Options) -> Drawn {
     let takes_room = matches!(op, FileOp::Write | FileOp::Create | FileOp::OpenSegment);
     let takes_handles = matches!(op, FileOp::OpenRead | FileOp::Create);
     let (fault, can_be_retried) = match rng.u8(..4) {
-        0 | 1 if takes_room => (fault.kind(ErrorKind::StorageFull), true),
+        0 | 1 if takes_room => (fault.kind(io::ErrorKind::StorageFull), true),
         1 | 2 if takes_handles => (fault.errno(EMFILE), true),
         _ => (fault.errno(EIO), false),
     };
@@ -248,7 +253,7 @@ impl Damage {
 
     /// True if an open may refuse the database with this error.
     pub(crate) fn is_refusal(error: &Error) -> bool {
-        matches!(error, Error::Corruption { .. } | Error::NotADatabase { .. })
+        matches!(error.kind(), ErrorKind::Corruption { .. } | ErrorKind::NotADatabase { .. })
     }
 }
 

@@ -10,7 +10,8 @@ use super::workload::Stage;
 use super::world::Life;
 use isobath::vfs::MemoryFs;
 use isobath::{
-    Batch, BlockCache, Codec, Commit, Db, Error, Family, FamilyOptions, Options, Range, Snapshot,
+    Batch, BlockCache, Codec, Commit, Db, Error, ErrorKind, Family, FamilyOptions, Options, Range,
+    Snapshot,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,11 +49,11 @@ struct Left {
 }
 
 fn is_invalid(error: &Error) -> bool {
-    matches!(error, Error::InvalidArgument(_))
+    matches!(error.kind(), ErrorKind::InvalidArgument { .. })
 }
 
 fn is_closed(error: &Error) -> bool {
-    matches!(error, Error::Closed)
+    error.is_closed()
 }
 
 impl Stage {
@@ -88,7 +89,7 @@ impl Twin {
         };
         let nothing = twin.options().create_if_missing(false).open(PATH);
         stage.refuses("a database that is not there", nothing, |error| {
-            matches!(error, Error::NotADatabase { .. })
+            matches!(error.kind(), ErrorKind::NotADatabase { .. })
         });
         twin.open_it()?;
         Ok(twin)
@@ -192,7 +193,9 @@ impl Twin {
     /// Opens of a database that is open, and handles of openings that are over.
     fn misuse(&mut self, stage: &Stage) -> isobath::Result<()> {
         let second = self.options().open(PATH);
-        stage.refuses("a second open", second, |error| matches!(error, Error::Locked { .. }));
+        stage.refuses("a second open", second, |error| {
+            matches!(error.kind(), ErrorKind::Locked { .. })
+        });
         let Some(Open { db, family }) = &self.open else { return Ok(()) };
         for handle in self.handles.iter().rev().skip(2).take(2) {
             stage.refuses("an old put", handle.put("key", "value"), is_closed);
@@ -267,7 +270,7 @@ impl Left {
             db.range(..).next().transpose().map(drop),
             db.cursor(..).map(drop),
         ];
-        let is_closed = |answer: &isobath::Result<()>| matches!(answer, Err(Error::Closed));
+        let is_closed = |answer: &isobath::Result<()>| answer.as_ref().is_err_and(Error::is_closed);
         match answers.iter().position(|answer| !is_closed(answer)) {
             Some(nth) => Err(format!("call {nth} of a closed database: {:?}", answers[nth])),
             None => db.clone().close().map_err(|error| format!("a second close: {error}")),

@@ -11,7 +11,7 @@ use super::terrain::Terrain;
 use super::values::{Draft, Place, Value, Values, Write};
 use super::world::{Death, Life, Shared};
 use crate::existing::Existing;
-use isobath::{Batch, BlockCache, Db, Durability, Error, Family, WriteOptions};
+use isobath::{Batch, BlockCache, Db, Durability, Error, ErrorKind, Family, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -70,9 +70,11 @@ impl Stage {
 
     /// True if closing explains an error. On a full disk a change of families that waits for room is given up then.
     fn is_of_closing(&self, error: &Error) -> bool {
-        match error {
-            Error::Closed | Error::Cancelled => true,
-            Error::OutcomeUnknown(_) | Error::Poisoned(_) => self.life.trouble().is_want_of_room(),
+        match error.kind() {
+            ErrorKind::Closed { .. } | ErrorKind::Cancelled { .. } => true,
+            ErrorKind::OutcomeUnknown { .. } | ErrorKind::Poisoned { .. } => {
+                self.life.trouble().is_want_of_room()
+            }
             _ => false,
         }
     }
@@ -104,8 +106,12 @@ impl Stage {
         self.life.note_error(error);
         let is_excused = self.life.is_over()
             || self.life.trouble().excuses(error, is_read)
-            || (self.is_damaged && matches!(error, Error::Corruption { .. } | Error::Poisoned(_)))
-            || matches!(error, Error::WouldStall(_))
+            || (self.is_damaged
+                && matches!(
+                    error.kind(),
+                    ErrorKind::Corruption { .. } | ErrorKind::Poisoned { .. }
+                ))
+            || matches!(error.kind(), ErrorKind::WouldStall { .. })
             || (self.is_closing() && self.is_of_closing(error));
         if !is_excused || error.to_string().contains("panicked") {
             self.fail(format!("{doing}: {error}"));
@@ -362,7 +368,7 @@ pub(crate) fn answers(
                 Ok(value) => {
                     answers.push(((family, key.clone()), value.map(|value| Value::of(&value))));
                 }
-                Err(Error::Corruption { .. }) => {}
+                Err(error) if error.is_corruption() => {}
                 Err(other) => return Err(other),
             }
         }

@@ -5,10 +5,10 @@ use super::runtime;
 use super::simulate::DB;
 use super::trouble::{Damage, Trouble};
 use super::weather::Weather;
-use isobath::Error;
 use isobath::components::simulation::without_preemption;
 use isobath::components::{Clock, Components, Priority, Random, ThreadHandle, Threads};
 use isobath::vfs::{Fault, FileOp, FileSystem as _, MemoryFs, UnsyncedKind};
+use isobath::{Error, ErrorKind};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -184,7 +184,7 @@ impl Life {
 
     /// A call has returned this error.
     pub(crate) fn note_error(&self, error: &Error) {
-        if matches!(error, Error::Poisoned(_) | Error::OutcomeUnknown(_)) {
+        if matches!(error.kind(), ErrorKind::Poisoned { .. } | ErrorKind::OutcomeUnknown { .. }) {
             self.is_failed_sync_told.set(self.failed_sync.borrow().is_some());
         }
     }

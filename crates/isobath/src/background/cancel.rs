@@ -23,10 +23,10 @@ impl CancelToken {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// [`Error::Cancelled`] if the job should stop. Cheap enough for every block of a merge.
+    /// [`ErrorKind::Cancelled`] if the job should stop. Cheap enough for every block of a merge.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if self.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+        if self.is_cancelled() { Err(Error::cancelled()) } else { Ok(()) }
     }
 }
 

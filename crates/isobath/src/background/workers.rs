@@ -85,14 +85,14 @@ impl Workers {
         Workers { shared, handles: Mutex::new(Rank::WorkersEnd, Vec::new()) }
     }
 
-    /// Queues a job. After [`Workers::close`] it is dropped instead, and the answer is [`Error::Closed`].
+    /// Queues a job. After [`Workers::close`] it is dropped instead, and the answer is [`ErrorKind::Closed`].
     pub(crate) fn submit(&self, job: Job) -> Result<()> {
         let mut queue = self.shared.queue.lock();
         if queue.is_closed {
             // A job's drop may be anything, so it runs without the lock.
             drop(queue);
             drop(job);
-            return Err(Error::Closed);
+            return Err(Error::closed());
         }
         queue.jobs.push_back(job);
         drop(queue);
@@ -100,14 +100,15 @@ impl Workers {
         Ok(())
     }
 
-    /// Queues a job and waits for its result, on a thread that is none of these workers' own. Fails with [`Error::Closed`]
-    /// after [`Workers::close`], and with [`Error::Cancelled`] if the job panics or is dropped.
+    /// Queues a job and waits for its result, on a thread that is none of these workers' own. Fails with
+    /// [`ErrorKind::Closed`] after [`Workers::close`], and with [`ErrorKind::Cancelled`] if the job panics or
+    /// is dropped.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
         let promise = Arc::new(Promise::default());
-        let mut answer = Answer { promise: promise.clone(), result: Err(Error::Cancelled) };
+        let mut answer = Answer { promise: promise.clone(), result: Err(Error::cancelled()) };
         self.submit(Box::new(move |_| answer.give(job())))?;
         let mut result = promise.result.lock();
         loop {
@@ -185,7 +186,7 @@ impl<T> Answer<T> {
 
 impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
-        let result = std::mem::replace(&mut self.result, Err(Error::Cancelled));
+        let result = std::mem::replace(&mut self.result, Err(Error::cancelled()));
         *self.promise.result.lock() = Some(result);
         self.promise.kept.notify_one();
     }
@@ -297,7 +298,7 @@ mod tests {
         workers.submit(job).unwrap();
         workers.close();
         assert_eq!(Arc::strong_count(&held), 1);
-        assert!(matches!(workers.submit(Box::new(|_| ())), Err(Error::Closed)));
+        assert_eq!(workers.submit(Box::new(|_| ())).unwrap_err().name(), "CLOSED");
         workers.wait_idle();
         workers.close();
     }
@@ -308,7 +309,10 @@ mod tests {
         let workers = Workers::new(&SystemThreads, "test", 1, Priority::Normal, report).unwrap();
         let name = || std::thread::current().name().map(str::to_owned);
         assert_eq!(workers.run(name).unwrap().as_deref(), Some("test-0"));
-        assert!(matches!(workers.run(|| panic!("planted")), Err::<(), _>(Error::Cancelled)));
+        assert!(matches!(
+            workers.run(|| panic!("planted")).as_ref().map_err(Error::name),
+            Err("CANCELLED")
+        ));
         let (running, is_started, _go_on) = blocker();
         workers.submit(running).unwrap();
         is_started.recv().unwrap();
@@ -318,9 +322,9 @@ mod tests {
                 std::thread::yield_now();
             }
             workers.close();
-            assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled)));
+            assert_eq!(waiting.join().unwrap().unwrap_err().name(), "CANCELLED");
         });
-        assert!(matches!(workers.run(|| ()), Err(Error::Closed)));
+        assert_eq!(workers.run(|| ()).unwrap_err().name(), "CLOSED");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use super::plan::{Merge, Move};
 use super::run::{MergeContext, Written, run_part};
 use crate::components::sync::{Condvar, Mutex, Rank};
-use crate::error::{Error, Result};
+use crate::error::{Error, PoisonCause, Result};
 use crate::format::FamilyId;
 use crate::table::{End, Extent, SliceMeta};
 use crate::version::{Change, LiveFile};
@@ -46,7 +46,7 @@ impl Drop for Turn<'_> {
             failed => {
                 // Nobody begins another part.
                 progress.next_part = self.job.parts.len();
-                let panicked = || Error::Poisoned("a thread panicked in a merge".to_owned());
+                let panicked = || Error::poisoned(PoisonCause::panicked("in a merge", ""));
                 let error = failed.and_then(Result::err).unwrap_or_else(panicked);
                 progress.error.get_or_insert(error);
             }

@@ -149,7 +149,7 @@ fn submit(engine: &Arc<Engine>, family: &Arc<Keyspace>, planned: Plan, id: JobId
         carry_out(&engine, &worked_on, planned, id, cancel);
     });
     if engine.compactors.submit(job).is_err() {
-        end(family, id, Some(Error::Closed));
+        end(family, id, Some(Error::closed()));
     }
 }
 
@@ -172,7 +172,7 @@ fn carry_out(
 ) {
     let result = run_and_install(engine, family, planned, id, cancel);
     let failure = result.err();
-    if let Some(error) = failure.clone().filter(|error| !matches!(error, Error::Cancelled)) {
+    if let Some(error) = failure.clone().filter(|error| !error.is_cancelled()) {
         engine.tell(Event::BackgroundError { job: "merge", error });
     }
     end(family, id, failure);
@@ -291,7 +291,7 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
     let installed = engine.change_versions(move |versions| {
         if versions.state().family(worked_on.id).is_none() {
             // Dropped meanwhile: the outputs go with their last holder.
-            return Err(Error::Cancelled);
+            return Err(Error::cancelled());
         }
         versions.install(edit, &outputs)?;
         if let Some(state) = versions.state().family(worked_on.id) {
@@ -300,7 +300,7 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
         Ok(())
     });
     if let Err(error) = installed {
-        if !error.is_retryable() && !matches!(error, Error::Cancelled | Error::Closed) {
+        if !error.is_retryable() && !error.is_cancelled() && !error.is_closed() {
             engine.log.poison(&error);
         }
         return Err(error);
@@ -372,7 +372,7 @@ pub(crate) fn compact_range(
     loop {
         engine.check_writable()?;
         if family.is_dropped() {
-            return Err(Error::UnknownFamily(family.name().to_string()));
+            return Err(Error::unknown_family(&family.name()));
         }
         let mut state = family.merges.state.lock();
         if let Some(error) = &state.failure {

@@ -58,7 +58,7 @@ impl ListCursor {
             Some(0) => {
                 self.at = None;
                 self.failed += 1;
-                Err(Error::Cancelled)
+                Err(Error::cancelled())
             }
             Some(left) => {
                 *left -= 1;

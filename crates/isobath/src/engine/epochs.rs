@@ -307,6 +307,7 @@ impl Marker for Lsn {
 mod tests {
     use super::*;
     use crate::components::{Clock, SystemClock};
+    use crate::error::{ErrorKind, StallCause};
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     fn epochs() -> Epochs {
@@ -349,7 +350,7 @@ mod tests {
         let right = epochs.lock();
         let (first, _) = epochs.seal(&right, || Ok::<Lsn, ()>(5040)).unwrap();
         drop(right);
-        epochs.note_flush_failure(Error::WouldStall("no room"), 0);
+        epochs.note_flush_failure(Error::would_stall(StallCause::LogFull), 0);
         assert!(epochs.check_flushes().is_err());
         epochs.retire_oldest(&first);
         epochs.check_flushes().unwrap();
@@ -448,11 +449,14 @@ mod tests {
         let epochs = epochs();
         epochs.check_flushes().unwrap();
         assert!(epochs.take_flush_failure().is_none());
-        epochs.note_flush_failure(Error::WouldStall("no room"), 0);
+        epochs.note_flush_failure(Error::would_stall(StallCause::LogFull), 0);
         for _ in 0..2 {
-            assert!(matches!(epochs.check_flushes(), Err(Error::WouldStall("no room"))));
+            assert!(matches!(
+                epochs.check_flushes().as_ref().map_err(Error::kind),
+                Err(ErrorKind::WouldStall { cause: StallCause::LogFull, .. })
+            ));
         }
-        assert!(matches!(epochs.take_flush_failure(), Some(Error::WouldStall("no room"))));
+        assert_eq!(epochs.take_flush_failure().unwrap().name(), "WOULD_STALL");
         epochs.check_flushes().unwrap();
         assert!(epochs.take_flush_failure().is_none());
     }
@@ -461,7 +465,8 @@ mod tests {
     fn writes_pause_longer_and_longer_between_attempts_to_flush_until_one_succeeds() {
         let epochs = epochs();
         let (sealed, _) = epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(5040)).unwrap();
-        let fail = |now_ns| epochs.note_flush_failure(Error::WouldStall("no room"), now_ns);
+        let fail =
+            |now_ns| epochs.note_flush_failure(Error::would_stall(StallCause::LogFull), now_ns);
         for now_ns in [100; FREE_FAILURES as usize] {
             fail(now_ns);
             assert!(epochs.is_retry_due(now_ns), "the want of room may be short");
@@ -504,7 +509,9 @@ mod tests {
         assert!(best_wait(2, |_, _| ()) > 50_000_000, "nobody calls");
         assert!(best_wait(10, |epochs, _| epochs.wake_all()) < 50_000_000);
         assert!(best_wait(10, |epochs, oldest| epochs.retire_oldest(&oldest)) < 50_000_000);
-        let fail = |epochs: &Epochs, _| epochs.note_flush_failure(Error::WouldStall("no room"), 0);
+        let fail = |epochs: &Epochs, _| {
+            epochs.note_flush_failure(Error::would_stall(StallCause::LogFull), 0)
+        };
         assert!(best_wait(10, fail) < 50_000_000);
     }
 }

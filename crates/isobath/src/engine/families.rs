@@ -56,7 +56,7 @@ impl Families {
         let lists = self.lists.lock();
         let family = lists.by_name.get(name).map(|id| &lists.by_id[id]);
         let family = family.filter(|family| !family.is_dropped()).cloned();
-        family.ok_or_else(|| Error::UnknownFamily(name.to_owned()))
+        family.ok_or_else(|| Error::unknown_family(name))
     }
 
     pub(crate) fn contains_name(&self, name: &str) -> bool {
@@ -72,6 +72,7 @@ impl Families {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
     use crate::options::FamilyOptions;
 
     #[test]
@@ -97,7 +98,7 @@ mod tests {
         families.rename(99, "none");
         assert!(!families.contains_name("none"));
         let unknown = families.by_name("five").err().unwrap();
-        assert!(matches!(unknown, Error::UnknownFamily(name) if name == "five"));
+        assert!(matches!(unknown.kind(), ErrorKind::UnknownFamily { name, .. } if name == "five"));
 
         families.remove(7);
         families.remove(99);

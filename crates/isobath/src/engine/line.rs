@@ -121,7 +121,7 @@ impl Line {
         let needed = self.bytes();
         if needed > self.memory_max {
             let limit = self.memory_max;
-            return Err(ReadError::Placed(Error::MemoryLimit { needed, limit }));
+            return Err(ReadError::Placed(Error::memory_limit(needed, limit)));
         }
         match decode_payload(payload)? {
             Payload::Batch(ops) => self.apply_batch(lsn, &ops)?,

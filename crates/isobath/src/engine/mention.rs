@@ -52,7 +52,7 @@ pub(crate) fn foreign_family(keyspace: &Keyspace, uuid: [u8; 16], engine: &Engin
         true => "another opening of this database",
         false => "another database",
     };
-    Error::InvalidArgument(format!(
+    Error::invalid_argument(format!(
         "the handle of column family {:?} belongs to {owner}; get one of this with `Db::family`",
         &*keyspace.name()
     ))

@@ -40,7 +40,7 @@ pub(crate) use gauges::Gauges;
 pub(crate) use line::Line;
 pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use merges::MergeState;
-pub(crate) use pacer::{Pacer, StallCause};
+pub(crate) use pacer::{PACED, Pacer};
 pub(crate) use shown::Shown;
 pub(crate) use snapshots::Snapshots;
 
@@ -120,17 +120,17 @@ impl Engine {
 
     /// An error if the database is open for reading only.
     pub(crate) fn check_not_read_only(&self) -> Result<()> {
-        if self.shown.is_some() { Err(Error::ReadOnly) } else { Ok(()) }
+        if self.shown.is_some() { Err(Error::read_only()) } else { Ok(()) }
     }
 
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        if self.closed.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
     }
 
     /// Refuses writes from now on: a job that writers depend on failed.
     pub(crate) fn poison(&self, job: &'static str, error: Error) {
-        if matches!(error, Error::Cancelled | Error::Closed) {
+        if error.is_cancelled() || error.is_closed() {
             return;
         }
         self.log.poison(&error);

@@ -116,7 +116,7 @@ fn whoever_waits_for_room_hears_of_a_failed_flush() {
                 }
             })
         };
-        epochs.note_flush_failure(Error::Closed, 0);
+        epochs.note_flush_failure(Error::closed(), 0);
         waiter.join().unwrap();
     });
 }

@@ -16,7 +16,7 @@
 use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::components::sync::{Mutex, Rank};
 use crate::components::{Clock, Reach, Threads, reached};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StallCause};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,30 +29,9 @@ const NAP_NS: u64 = 5_000_000;
 /// A writer waits so long at most for what merges are further behind than full.
 const BEYOND_FULL_NS_MAX: u64 = 1_000_000_000;
 
-/// Why writers wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum StallCause {
-    /// Paced while flush falls behind.
-    PacedByFlush = 0,
-    /// Paced while level 0 or the levels below fall behind.
-    PacedByMerge = 1,
-    /// Stopped: every memory budget is full.
-    Memory = 2,
-}
-
-impl StallCause {
-    pub(crate) const ALL: [StallCause; 3] =
-        [StallCause::PacedByFlush, StallCause::PacedByMerge, StallCause::Memory];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            StallCause::PacedByFlush => "flush falls behind",
-            StallCause::PacedByMerge => "merges fall behind",
-            StallCause::Memory => "write memory is full",
-        }
-    }
-}
+/// The causes whose waits the pacer counts, each in its place.
+pub(crate) const PACED: [StallCause; 3] =
+    [StallCause::FlushBehind, StallCause::CompactionBehind, StallCause::MemoryFull];
 
 /// Waits of one cause.
 #[derive(Debug, Default)]
@@ -125,8 +104,8 @@ impl Pacer {
         };
         let full_cost = self.full_cost_ps.load(Ordering::Relaxed);
         let cause = match flush_cost > merge_cost {
-            true => StallCause::PacedByFlush,
-            false => StallCause::PacedByMerge,
+            true => StallCause::FlushBehind,
+            false => StallCause::CompactionBehind,
         };
         let now = self.clock.now_ns();
         let price = |merge_cost| bytes.saturating_mul(flush_cost.max(merge_cost)) / 1000;
@@ -138,7 +117,7 @@ impl Pacer {
         // Whoever will not wait for what others owe is refused, and owes nothing for it.
         let claim = |next: u64| (!fail_fast || next < now + DEBT_NS).then_some(due_after(next));
         let claimed = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
-        let Ok(before) = claimed else { return Err(Error::WouldStall(cause.name())) };
+        let Ok(before) = claimed else { return Err(Error::would_stall(cause)) };
         let due = due_after(before);
         if fail_fast || due < now + DEBT_NS {
             return Ok(());
@@ -222,6 +201,7 @@ fn cost(excess: f64, drain: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::components::stage::Stage;
+    use crate::error::ErrorKind;
 
     fn pacer() -> (Pacer, Arc<Stage>) {
         let stage = Arc::new(Stage::default());
@@ -239,7 +219,7 @@ mod tests {
             let due = megabytes * 10_000_000;
             assert!(stage.now_ns().abs_diff(due) <= DEBT_NS, "{} for {due}", stage.now_ns());
         }
-        let stall = &pacer.stalls()[StallCause::PacedByMerge as usize];
+        let stall = &pacer.stalls()[StallCause::CompactionBehind as usize];
         assert_eq!(stall.count.load(Ordering::Relaxed), 3);
         assert_eq!(stall.total_ns.load(Ordering::Relaxed), stage.now_ns());
     }
@@ -271,7 +251,7 @@ mod tests {
         pacer.admit(100_000, true, || 0.0).unwrap();
         for _ in 0..1000 {
             let refused = pacer.admit(100_000, true, || 0.0).unwrap_err();
-            assert!(matches!(refused, Error::WouldStall(_)));
+            assert!(matches!(refused.kind(), ErrorKind::WouldStall { .. }));
         }
         stage.sleep(Duration::from_micros(1000));
         pacer.admit(100_000, true, || 0.0).unwrap();
@@ -322,8 +302,8 @@ mod tests {
             pacer.admit(bytes, false, || 0.0).unwrap();
             assert_eq!(stage.now_ns() - SECOND, slept, "{bytes}");
             let expected = (u64::from(slept > 0), slept, slept);
-            assert_eq!(waits(&pacer, StallCause::PacedByMerge), expected);
-            assert_eq!(waits(&pacer, StallCause::PacedByFlush), (0, 0, 0));
+            assert_eq!(waits(&pacer, StallCause::CompactionBehind), expected);
+            assert_eq!(waits(&pacer, StallCause::FlushBehind), (0, 0, 0));
         }
     }
 
@@ -338,7 +318,7 @@ mod tests {
             pacer.set_merges(11.0, 1e8);
             pacer.admit(bytes, false, || 0.0).unwrap();
             assert_eq!(stage.now_ns(), ms * MS, "{bytes}");
-            assert_eq!(waits(&pacer, StallCause::PacedByMerge), (1, ms * MS, ms * MS));
+            assert_eq!(waits(&pacer, StallCause::CompactionBehind), (1, ms * MS, ms * MS));
         }
         let (pacer, stage) = pacer();
         pacer.set_merges(11.0, 1e8);
@@ -361,7 +341,7 @@ mod tests {
         pacer.admit(20_000, false, || 0.0).unwrap();
         assert_eq!(stage.now_ns(), 2 * SECOND + 400_000, "an idle time is no debt");
         pacer.admit(80_000, false, || 0.0).unwrap();
-        assert_eq!(waits(&pacer, StallCause::PacedByMerge), (2, 1_400_000, 1_000_000));
+        assert_eq!(waits(&pacer, StallCause::CompactionBehind), (2, 1_400_000, 1_000_000));
         assert_eq!(pacer.now_ns(), stage.now_ns());
     }
 
@@ -389,7 +369,7 @@ mod tests {
             let slept = 100_000 * ns_a_byte;
             assert_eq!(stage.now_ns(), slept, "{fullness}");
             let expected = (u64::from(slept > 0), slept, slept);
-            assert_eq!(waits(&pacer, StallCause::PacedByFlush), expected);
+            assert_eq!(waits(&pacer, StallCause::FlushBehind), expected);
             pacer.set_flush(|| false, None);
             pacer.admit(1 << 30, false, || fullness).unwrap();
             assert_eq!(stage.now_ns(), slept, "flushes have caught up");
@@ -398,9 +378,9 @@ mod tests {
 
     #[test]
     fn writers_are_paced_by_what_asks_for_more() {
-        use StallCause::{PacedByFlush, PacedByMerge};
+        use StallCause::{CompactionBehind, FlushBehind};
         for (merges, cause, ns_a_byte) in
-            [(0.25, PacedByFlush, 10), (0.5, PacedByMerge, 10), (1.0, PacedByMerge, 40)]
+            [(0.25, FlushBehind, 10), (0.5, CompactionBehind, 10), (1.0, CompactionBehind, 40)]
         {
             let (pacer, stage) = pacer();
             pacer.set_flush(|| true, Some(100_000_000));
@@ -409,7 +389,10 @@ mod tests {
             assert_eq!(stage.now_ns(), 100_000 * ns_a_byte);
             assert_eq!(waits(&pacer, cause), (1, stage.now_ns(), stage.now_ns()));
             let refused = pacer.admit(1 << 30, true, || 0.75).and(pacer.admit(1, true, || 0.75));
-            assert!(matches!(refused, Err(Error::WouldStall(why)) if why == cause.name()));
+            assert!(matches!(
+                refused.as_ref().map_err(Error::kind),
+                Err(ErrorKind::WouldStall { cause: why, .. }) if *why == cause
+            ));
             // One has caught up, the other has not.
             pacer.set_merges(0.0, 1e8);
             pacer.admit(1, true, || 0.75).unwrap_err();
@@ -494,6 +477,6 @@ mod tests {
         pacer.set_merges(0.5, 1e8);
         pacer.admit(100_000_000, false, || 0.0).unwrap();
         assert_eq!(relief.now_ns(), 2 * NAP_NS);
-        assert_eq!(waits(&pacer, StallCause::PacedByMerge), (1, 2 * NAP_NS, 2 * NAP_NS));
+        assert_eq!(waits(&pacer, StallCause::CompactionBehind), (1, 2 * NAP_NS, 2 * NAP_NS));
     }
 }

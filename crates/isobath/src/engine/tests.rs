@@ -4,10 +4,11 @@ use super::*;
 use crate::Db;
 use crate::components::sync::atomic::AtomicBool;
 use crate::components::{Clock, Components, SystemClock};
+use crate::error::ErrorKind;
 use crate::format::OpKind;
 use crate::version::{Change, Edit};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
-use std::io::ErrorKind;
+use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -46,16 +47,17 @@ fn removed(told: &Told) -> Vec<PathBuf> {
 fn a_job_that_fails_refuses_writes_and_is_told_of_unless_it_was_to_end() {
     let (db, _, told) = listened();
     let engine = db.engine();
-    for end in [Error::Cancelled, Error::Closed] {
+    for end in [Error::cancelled(), Error::closed()] {
         engine.poison("ended", end);
         engine.check_writable().unwrap();
     }
     assert_eq!(failures(&told), [""; 0]);
     db.put("key", "value").unwrap();
-    engine.poison("planted", Error::InvalidArgument("planted".to_owned()));
-    assert!(
-        matches!(engine.check_writable(), Err(Error::Poisoned(why)) if why.contains("planted"))
-    );
+    engine.poison("planted", Error::invalid_argument("planted"));
+    assert!(matches!(
+        engine.check_writable().as_ref().map_err(Error::kind),
+        Err(ErrorKind::Poisoned { cause: why, .. }) if why.to_string().contains("planted")
+    ));
     engine.check_open().unwrap();
     assert_eq!(db.get("key").unwrap().unwrap(), b"value");
     assert_eq!(failures(&told), ["planted"]);
@@ -75,7 +77,7 @@ fn who_waits_for_room_hears_at_once_that_writes_are_refused() {
             scope.spawn(|| {
                 // The lock is free once the waiter sleeps.
                 drop(engine.epochs.lock());
-                engine.poison("planted", Error::InvalidArgument("planted".to_owned()));
+                engine.poison("planted", Error::invalid_argument("planted"));
             });
             let began = clock.now_ns();
             engine.epochs.wait_for_room(&mut right);
@@ -91,8 +93,8 @@ fn a_closed_database_is_neither_read_nor_written_from_the_first_moment_of_its_cl
     let engine = db.engine();
     engine.check_writable().unwrap();
     engine.closed.store(true, Ordering::SeqCst);
-    assert!(matches!(engine.check_open(), Err(Error::Closed)));
-    assert!(matches!(engine.check_writable(), Err(Error::Closed)));
+    assert_eq!(engine.check_open().unwrap_err().name(), "CLOSED");
+    assert_eq!(engine.check_writable().unwrap_err().name(), "CLOSED");
     engine.closed.store(false, Ordering::SeqCst);
     engine.check_writable().unwrap();
 }
@@ -130,7 +132,7 @@ fn memory_is_full_when_every_budget_is_used_up() {
     };
     expect(0.0);
     // No table can be written, so epochs stay.
-    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").forever().kind(ErrorKind::StorageFull));
+    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").forever().kind(io::ErrorKind::StorageFull));
     for sealed in [0.0, 1.0] {
         db.put("key", [7; 20 << 10]).unwrap();
         assert!(open_share() > 0.25 && open_share() < 1.0);
@@ -178,7 +180,7 @@ fn files_that_nothing_needs_are_closed_removed_and_told_of() {
 /// The receipt of the last edit has to survive power loss first.
 #[test]
 fn files_stay_where_it_is_not_certain_that_nothing_needs_them() {
-    for (kind, is_final) in [(ErrorKind::StorageFull, false), (ErrorKind::Other, true)] {
+    for (kind, is_final) in [(io::ErrorKind::StorageFull, false), (io::ErrorKind::Other, true)] {
         let (db, fs, told) = listened();
         let engine = db.engine();
         engine.upkeep.close();

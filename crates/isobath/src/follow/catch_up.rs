@@ -15,7 +15,7 @@ pub(crate) fn catch_up(engine: &Arc<Engine>) -> Result<Lsn> {
     engine.check_open()?;
     let Some(shown) = &engine.shown else { return Ok(engine.log.visible()) };
     let mut line = shown.line.lock();
-    let line = line.as_mut().ok_or(Error::Closed)?;
+    let line = line.as_mut().ok_or(Error::closed())?;
     let place = Place { options: &engine.options, db: &engine.dir, pool: engine.epochs.pool() };
     for _ in 0..ROUNDS_MAX {
         let look = &mut |stamp| go_on(engine, shown, place, line, stamp);

@@ -27,7 +27,7 @@ struct Found {
 pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     if options.error_if_exists {
         let detail = "`read_only` opens what exists, and `error_if_exists` refuses it".to_owned();
-        return Err(Error::InvalidArgument(detail));
+        return Err(Error::invalid_argument(detail));
     }
     let pool = Arc::new(ChunkPool::new(chunk_len(&options), 0, 0));
     let place = Place { options: &options, db, pool: &pool };

@@ -2,7 +2,7 @@
 
 use crate::components::Components;
 use crate::engine::{self, Families, Line};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, NotADatabaseCause, Result};
 use crate::events::Event;
 use crate::format::Lsn;
 use crate::memtable::ChunkPool;
@@ -126,14 +126,14 @@ pub(crate) fn look_until_steady<T>(
         }
         components.threads.sleep(PAUSE);
     }
-    Err(Error::Outrun { path: db.to_owned(), attempts: ATTEMPTS_MAX })
+    Err(Error::outrun(db, ATTEMPTS_MAX))
 }
 
 /// True for what a writer may bring about beside a reader: files that are gone, shorter than they were, or written again.
 fn may_pass(error: &Error) -> bool {
-    match error {
-        Error::Corruption { .. } => true,
-        Error::Io { source, .. } => {
+    match error.kind() {
+        ErrorKind::Corruption { .. } => true,
+        ErrorKind::Io { source, .. } => {
             matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof)
         }
         _ => false,
@@ -142,16 +142,12 @@ fn may_pass(error: &Error) -> bool {
 
 /// Refuses a manifest that is not the later one of the same history.
 pub(super) fn check_history(db: &Path, uuid: [u8; 16], shown: Lsn, state: &State) -> Result<()> {
-    let refuse = |detail: String| Err(Error::NotADatabase { path: db.to_owned(), detail });
+    let refuse = |cause| Err(Error::not_a_database(db, cause));
     if state.uuid() != uuid {
-        return refuse("another one stands in its place; open it again".to_owned());
+        return refuse(NotADatabaseCause::Replaced);
     }
     if state.ceiling() < shown {
-        return refuse(format!(
-            "its history ends at {:#x} now, before {shown:#x}, which was shown already; it was restored or repaired: open it \
-             again",
-            state.ceiling()
-        ));
+        return refuse(NotADatabaseCause::Restored { ends_at: state.ceiling(), shown });
     }
     Ok(())
 }

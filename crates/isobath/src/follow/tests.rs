@@ -207,7 +207,10 @@ fn whatever_changes_something_answers_read_only() {
         db.durable_snapshot().map(drop),
     ];
     for (at, refusal) in refusals.into_iter().enumerate() {
-        assert!(matches!(refusal, Err(Error::ReadOnly)), "{at}: {refusal:?}");
+        assert!(
+            matches!(refusal.as_ref().map_err(Error::name), Err("READ_ONLY")),
+            "{at}: {refusal:?}"
+        );
     }
     assert_eq!(people.iter().count(), 100);
 }
@@ -216,7 +219,7 @@ fn whatever_changes_something_answers_read_only() {
 fn what_is_no_database_is_refused_and_not_created() {
     let fs = MemoryFs::new();
     let refused = reading(&fs).open("/db");
-    assert!(matches!(refused, Err(Error::NotADatabase { .. })), "{refused:?}");
+    assert!(matches!(refused.as_ref().map_err(Error::name), Err("NOT_A_DATABASE")), "{refused:?}");
     assert_eq!(fs.steps(), 0);
 }
 
@@ -228,7 +231,7 @@ fn a_log_that_does_not_fit_memory_is_a_typed_error() {
         db.put(i.to_be_bytes(), [7; 300]).unwrap();
     }
     let refused = reading(&fs).open("/db");
-    assert!(matches!(refused, Err(Error::MemoryLimit { .. })), "{refused:?}");
+    assert!(matches!(refused.as_ref().map_err(Error::name), Err("MEMORY_LIMIT")), "{refused:?}");
     reading(&fs).write_budget(4 << 20).open("/db").unwrap();
 }
 
@@ -305,7 +308,7 @@ fn families_come_and_go_and_swap_names_beside_a_reader_whose_handles_stay() {
         writer.drop_family(&brief).unwrap();
         assert_eq!(seen_brief.get("key").unwrap().unwrap(), b"brief");
         reader.catch_up().unwrap();
-        assert!(matches!(seen_brief.get("key"), Err(Error::UnknownFamily(_))));
+        assert_eq!(seen_brief.get("key").unwrap_err().name(), "UNKNOWN_FAMILY");
         assert!(reader.family_if_exists("brief").unwrap().is_none());
         assert_eq!(held.of(&seen_brief).get("key").unwrap().unwrap(), b"brief");
         assert_eq!(early.of(&seen_one).get("key").unwrap().unwrap(), b"1");
@@ -365,7 +368,7 @@ fn another_database_in_the_place_of_the_one_that_was_opened_is_refused() {
     }
     options(&fs).open("/db").unwrap().put("key", "new").unwrap();
     let refused = reader.catch_up();
-    assert!(matches!(refused, Err(Error::NotADatabase { .. })), "{refused:?}");
+    assert!(matches!(refused.as_ref().map_err(Error::name), Err("NOT_A_DATABASE")), "{refused:?}");
     assert_eq!(reader.get("key").unwrap().unwrap(), b"old");
 }
 
@@ -432,7 +435,8 @@ fn beside_a_busy_writer_a_reader_sees_prefixes_only_and_never_goes_back() {
                 reader = read(&fs);
             }
             match reader.catch_up() {
-                Ok(_) | Err(Error::Outrun { .. }) => {}
+                Ok(_) => {}
+                Err(error) if error.name() == "OUTRUN" => {}
                 Err(error) => panic!("{error}"),
             }
             let snapshot = reader.snapshot();

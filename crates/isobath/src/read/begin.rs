@@ -44,7 +44,7 @@ impl<'a> ReadAt<'a> {
     #[cold]
     fn refuse(&self) -> Error {
         match self.engine.check_open() {
-            Ok(()) => Error::UnknownFamily(self.family.name().to_string()),
+            Ok(()) => Error::unknown_family(&self.family.name()),
             Err(error) => error,
         }
     }

@@ -6,7 +6,7 @@ use crate::components::sync::atomic::AtomicBool;
 use crate::components::sync::{Mutex, Rank};
 use crate::components::{Components, Plant, Priority, Reach, planted, reached};
 use crate::engine::{self, Backlog, Engine, Epochs, Families, Gauges, Keyspace, Pacer, Snapshots};
-use crate::error::{Error, Result};
+use crate::error::{Error, NotADatabaseCause, PoisonCause, Result};
 use crate::events::Event;
 use crate::format::{DEFAULT_FAMILY, Lsn};
 use crate::memtable::ChunkPool;
@@ -150,21 +150,15 @@ fn sync_dirs(fs: &dyn FileSystem, db: &Path) -> Result<()> {
 /// Says whether a database is to be created, or refuses, before anything is touched.
 fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
     if db.as_os_str().is_empty() {
-        return Err(Error::InvalidArgument("the path of the database is empty".to_owned()));
+        return Err(Error::invalid_argument("the path of the database is empty"));
     }
-    let not_a_database =
-        |detail: &str| Err(Error::NotADatabase { path: db.to_owned(), detail: detail.to_owned() });
+    let not_a_database = |cause| Err(Error::not_a_database(db, cause));
     match Layout::examine(fs, db)? {
-        Layout::Database if options.error_if_exists => Err(Error::InvalidArgument(format!(
-            "{} holds a database already, and `error_if_exists` is set",
-            db.display()
-        ))),
+        Layout::Database if options.error_if_exists => Err(Error::already_exists(db)),
         Layout::Database => Ok(false),
         // The version set says what was lost, and touches nothing.
         Layout::Lost { .. } => Ok(false),
-        _ if !options.create_if_missing => {
-            not_a_database("there is none, and `create_if_missing` is not set")
-        }
+        _ if !options.create_if_missing => not_a_database(NotADatabaseCause::NotCreated),
         Layout::InterruptedCreate => {
             reached(Reach::CreateCut);
             Ok(true)
@@ -176,7 +170,7 @@ fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
                     .iter()
                     .any(|entry| ![LOCK, LOG_DIR, TABLE_DIR, CURRENT_TMP].contains(&&*entry.name));
             if strangers {
-                return not_a_database("it holds other files; give an empty or a new directory");
+                return not_a_database(NotADatabaseCause::OtherFiles);
             }
             Ok(true)
         }
@@ -355,7 +349,8 @@ fn panic_report(log: &Arc<Log>) -> PanicReport {
     let log = Arc::downgrade(log);
     Arc::new(move |name, message| {
         if let Some(log) = log.upgrade() {
-            log.poison(&Error::Poisoned(format!("a job of {name} panicked: {message}")));
+            let cause = PoisonCause::panicked(format!("in a job of {name}"), message);
+            log.poison(&Error::poisoned(cause));
         }
     })
 }

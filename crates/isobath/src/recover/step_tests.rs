@@ -3,6 +3,7 @@
 use super::tests::options;
 use super::*;
 use crate::components::{Random, SystemThreads, ThreadHandle, Threads};
+use crate::error::ErrorKind;
 use crate::options::WriteOptions;
 use crate::version::{ManifestReader, manifest_path, read_current};
 use crate::vfs::{Fault, FileOp, MemoryFs};
@@ -348,7 +349,7 @@ fn a_job_that_panics_has_writes_refused() {
     db.engine().flusher.submit(Box::new(|_| panic!("planted"))).unwrap();
     db.engine().flusher.wait_idle();
     let refused = db.put("key", "value").unwrap_err();
-    assert!(matches!(refused, Error::Poisoned(_)), "{refused}");
+    assert!(matches!(refused.kind(), ErrorKind::Poisoned { .. }), "{refused}");
     let told = refused.to_string();
     assert!(told.contains("isobath-flush") && told.contains("planted"), "{told}");
 }

@@ -9,7 +9,8 @@ use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, varint_len};
 
 /// How blocks are compressed. Each codec but `None` is a feature of the crate, on by default; a build without it refuses
-/// options that name the codec, and answers [`Error::MissingCodec`](crate::Error::MissingCodec) to data that needs it.
+/// options that name the codec, and answers [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec) to
+/// data that needs it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]

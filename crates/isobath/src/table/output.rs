@@ -34,7 +34,7 @@ impl Output {
         let offset = self.offset();
         put_frame(&mut self.buffer, codec, payload, offset);
         let len = u32::try_from(self.offset() - offset).map_err(|_| {
-            Error::InvalidArgument("a block of a table would be longer than 4 GiB".to_owned())
+            Error::invalid_argument("a block of a table would be longer than 4 GiB")
         })?;
         self.flush_if_full()?;
         Ok(BlockHandle { offset, len })
@@ -98,7 +98,7 @@ mod tests {
         fn call(&self, name: &'static str, len: usize) -> Result<()> {
             let mut calls = self.calls.lock();
             calls.push((name, len));
-            if calls.len() - 1 == self.fails { Err(Error::Closed) } else { Ok(()) }
+            if calls.len() - 1 == self.fails { Err(Error::closed()) } else { Ok(()) }
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let all = write(usize::MAX).1;
         for fails in (0..all.len()).filter(|at| all[*at].0 != "write back") {
             let (written, calls) = write(fails);
-            assert!(matches!(written, Err(Error::Closed)), "{fails}");
+            assert!(written.as_ref().is_err_and(Error::is_closed), "{fails}");
             assert_eq!(calls, all[..=fails]);
         }
     }

@@ -158,7 +158,7 @@ impl SliceWriter {
         if cfg!(feature = "paranoid") {
             panic!("{detail}");
         }
-        Error::InvalidArgument(detail)
+        Error::invalid_argument(detail)
     }
 
     /// Writes the data block in hand. `next` is the key that will begin the next one, and how much of it

@@ -44,7 +44,7 @@ impl TableWriter {
     pub(crate) fn begin_slice(&mut self, family: FamilyId, options: &TableOptions) -> Result<()> {
         let last = self.slices.last().map(|slice| slice.family);
         if self.is_in_slice || last.is_some_and(|last| last >= family) {
-            return Err(Error::InvalidArgument(format!(
+            return Err(Error::invalid_argument(format!(
                 "the slice of family {family} does not follow the one before"
             )));
         }
@@ -57,7 +57,7 @@ impl TableWriter {
     #[inline]
     pub(crate) fn add(&mut self, entry: Entry<'_>) -> Result<()> {
         if !self.is_in_slice {
-            return Err(Error::InvalidArgument("there is no slice to add an entry to".to_owned()));
+            return Err(Error::invalid_argument("there is no slice to add an entry to"));
         }
         self.slice.add(entry, &mut self.out)
     }
@@ -70,7 +70,7 @@ impl TableWriter {
     /// Completes the slice. One without entries leaves no trace.
     pub(crate) fn finish_slice(&mut self) -> Result<Option<SliceMeta>> {
         if !self.is_in_slice {
-            return Err(Error::InvalidArgument("there is no slice to finish".to_owned()));
+            return Err(Error::invalid_argument("there is no slice to finish"));
         }
         self.is_in_slice = false;
         let meta = self.slice.finish(self.number, &mut self.out)?;

@@ -2,7 +2,7 @@
 
 use super::{dump_log, dump_manifest, dump_table};
 use crate::components::Components;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::version::{CURRENT, manifest_number};
 use crate::vfs::{FileSystem, ReadMode};
@@ -82,9 +82,9 @@ impl Dump<'_> {
 
     /// Shows an error that is damage; gives back any other.
     pub(super) fn absorb(&mut self, error: &Error) -> Result<()> {
-        match error {
-            Error::Corruption { offset, detail, .. } => self.damage(*offset, detail),
-            other => Err(other.clone()),
+        match error.kind() {
+            ErrorKind::Corruption { offset, detail, .. } => self.damage(*offset, detail),
+            _ => Err(error.clone()),
         }
     }
 }
@@ -96,7 +96,7 @@ impl Dump<'_> {
 /// Returns how many damaged parts it met; each was an item too. An error of `visit` ends the dump and is returned.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if the file is none of a database, [`Error::NewerFormat`], or an I/O error.
+/// [`ErrorKind::InvalidArgument`] if the file is none of a database, [`ErrorKind::NewerFormat`], or an I/O error.
 pub fn dump(
     path: &Path,
     components: &Components,
@@ -138,7 +138,7 @@ fn detect(fs: &dyn FileSystem, path: &Path) -> Result<Detected> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("tbl") => Ok(Detected::File(FileKind::Table)),
         Some("wal" | "spare" | "new") => Ok(Detected::File(FileKind::Log)),
-        _ => Err(Error::InvalidArgument(format!(
+        _ => Err(Error::invalid_argument(format!(
             "neither the header nor the name of {} is that of a file of a database; give CURRENT, a MANIFEST-*, \
              a *.tbl or a *.wal file",
             path.display()

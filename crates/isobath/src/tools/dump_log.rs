@@ -21,7 +21,7 @@ pub(super) fn segment(dump: &mut Dump<'_>) -> Result<()> {
     let walked = wal::dump(dump.fs, &dir, info.base, &mut |dumped| {
         if dumped.path != info.path {
             behind = Some(dumped.header);
-            return Err(Error::Cancelled);
+            return Err(Error::cancelled());
         }
         if let Some(last) = last {
             gap(dump, &info, last.lsn + last.record_len(), dumped.header.lsn)?;
@@ -58,7 +58,7 @@ fn find(dump: &Dump<'_>) -> Result<SegmentInfo> {
     let segments = wal::inventory(dump.fs, dir)?;
     let found = segments.into_iter().find(|info| info.path.file_name() == dump.path.file_name());
     found.ok_or_else(|| {
-        Error::InvalidArgument(format!(
+        Error::invalid_argument(format!(
             "{} is a log segment under another name; give it the one that says its base, 16 hexadecimal \
              digits and .wal",
             dump.path.display()

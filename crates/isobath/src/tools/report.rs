@@ -1,6 +1,6 @@
 //! What a verification found.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,17 +60,16 @@ impl Report {
 
     /// Keeps an error that is damage; gives back any other, which ends the verification.
     pub(super) fn absorb(&mut self, error: Error) -> Result<()> {
-        match error {
-            Error::Corruption { path, offset, detail } => {
-                self.damage(&path, Some(offset), detail);
-                Ok(())
+        match error.kind() {
+            ErrorKind::Corruption { path, offset, detail } => {
+                self.damage(path, Some(*offset), detail.as_str());
             }
-            Error::Io { action, path, source } if is_loss(&source) => {
-                self.damage(&path, None, format!("could not {action} it: {source}"));
-                Ok(())
+            ErrorKind::Io { action, path, source } if is_loss(source) => {
+                self.damage(path, None, format!("could not {action} it: {source}"));
             }
-            other => Err(other),
+            _ => return Err(error),
         }
+        Ok(())
     }
 }
 
@@ -78,4 +77,9 @@ impl Report {
 pub(super) fn is_loss(error: &io::Error) -> bool {
     const EIO: i32 = 5;
     error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error() == Some(EIO)
+}
+
+/// The same of an error.
+pub(super) fn is_loss_of(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Io { source, .. } if is_loss(source))
 }

@@ -5,7 +5,7 @@
 use super::report::Report;
 use super::{lock, verify_directory, verify_log, verify_manifest, verify_tables};
 use crate::components::Components;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::version::{CURRENT, Layout};
 use crate::vfs::FileSystem;
 use std::path::Path;
@@ -61,8 +61,8 @@ impl<'a> Verification<'a> {
 /// the last record, what segments that wait to be written again still hold, tables that the manifest does not name.
 ///
 /// # Errors
-/// [`Error::NotADatabase`], [`Error::Locked`], [`Error::NewerFormat`], [`Error::MissingCodec`], or an I/O error that says nothing of the
-/// bytes on disk, such as a missing permission.
+/// [`ErrorKind::NotADatabase`], [`ErrorKind::Locked`], [`ErrorKind::NewerFormat`],
+/// [`ErrorKind::MissingCodec`], or an I/O error that says nothing of the bytes on disk, such as a missing permission.
 pub fn verify(
     db: &Path,
     components: &Components,
@@ -71,10 +71,7 @@ pub fn verify(
     let fs = &components.fs;
     let layout = Layout::examine(&**fs, db)?;
     if !matches!(layout, Layout::Database | Layout::Lost { .. }) {
-        return Err(Error::NotADatabase {
-            path: db.to_owned(),
-            detail: "it holds no CURRENT file and nothing that one would belong to".to_owned(),
-        });
+        layout.clone().demand_database(db)?;
     }
     let _lock = lock::hold(&**fs, db)?;
     let report = Report::default();

@@ -5,7 +5,7 @@
 //! next creation syncs that before it goes on. `CURRENT` is made after all of this: where it is, every name above it was
 //! synced, and opening the database has to sync nothing above it, which might not be ours to sync.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::vfs::FileSystem;
 use std::io;
 use std::path::Path;
@@ -21,8 +21,7 @@ pub(crate) fn make_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
     if let Some(deepest) = deepest {
         match sync_name(fs, deepest) {
             // It was there before, on a disk that takes no changes: so its name is safe.
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-            }
+            Err(error) if error.io_kind() == Some(io::ErrorKind::ReadOnlyFilesystem) => {}
             other => other?,
         }
     }
@@ -37,7 +36,7 @@ fn sync_name(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     let Some(above) = above(dir) else { return Ok(()) };
     match fs.sync_dir(above) {
         // One may make names in a directory that one may not read, and only what can be read can be synced.
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) if error.io_kind() == Some(io::ErrorKind::PermissionDenied) => Ok(()),
         other => other,
     }
 }

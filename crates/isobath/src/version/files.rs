@@ -13,7 +13,7 @@
 use crate::components::sync::atomic::{AtomicU64, Ordering};
 use crate::components::sync::{Mutex, Rank};
 use crate::components::{Plant, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, PoisonCause, Result};
 use crate::vfs::{FileSystem, ReadFile};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ pub(crate) struct FileNumbers {
     next: AtomicU64,
     graveyard: Arc<Graveyard>,
     /// Why names may be lost for good. Held while they are synced.
-    names_lost: Mutex<Option<String>>,
+    names_lost: Mutex<Option<PoisonCause>>,
 }
 
 impl FileNumbers {
@@ -53,11 +53,11 @@ impl FileNumbers {
         let dir = fs.open_dir(dir)?;
         let mut lost = self.names_lost.lock();
         if let Some(why) = &*lost {
-            return Err(Error::Poisoned(why.clone()));
+            return Err(Error::poisoned(why.clone()));
         }
-        *lost = Some("a thread panicked while it synced a directory".to_owned());
+        *lost = Some(PoisonCause::panicked("while it synced a directory", ""));
         let synced = dir.sync();
-        *lost = synced.as_ref().err().map(Error::to_string);
+        *lost = synced.as_ref().err().map(PoisonCause::of);
         synced
     }
 
@@ -197,7 +197,7 @@ mod tests {
         drop(fs.create(&dir.join("flushed")).unwrap());
         fs.inject(Fault::on(FileOp::SyncDir));
         numbers.sync_names(&fs, dir).unwrap_err();
-        assert!(matches!(numbers.sync_names(&fs, dir), Err(Error::Poisoned(_))));
+        assert_eq!(numbers.sync_names(&fs, dir).unwrap_err().name(), "POISONED");
         fs.sync_dir(dir).unwrap();
         assert!(!fs.crashed(|_| 0).exists(&dir.join("flushed")).unwrap(), "it was lost indeed");
     }

@@ -8,7 +8,7 @@ use super::reader::ManifestReader;
 use super::record::{put_record, receipt};
 use super::state::State;
 use super::{CURRENT, read_current};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::format::{Decoder, FileHeader, FileKind, checksum64, put_bytes};
 use crate::table::{BlockHandle, SliceMeta};
 use crate::vfs::{FileSystem, MemoryFs};
@@ -121,8 +121,8 @@ pub(crate) fn current(data: &[u8]) {
 }
 
 fn is_typed(error: &Error) -> bool {
-    match error {
-        Error::Corruption { path, .. } | Error::NewerFormat { path, .. } => {
+    match error.kind() {
+        ErrorKind::Corruption { path, .. } | ErrorKind::NewerFormat { path, .. } => {
             !path.as_os_str().is_empty()
         }
         _ => false,

@@ -1,7 +1,7 @@
 //! What a directory holds, judged by names alone.
 
 use super::names::{CURRENT, LOG_DIR, TABLE_DIR, manifest_number, table_number};
-use crate::error::{Error, Result};
+use crate::error::{Error, NotADatabaseCause, Result};
 use crate::vfs::FileSystem;
 use std::path::Path;
 
@@ -45,39 +45,25 @@ impl Layout {
 
     /// An error that says what to do, unless there is a database.
     pub(crate) fn demand_database(self, db: &Path) -> Result<()> {
-        let detail = match self {
+        let cause = match self {
             Layout::Database => return Ok(()),
-            Layout::Nothing => {
-                "it holds no CURRENT file; check the path, or create a database there".to_owned()
-            }
-            Layout::InterruptedCreate => "its creation was interrupted before anything could be \
-                                          written to it; create it again"
-                .to_owned(),
-            Layout::Lost { evidence } => lost(&evidence),
+            Layout::Nothing => NotADatabaseCause::Empty,
+            Layout::InterruptedCreate => NotADatabaseCause::InterruptedCreate,
+            Layout::Lost { evidence } => NotADatabaseCause::CurrentLost { evidence },
         };
-        Err(Error::NotADatabase { path: db.to_owned(), detail })
+        Err(Error::not_a_database(db, cause))
     }
 
     /// An error that says what to do, unless a database can be created.
     pub(super) fn demand_room(self, db: &Path) -> Result<()> {
         match self {
             Layout::Nothing | Layout::InterruptedCreate => Ok(()),
-            Layout::Database => Err(Error::InvalidArgument(format!(
-                "{} holds a database already; open it instead of creating it",
-                db.display()
-            ))),
+            Layout::Database => Err(Error::already_exists(db)),
             Layout::Lost { evidence } => {
-                Err(Error::NotADatabase { path: db.to_owned(), detail: lost(&evidence) })
+                Err(Error::not_a_database(db, NotADatabaseCause::CurrentLost { evidence }))
             }
         }
     }
-}
-
-fn lost(evidence: &str) -> String {
-    format!(
-        "its CURRENT file is missing and with it the name of the manifest, yet there are {evidence}; \
-         nothing was touched, run `isobath repair`"
-    )
 }
 
 /// The names in a directory that may not be there.

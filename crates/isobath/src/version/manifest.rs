@@ -16,7 +16,7 @@ use super::names::{COUNTED_END, CURRENT_TMP, manifest_number, manifest_path};
 use super::record::{put_record, receipt};
 use super::state::State;
 use crate::components::{Plant, demand_normal_priority, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, PoisonCause, Result};
 use crate::format::{FileHeader, FileKind};
 use crate::vfs::{Directory, FileSystem, WriteFile};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(crate) struct Manifest {
     /// An edit may be on disk although its append failed.
     in_doubt: bool,
     /// Why nothing more is written.
-    poison: Option<String>,
+    poison: Option<PoisonCause>,
     roll_len_min: u64,
 }
 
@@ -79,7 +79,7 @@ impl Manifest {
     /// The manifest `number` for somebody who only reads: it takes no edits.
     pub(super) fn for_reading(fs: Arc<dyn FileSystem>, db: &Path, number: u64) -> Result<Manifest> {
         let mut manifest = Manifest::new(fs, db, number, number + 1)?;
-        manifest.poison = Some(Error::ReadOnly.to_string());
+        manifest.poison = Some(PoisonCause::of(&Error::read_only()));
         Ok(manifest)
     }
 
@@ -122,7 +122,7 @@ impl Manifest {
 
     /// Takes no further edit: a panic of the file system left unknown what is on disk.
     pub(super) fn poison_after_panic(&mut self) {
-        let why = || "a thread panicked while it wrote to the manifest".to_owned();
+        let why = || PoisonCause::panicked("while it wrote to the manifest", "");
         self.poison.get_or_insert_with(why);
     }
 
@@ -133,8 +133,8 @@ impl Manifest {
     }
 
     /// Why no further edit is taken, if so.
-    pub(crate) fn poison(&self) -> Option<&str> {
-        self.poison.as_deref()
+    pub(crate) fn poison(&self) -> Option<&PoisonCause> {
+        self.poison.as_ref()
     }
 
     /// Writes and syncs an edit to `state`, the state before it.
@@ -144,7 +144,7 @@ impl Manifest {
     pub(crate) fn append(&mut self, edit: &Edit, state: &State) -> Result<()> {
         demand_normal_priority("writes to the manifest");
         if let Some(why) = &self.poison {
-            return Err(Error::Poisoned(why.clone()));
+            return Err(Error::poisoned(why.clone()));
         }
         match &mut self.log {
             None => self.roll(state)?,
@@ -192,7 +192,7 @@ impl Manifest {
     pub(crate) fn attest(&mut self, state: &State) -> Result<()> {
         demand_normal_priority("writes to the manifest");
         if let Some(why) = &self.poison {
-            return Err(Error::Poisoned(why.clone()));
+            return Err(Error::poisoned(why.clone()));
         }
         match &mut self.log {
             // There is no place for a receipt; a new manifest's own covers all edits before it.
@@ -206,7 +206,7 @@ impl Manifest {
     /// The same by a new manifest, in which there is no edit that could be taken for a torn tail.
     pub(super) fn renew(&mut self, state: &State) -> Result<()> {
         if let Some(why) = &self.poison {
-            return Err(Error::Poisoned(why.clone()));
+            return Err(Error::poisoned(why.clone()));
         }
         self.roll(state)
     }
@@ -266,13 +266,13 @@ impl Manifest {
     }
 
     fn poison_by(&mut self, error: Error) -> Error {
-        self.poison = Some(format!("the manifest could not be written: {error}"));
+        self.poison = Some(PoisonCause::of(&error));
         error
     }
 
     fn poison_unless_retryable(&mut self, error: Error) -> Error {
-        match error {
-            Error::Io { .. } if !error.is_retryable() => self.poison_by(error),
+        match error.kind() {
+            ErrorKind::Io { .. } if !error.is_retryable() => self.poison_by(error),
             _ => error,
         }
     }

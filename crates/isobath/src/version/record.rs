@@ -44,7 +44,7 @@ pub(super) fn put_record(
     payload: &[u8],
 ) -> Result<()> {
     if payload.len() > PAYLOAD_LEN_MAX {
-        return Err(Error::InvalidArgument(format!(
+        return Err(Error::invalid_argument(format!(
             "an edit of {} bytes is too long for the manifest, which takes {PAYLOAD_LEN_MAX}",
             payload.len()
         )));

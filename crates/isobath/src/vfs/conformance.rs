@@ -1,8 +1,8 @@
 //! What every file system must do, run against each of them in both read modes.
 
 use super::*;
-use crate::error::Error;
-use std::io::ErrorKind;
+use crate::error::{ErrorKind, LockHolder};
+use std::io;
 
 /// A file system under test and a directory of its own.
 struct Bench {
@@ -58,12 +58,9 @@ fn everywhere(check: impl Fn(&Bench)) {
     }
 }
 
-fn io_kind<T>(result: Result<T>) -> ErrorKind {
-    match result {
-        Err(Error::Io { source, .. }) => source.kind(),
-        Err(other) => panic!("not an error of input or output: {other}"),
-        Ok(_) => panic!("succeeded"),
-    }
+fn io_kind<T>(result: Result<T>) -> io::ErrorKind {
+    let error = result.err().expect("succeeded");
+    error.io_kind().unwrap_or_else(|| panic!("not an error of input or output: {error}"))
 }
 
 #[test]
@@ -104,7 +101,7 @@ fn a_flush_and_a_drop_show_everything_to_readers() {
 fn creating_what_exists_fails_and_leaves_it_alone() {
     everywhere(|b| {
         b.put("f", b"precious");
-        assert_eq!(io_kind(b.fs.create(&b.at("f"))), ErrorKind::AlreadyExists);
+        assert_eq!(io_kind(b.fs.create(&b.at("f"))), io::ErrorKind::AlreadyExists);
         assert_eq!(b.get("f"), b"precious");
     });
 }
@@ -114,15 +111,15 @@ fn what_is_missing_is_reported_as_not_found() {
     everywhere(|b| {
         let missing = b.at("missing");
         assert!(!b.fs.exists(&missing).unwrap());
-        assert_eq!(io_kind(b.fs.open_read(&missing, b.mode)), ErrorKind::NotFound);
-        assert_eq!(io_kind(b.fs.list(&missing)), ErrorKind::NotFound);
-        assert_eq!(io_kind(b.fs.remove(&missing)), ErrorKind::NotFound);
-        assert_eq!(io_kind(b.fs.rename(&missing, &b.at("g"))), ErrorKind::NotFound);
-        assert_eq!(io_kind(b.fs.replace(&missing, &b.at("g"))), ErrorKind::NotFound);
-        assert_eq!(io_kind(b.fs.link(&missing, &b.at("g"))), ErrorKind::NotFound);
-        assert_eq!(io_kind(b.fs.sync_dir(&missing)), ErrorKind::NotFound);
-        assert_eq!(io_kind(b.fs.create(&missing.join("f"))), ErrorKind::NotFound);
-        assert_eq!(io_kind(b.segment("missing/s", 8)), ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.open_read(&missing, b.mode)), io::ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.list(&missing)), io::ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.remove(&missing)), io::ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.rename(&missing, &b.at("g"))), io::ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.replace(&missing, &b.at("g"))), io::ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.link(&missing, &b.at("g"))), io::ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.sync_dir(&missing)), io::ErrorKind::NotFound);
+        assert_eq!(io_kind(b.fs.create(&missing.join("f"))), io::ErrorKind::NotFound);
+        assert_eq!(io_kind(b.segment("missing/s", 8)), io::ErrorKind::NotFound);
     });
 }
 
@@ -138,7 +135,7 @@ fn reading_past_the_end_is_an_error_and_at_the_end_it_is_not() {
         for offset in [9, 10, 11, 1 << 40, i64::MAX as u64 - 1, u64::MAX] {
             assert_eq!(
                 io_kind(file.read_at(offset, &mut two)),
-                ErrorKind::UnexpectedEof,
+                io::ErrorKind::UnexpectedEof,
                 "{offset}"
             );
         }
@@ -156,7 +153,7 @@ fn an_empty_file_is_opened_and_read() {
         let file = b.fs.open_read(&b.at("f"), b.mode).unwrap();
         assert!(file.is_empty());
         file.read_at(0, &mut []).unwrap();
-        assert_eq!(io_kind(file.read_at(0, &mut [0])), ErrorKind::UnexpectedEof);
+        assert_eq!(io_kind(file.read_at(0, &mut [0])), io::ErrorKind::UnexpectedEof);
     });
 }
 
@@ -171,7 +168,7 @@ fn directories_are_made_listed_and_removed() {
         assert!(entries[0].is_dir && entries[0].name == "e");
         assert_eq!(entries[1], DirEntry { name: "f".into(), len: 3, is_dir: false });
         assert!(b.fs.exists(&b.at("d")).unwrap());
-        assert_eq!(io_kind(b.fs.remove_dir(&b.at("d"))), ErrorKind::DirectoryNotEmpty);
+        assert_eq!(io_kind(b.fs.remove_dir(&b.at("d"))), io::ErrorKind::DirectoryNotEmpty);
         b.fs.remove_dir(&b.at("d/e")).unwrap();
         b.fs.remove(&b.at("d/f")).unwrap();
         b.fs.sync_dir(&b.at("d")).unwrap();
@@ -184,11 +181,11 @@ fn directories_are_made_listed_and_removed() {
 fn a_directory_is_not_a_file() {
     everywhere(|b| {
         b.fs.create_dir_all(&b.at("d")).unwrap();
-        assert_eq!(io_kind(b.fs.open_read(&b.at("d"), b.mode)), ErrorKind::IsADirectory);
-        assert_eq!(io_kind(b.fs.create(&b.at("d"))), ErrorKind::AlreadyExists);
+        assert_eq!(io_kind(b.fs.open_read(&b.at("d"), b.mode)), io::ErrorKind::IsADirectory);
+        assert_eq!(io_kind(b.fs.create(&b.at("d"))), io::ErrorKind::AlreadyExists);
         b.put("f", b"x");
-        assert_eq!(io_kind(b.fs.list(&b.at("f"))), ErrorKind::NotADirectory);
-        assert_eq!(io_kind(b.fs.create_dir_all(&b.at("f"))), ErrorKind::AlreadyExists);
+        assert_eq!(io_kind(b.fs.list(&b.at("f"))), io::ErrorKind::NotADirectory);
+        assert_eq!(io_kind(b.fs.create_dir_all(&b.at("f"))), io::ErrorKind::AlreadyExists);
     });
 }
 
@@ -197,7 +194,7 @@ fn a_rename_leaves_a_file_of_its_new_name_alone_unless_it_is_to_replace_it() {
     everywhere(|b| {
         b.put("old", b"old");
         b.put("new", b"new");
-        assert_eq!(io_kind(b.fs.rename(&b.at("new"), &b.at("old"))), ErrorKind::AlreadyExists);
+        assert_eq!(io_kind(b.fs.rename(&b.at("new"), &b.at("old"))), io::ErrorKind::AlreadyExists);
         assert_eq!((b.get("old"), b.get("new")), (b"old".to_vec(), b"new".to_vec()));
         b.fs.replace(&b.at("new"), &b.at("old")).unwrap();
         assert_eq!(b.get("old"), b"new");
@@ -211,7 +208,7 @@ fn a_link_is_a_second_name_that_outlives_the_first() {
         b.put("a", b"shared");
         b.put("taken", b"other");
         b.fs.link(&b.at("a"), &b.at("b")).unwrap();
-        assert_eq!(io_kind(b.fs.link(&b.at("a"), &b.at("taken"))), ErrorKind::AlreadyExists);
+        assert_eq!(io_kind(b.fs.link(&b.at("a"), &b.at("taken"))), io::ErrorKind::AlreadyExists);
         b.fs.remove(&b.at("a")).unwrap();
         assert_eq!(b.get("b"), b"shared");
         assert_eq!(b.get("taken"), b"other");
@@ -274,9 +271,9 @@ fn a_segment_refuses_ranges_beyond_its_end_and_keeps_its_length() {
         for offset in [8189, 8192, 1 << 40, u64::MAX - 1] {
             // SAFETY: one thread.
             let copied = unsafe { segment.copy_in(offset, b"four") };
-            assert_eq!(io_kind(copied), ErrorKind::InvalidInput, "{offset}");
+            assert_eq!(io_kind(copied), io::ErrorKind::InvalidInput, "{offset}");
         }
-        assert_eq!(io_kind(segment.read_at(8190, &mut [0; 3])), ErrorKind::UnexpectedEof);
+        assert_eq!(io_kind(segment.read_at(8190, &mut [0; 3])), io::ErrorKind::UnexpectedEof);
         for (offset, len) in [(0, u64::MAX), (u64::MAX, 1), (8192, 1), (5000, 0), (5000, 1)] {
             segment.prefault(offset, len);
             segment.write_back(offset, len);
@@ -290,7 +287,7 @@ fn a_segment_refuses_ranges_beyond_its_end_and_keeps_its_length() {
 fn a_file_of_another_length_is_not_taken_for_a_segment() {
     everywhere(|b| {
         b.put("s", b"short");
-        assert_eq!(io_kind(b.segment("s", 4096)), ErrorKind::AlreadyExists);
+        assert_eq!(io_kind(b.segment("s", 4096)), io::ErrorKind::AlreadyExists);
         assert_eq!(b.get("s"), b"short");
     });
 }
@@ -339,14 +336,9 @@ fn a_lock_is_exclusive_names_its_holder_and_ends_with_its_value() {
     everywhere(|b| {
         let path = b.at("LOCK");
         let held = b.fs.lock(&path).unwrap();
-        match b.fs.lock(&path) {
-            Err(Error::Locked { path, holder }) => {
-                assert_eq!(path, b.root);
-                assert_eq!(holder, "this process");
-            }
-            Err(other) => panic!("{other}"),
-            Ok(_) => panic!("locked twice"),
-        }
+        let refused = b.fs.lock(&path).err().expect("locked twice");
+        let ErrorKind::Locked { path: named, holder } = refused.kind() else { panic!("{refused}") };
+        assert_eq!((named, *holder), (&b.root, LockHolder::ThisProcess));
         drop(held);
         drop(b.fs.lock(&path).unwrap());
     });

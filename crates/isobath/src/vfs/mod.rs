@@ -102,11 +102,11 @@ pub trait FileSystem: Send + Sync + 'static {
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.open_dir(dir)?.sync()
     }
-    /// Takes the exclusive lock that a file stands for, creating the file. [`crate::Error::Locked`] names
+    /// Takes the exclusive lock that a file stands for, creating the file. [`crate::ErrorKind::Locked`] names
     /// the process that holds it. Dropping the value releases the lock.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
     /// Takes a share of that lock without writing anything: nobody can take the lock meanwhile. `None` if the file is
-    /// missing or must not be opened. [`crate::Error::Locked`] if somebody has the lock.
+    /// missing or must not be opened. [`crate::ErrorKind::Locked`] if somebody has the lock.
     fn lock_shared(&self, path: &Path) -> Result<Option<Box<dyn FileLock>>> {
         self.lock(path).map(Some)
     }
@@ -212,6 +212,7 @@ pub trait FileLock: Send + Sync {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn what_no_machine_can_address_is_too_large_with_the_name_of_its_file() {
@@ -219,8 +220,10 @@ mod tests {
         assert_eq!(len_in_memory(4096, path).unwrap(), 4096);
         for len in [isize::MAX as u64 + 1, u64::MAX] {
             let error = len_in_memory(len, path).unwrap_err();
-            assert!(matches!(&error, Error::Io { path, source, .. }
-                if path.ends_with("table") && source.kind() == io::ErrorKind::FileTooLarge));
+            assert!(matches!(
+                error.kind(),
+                ErrorKind::Io { path, source, .. } if path.ends_with("table") && source.kind() == io::ErrorKind::FileTooLarge
+            ));
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::record::{RECORD_HEADER_LEN, record_len, seal, stamp};
 use super::scan::{Tail, dump, scan};
 use super::segment::{HEADER_PAGE_LEN, SegmentKind, file_name, header_page};
-use crate::error::{Decoded, Error};
+use crate::error::{Decoded, ErrorKind};
 use crate::format::{Decoder, Lsn, Op, OpKind, Payload, decode_payload, put_bytes, put_payload};
 use crate::vfs::{FileSystem, MemoryFs};
 use std::path::Path;
@@ -59,7 +59,12 @@ pub(crate) fn log(data: &[u8]) {
             assert!(is_patched || found.len() == written.payloads.len(), "records are missing");
             assert!(is_patched || end.tail == Tail::Clean);
         }
-        Err(Error::Corruption { .. } | Error::NewerFormat { .. }) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Corruption { .. } | ErrorKind::NewerFormat { .. }
+            ) =>
+        {
             assert!(is_patched, "a sound log is refused");
         }
         Err(other) => panic!("{other}"),

@@ -2,7 +2,7 @@
 
 use super::log::Inner;
 use crate::components::sync::{Mutex, Rank, atomic::*};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, PoisonCause, Result};
 
 /// Healthy until the first failure or the close, and never again after.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(super) struct Health {
 
 #[derive(Clone, Debug)]
 enum End {
-    Poisoned(String),
+    Poisoned(PoisonCause),
     Closed,
     /// It never took any.
     ReadOnly,
@@ -29,7 +29,7 @@ impl Health {
     pub(super) fn poison(&self, cause: &Error) {
         let mut end = self.end.lock();
         if !matches!(*end, Some(End::Poisoned(_))) {
-            *end = Some(End::Poisoned(cause.to_string()));
+            *end = Some(End::Poisoned(PoisonCause::of(cause)));
         }
         self.ended.store(true, Ordering::Release);
     }
@@ -51,9 +51,9 @@ impl Health {
             return Ok(());
         }
         match self.end.lock().clone() {
-            Some(End::Poisoned(cause)) => Err(Error::Poisoned(cause)),
-            Some(End::Closed) => Err(Error::Closed),
-            Some(End::ReadOnly) => Err(Error::ReadOnly),
+            Some(End::Poisoned(cause)) => Err(Error::poisoned(cause)),
+            Some(End::Closed) => Err(Error::closed()),
+            Some(End::ReadOnly) => Err(Error::read_only()),
             None => Ok(()),
         }
     }
@@ -61,16 +61,23 @@ impl Health {
     /// Fails after a failure, but not after a mere close.
     pub(super) fn check_poison(&self) -> Result<()> {
         match self.check() {
-            Err(Error::Closed | Error::ReadOnly) => Ok(()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Closed { .. } | ErrorKind::ReadOnly { .. }
+                ) =>
+            {
+                Ok(())
+            }
             other => other,
         }
     }
 
     /// What to tell a commit that was waiting when the log ended.
     pub(super) fn outcome_unknown(&self) -> Error {
-        match self.check() {
-            Err(Error::Poisoned(cause)) => Error::OutcomeUnknown(cause),
-            _ => Error::Closed,
+        match &*self.end.lock() {
+            Some(End::Poisoned(cause)) => Error::outcome_unknown(cause.clone()),
+            Some(End::Closed | End::ReadOnly) | None => Error::closed(),
         }
     }
 }
@@ -93,7 +100,8 @@ struct Alarm<'log> {
 
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
-        self.log.poison(&Error::Poisoned(format!("a thread panicked while {}", self.doing)));
+        let cause = PoisonCause::panicked(format!("while {}", self.doing), "");
+        self.log.poison(&Error::poisoned(cause));
     }
 }
 
@@ -107,19 +115,25 @@ mod tests {
         health.check().and(health.check_poison()).unwrap();
         for _ in 0..2 {
             health.close();
-            assert!(matches!(health.check(), Err(Error::Closed)));
-            assert!(matches!(health.outcome_unknown(), Error::Closed));
+            assert_eq!(health.check().unwrap_err().name(), "CLOSED");
+            assert!(health.outcome_unknown().is_closed());
             health.check_poison().unwrap();
         }
         for cause in ["first", "second"] {
-            health.poison(&Error::Poisoned(cause.to_owned()));
+            health.poison(&Error::poisoned(PoisonCause::given_up(cause)));
             health.close();
             for told in [health.check(), health.check_poison()] {
-                let is_first = matches!(&told, Err(Error::Poisoned(why)) if why.contains("first"));
+                let is_first = matches!(
+                    told.as_ref().map_err(Error::kind),
+                    Err(ErrorKind::Poisoned { cause: why, .. }) if why.to_string().contains("first")
+                );
                 assert!(is_first, "{told:?}");
             }
             let told = health.outcome_unknown();
-            let is_first = matches!(&told, Error::OutcomeUnknown(why) if why.contains("first"));
+            let is_first = matches!(
+                told.kind(),
+                ErrorKind::OutcomeUnknown { cause: why, .. } if why.to_string().contains("first")
+            );
             assert!(is_first, "{told:?}");
         }
     }

@@ -37,7 +37,7 @@ use crate::components::{
     Clock, Components, Plant, Point, Priority, Reach, ThreadHandle, Threads, planted, reached,
     reached_if, yield_point,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, PoisonCause, Result};
 use crate::format::Lsn;
 use crate::vfs::{FileSystem, ReadMode};
 use crossbeam_utils::CachePadded;
@@ -144,12 +144,12 @@ impl Log {
         let is_length =
             |len: u64| len.is_power_of_two() && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&len);
         if !is_length(len) || !is_length(options.first_segment_len) {
-            return Err(Error::InvalidArgument(format!(
+            return Err(Error::invalid_argument(format!(
                 "the log's segment length {len} is not a power of two from {SEGMENT_LEN_MIN} to {SEGMENT_LEN_MAX}"
             )));
         }
         if start == 0 || !start.is_multiple_of(len) {
-            return Err(Error::InvalidArgument(format!(
+            return Err(Error::invalid_argument(format!(
                 "a log of segments of {len} bytes cannot start at {start:#x}"
             )));
         }
@@ -196,7 +196,8 @@ impl Log {
         // A failure poisons the log, which tells everyone.
         let harden = move || drop(log.harden(log.copied.at()));
         let report = move |_: &str, message: &str| {
-            broken.poison(&Error::Poisoned(format!("a sync of the log panicked: {message}")));
+            let cause = PoisonCause::panicked("in a sync of the log", message);
+            broken.poison(&Error::poisoned(cause));
         };
         let (threads, priority) = (&*components.threads, Priority::Normal);
         let (harden, report) = (Box::new(harden), Arc::new(report));
@@ -377,7 +378,7 @@ impl Inner {
     #[inline]
     fn reserve(&self, len: u64, slack: u64, patience: Patience) -> Result<Reservation<'_>> {
         if len > self.table.record_len_max() {
-            return Err(Error::InvalidArgument(format!(
+            return Err(Error::invalid_argument(format!(
                 "a commit of {len} bytes is too long for the log; it takes {} at most",
                 self.table.record_len_max()
             )));
@@ -388,7 +389,7 @@ impl Inner {
             None => {
                 reached(Reach::RoomWaited);
                 let wake = || self.bell.ring();
-                let refusal = || self.health.check().err().unwrap_or(Error::Closed);
+                let refusal = || self.health.check().err().unwrap_or_else(Error::closed);
                 self.room.take(len, slack, patience, &*self.clock, &wake, &refusal)?
             }
         };
@@ -581,14 +582,13 @@ impl Drop for Reservation<'_> {
             }
         }
         if self.stage == Stage::Copying {
-            self.log.poison(&Error::Poisoned("a thread panicked while it wrote to the log".into()));
+            let cause = PoisonCause::panicked("while it wrote to the log", "");
+            self.log.poison(&Error::poisoned(cause));
             self.log.copied.mark(self.start, self.end);
         }
         if self.stage == Stage::Copied {
-            self.log.poison(&Error::InvalidArgument(format!(
-                "the commit at {:#x} was given up after its record was written",
-                self.start
-            )));
+            let what = format!("the commit at {:#x}, whose record is written,", self.start);
+            self.log.poison(&Error::poisoned(PoisonCause::given_up(what)));
         }
     }
 }

@@ -167,7 +167,7 @@ fn a_failed_round_is_the_last_and_everyone_hears_of_it() {
             let end = copied.fetch_add(1, Ordering::AcqRel) + 1;
             let outcome = syncer.harden(end, &StoppedClock, &|| {
                 assert!(!failed.swap(true, Ordering::AcqRel), "no round after a failure");
-                Err(Error::Cancelled)
+                Err(Error::cancelled())
             });
             assert!(outcome.is_err());
         };

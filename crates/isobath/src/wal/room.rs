@@ -12,7 +12,7 @@
 
 use crate::components::Clock;
 use crate::components::sync::{Condvar, Mutex, Rank, atomic::*};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StallCause};
 use crate::format::Lsn;
 use crossbeam_utils::CachePadded;
 
@@ -164,7 +164,7 @@ impl Room {
                 if patience == Patience::None {
                     // The room that this asked for is there for whoever tries again.
                     let why = state.failure.as_ref().map(|(_, error)| error.clone());
-                    return Err(why.unwrap_or(Error::WouldStall("the log has no room yet")));
+                    return Err(why.unwrap_or_else(|| Error::would_stall(StallCause::LogFull)));
                 }
                 self.changed.wait(&mut state);
                 now = clock.now_ns();
@@ -245,6 +245,7 @@ impl Room {
 mod tests {
     use super::*;
     use crate::components::Components;
+    use crate::error::{ErrorKind, LockHolder};
 
     #[test]
     fn who_does_not_wait_is_refused_and_has_asked_for_room() {
@@ -255,17 +256,20 @@ mod tests {
         let wake = || {
             woken.fetch_add(1, Ordering::Relaxed);
         };
-        let take = || room.take(5000, 0, Patience::None, &*clock, &wake, &|| Error::Closed);
-        assert!(matches!(take(), Err(Error::WouldStall(_))));
+        let take = || room.take(5000, 0, Patience::None, &*clock, &wake, &|| Error::closed());
+        assert_eq!(take().unwrap_err().name(), "WOULD_STALL");
         assert_eq!(woken.load(Ordering::Relaxed), 1);
         assert!(room.wants_segment(0));
-        room.fail(room.asked(), Error::Locked { path: "disk".into(), holder: "full".into() });
-        assert!(matches!(take(), Err(Error::Locked { .. })), "why there is no room is told");
+        room.fail(room.asked(), Error::locked("disk".as_ref(), LockHolder::Unknown));
+        assert!(
+            matches!(take().as_ref().map_err(Error::name), Err("LOCKED")),
+            "why there is no room is told"
+        );
         assert!(room.wants_segment(0), "and there may be some by now");
         room.extend(12288);
         assert_eq!(take().unwrap(), 4096);
         room.shut();
-        assert!(matches!(take(), Err(Error::Closed)));
+        assert_eq!(take().unwrap_err().name(), "CLOSED");
         assert_eq!(room.waits().count, 2, "refusals were no waits");
     }
 
@@ -332,7 +336,7 @@ mod tests {
     fn a_clock_that_panics_leaves_no_hole() {
         for look in 0..4 {
             let (room, clock) = (Room::new(4096, 1 << 20), PanicsAt(AtomicU64::new(look)));
-            let refusal = || Error::Cancelled;
+            let refusal = || Error::cancelled();
             let taken = std::thread::scope(|scope| {
                 let take = || room.take(1000, 8, Patience::Waits, &clock, &|| (), &refusal);
                 let waiter = scope.spawn(take);
@@ -362,18 +366,24 @@ mod tests {
         let wake = || {
             woken.fetch_add(1, Ordering::Relaxed);
         };
-        let take = |len| room.take(len, 8, Patience::Waits, &*clock, &wake, &|| Error::Cancelled);
+        let take = |len| room.take(len, 8, Patience::Waits, &*clock, &wake, &|| Error::cancelled());
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| take(1000));
             await_asked(&room, 1, 5104);
             assert!(room.wants_segment(0));
-            room.fail(0, Error::WouldStall("before it asked"));
+            room.fail(0, Error::would_stall(StallCause::FlushBehind));
             // It looks again, finds that this is none of its own, and asks anew.
             await_asked(&room, 1, 5104);
             assert!(!waiter.is_finished());
-            room.fail(1, Error::WouldStall("after it asked"));
+            room.fail(1, Error::would_stall(StallCause::MemoryFull));
             let told = waiter.join().unwrap();
-            assert!(matches!(told, Err(Error::WouldStall("after it asked"))), "{told:?}");
+            assert!(
+                matches!(
+                    told.as_ref().map_err(Error::kind),
+                    Err(ErrorKind::WouldStall { cause: StallCause::MemoryFull, .. })
+                ),
+                "{told:?}"
+            );
 
             let waiter = scope.spawn(|| take(1000));
             await_asked(&room, 2, 5104);
@@ -386,7 +396,7 @@ mod tests {
             let waiter = scope.spawn(|| take(1000));
             await_asked(&room, 3, 6104);
             room.shut();
-            assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled)));
+            assert_eq!(waiter.join().unwrap().unwrap_err().name(), "CANCELLED");
         });
         assert!(woken.load(Ordering::Relaxed) >= 4);
         let waits = room.waits();

@@ -1,6 +1,6 @@
 //! The log of a database that is open for reading: it stands still, but for the point that readers see.
 //!
-//! It hands out no room, answers every writer [`Error::ReadOnly`], has no thread, and touches no file.
+//! It hands out no room, answers every writer [`ErrorKind::ReadOnly`], has no thread, and touches no file.
 
 use super::frontier::Frontier;
 use super::health::Health;
@@ -39,7 +39,7 @@ impl Log {
             mode: ReadMode::Positional,
             spare_segments: 0,
             sync_interval: None,
-            raise_ceiling: Box::new(|_| Err(Error::ReadOnly)),
+            raise_ceiling: Box::new(|_| Err(Error::read_only())),
         };
         let inner = Arc::new(Inner {
             room: Room::new(at, at),

@@ -198,7 +198,7 @@ mod tests {
     use std::time::Duration;
 
     fn failure() -> Result<Lsn> {
-        Err(Error::Cancelled)
+        Err(Error::cancelled())
     }
 
     #[test]

@@ -122,7 +122,7 @@ pub(crate) fn commit_batch(
 }
 
 fn check_family(family: &Keyspace) -> Result<()> {
-    if family.is_dropped() { Err(Error::UnknownFamily(family.name().to_string())) } else { Ok(()) }
+    if family.is_dropped() { Err(Error::unknown_family(&family.name())) } else { Ok(()) }
 }
 
 fn commit(
@@ -256,7 +256,7 @@ pub(crate) fn harden_commit(engine: &Engine, commit: Commit) -> Result<()> {
     engine.check_open()?;
     engine.check_not_read_only()?;
     let refuse = |why: String| {
-        Err(Error::InvalidArgument(format!("the commit at {:#x} {why}", commit.point)))
+        Err(Error::invalid_argument(format!("the commit at {:#x} {why}", commit.point)))
     };
     if commit.database != database_of(engine) {
         return refuse("was made in another database".to_owned());
@@ -294,6 +294,7 @@ pub(crate) fn harden(engine: &Engine, point: Lsn) -> Result<()> {
 mod tests {
     use super::*;
     use crate::batch::Batch;
+    use crate::error::ErrorKind;
 
     #[test]
     fn a_batch_is_sorted_by_whole_keys_and_the_last_operation_on_a_key_wins() {
@@ -322,7 +323,10 @@ mod tests {
     #[track_caller]
     fn assert_refused(engine: &Engine, commit: Commit, why: &str) {
         let told = harden_commit(engine, commit);
-        let is_refused = matches!(&told, Err(Error::InvalidArgument(what)) if what.contains(why));
+        let is_refused = matches!(
+            told.as_ref().map_err(Error::kind),
+            Err(ErrorKind::InvalidArgument { detail: what, .. }) if what.contains(why)
+        );
         assert!(is_refused, "{told:?}");
     }
 

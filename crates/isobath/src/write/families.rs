@@ -22,7 +22,7 @@ use crate::compact;
 use crate::components::sync::MutexGuard;
 use crate::components::{Plant, planted};
 use crate::engine::{Engine, Keyspace};
-use crate::error::{Error, Result};
+use crate::error::{Error, PoisonCause, Result};
 use crate::events::Event;
 use crate::family_spec::FamilySpec;
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Payload, put_payload};
@@ -84,12 +84,12 @@ fn create_or_change(engine: &Arc<Engine>, specs: &[FamilySpec]) -> Result<()> {
             (Err(_), None, options) => {
                 // The drop of one of this name is not confirmed, nor will it be.
                 if engine.families.contains_name(name) {
-                    return Err(Error::FamilyExists(name.clone()));
+                    return Err(Error::family_exists(name));
                 }
                 let id = next_family.saturating_add(news.len() as FamilyId);
                 if id == FamilyId::MAX {
                     let spent = "the ids for column families are used up";
-                    return Err(Error::InvalidArgument(spent.into()));
+                    return Err(Error::invalid_argument(spent));
                 }
                 places.insert(name, news.len());
                 let options = options.clone().unwrap_or_else(|| engine.options.new_family());
@@ -155,7 +155,7 @@ pub(crate) fn set_family_options(
     engine.check_writable()?;
     let _changing = engine.families_change.lock();
     if family.is_dropped() {
-        return Err(Error::UnknownFamily(family.name().to_string()));
+        return Err(Error::unknown_family(&family.name()));
     }
     set_options(engine, vec![(family.clone(), options)])
 }
@@ -164,11 +164,11 @@ pub(crate) fn set_family_options(
 pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Result<()> {
     engine.check_writable()?;
     if family.id == DEFAULT_FAMILY {
-        return Err(Error::InvalidArgument("the default column family cannot be dropped".into()));
+        return Err(Error::invalid_argument("the default column family cannot be dropped"));
     }
     let _changing = engine.families_change.lock();
     if family.is_dropped() {
-        return Err(Error::UnknownFamily(family.name().to_string()));
+        return Err(Error::unknown_family(&family.name()));
     }
     let payload = Payload::FamilyDrop { id: family.id };
     let mut logged = log_changes(engine, &[payload], |lsn| family.mark_dropped(lsn))?;
@@ -194,14 +194,14 @@ pub(crate) fn rename_family(
     check_family_name(name)?;
     engine.check_writable()?;
     if family.id == DEFAULT_FAMILY {
-        return Err(Error::InvalidArgument("the default column family cannot be renamed".into()));
+        return Err(Error::invalid_argument("the default column family cannot be renamed"));
     }
     let _changing = engine.families_change.lock();
     if family.is_dropped() {
-        return Err(Error::UnknownFamily(family.name().to_string()));
+        return Err(Error::unknown_family(&family.name()));
     }
     if engine.families.contains_name(name) {
-        return Err(Error::FamilyExists(name.to_owned()));
+        return Err(Error::family_exists(name));
     }
     let logged = log_changes(engine, &[Payload::FamilyRename { id: family.id, name }], |_| ())?;
     let (lsn, name) = (logged.lsns[0], name.to_owned());
@@ -223,8 +223,8 @@ impl Drop for Logged<'_> {
     /// A change that is given up halfway, by a panic, is known to memory and log alone.
     fn drop(&mut self) {
         if !self.is_settled {
-            let cause = "a change of a column family was given up after it was logged".to_owned();
-            self.engine.log.poison(&Error::Poisoned(cause));
+            let cause = PoisonCause::given_up("a change of a column family, which is logged,");
+            self.engine.log.poison(&Error::poisoned(cause));
         }
     }
 }
@@ -278,7 +278,7 @@ fn install(engine: &Engine, changes: Vec<Change>) -> Result<()> {
         let Err(error) = installed else { return Ok(()) };
         if !error.is_retryable() || engine.check_writable().is_err() {
             engine.poison(JOB, error.clone());
-            return Err(Error::OutcomeUnknown(error.to_string()));
+            return Err(Error::outcome_unknown(PoisonCause::of(&error)));
         }
         if !std::mem::replace(&mut is_told, true) {
             engine.tell(Event::BackgroundError { job: JOB, error });
@@ -291,13 +291,12 @@ fn install(engine: &Engine, changes: Vec<Change>) -> Result<()> {
 mod tests {
     use crate::components::{Components, Priority, SystemThreads, ThreadHandle, Threads};
     use crate::engine::Owed;
-    use crate::error::Error;
     use crate::events::Event;
     use crate::format::FamilyId;
     use crate::options::{Options, WriteOptions};
     use crate::version::{Change, Edit};
     use crate::vfs::{Fault, FileOp, MemoryFs};
-    use std::io::ErrorKind;
+    use std::io;
     use std::sync::{Arc, mpsc};
     use std::thread;
     use std::time::{Duration, Instant};
@@ -309,7 +308,7 @@ mod tests {
 
     /// The change's first edit finds no room.
     fn fill_up(fs: &MemoryFs) {
-        fs.inject(Fault::on(FileOp::Write).kind(ErrorKind::StorageFull));
+        fs.inject(Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull));
     }
 
     #[test]
@@ -385,7 +384,7 @@ mod tests {
         fill_up(&fs);
         let other = db.clone();
         assert!(thread::spawn(move || other.family("second").map(drop)).join().is_err());
-        assert!(matches!(db.family("third"), Err(Error::Poisoned(_))));
+        assert_eq!(db.family("third").unwrap_err().name(), "POISONED");
         drop(db);
         let db = over(&fs).open("/db").unwrap();
         assert_eq!(db.list_families(), ["default", "first", "second"]);
@@ -398,7 +397,7 @@ mod tests {
         let family = db.family("family").unwrap();
         fs.inject(Fault::on(FileOp::Harden));
         db.drop_family(&family).unwrap_err();
-        assert!(matches!(family.get("key"), Err(Error::UnknownFamily(_))));
+        assert_eq!(family.get("key").unwrap_err().name(), "UNKNOWN_FAMILY");
         assert!(db.family_if_exists("family").unwrap().is_none());
         assert_eq!(db.list_families(), ["default"]);
     }
@@ -422,7 +421,7 @@ mod tests {
             let db = over(&left).open("/db").unwrap();
             assert_eq!(db.list_families(), ["default", "last"]);
             assert_eq!(db.family("last").unwrap().get("key").unwrap().unwrap(), b"value");
-            assert!(matches!(db.family("one more"), Err(Error::InvalidArgument(_))));
+            assert_eq!(db.family("one more").unwrap_err().name(), "INVALID_ARGUMENT");
             left = left.killed();
         }
     }

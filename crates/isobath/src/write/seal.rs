@@ -5,8 +5,8 @@
 
 use crate::components::sync::MutexGuard;
 use crate::components::{Point, Reach, demand_normal_priority, reached, yield_point};
-use crate::engine::{Engine, Epoch, MAX_SEALED, StallCause};
-use crate::error::{Error, Result};
+use crate::engine::{Engine, Epoch, MAX_SEALED};
+use crate::error::{Error, Result, StallCause};
 use crate::flush;
 use crate::format::{Payload, put_payload};
 use crate::wal::{self, RECORD_HEADER_LEN};
@@ -48,14 +48,14 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
             }
         }
         if fail_fast {
-            break Err(Error::WouldStall(StallCause::Memory.name()));
+            break Err(Error::would_stall(StallCause::MemoryFull));
         }
         reached(Reach::StallMemory);
         waiting_since.get_or_insert_with(|| engine.pacer.now_ns());
         engine.epochs.wait_for_room(&mut right);
     };
     if let Some(since) = waiting_since {
-        engine.pacer.count(StallCause::Memory, engine.pacer.now_ns() - since);
+        engine.pacer.count(StallCause::MemoryFull, engine.pacer.now_ns() - since);
     }
     result
 }

@@ -5,7 +5,9 @@ use crate::existing::Existing;
 use crate::kernel::check::{Found, Values, passing_values};
 use crate::kernel::history::{FAMILIES, Plan, Value, Write};
 use isobath::vfs::ReadMode;
-use isobath::{Batch, Commit, Db, Durability, Error, Family, Options, Range, WriteOptions};
+use isobath::{
+    Batch, Commit, Db, Durability, Error, ErrorKind, Family, Options, Range, WriteOptions,
+};
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -25,10 +27,12 @@ struct Isobath {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let message = error.to_string();
-        match error {
-            error if error.is_out_of_space() && error.is_retryable() => Failure::NoRoom(message),
-            Error::Poisoned(_) | Error::OutcomeUnknown(_) => Failure::Refused(message),
-            Error::Io { .. } => Failure::Io(message),
+        match error.kind() {
+            _ if error.is_out_of_space() && error.is_retryable() => Failure::NoRoom(message),
+            ErrorKind::Poisoned { .. } | ErrorKind::OutcomeUnknown { .. } => {
+                Failure::Refused(message)
+            }
+            ErrorKind::Io { .. } => Failure::Io(message),
             _ => Failure::Other(message),
         }
     }

@@ -31,7 +31,7 @@ impl SliceProvider for Slices {
         let mut list = ListCursor::new(self.slices[index].clone());
         if self.fails_from.is_some_and(|first| nth >= first) {
             if nth % 3 == 2 {
-                return Err(Error::Closed);
+                return Err(Error::closed());
             }
             list.fail_after = Some(nth % 5);
         }

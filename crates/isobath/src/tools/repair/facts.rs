@@ -4,7 +4,7 @@
 //! state: which slices came and went in edits that are lost is not known.
 
 use super::Repair;
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
 use crate::table::{Label, SliceMeta};
 use crate::version::{
@@ -106,7 +106,9 @@ fn newest(repair: &mut Repair<'_>, numbers: &[u64]) -> Result<Option<(u64, State
     for &number in numbers {
         let state = match fold(repair, number) {
             Ok(state) => state,
-            Err(error @ Error::NewerFormat { .. }) => return Err(error),
+            Err(error) if matches!(error.kind(), ErrorKind::NewerFormat { .. }) => {
+                return Err(error);
+            }
             Err(error) => {
                 repair.absorb::<()>(Err(error))?;
                 continue;

@@ -63,7 +63,7 @@ fn free_name(repair: &Repair<'_>, dir: &Path, file: &Path) -> Result<PathBuf> {
             return Ok(path);
         }
     }
-    Err(Error::InvalidArgument(format!("{} is full of {name}", dir.display())))
+    Err(Error::invalid_argument(format!("{} is full of {name}", dir.display())))
 }
 
 fn copy(repair: &Repair<'_>, from: &Path, to: &Path) -> Result<()> {

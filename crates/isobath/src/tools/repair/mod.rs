@@ -23,11 +23,11 @@ mod write;
 
 pub use report::{Loss, MovedFile, RepairReport};
 
-use super::report::{Finding, Report, is_loss};
+use super::report::{Finding, Report, is_loss, is_loss_of};
 use super::verify::Verification;
 use super::{verify_log, verify_manifest};
 use crate::components::Components;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, FileHeader, FileKind, Lsn};
 use crate::table::SliceMeta;
 use crate::version::{
@@ -90,7 +90,8 @@ impl RepairOptions {
 /// to go on.
 ///
 /// # Errors
-/// [`Error::NotADatabase`] if nothing tells of one, [`Error::Locked`], [`Error::NewerFormat`], [`Error::MissingCodec`], [`Error::Cancelled`] if
+/// [`ErrorKind::NotADatabase`] if nothing tells of one, [`ErrorKind::Locked`], [`ErrorKind::NewerFormat`],
+/// [`ErrorKind::MissingCodec`], [`ErrorKind::Cancelled`] if
 /// `progress` broke off, or an I/O error.
 pub fn repair(
     db: &Path,
@@ -200,18 +201,20 @@ impl Repair<'_> {
 
     /// Notes an error that is damage, and gives back any other.
     fn absorb<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
-        match result {
-            Ok(value) => Ok(Some(value)),
-            Err(Error::Corruption { path, offset, detail }) => {
-                self.damage(&path, Some(offset), &detail);
-                Ok(None)
+        let error = match result {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error,
+        };
+        match error.kind() {
+            ErrorKind::Corruption { path, offset, detail } => {
+                self.damage(path, Some(*offset), detail);
             }
-            Err(Error::Io { action, path, source }) if is_loss(&source) => {
-                self.damage(&path, None, &format!("could not {action} it: {source}"));
-                Ok(None)
+            ErrorKind::Io { action, path, source } if is_loss(source) => {
+                self.damage(path, None, &format!("could not {action} it: {source}"));
             }
-            Err(other) => Err(other),
+            _ => return Err(error),
         }
+        Ok(None)
     }
 
     fn lose(&mut self, facts: &Facts, mut loss: Loss) {
@@ -234,7 +237,7 @@ impl Repair<'_> {
     fn look(&mut self) -> Result<()> {
         match (self.progress)(self.done_bytes, self.total_bytes) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Error::Cancelled),
+            ControlFlow::Break(()) => Err(Error::cancelled()),
         }
     }
 
@@ -244,7 +247,7 @@ impl Repair<'_> {
         let mut bytes = vec![0; len_in_memory(file.len(), path)?];
         for (piece, offset) in bytes.chunks_mut(READ_LEN).zip((0..).step_by(READ_LEN)) {
             match file.read_at(offset, piece) {
-                Err(Error::Io { source, .. }) if is_loss(&source) => piece.fill(0),
+                Err(error) if is_loss_of(&error) => piece.fill(0),
                 other => other?,
             }
         }

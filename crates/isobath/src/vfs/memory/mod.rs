@@ -41,7 +41,7 @@ use super::{
 };
 use crate::components::sync::atomic::{AtomicU64, Ordering};
 use crate::components::sync::{Mutex, Rank};
-use crate::error::{Error, Result};
+use crate::error::{Error, LockHolder, Result};
 use fault::Faults;
 use file::{File, Space};
 use std::io;
@@ -271,10 +271,7 @@ impl FileSystem for MemoryFs {
         })?;
         match handle::HeldLock::take(file) {
             Some(held) => Ok(Box::new(held)),
-            None => Err(Error::Locked {
-                path: path.parent().unwrap_or(path).to_owned(),
-                holder: "this process".to_owned(),
-            }),
+            None => Err(Error::locked(path.parent().unwrap_or(path), LockHolder::ThisProcess)),
         }
     }
 

@@ -1,8 +1,9 @@
 //! What faults, kills and power cuts do. What every file system does is checked in `vfs/conformance.rs`.
 
 use super::*;
+use crate::error::ErrorKind;
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
+use std::io;
 
 fn p(path: &str) -> &Path {
     Path::new(path)
@@ -43,9 +44,9 @@ fn copy(segment: &dyn SegmentFile, offset: u64, bytes: &[u8]) -> Result<()> {
     unsafe { segment.copy_in(offset, bytes) }
 }
 
-fn io_kind<T>(result: Result<T>) -> ErrorKind {
+fn io_kind<T>(result: Result<T>) -> io::ErrorKind {
     match result {
-        Err(Error::Io { source, .. }) => source.kind(),
+        Err(error) if error.io_kind().is_some() => error.io_kind().unwrap(),
         Err(other) => panic!("not an error of input or output: {other}"),
         Ok(_) => panic!("succeeded"),
     }
@@ -257,7 +258,10 @@ fn a_failed_sync_loses_what_it_covered_though_a_later_one_succeeds() {
     fs.inject(Fault::on(FileOp::Harden));
     copy(&*segment, 0, b"lost").unwrap();
     let failed = segment.harden(0, u64::MAX).unwrap_err();
-    assert!(matches!(&failed, Error::Io { source, .. } if source.raw_os_error() == Some(5)));
+    assert!(matches!(
+        failed.kind(),
+        ErrorKind::Io { source, .. } if source.raw_os_error() == Some(5)
+    ));
     copy(&*segment, 512, b"kept").unwrap();
     segment.harden(0, u64::MAX).unwrap();
     assert_eq!(&get(&fs, "/s")[..4], b"lost");
@@ -307,7 +311,7 @@ fn a_failed_sync_of_a_directory_loses_names_though_a_later_one_succeeds() {
 #[test]
 fn a_fault_strikes_the_nth_match_once_or_forever() {
     let fs = MemoryFs::new();
-    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").nth(2).kind(ErrorKind::StorageFull));
+    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").nth(2).kind(io::ErrorKind::StorageFull));
     fs.create(p("/1.tbl")).unwrap();
     fs.create(p("/2.wal")).unwrap();
     let full = fs.create(p("/3.tbl")).err().unwrap();
@@ -418,11 +422,11 @@ fn rot_and_truncation_are_seen_by_those_who_open_the_file_then() {
     let mut before = [0; 6];
     mapped.read_at(0, &mut before).unwrap();
     assert_eq!(&before, b"abcdef");
-    assert_eq!(io_kind(fs.corrupt(p("/f"), 6, 1)), ErrorKind::UnexpectedEof);
+    assert_eq!(io_kind(fs.corrupt(p("/f"), 6, 1)), io::ErrorKind::UnexpectedEof);
     fs.truncate(p("/f"), 2).unwrap();
     assert_eq!(get(&fs.crashed(LOSE_ALL), "/f"), b"aB");
-    assert_eq!(io_kind(fs.truncate(p("/f"), 3)), ErrorKind::UnexpectedEof);
-    assert_eq!(io_kind(fs.truncate(p("/g"), 3)), ErrorKind::NotFound);
+    assert_eq!(io_kind(fs.truncate(p("/f"), 3)), io::ErrorKind::UnexpectedEof);
+    assert_eq!(io_kind(fs.truncate(p("/g"), 3)), io::ErrorKind::NotFound);
 }
 
 #[test]
@@ -431,9 +435,9 @@ fn directories_move_with_what_is_in_them_but_not_into_themselves() {
     fs.create_dir_all(p("/a/b")).unwrap();
     fs.create_dir_all(p("/full/x")).unwrap();
     synced_file(&fs, "/a/b/f", b"bytes");
-    assert_eq!(io_kind(fs.rename(p("/a"), p("/a/b/c"))), ErrorKind::InvalidInput);
-    assert_eq!(io_kind(fs.replace(p("/a"), p("/full"))), ErrorKind::DirectoryNotEmpty);
-    assert_eq!(io_kind(fs.replace(p("/a/b/f"), p("/full"))), ErrorKind::IsADirectory);
+    assert_eq!(io_kind(fs.rename(p("/a"), p("/a/b/c"))), io::ErrorKind::InvalidInput);
+    assert_eq!(io_kind(fs.replace(p("/a"), p("/full"))), io::ErrorKind::DirectoryNotEmpty);
+    assert_eq!(io_kind(fs.replace(p("/a/b/f"), p("/full"))), io::ErrorKind::IsADirectory);
     fs.rename(p("/a"), p("/c")).unwrap();
     assert_eq!(get(&fs, "c/b/../b/f"), b"bytes");
     assert!(!has(&fs, "/a"));

@@ -5,6 +5,7 @@
 //! name an earlier holder.
 
 use super::{Error, FileLock, Result, positional};
+use crate::error::LockHolder;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::path::Path;
@@ -34,8 +35,8 @@ impl HeldLock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 // The message names the database, which is where the lock file is.
-                let database = path.parent().unwrap_or(path).to_owned();
-                return Err(Error::Locked { path: database, holder: holder(&file) });
+                let database = path.parent().unwrap_or(path);
+                return Err(Error::locked(database, holder(&file)));
             }
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
@@ -57,8 +58,8 @@ impl HeldLock {
         match file.try_lock_shared() {
             Ok(()) => Ok(Some(HeldLock { _file: file })),
             Err(TryLockError::WouldBlock) => {
-                let database = path.parent().unwrap_or(path).to_owned();
-                Err(Error::Locked { path: database, holder: holder(&file) })
+                let database = path.parent().unwrap_or(path);
+                Err(Error::locked(database, holder(&file)))
             }
             Err(TryLockError::Error(e)) => Err(failed(e)),
         }
@@ -71,12 +72,12 @@ fn write_own_id(file: &File) -> io::Result<()> {
 }
 
 /// Who the file says holds the lock.
-fn holder(file: &File) -> String {
+fn holder(file: &File) -> LockHolder {
     let mut text = String::new();
     let read = file.take(ID_LEN_MAX).read_to_string(&mut text);
     match (read, text.trim().parse::<u32>()) {
-        (Ok(_), Ok(id)) if id == std::process::id() => "this process".to_owned(),
-        (Ok(_), Ok(id)) => format!("process {id}"),
-        _ => "another process".to_owned(),
+        (Ok(_), Ok(id)) if id == std::process::id() => LockHolder::ThisProcess,
+        (Ok(_), Ok(id)) => LockHolder::Process { id },
+        _ => LockHolder::Unknown,
     }
 }

@@ -1,7 +1,7 @@
 //! Tails, holes and rot: what recovery makes of bytes that are not what was written.
 
 use super::support::*;
-use crate::error::Error;
+use crate::error::ErrorKind;
 use crate::format::Lsn;
 use crate::wal::*;
 
@@ -99,8 +99,8 @@ fn rot_below_a_durable_lsn_is_corruption_with_its_place() {
         home.edit(at, |byte| byte ^ 0x10);
         let error = home.scan().unwrap_err();
         let (path, offset) = home.place(ranges[damaged].0);
-        match &error {
-            Error::Corruption { path: named, offset: at, .. } => {
+        match error.kind() {
+            ErrorKind::Corruption { path: named, offset: at, .. } => {
                 assert_eq!((named, *at), (&path, offset as u64));
             }
             other => panic!("{other}"),
@@ -128,9 +128,9 @@ fn a_missing_segment_in_front_of_a_record_is_corruption() {
     for base in [START + SEGMENT_LEN, START] {
         let (path, _) = home.place(base);
         std::fs::remove_file(&path).unwrap();
-        match home.scan().unwrap_err() {
-            Error::Corruption { path: named, offset: 0, detail } => {
-                assert_eq!(named, path);
+        match home.scan().unwrap_err().kind() {
+            ErrorKind::Corruption { path: named, offset: 0, detail } => {
+                assert_eq!(*named, path);
                 assert!(detail.contains("missing"), "{detail}");
             }
             other => panic!("{other}"),
@@ -175,8 +175,8 @@ fn a_damaged_header_page_in_front_of_records_is_corruption_of_its_file() {
         bytes[9] ^= 0x40;
         std::fs::write(&path, &bytes).unwrap();
         for error in [home.scan(), home.scan_from(START, ranges[99].1)].map(Result::unwrap_err) {
-            match &error {
-                Error::Corruption { path: named, offset: 0, .. } => assert_eq!(named, &path),
+            match error.kind() {
+                ErrorKind::Corruption { path: named, offset: 0, .. } => assert_eq!(named, &path),
                 other => panic!("{other}"),
             }
         }
@@ -226,7 +226,9 @@ fn a_missing_segment_is_named_where_those_beside_it_tell_and_no_other_ever_is() 
             let path = dir.path().join(missing.path.file_name().unwrap());
             for lsn in [missing.base, missing.base + 4000, missing.end() - 8] {
                 let error = demand_segment(fs, dir.path(), lsn).unwrap_err();
-                let Error::Corruption { path: named, .. } = &error else { panic!("{error}") };
+                let ErrorKind::Corruption { path: named, .. } = error.kind() else {
+                    panic!("{error}")
+                };
                 let is_last = at + 1 == segments.len();
                 let is_told = *named == path;
                 assert!(is_told || *named == dir.path(), "{error}, but it is {path:?}");
@@ -262,7 +264,7 @@ fn a_foreign_or_newer_segment_is_refused() {
     assert!(home.scan().unwrap_err().to_string().contains("another database"));
     bytes[..4096].copy_from_slice(&header(UUID, 9));
     std::fs::write(&path, &bytes).unwrap();
-    assert!(matches!(home.scan().unwrap_err(), Error::NewerFormat { .. }));
+    assert!(matches!(home.scan().unwrap_err().kind(), ErrorKind::NewerFormat { .. }));
 }
 
 fn header(uuid: [u8; 16], version: u8) -> Vec<u8> {
@@ -312,7 +314,11 @@ fn every_flipped_bit_is_harmless_or_noticed() {
                 assert_eq!(found, good[..found.len()], "byte {place}");
                 assert!(scanned.end >= durable, "byte {place} lost what was durable");
             }
-            Err(Error::Corruption { .. } | Error::NewerFormat { .. }) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Corruption { .. } | ErrorKind::NewerFormat { .. }
+                ) => {}
             Err(other) => panic!("byte {place}: {other}"),
         }
     }
@@ -391,9 +397,9 @@ fn a_record_longer_than_any_is_refused_by_its_place_and_not_read() {
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(HEADER_PAGE_LEN + SEGMENT_LEN_MAX).unwrap();
     }
-    match home.scan_from(SEGMENT_LEN_MAX, 0).unwrap_err() {
-        Error::Corruption { path, offset: 4096, detail } => {
-            assert_eq!(path, home.path().join(format!("{SEGMENT_LEN_MAX:016x}.wal")));
+    match home.scan_from(SEGMENT_LEN_MAX, 0).unwrap_err().kind() {
+        ErrorKind::Corruption { path, offset: 4096, detail } => {
+            assert_eq!(*path, home.path().join(format!("{SEGMENT_LEN_MAX:016x}.wal")));
             assert!(detail.contains(&(10_u64 << 30).to_string()), "{detail}");
         }
         other => panic!("{other}"),

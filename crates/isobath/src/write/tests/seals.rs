@@ -5,12 +5,13 @@ use crate::Error;
 use crate::components::sync::MutexGuard;
 use crate::components::sync::atomic::{AtomicU64, Ordering};
 use crate::components::{Clock, Components};
-use crate::engine::{Engine, MAX_SEALED, RETRY_PAUSE_NS_MAX, StallCause};
+use crate::engine::{Engine, MAX_SEALED, RETRY_PAUSE_NS_MAX};
+use crate::error::{ErrorKind, StallCause};
 use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::write::seal::{flush_now, is_full, make_room, seal_if_room, seal_if_written};
-use std::io::ErrorKind;
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -96,9 +97,9 @@ fn an_epoch_is_sealed_on_request_if_anything_was_reserved_in_it() {
         flush_now(engine).unwrap();
         assert!(engine.epochs.list().sealed.is_empty());
     }
-    engine.log.poison(&Error::Poisoned("planted".to_owned()));
-    assert!(matches!(seal_if_written(engine), Err(Error::Poisoned(_))));
-    assert!(matches!(flush_now(engine), Err(Error::Poisoned(_))));
+    engine.log.poison(&Error::planted());
+    assert_eq!(seal_if_written(engine).map(drop).unwrap_err().name(), "POISONED");
+    assert_eq!(flush_now(engine).unwrap_err().name(), "POISONED");
 }
 
 /// Seals so many epochs that no more can be, and fills the next. While the guard is held none of them is installed.
@@ -122,9 +123,14 @@ fn a_write_into_full_memory_waits_for_a_flush_unless_it_was_asked_not_to() {
     let held = without_room(&db);
     let (open_id, tail) = (engine.epochs.list().open.id, engine.log.tail());
     let told = db.with(WriteOptions::default().fail_fast(true)).put("hasty", "value");
-    let why = StallCause::Memory.name();
-    assert!(matches!(told, Err(Error::WouldStall(cause)) if cause == why), "{told:?}");
-    let stall = &engine.pacer.stalls()[StallCause::Memory as usize];
+    assert!(
+        matches!(
+            told.as_ref().map_err(Error::kind),
+            Err(ErrorKind::WouldStall { cause: StallCause::MemoryFull, .. })
+        ),
+        "{told:?}"
+    );
+    let stall = &engine.pacer.stalls()[StallCause::MemoryFull as usize];
     assert_eq!(stall.count.load(Ordering::Relaxed), 0, "it did not wait");
     thread::scope(|scope| {
         let writer = scope.spawn(|| db.put("patient", "value"));
@@ -152,9 +158,9 @@ fn a_write_that_waits_for_memory_is_told_when_the_writing_ends() {
         let flusher = scope.spawn(|| db.flush());
         thread::sleep(Duration::from_millis(30));
         assert!(!writer.is_finished() && !flusher.is_finished());
-        db.engine().poison("a job", Error::Poisoned("planted".to_owned()));
-        assert!(matches!(writer.join().unwrap(), Err(Error::Poisoned(_))));
-        assert!(matches!(flusher.join().unwrap(), Err(Error::Poisoned(_))));
+        db.engine().poison("a job", Error::planted());
+        assert_eq!(writer.join().unwrap().unwrap_err().name(), "POISONED");
+        assert_eq!(flusher.join().unwrap().unwrap_err().name(), "POISONED");
     });
     drop(held);
 }
@@ -174,8 +180,8 @@ fn an_epoch_is_sealed_without_a_wait_only_while_few_wait_for_their_flush() {
     seal_if_room(engine).unwrap();
     assert_eq!(engine.epochs.list().open.id, open_id);
     drop(held);
-    engine.log.poison(&Error::Poisoned("planted".to_owned()));
-    assert!(matches!(seal_if_room(engine), Err(Error::Poisoned(_))));
+    engine.log.poison(&Error::planted());
+    assert_eq!(seal_if_room(engine).unwrap_err().name(), "POISONED");
 }
 
 #[test]
@@ -224,7 +230,7 @@ fn a_write_that_is_paced_is_refused_before_it_is_logged_if_it_was_asked_not_to_w
     engine.pacer.admit(1 << 30, true, || 0.0).unwrap();
     let hasty = || db.with(WriteOptions::default().fail_fast(true)).put("key", "value");
     let tail = engine.log.tail();
-    assert!(matches!(hasty(), Err(Error::WouldStall(_))));
+    assert_eq!(hasty().unwrap_err().name(), "WOULD_STALL");
     assert_eq!(engine.log.tail(), tail);
     engine.pacer.set_merges(0.0, 1e6);
     hasty().unwrap();
@@ -249,7 +255,7 @@ fn writes_into_full_memory_cost_few_flushes_while_the_disk_stays_full() {
     let components = Components { fs: disk, clock, ..Components::system() };
     let db = Options::new().write_budget(256 << 10).components(components).open("db").unwrap();
     let engine = db.engine();
-    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(ErrorKind::StorageFull).forever());
+    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(io::ErrorKind::StorageFull).forever());
     for _ in 0..MAX_SEALED {
         db.put("key", "value").unwrap();
         assert!(db.flush().unwrap_err().is_out_of_space());
@@ -280,7 +286,7 @@ fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
     let db = open(&fs);
     let engine = db.engine();
     db.put("key", "value").unwrap();
-    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(ErrorKind::StorageFull).forever());
+    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(io::ErrorKind::StorageFull).forever());
     assert!(db.flush().unwrap_err().is_out_of_space());
     assert_eq!(engine.epochs.list().sealed.len(), 1);
     db.put("key", "another").unwrap();
@@ -315,7 +321,7 @@ fn a_flush_is_not_told_of_the_failure_of_one_that_began_before() {
     let began_before = engine.clone();
     let job = move |_: &_| {
         failing.recv().unwrap();
-        let error = Error::WouldStall("there was no room");
+        let error = Error::would_stall(StallCause::LogFull);
         began_before.epochs.note_flush_failure(error, began_before.pacer.now_ns());
         // The next one does not begin before the failure was heard of.
         let began = Instant::now();

@@ -1,7 +1,7 @@
 //! What is damaged, one thing at a time and all at once.
 
 use super::*;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::format::{BATCH_PREFIX_LEN, Lsn, Op, OpKind, put_batch_prefix, put_op};
 use crate::version::{self, CURRENT};
 use crate::wal;
@@ -263,10 +263,10 @@ fn a_whole_record_that_means_nothing_is_named_and_all_others_are_kept() {
         let expected = content(&db);
         let fs = fs.killed();
         let segment = segments(&fs).remove(0);
-        match options(&fs).open(DB).unwrap_err() {
-            Error::Corruption { path, offset, detail } => {
-                assert_eq!(path, segment);
-                assert_eq!(offset, wal::HEADER_PAGE_LEN + lsn % (16 << 10));
+        match options(&fs).open(DB).unwrap_err().kind() {
+            ErrorKind::Corruption { path, offset, detail } => {
+                assert_eq!(*path, segment);
+                assert_eq!(*offset, wal::HEADER_PAGE_LEN + lsn % (16 << 10));
                 assert!(detail.contains(&format!("{lsn:#x} is whole, yet")), "{detail}");
             }
             other => panic!("{other}"),
@@ -369,8 +369,8 @@ fn a_log_of_a_newer_version_is_left_to_that_version() {
     let fs = fs.killed();
     let segment = segments(&fs).remove(0);
     let before = everything(&fs);
-    let is_newer = |error: Error| match error {
-        Error::NewerFormat { path, .. } => path == segment,
+    let is_newer = |error: Error| match error.kind() {
+        ErrorKind::NewerFormat { path, .. } => *path == segment,
         _ => false,
     };
     assert!(is_newer(options(&fs).open(DB).unwrap_err()));

@@ -42,7 +42,7 @@ fn a_repair_that_is_called_off_changes_nothing() {
     let before = everything(&fs);
     let options = RepairOptions::new().components(components(&fs));
     let stopped = repair(Path::new(DB), &options, &mut |_, _| ControlFlow::Break(()));
-    assert!(matches!(stopped, Err(Error::Cancelled)));
+    assert!(matches!(stopped.as_ref().map_err(Error::name), Err("CANCELLED")));
     assert_eq!(everything(&fs), before);
     let foretold = run(&fs, true).unwrap();
     assert!(foretold.is_dry_run && !foretold.losses.is_empty());
@@ -53,9 +53,9 @@ fn a_repair_that_is_called_off_changes_nothing() {
 fn where_no_database_was_there_is_nothing_to_repair() {
     let fs = MemoryFs::new();
     fs.create_dir_all(Path::new(DB)).unwrap();
-    assert!(matches!(run(&fs, false), Err(Error::NotADatabase { .. })));
+    assert_eq!(run(&fs, false).unwrap_err().name(), "NOT_A_DATABASE");
     let db = options(&fs).open(DB).unwrap();
-    assert!(matches!(run(&fs, false), Err(Error::Locked { .. })));
+    assert_eq!(run(&fs, false).unwrap_err().name(), "LOCKED");
     drop(db);
 }
 

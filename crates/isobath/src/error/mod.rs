@@ -1,0 +1,289 @@
+//! The one public error: few kinds, each with what happened, where, and what to do next.
+//!
+//! An [`Error`] is one word, so that a `Result` of the read path is as small as what it answers. What can be looked at is
+//! its [`ErrorKind`] and, within some kinds, a cause, which is an enum of its own. All of these can grow without breaking
+//! a program: a caller matches what it handles, and takes the rest as text.
+
+mod cause;
+mod decode;
+mod kind;
+
+pub use cause::{LockHolder, NotADatabaseCause, PoisonCause, StallCause};
+#[cfg(test)]
+pub(crate) use decode::NamedDecoder;
+pub(crate) use decode::{DecodeError, Decoded, ReadError};
+pub use kind::ErrorKind;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed. A key that is not there is no error: reads answer `Ok(None)`.
+///
+/// Its text says what happened, where, and what to do next, the operating system's own words included.
+/// [`std::error::Error::source`] goes on below these words, so that a chain of causes says nothing twice. A clone is the
+/// same error, and costs no more than a count.
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = isobath::Db::open(dir.path())?;
+/// use isobath::ErrorKind;
+///
+/// match db.put("", "value") {
+///     Err(error) if error.is_out_of_space() => eprintln!("make room: {error}"),
+///     Err(error) => match error.kind() {
+///         ErrorKind::InvalidArgument { detail, .. } => eprintln!("not written: {detail}"),
+///         _ => return Err(error),
+///     },
+///     Ok(commit) => println!("written at {}", commit.point()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Error(Arc<ErrorKind>);
+
+impl Error {
+    /// What went wrong, with its particulars.
+    #[inline]
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// The kind as a word that never changes, for logs and bindings: `"CORRUPTION"`.
+    pub fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    /// True if bytes on disk were found damaged.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Corruption { .. })
+    }
+
+    /// True if the same call may succeed later without anything being repaired: no space left, too
+    /// many open files, no memory in the system, a paced writer that asked not to wait, a lock held elsewhere.
+    pub fn is_retryable(&self) -> bool {
+        match self.kind() {
+            ErrorKind::Io { source, .. } => {
+                self.is_out_of_space()
+                    || self.is_too_many_files()
+                    || source.kind() == io::ErrorKind::OutOfMemory
+            }
+            ErrorKind::WouldStall { .. } | ErrorKind::Locked { .. } | ErrorKind::Outrun { .. } => {
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// True if the file system has no room left.
+    pub fn is_out_of_space(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+
+    /// True if the process or the system has no file handles left.
+    pub fn is_too_many_files(&self) -> bool {
+        // ENFILE and EMFILE; on Windows ERROR_TOO_MANY_OPEN_FILES.
+        let codes: &[i32] = if cfg!(windows) { &[4] } else { &[23, 24] };
+        matches!(self.kind(), ErrorKind::Io { source, .. }
+            if source.raw_os_error().is_some_and(|code| codes.contains(&code)))
+    }
+
+    /// True if a commit may or may not survive: only a reopen tells.
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(self.kind(), ErrorKind::OutcomeUnknown { .. })
+    }
+
+    /// True if the database was closed.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Closed { .. })
+    }
+
+    /// The operating system refused to `action` (a verb) the file at `path`. For file systems of a program's own
+    /// ([`crate::vfs`]).
+    #[cold]
+    pub fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
+        Error::new(ErrorKind::Io { action, path: path.to_owned(), source })
+    }
+
+    /// There is no column family of this name. For programs in which one that is not there is an error.
+    #[cold]
+    pub fn unknown_family(name: &str) -> Error {
+        Error::new(ErrorKind::UnknownFamily { name: name.to_owned() })
+    }
+
+    /// What a visitor answers to break off what it is called by, such as [`crate::tools::dump`].
+    #[cold]
+    pub fn cancelled() -> Error {
+        Error::new(ErrorKind::Cancelled {})
+    }
+}
+
+/// Constructors. All cold: what calls them stays small.
+impl Error {
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn new(kind: ErrorKind) -> Error {
+        Error(Arc::new(kind))
+    }
+
+    #[cold]
+    pub(crate) fn corruption(path: &Path, offset: u64, detail: impl Into<String>) -> Error {
+        let (path, detail) = (path.to_owned(), detail.into());
+        Error::new(ErrorKind::Corruption { path, offset, detail })
+    }
+
+    #[cold]
+    pub(crate) fn newer_format(path: &Path, detail: impl Into<String>) -> Error {
+        let (path, detail) = (path.to_owned(), detail.into());
+        Error::new(ErrorKind::NewerFormat { path, detail })
+    }
+
+    #[cold]
+    pub(crate) fn missing_codec(path: &Path, codec: &'static str) -> Error {
+        Error::new(ErrorKind::MissingCodec { path: path.to_owned(), codec })
+    }
+
+    #[cold]
+    pub(crate) fn not_a_database(path: &Path, cause: NotADatabaseCause) -> Error {
+        Error::new(ErrorKind::NotADatabase { path: path.to_owned(), cause })
+    }
+
+    #[cold]
+    pub(crate) fn already_exists(path: &Path) -> Error {
+        Error::new(ErrorKind::AlreadyExists { path: path.to_owned() })
+    }
+
+    #[cold]
+    pub(crate) fn locked(path: &Path, holder: LockHolder) -> Error {
+        Error::new(ErrorKind::Locked { path: path.to_owned(), holder })
+    }
+
+    #[cold]
+    pub(crate) fn invalid_argument(detail: impl Into<String>) -> Error {
+        Error::new(ErrorKind::InvalidArgument { detail: detail.into() })
+    }
+
+    #[cold]
+    pub(crate) fn family_exists(name: &str) -> Error {
+        Error::new(ErrorKind::FamilyExists { name: name.to_owned() })
+    }
+
+    #[cold]
+    pub(crate) fn would_stall(cause: StallCause) -> Error {
+        Error::new(ErrorKind::WouldStall { cause })
+    }
+
+    #[cold]
+    pub(crate) fn poisoned(cause: PoisonCause) -> Error {
+        Error::new(ErrorKind::Poisoned { cause })
+    }
+
+    #[cold]
+    pub(crate) fn outcome_unknown(cause: PoisonCause) -> Error {
+        Error::new(ErrorKind::OutcomeUnknown { cause })
+    }
+
+    #[cold]
+    pub(crate) fn memory_limit(needed: u64, limit: u64) -> Error {
+        Error::new(ErrorKind::MemoryLimit { needed, limit })
+    }
+
+    #[cold]
+    pub(crate) fn outrun(path: &Path, attempts: u32) -> Error {
+        Error::new(ErrorKind::Outrun { path: path.to_owned(), attempts })
+    }
+
+    #[cold]
+    pub(crate) fn read_only() -> Error {
+        Error::new(ErrorKind::ReadOnly {})
+    }
+
+    #[cold]
+    pub(crate) fn closed() -> Error {
+        Error::new(ErrorKind::Closed {})
+    }
+
+    /// The kind of the operating system's own error.
+    pub(crate) fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self.kind() {
+            ErrorKind::Io { source, .. } => Some(source.kind()),
+            _ => None,
+        }
+    }
+
+    /// What a test poisons a database with.
+    #[cfg(test)]
+    pub(crate) fn planted() -> Error {
+        Error::poisoned(PoisonCause::given_up("planted"))
+    }
+
+    /// True if a caller, or a close, broke off what was done.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Cancelled { .. })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind().fmt(f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.kind(), f)
+    }
+}
+
+impl std::error::Error for Error {
+    /// What lies below the words of [`Error`] itself, which include the operating system's.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self.kind() {
+            ErrorKind::Io { source, .. } => source.source(),
+            ErrorKind::Poisoned { cause, .. } | ErrorKind::OutcomeUnknown { cause, .. } => {
+                cause.source()
+            }
+            _ => None,
+        }
+    }
+}
+
+/// For callers that speak `std::io`: the kind closest to this one's, and the same text.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match error.kind() {
+            ErrorKind::Io { source, .. } => source.kind(),
+            ErrorKind::Corruption { .. } | ErrorKind::NewerFormat { .. } => {
+                io::ErrorKind::InvalidData
+            }
+            ErrorKind::NotADatabase { .. } | ErrorKind::UnknownFamily { .. } => {
+                io::ErrorKind::NotFound
+            }
+            ErrorKind::AlreadyExists { .. } | ErrorKind::FamilyExists { .. } => {
+                io::ErrorKind::AlreadyExists
+            }
+            ErrorKind::Locked { .. } | ErrorKind::Outrun { .. } => io::ErrorKind::ResourceBusy,
+            ErrorKind::MemoryLimit { .. } => io::ErrorKind::OutOfMemory,
+            ErrorKind::InvalidArgument { .. } => io::ErrorKind::InvalidInput,
+            ErrorKind::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
+            ErrorKind::WouldStall { .. } => io::ErrorKind::WouldBlock,
+            ErrorKind::MissingCodec { .. } => io::ErrorKind::Unsupported,
+            // Not `Interrupted`, at which callers try again.
+            ErrorKind::Poisoned { .. }
+            | ErrorKind::OutcomeUnknown { .. }
+            | ErrorKind::Closed { .. }
+            | ErrorKind::Cancelled { .. } => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests;

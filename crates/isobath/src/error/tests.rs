@@ -1,0 +1,158 @@
+//! What an error says, once, and how small it is.
+
+use super::*;
+use std::error::Error as _;
+
+/// One error of each kind.
+fn one_of_each() -> Vec<Error> {
+    let (path, full) = (Path::new("db/wal/7.wal"), || io::Error::from_raw_os_error(28));
+    vec![
+        Error::io("sync", path, full()),
+        Error::corruption(path, 4096, "a block's checksum does not match"),
+        Error::newer_format(path, "block codec 9"),
+        Error::missing_codec(path, "lz4"),
+        Error::not_a_database(path, NotADatabaseCause::OtherFiles),
+        Error::already_exists(path),
+        Error::locked(path, LockHolder::Process { id: 7 }),
+        Error::invalid_argument("a key must have at least one byte"),
+        Error::unknown_family("users"),
+        Error::family_exists("users"),
+        Error::would_stall(StallCause::LogFull),
+        Error::poisoned(PoisonCause::of(&Error::io("sync", path, full()))),
+        Error::outcome_unknown(PoisonCause::of(&Error::io("sync", path, full()))),
+        Error::read_only(),
+        Error::memory_limit(2, 1),
+        Error::outrun(path, 3),
+        Error::closed(),
+        Error::cancelled(),
+    ]
+}
+
+#[test]
+fn errors_and_the_results_of_reads_are_small() {
+    const WORD: usize = size_of::<usize>();
+    assert_eq!((size_of::<Error>(), size_of::<Result<()>>()), (WORD, WORD));
+    assert_eq!(size_of::<Result<u64>>(), 2 * WORD);
+    // An answer takes no room for the error, or a word.
+    type Answer = Option<crate::Value>;
+    assert_eq!(size_of::<Result<Answer>>(), size_of::<Answer>());
+    type Pinned = Option<crate::table::PinnedValue>;
+    assert_eq!(size_of::<Result<Pinned>>(), size_of::<Pinned>() + WORD);
+}
+
+#[test]
+fn names_are_one_word_for_each_kind_and_never_change() {
+    let names: Vec<_> = one_of_each().iter().map(Error::name).collect();
+    assert_eq!(
+        names,
+        [
+            "IO",
+            "CORRUPTION",
+            "NEWER_FORMAT",
+            "MISSING_CODEC",
+            "NOT_A_DATABASE",
+            "ALREADY_EXISTS",
+            "LOCKED",
+            "INVALID_ARGUMENT",
+            "UNKNOWN_FAMILY",
+            "FAMILY_EXISTS",
+            "WOULD_STALL",
+            "POISONED",
+            "OUTCOME_UNKNOWN",
+            "READ_ONLY",
+            "MEMORY_LIMIT",
+            "OUTRUN",
+            "CLOSED",
+            "CANCELLED"
+        ]
+    );
+}
+
+#[test]
+fn what_the_system_said_is_part_of_the_text_and_no_chain_says_it_twice() {
+    for error in one_of_each() {
+        let text = error.to_string();
+        let has_system = text.contains("No space left on device");
+        assert_eq!(has_system, ["IO", "POISONED", "OUTCOME_UNKNOWN"].contains(&error.name()));
+        assert!(error.source().is_none(), "{text}");
+    }
+    #[derive(Debug)]
+    struct Below(io::Error);
+    impl fmt::Display for Below {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the cloud is away")
+        }
+    }
+    impl std::error::Error for Below {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+    let cloud = io::Error::other(Below(io::Error::other("the cable is cut")));
+    let failed = Error::io("read", Path::new("7.tbl"), cloud);
+    let poisoned = Error::poisoned(PoisonCause::of(&failed));
+    for error in [failed, poisoned] {
+        let mut chain = vec![error.to_string()];
+        let mut next = error.source();
+        while let Some(error) = next {
+            chain.push(error.to_string());
+            next = error.source();
+        }
+        assert!(chain[0].contains("the cloud is away"), "{chain:?}");
+        assert_eq!(chain[1..], ["the cable is cut"]);
+    }
+}
+
+#[test]
+fn a_cause_that_is_wrapped_again_stays_the_first_failure() {
+    let first = Error::io("sync", Path::new("7.wal"), io::Error::from_raw_os_error(5));
+    let poisoned = Error::poisoned(PoisonCause::of(&first));
+    let unknown = Error::outcome_unknown(PoisonCause::of(&poisoned));
+    let again = PoisonCause::of(&unknown);
+    assert!(matches!(again, PoisonCause::Failed { error } if Arc::ptr_eq(&error.0, &first.0)));
+    assert!(unknown.is_outcome_unknown() && !unknown.is_retryable());
+}
+
+#[test]
+fn std_io_gets_the_nearest_kind_and_the_same_text() {
+    for (error, kind) in one_of_each().into_iter().zip([
+        io::ErrorKind::StorageFull,
+        io::ErrorKind::InvalidData,
+        io::ErrorKind::InvalidData,
+        io::ErrorKind::Unsupported,
+        io::ErrorKind::NotFound,
+        io::ErrorKind::AlreadyExists,
+        io::ErrorKind::ResourceBusy,
+        io::ErrorKind::InvalidInput,
+        io::ErrorKind::NotFound,
+        io::ErrorKind::AlreadyExists,
+        io::ErrorKind::WouldBlock,
+        io::ErrorKind::Other,
+        io::ErrorKind::Other,
+        io::ErrorKind::PermissionDenied,
+        io::ErrorKind::OutOfMemory,
+        io::ErrorKind::ResourceBusy,
+        io::ErrorKind::Other,
+        io::ErrorKind::Other,
+    ]) {
+        let text = error.to_string();
+        let converted = io::Error::from(error);
+        assert_eq!((converted.kind(), converted.to_string()), (kind, text));
+    }
+}
+
+#[test]
+fn causes_say_what_happened() {
+    let panicked = PoisonCause::panicked("while it wrote to the log", "index out of bounds");
+    assert_eq!(
+        panicked.to_string(),
+        "a thread panicked while it wrote to the log: index out of bounds"
+    );
+    let quiet = PoisonCause::panicked("in a merge", "");
+    assert_eq!(quiet.to_string(), "a thread panicked in a merge");
+    let given_up = PoisonCause::given_up("a change of a column family");
+    assert_eq!(given_up.to_string(), "a change of a column family was given up halfway");
+    assert_eq!(LockHolder::ThisProcess.to_string(), "this process");
+    assert_eq!(LockHolder::Process { id: 7 }.to_string(), "process 7");
+    assert_eq!(LockHolder::Unknown.to_string(), "another process");
+}
