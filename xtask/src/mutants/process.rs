@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Address space and file size at most, in KiB.
+/// Address space at most, in KiB, and file size, in blocks of 512 bytes: the units of POSIX and of all shells.
 const MEMORY: u64 = 8 << 20;
-const FILE: u64 = 4 << 20;
+const FILE: u64 = 8 << 20;
 
 /// How a child ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
