@@ -247,11 +247,11 @@ mod tests {
             is_so()
         };
         let read = fs.tried(FileOp::Read);
-        let (merging, flushing) = (engine.backlog.lock(), engine.families_pending.lock());
+        let (flushing, merging) = (engine.families_pending.lock(), engine.backlog.lock());
         std::thread::scope(|scope| {
             let compacting = scope.spawn(|| db.compact());
             assert!(soon(&|| fs.tried(FileOp::Read) > read));
-            db.put("last", "value").unwrap();
+            scope.spawn(|| db.put("last", "value").unwrap()).join().unwrap();
             let closing = db.clone();
             let closer = scope.spawn(move || closing.close());
             assert!(soon(&|| engine.compactors.submit(Box::new(|_| ())).is_err()));
