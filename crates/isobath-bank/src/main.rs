@@ -255,7 +255,7 @@ fn expect_refusal(db: &Db, old: &Family) -> Result<(), Trouble> {
 fn options(rng: &mut Random) -> Options {
     let modes = [ReadMode::Mapped, ReadMode::Positional];
     let mut options = Options::new()
-        .write_budget(64 << rng.below(6) << 10)
+        .write_buffer(64 << rng.below(6) << 10)
         .block_cache(rng.choice(&[0, 64 << 10, 4 << 20]))
         .durability(rng.choice(&[Durability::Buffered, Durability::Process]))
         .read_mode(ReadMode::Positional)

@@ -230,7 +230,7 @@ mod tests {
     fn a_close_does_not_let_merges_run_to_their_end() {
         let fs = MemoryFs::new();
         let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-        let options = Options::new().write_budget(8 << 20).components(components);
+        let options = Options::new().write_buffer(8 << 20).components(components);
         let db = options.clone().open("/db").unwrap();
         let engine = db.engine().clone();
         for run in 0..4u32 {

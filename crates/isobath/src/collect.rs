@@ -23,15 +23,15 @@ impl Metrics {
             memtable_bytes: list.open.bytes()
                 + list.sealed.iter().map(|epoch| epoch.bytes()).sum::<u64>()
                 + engine.shown.as_ref().map_or(0, |shown| shown.memory_bytes()),
-            arena_held_bytes: pool.held_bytes as u64,
+            memtable_reserved_bytes: pool.held_bytes as u64,
             arena_chunks: pool.handed_out,
             arena_chunks_cold: pool.handed_out_cold,
-            epochs_sealed: list.sealed.len() as u64,
+            immutable_memtables: list.sealed.len() as u64,
             flushes: gauges.flushes.get(),
             flush_bytes: gauges.flush_bytes.get(),
             flush_ns: gauges.flush_ns.get(),
             compactions: gauges.compactions.get(),
-            moves: gauges.moves.get(),
+            trivial_moves: gauges.trivial_moves.get(),
             compaction_read_bytes: gauges.compaction_read_bytes.get(),
             compaction_written_bytes: gauges.compaction_written_bytes.get(),
             compaction_ns: gauges.compaction_ns.get(),
@@ -40,7 +40,7 @@ impl Metrics {
             cache_hits: blocks.hits(),
             cache_misses: blocks.misses(),
             cache_bytes: blocks.used_bytes(),
-            resident_bytes: blocks.resident_bytes(),
+            filter_index_bytes: blocks.resident_bytes(),
             snapshots: engine.snapshots.held().0 as u64,
             stalls: stalls(engine),
             families: families(engine),
@@ -70,7 +70,7 @@ fn stalls(engine: &Engine) -> Vec<StallMetrics> {
 
 fn families(engine: &Engine) -> Vec<FamilyMetrics> {
     let describe = |family: &Keyspace| {
-        let merge_debt_bytes = debt_bytes(engine, family);
+        let pending_compaction_bytes = debt_bytes(engine, family);
         let view = family.view();
         let level = |level: usize| {
             let mut total = LevelMetrics::default();
@@ -84,7 +84,12 @@ fn families(engine: &Engine) -> Vec<FamilyMetrics> {
             total
         };
         let levels = (0..view.tree.level_count()).map(level).collect();
-        FamilyMetrics { id: family.id, name: family.name().to_string(), levels, merge_debt_bytes }
+        FamilyMetrics {
+            id: family.id,
+            name: family.name().to_string(),
+            levels,
+            pending_compaction_bytes,
+        }
     };
     engine.families.all().iter().map(|family| describe(family)).collect()
 }

@@ -72,7 +72,7 @@ pub enum Event {
     },
     /// A thread has done its share of a merge. With more than one for a job, parts were merged at once; each began
     /// `took_us` ago.
-    MergeShare {
+    SubcompactionDone {
         /// The family.
         family: String,
         /// Which merge of the family, counted up since open.
@@ -83,7 +83,7 @@ pub enum Event {
         took_us: u64,
     },
     /// A slice moved to another level without being rewritten.
-    Moved {
+    TriviallyMoved {
         /// The family.
         family: String,
         /// From here.

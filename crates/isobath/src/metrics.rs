@@ -24,13 +24,13 @@ pub struct Metrics {
     /// Bytes of memtables: being written and waiting for flush.
     pub memtable_bytes: u64,
     /// Bytes of memory held for memtables, idle chunks included.
-    pub arena_held_bytes: u64,
+    pub memtable_reserved_bytes: u64,
     /// Chunks of memory that writers took, and those that were not warm.
     pub arena_chunks: u64,
     /// Chunks whose pages had not been touched before.
     pub arena_chunks_cold: u64,
     /// Epochs that wait for flush now.
-    pub epochs_sealed: u64,
+    pub immutable_memtables: u64,
     /// Flushes done.
     pub flushes: u64,
     /// Bytes they wrote.
@@ -40,7 +40,7 @@ pub struct Metrics {
     /// Merges done.
     pub compactions: u64,
     /// Slices moved between levels without being rewritten.
-    pub moves: u64,
+    pub trivial_moves: u64,
     /// Bytes that merges read.
     pub compaction_read_bytes: u64,
     /// Bytes that merges wrote.
@@ -58,7 +58,7 @@ pub struct Metrics {
     /// Bytes of cached blocks.
     pub cache_bytes: u64,
     /// Bytes of resident filters and index tops.
-    pub resident_bytes: u64,
+    pub filter_index_bytes: u64,
     /// Snapshots held now.
     pub snapshots: u64,
     /// Waits of writers, by cause.
@@ -92,7 +92,7 @@ pub struct FamilyMetrics {
     /// Its levels, level 0 first.
     pub levels: Vec<LevelMetrics>,
     /// Bytes that merges have still to read to bring all of it where it belongs: an estimate.
-    pub merge_debt_bytes: u64,
+    pub pending_compaction_bytes: u64,
 }
 
 /// A level of a tree.
@@ -124,12 +124,12 @@ impl Metrics {
     }
 
     /// Bytes that merges have still to read, over all families: an estimate.
-    pub fn merge_debt_bytes(&self) -> u64 {
-        self.families.iter().map(|family| family.merge_debt_bytes).sum()
+    pub fn pending_compaction_bytes(&self) -> u64 {
+        self.families.iter().map(|family| family.pending_compaction_bytes).sum()
     }
 
     /// Runs in the fullest level 0.
-    pub fn level_zero_runs(&self) -> u64 {
+    pub fn level0_runs(&self) -> u64 {
         let runs = |family: &FamilyMetrics| family.levels.first().map_or(0, |level| level.slices);
         self.families.iter().map(runs).max().unwrap_or(0)
     }

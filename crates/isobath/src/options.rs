@@ -105,7 +105,9 @@ pub struct FamilyOptions {
     pub filter_bits_per_key: u32,
     /// How many times larger each level is than the one above. Default 10. Smaller: less space and faster
     /// reads, more bytes rewritten.
-    pub level_ratio: u32,
+    // The name that databases from before have on disk.
+    #[serde(alias = "level_ratio")]
+    pub level_size_ratio: u32,
 }
 
 impl Default for FamilyOptions {
@@ -114,7 +116,7 @@ impl Default for FamilyOptions {
             codecs: vec![Codec::None, Codec::default()],
             block_size: ByteSize::kib(4),
             filter_bits_per_key: 10,
-            level_ratio: 10,
+            level_size_ratio: 10,
         }
     }
 }
@@ -149,9 +151,9 @@ impl FamilyOptions {
         self
     }
 
-    /// Sets [`FamilyOptions::level_ratio`].
-    pub fn level_ratio(mut self, ratio: u32) -> Self {
-        self.level_ratio = ratio;
+    /// Sets [`FamilyOptions::level_size_ratio`].
+    pub fn level_size_ratio(mut self, ratio: u32) -> Self {
+        self.level_size_ratio = ratio;
         self
     }
 
@@ -188,7 +190,7 @@ impl FamilyOptions {
     pub(crate) fn check(&self) -> Result<()> {
         within("block_size", self.block_size.as_u64(), 256, 1 << 20)?;
         within("filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;
-        within("level_ratio", u64::from(self.level_ratio), 2, 100)?;
+        within("level_size_ratio", u64::from(self.level_size_ratio), 2, 100)?;
         within("codecs (entries)", self.codecs.len() as u64, 1, 16)
     }
 
@@ -227,7 +229,7 @@ impl FamilyOptions {
 /// ```
 /// # fn main() -> isobath::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
-/// let db = isobath::Options::new().write_budget(16 << 20).block_cache(32 << 20).open(dir.path())?;
+/// let db = isobath::Options::new().write_buffer(16 << 20).block_cache(32 << 20).open(dir.path())?;
 /// db.put(b"key", b"value")?;
 /// db.close()?;
 /// # Ok(())
@@ -245,13 +247,13 @@ pub struct Options {
     /// without permission to write, on a file system that is read-only, and beside the process that writes. Reads see the
     /// database as it was when it was opened, until [`Db::catch_up`](crate::Db::catch_up); what changes something answers
     /// [`ErrorKind::ReadOnly`]. The part of the log that is not in tables yet is held in memory, at most eight times
-    /// `write_budget` of it, and table files are held open, up to `max_open_files` of them.
+    /// `write_buffer` of it, and table files are held open, up to `max_open_files` of them.
     pub read_only: bool,
     /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three
     /// times as much is held while flushes run. At least 64 KiB. Larger: fewer bytes rewritten by merges; smaller: less memory
     /// and a shorter recovery.
     #[serde(serialize_with = "as_number")]
-    pub write_budget: ByteSize,
+    pub write_buffer: ByteSize,
     /// Bytes of decoded blocks kept. Default 64 MiB. Ignored if a shared cache is given.
     #[serde(serialize_with = "as_number")]
     pub block_cache: ByteSize,
@@ -295,7 +297,7 @@ impl Default for Options {
             create_if_missing: true,
             error_if_exists: false,
             read_only: false,
-            write_budget: ByteSize::mib(64),
+            write_buffer: ByteSize::mib(64),
             block_cache: ByteSize::mib(64),
             durability: Durability::Process,
             sync_interval: None,
@@ -348,9 +350,9 @@ impl Options {
         self
     }
 
-    /// Sets [`Options::write_budget`], in bytes.
-    pub fn write_budget(mut self, bytes: u64) -> Self {
-        self.write_budget = ByteSize(bytes);
+    /// Sets [`Options::write_buffer`], in bytes.
+    pub fn write_buffer(mut self, bytes: u64) -> Self {
+        self.write_buffer = ByteSize(bytes);
         self
     }
 
@@ -433,8 +435,8 @@ impl Options {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let budget_min = self.sizes.write_budget_min;
-        within("write_budget", self.write_budget.as_u64(), budget_min, 64 << 30)?;
+        let budget_min = self.sizes.write_buffer_min;
+        within("write_buffer", self.write_buffer.as_u64(), budget_min, 64 << 30)?;
         within("compaction_threads", self.compaction_threads.unwrap_or(1) as u64, 1, 256)?;
         if let Some(interval) = self.sync_interval {
             within("sync_interval (microseconds)", interval.as_micros() as u64, 100, 1 << 50)?;
@@ -468,10 +470,10 @@ mod tests {
     #[test]
     fn options_are_read_from_text_with_sizes_as_people_write_them() {
         let options: Options = serde_json::from_str(
-            r#"{"write_budget": "16MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#,
+            r#"{"write_buffer": "16MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#,
         )
         .unwrap();
-        assert_eq!(options.write_budget, ByteSize::mib(16));
+        assert_eq!(options.write_buffer, ByteSize::mib(16));
         assert_eq!(options.durability, Durability::Sync);
         assert_eq!(options.new_family().codec_at(5), Codec::Zstd);
         let error = serde_json::from_str::<Options>(r#"{"write_buget": "16MiB"}"#).unwrap_err();
@@ -486,12 +488,20 @@ mod tests {
     }
 
     #[test]
+    fn the_level_size_ratio_is_read_under_its_former_name_too() {
+        let options = FamilyOptions::from_json(br#"{"level_ratio": 7}"#).unwrap();
+        assert_eq!(options, FamilyOptions::new().level_size_ratio(7));
+        let written = String::from_utf8(options.to_json()).unwrap();
+        assert!(written.contains(r#""level_size_ratio":7"#), "{written}");
+    }
+
+    #[test]
     fn family_options_that_no_call_accepts_are_not_taken_from_disk_either() {
         for json in [
             r#"{"filter_bits_per_key": 4294967295}"#,
             r#"{"block_size": 0}"#,
             r#"{"block_size": 4294967296}"#,
-            r#"{"level_ratio": 0}"#,
+            r#"{"level_size_ratio": 0}"#,
             r#"{"codecs": []}"#,
         ] {
             let error = FamilyOptions::from_json(json.as_bytes()).unwrap_err();
@@ -501,7 +511,7 @@ mod tests {
 
     #[test]
     fn senseless_values_are_refused_with_the_range() {
-        let error = Options::in_memory().write_budget(1).open("x").unwrap_err();
-        assert!(error.to_string().contains("write_budget must be from"), "{error}");
+        let error = Options::in_memory().write_buffer(1).open("x").unwrap_err();
+        assert!(error.to_string().contains("write_buffer must be from"), "{error}");
     }
 }

@@ -41,7 +41,7 @@ impl Clock for Fuse {
 
 fn over(fs: &MemoryFs, clock: Arc<dyn Clock>) -> Options {
     let components = Components { fs: Arc::new(fs.clone()), clock, ..Components::system() };
-    Options::new().write_budget(64 << 10).compaction_threads(1).components(components)
+    Options::new().write_buffer(64 << 10).compaction_threads(1).components(components)
 }
 
 /// A call's answer; `None` if it panicked or failed.

@@ -228,7 +228,7 @@ mod tests {
     /// Under Miri too, which sees what is used after it was freed: files are in memory, and level 0 is not compressed.
     #[test]
     fn slices_outlive_the_database_on_any_thread() {
-        let db = Options::in_memory().write_budget(64 << 10).open("/db").unwrap();
+        let db = Options::in_memory().write_buffer(64 << 10).open("/db").unwrap();
         let (short, long) = (vec![b's'; 5], vec![b'l'; 100]);
         db.put("short", &short).unwrap();
         db.put("long", &long).unwrap();

@@ -34,7 +34,7 @@ struct Notes {
 
 impl World {
     fn new() -> Arc<World> {
-        let options = Options::new().write_budget(64 << 10).compaction_threads(1);
+        let options = Options::new().write_buffer(64 << 10).compaction_threads(1);
         let db = options.components(components(Arc::new(MemoryFs::new()))).open("/db").unwrap();
         Arc::new(World { db, notes: Mutex::default() })
     }

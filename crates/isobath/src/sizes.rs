@@ -9,8 +9,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sizes {
-    /// The smallest [`crate::Options::write_budget`].
-    pub write_budget_min: u64,
+    /// The smallest [`crate::Options::write_buffer`].
+    pub write_buffer_min: u64,
     /// The shortest log segment, a power of two.
     pub segment_len_min: u64,
     /// The shortest chunk of memory for memtables, a power of two.
@@ -26,7 +26,7 @@ pub struct Sizes {
 impl Default for Sizes {
     fn default() -> Self {
         Sizes {
-            write_budget_min: 64 << 10,
+            write_buffer_min: 64 << 10,
             segment_len_min: 64 << 10,
             chunk_len_min: 16 << 10,
             table_len_min: 64 << 10,

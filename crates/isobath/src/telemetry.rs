@@ -65,10 +65,10 @@ pub(crate) fn trace(event: &Event) {
                 "merged"
             );
         }
-        Event::MergeShare { family, job, parts, took_us } => {
+        Event::SubcompactionDone { family, job, parts, took_us } => {
             tracing::debug!(target: "isobath", family, job, parts, took_us, "merged parts");
         }
-        Event::Moved { family, from_level, into_level } => {
+        Event::TriviallyMoved { family, from_level, into_level } => {
             tracing::debug!(target: "isobath", family, from_level, into_level, "moved");
         }
         Event::FileRemoved { path } => {
@@ -103,12 +103,12 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
     }
     let gauges = [
         ("isobath_memtable_bytes", figures.memtable_bytes),
-        ("isobath_arena_held_bytes", figures.arena_held_bytes),
-        ("isobath_epochs_sealed", figures.epochs_sealed),
+        ("isobath_memtable_reserved_bytes", figures.memtable_reserved_bytes),
+        ("isobath_immutable_memtables", figures.immutable_memtables),
         ("isobath_cache_bytes", figures.cache_bytes),
-        ("isobath_resident_bytes", figures.resident_bytes),
+        ("isobath_filter_index_bytes", figures.filter_index_bytes),
         ("isobath_table_bytes", figures.table_bytes()),
-        ("isobath_level_zero_runs", figures.level_zero_runs()),
+        ("isobath_level0_runs", figures.level0_runs()),
         ("isobath_snapshots", figures.snapshots),
     ];
     for (name, value) in gauges {

@@ -108,7 +108,7 @@ mod tests {
     fn no_thread_of_low_priority_writes_to_the_manifest() {
         let fs = MemoryFs::new();
         let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-        let mut options = Options::new().write_budget(64 << 10).components(components);
+        let mut options = Options::new().write_buffer(64 << 10).components(components);
         options.sizes = Sizes { ceiling_step: 1 << 20, ..options.sizes };
         let db = options.open("/db").unwrap();
         let engine = db.engine();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 fn over(fs: &MemoryFs) -> Options {
     let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_budget(64 << 10).compaction_threads(1)
+    Options::new().components(components).write_buffer(64 << 10).compaction_threads(1)
 }
 
 fn tables(fs: &MemoryFs) -> Vec<String> {

@@ -3,7 +3,7 @@
 use isobath::{Batch, Db, Options};
 
 fn small() -> Options {
-    Options::new().write_budget(256 << 10).block_cache(1 << 20)
+    Options::new().write_buffer(256 << 10).block_cache(1 << 20)
 }
 
 fn key(i: u32) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn value(i: u32, round: u32) -> Vec<u8> {
 
 #[test]
 fn a_cursor_goes_on_reading_while_merges_remove_the_files_below_it() {
-    let db = Options::in_memory().write_budget(256 << 10).block_cache(0).open("db").unwrap();
+    let db = Options::in_memory().write_buffer(256 << 10).block_cache(0).open("db").unwrap();
     for i in 0..1000 {
         db.put(key(i), value(i, 0)).unwrap();
     }
@@ -96,7 +96,7 @@ fn a_wait_for_merges_can_be_given_up_and_taken_up_again() {
         true
     });
     assert!(settled.unwrap() && asked > 0);
-    assert_eq!(db.metrics().epochs_sealed, 0);
+    assert_eq!(db.metrics().immutable_memtables, 0);
     assert_eq!(db.get(key(19_999)).unwrap().unwrap(), value(19_999, 1));
     db.close().unwrap();
 }

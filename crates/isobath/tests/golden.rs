@@ -28,7 +28,7 @@ fn golden() -> PathBuf {
 }
 
 fn options() -> Options {
-    Options::new().write_budget(64 << 10).block_cache(1 << 20).compaction_threads(1)
+    Options::new().write_buffer(64 << 10).block_cache(1 << 20).compaction_threads(1)
 }
 
 fn of(fs: &MemoryFs) -> Components {

@@ -74,7 +74,7 @@ fn first(mut range: Range) -> Result<()> {
 
 fn over(fs: &MemoryFs) -> Options {
     let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_budget(64 << 10)
+    Options::new().components(components).write_buffer(64 << 10)
 }
 
 /// A database whose default family and family "family" have a key each.
@@ -261,5 +261,5 @@ fn a_handle_keeps_its_name_up_to_date_and_outlives_everything() {
     let other = db.family("family").unwrap();
     assert!(other.get("key").unwrap().is_none());
     drop(db);
-    assert_eq!((clone.name(), clone.options().level_ratio), ("renamed".to_owned(), 10));
+    assert_eq!((clone.name(), clone.options().level_size_ratio), ("renamed".to_owned(), 10));
 }

@@ -18,7 +18,7 @@ const DATA_KEYS: u64 = 400;
 
 fn options(positional: bool) -> Options {
     let mode = if positional { ReadMode::Positional } else { ReadMode::Mapped };
-    Options::new().write_budget(128 << 10).block_cache(1 << 20).log_mode(mode)
+    Options::new().write_buffer(128 << 10).block_cache(1 << 20).log_mode(mode)
 }
 
 fn number(value: Option<isobath::Value>) -> u64 {

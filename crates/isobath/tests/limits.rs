@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 fn over(fs: &MemoryFs) -> Options {
     let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_budget(64 << 10)
+    Options::new().components(components).write_buffer(64 << 10)
 }
 
 #[track_caller]
@@ -90,7 +90,7 @@ fn a_value_over_four_gibibytes_is_refused_by_its_length_alone() {
 fn a_value_larger_than_every_budget_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let large = vec![7; 24 << 20];
-    let options = Options::new().write_budget(64 << 10);
+    let options = Options::new().write_buffer(64 << 10);
     let db = options.open(dir.path()).unwrap();
     db.put("large", &large).unwrap();
     db.put("small", "value").unwrap();
@@ -370,7 +370,7 @@ fn child_with_few_files() {
         // SAFETY: `setrlimit` reads the struct that it is given, and nothing else.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
     };
-    let options = Options::new().write_budget(64 << 10).max_open_files(8).block_cache(0);
+    let options = Options::new().write_buffer(64 << 10).max_open_files(8).block_cache(0);
     let options = options.read_mode(isobath::vfs::ReadMode::Positional);
     set_limit(64);
     let db = options.open(&dir).unwrap();

@@ -11,7 +11,7 @@ const FAMILIES: usize = 10_000;
 
 fn options(fs: &MemoryFs) -> Options {
     let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_budget(16 << 20)
+    Options::new().components(components).write_buffer(16 << 20)
 }
 
 fn files_and_bytes(fs: &MemoryFs, dir: &Path) -> (usize, u64) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 fn over(fs: &MemoryFs) -> Options {
     let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_budget(64 << 10).compaction_threads(1)
+    Options::new().components(components).write_buffer(64 << 10).compaction_threads(1)
 }
 
 /// The same keys in files of the same numbers and sizes; only the values differ.
@@ -80,11 +80,11 @@ fn a_database_opens_with_other_options_each_time() {
     let fs = MemoryFs::new();
     let openings = [
         over(&fs),
-        over(&fs).write_budget(1 << 20).log_mode(ReadMode::Positional).block_cache(0),
-        over(&fs).write_budget(64 << 10).read_mode(ReadMode::Positional).max_open_files(8),
-        over(&fs).write_budget(16 << 20).family(FamilyOptions::new().codec(Codec::Zstd)),
+        over(&fs).write_buffer(1 << 20).log_mode(ReadMode::Positional).block_cache(0),
+        over(&fs).write_buffer(64 << 10).read_mode(ReadMode::Positional).max_open_files(8),
+        over(&fs).write_buffer(16 << 20).family(FamilyOptions::new().codec(Codec::Zstd)),
         over(&fs).family(FamilyOptions::new().block_size(256).filter_bits_per_key(0)),
-        over(&fs).write_budget(300_000).family(FamilyOptions::new().level_ratio(2)),
+        over(&fs).write_buffer(300_000).family(FamilyOptions::new().level_size_ratio(2)),
     ];
     let mut written = 0u32;
     for round in 0..3 {
@@ -111,7 +111,7 @@ fn a_database_opens_with_other_options_each_time() {
 fn a_family_keeps_its_options_and_the_default_one_follows_the_template() {
     let fs = MemoryFs::new();
     let (then, now) =
-        (FamilyOptions::new().level_ratio(5), FamilyOptions::new().codec(Codec::Zstd));
+        (FamilyOptions::new().level_size_ratio(5), FamilyOptions::new().codec(Codec::Zstd));
     let db = over(&fs).family(then.clone()).open("db").unwrap();
     db.family("old").unwrap();
     db.close().unwrap();

@@ -59,7 +59,7 @@ fn mark(which: u64) {
 }
 
 fn filled(dir: &std::path::Path) -> Db {
-    let options = Options::new().write_budget(16 << 20).block_cache(64 << 20);
+    let options = Options::new().write_buffer(16 << 20).block_cache(64 << 20);
     // Whatever file system the test runs on.
     let db = options.log_mode(ReadMode::Mapped).open(dir).unwrap();
     for n in 0..WARM_PUTS {

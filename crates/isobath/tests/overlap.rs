@@ -33,7 +33,7 @@ fn merges_and_the_parts_of_one_merge_run_at_the_same_time() {
     let (shares, began) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
     let noted = shares.clone();
     let listener = move |event: &Event| {
-        let Event::MergeShare { family, job, parts, took_us } = event else { return };
+        let Event::SubcompactionDone { family, job, parts, took_us } = event else { return };
         let to_us = began.elapsed().as_micros() as u64;
         noted.lock().unwrap().push(Share {
             thread: std::thread::current().id(),
@@ -45,9 +45,9 @@ fn merges_and_the_parts_of_one_merge_run_at_the_same_time() {
         });
     };
     let db = Options::in_memory()
-        .write_budget(256 << 10)
+        .write_buffer(256 << 10)
         .compaction_threads(3)
-        .family(FamilyOptions::new().level_ratio(4))
+        .family(FamilyOptions::new().level_size_ratio(4))
         .listener(Arc::new(listener))
         .open("db")
         .unwrap();

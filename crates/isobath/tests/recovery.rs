@@ -15,7 +15,7 @@ fn the_recovery_of_a_long_log_shows_its_progress() {
         let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
         Options::new().components(components)
     };
-    let db = options(&fs).write_budget(2 * log_bytes).open("/db").unwrap();
+    let db = options(&fs).write_buffer(2 * log_bytes).open("/db").unwrap();
     let mut keys = 0u64;
     while db.metrics().log_bytes < log_bytes {
         for _ in 0..1000 {
@@ -35,7 +35,7 @@ fn the_recovery_of_a_long_log_shows_its_progress() {
     };
     let began = Instant::now();
     // A smaller budget than that of the writer: recovery flushes on its way.
-    let db = options(&left).write_budget(4 << 20).listener(Arc::new(listener)).open("/db").unwrap();
+    let db = options(&left).write_buffer(4 << 20).listener(Arc::new(listener)).open("/db").unwrap();
     let progress = progress.lock().unwrap();
     println!("{log_bytes} bytes in {:?}, told {} times", began.elapsed(), progress.len());
     assert!(progress.len() >= 5, "{progress:?}");

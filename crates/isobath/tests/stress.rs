@@ -13,7 +13,7 @@ fn long() -> bool {
 }
 
 fn small() -> Options {
-    Options::new().write_budget(128 << 10).block_cache(512 << 10).compaction_threads(2)
+    Options::new().write_buffer(128 << 10).block_cache(512 << 10).compaction_threads(2)
 }
 
 fn key(writer: u64, n: u64) -> Vec<u8> {
@@ -168,7 +168,7 @@ fn every_reader_sees_whole_batches_in_order() {
 fn more_writers_than_processors_still_make_progress() {
     for writers in [1, 2, 8, 32] {
         let dir = tempfile::tempdir().unwrap();
-        let db = Options::new().write_budget(4 << 20).open(dir.path()).unwrap();
+        let db = Options::new().write_buffer(4 << 20).open(dir.path()).unwrap();
         let (puts, began) = (AtomicU64::new(0), Instant::now());
         let lasts = Duration::from_millis(if long() { 10_000 } else { 700 });
         let slowest = std::thread::scope(|scope| {

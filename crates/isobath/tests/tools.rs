@@ -6,7 +6,7 @@ use isobath::{Options, WriteOptions};
 use std::path::{Path, PathBuf};
 
 fn small() -> Options {
-    Options::new().write_budget(64 << 10).block_cache(1 << 20)
+    Options::new().write_buffer(64 << 10).block_cache(1 << 20)
 }
 
 fn verify(db: &Path) -> Report {

@@ -17,8 +17,14 @@ pub(super) const KIND: EngineKind = EngineKind {
     open,
 };
 
-const KNOBS: &[&str] =
-    &["block_size", "level_ratio", "codecs", "compaction_threads", "max_open_files", "read_mode"];
+const KNOBS: &[&str] = &[
+    "block_size",
+    "level_size_ratio",
+    "codecs",
+    "compaction_threads",
+    "max_open_files",
+    "read_mode",
+];
 
 fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     config.check_knobs("isobath", KNOBS)?;
@@ -27,13 +33,13 @@ fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     if let Some(bytes) = config.knob("block_size")? {
         family = family.block_size(bytes);
     }
-    if let Some(ratio) = config.knob("level_ratio")? {
-        family = family.level_ratio(ratio);
+    if let Some(ratio) = config.knob("level_size_ratio")? {
+        family = family.level_size_ratio(ratio);
     }
     let threads =
         config.knob("compaction_threads")?.unwrap_or(config.background_threads.max(1) as usize);
     let mut options = Options::new()
-        .write_budget(config.write_buffer_bytes)
+        .write_buffer(config.write_buffer_bytes)
         .block_cache(config.cache_bytes)
         .durability(durability(config.durability))
         .compaction_threads(threads)
@@ -99,16 +105,16 @@ impl Engine for Isobath {
 
     fn debt(&self) -> Result<u64> {
         let metrics = self.db.metrics();
-        Ok(metrics.epochs_sealed + metrics.level_zero_runs())
+        Ok(metrics.immutable_memtables + metrics.level0_runs())
     }
 
     fn backlog(&self) -> Option<u64> {
         let metrics = self.db.metrics();
-        Some(metrics.merge_debt_bytes() + metrics.memtable_bytes)
+        Some(metrics.pending_compaction_bytes() + metrics.memtable_bytes)
     }
 
     fn level_zero_files(&self) -> Option<u64> {
-        Some(self.db.metrics().level_zero_runs())
+        Some(self.db.metrics().level0_runs())
     }
 
     fn written(&self) -> Written {
@@ -126,20 +132,20 @@ impl Engine for Isobath {
             ("log_bytes", metrics.log_bytes),
             ("log_syncs", metrics.log_syncs),
             ("memtable_bytes", metrics.memtable_bytes),
-            ("arena_held_bytes", metrics.arena_held_bytes),
-            ("epochs_sealed", metrics.epochs_sealed),
+            ("memtable_reserved_bytes", metrics.memtable_reserved_bytes),
+            ("immutable_memtables", metrics.immutable_memtables),
             ("flushes", metrics.flushes),
             ("flush_bytes", metrics.flush_bytes),
             ("compactions", metrics.compactions),
-            ("moves", metrics.moves),
+            ("trivial_moves", metrics.trivial_moves),
             ("compaction_read_bytes", metrics.compaction_read_bytes),
             ("compaction_written_bytes", metrics.compaction_written_bytes),
             ("cache_hits", metrics.cache_hits),
             ("cache_misses", metrics.cache_misses),
             ("cache_bytes", metrics.cache_bytes),
-            ("resident_bytes", metrics.resident_bytes),
-            ("level_zero_runs", metrics.level_zero_runs()),
-            ("merge_debt_bytes", metrics.merge_debt_bytes()),
+            ("filter_index_bytes", metrics.filter_index_bytes),
+            ("level0_runs", metrics.level0_runs()),
+            ("pending_compaction_bytes", metrics.pending_compaction_bytes()),
             ("table_bytes", metrics.table_bytes()),
         ]
         .into_iter()

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// One command writes little, and log segments are made when a database opens: the smaller, the sooner it is open.
 /// Large enough to recover what a server left without making many small tables of it.
-const WRITE_BUDGET_BYTES: u64 = 16 << 20;
+const WRITE_BUFFER_BYTES: u64 = 16 << 20;
 /// What a server left in the log is held in memory, however large its own budget is: eight times this at most.
 const READ_BUDGET_BYTES: u64 = 1 << 30;
 const BLOCK_CACHE_BYTES: u64 = 16 << 20;
@@ -18,7 +18,7 @@ const BLOCK_CACHE_BYTES: u64 = 16 << 20;
 pub(super) fn options() -> Options {
     Options::new()
         .create_if_missing(false)
-        .write_budget(WRITE_BUDGET_BYTES)
+        .write_buffer(WRITE_BUFFER_BYTES)
         .block_cache(BLOCK_CACHE_BYTES)
 }
 
@@ -41,7 +41,7 @@ pub(super) fn with_database<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>)
 
 /// The same for a command that only reads, and so touches nothing: also beside the process that has the database open.
 pub(super) fn reading<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
-    with(options().read_only(true).write_budget(READ_BUDGET_BYTES), path, work)
+    with(options().read_only(true).write_buffer(READ_BUDGET_BYTES), path, work)
 }
 
 fn with<T>(options: Options, path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {

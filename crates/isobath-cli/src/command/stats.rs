@@ -133,9 +133,9 @@ fn counters(output: &mut Output, metrics: &Metrics) -> Result<()> {
         ("merges", metrics.compactions),
         ("bytes read by merges", metrics.compaction_read_bytes),
         ("bytes written by merges", metrics.compaction_written_bytes),
-        ("slices moved", metrics.moves),
+        ("trivial moves", metrics.trivial_moves),
         ("blocks read", metrics.cache_misses),
-        ("resident bytes of filters and indexes", metrics.resident_bytes),
+        ("bytes of filters and indexes", metrics.filter_index_bytes),
     ];
     let mut is_first = true;
     for (name, count) in counters.into_iter().filter(|(_, count)| *count > 0) {

@@ -121,7 +121,7 @@ impl Home {
 }
 
 pub(crate) fn small() -> Options {
-    Options::new().write_budget(256 << 10).block_cache(1 << 20)
+    Options::new().write_buffer(256 << 10).block_cache(1 << 20)
 }
 
 pub(crate) fn key(i: u32) -> Vec<u8> {

@@ -54,7 +54,7 @@ pub(super) struct Truth {
 
 /// Options for whoever opens it: the least memory, so that an open costs little.
 pub(super) fn options() -> Options {
-    Options::new().write_budget(64 << 10).block_cache(64 << 10).compaction_threads(1)
+    Options::new().write_buffer(64 << 10).block_cache(64 << 10).compaction_threads(1)
 }
 
 impl Image {

@@ -71,7 +71,7 @@ pub(crate) struct Plan {
     sync_percent: u32,
     /// Values are up to so long, and now and then sixteen times as long.
     value_len: usize,
-    pub(crate) write_budget: u64,
+    pub(crate) write_buffer: u64,
     pub(crate) positional_log: bool,
     pub(crate) positional_tables: bool,
     /// Of a thousand commits so many are followed by a pause.
@@ -86,7 +86,7 @@ impl Plan {
             writers: rng.usize(1..=WRITERS_MAX),
             sync_percent: rng.choice([1, 5, 20, 100]).unwrap_or(5),
             value_len: rng.choice([40, 150, 600]).unwrap_or(150),
-            write_budget: rng.choice([64 << 10, 128 << 10, 256 << 10]).unwrap_or(128 << 10),
+            write_buffer: rng.choice([64 << 10, 128 << 10, 256 << 10]).unwrap_or(128 << 10),
             positional_log: rng.u32(..4) == 0,
             positional_tables: rng.bool(),
             pause_permille: rng.choice([5, 30, 200]).unwrap_or(30),

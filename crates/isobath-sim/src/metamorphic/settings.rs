@@ -12,7 +12,7 @@ fn one_of<T: Copy>(rng: &mut fastrand::Rng, choices: &[T]) -> T {
 pub(super) fn options(rng: &mut fastrand::Rng) -> Options {
     let modes = [ReadMode::Mapped, ReadMode::Positional];
     Options::new()
-        .write_budget(one_of(rng, &[64 << 10, 100_000, 256 << 10, 4 << 20]))
+        .write_buffer(one_of(rng, &[64 << 10, 100_000, 256 << 10, 4 << 20]))
         .block_cache(one_of(rng, &[0, 10_000, 1 << 20]))
         .durability(one_of(rng, &[Durability::Buffered, Durability::Process, Durability::Sync]))
         .sync_interval(one_of(rng, &[None, None, Some(Duration::from_millis(2))]))
@@ -31,5 +31,5 @@ pub(super) fn family(rng: &mut fastrand::Rng) -> FamilyOptions {
         .codecs(codecs)
         .block_size(one_of(rng, &[256, 999, 4096, 65_536]))
         .filter_bits_per_key(one_of(rng, &[0, 1, 10, 40]))
-        .level_ratio(one_of(rng, &[2, 3, 10, 100]))
+        .level_size_ratio(one_of(rng, &[2, 3, 10, 100]))
 }

@@ -39,7 +39,7 @@ impl Terrain {
             false => [64 << 10, 96 << 10, 256 << 10, 1 << 20],
         };
         let options = Options::new()
-            .write_budget(budgets[rng.usize(..4)])
+            .write_buffer(budgets[rng.usize(..4)])
             .block_cache([0, 16 << 10, 1 << 20][rng.usize(..3)])
             .compaction_threads(rng.usize(1..4))
             .max_open_files(rng.usize(8..64))
@@ -63,7 +63,7 @@ impl Terrain {
             .codecs((0..depth).map(|_| codecs[rng.usize(..6)]).collect::<Vec<_>>())
             .block_size(blocks[rng.usize(..4)])
             .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
-            .level_ratio(rng.u32(2..ratio_max))
+            .level_size_ratio(rng.u32(2..ratio_max))
     }
 
     /// Operations of a commit, its writer's marker not counted.
@@ -92,7 +92,7 @@ impl Terrain {
 /// So small that a few hundred kilobytes are a tree of four levels, over a log that goes round.
 fn sizes(rng: &mut fastrand::Rng) -> Sizes {
     let mut sizes = Sizes::default();
-    sizes.write_budget_min = 4 << 10;
+    sizes.write_buffer_min = 4 << 10;
     sizes.segment_len_min = [4 << 10, 8 << 10, 16 << 10, 64 << 10][rng.usize(..4)];
     sizes.chunk_len_min = 4 << 10;
     sizes.table_len_min = [1 << 10, 2 << 10, 4 << 10, 16 << 10][rng.usize(..4)];

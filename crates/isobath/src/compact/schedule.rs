@@ -29,12 +29,12 @@ const POLL: Duration = Duration::from_millis(100);
 /// The policy that follows from the options of a family.
 fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
     let options = family.options();
-    let budget = engine.options.write_budget.as_u64();
+    let budget = engine.options.write_buffer.as_u64();
     let plain_depths = options.codecs.iter().take_while(|codec| **codec == Codec::None).count();
     let all_plain = plain_depths == options.codecs.len();
     let (sizes, defaults) = (&engine.options.sizes, Policy::default());
     Policy {
-        size_ratio_max: options.level_ratio,
+        size_ratio_max: options.level_size_ratio,
         base_bytes: budget * 4,
         l0_trigger_runs: sizes.l0_trigger_runs,
         target_file_bytes: (budget / 2).clamp(sizes.table_len_min, defaults.target_file_bytes),
@@ -192,10 +192,10 @@ fn run_and_install(
         Plan::DoNothing => return Ok(()),
         Plan::Move(moves) => {
             install(engine, family, &Outcome::of_moves(&moves))?;
-            engine.gauges.moves.add(moves.len() as u64);
+            engine.gauges.trivial_moves.add(moves.len() as u64);
             for step in &moves {
                 let (from_level, into_level) = (step.from, step.to);
-                engine.tell(Event::Moved {
+                engine.tell(Event::TriviallyMoved {
                     family: family.name().to_string(),
                     from_level,
                     into_level,
@@ -250,7 +250,7 @@ fn share(engine: &Engine, family: &Keyspace, job: &MergeJob, id: JobId) {
     job.help(|parts| {
         let took_us = (engine.pacer.now_ns() - started) / 1000;
         let family = family.name().to_string();
-        engine.tell(Event::MergeShare { family, job: id.0, parts, took_us });
+        engine.tell(Event::SubcompactionDone { family, job: id.0, parts, took_us });
     });
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Gauges {
     pub(crate) flush_bytes: Counter,
     pub(crate) flush_ns: Counter,
     pub(crate) compactions: Counter,
-    pub(crate) moves: Counter,
+    pub(crate) trivial_moves: Counter,
     pub(crate) compaction_read_bytes: Counter,
     pub(crate) compaction_written_bytes: Counter,
     pub(crate) compaction_ns: Counter,

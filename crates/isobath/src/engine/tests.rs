@@ -22,7 +22,7 @@ fn listened() -> (Db, MemoryFs, Told) {
         let told = told.clone();
         move |event: &Event| told.lock().push(event.clone())
     };
-    let options = Options::new().write_budget(64 << 10).components(components);
+    let options = Options::new().write_buffer(64 << 10).components(components);
     (options.listener(Arc::new(remember)).open("/db").unwrap(), fs, told)
 }
 

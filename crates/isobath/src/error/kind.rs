@@ -259,7 +259,7 @@ impl ErrorKind {
             ErrorKind::MemoryLimit { needed, limit } => write!(
                 f,
                 "replaying the log takes more than {limit} bytes of memory ({needed} so far); open with a larger \
-                 `write_budget`, or have the writer flush"
+                 `write_buffer`, or have the writer flush"
             ),
             ErrorKind::Outrun { path, attempts } => write!(
                 f,

@@ -44,7 +44,7 @@ struct Held {
 fn over(fs: &MemoryFs) -> Options {
     let clock = Arc::new(Watched(AtomicU64::new(BEGINNING_NS)));
     let components = Components { fs: Arc::new(fs.clone()), clock, ..Components::system() };
-    Options::new().write_budget(256 << 10).components(components)
+    Options::new().write_buffer(256 << 10).components(components)
 }
 
 impl Held {

@@ -36,7 +36,7 @@ impl Threads for NoThreads {
 /// Small, so that a little data is flushed, compacted and goes round the log.
 fn options(fs: &MemoryFs) -> Options {
     let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    let mut options = Options::new().write_budget(64 << 10).components(components);
+    let mut options = Options::new().write_buffer(64 << 10).components(components);
     options.sizes = Sizes { segment_len_min: 16 << 10, table_len_min: 16 << 10, ..options.sizes };
     options
 }
@@ -226,13 +226,13 @@ fn what_is_no_database_is_refused_and_not_created() {
 #[test]
 fn a_log_that_does_not_fit_memory_is_a_typed_error() {
     let fs = MemoryFs::new();
-    let db = options(&fs).write_budget(4 << 20).open("/db").unwrap();
+    let db = options(&fs).write_buffer(4 << 20).open("/db").unwrap();
     for i in 0..3000u32 {
         db.put(i.to_be_bytes(), [7; 300]).unwrap();
     }
     let refused = reading(&fs).open("/db");
     assert!(matches!(refused.as_ref().map_err(Error::name), Err("MEMORY_LIMIT")), "{refused:?}");
-    reading(&fs).write_budget(4 << 20).open("/db").unwrap();
+    reading(&fs).write_buffer(4 << 20).open("/db").unwrap();
 }
 
 #[test]

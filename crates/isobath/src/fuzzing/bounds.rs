@@ -29,7 +29,7 @@ pub(super) fn bounds(data: &[u8]) {
     };
     let how = how.first().copied().unwrap_or(4);
     let asked = (bound(how, lower), bound(how / 3, upper));
-    let db = Options::in_memory().write_budget(64 << 10).open("/db").expect("memory");
+    let db = Options::in_memory().write_buffer(64 << 10).open("/db").expect("memory");
     for (nth, (key, value)) in map.iter().enumerate() {
         db.put(key, value).expect("memory");
         if nth == usize::from(how) / 9 {

@@ -51,10 +51,10 @@ fn options(settings: u8, fs: &MemoryFs) -> Options {
         .codec(codecs[usize::from(settings & 3)])
         .block_size([256, 4096][usize::from(settings >> 2 & 1)])
         .filter_bits_per_key([0, 10][usize::from(settings >> 3 & 1)])
-        .level_ratio([2, 10][usize::from(settings >> 4 & 1)]);
+        .level_size_ratio([2, 10][usize::from(settings >> 4 & 1)]);
     Options::new()
         .components(Components { fs: Arc::new(fs.clone()), ..Components::system() })
-        .write_budget(64 << 10)
+        .write_buffer(64 << 10)
         .block_cache([0, 1 << 16][usize::from(settings >> 5 & 1)])
         .compaction_threads(1)
         .family(family)

@@ -29,11 +29,11 @@ pub(super) fn seeds(target: &str) -> Vec<Vec<u8>> {
         "family_options" => vec![
             FamilyOptions::new().to_json(),
             FamilyOptions::new().codecs([Codec::Zstd, Codec::Snappy]).to_json(),
-            br#"{"block_size": "4KiB", "level_ratio": 4}"#.to_vec(),
+            br#"{"block_size": "4KiB", "level_size_ratio": 4}"#.to_vec(),
         ],
         _ => vec![
             format!("{:?}", Options::new()).into_bytes(),
-            br#"{"write_budget": "16MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#
+            br#"{"write_buffer": "16MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#
                 .to_vec(),
             br#"{"sync_interval": {"secs": 1, "nanos": 5}, "read_mode": "positional"}"#.to_vec(),
         ],

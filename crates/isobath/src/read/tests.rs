@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Merges cut their outputs after some ten kilobytes.
 fn open(fs: &MemoryFs) -> Db {
     let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    let mut options = Options::new().write_budget(64 << 10).components(components);
+    let mut options = Options::new().write_buffer(64 << 10).components(components);
     options.sizes = Sizes { table_len_min: 16 << 10, ..options.sizes };
     options.open("/db").unwrap()
 }

@@ -8,7 +8,7 @@ use crate::vfs::{Fault, FileOp, MemoryFs, UnsyncedKind};
 
 pub(super) fn options(fs: &MemoryFs) -> Options {
     let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
-    Options::new().write_budget(64 << 10).components(Components { fs, ..Components::system() })
+    Options::new().write_buffer(64 << 10).components(Components { fs, ..Components::system() })
 }
 
 /// What is left of a database by the death of its process, and the names of its log segments.
@@ -123,7 +123,7 @@ fn the_segment_where_replay_begins_keeps_its_name_until_the_open_has_its_edit() 
 #[test]
 fn damage_of_the_edit_that_ended_a_recovery_is_no_torn_tail() {
     let fs = MemoryFs::new();
-    let large = |fs| options(fs).write_budget(256 << 10);
+    let large = |fs| options(fs).write_buffer(256 << 10);
     let db = large(&fs).open("db").unwrap();
     for i in 0..1000u32 {
         db.with(WriteOptions::sync()).put(i.to_be_bytes(), [7; 100]).unwrap();

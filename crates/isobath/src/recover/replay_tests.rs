@@ -121,7 +121,7 @@ impl Left {
     }
 
     fn set_budget(&mut self, bytes: u64) {
-        self.options = self.options.clone().write_budget(bytes);
+        self.options = self.options.clone().write_buffer(bytes);
     }
 
     /// Replays, and installs the rest.

@@ -287,10 +287,10 @@ fn an_identity_is_random_but_for_version_and_variant() {
 }
 
 #[test]
-fn lengths_follow_the_write_budget() {
+fn lengths_follow_the_write_buffer() {
     let fs = MemoryFs::new();
     let of = |budget: u64| {
-        let options = options(&fs).write_budget(budget);
+        let options = options(&fs).write_buffer(budget);
         let segment_len = segment_len(&options);
         (segment_len, spare_segments(&options, segment_len), chunks(&options))
     };
@@ -302,7 +302,7 @@ fn lengths_follow_the_write_budget() {
     assert_eq!(of(1 << 30), (64 << 20, 16, (2 << 20, 1024)));
     let first_segment = |budget| {
         let fs = MemoryFs::new();
-        let _db = options(&fs).write_budget(budget).open("db").unwrap();
+        let _db = options(&fs).write_buffer(budget).open("db").unwrap();
         let found = wal::inventory(&fs, &Path::new("db").join(LOG_DIR)).unwrap();
         found[0].end() - found[0].base
     };

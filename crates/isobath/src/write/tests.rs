@@ -22,7 +22,7 @@ type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 fn open(fs: &MemoryFs) -> Db {
     let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
     // Segments are the shortest there are, and an epoch takes four.
-    Options::new().write_budget(256 << 10).components(components).open("db").unwrap()
+    Options::new().write_buffer(256 << 10).components(components).open("db").unwrap()
 }
 
 fn content(db: &Db) -> Content {

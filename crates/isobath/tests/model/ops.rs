@@ -59,7 +59,7 @@ pub(crate) enum Op {
 /// Options of one open.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    write_budget: u64,
+    write_buffer: u64,
     block_cache: u64,
     positional_log: bool,
     positional_reads: bool,
@@ -73,7 +73,7 @@ impl Settings {
         let mode = |positional| if positional { ReadMode::Positional } else { ReadMode::Mapped };
         Options::new()
             .components(Components { fs: Arc::new(fs.clone()), ..Components::system() })
-            .write_budget(self.write_budget)
+            .write_buffer(self.write_buffer)
             .block_cache(self.block_cache)
             .log_mode(mode(self.positional_log))
             .read_mode(mode(self.positional_reads))
@@ -96,7 +96,7 @@ fn family_options() -> impl Strategy<Value = FamilyOptions> {
                 .codecs(codecs)
                 .block_size(block_size)
                 .filter_bits_per_key(bits)
-                .level_ratio(ratio)
+                .level_size_ratio(ratio)
         })
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn options() -> impl Strategy<Value = Settings> {
     )
         .prop_map(
             |(
-                write_budget,
+                write_buffer,
                 block_cache,
                 positional_log,
                 positional_reads,
@@ -121,7 +121,7 @@ pub(crate) fn options() -> impl Strategy<Value = Settings> {
                 family,
             )| {
                 Settings {
-                    write_budget,
+                    write_buffer,
                     block_cache,
                     positional_log,
                     positional_reads,

@@ -22,7 +22,7 @@ impl From<fjall::Error> for Failure {
 
 pub(super) fn open(dir: &Path, plan: &Plan) -> Result<Box<dyn Store>, Failure> {
     let db = Database::builder(dir).worker_threads(1).open()?;
-    let budget = plan.write_budget;
+    let budget = plan.write_buffer;
     let mut keyspaces = Vec::new();
     for name in FAMILIES {
         let options = || KeyspaceCreateOptions::default().max_memtable_size(budget);

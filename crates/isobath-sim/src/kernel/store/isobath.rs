@@ -41,7 +41,7 @@ impl From<Error> for Failure {
 pub(super) fn open(dir: &Path, plan: &Plan) -> Result<Box<dyn Store>, Failure> {
     let mode = |positional| if positional { ReadMode::Positional } else { ReadMode::Mapped };
     let options = Options::new()
-        .write_budget(plan.write_budget)
+        .write_buffer(plan.write_buffer)
         .block_cache(1 << 20)
         .log_mode(mode(plan.positional_log))
         .read_mode(mode(plan.positional_tables));

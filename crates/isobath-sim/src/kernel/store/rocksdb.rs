@@ -21,7 +21,7 @@ pub(super) fn open(dir: &Path, plan: &Plan) -> Result<Box<dyn Store>, Failure> {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.create_missing_column_families(true);
-    options.set_write_buffer_size(plan.write_budget as usize);
+    options.set_write_buffer_size(plan.write_buffer as usize);
     Ok(Box::new(RocksDb(DB::open_cf(&options, dir, FAMILIES)?)))
 }
 

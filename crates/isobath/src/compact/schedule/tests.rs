@@ -22,7 +22,7 @@ impl Bench {
         let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
         let heard = told.clone();
         let listener = Arc::new(move |event: &Event| heard.lock().push(event.clone()));
-        let options = Options::new().write_budget(256 << 10).compaction_threads(1);
+        let options = Options::new().write_buffer(256 << 10).compaction_threads(1);
         let options = change(options.components(components).listener(listener));
         Bench { db: options.open("db").unwrap(), fs, told }
     }
@@ -79,8 +79,8 @@ impl Bench {
 }
 
 fn policy_with(budget: u64, codecs: &[Codec]) -> Policy {
-    let family = FamilyOptions::new().codecs(codecs).level_ratio(7);
-    let bench = Bench::new(|options| options.write_budget(budget).family(family));
+    let family = FamilyOptions::new().codecs(codecs).level_size_ratio(7);
+    let bench = Bench::new(|options| options.write_buffer(budget).family(family));
     policy_of(bench.engine(), &bench.family())
 }
 
@@ -142,7 +142,7 @@ fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
     let heard = Arc::new(Mutex::unranked(0));
     let hears = heard.clone();
     let listener = move |event: &Event| {
-        if matches!(event, Event::Compacted { .. } | Event::Moved { .. }) {
+        if matches!(event, Event::Compacted { .. } | Event::TriviallyMoved { .. }) {
             std::thread::sleep(2 * POLL);
             *hears.lock() += 1;
             panic!("planted");
@@ -151,7 +151,7 @@ fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
     let bench = Bench::new(|options| options.listener(Arc::new(listener)));
     let count = || {
         let gauges = &bench.engine().gauges;
-        gauges.compactions.get() + gauges.moves.get()
+        gauges.compactions.get() + gauges.trivial_moves.get()
     };
     for settles in [false, true] {
         let before = count();
@@ -204,7 +204,7 @@ fn a_merge_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did() {
     });
     assert_eq!(merges.len(), 1);
     let shares = bench.told(|event| match event {
-        Event::MergeShare { job, parts, took_us, .. } => {
+        Event::SubcompactionDone { job, parts, took_us, .. } => {
             assert_eq!((*job, *parts > 0), (0, true));
             Some(*took_us)
         }
@@ -215,7 +215,7 @@ fn a_merge_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did() {
     let metrics = bench.db.metrics();
     assert_eq!((metrics.compactions, metrics.compaction_ns / 1000), (1, merges[0]));
     assert!(merges[0] * 1000 <= passed && shares[0] <= merges[0]);
-    assert_eq!(metrics.merge_debt_bytes(), 0);
+    assert_eq!(metrics.pending_compaction_bytes(), 0);
     bench.db.close().unwrap();
 }
 
@@ -228,13 +228,13 @@ fn runs_in_nobodys_way_are_moved_and_said_so() {
         assert_eq!(bench.levels(), [0, 0, 0, 0, 0, 0, round as usize + 1]);
     }
     let moves = bench.told(|event| match event {
-        Event::Moved { family, from_level, into_level } => {
+        Event::TriviallyMoved { family, from_level, into_level } => {
             Some((family.clone(), *from_level, *into_level))
         }
         _ => None,
     });
     assert_eq!(moves, vec![("default".to_owned(), 0, 6); 3]);
-    assert_eq!(bench.db.metrics().moves, 3);
+    assert_eq!(bench.db.metrics().trivial_moves, 3);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn components(fs: &MemoryFs) -> Components {
 
 fn options(fs: &MemoryFs) -> Options {
     Options::new()
-        .write_budget(64 << 10)
+        .write_buffer(64 << 10)
         .block_cache(0)
         .family(FamilyOptions::new().block_size(256))
         .components(components(fs))
