@@ -19,6 +19,7 @@ use crate::{close, compact, follow, recover};
 use std::borrow::BorrowMut;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An open database; its own reads and writes are those of the default family. Cheap to clone, usable from any number of
 /// threads. When the last of its clones, families and snapshots goes, the database is closed; call [`Db::close`] to hear of
@@ -218,7 +219,7 @@ impl Db {
     // Upkeep.
 
     /// Moves everything written so far from memory into tables, and returns when it is there, [`Db::metrics`] counts it and the
-    /// listener has heard of it. So do [`Db::compact`] and [`Db::settle`].
+    /// listener has heard of it. So do [`Db::compact`] and [`Db::wait_for_compactions`].
     pub fn flush(&self) -> Result<()> {
         self.engine().check_open()?;
         write::flush_now(self.engine())
@@ -238,16 +239,28 @@ impl Db {
         Ok(())
     }
 
-    /// Waits until no flush and no merge is due or running.
-    pub fn settle(&self) -> Result<()> {
-        self.settle_while(|| true).map(drop)
-    }
-
-    /// Like [`Db::settle`], for those who may have to leave: `go_on` is asked about ten times a second, and when it
-    /// refuses, the wait is over and `false` returned. Merges that run go on; none is lost.
-    pub fn settle_while(&self, mut go_on: impl FnMut() -> bool) -> Result<bool> {
+    /// Flushes, starts what compactions are due, those that could wait for an idle time included, and waits until none is
+    /// due or running. False if `timeout` is over first; compactions that run then go on. The flush is not cut short.
+    ///
+    /// Who has to look around meanwhile asks again and again:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("waiting")?;
+    /// while !db.wait_for_compactions(Some(Duration::from_millis(100)))? {
+    ///     println!("{} bytes to go", db.metrics().pending_compaction_bytes());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait_for_compactions(&self, timeout: Option<Duration>) -> Result<bool> {
+        let deadline_ns = timeout.map(|timeout| {
+            let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+            self.engine().pacer.now_ns().saturating_add(timeout_ns)
+        });
         self.flush()?;
-        compact::settle(self.engine(), &mut go_on)
+        compact::wait_until_idle(self.engine(), deadline_ns)
     }
 
     /// Brings a database that is open for reading ([`Options::read_only`](crate::Options::read_only)) up to what the process

@@ -72,7 +72,7 @@ fn use_otherwise(db: &Db) -> Option<()> {
         attempt(|| db.compact())?;
         attempt(|| db.range(..).try_for_each(|item| item.map(drop)))?;
         attempt(|| db.drop_family(&family))?;
-        attempt(|| db.settle())?;
+        attempt(|| db.wait_for_compactions(None))?;
     }
     Some(())
 }

@@ -65,7 +65,7 @@ const CALLS: [(&str, Call); 20] = [
     ("durable_snapshot", |tools| tools.db.durable_snapshot()?.get("key").map(drop)),
     ("flush", |tools| tools.db.flush()),
     ("compact", |tools| tools.db.compact()),
-    ("settle", |tools| tools.db.settle()),
+    ("wait_for_compactions", |tools| tools.db.wait_for_compactions(None).map(drop)),
     ("families", |tools| {
         let round = tools.round.fetch_add(1, Ordering::Relaxed);
         let family = tools.db.family(format!("guest {round}"))?;
@@ -267,10 +267,9 @@ fn a_wait_for_merges_that_a_close_cancels_says_closed() {
             db.put((i % 1000).to_be_bytes(), [i as u8; 500]).unwrap();
         }
         let closer = db.clone();
-        let waited = db.settle_while(|| {
-            let _ = closer.clone().close();
-            true
-        });
+        let closer = thread::spawn(move || closer.close());
+        let waited = db.wait_for_compactions(None);
+        closer.join().unwrap().unwrap();
         assert!(
             matches!(
                 waited.as_ref().map_err(Error::kind),

@@ -102,7 +102,7 @@ fn a_snapshot_from_before_the_drop_sees_the_family_and_one_from_after_does_not()
         is_unknown(family.put("key", "value"));
         // Flushes and merges of others, which take place over the epochs that the family was written in.
         fill(&db, &db.default_family(), 3);
-        db.settle().unwrap();
+        db.wait_for_compactions(None).unwrap();
     }
     drop(before);
     check(&just_before, &family, &late);
@@ -161,7 +161,7 @@ fn the_files_of_a_dropped_family_go_with_the_last_snapshot_that_sees_it() {
     let family = db.family("family").unwrap();
     let filled = fill(&db, &family, 1);
     let (first, second) = (db.snapshot(), db.snapshot());
-    db.settle().unwrap();
+    db.wait_for_compactions(None).unwrap();
     let later = fill(&db, &family, 2);
     let third = db.snapshot();
     db.drop_family(&family).unwrap();
@@ -233,7 +233,7 @@ fn a_crash_while_a_snapshot_holds_a_dropped_family_leaves_no_file_for_good() {
         assert_eq!(db.list_families(), ["default"]);
         let key = db.get("key").unwrap();
         let named = db.metrics().families.iter().map(|of| of.levels.len()).sum::<usize>();
-        db.settle().unwrap();
+        db.wait_for_compactions(None).unwrap();
         comes_true("the removal", || tables(&fs).len() <= usize::from(key.is_some()));
         assert!(named <= 2, "{named}");
         db.close().unwrap();
@@ -327,7 +327,7 @@ fn a_drop_under_a_merge_and_a_flush_ends_them_and_leaves_the_snapshot_whole() {
         });
         check(&snapshot, &family, &filled);
         db.put("key", "the database still takes writes").unwrap();
-        db.settle().unwrap();
+        db.wait_for_compactions(None).unwrap();
         check(&snapshot, &family, &filled);
         drop(snapshot);
         comes_true("the removal", || tables(&fs).len() <= 1);

@@ -1,6 +1,7 @@
 //! What a program does every day: write, read, scan, snapshot, flush, compact, close, reopen.
 
 use isobath::{Batch, Db, Options};
+use std::time::Duration;
 
 fn small() -> Options {
     Options::new().write_buffer(256 << 10).block_cache(1 << 20)
@@ -71,7 +72,7 @@ fn what_is_written_is_there_after_flush_compaction_and_reopen() {
     check(&db);
     db.flush().unwrap();
     check(&db);
-    db.settle().unwrap();
+    db.wait_for_compactions(None).unwrap();
     check(&db);
     println!("{:?}", db.metrics());
     db.compact().unwrap();
@@ -89,13 +90,8 @@ fn a_wait_for_merges_can_be_given_up_and_taken_up_again() {
     for i in 0..20_000 {
         db.put(key(i), value(i, 1)).unwrap();
     }
-    assert!(!db.settle_while(|| false).unwrap(), "it was told not to wait");
-    let mut asked = 0;
-    let settled = db.settle_while(|| {
-        asked += 1;
-        true
-    });
-    assert!(settled.unwrap() && asked > 0);
+    while !db.wait_for_compactions(Some(Duration::from_millis(1))).unwrap() {}
+    assert!(db.wait_for_compactions(Some(Duration::ZERO)).unwrap(), "nothing is left to do");
     assert_eq!(db.metrics().immutable_memtables, 0);
     assert_eq!(db.get(key(19_999)).unwrap().unwrap(), value(19_999, 1));
     db.close().unwrap();

@@ -380,7 +380,7 @@ fn child_with_few_files() {
             (1..=500u32).map(|i| (n ^ i.wrapping_mul(n | 1)).to_le_bytes()[2]).collect();
         db.put(n.to_be_bytes(), value).unwrap();
     }
-    db.settle().unwrap();
+    db.wait_for_compactions(None).unwrap();
     let files = std::fs::read_dir(Path::new(&dir).join("table")).unwrap().count();
     assert!(files > 8, "{files} tables");
     let count = || db.range(..).map(Result::unwrap).count();

@@ -78,7 +78,7 @@ fn ten_thousand_families_are_made_written_flushed_reopened_and_recovered() {
     let left = fs.killed();
     let recovered = check(&left, 2);
     lap("recovered and read");
-    recovered.settle().unwrap();
+    recovered.wait_for_compactions(None).unwrap();
     lap("settled");
     check_files(&left);
     assert!(began.elapsed() < Duration::from_secs(180), "something grows faster than the families");

@@ -100,7 +100,7 @@ fn a_database_opens_with_other_options_each_time() {
                 written += 1;
             }
             if (round + at) % 2 == 0 {
-                db.settle().unwrap();
+                db.wait_for_compactions(None).unwrap();
             }
             db.close().unwrap();
         }

@@ -73,7 +73,7 @@ fn a_get_of_what_is_in_memory_allocates_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let db = filled(dir.path());
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_for_compactions(None).unwrap();
     db.put("in the memtable", [7; 100]).unwrap();
     let read_all = || {
         for n in 0..GETS {
@@ -124,7 +124,7 @@ fn child_to_be_traced() {
         db.put(key(n), [7; 100]).unwrap();
     }
     mark(2);
-    db.settle().unwrap();
+    db.wait_for_compactions(None).unwrap();
     (0..GETS).for_each(|n| assert!(db.get(key(n)).unwrap().is_some()));
     mark(3);
     (0..GETS).for_each(|n| assert!(db.get(key(n)).unwrap().is_some()));

@@ -7,6 +7,10 @@ use super::{
 use anyhow::{Result, bail};
 use isobath::{Batch, Db, FamilyOptions, Options};
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a wait for compactions lasts at most before it is asked whether it shall go on.
+const LOOK_UP: Duration = Duration::from_millis(100);
 
 pub(super) const KIND: EngineKind = EngineKind {
     name: "isobath",
@@ -100,7 +104,12 @@ impl Engine for Isobath {
     }
 
     fn drain(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Drained> {
-        Ok(if self.db.settle_while(go_on)? { Drained::Done } else { Drained::Stopped })
+        while go_on() {
+            if self.db.wait_for_compactions(Some(LOOK_UP))? {
+                return Ok(Drained::Done);
+            }
+        }
+        Ok(Drained::Stopped)
     }
 
     fn debt(&self) -> Result<u64> {

@@ -116,7 +116,7 @@ impl Play {
             Op::TakeSnapshot(nth) => drop(self.snapshots.insert(*nth, self.db.snapshot())),
             Op::DropSnapshot(nth) => drop(self.snapshots.remove(nth)),
             Op::Flush => self.db.flush()?,
-            Op::Settle => self.db.settle()?,
+            Op::Settle => drop(self.db.wait_for_compactions(None)?),
             Op::Compact { place, bounds } => {
                 if let Some(family) = &self.families[*place] {
                     family.compact(bounds.clone())?;

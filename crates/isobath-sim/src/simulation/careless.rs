@@ -10,6 +10,7 @@ use super::values::{Draft, Place, Value};
 use super::workload::Stage;
 use crate::existing::Existing;
 use isobath::{Batch, Commit, Durability, Error, ErrorKind, Family, MAX_KEY_LEN, WriteOptions};
+use std::time::Duration;
 
 /// A handle of a family that comes and goes.
 struct Held {
@@ -397,17 +398,11 @@ impl Careless<'_> {
         if metrics.write_amplification().is_nan() || metrics.families.is_empty() {
             self.stage.fail("metrics make no sense".to_owned());
         }
-        let mut asked = 0;
         let result = match self.rng.u8(..4) {
             0 => db.flush().and_then(|()| db.flush()),
             1 => db.compact(),
             2 => db.sync(),
-            _ => db
-                .settle_while(|| {
-                    asked += 1;
-                    asked < 2
-                })
-                .map(drop),
+            _ => db.wait_for_compactions(Some(Duration::from_millis(100))).map(drop),
         };
         if let Err(error) = result {
             self.stage.judge_write("careless upkeep", &error);

@@ -30,7 +30,7 @@ impl Stage {
             }
             Trouble::None if !self.is_damaged => {
                 self.life.end_trouble();
-                if let Err(error) = self.db.settle() {
+                if let Err(error) = self.db.wait_for_compactions(None) {
                     return self.judge_write("settling", &error);
                 }
                 runtime::sleep_ns(QUIET_NS);

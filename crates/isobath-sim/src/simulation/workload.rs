@@ -248,7 +248,7 @@ impl Stage {
                     self.side.compact(&*lower..=&*upper)
                 }
                 4 => self.sync(),
-                5 => self.db.settle(),
+                5 => self.db.wait_for_compactions(None).map(drop),
                 _ => self.visit(nth, &mut rng).map(|is_change_alone| {
                     if is_change_alone && dies_changing && rng.bool() {
                         self.life.die(Death::Power);

@@ -35,7 +35,7 @@ pub(crate) use plan::{Merge, Plan, plan};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use run::{MergeContext, Progress};
 pub(crate) use schedule::{
-    after_flush, compact_range, debt_bytes, forget, schedule, schedule_idle, settle,
+    after_flush, compact_range, debt_bytes, forget, schedule, schedule_idle, wait_until_idle,
 };
 #[cfg(test)]
 pub(crate) use shape::Shape;

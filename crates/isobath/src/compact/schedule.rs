@@ -316,15 +316,12 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
 }
 
 /// Waits until no merge is due or running in any family, those that could wait for an idle time included.
-/// Asks `go_on` before each wait; its refusal ends the waiting, not the merges that run, and gives `false`.
-pub(crate) fn settle(engine: &Arc<Engine>, go_on: &mut dyn FnMut() -> bool) -> Result<bool> {
+/// False if it is `deadline_ns` first; the merges that run then go on.
+pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) -> Result<bool> {
     for family in engine.families.all() {
         forget_failure(&family);
         loop {
             engine.check_writable()?;
-            if !go_on() {
-                return Ok(false);
-            }
             // Asked again after each job: one that has ended is looked upon before its successor is planned.
             start_jobs(engine, &family, true);
             let mut state = family.merges.state.lock();
@@ -332,7 +329,14 @@ pub(crate) fn settle(engine: &Arc<Engine>, go_on: &mut dyn FnMut() -> bool) -> R
                 Some(_) if family.is_dropped() => break,
                 Some(error) => return Err(told(engine, error)),
                 None if state.running == 0 => break,
-                None => family.merges.ended.wait_for(&mut state, POLL),
+                None => {
+                    let left_ns = deadline_ns.map(|at| at.saturating_sub(engine.pacer.now_ns()));
+                    let left = left_ns.map_or(POLL, Duration::from_nanos);
+                    if left.is_zero() {
+                        return Ok(false);
+                    }
+                    family.merges.ended.wait_for(&mut state, left.min(POLL));
+                }
             }
         }
     }

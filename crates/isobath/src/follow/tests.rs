@@ -200,7 +200,7 @@ fn whatever_changes_something_answers_read_only() {
         db.flush(),
         db.compact(),
         people.compact(..),
-        db.settle(),
+        db.wait_for_compactions(None).map(drop),
         db.family("new").map(drop),
         db.drop_family(&people),
         db.rename_family(&people, "new"),

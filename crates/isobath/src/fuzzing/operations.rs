@@ -93,7 +93,7 @@ impl Run {
             }
             12 => {
                 self.db.sync().expect("memory does not fail");
-                self.db.settle().expect("memory does not fail");
+                self.db.wait_for_compactions(None).expect("memory does not fail");
             }
             13 => self.check_all(),
             14 => return self.reopen(decoder.u8().ok()?),

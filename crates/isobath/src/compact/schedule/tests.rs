@@ -53,7 +53,7 @@ impl Bench {
     }
 
     fn settle(&self) {
-        self.db.settle().unwrap();
+        assert!(self.db.wait_for_compactions(None).unwrap());
         self.wait();
     }
 
@@ -159,9 +159,9 @@ fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
             bench.flush(round, 3, 100);
         }
         if settles {
-            bench.db.settle().unwrap()
+            assert!(bench.db.wait_for_compactions(None).unwrap());
         } else {
-            bench.db.compact().unwrap()
+            bench.db.compact().unwrap();
         }
         assert!(count() > before, "{settles}");
         assert_eq!(*heard.lock(), count(), "{settles}");
@@ -238,6 +238,27 @@ fn runs_in_nobodys_way_are_moved_and_said_so() {
 }
 
 #[test]
+fn a_wait_for_merges_ends_with_the_last_of_them_or_when_its_time_is_over() {
+    let bench = Bench::new(|options| options);
+    let (family, zero) = (bench.family(), Some(Duration::ZERO));
+    assert!(bench.db.wait_for_compactions(zero).unwrap(), "nothing is due");
+    let job = begin(&mut family.merges.state.lock(), &Plan::DoNothing);
+    assert!(!bench.db.wait_for_compactions(zero).unwrap());
+    let (asked, timeout) = (bench.engine().pacer.now_ns(), Duration::from_millis(150));
+    assert!(!bench.db.wait_for_compactions(Some(timeout)).unwrap());
+    let waited_ns = bench.engine().pacer.now_ns() - asked;
+    assert!(Duration::from_nanos(waited_ns) >= timeout, "{waited_ns}");
+    let db = &bench.db;
+    std::thread::scope(|scope| {
+        for timeout in [None, Some(Duration::MAX)] {
+            scope.spawn(move || assert!(db.wait_for_compactions(timeout).unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        end(&family, job, None);
+    });
+}
+
+#[test]
 fn what_pays_only_later_is_done_when_asked_for() {
     let bench = Bench::new(|options| options);
     for round in 0..4 {
@@ -245,8 +266,6 @@ fn what_pays_only_later_is_done_when_asked_for() {
     }
     schedule(bench.engine(), &bench.family());
     bench.wait();
-    assert_eq!(bench.levels(), [4]);
-    assert!(!bench.db.settle_while(|| false).unwrap());
     assert_eq!(bench.levels(), [4]);
     schedule_idle(bench.engine());
     bench.wait();
@@ -275,7 +294,7 @@ fn a_merge_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flush() {
     schedule_idle(bench.engine());
     bench.wait();
     assert_eq!((bench.told(is_merge).len(), bench.levels()), (1, vec![4]));
-    assert!(bench.db.settle().unwrap_err().is_out_of_space());
+    assert!(bench.db.wait_for_compactions(None).unwrap_err().is_out_of_space());
     bench.fs.clear_faults();
     bench.flush(0, 4, 100);
     bench.until(|| bench.family().merges.state.lock().failure.is_none());
