@@ -378,6 +378,9 @@ pub(crate) fn compact_range(
         if family.is_dropped() {
             return Err(Error::unknown_family(&family.name()));
         }
+        if bounds.is_empty() {
+            return Ok(());
+        }
         let mut state = family.merges.state.lock();
         if let Some(error) = &state.failure {
             return Err(told(engine, error));

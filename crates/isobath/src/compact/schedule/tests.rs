@@ -279,6 +279,20 @@ fn what_pays_only_later_is_done_when_asked_for() {
 }
 
 #[test]
+fn a_range_without_keys_compacts_nothing() {
+    let bench = Bench::new(|options| options);
+    bench.flush(0, 1, 100);
+    let family = bench.db.default_family();
+    let excluded = |key| Bound::Excluded(key);
+    family.compact("key000080".."key000020").unwrap();
+    family.compact("key000020".."key000020").unwrap();
+    family.compact((excluded("key000020"), excluded("key000020"))).unwrap();
+    assert_eq!(bench.levels(), [1]);
+    family.compact("key000020"..="key000020").unwrap();
+    assert_eq!(bench.levels()[0], 0);
+}
+
+#[test]
 fn a_merge_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flush() {
     let bench = Bench::new(|options| options);
     let fault = Fault::on(FileOp::Create).suffix(".tbl").errno(28).forever();
