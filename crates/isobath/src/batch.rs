@@ -40,6 +40,8 @@ pub struct Batch {
     families: Vec<Mention>,
     /// What is wrong with the first operation that is invalid.
     invalid: Option<Box<str>>,
+    /// How many were invalid.
+    refused: usize,
 }
 
 impl Batch {
@@ -53,7 +55,7 @@ impl Batch {
         let mut record = Vec::with_capacity(RECORD_HEADER_LEN + BATCH_PREFIX_LEN + bytes);
         record.resize(RECORD_HEADER_LEN, 0);
         put_batch_prefix(&mut record, 0);
-        Batch { record, ops: Vec::new(), families: Vec::new(), invalid: None }
+        Batch { record, ops: Vec::new(), families: Vec::new(), invalid: None, refused: 0 }
     }
 
     /// The part of `family`.
@@ -61,14 +63,14 @@ impl Batch {
         BatchFamily { batch: self, family }
     }
 
-    /// The number of operations.
+    /// The number of operations, those that are invalid among them.
     pub fn len(&self) -> usize {
-        self.ops.len()
+        self.ops.len() + self.refused
     }
 
-    /// True if there is nothing to write.
+    /// True if there is no operation. A batch of invalid ones is not empty: [`Db::write`](crate::Db::write) has to say so.
     pub fn is_empty(&self) -> bool {
-        self.ops.is_empty()
+        self.len() == 0
     }
 
     /// The bytes the batch takes in the log.
@@ -82,6 +84,7 @@ impl Batch {
         self.ops.clear();
         self.families.clear();
         self.invalid = None;
+        self.refused = 0;
     }
 
     fn name_family(&mut self, family: &Family) {
@@ -101,7 +104,8 @@ impl Batch {
     /// Remembers the first operation that is invalid.
     #[cold]
     fn refuse(&mut self, kind: OpKind, key: &[u8], error: Error) {
-        let (nth, shown) = (self.ops.len() + 1, key[..key.len().min(32)].escape_ascii());
+        self.refused += 1;
+        let (nth, shown) = (self.len(), key[..key.len().min(32)].escape_ascii());
         let dots = if key.len() > 32 { "..." } else { "" };
         let why = match error.kind() {
             ErrorKind::InvalidArgument { detail } => detail.clone(),

@@ -100,6 +100,27 @@ fn a_cleared_batch_holds_nothing_of_what_was_written() {
 }
 
 #[test]
+fn a_batch_of_refused_operations_alone_is_not_empty_and_is_written_to_be_told() {
+    let db = open(&MemoryFs::new());
+    let family = db.family("family").unwrap();
+    let (mut batch, long) = (Batch::new(), vec![0; 70_000]);
+    batch.of(&family).put(&long, "1");
+    assert!(!batch.is_empty());
+    batch.put("key", "2").delete(&long);
+    assert_eq!(batch.len(), 3);
+    for _ in 0..2 {
+        let error = db.write(&mut batch).unwrap_err().to_string();
+        assert!(error.contains("operation 1 of the batch (Put of"), "{error}");
+    }
+    assert!(content(&db).is_empty());
+    batch.clear();
+    assert!(batch.is_empty());
+    batch.put("key", "2");
+    db.write(&mut batch).unwrap();
+    assert_eq!((batch.len(), content(&db).len()), (1, 1));
+}
+
+#[test]
 fn a_log_that_creates_an_impossible_family_is_refused_by_its_name() {
     let fs = MemoryFs::new();
     let db = open(&fs);
