@@ -13,8 +13,11 @@ use crate::read::ReadAt;
 use crate::sealed::Sealed;
 use std::sync::Arc;
 
-/// A family at a read point, by options: what [`Snapshot::of`](crate::Snapshot::of), [`Snapshot::with`](crate::Snapshot::with),
+/// Reads of a family, by options: what [`Snapshot::of`](crate::Snapshot::of), [`Snapshot::with`](crate::Snapshot::with),
 /// [`Db::with`](crate::Db::with) and [`Family::with`] lend. Made for one call or kept for many: a copy costs nothing.
+///
+/// Those of a snapshot, and their copies and parts, all see its moment. Those of a database or a family see at each call
+/// what is newest then: what belongs together is read through a snapshot.
 #[derive(Clone, Copy)]
 pub struct Reads<'a> {
     place: Place<'a>,
@@ -49,7 +52,7 @@ impl<'a> Reads<'a> {
         Reads { engine, place }
     }
 
-    /// The same moment of `family`, by the same options.
+    /// `family` by the same options: at the same moment if these are the reads of a snapshot, otherwise as it is at each call.
     pub fn of<'b>(&self, family: &'b Family) -> Reads<'b>
     where
         'a: 'b,
@@ -89,14 +92,15 @@ impl std::fmt::Debug for Reads<'_> {
 }
 
 /// What can be read, for functions that take any of it: `fn load(from: &impl Readable, users: &Family)`. Every method is
-/// also there without the trait, on each type.
+/// also there without the trait, on each type. Only what a caller passes decides whether two reads see one moment: a
+/// [`Snapshot`](crate::Snapshot) and its parts do, a [`Db`](crate::Db) or a [`Family`] does not.
 pub trait Readable: Sealed {
     /// The part of a family.
     type Of<'a>: Readable
     where
         Self: 'a;
 
-    /// The part of `family`, at the same moment.
+    /// The part of `family`: of a snapshot, at its moment; of a database or a family, as it is at each call.
     fn of<'a>(&'a self, family: &'a Family) -> Self::Of<'a>;
     /// The value of `key`.
     fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>>;
