@@ -58,10 +58,10 @@ impl Family {
         write::set_family_options(self.engine(), &self.keyspace, options)
     }
 
-    /// The family under these options: [`Reads`] or [`Writes`](crate::Writes), for one call or for many.
+    /// The family under these options: [`Reads`] or [`WritesFamily`](crate::WritesFamily), for one call or for many.
     #[inline]
-    pub fn with<O: CallOptions>(&self, options: O) -> O::Handle<'_> {
-        options.on(Lender { engine: self.engine(), family: &self.keyspace })
+    pub fn with<O: CallOptions>(&self, options: O) -> O::Part<'_> {
+        options.on_family(Lender { engine: self.engine(), family: &self.keyspace })
     }
 
     /// Compacts the keys within `range` down to the last level, as of what is written now.

@@ -94,4 +94,4 @@ pub use table::BlockCache;
 pub use table::Codec;
 pub use vfs::ReadMode;
 pub use write::Commit;
-pub use writes::Writes;
+pub use writes::{Writes, WritesFamily};

@@ -1,5 +1,5 @@
 //! The methods that write, written once: on [`Db`](crate::Db) (its default family), [`Family`](crate::Family), [`Writes`],
-//! [`Batch`](crate::Batch) and [`BatchFamily`](crate::BatchFamily).
+//! [`WritesFamily`], [`Batch`](crate::Batch) and [`BatchFamily`](crate::BatchFamily).
 
 use crate::batch::Batch;
 use crate::engine::{Engine, Keyspace};
@@ -10,8 +10,8 @@ use crate::write::{self, Commit};
 use std::borrow::BorrowMut;
 use std::sync::Arc;
 
-/// Writes by options of their own: what [`Db::with`](crate::Db::with) and [`Family::with`](crate::Family::with) lend for
-/// [`WriteOptions`]. Made for one call or kept for many: a copy costs nothing.
+/// Writes by options of their own: what [`Db::with`](crate::Db::with) lends for [`WriteOptions`]. Single writes are to the
+/// default family, a batch is to those it names. Made for one call or kept for many: a copy costs nothing.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -26,32 +26,66 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Copy)]
 pub struct Writes<'a> {
-    pub(crate) engine: &'a Arc<Engine>,
-    pub(crate) family: &'a Arc<Keyspace>,
-    pub(crate) options: WriteOptions,
+    pub(crate) default: WritesFamily<'a>,
 }
 
 impl Writes<'_> {
     /// As [`Db::write`](crate::Db::write), by these options.
     pub fn write(&self, mut batch: impl BorrowMut<Batch>) -> Result<Commit> {
-        let engine = self.engine;
-        write::commit_batch(
-            engine,
-            &engine.default_family,
-            batch.borrow_mut().checked_parts()?,
-            self.options,
-        )
+        let WritesFamily { engine, family, options } = self.default;
+        write::commit_batch(engine, family, batch.borrow_mut().checked_parts()?, options)
     }
 
+    #[inline]
+    fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
+        self.default.operate(kind, key, value)
+    }
+}
+
+impl std::fmt::Debug for Writes<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Writes({:?})", self.default.options)
+    }
+}
+
+/// Writes to one family by options of their own: what [`Family::with`](crate::Family::with) lends for [`WriteOptions`].
+///
+/// It takes no batch, whose families are named in it: [`Batch::of`] names them, [`Writes::write`] commits it.
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// # let db = isobath::Options::in_memory().open("writes of a family")?;
+/// # let users = db.family("users")?;
+/// users.with(isobath::WriteOptions::sync()).put("u1", "Ada")?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # fn main() -> isobath::Result<()> {
+/// # let db = isobath::Options::in_memory().open("writes of a family")?;
+/// # let users = db.family("users")?;
+/// users.with(isobath::WriteOptions::sync()).write(isobath::Batch::new())?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy)]
+pub struct WritesFamily<'a> {
+    pub(crate) engine: &'a Arc<Engine>,
+    pub(crate) family: &'a Arc<Keyspace>,
+    pub(crate) options: WriteOptions,
+}
+
+impl WritesFamily<'_> {
     #[inline]
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
         write::commit_one(self.engine, self.family, kind, key, value, self.options)
     }
 }
 
-impl std::fmt::Debug for Writes<'_> {
+impl std::fmt::Debug for WritesFamily<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Writes({:?}, {:?})", self.family.name(), self.options)
+        write!(f, "WritesFamily({:?}, {:?})", self.family.name(), self.options)
     }
 }
 
@@ -80,3 +114,4 @@ macro_rules! writes {
 pub(crate) use writes;
 
 writes!(Writes<'_>, self: &Self => Result<Commit>);
+writes!(WritesFamily<'_>, self: &Self => Result<Commit>);

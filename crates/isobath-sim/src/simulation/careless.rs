@@ -156,9 +156,10 @@ impl Careless<'_> {
         let is_synced = options == WriteOptions::sync() && has_options;
         let ops = vec![((family, key.clone()), value.as_deref().map(Value::of))];
         let outcome = self.commit(ops, is_synced, |task| {
-            let db = &task.stage.db;
-            let writes = if family == 0 { db.with(options) } else { side.with(options) };
+            let (db, writes) = (&task.stage.db, side.with(options));
             match (family, value, has_options) {
+                (0, Some(value), true) => db.with(options).put(&key, value),
+                (0, None, true) => db.with(options).delete(&key),
                 (_, Some(value), true) => writes.put(&key, value),
                 (_, None, true) => writes.delete(&key),
                 (0, Some(value), false) => db.put(&key, value),

@@ -140,7 +140,7 @@ fn every_type_that_writes_has_every_method_and_they_agree() -> Result<()> {
     check("a batch that is lent")?;
     db.with(WriteOptions::sync()).write(&mut batch)?;
     check("a batch that is lent, by options")?;
-    users.with(WriteOptions::sync()).write(batch)?;
+    db.with(WriteOptions::sync()).write(batch)?;
     check("a batch that is given")?;
     Ok(())
 }
@@ -160,4 +160,5 @@ fn handles_can_be_kept_and_sent() {
     sent::<Cursor>();
     copied::<isobath::Reads<'_>>();
     copied::<isobath::Writes<'_>>();
+    copied::<isobath::WritesFamily<'_>>();
 }
