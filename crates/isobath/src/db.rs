@@ -156,8 +156,8 @@ impl Db {
         Ok(family)
     }
 
-    /// Several families, as by [`Db::family`]; all that are new share one sync. After a power cut that no call survived, the
-    /// first few of the new ones may exist.
+    /// Several families, as by [`Db::family`]; up to a thousand that are new share one sync. After an error, or a power cut
+    /// that no call survived, the first few of the new ones may exist.
     ///
     /// ```
     /// # fn main() -> isobath::Result<()> {

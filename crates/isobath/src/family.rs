@@ -53,7 +53,8 @@ impl Family {
     }
 
     /// Changes the options of the family, which are kept with it. What is written from now on follows them; what is in tables
-    /// already does when compactions rewrite it.
+    /// already does when compactions rewrite it. They survive power loss when it returns. On a full disk it fails, and can be tried
+    /// again.
     pub fn set_options(&self, options: FamilyOptions) -> Result<()> {
         write::set_family_options(self.engine(), &self.keyspace, options)
     }

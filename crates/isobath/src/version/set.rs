@@ -45,6 +45,7 @@ pub(crate) struct VersionSet {
     state: State,
     manifest: Manifest,
     files: Arc<FileNumbers>,
+    is_let_go: bool,
 }
 
 /// What a look at a database's manifest found.
@@ -173,7 +174,7 @@ impl VersionSet {
         }
         let manifest = Manifest::create(Arc::clone(&fs), db, &state)?;
         let files = FileNumbers::new(state.next_file(), Graveyard::new());
-        Ok(VersionSet { state, manifest, files })
+        Ok(VersionSet { state, manifest, files, is_let_go: false })
     }
 
     /// Opens the database in a directory and removes nothing. The first edit starts a new manifest; until it
@@ -204,7 +205,7 @@ impl VersionSet {
             torn_tail: found.torn_tail,
             leftovers: found.survey,
         };
-        Ok((VersionSet { state: found.state, manifest, files }, opening))
+        Ok((VersionSet { state: found.state, manifest, files, is_let_go: false }, opening))
     }
 
     /// The state that `found` says, for somebody who only reads: it takes no edits, and removes nothing.
@@ -217,7 +218,7 @@ impl VersionSet {
         graveyard.shut();
         let manifest = Manifest::for_reading(fs, db, found.manifest)?;
         let files = FileNumbers::new(found.state.next_file(), graveyard);
-        Ok(VersionSet { state: found.state, manifest, files })
+        Ok(VersionSet { state: found.state, manifest, files, is_let_go: false })
     }
 
     /// Takes the state that was read later.
@@ -299,14 +300,19 @@ impl VersionSet {
         renewed
     }
 
-    /// Holds no table open any more. The database is closed: nothing is installed from here on.
+    /// Holds no table open any more. The database is closed: nothing is installed from here on, or a new manifest would begin
+    /// with a state that has no tables.
     pub(crate) fn let_go(&mut self) {
+        self.is_let_go = true;
         self.state.let_go();
     }
 
     /// Does something to the manifest. Should the file system panic, what is on disk is unknown, so nothing is written to the
     /// manifest any more, and no file is removed.
     fn guarded(&mut self, change: impl FnOnce(&mut Manifest, &State) -> Result<()>) -> Result<()> {
+        if self.is_let_go {
+            return Err(Error::closed());
+        }
         let alarm = Alarm { manifest: &mut self.manifest, graveyard: self.files.graveyard() };
         let changed = change(&mut *alarm.manifest, &self.state);
         std::mem::forget(alarm);

@@ -37,6 +37,9 @@ use std::time::Duration;
 /// How long a change that found no room on the disk waits before it tries again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
+/// What events call it.
+const JOB: &str = "change of a column family";
+
 /// New families that are logged and installed together at most.
 const AT_ONCE_MAX: usize = 1000;
 
@@ -45,6 +48,15 @@ struct New {
     id: FamilyId,
     name: String,
     options: FamilyOptions,
+}
+
+/// Has no other change of families run meanwhile, nor a close begin. One that ran while this waited is over, and nothing may
+/// be written after it; the log would refuse to, the manifest is another's by then.
+fn begin(engine: &Engine) -> Result<MutexGuard<'_, ()>> {
+    engine.check_writable()?;
+    let changing = engine.families_change.lock();
+    engine.check_writable()?;
+    Ok(changing)
 }
 
 /// Opens these families, or creates them: up to a thousand new ones by one sync of the log and one edit. Options that are
@@ -65,8 +77,7 @@ pub(crate) fn open_families(
             return known;
         }
     }
-    engine.check_writable()?;
-    let _changing = engine.families_change.lock();
+    let _changing = begin(engine)?;
     specs.chunks(AT_ONCE_MAX).try_for_each(|specs| create_or_change(engine, specs))?;
     by_name()
 }
@@ -74,11 +85,13 @@ pub(crate) fn open_families(
 /// Creates what does not exist, and sets the options that differ. Called with `families_change` held.
 fn create_or_change(engine: &Arc<Engine>, specs: &[FamilySpec]) -> Result<()> {
     let (mut news, mut places) = (Vec::<New>::new(), BTreeMap::<&String, usize>::new());
-    let mut changed = Vec::new();
+    let mut changed = BTreeMap::new();
     let next_family = engine.versions.lock().state().next_family();
     for FamilySpec { name, options } in specs {
         match (engine.families.by_name(name), places.get(name), options) {
-            (Ok(family), _, Some(options)) => changed.push((family, options.clone())),
+            (Ok(family), _, Some(options)) => {
+                changed.insert(family.id, (family, options.clone()));
+            }
             (Ok(_), _, None) | (Err(_), Some(_), None) => {}
             (Err(_), Some(place), Some(options)) => news[*place].options = options.clone(),
             (Err(_), None, options) => {
@@ -97,7 +110,7 @@ fn create_or_change(engine: &Arc<Engine>, specs: &[FamilySpec]) -> Result<()> {
             }
         }
     }
-    set_options(engine, changed)?;
+    set_options(engine, changed.into_values().collect())?;
     if news.is_empty() { Ok(()) } else { create(engine, news) }
 }
 
@@ -124,7 +137,8 @@ fn create(engine: &Arc<Engine>, news: Vec<New>) -> Result<()> {
     Ok(())
 }
 
-/// Changes the options of families. The manifest alone has them: no commit depends on which options hold.
+/// Changes the options of families. The manifest alone has them: no commit depends on which options hold. On a full disk
+/// they stay, unless the process ends before another edit.
 fn set_options(
     engine: &Arc<Engine>,
     mut changed: Vec<(Arc<Keyspace>, FamilyOptions)>,
@@ -137,7 +151,12 @@ fn set_options(
         family: family.id,
         options: options.to_json(),
     };
-    install(engine, changed.iter().map(change).collect())?;
+    let edit = Edit::new(changed.iter().map(change).collect());
+    let installed = engine.versions.lock().install(edit, &[]);
+    installed.map_err(|error| match error {
+        refused if refused.is_retryable() || refused.is_closed() => refused,
+        error => give_up(engine, error),
+    })?;
     for (family, options) in changed {
         family.set_options(options);
         compact::schedule(engine, &family);
@@ -152,8 +171,7 @@ pub(crate) fn set_family_options(
     options: FamilyOptions,
 ) -> Result<()> {
     options.check_asked()?;
-    engine.check_writable()?;
-    let _changing = engine.families_change.lock();
+    let _changing = begin(engine)?;
     if family.is_dropped() {
         return Err(Error::unknown_family(&family.name()));
     }
@@ -166,7 +184,7 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
     if family.id == DEFAULT_FAMILY {
         return Err(Error::invalid_argument("the default column family cannot be dropped"));
     }
-    let _changing = engine.families_change.lock();
+    let _changing = begin(engine)?;
     if family.is_dropped() {
         return Err(Error::unknown_family(&family.name()));
     }
@@ -196,7 +214,7 @@ pub(crate) fn rename_family(
     if family.id == DEFAULT_FAMILY {
         return Err(Error::invalid_argument("the default column family cannot be renamed"));
     }
-    let _changing = engine.families_change.lock();
+    let _changing = begin(engine)?;
     if family.is_dropped() {
         return Err(Error::unknown_family(&family.name()));
     }
@@ -268,17 +286,21 @@ impl Logged<'_> {
     }
 }
 
+/// Ends the writing: nobody knows whether an edit holds.
+fn give_up(engine: &Engine, error: Error) -> Error {
+    engine.poison(JOB, error.clone());
+    Error::outcome_unknown(PoisonCause::of(&error))
+}
+
 /// Puts changes into the manifest by one edit. What is logged cannot be taken back, so on a full disk this waits for room.
 fn install(engine: &Engine, changes: Vec<Change>) -> Result<()> {
-    const JOB: &str = "change of a column family";
     let edit = Edit::new(changes);
     let mut is_told = false;
     loop {
         let installed = engine.versions.lock().install(edit.clone(), &[]);
         let Err(error) = installed else { return Ok(()) };
         if !error.is_retryable() || engine.check_writable().is_err() {
-            engine.poison(JOB, error.clone());
-            return Err(Error::outcome_unknown(PoisonCause::of(&error)));
+            return Err(give_up(engine, error));
         }
         if !std::mem::replace(&mut is_told, true) {
             engine.tell(Event::BackgroundError { job: JOB, error });
@@ -424,6 +446,32 @@ mod tests {
             assert_eq!(db.family("one more").unwrap_err().name(), "INVALID_ARGUMENT");
             left = left.killed();
         }
+    }
+
+    /// It holds no table any more, so a manifest that began with what it holds would name none.
+    #[test]
+    fn no_manifest_is_written_for_a_database_that_is_closed() {
+        let small = crate::options::FamilyOptions::new().block_size(512);
+        let mut answers = Vec::new();
+        for nth in 1..=8 {
+            let fs = MemoryFs::new();
+            let db = over(&fs).open("/db").unwrap();
+            db.put("key", "value").unwrap();
+            db.flush().unwrap();
+            let engine = db.engine().clone();
+            fs.inject(Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull).nth(nth));
+            let closed = db.close();
+            fs.clear_faults();
+            let changed = vec![(engine.default_family.clone(), small.clone())];
+            answers.push(super::set_options(&engine, changed));
+            let left = over(&fs).open("/db").unwrap();
+            let value = left.get("key").unwrap();
+            assert_eq!(value.as_deref(), Some(&b"value"[..]), "{nth}: {closed:?} {answers:?}");
+        }
+        assert!(
+            answers.iter().all(|late| late.as_ref().is_err_and(crate::Error::is_closed)),
+            "{answers:?}"
+        );
     }
 
     #[test]

@@ -375,3 +375,108 @@ fn the_template_is_for_the_default_family_at_each_open_and_for_new_ones() {
     }
     assert_eq!(with(None).family("new").unwrap().options(), FamilyOptions::new());
 }
+
+/// The close's flag is up before they get the lock, whoever gets it first.
+#[test]
+fn options_that_waited_for_a_lock_while_the_database_was_closed_are_refused() {
+    let db = open(&MemoryFs::new());
+    let family = db.family("family").unwrap();
+    let (engine, small) = (db.engine().clone(), FamilyOptions::new().block_size(512));
+    let changing = engine.families_change.lock();
+    thread::scope(|scope| {
+        let live = scope.spawn(|| family.set_options(small.clone()));
+        let by_name = scope.spawn(|| db.family(("family", small.clone())).map(drop));
+        // Time to find the database open.
+        thread::sleep(Duration::from_millis(100));
+        let closer = scope.spawn(|| db.clone().close());
+        while engine.check_open().is_ok() {
+            thread::yield_now();
+        }
+        drop(changing);
+        for refused in [live.join().unwrap(), by_name.join().unwrap()] {
+            assert!(refused.as_ref().is_err_and(Error::is_closed), "{refused:?}");
+        }
+        closer.join().unwrap().unwrap();
+    });
+    assert_eq!(family.options(), FamilyOptions::default());
+}
+
+#[test]
+fn options_that_are_given_twice_are_those_given_last() {
+    let db = open(&MemoryFs::new());
+    let [first, last] = [500, 600].map(|bytes| FamilyOptions::new().block_size(bytes));
+    for held in [&first, &last] {
+        for name in ["known", "new"] {
+            db.family(("known", held.clone())).unwrap();
+            let specs = [(name, first.clone()), (name, last.clone())];
+            let [family, again] = db.families(specs).unwrap();
+            assert_eq!((family.options(), again.id()), (last.clone(), family.id()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn options_that_find_no_room_are_refused_and_can_be_set_again() {
+    let fs = MemoryFs::new();
+    let (db, told) = counting(&fs);
+    let family = db.family("family").unwrap();
+    let small = FamilyOptions::new().block_size(512);
+    fs.inject(Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull).forever());
+    let refused = family.set_options(small.clone()).unwrap_err();
+    assert!(refused.is_out_of_space(), "{refused}");
+    assert_eq!((family.options(), told.load(Ordering::SeqCst)), (FamilyOptions::default(), 0));
+    fs.clear_faults();
+    family.put("key", "value").unwrap();
+    family.set_options(small.clone()).unwrap();
+    let left = open(&fs.crashed(|_| 0));
+    assert_eq!(left.family("family").unwrap().options(), small);
+}
+
+/// Three families and the options of a fourth, with a fault at each step in turn, and then a cut: of new families there are
+/// the first few, and all of what a call has returned.
+#[test]
+fn a_fault_at_any_step_and_then_a_power_cut_leave_the_first_few_families_or_all() {
+    let names = ["the first", "the second", "the third"];
+    let small = FamilyOptions::new().block_size(512);
+    let mut failed = 0;
+    for (forever, kind) in [(false, None), (true, None), (false, Some(io::ErrorKind::StorageFull))]
+    {
+        for nth in 1.. {
+            let fs = MemoryFs::new();
+            let db = open(&fs);
+            let known = db.family("known").unwrap();
+            known.put("key", "value").unwrap();
+            db.sync().unwrap();
+            let mut fault = Fault::on_any().nth(nth);
+            fault = kind.map_or(fault.clone(), |kind| fault.kind(kind));
+            fs.inject(if forever { fault.forever() } else { fault });
+            let told = known.set_options(small.clone()).and_then(|()| db.families(names).map(drop));
+            let has_struck = fs.struck() > 0;
+            failed += u64::from(told.is_err());
+            let mut seed = nth;
+            let mut draw = |most: usize| {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (seed >> 33) as usize % (most + 1)
+            };
+            let cuts = [fs.killed(), fs.crashed(|_| 0), fs.crashed(|it| draw(it.steps.len()))];
+            for left in cuts.into_iter().chain([fs.crashed(|it| draw(it.steps.len()))]) {
+                let left = open(&left);
+                let found = left.list_families();
+                let expected: Vec<_> = ["default", "known"].iter().chain(&names).copied().collect();
+                assert_eq!(found, expected[..found.len()], "{nth}: {told:?}");
+                let known = left.family("known").unwrap();
+                assert_eq!(known.get("key").unwrap().unwrap(), b"value");
+                if told.is_ok() {
+                    assert_eq!((found.len(), known.options()), (5, small.clone()), "{nth}");
+                }
+                left.families(names).unwrap()[2].put("key", "value").unwrap();
+            }
+            fs.clear_faults();
+            if !has_struck {
+                assert!(nth > 5, "{nth}");
+                break;
+            }
+        }
+    }
+    assert!(failed > 5, "{failed}");
+}
