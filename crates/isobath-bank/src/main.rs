@@ -226,7 +226,7 @@ impl Life {
             old.iter().try_for_each(|old| expect_refusal(&db, old))?;
         }
         for commit in commits.iter().flatten() {
-            db.harden(*commit)?;
+            db.sync_to(*commit)?;
         }
         Bank::of(db)
     }

@@ -17,6 +17,7 @@
 //! each teller, the days.
 
 use crate::ledger::TELLERS;
+use isobath::ReadPoint;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -119,8 +120,10 @@ impl Notes {
     }
 
     /// Notes the read point that a transfer was acknowledged with.
-    pub(crate) fn set_point(&self, teller: usize, number: u64, point: u64) -> io::Result<()> {
-        self.set(point_cell(teller, number), point)
+    pub(crate) fn set_point(&self, teller: usize, number: u64, point: ReadPoint) -> io::Result<()> {
+        let bytes = point.to_bytes();
+        let half = u64::from_be_bytes(*bytes.first_chunk().expect("16 bytes"));
+        self.set(point_cell(teller, number), half)
     }
 
     pub(crate) fn point(&self, teller: usize, number: u64) -> io::Result<u64> {

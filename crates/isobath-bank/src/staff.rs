@@ -99,7 +99,7 @@ impl Work<'_> {
             count += 1;
             last = Some(commit);
             if rng.once_in(6) {
-                bank.db.harden(commit)?;
+                bank.db.sync_to(commit)?;
                 if !self.notes.is_power_on()? {
                     break;
                 }
@@ -159,7 +159,7 @@ impl Work<'_> {
             return Ok(None);
         }
         // The transfer is there from its first commit on, also if the second is lost.
-        self.notes.set_point(teller, number, first.point)?;
+        self.notes.set_point(teller, number, first.into())?;
         if !early {
             self.notes.acknowledge(teller, number)?;
         }
@@ -320,10 +320,10 @@ impl Work<'_> {
                 break;
             }
             let is_durable = rng.once_in(3);
-            let moment = match is_durable {
-                true => self.bank.db.durable_snapshot()?,
-                false => self.bank.db.snapshot(),
-            };
+            let moment = self.bank.db.snapshot();
+            if is_durable {
+                self.bank.db.sync_to(moment.read_point())?;
+            }
             let day = today.family.clone();
             drop(today);
             let (found, _) = audit::books(&self.bank.db, &moment, &day)?;

@@ -14,6 +14,7 @@ mod kernel;
 mod ledger;
 mod metamorphic;
 mod pages;
+mod position;
 mod simulation;
 
 use clap::Parser;

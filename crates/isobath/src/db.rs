@@ -6,14 +6,14 @@ use crate::engine::Engine;
 use crate::error::{ErrorKind, Result};
 use crate::family::Family;
 use crate::family_spec::FamilySpec;
-use crate::format::{Lsn, OpKind};
+use crate::format::OpKind;
 use crate::key_range::bounds_of;
 use crate::metrics::Metrics;
 use crate::options::{Options, ReadOptions, WriteOptions};
 use crate::read::ReadAt;
 use crate::reads::{Reads, reads};
 use crate::snapshot::Snapshot;
-use crate::write::{self, Commit};
+use crate::write::{self, Commit, ReadPoint};
 use crate::writes::writes;
 use crate::{close, compact, follow, recover};
 use std::borrow::BorrowMut;
@@ -117,15 +117,15 @@ impl Db {
         options.on(Lender { engine, family: &engine.default_family })
     }
 
-    /// Returns once `commit`, and every commit before it, survives power loss. The commit may have been made before the
-    /// database was opened again.
+    /// Returns once every commit up to `point` survives power loss: `db.sync_to(commit)`, or
+    /// `db.sync_to(snapshot.read_point())` for all that a snapshot sees. The commit may have been made before the database
+    /// was opened again.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the commit is of another database,
-    /// or did not survive a crash; [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the sync
-    /// failed.
-    pub fn harden(&self, commit: Commit) -> Result<()> {
-        write::harden_commit(self.engine(), commit)
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the point is of another database, or did not
+    /// survive a crash; [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the sync failed.
+    pub fn sync_to(&self, point: impl Into<ReadPoint>) -> Result<()> {
+        write::sync_to(self.engine(), point.into())
     }
 
     /// Returns once everything written so far survives power loss.
@@ -136,13 +136,6 @@ impl Db {
     /// Every family as it is now, for as long as the snapshot lives.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(&self.owner)
-    }
-
-    /// A snapshot of what survives power loss: syncs first if newer commits do not yet.
-    pub fn durable_snapshot(&self) -> Result<Snapshot> {
-        let snapshot = self.snapshot();
-        write::harden(self.engine(), snapshot.point())?;
-        Ok(snapshot)
     }
 
     // Column families.
@@ -272,8 +265,8 @@ impl Db {
     /// # Errors
     /// [`ErrorKind::Outrun`](crate::ErrorKind::Outrun) if the writer was faster again and again: nothing changed, try again.
     /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) if the log does not fit the memory a reader may take.
-    pub fn catch_up(&self) -> Result<Lsn> {
-        follow::catch_up(self.engine())
+    pub fn catch_up(&self) -> Result<ReadPoint> {
+        Ok(ReadPoint::new(self.engine(), follow::catch_up(self.engine())?))
     }
 
     /// All counters, as of now.

@@ -79,7 +79,7 @@ pub use error::{Error, ErrorKind, LockHolder, NotADatabaseCause, PoisonCause, Re
 pub use events::{Event, EventListener};
 pub use family::Family;
 pub use family_spec::FamilySpec;
-pub use format::{FamilyId, Lsn, OpKind};
+pub use format::{FamilyId, OpKind};
 pub use iter::{Cursor, Keys, Range, Values};
 pub use key_range::{KeyRange, Prefix};
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
@@ -93,5 +93,5 @@ pub use snapshot::Snapshot;
 pub use table::BlockCache;
 pub use table::Codec;
 pub use vfs::ReadMode;
-pub use write::Commit;
+pub use write::{Commit, ReadPoint};
 pub use writes::{Writes, WritesFamily};

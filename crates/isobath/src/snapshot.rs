@@ -8,6 +8,7 @@ use crate::format::Lsn;
 use crate::options::ReadOptions;
 use crate::read::ReadAt;
 use crate::reads::{Reads, reads};
+use crate::write::ReadPoint;
 use std::sync::Arc;
 
 /// The database at one read point; its own methods read the default family, [`Snapshot::of`] lends another one. Taking a
@@ -42,8 +43,13 @@ impl Snapshot {
         Snapshot { point: engine.snapshots.register(&engine.log), owner: owner.clone() }
     }
 
-    /// The read point: the snapshot sees the operations with sequences below it.
-    pub fn point(&self) -> Lsn {
+    /// The moment that the snapshot shows.
+    pub fn read_point(&self) -> ReadPoint {
+        ReadPoint::new(self.engine(), self.point)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn point(&self) -> Lsn {
         self.point
     }
 

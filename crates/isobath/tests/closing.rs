@@ -45,7 +45,7 @@ const CALLS: [(&str, Call); 20] = [
         tools.db.write(batch).map(drop)
     }),
     ("large put", |tools| tools.db.put("large", vec![1; 300 << 10]).map(drop)),
-    ("harden", |tools| tools.db.harden(tools.db.put("hardened", "value")?)),
+    ("sync_to", |tools| tools.db.sync_to(tools.db.put("hardened", "value")?)),
     ("sync", |tools| tools.db.sync()),
     ("get", |tools| tools.db.get("key").map(drop)),
     ("multi_get", |tools| tools.db.multi_get(["key", "put", "none"]).map(drop)),
@@ -62,7 +62,7 @@ const CALLS: [(&str, Call); 20] = [
         tools.snapshot.get("key")?;
         tools.db.snapshot().of(&tools.family).get("key").map(drop)
     }),
-    ("durable_snapshot", |tools| tools.db.durable_snapshot()?.get("key").map(drop)),
+    ("sync_to a snapshot", |tools| tools.db.sync_to(tools.db.snapshot().read_point())),
     ("flush", |tools| tools.db.flush()),
     ("compact", |tools| tools.db.compact()),
     ("wait_for_compactions", |tools| tools.db.wait_for_compactions(None).map(drop)),

@@ -127,7 +127,7 @@ fn names_and_handles_that_mean_nothing_here_are_refused() {
         elsewhere.put(format!("{n}"), "value").unwrap();
     }
     let commit = elsewhere.put("key", "value").unwrap();
-    refused(db.harden(commit), "in another database");
+    refused(db.sync_to(commit), "in another database");
     refused(db.drop_family(&db.default_family()), "default");
     db.drop_family(&own).unwrap();
     assert_eq!(own.get("key").unwrap_err().name(), "UNKNOWN_FAMILY");

@@ -29,7 +29,7 @@ const NOUNS: [&str; 13] = [
 const GROUND: [&str; 7] = ["error", "limits", "metrics", "events", "options", "sizes", "telemetry"];
 
 /// What the crate's root exports out of the ground and the nouns.
-const ROOT_EXPORTS: [&str; 5] = ["Error", "Result", "FamilyId", "Lsn", "OpKind"];
+const ROOT_EXPORTS: [&str; 4] = ["Error", "Result", "FamilyId", "OpKind"];
 
 const BACKGROUND_MAY: [&str; 4] = ["background", "components", "error", "metrics"];
 

@@ -8,6 +8,7 @@
 //! the log wherever it ends.
 
 use crate::existing::Existing;
+use crate::position::position;
 use crate::simulation::{self, Life};
 use isobath::vfs::{FileSystem, MemoryFs, ReadMode};
 use isobath::{Batch, Codec, Db, Family, FamilyOptions, Options, Result};
@@ -68,7 +69,7 @@ impl Image {
                 let image = write(&options().components(on.components())).and_then(|written| {
                     let (db, states, durable) = written;
                     let fs = on.disk().killed();
-                    let log_end = db.snapshot().point();
+                    let log_end = position(db.snapshot().read_point());
                     drop(db);
                     let files = trim(&fs, log_end)?;
                     Ok(Image { fs, files, truth: Arc::new(Truth { states, durable }) })

@@ -9,6 +9,7 @@ use super::twin::Twin;
 use super::values::{Draft, Place, Value};
 use super::workload::Stage;
 use crate::existing::Existing;
+use crate::position::position;
 use isobath::{Batch, Commit, Durability, Error, ErrorKind, Family, MAX_KEY_LEN, WriteOptions};
 use std::time::Duration;
 
@@ -105,7 +106,7 @@ impl Careless<'_> {
         match call(self) {
             Ok(commit) => {
                 let mut history = stage.history.borrow_mut();
-                history.acknowledge(CARELESS, commit.point, is_synced);
+                history.acknowledge(CARELESS, position(commit), is_synced);
                 history.tokens.push(commit);
                 Ok(())
             }
@@ -422,13 +423,13 @@ impl Careless<'_> {
         let keeps_old = history.keeps_old_tokens;
         drop(history);
         if let Some(commit) = new {
-            match db.harden(commit) {
-                Ok(()) => stage.history.borrow_mut().synced(commit.point),
+            match db.sync_to(commit) {
+                Ok(()) => stage.history.borrow_mut().synced(position(commit)),
                 Err(error) => stage.judge_write("a commit hardened late", &error),
             }
         }
         if let Some(commit) = old {
-            match db.harden(commit) {
+            match db.sync_to(commit) {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::InvalidArgument { detail, .. }
                         if !keeps_old || detail.contains("too long ago")) => {}
@@ -437,7 +438,7 @@ impl Careless<'_> {
             }
         }
         if let Some(commit) = self.twin.commit() {
-            stage.refuses("the commit of another database", db.harden(commit), is_invalid);
+            stage.refuses("the commit of another database", db.sync_to(commit), is_invalid);
         }
     }
 

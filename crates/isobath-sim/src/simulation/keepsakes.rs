@@ -4,6 +4,7 @@
 use super::observe::Sight;
 use super::values::{Value, Values};
 use super::workload::Stage;
+use crate::position::position;
 use isobath::{ErrorKind, Family, Range, Snapshot};
 
 /// As many are kept at once.
@@ -90,13 +91,13 @@ impl Stage {
             let lost = keepsake.values.keys().find(|place| !again.contains_key(place));
             self.fail(format!(
                 "a snapshot kept at {} answers otherwise than at first: it has {other:?}, and no {lost:?}",
-                keepsake.snapshot.point()
+                position(keepsake.snapshot.read_point())
             ));
         }
         for (family, value) in &keepsake.guests {
             let again = keepsake.snapshot.of(family).get("key")?.as_deref().map(Value::of);
             if again != *value {
-                let (name, point) = (family.name(), keepsake.snapshot.point());
+                let (name, point) = (family.name(), position(keepsake.snapshot.read_point()));
                 self.fail(format!(
                     "a snapshot kept at {point} reads {again:?} in {name}, it was {value:?}"
                 ));

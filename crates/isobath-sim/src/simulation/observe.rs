@@ -11,7 +11,6 @@
 
 use super::oracle::{Commit, show, show_place};
 use super::values::{Key, Place, Value, Values};
-use isobath::Lsn;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -74,7 +73,7 @@ impl Sight {
 pub(crate) struct Reading {
     pub(crate) how: &'static str,
     /// Everything acknowledged up to here must be seen; with a snapshot, exactly this point.
-    pub(crate) from: Lsn,
+    pub(crate) from: u64,
     pub(crate) is_exact: bool,
     /// When it began and when it had pinned what it reads, in the oracle's count of events.
     pub(crate) began: u64,
@@ -111,7 +110,7 @@ fn write_to<'a>(commit: &'a Commit, place: &Place) -> Option<Option<&'a Value>> 
 pub(crate) struct Judge<'a> {
     base: &'a Values,
     /// Of the commits with known points, ascending.
-    points: Vec<Lsn>,
+    points: Vec<u64>,
     /// Of the commits up to each, when the last of them was begun.
     begun_max: Vec<u64>,
     unknown: Vec<Unknown<'a>>,
@@ -162,7 +161,7 @@ impl<'a> Judge<'a> {
                 places.entry(place.clone()).or_default();
             }
         }
-        let points: Vec<Lsn> = known.iter().filter_map(|commit| commit.point).collect();
+        let points: Vec<u64> = known.iter().filter_map(|commit| commit.point).collect();
         let unknown = unknown.into_iter().map(|commit| Unknown {
             commit,
             least: points.partition_point(|point| *point <= commit.after),

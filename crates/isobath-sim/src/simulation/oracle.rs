@@ -12,7 +12,6 @@ use super::families::Guests;
 use super::observe::{Judge, Reading, Sight};
 use super::values::{Place, Value, Values};
 use super::workload::WRITERS;
-use isobath::Lsn;
 
 /// A commit as its writer knows it.
 #[derive(Clone, Debug)]
@@ -20,13 +19,13 @@ pub(crate) struct Commit {
     /// One for each place, the last of those to it.
     pub(crate) writes: Vec<(Place, Option<Value>)>,
     /// The read point it was acknowledged with.
-    pub(crate) point: Option<Lsn>,
+    pub(crate) point: Option<u64>,
     /// Acknowledged as surviving power loss.
     pub(crate) is_synced: bool,
     /// When it was begun, in the oracle's own count of events.
     pub(crate) begun: u64,
     /// The newest point that was acknowledged when it was begun.
-    pub(crate) after: Lsn,
+    pub(crate) after: u64,
     /// When it returned an error that leaves its outcome open.
     pub(crate) failed: Option<u64>,
 }
@@ -35,7 +34,7 @@ pub(crate) struct Commit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     /// The newest point that was acknowledged then; with a snapshot, its own.
-    from: Lsn,
+    from: u64,
     is_exact: bool,
     began: u64,
     /// When it had pinned what it reads, if that was earlier than its end.
@@ -60,8 +59,8 @@ pub(crate) struct History {
     writers: Vec<Vec<Commit>>,
     readings: Vec<Reading>,
     events: u64,
-    newest_acknowledged: Lsn,
-    newest_synced: Lsn,
+    newest_acknowledged: u64,
+    newest_synced: u64,
     /// The families that come and go.
     pub(crate) guests: Guests,
     /// Whether the second of the two families that stay is there.
@@ -115,7 +114,7 @@ impl History {
         self.writers[writer].pop();
     }
 
-    pub(crate) fn acknowledge(&mut self, writer: usize, point: Lsn, is_synced: bool) {
+    pub(crate) fn acknowledge(&mut self, writer: usize, point: u64, is_synced: bool) {
         self.events += 1;
         let commit = self.writers[writer].last_mut().expect("begun before");
         (commit.point, commit.is_synced) = (Some(point), is_synced);
@@ -126,11 +125,11 @@ impl History {
     }
 
     /// Everything up to `point` survives power loss.
-    pub(crate) fn synced(&mut self, point: Lsn) {
+    pub(crate) fn synced(&mut self, point: u64) {
         self.newest_synced = self.newest_synced.max(point);
     }
 
-    pub(crate) fn newest_acknowledged(&self) -> Lsn {
+    pub(crate) fn newest_acknowledged(&self) -> u64 {
         self.newest_acknowledged
     }
 
@@ -148,7 +147,7 @@ impl History {
     }
 
     /// It has taken a snapshot at `point`.
-    pub(crate) fn pinned_at(&mut self, look: &mut Look, point: Lsn) {
+    pub(crate) fn pinned_at(&mut self, look: &mut Look, point: u64) {
         self.pinned(look);
         (look.from, look.is_exact) = (point, true);
     }
@@ -284,7 +283,7 @@ mod tests {
     fn commit(
         history: &mut History,
         writer: usize,
-        point: Option<Lsn>,
+        point: Option<u64>,
         is_synced: bool,
         key: &str,
     ) {

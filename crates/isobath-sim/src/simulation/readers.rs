@@ -6,6 +6,7 @@ use super::oracle::Look;
 use super::runtime;
 use super::values::{Key, Value, Values};
 use super::workload::Stage;
+use crate::position::position;
 use isobath::{Cursor, Range, ReadOptions, Readable, Snapshot};
 use std::ops::Bound;
 
@@ -356,9 +357,10 @@ impl Stage {
         let mut look = self.look();
         let acknowledged = self.history.borrow().newest_acknowledged();
         let snapshot = self.db.snapshot();
-        self.history.borrow_mut().pinned_at(&mut look, snapshot.point());
-        if snapshot.point() < acknowledged {
-            self.fail(format!("a snapshot at {} misses commit {acknowledged}", snapshot.point()));
+        let point = position(snapshot.read_point());
+        self.history.borrow_mut().pinned_at(&mut look, point);
+        if point < acknowledged {
+            self.fail(format!("a snapshot at {point} misses commit {acknowledged}"));
         }
         (look, snapshot)
     }

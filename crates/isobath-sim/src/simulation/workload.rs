@@ -11,6 +11,7 @@ use super::terrain::Terrain;
 use super::values::{Draft, Place, Value, Values, Write};
 use super::world::{Death, Life, Shared};
 use crate::existing::Existing;
+use crate::position::position;
 use isobath::{Batch, BlockCache, Db, Durability, Error, ErrorKind, Family, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -211,7 +212,7 @@ impl Stage {
         options: WriteOptions,
     ) -> isobath::Result<u64> {
         if let [((0, key), Some(value))] = writes {
-            return Ok(self.db.with(options).put(key, value)?.point);
+            return Ok(position(self.db.with(options).put(key, value)?));
         }
         let mut batch = Batch::new();
         for ((family, key), value) in writes {
@@ -222,7 +223,7 @@ impl Stage {
                 (_, None) => drop(batch.of(&self.side).delete(key)),
             }
         }
-        Ok(self.db.with(options).write(batch)?.point)
+        Ok(position(self.db.with(options).write(batch)?))
     }
 
     /// Flushes, merges, syncs, and families that come and go.
@@ -276,8 +277,9 @@ impl Stage {
     }
 
     fn durable_snapshot(&self) -> isobath::Result<()> {
-        let snapshot = self.db.durable_snapshot()?;
-        self.history.borrow_mut().synced(snapshot.point());
+        let snapshot = self.db.snapshot();
+        self.db.sync_to(snapshot.read_point())?;
+        self.history.borrow_mut().synced(position(snapshot.read_point()));
         Ok(())
     }
 

@@ -119,7 +119,7 @@ pub enum ErrorKind {
     /// the next open may not find it. One that waited for commits before it becomes visible once all of these have been applied;
     /// if one of them could not be written to the log, neither it nor any later commit does. A column family whose drop ends
     /// so is gone until the reopen; one whose creation or renaming does is not there, or has its old name.
-    /// [`Db::durable_snapshot`](crate::Db::durable_snapshot) fails rather than show what may be lost.
+    /// [`Db::sync_to`](crate::Db::sync_to) the read point of a snapshot fails where it shows what may be lost.
     #[non_exhaustive]
     OutcomeUnknown {
         /// The failure.

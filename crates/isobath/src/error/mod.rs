@@ -40,7 +40,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///         ErrorKind::InvalidArgument { detail, .. } => eprintln!("not written: {detail}"),
 ///         _ => return Err(error),
 ///     },
-///     Ok(commit) => println!("written at {}", commit.point()),
+///     Ok(commit) => println!("written: {commit:?}"),
 /// }
 /// # Ok(())
 /// # }

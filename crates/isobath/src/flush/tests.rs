@@ -176,7 +176,7 @@ fn what_only_a_table_holds_is_not_synced_before_damage_of_its_edit_is_known_for_
     while engine.log.durable() < end {
         engine.options.components.threads.sleep(Duration::from_millis(1));
     }
-    db.harden(commit).unwrap();
+    db.sync_to(commit).unwrap();
     let left = fs.crashed(|_| 0);
     fixtures::damage_last_edit(&left, Path::new("db"));
     let error = over(&left).open("db").unwrap_err();

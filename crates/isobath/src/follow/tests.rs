@@ -204,7 +204,7 @@ fn whatever_changes_something_answers_read_only() {
         db.family("new").map(drop),
         db.drop_family(&people),
         db.rename_family(&people, "new"),
-        db.durable_snapshot().map(drop),
+        db.sync_to(db.snapshot().read_point()),
     ];
     for (at, refusal) in refusals.into_iter().enumerate() {
         assert!(
@@ -256,7 +256,7 @@ fn a_reader_sees_its_moment_until_it_catches_up_and_snapshots_see_theirs_for_goo
     for value in 1..20 {
         snapshots.push((reader.snapshot(), value - 1));
         let under_way = reader.iter();
-        let before = reader.snapshot().point();
+        let before = reader.snapshot().read_point();
         put_all(value);
         if value % 3 == 0 {
             writer.flush().unwrap();

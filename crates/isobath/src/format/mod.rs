@@ -9,7 +9,8 @@ mod payload;
 mod prefix;
 mod varint;
 
-pub use crate::mvcc::{Lsn, OpKind};
+pub(crate) use crate::mvcc::Lsn;
+pub use crate::mvcc::OpKind;
 pub(crate) use checksum::{RunningChecksum, checksum32, checksum64};
 pub(crate) use file_header::{FILE_HEADER_LEN, FileHeader, FileKind};
 pub(crate) use payload::{

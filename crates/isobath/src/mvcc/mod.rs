@@ -29,4 +29,4 @@ pub(crate) use rewrite::{Rewrite, rewrite};
 ///
 /// A *read point* is an LSN on a record's end: a reader at point `p` sees exactly the operations whose
 /// sequence is below `p`.
-pub type Lsn = u64;
+pub(crate) type Lsn = u64;

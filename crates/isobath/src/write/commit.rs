@@ -27,27 +27,60 @@ use std::sync::Arc;
 /// cost no descent each.
 const SORT_MIN: usize = 4;
 
-/// A commit that returned. Only writes make one, and [`crate::Db::harden`] takes those of its own database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A commit that returned. Only writes make one, and [`crate::Db::sync_to`] takes those of its own database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Commit {
     /// The read point just after it: a reader at this point or later sees the commit.
-    pub point: Lsn,
-    /// The term of the log that it was written in.
-    term: u64,
-    /// The first half of the database's identity.
-    database: u64,
+    pub(crate) point: Lsn,
+    term: u32,
+    database: u32,
 }
 
 impl Commit {
     #[inline]
     fn new(engine: &Engine, point: Lsn) -> Commit {
-        Commit { point, term: engine.term, database: database_of(engine) }
+        let ReadPoint { lsn, term, database } = ReadPoint::new(engine, point);
+        Commit { point: lsn, term, database }
     }
 }
 
-#[inline]
-fn database_of(engine: &Engine) -> u64 {
-    u64::from_le_bytes(*engine.uuid.first_chunk().expect("16 bytes"))
+/// A moment of a database: reads there see the commits up to it, and no other. A [`Commit`] converts to the moment just
+/// after it. Points of one database are ordered in time, but for those of commits that a crash took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadPoint {
+    lsn: Lsn,
+    /// The low half of the number of the log's term.
+    term: u32,
+    /// The first quarter of the database's identity.
+    database: u32,
+}
+
+impl ReadPoint {
+    #[inline]
+    pub(crate) fn new(engine: &Engine, lsn: Lsn) -> ReadPoint {
+        let database = u32::from_le_bytes(*engine.uuid.first_chunk().expect("16 bytes"));
+        ReadPoint { lsn, term: engine.term as u32, database }
+    }
+
+    /// The point to keep or to send elsewhere. Bytes of points of one database compare as the points do.
+    pub fn to_bytes(self) -> [u8; 16] {
+        let low = u64::from(self.term) << 32 | u64::from(self.database);
+        (u128::from(self.lsn) << 64 | u128::from(low)).to_be_bytes()
+    }
+
+    /// The point that [`ReadPoint::to_bytes`] gave these bytes for. Who takes the point judges whether it is one of the
+    /// database.
+    pub fn from_bytes(bytes: [u8; 16]) -> ReadPoint {
+        let all = u128::from_be_bytes(bytes);
+        ReadPoint { lsn: (all >> 64) as u64, term: (all >> 32) as u32, database: all as u32 }
+    }
+}
+
+impl From<Commit> for ReadPoint {
+    #[inline]
+    fn from(Commit { point, term, database }: Commit) -> ReadPoint {
+        ReadPoint { lsn: point, term, database }
+    }
 }
 
 /// Where an operation's parts lie in the record, so that applying it needs no decoding.
@@ -251,30 +284,30 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
     order.into_iter().map(|(_, _, ordinal)| ordinal).collect()
 }
 
-/// Waits until `commit` and every commit before it survive power loss.
-pub(crate) fn harden_commit(engine: &Engine, commit: Commit) -> Result<()> {
+/// Waits until every commit up to `point` survives power loss.
+pub(crate) fn sync_to(engine: &Engine, point: ReadPoint) -> Result<()> {
     engine.check_open()?;
     engine.check_not_read_only()?;
-    let refuse = |why: String| {
-        Err(Error::invalid_argument(format!("the commit at {:#x} {why}", commit.point)))
-    };
-    if commit.database != database_of(engine) {
+    let refuse =
+        |why: String| Err(Error::invalid_argument(format!("the point {:#x} {why}", point.lsn)));
+    if point.database != ReadPoint::new(engine, 0).database {
         return refuse("was made in another database".to_owned());
     }
     let tail = engine.log.tail();
-    if commit.term > engine.term || (commit.term == engine.term && commit.point > tail) {
+    let term = engine.term >> 32 << 32 | u64::from(point.term);
+    if term > engine.term || (term == engine.term && point.lsn > tail) {
         return refuse(format!(
             "is none of this database, whose log ends at {tail:#x}: it was made after this copy of it"
         ));
     }
-    if commit.term == engine.term {
-        return engine.log.harden(commit.point);
+    if term == engine.term {
+        return engine.log.harden(point.lsn);
     }
     // What a recovery took from the log is in tables, and synced.
     let versions = engine.versions.lock();
-    let next = versions.state().terms().iter().find(|term| term.term == commit.term + 1);
+    let next = versions.state().terms().iter().find(|next| next.term == term + 1);
     match next {
-        Some(next) if commit.point <= next.ended_at => Ok(()),
+        Some(next) if point.lsn <= next.ended_at => Ok(()),
         Some(next) => refuse(format!(
             "may be lost: when the database was opened again, all of its log was there up to {:#x} only",
             next.ended_at
@@ -322,12 +355,26 @@ mod tests {
 
     #[track_caller]
     fn assert_refused(engine: &Engine, commit: Commit, why: &str) {
-        let told = harden_commit(engine, commit);
+        let told = sync_to(engine, commit.into());
         let is_refused = matches!(
             told.as_ref().map_err(Error::kind),
             Err(ErrorKind::InvalidArgument { detail: what, .. }) if what.contains(why)
         );
         assert!(is_refused, "{told:?}");
+    }
+
+    #[test]
+    fn a_read_point_comes_back_from_its_bytes_which_compare_as_points_do() {
+        let point = |lsn, term, database| ReadPoint { lsn, term, database };
+        let points =
+            [point(0, 0, 0), point(0, 0, 7), point(1, 2, 3), point(1, 3, 1), point(256, 0, 0)];
+        let last = point(u64::MAX, u32::MAX, u32::MAX);
+        for pair in [&points[..], &[last]].concat().windows(2) {
+            assert!(pair[0] < pair[1] && pair[0].to_bytes() < pair[1].to_bytes(), "{pair:?}");
+            assert_eq!(ReadPoint::from_bytes(pair[1].to_bytes()), pair[1]);
+        }
+        let bytes = *b"\0\0\0\0\0\0\x01\x02\0\0\0\x03\0\0\0\x04";
+        assert_eq!(ReadPoint::from_bytes(bytes), point(0x102, 3, 4));
     }
 
     #[test]
@@ -343,10 +390,11 @@ mod tests {
         let commit = db.put("key", "value").unwrap();
         let engine = db.engine();
         let tail = engine.log.tail();
-        assert_eq!((commit.point, commit.term), (tail, engine.term));
-        harden_commit(engine, commit).unwrap();
+        assert_eq!((commit.point, u64::from(commit.term)), (tail, engine.term));
+        sync_to(engine, commit.into()).unwrap();
         assert_eq!(engine.log.durable(), tail);
-        for (point, term) in [(tail + 8, engine.term), (tail, engine.term + 1), (0, u64::MAX)] {
+        let term = commit.term;
+        for (point, term) in [(tail + 8, term), (tail, term + 1), (0, u32::MAX)] {
             assert_refused(engine, Commit { point, term, ..commit }, "none of this database");
         }
         let foreign = Commit { database: commit.database ^ 1, ..commit };
@@ -355,12 +403,12 @@ mod tests {
         let db = open(&fs.killed());
         let engine = db.engine();
         let ended_at = engine.versions.lock().state().term().ended_at;
-        assert_eq!((engine.term, ended_at), (commit.term + 1, tail));
-        harden_commit(engine, commit).unwrap();
+        assert_eq!((engine.term, ended_at), (u64::from(commit.term) + 1, tail));
+        sync_to(engine, commit.into()).unwrap();
         assert_refused(engine, Commit { point: tail + 8, ..commit }, "may be lost");
         assert_refused(engine, Commit { point: u64::MAX, ..commit }, "may be lost");
         let own = Commit { point: engine.log.tail() + 8, ..db.put("key", "value").unwrap() };
-        harden_commit(engine, Commit { point: engine.log.tail(), ..own }).unwrap();
+        sync_to(engine, Commit { point: engine.log.tail(), ..own }.into()).unwrap();
         let beyond = Commit { point: engine.log.tail() + 8, ..own };
         assert_refused(engine, beyond, "none of this database");
     }

@@ -140,7 +140,7 @@ fn a_log_that_creates_an_impossible_family_is_refused_by_its_name() {
 
 #[track_caller]
 fn refused(db: &Db, commit: Commit, why: &str) {
-    let error = db.harden(commit).unwrap_err();
+    let error = db.sync_to(commit).unwrap_err();
     assert_eq!(error.name(), "INVALID_ARGUMENT");
     assert!(error.to_string().contains(why), "{error}");
 }
@@ -156,9 +156,9 @@ fn a_commit_of_an_earlier_life_is_judged_by_what_became_of_it() {
     for _ in 0..3 {
         let db = open(&left);
         let own = db.put("own", "3").unwrap();
-        db.harden(kept).unwrap();
+        db.sync_to(kept).unwrap();
         refused(&db, lost, "may be lost");
-        db.harden(own).unwrap();
+        db.sync_to(own).unwrap();
         assert!(db.get("kept").unwrap().is_some() && db.get("lost").unwrap().is_none());
         left = left.crashed(|_| 0);
     }
@@ -180,7 +180,7 @@ fn a_commit_of_another_database_or_of_a_later_life_is_refused() {
     let db = open(&copy);
     let (mut batch, options) = (Batch::new(), WriteOptions::default());
     let nothing = db.with(options).write(&mut batch).unwrap();
-    db.harden(nothing).unwrap();
+    db.sync_to(nothing).unwrap();
     assert!(later < latest);
     refused(&db, latest, "none of this database");
 }

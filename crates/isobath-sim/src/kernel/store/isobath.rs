@@ -4,6 +4,7 @@ use super::{Failure, Store};
 use crate::existing::Existing;
 use crate::kernel::check::{Found, Values, passing_values};
 use crate::kernel::history::{FAMILIES, Plan, Value, Write};
+use crate::position::position;
 use isobath::vfs::ReadMode;
 use isobath::{
     Batch, Commit, Db, Durability, Error, ErrorKind, Family, Options, Range, WriteOptions,
@@ -93,16 +94,18 @@ impl Store for Isobath {
         let durability = if is_synced { Durability::Sync } else { Durability::Process };
         let commit = self.db.with(WriteOptions::default().durability(durability)).write(batch)?;
         LAST.set(Some(commit));
-        Ok(commit.point)
+        Ok(position(commit))
     }
 
     fn harden(&self, point: u64) -> Result<(), Failure> {
-        let commit = LAST.get().filter(|commit| commit.point == point);
-        Ok(self.db.harden(commit.expect("a writer hardens what it has just written"))?)
+        let commit = LAST.get().filter(|commit| position(*commit) == point);
+        Ok(self.db.sync_to(commit.expect("a writer hardens what it has just written"))?)
     }
 
     fn sync(&self) -> Result<u64, Failure> {
-        Ok(self.db.durable_snapshot()?.point())
+        let point = self.db.snapshot().read_point();
+        self.db.sync_to(point)?;
+        Ok(position(point))
     }
 
     fn flush(&self) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ use crate::components::draw::Draw;
 use crate::format::OpKind;
 use crate::options::{Durability, Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::write::ReadPoint;
 use crate::{Error, ErrorKind, Family};
 use std::thread;
 use std::time::Duration;
@@ -48,7 +49,7 @@ fn an_empty_batch_writes_nothing_and_stands_for_what_came_before() {
     let last = db.put("key", "value").unwrap();
     let nothing = db.write(Batch::new()).unwrap();
     assert_eq!((nothing, db.engine().log.tail()), (last, last.point));
-    db.harden(nothing).unwrap();
+    db.sync_to(nothing).unwrap();
     assert_eq!(db.engine().log.durable(), last.point);
 }
 
@@ -133,11 +134,27 @@ fn a_commit_whose_sync_fails_is_not_acknowledged_and_the_last() {
     fs.clear_faults();
     assert_eq!(db.put("later", "2").unwrap_err().name(), "POISONED");
     assert_eq!(db.write(Batch::new()).unwrap_err().name(), "POISONED");
-    assert!(db.harden(before).is_err() && db.sync().is_err());
+    assert!(db.sync_to(before).is_err() && db.sync().is_err());
     assert_eq!(db.get("before").unwrap().unwrap(), b"1");
     // It was visible before its sync, and stays so, but not to who asks for what is durable.
     assert_eq!(db.get("key").unwrap().unwrap(), b"value");
-    assert_eq!(db.durable_snapshot().unwrap_err().name(), "OUTCOME_UNKNOWN");
+    assert_eq!(db.sync_to(db.snapshot().read_point()).unwrap_err().name(), "OUTCOME_UNKNOWN");
+}
+
+#[test]
+fn a_point_made_of_any_bytes_is_waited_for_if_the_log_reaches_it() {
+    let db = open(&MemoryFs::new());
+    let commit = db.put("key", "value").unwrap();
+    let bytes = ReadPoint::from(commit).to_bytes();
+    let end = commit.point;
+    for lsn in [0, 1, end - 1, end, end + 1, u64::MAX] {
+        let moved = [&lsn.to_be_bytes()[..], &bytes[8..]].concat();
+        let point = ReadPoint::from_bytes(moved.try_into().unwrap());
+        assert_eq!(db.sync_to(point).is_ok(), lsn <= end, "{lsn}");
+    }
+    let before = db.snapshot();
+    let after = db.put("key", "other").unwrap();
+    assert!(before.read_point() == commit.into() && before.read_point() < after.into());
 }
 
 #[test]
@@ -150,7 +167,7 @@ fn a_closed_database_takes_no_commit_and_hardens_none() {
     let options = WriteOptions::default();
     let put = crate::write::commit_one(&engine, family, OpKind::Put, b"key", b"value", options);
     assert!(put.as_ref().is_err_and(Error::is_closed));
-    assert_eq!(crate::write::harden_commit(&engine, commit).unwrap_err().name(), "CLOSED");
+    assert_eq!(crate::write::sync_to(&engine, commit.into()).unwrap_err().name(), "CLOSED");
     assert_eq!(crate::write::harden(&engine, commit.point).unwrap_err().name(), "CLOSED");
 }
 

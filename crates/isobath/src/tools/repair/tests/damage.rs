@@ -55,9 +55,9 @@ fn a_repaired_database_vouches_for_no_commit_that_the_repair_could_not_read() {
         assert_eq!(report.losses.len(), 1, "{report:?}");
         let db = options(&fs).open(DB).unwrap();
         assert!(db.get("first").unwrap().is_some() && db.get("second").unwrap().is_none());
-        assert_eq!(db.harden(commits[0]).is_ok(), !removes_manifest);
+        assert_eq!(db.sync_to(commits[0]).is_ok(), !removes_manifest);
         for commit in &commits[1..] {
-            let error = db.harden(*commit).unwrap_err();
+            let error = db.sync_to(*commit).unwrap_err();
             assert!(error.to_string().contains("may be lost"), "{error}");
         }
     }

@@ -1,0 +1,9 @@
+//! Read points as numbers, for those who count and print them.
+
+use isobath::ReadPoint;
+
+/// Where in the log a point lies.
+pub(crate) fn position(point: impl Into<ReadPoint>) -> u64 {
+    let bytes = point.into().to_bytes();
+    u64::from_be_bytes(*bytes.first_chunk().expect("16 bytes"))
+}
