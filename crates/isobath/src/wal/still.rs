@@ -68,6 +68,8 @@ impl Log {
     /// that is still.
     pub(crate) fn show(&self, point: Lsn) {
         assert!(self.visible() <= point, "points never go back");
-        self.inner.visible.mark(self.visible(), point);
+        if self.visible() < point {
+            self.inner.visible.mark(self.visible(), point);
+        }
     }
 }
