@@ -28,7 +28,7 @@ pub(crate) struct Line {
     pub(crate) next: Lsn,
     pub(crate) records: u64,
     /// Changes of families up to here are part of the state that the line began with.
-    families_changed: Lsn,
+    pub(crate) families_changed: Lsn,
     next_family: FamilyId,
     pub(super) epoch: Arc<Epoch>,
     memory_max: u64,

@@ -30,7 +30,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
         return Err(Error::invalid_argument(detail));
     }
     let pool = Arc::new(ChunkPool::new(chunk_len(&options), 0, 0));
-    let place = Place { options: &options, db, pool: &pool };
+    let place = Place { options: &options, db, pool: &pool, tells: true };
     Layout::examine(&*options.components.fs, db)?.demand_database(db)?;
     let found = look_until_steady(&options.components, db, &mut |stamp| {
         let inspection = place.inspect()?;

@@ -34,6 +34,8 @@ pub(super) struct Place<'a> {
     pub(super) options: &'a Options,
     pub(super) db: &'a Path,
     pub(super) pool: &'a Arc<ChunkPool>,
+    /// The listener is told of progress.
+    pub(super) tells: bool,
 }
 
 impl Place<'_> {
@@ -88,7 +90,9 @@ impl Place<'_> {
     /// `durable`.
     pub(super) fn follow(&self, line: &mut Line, uuid: [u8; 16], durable: Lsn) -> Result<()> {
         let mut progress = |done_bytes, total_bytes| {
-            engine::tell(self.options, &Event::RecoveryProgress { done_bytes, total_bytes });
+            if self.tells {
+                engine::tell(self.options, &Event::RecoveryProgress { done_bytes, total_bytes });
+            }
         };
         let scanned = wal::scan(
             &*self.components().fs,
@@ -141,13 +145,17 @@ fn may_pass(error: &Error) -> bool {
 }
 
 /// Refuses a manifest that is not the later one of the same history.
-pub(super) fn check_history(db: &Path, uuid: [u8; 16], shown: Lsn, state: &State) -> Result<()> {
+pub(super) fn check_history(db: &Path, uuid: [u8; 16], line: &Line, state: &State) -> Result<()> {
     let refuse = |cause| Err(Error::not_a_database(db, cause));
     if state.uuid() != uuid {
         return refuse(NotADatabaseCause::Replaced);
     }
-    if state.ceiling() < shown {
-        return refuse(NotADatabaseCause::Restored { ends_at: state.ceiling(), shown });
+    // The first later term says where the line's ended; where it goes on without a gap the line may be in it already.
+    let next_term = state.terms().iter().find(|term| term.term > line.term);
+    let ended = next_term.filter(|term| term.ended_at < term.resumes_at);
+    let ends_at = ended.map_or(state.ceiling(), |term| term.ended_at);
+    if ends_at < line.next {
+        return refuse(NotADatabaseCause::Restored { ends_at, shown: line.next });
     }
     Ok(())
 }

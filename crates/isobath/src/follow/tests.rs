@@ -34,14 +34,14 @@ impl Threads for NoThreads {
 }
 
 /// Small, so that a little data is flushed, compacted and goes round the log.
-fn options(fs: &MemoryFs) -> Options {
+pub(super) fn options(fs: &MemoryFs) -> Options {
     let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
     let mut options = Options::new().write_buffer(64 << 10).components(components);
     options.sizes = Sizes { segment_len_min: 16 << 10, table_len_min: 16 << 10, ..options.sizes };
     options
 }
 
-fn reading(fs: &MemoryFs) -> Options {
+pub(super) fn reading(fs: &MemoryFs) -> Options {
     let components = Components {
         fs: Arc::new(fs.clone()),
         threads: Arc::new(NoThreads),
@@ -50,14 +50,14 @@ fn reading(fs: &MemoryFs) -> Options {
     options(fs).components(components).read_only(true)
 }
 
-fn read(fs: &MemoryFs) -> Db {
+pub(super) fn read(fs: &MemoryFs) -> Db {
     reading(fs).open("/db").unwrap()
 }
 
-type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// All families with all that is in them.
-fn contents(db: &Db) -> Vec<(String, Entries)> {
+pub(super) fn contents(db: &Db) -> Vec<(String, Entries)> {
     let snapshot = db.snapshot();
     let entries = |name: &str| -> Entries {
         let family = db.family(name).unwrap();

@@ -17,7 +17,7 @@ use super::edit::{Change, Edit, Term};
 use super::tree::Tree;
 use crate::error::Decoded;
 use crate::format::{FamilyId, Lsn};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Terms a manifest remembers. A cursor from an older term cannot be resumed.
@@ -61,6 +61,12 @@ pub(super) struct Numbers {
 }
 
 impl State {
+    /// The files that hold slices.
+    pub(crate) fn table_numbers(&self) -> BTreeSet<u64> {
+        let slices = self.families().flat_map(|(_, family)| family.tree.iter());
+        slices.map(|(_, slice)| slice.meta.file).collect()
+    }
+
     /// The database's identity; zeros before the first edit.
     pub(crate) fn uuid(&self) -> [u8; 16] {
         self.numbers.uuid.unwrap_or_default()

@@ -8,7 +8,7 @@ use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::vfs::{FileSystem, ReadFile, ReadMode};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -128,6 +128,12 @@ impl FileCache {
     pub(crate) fn evict(&self, number: u64) {
         preempt();
         without_preemption(|| self.open.remove(&number));
+    }
+
+    /// Closes all files but those that are `wanted`, once nobody reads them.
+    pub(crate) fn keep_only(&self, wanted: &BTreeSet<u64>) {
+        preempt();
+        without_preemption(|| self.open.retain(|number, _| wanted.contains(number)));
     }
 
     pub(crate) fn path(&self, number: u64) -> PathBuf {

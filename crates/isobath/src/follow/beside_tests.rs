@@ -1,0 +1,113 @@
+//! What a reader must withstand of the writer beside it, and of people who move directories about.
+
+use super::tests::{options, read, reading};
+use crate::error::ErrorKind;
+use crate::vfs::{FileSystem, MemoryFs, ReadMode};
+use crate::{Db, Event, EventListener};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
+
+/// Puts the files of `from` into the place of those of `to`.
+fn put_copy(from: &MemoryFs, to: &MemoryFs) {
+    for dir in ["/db", "/db/wal", "/db/table"].map(Path::new) {
+        for entry in to.list(dir).unwrap().into_iter().filter(|entry| !entry.is_dir) {
+            to.remove(&dir.join(entry.name)).unwrap();
+        }
+        for entry in from.list(dir).unwrap().into_iter().filter(|entry| !entry.is_dir) {
+            let path = dir.join(entry.name);
+            let file = from.open_read(&path, ReadMode::Positional).unwrap();
+            let mut bytes = vec![0; file.len() as usize];
+            file.read_at(0, &mut bytes).unwrap();
+            let mut copy = to.create(&path).unwrap();
+            copy.append(&bytes).unwrap();
+            copy.sync().unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_older_copy_that_is_written_on_is_refused() {
+    for was_closed in [false, true] {
+        let fs = MemoryFs::new();
+        let writer = options(&fs).open("/db").unwrap();
+        writer.put("count", "1").unwrap();
+        let older = fs.killed();
+        if was_closed {
+            options(&older).open("/db").unwrap().close().unwrap();
+        }
+        (0..100u32).for_each(|i| writer.put("count", i.to_be_bytes()).map(|_| ()).unwrap());
+        writer.put("count", "2").unwrap();
+        let reader = read(&fs);
+        writer.close().unwrap();
+        put_copy(&older, &fs);
+        options(&fs).open("/db").unwrap().put("other", "value").unwrap();
+        let caught_up = reader.catch_up();
+        assert_eq!(reader.get("count").unwrap().unwrap(), b"2");
+        let error = caught_up.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::NotADatabase { .. }), "{error}");
+    }
+}
+
+#[test]
+fn tables_that_the_writer_removed_are_held_open_for_snapshots_only() {
+    let fs = MemoryFs::new();
+    let writer = options(&fs).open("/db").unwrap();
+    let reader = read(&fs);
+    for round in 0..30u32 {
+        (0..1000u32).for_each(|i| {
+            writer.put(i.to_be_bytes(), [round as u8; 100]).unwrap();
+            if i % 300 == 0 {
+                reader.catch_up().unwrap();
+            }
+        });
+        writer.compact().unwrap();
+        reader.catch_up().unwrap();
+    }
+    let there = fs.list(Path::new("/db/table")).unwrap().len();
+    let open = reader.engine().tables.files.open_count();
+    assert!(open <= there + 20, "{open} are open, {there} exist");
+}
+
+/// Does something to the database when it is told that `catch_up` replays.
+struct Meddler {
+    db: OnceLock<Db>,
+    told: AtomicUsize,
+    answered: AtomicUsize,
+    closes: bool,
+}
+
+impl EventListener for Meddler {
+    fn event(&self, _: &Event) {
+        let Some(db) = self.db.get() else { return };
+        self.told.fetch_add(1, Ordering::Relaxed);
+        let _ = if self.closes { db.clone().close() } else { db.catch_up().map(drop) };
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+fn a_listener_may_call_the_reader() {
+    for closes in [false, true] {
+        let fs = MemoryFs::new();
+        let writer = options(&fs).open("/db").unwrap();
+        let meddler = Arc::new(Meddler {
+            db: OnceLock::new(),
+            told: AtomicUsize::new(0),
+            answered: AtomicUsize::new(0),
+            closes,
+        });
+        let reader = reading(&fs).listener(meddler.clone()).open("/db").unwrap();
+        meddler.db.set(reader.clone()).unwrap();
+        writer.put("key", "value").unwrap();
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || done.send(reader.catch_up().map(drop)));
+        let caught_up = is_done.recv_timeout(Duration::from_secs(20));
+        assert!(matches!(caught_up, Ok(Ok(()))), "{caught_up:?}");
+        let [told, answered] =
+            [&meddler.told, &meddler.answered].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(told, answered, "the listener's call came to no end");
+    }
+}
