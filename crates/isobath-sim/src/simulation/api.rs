@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The public types, where they are, and what stands before a call of theirs in the workload.
 const TYPES: [(&str, &str, &[&str]); 13] = [
-    ("Db", "db.rs", &["db."]),
+    ("Db", "db.rs", &["db.", "reader."]),
     ("Snapshot", "snapshot.rs", &["snapshot."]),
     ("Family", "family.rs", &["family.", "side."]),
     ("Reads", "reads.rs", &[")."]),

@@ -1,6 +1,9 @@
-//! Somebody who opens a database that is open already: refused as locked, with no harm done to anything.
+//! Other processes at a database that is open: one that would write is refused as locked, with no harm done to anything, and
+//! one that reads is shown moments of its history, each no older than the one before.
 
-use super::workload::Stage;
+use super::observe::Sight;
+use super::workload::{self, Stage};
+use crate::existing::Existing;
 use isobath::{ErrorKind, Options};
 
 impl Stage {
@@ -16,5 +19,40 @@ impl Stage {
             Err(error) => self.judge_write("a second open", &error),
             Ok(_) => self.fail("a second open let somebody in".to_owned()),
         }
+    }
+
+    /// Reads beside the database of this life, and goes on to newer moments. Not on a damaged disk, whose manifest may be an
+    /// old one.
+    pub(crate) fn follow(&self, db: &str, rng: &mut fastrand::Rng) {
+        if self.is_damaged {
+            return;
+        }
+        if let Err(error) = self.try_follow(db, rng) {
+            // A reader with little memory may not hold the log, and one that is slow may be outrun.
+            let gives_up =
+                matches!(error.kind(), ErrorKind::MemoryLimit { .. } | ErrorKind::Outrun { .. });
+            if !gives_up && !self.is_closing() {
+                self.judge_write("a reader beside", &error);
+            }
+        }
+    }
+
+    fn try_follow(&self, db: &str, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let mut look = self.look().beside();
+        let reader = Options::new().read_only(true).components(self.life.components()).open(db)?;
+        let side = reader.existing("side")?;
+        let mut point = reader.snapshot().read_point();
+        for _ in 0..rng.u8(1..4) {
+            let found = workload::everything(&reader, &side)?;
+            let sights = vec![Sight::of_family(0, &found), Sight::of_family(1, &found)];
+            self.saw("a reader beside", look, (sights, Ok(())))?;
+            look = self.look().beside();
+            let newer = reader.catch_up()?;
+            if newer < point {
+                self.fail(format!("a reader beside went back from {point:?} to {newer:?}"));
+            }
+            point = newer;
+        }
+        Ok(())
     }
 }

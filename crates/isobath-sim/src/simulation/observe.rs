@@ -75,6 +75,8 @@ pub(crate) struct Reading {
     /// Everything acknowledged up to here must be seen; with a snapshot, exactly this point.
     pub(crate) from: u64,
     pub(crate) is_exact: bool,
+    /// By a reader beside the process that writes: what it saw may not be visible there yet.
+    pub(crate) is_beside: bool,
     /// When it began and when it had pinned what it reads, in the oracle's count of events.
     pub(crate) began: u64,
     pub(crate) pinned: u64,
@@ -131,9 +133,10 @@ impl Floors {
         before.checked_sub(1).map_or((0, 0), |last| self.0[last].1)
     }
 
-    fn add(&mut self, pinned: u64, moment: Moment) {
+    fn add(&mut self, reading: &Reading, moment: Moment) {
         let highest = self.0.last().map_or((0, 0), |(_, highest)| *highest);
-        self.0.push((pinned, highest.max(moment)));
+        let seen = if reading.is_beside { highest } else { highest.max(moment) };
+        self.0.push((reading.pinned, seen));
     }
 }
 
@@ -190,7 +193,7 @@ impl<'a> Judge<'a> {
         let nowhere: Guess = vec![None; self.unknown.len()];
         for reading in &self.readings[..early] {
             let moment = self.explain(reading, &nowhere, floors.at(reading.began))?;
-            floors.add(reading.pinned, moment);
+            floors.add(reading, moment);
         }
         for unknown in &mut self.unknown {
             // A read that had ended before did not see it, nor can it lie before what that saw.
@@ -217,7 +220,7 @@ impl<'a> Judge<'a> {
     ) -> Result<(), String> {
         for reading in readings {
             let moment = self.explain(reading, guess, floors.at(reading.began))?;
-            floors.add(reading.pinned, moment);
+            floors.add(reading, moment);
         }
         let Some(recovered) = recovered else { return Ok(()) };
         let floor = if keeps_reads { floors.at(u64::MAX) } else { (0, 0) };

@@ -39,6 +39,14 @@ pub(crate) struct Look {
     began: u64,
     /// When it had pinned what it reads, if that was earlier than its end.
     pinned: Option<u64>,
+    is_beside: bool,
+}
+
+impl Look {
+    /// The look of a reader beside the process that writes.
+    pub(crate) fn beside(self) -> Look {
+        Look { is_beside: true, ..self }
+    }
 }
 
 /// How a life ended, as far as it matters for what must be left.
@@ -137,7 +145,7 @@ impl History {
     pub(crate) fn look(&mut self) -> Look {
         self.events += 1;
         let from = self.newest_acknowledged;
-        Look { from, is_exact: false, began: self.events, pinned: None }
+        Look { from, is_exact: false, began: self.events, pinned: None, is_beside: false }
     }
 
     /// It has pinned what it reads: what it finds from now on is as of a moment that has passed.
@@ -155,9 +163,9 @@ impl History {
     /// What it found, all as of one moment.
     pub(crate) fn saw(&mut self, how: &'static str, look: Look, sights: Vec<Sight>) {
         self.events += 1;
-        let Look { from, is_exact, began, pinned } = look;
+        let Look { from, is_exact, began, pinned, is_beside } = look;
         let pinned = pinned.unwrap_or(self.events);
-        self.readings.push(Reading { how, from, is_exact, began, pinned, sights });
+        self.readings.push(Reading { how, from, is_exact, is_beside, began, pinned, sights });
     }
 
     pub(crate) fn reads(&self) -> u64 {
@@ -236,6 +244,7 @@ impl History {
             how: "a recovery",
             from,
             is_exact: false,
+            is_beside: false,
             began: self.events + 1,
             pinned: self.events + 1,
             sights: vec![Sight::of_family(0, found), Sight::of_family(1, found)],

@@ -285,6 +285,7 @@ struct Opened {
     had_side: bool,
     found: Values,
     guests: BTreeMap<String, super::families::Content>,
+    looked: Option<isobath::Result<Values>>,
 }
 
 /// Opens the database and looks at all of it. `answers` are those of gets, if the disk is damaged.
@@ -303,6 +304,7 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
     if let Some(cache) = &script.cache {
         options = options.shared_cache(cache.clone());
     }
+    let looked = look(life, script);
     let db = options.open(DB)?;
     let (side, had_side) = match db.family_if_exists("side")? {
         Some(side) => (side, true),
@@ -313,7 +315,21 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
     }
     let found = workload::everything(&db, &side)?;
     let guests = workload::guests(&db)?;
-    Ok(Opened { db, side, had_side, found, guests })
+    Ok(Opened { db, side, had_side, found, guests, looked })
+}
+
+/// What an open that only reads finds before one that recovers, if there is one: it must be the same.
+fn look(life: &Arc<Life>, script: &mut Script) -> Option<isobath::Result<Values>> {
+    if script.is_damaged || script.rng.u8(..4) > 0 {
+        return None;
+    }
+    let reader = Options::new().read_only(true).components(life.components()).open(DB);
+    Some(reader.and_then(|db| {
+        let side = db.family_if_exists("side")?;
+        let mut found = workload::everything(&db, &side.clone().unwrap_or(db.default_family()))?;
+        found.retain(|(family, _), _| *family == 0 || side.is_some());
+        Ok(found)
+    }))
 }
 
 /// The first task of a life.
@@ -340,7 +356,8 @@ fn live(
         let rot = life.rot();
         let is_damaged = script.is_damaged || rot.is_some();
         let may_lose = script.may_lose || rot.as_ref().is_some_and(Damage::is_of_log);
-        if let Err(wrong) = check(&before, &opened, may_lose) {
+        let looked = if is_damaged { Ok(()) } else { check_looked(&opened, &script) };
+        if let Err(wrong) = looked.and_then(|()| check(&before, &opened, may_lose)) {
             outcome.borrow_mut().failure = Some(wrong);
             return;
         }
@@ -365,6 +382,22 @@ fn live(
         });
         act(&stage, &mut script);
         finish(stage, &mut script, &outcome);
+    }
+}
+
+/// Checks what an open that only reads has found.
+fn check_looked(opened: &Opened, script: &Script) -> Result<(), String> {
+    match &opened.looked {
+        Some(Ok(found)) if *found != opened.found => {
+            Err("an open that only reads shows what recovery does not".to_owned())
+        }
+        None | Some(Ok(_)) => Ok(()),
+        Some(Err(error)) => match error.kind() {
+            ErrorKind::NotADatabase { .. } if !opened.had_side => Ok(()),
+            ErrorKind::MemoryLimit { .. } => Ok(()),
+            _ if script.trouble.excuses(error, true) => Ok(()),
+            _ => Err(format!("an open that only reads: {error}")),
+        },
     }
 }
 

@@ -235,7 +235,8 @@ impl Twin {
         }
         drop(family);
         let exists = self.options().error_if_exists(true).open(PATH);
-        stage.refuses("a database that exists", exists, is_invalid);
+        let is_there = |error: &Error| matches!(error.kind(), ErrorKind::AlreadyExists { .. });
+        stage.refuses("a database that exists", exists, is_there);
         self.open_it()?;
         drop(cursor);
         if let Some(left) = left {

@@ -237,6 +237,9 @@ impl Stage {
             if rng.u8(..8) == 0 {
                 self.intrude(DB);
             }
+            if rng.u8(..8) == 0 {
+                self.follow(DB, &mut rng);
+            }
             let result = match rng.u8(..10) {
                 9 => self.durable_snapshot(),
                 0 | 1 => {
