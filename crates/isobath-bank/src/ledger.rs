@@ -180,7 +180,7 @@ impl Transfer {
 
 /// Families that have to be there already.
 pub(crate) trait Existing {
-    /// The family of this name, or [`ErrorKind::UnknownFamily`].
+    /// The family of this name, or [`UnknownFamily`](isobath::ErrorKind::UnknownFamily).
     fn existing(&self, name: &str) -> isobath::Result<Family>;
 }
 

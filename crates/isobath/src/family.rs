@@ -19,9 +19,10 @@ use std::sync::Arc;
 ///
 /// Where a family is named beside something else (a part of a [`Batch`](crate::Batch) or of a
 /// [`Snapshot`](crate::Snapshot), [`Db::drop_family`](crate::Db::drop_family)), the handle has to be of the same opening of
-/// the same database, or the answer is [`ErrorKind::InvalidArgument`]. Once the database is closed the answer is
-/// [`ErrorKind::Closed`]; once the family is dropped, [`ErrorKind::UnknownFamily`], except through a snapshot
-/// that was taken before. A family created later is another one, even under the same name.
+/// the same database, or the answer is [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). Once
+/// the database is closed the answer is [`ErrorKind::Closed`](crate::ErrorKind::Closed); once the family is
+/// dropped, [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily), except through a snapshot that was
+/// taken before. A family created later is another one, even under the same name.
 #[doc(alias = "ColumnFamily")]
 #[derive(Clone)]
 pub struct Family {

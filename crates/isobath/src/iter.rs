@@ -2,7 +2,7 @@
 //!
 //! Both see the database at one read point and keep what they read alive: the family's memtables and files as of
 //! the moment they were opened. Long-lived ones hold memory and disk space back. They do not keep the database open: once it is
-//! closed they answer [`ErrorKind::Closed`]; what they gave before stays valid.
+//! closed they answer [`ErrorKind::Closed`](crate::ErrorKind::Closed); what they gave before stays valid.
 
 use crate::error::{Error, Result};
 use crate::pinned::Value;
@@ -10,7 +10,8 @@ use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 
 /// A cursor over the visible keys of a family, within bounds. Moves in both directions; has no entry before the
 /// first move and after running off an end. After a move that failed it has none either, and steps fail alike until
-/// it is told by a seek where to go on. Once the database is closed every move fails with [`ErrorKind::Closed`].
+/// it is told by a seek where to go on. Once the database is closed every move fails with
+/// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -132,7 +133,7 @@ impl std::fmt::Debug for Cursor {
 
 /// The keys of a range with their values: ascending from the front, descending from the back, until both meet.
 /// After an error it ends. Once the database is closed, by [`Db::close`](crate::Db::close) or as its last handle went, the next
-/// item is [`ErrorKind::Closed`]; keys and values that were yielded before stay valid.
+/// item is [`ErrorKind::Closed`](crate::ErrorKind::Closed); keys and values that were yielded before stay valid.
 pub struct Range {
     /// Both ends read the same view at the same point. An error of opening is yielded once.
     pin: Option<Result<Pin>>,

@@ -1,5 +1,6 @@
-//! What the engine accepts. Outside of these a write answers [`ErrorKind::InvalidArgument`] and changes
-//! nothing; a read of a key that cannot be finds nothing.
+//! What the engine accepts. Outside of these a write answers
+//! [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) and changes nothing; a read of a key that
+//! cannot be finds nothing.
 
 use crate::components::{Reach, reached_if};
 use crate::error::{Error, Result};

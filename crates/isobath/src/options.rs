@@ -36,7 +36,8 @@ pub enum Durability {
 pub struct WriteOptions {
     /// When to acknowledge; `None` takes the database's default.
     pub durability: Option<Durability>,
-    /// Answer [`ErrorKind::WouldStall`] rather than wait for flush, compaction or log room.
+    /// Answer [`ErrorKind::WouldStall`](crate::ErrorKind::WouldStall) rather than wait for flush, compaction
+    /// or log room.
     pub fail_fast: bool,
 }
 
@@ -246,7 +247,8 @@ pub struct Options {
     /// Open for reading only. Default false. Nothing is created, locked, renamed or removed, and no thread is started: works
     /// without permission to write, on a file system that is read-only, and beside the process that writes. Reads see the
     /// database as it was when it was opened, until [`Db::catch_up`](crate::Db::catch_up); what changes something answers
-    /// [`ErrorKind::ReadOnly`]. The part of the log that is not in tables yet is held in memory, at most eight times
+    /// [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly). The part of the log that is not in tables yet is
+    /// held in memory, at most eight times
     /// `write_buffer` of it, and table files are held open, up to `max_open_files` of them.
     pub read_only: bool,
     /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three

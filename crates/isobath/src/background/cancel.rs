@@ -23,7 +23,8 @@ impl CancelToken {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// [`ErrorKind::Cancelled`] if the job should stop. Cheap enough for every block of a merge.
+    /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the job should stop. Cheap enough for every
+    /// block of a merge.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_cancelled() { Err(Error::cancelled()) } else { Ok(()) }

@@ -85,7 +85,8 @@ impl Workers {
         Workers { shared, handles: Mutex::new(Rank::WorkersEnd, Vec::new()) }
     }
 
-    /// Queues a job. After [`Workers::close`] it is dropped instead, and the answer is [`ErrorKind::Closed`].
+    /// Queues a job. After [`Workers::close`] it is dropped instead, and the answer is
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     pub(crate) fn submit(&self, job: Job) -> Result<()> {
         let mut queue = self.shared.queue.lock();
         if queue.is_closed {
@@ -101,8 +102,8 @@ impl Workers {
     }
 
     /// Queues a job and waits for its result, on a thread that is none of these workers' own. Fails with
-    /// [`ErrorKind::Closed`] after [`Workers::close`], and with [`ErrorKind::Cancelled`] if the job panics or
-    /// is dropped.
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`Workers::close`], and with
+    /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the job panics or is dropped.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,

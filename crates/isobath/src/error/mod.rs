@@ -105,8 +105,7 @@ impl Error {
         matches!(self.kind(), ErrorKind::Closed { .. })
     }
 
-    /// The operating system refused to `action` (a verb) the file at `path`. For file systems of a program's own
-    /// ([`crate::vfs`]).
+    /// The operating system refused to `action` (a verb) the file at `path`. For file systems that a test brings along.
     #[cold]
     pub fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
         Error::new(ErrorKind::Io { action, path: path.to_owned(), source })

@@ -61,8 +61,10 @@ impl<'a> Verification<'a> {
 /// the last record, what segments that wait to be written again still hold, tables that the manifest does not name.
 ///
 /// # Errors
-/// [`ErrorKind::NotADatabase`], [`ErrorKind::Locked`], [`ErrorKind::NewerFormat`],
-/// [`ErrorKind::MissingCodec`], or an I/O error that says nothing of the bytes on disk, such as a missing permission.
+/// [`ErrorKind::NotADatabase`](crate::ErrorKind::NotADatabase),
+/// [`ErrorKind::Locked`](crate::ErrorKind::Locked), [`ErrorKind::NewerFormat`](crate::ErrorKind::NewerFormat),
+/// [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec), or an I/O error that says nothing of the bytes
+/// on disk, such as a missing permission.
 pub fn verify(
     db: &Path,
     components: &Components,

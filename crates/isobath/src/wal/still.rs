@@ -1,6 +1,7 @@
 //! The log of a database that is open for reading: it stands still, but for the point that readers see.
 //!
-//! It hands out no room, answers every writer [`ErrorKind::ReadOnly`], has no thread, and touches no file.
+//! It hands out no room, answers every writer [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly), has no
+//! thread, and touches no file.
 
 use super::frontier::Frontier;
 use super::health::Health;
