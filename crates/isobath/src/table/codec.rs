@@ -167,6 +167,7 @@ pub(crate) struct Decompressor {
     zstd: Mutex<Vec<zstd::bulk::Decompressor<'static>>>,
 }
 
+#[allow(clippy::derivable_impls)] // With zstd it cannot be derived.
 impl Default for Decompressor {
     fn default() -> Self {
         Decompressor {
