@@ -40,7 +40,7 @@ reads!(Snapshot);
 impl Snapshot {
     pub(crate) fn new(owner: &Arc<Owner>) -> Snapshot {
         let engine = owner.engine();
-        Snapshot { point: engine.snapshots.register(&engine.log), owner: owner.clone() }
+        Snapshot { point: engine.register_point(), owner: owner.clone() }
     }
 
     /// The moment that the snapshot shows.

@@ -50,6 +50,7 @@ use crate::components::sync::atomic::{AtomicBool, Ordering};
 use crate::components::{call_back, is_called_back_by};
 use crate::error::{Error, Result};
 use crate::events::Event;
+use crate::format::Lsn;
 use crate::options::Options;
 use crate::table::TableContext;
 use crate::telemetry;
@@ -101,6 +102,14 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// Registers the newest read point there is.
+    pub(crate) fn register_point(&self) -> Lsn {
+        match &self.shown {
+            Some(shown) => self.snapshots.register_at(|| shown.point()),
+            None => self.snapshots.register(&self.log),
+        }
+    }
+
     /// Tells the listener.
     pub(crate) fn tell(&self, event: Event) {
         call_back(self, || tell(&self.options, &event));

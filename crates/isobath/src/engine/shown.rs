@@ -9,7 +9,7 @@ use super::epochs::Epoch;
 use super::family::View;
 use super::line::Line;
 use super::snapshots::Snapshots;
-use crate::components::sync::{Mutex, Rank, yield_now};
+use crate::components::sync::{Mutex, Rank};
 use crate::format::{FamilyId, Lsn};
 use crate::wal::Log;
 use arc_swap::{ArcSwap, Guard};
@@ -49,6 +49,11 @@ impl Shown {
         Shown { moment, line: Mutex::new(Rank::Line, Some(line)) }
     }
 
+    /// The point that reads and snapshots begin at: the same for both, or one would go back behind the other.
+    pub(super) fn point(&self) -> Lsn {
+        self.moment.load().point
+    }
+
     /// The view of a family and a read point it can serve: the registered `point`, or the newest. `None` if the family does
     /// not exist there.
     pub(crate) fn pin(
@@ -56,13 +61,8 @@ impl Shown {
         family: FamilyId,
         point: Option<Lsn>,
     ) -> Option<(Guard<Arc<View>>, Lsn)> {
-        let mut now = self.moment.load();
+        let now = self.moment.load();
         let point = point.unwrap_or(now.point);
-        // A snapshot that was taken while the moment is being replaced.
-        while point > now.point {
-            yield_now();
-            now = self.moment.load();
-        }
         let serving = match point >= now.floor {
             true => Some(&**now),
             false => now.older.iter().find(|older| older.floor <= point).map(|older| &**older),
@@ -76,14 +76,18 @@ impl Shown {
     pub(crate) fn show(&self, line: &Line, is_anew: bool, snapshots: &Snapshots, log: &Log) {
         let before = self.moment.load_full();
         assert!(before.point <= line.next, "points never go back");
-        // First, so that a snapshot is either among the held ones below, or waits for the moment (`pin`).
-        log.show(line.next);
-        let held = snapshots.points();
         let mut now = Moment::of(line, if is_anew { line.next } else { before.floor });
         if is_anew {
             now.older.push(Arc::new(Moment { older: Vec::new(), ..Moment::clone(&before) }));
         }
         now.older.extend(before.older.iter().cloned());
+        self.moment.store(Arc::new(now.clone()));
+        log.show(line.next);
+        if now.older.is_empty() {
+            return;
+        }
+        // A snapshot whose point is not among these is taken later, and so finds this moment.
+        let held = snapshots.points();
         let mut end = now.floor;
         now.older.retain(|older| {
             let served = older.floor..std::mem::replace(&mut end, older.floor);

@@ -5,7 +5,7 @@ use crate::error::ErrorKind;
 use crate::vfs::{FileSystem, MemoryFs, ReadMode};
 use crate::{Db, Event, EventListener};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
@@ -110,4 +110,32 @@ fn a_listener_may_call_the_reader() {
             [&meddler.told, &meddler.answered].map(|count| count.load(Ordering::Relaxed));
         assert_eq!(told, answered, "the listener's call came to no end");
     }
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+fn a_read_and_a_snapshot_of_one_thread_never_go_back_behind_each_other() {
+    let fs = MemoryFs::new();
+    let writer = options(&fs).open("/db").unwrap();
+    writer.put("count", 0u64.to_be_bytes()).unwrap();
+    let reader = read(&fs);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for count in 1..6_000u64 {
+                writer.put("count", count.to_be_bytes()).unwrap();
+                reader.catch_up().unwrap();
+            }
+            done.store(true, Ordering::Release);
+        });
+        let number = |value: crate::Value| u64::from_be_bytes(*value.first_chunk().unwrap());
+        while !done.load(Ordering::Acquire) {
+            let before = reader.snapshot();
+            let newest = number(reader.get("count").unwrap().unwrap());
+            let after = reader.snapshot();
+            let [before, after] =
+                [&before, &after].map(|at| number(at.get("count").unwrap().unwrap()));
+            assert!(before <= newest && newest <= after, "{before} {newest} {after}");
+        }
+    });
 }
