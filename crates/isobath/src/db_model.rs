@@ -19,7 +19,7 @@ const VALUE_LEN: usize = 300;
 
 fn open(fs: &MemoryFs) -> Arc<Db> {
     let mut options = Options::new().write_buffer(64 << 10).compaction_threads(1);
-    options.family = FamilyOptions::new().block_size(256);
+    options.family = Some(FamilyOptions::new().block_size(256));
     Arc::new(options.components(components(Arc::new(fs.clone()))).open("/db").unwrap())
 }
 
