@@ -66,7 +66,7 @@ fn a_format_that_knows_files_and_a_background_that_knows_jobs_are_caught() {
     assert_eq!(lines("format/varint.rs", "use crate::vfs::ReadFile;"), [2]);
     assert_eq!(lines("format/varint.rs", "use crate::error::Error;"), CLEAN);
     assert_eq!(lines("background/mod.rs", "use crate::table::Table;"), [2]);
-    assert_eq!(lines("background/mod.rs", "use crate::{components, error, metrics};"), CLEAN);
+    assert_eq!(lines("background/mod.rs", "use crate::{env, error, metrics};"), CLEAN);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn the_rooms_of_the_engine_are_in_layers() {
     println!("{shown}");
     assert!(!shown.contains("circles"), "{shown}");
     let place = |room: &str| shown.lines().position(|line| line.starts_with(&format!("{room}: ")));
-    let order = ["components", "format", "wal", "engine", "write", "face"].map(place);
+    let order = ["env", "format", "wal", "engine", "write", "face"].map(place);
     assert!(order.is_sorted() && order[0].is_some(), "{shown}");
 }
 
@@ -178,7 +178,7 @@ fn a_file_that_does_not_say_what_it_is_is_caught() {
 }
 
 #[test]
-fn reaching_outside_past_the_components_is_caught() {
+fn reaching_outside_past_the_env_is_caught() {
     for outside in [
         "use std::fs;",
         "use std::{io, fs::File};",
@@ -198,7 +198,7 @@ fn reaching_outside_past_the_components_is_caught() {
         let caught = lines("read/get.rs", outside);
         assert!(!caught.is_empty() && caught.iter().all(|line| *line == 2), "{outside}");
         assert_eq!(lines("vfs/system/mod.rs", outside), CLEAN, "{outside}");
-        assert_eq!(lines("components/clock.rs", outside), CLEAN, "{outside}");
+        assert_eq!(lines("env/clock.rs", outside), CLEAN, "{outside}");
         let in_test = format!("#[cfg(test)]\nmod tests {{\n{outside}\n}}");
         assert_eq!(lines("read/get.rs", &in_test), CLEAN, "{outside}");
         let after_test = format!("#[cfg(test)]\nmod tests {{}}\n{outside}");

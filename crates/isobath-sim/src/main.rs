@@ -4,7 +4,7 @@
 //! scheduler, disk and clock; `metamorphic/` compares options; `hostile/` damages databases; `kernel/`
 //! lets real processes, file systems and devices die;
 //! `ledger.rs` adds runs up over days and commits; `pages.rs` keeps generated tables in the documentation. Bugs planted
-//! to show that a harness would find them: `isobath::components::planted`.
+//! to show that a harness would find them: `isobath::env::planted`.
 
 mod command;
 mod existing;

@@ -15,9 +15,9 @@
 //! A listener may close the database, too, also by dropping the last handle. Closing waits for the thread that tells it, or
 //! that thread holds a lock of the close: so another thread closes then, and the listener goes on at once.
 
-use crate::components::Priority;
-use crate::components::sync::atomic::Ordering;
 use crate::engine::Engine;
+use crate::env::Priority;
+use crate::env::sync::atomic::Ordering;
 use crate::error::{Error, PoisonCause, Result};
 use crate::version::{Change, Edit};
 use crate::write;
@@ -67,7 +67,7 @@ fn give_up(engine: &Engine) {
 fn close_elsewhere(engine: &Arc<Engine>) -> Result<()> {
     let closing = engine.clone();
     let body = Box::new(move || drop(close(&closing)));
-    let threads = &engine.options.components.threads;
+    let threads = &engine.options.env.threads;
     match threads.spawn("isobath-close".to_owned(), Priority::Normal, body) {
         Ok(_) => Err(Error::closed()),
         Err(error) => {
@@ -107,9 +107,9 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use crate::batch::Batch;
-    use crate::components::Components;
     use crate::db::Db;
     use crate::engine::Engine;
+    use crate::env::Env;
     use crate::error::Error;
     use crate::events::Event;
     use crate::options::Options;
@@ -136,7 +136,7 @@ mod tests {
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_database_that_failed_stays_locked_while_a_thread_writes_to_its_log() {
         let fs = Arc::new(MemoryFs::new());
-        let options = Options::new().components(Components { fs, ..Components::system() });
+        let options = Options::new().env(Env { fs, ..Env::system() });
         let db = options.clone().open("/db").unwrap();
         let engine = db.engine().clone();
         let mut batch = Batch::new();
@@ -163,13 +163,13 @@ mod tests {
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_commit_that_races_the_close_is_there_at_the_next_open() {
         let fs = Arc::new(MemoryFs::new());
-        let options = Options::new().components(Components { fs, ..Components::system() });
+        let options = Options::new().env(Env { fs, ..Env::system() });
         let engine: Arc<OnceLock<Arc<Engine>>> = Arc::default();
         let (may_begin, begin) = mpsc::channel();
         let (copied, is_copied) = mpsc::channel();
         let (may_end, end) = mpsc::channel();
         let (known, first) = (engine.clone(), OnceLock::new());
-        let channels = crate::components::sync::Mutex::unranked((may_begin, is_copied));
+        let channels = crate::env::sync::Mutex::unranked((may_begin, is_copied));
         // The close's own flush is over, the log is not closed yet: the closer waits for this thread.
         let listener = move |event: &Event| {
             if matches!(event, Event::Flushed { .. })
@@ -203,7 +203,7 @@ mod tests {
         let fs = MemoryFs::new();
         let on = |fs: &MemoryFs| {
             let fs = Arc::new(fs.clone());
-            Options::new().components(Components { fs, ..Components::system() })
+            Options::new().env(Env { fs, ..Env::system() })
         };
         let db = on(&fs).open("/db").unwrap();
         db.put("key", "value").unwrap();
@@ -229,8 +229,8 @@ mod tests {
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_close_does_not_let_merges_run_to_their_end() {
         let fs = MemoryFs::new();
-        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-        let options = Options::new().write_buffer(8 << 20).components(components);
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let options = Options::new().write_buffer(8 << 20).env(env);
         let db = options.clone().open("/db").unwrap();
         let engine = db.engine().clone();
         for run in 0..4u32 {
@@ -269,7 +269,7 @@ mod tests {
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_second_close_returns_when_the_first_has_given_the_directory_up() {
         let fs = Arc::new(MemoryFs::new());
-        let options = Options::new().components(Components { fs, ..Components::system() });
+        let options = Options::new().env(Env { fs, ..Env::system() });
         let (closing, is_closing) = mpsc::channel();
         let listener = move |event: &Event| {
             if matches!(event, Event::Flushed { .. }) {
@@ -292,11 +292,10 @@ mod tests {
     fn a_listener_that_closes_the_database_waits_for_nothing() {
         for is_first in [false, true] {
             let fs = Arc::new(MemoryFs::new());
-            let options = Options::new().components(Components { fs, ..Components::system() });
+            let options = Options::new().env(Env { fs, ..Env::system() });
             let held: Arc<OnceLock<Db>> = Arc::default();
             let (answered, answer) = mpsc::channel();
-            let (known, answered) =
-                (held.clone(), crate::components::sync::Mutex::unranked(answered));
+            let (known, answered) = (held.clone(), crate::env::sync::Mutex::unranked(answered));
             // Told by the flusher, which every close waits for.
             let listener = move |event: &Event| {
                 if let Some(db) = known.get().filter(|_| matches!(event, Event::Flushed { .. })) {

@@ -1,8 +1,8 @@
 //! Reads the figures of an open database into [`Metrics`]: a look at each part, at no one moment.
 
 use crate::compact::debt_bytes;
-use crate::components::sync::atomic::Ordering;
 use crate::engine::{Engine, Keyspace, PACED};
+use crate::env::sync::atomic::Ordering;
 use crate::error::StallCause;
 use crate::metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 

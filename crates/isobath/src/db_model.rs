@@ -6,7 +6,7 @@
 //! does not look at the closing mark. Not seen to: a scan that does not keep its files, which is rarer than this many
 //! schedules.
 
-use crate::components::model::{check, components};
+use crate::env::model::{check, env};
 use crate::vfs::MemoryFs;
 use crate::{Batch, Db, FamilyOptions, Options};
 use shuttle::thread;
@@ -20,7 +20,7 @@ const VALUE_LEN: usize = 300;
 fn open(fs: &MemoryFs) -> Arc<Db> {
     let mut options = Options::new().write_buffer(64 << 10).compaction_threads(1);
     options.family = Some(FamilyOptions::new().block_size(256));
-    Arc::new(options.components(components(Arc::new(fs.clone()))).open("/db").unwrap())
+    Arc::new(options.env(env(Arc::new(fs.clone()))).open("/db").unwrap())
 }
 
 /// Sets both keys of a writer, in both families, to `n`.

@@ -121,7 +121,7 @@ impl<F: Fn(&Event) + Send + Sync + 'static> EventListener for F {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::components::Components;
+    use crate::env::Env;
     use crate::options::Options;
     use crate::vfs::{Fault, FileOp, MemoryFs};
     use std::panic::resume_unwind;
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn a_listener_that_panics_stops_no_job_no_change_of_families_and_no_close() {
         let fs = MemoryFs::new();
-        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-        let options = Options::new().components(components);
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let options = Options::new().env(env);
         // Like a panic, but it prints nothing.
         let listener = |_: &Event| resume_unwind(Box::new("planted"));
         let db = options.clone().listener(Arc::new(listener)).open("db").unwrap();

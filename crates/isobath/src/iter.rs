@@ -288,7 +288,7 @@ impl std::fmt::Debug for Range {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::components::Components;
+    use crate::env::Env;
     use crate::vfs::{Fault, FileOp, MemoryFs};
     use crate::{Db, Options};
     use std::collections::BTreeMap;
@@ -296,8 +296,8 @@ mod tests {
     use std::sync::Arc;
 
     fn open(fs: &MemoryFs) -> Db {
-        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-        Options::new().components(components).open("/db").unwrap()
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        Options::new().env(env).open("/db").unwrap()
     }
 
     /// Some keys in a table, some in memory, some in both.

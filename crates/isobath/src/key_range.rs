@@ -1,6 +1,6 @@
 //! Which keys a call is about: the ranges of the standard library over anything that lends bytes, and prefixes.
 
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::read::ScanBounds;
 use crate::sealed::Sealed;
 use std::ops::{self, Bound};

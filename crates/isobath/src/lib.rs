@@ -2,7 +2,7 @@
 //!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// What ships reaches files, time and threads through `components` and `vfs`; tests may do so directly.
+// What ships reaches files, time and threads through `env` and `vfs`; tests may do so directly.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 #[cfg(not(any(target_pointer_width = "64", target_pointer_width = "32")))]
@@ -17,16 +17,16 @@ mod calls;
 mod close;
 mod collect;
 mod compact;
-#[cfg(feature = "testing")]
-pub mod components;
-#[cfg(not(feature = "testing"))]
-#[allow(dead_code, unreachable_pub, unused_imports)] // Public under the feature `testing`.
-mod components;
 mod cursor;
 mod db;
 #[cfg(all(test, shuttle))]
 mod db_model;
 mod engine;
+#[cfg(feature = "testing")]
+pub mod env;
+#[cfg(not(feature = "testing"))]
+#[allow(dead_code, unreachable_pub, unused_imports)] // Public under the feature `testing`.
+mod env;
 mod error;
 mod events;
 mod family;
@@ -73,8 +73,8 @@ mod writes;
 
 pub use batch::{Batch, BatchFamily};
 pub use calls::CallOptions;
-pub use components::Components;
 pub use db::Db;
+pub use env::Env;
 pub use error::{Error, ErrorKind, LockHolder, NotADatabaseCause, PoisonCause, Result, StallCause};
 pub use events::{Event, EventListener};
 pub use family::Family;

@@ -2,7 +2,7 @@
 //! [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) and changes nothing; a read of a key that
 //! cannot be finds nothing.
 
-use crate::components::{Reach, reached_if};
+use crate::env::{Reach, reached_if};
 use crate::error::{Error, Result};
 
 /// The longest key, in bytes (64 KiB). The shortest has one byte.

@@ -1,6 +1,6 @@
 //! What a user can choose: few options, each with a default that is right for most.
 
-use crate::components::Components;
+use crate::env::Env;
 use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::events::EventListener;
 use crate::format::{DEFAULT_FAMILY, FamilyId};
@@ -287,8 +287,8 @@ pub struct Options {
     pub(crate) shared_cache: Option<BlockCache>,
     #[serde(skip)]
     pub(crate) listener: Option<Arc<dyn EventListener>>,
-    #[serde(skip, default = "Components::system")]
-    pub(crate) components: Components,
+    #[serde(skip, default = "Env::system")]
+    pub(crate) env: Env,
     #[serde(skip)]
     pub(crate) sizes: Sizes,
 }
@@ -310,7 +310,7 @@ impl Default for Options {
             family: None,
             shared_cache: None,
             listener: None,
-            components: Components::system(),
+            env: Env::system(),
             sizes: Sizes::default(),
         }
     }
@@ -331,7 +331,7 @@ impl Options {
     /// The defaults over a file system in memory, for tests: the data goes away with the last handle.
     pub fn in_memory() -> Options {
         let fs = Arc::new(MemoryFs::new());
-        Options::new().components(Components { fs, ..Components::system() })
+        Options::new().env(Env { fs, ..Env::system() })
     }
 
     /// Sets [`Options::create_if_missing`].
@@ -419,8 +419,8 @@ impl Options {
     }
 
     /// Replaces the outside world: files, clock, randomness, threads.
-    pub fn components(mut self, components: Components) -> Self {
-        self.components = components;
+    pub fn env(mut self, env: Env) -> Self {
+        self.env = env;
         self
     }
 

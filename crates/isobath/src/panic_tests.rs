@@ -1,7 +1,7 @@
 //! A file system or a clock of the program's own that panics, once, wherever it is used: whoever called gets the panic or an
 //! error, nobody sleeps for ever, the database can be closed, and it opens again with all that was acknowledged.
 
-use crate::components::{Clock, Components, SystemClock};
+use crate::env::{Clock, Env, SystemClock};
 use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::{Db, Result};
@@ -40,8 +40,8 @@ impl Clock for Fuse {
 }
 
 fn over(fs: &MemoryFs, clock: Arc<dyn Clock>) -> Options {
-    let components = Components { fs: Arc::new(fs.clone()), clock, ..Components::system() };
-    Options::new().write_buffer(64 << 10).compaction_threads(1).components(components)
+    let env = Env { fs: Arc::new(fs.clone()), clock, ..Env::system() };
+    Options::new().write_buffer(64 << 10).compaction_threads(1).env(env)
 }
 
 /// A call's answer; `None` if it panicked or failed.

@@ -8,7 +8,7 @@
 //! closing. Not seen to, as too rare here: a point that is taken before its view, a view whose number is not looked at
 //! again. A unit test of `Keyspace::pin_at`, which replaces the view in between, and the simulator see both.
 
-use crate::components::model::{check, components};
+use crate::env::model::{check, env};
 use crate::format::Lsn;
 use crate::vfs::MemoryFs;
 use crate::{Db, Options};
@@ -35,7 +35,7 @@ struct Notes {
 impl World {
     fn new() -> Arc<World> {
         let options = Options::new().write_buffer(64 << 10).compaction_threads(1);
-        let db = options.components(components(Arc::new(MemoryFs::new()))).open("/db").unwrap();
+        let db = options.env(env(Arc::new(MemoryFs::new()))).open("/db").unwrap();
         Arc::new(World { db, notes: Mutex::default() })
     }
 

@@ -3,8 +3,8 @@
 //! get warm memory, and figures are handed to whoever collects them.
 
 use crate::background::{PanicReport, Ticker};
-use crate::components::{Components, Priority};
 use crate::engine::Engine;
+use crate::env::{Env, Priority};
 use crate::error::Result;
 use crate::flush;
 use crate::format::Lsn;
@@ -46,7 +46,7 @@ fn seal_idle(engine: &Arc<Engine>) {
 
 /// Starts the upkeep of a database that is being opened; `engine` is set once it is.
 pub(crate) fn start(
-    components: &Components,
+    env: &Env,
     engine: Arc<OnceLock<Weak<Engine>>>,
     report: PanicReport,
 ) -> Result<Ticker> {
@@ -74,12 +74,12 @@ pub(crate) fn start(
             seal_idle(&engine);
         }
     });
-    Ticker::new(&*components.threads, "isobath-upkeep", Priority::Low, ROUND, round, report)
+    Ticker::new(&*env.threads, "isobath-upkeep", Priority::Low, ROUND, round, report)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::components::Components;
+    use crate::env::Env;
     use crate::options::Options;
     use crate::sizes::Sizes;
     use crate::vfs::{FileSystem, MemoryFs};
@@ -97,7 +97,7 @@ mod tests {
         while engine.gauges.flushes.get() == 0 {
             engine.check_writable().unwrap();
             engine.upkeep.kick();
-            engine.options.components.threads.sleep(Duration::from_millis(1));
+            engine.options.env.threads.sleep(Duration::from_millis(1));
         }
         assert!(!write::is_anything_unsealed(engine));
         assert_eq!(db.get("key").unwrap().unwrap(), b"value");
@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn no_thread_of_low_priority_writes_to_the_manifest() {
         let fs = MemoryFs::new();
-        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-        let mut options = Options::new().write_buffer(64 << 10).components(components);
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let mut options = Options::new().write_buffer(64 << 10).env(env);
         options.sizes = Sizes { ceiling_step: 1 << 20, ..options.sizes };
         let db = options.open("/db").unwrap();
         let engine = db.engine();
@@ -119,12 +119,12 @@ mod tests {
             db.put("key", [flushes; 100]).unwrap();
             db.flush().unwrap();
             flushes = flushes.wrapping_add(1);
-            engine.options.components.threads.sleep(Duration::from_millis(10));
+            engine.options.env.threads.sleep(Duration::from_millis(10));
         }
         db.compact().unwrap();
         while fs.list(Path::new("/db/table")).unwrap().len() > 1 {
             db.put("key", "value").unwrap();
-            engine.options.components.threads.sleep(Duration::from_millis(10));
+            engine.options.env.threads.sleep(Duration::from_millis(10));
         }
     }
 }

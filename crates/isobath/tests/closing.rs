@@ -1,7 +1,7 @@
 //! A close while others use the database: every call returns, with its result or with [`ErrorKind::Closed`]; what was
 //! acknowledged is there at the next open; what was opened before goes on reading or says that it cannot.
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::vfs::MemoryFs;
 use isobath::{Batch, Db, Error, ErrorKind, Family, Options, Result, Snapshot, WriteOptions};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 fn over(fs: &MemoryFs) -> Options {
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_buffer(64 << 10).compaction_threads(1)
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    Options::new().env(env).write_buffer(64 << 10).compaction_threads(1)
 }
 
 /// What a thread uses until the database is closed.

@@ -3,7 +3,7 @@
 //!
 //! `cargo test -p isobath --no-default-features --test codecs` is the other side of these tests.
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::tools::{self, RepairOptions};
 use isobath::{Codec, Error, ErrorKind, FamilyOptions, Options};
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ fn a_database_whose_options_name_a_codec_that_is_not_there_is_refused_as_it_is()
 fn a_table_with_blocks_of_a_codec_that_is_not_there_is_named_and_not_called_damaged() {
     let dir = tempfile::tempdir().unwrap();
     let db = copied(&dir.path().join("db"));
-    let verified = tools::verify(&db, &Components::system(), &mut |_, _| ());
+    let verified = tools::verify(&db, &Env::system(), &mut |_, _| ());
     match missing(verified) {
         Some(path) => assert!(!has_all() && path.starts_with(db.join("table")), "{path:?}"),
         None => assert!(has_all()),

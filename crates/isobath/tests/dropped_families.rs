@@ -1,7 +1,7 @@
 //! A snapshot shows every family as it was, also one that was dropped since; what the snapshot needs of it goes with the
 //! last snapshot, and nothing stays behind.
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::vfs::{FileSystem, MemoryFs};
 use isobath::{Db, Error, ErrorKind, Family, Options, Snapshot};
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn over(fs: &MemoryFs) -> Options {
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_buffer(64 << 10).compaction_threads(1)
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    Options::new().env(env).write_buffer(64 << 10).compaction_threads(1)
 }
 
 fn tables(fs: &MemoryFs) -> Vec<String> {

@@ -8,7 +8,7 @@
 //! When the present one lacks something that databases now hold, `ISOBATH_UPDATE_GOLDEN=1 cargo test -p isobath --test golden`
 //! adds the next; none is ever made anew. What is new has to come about in `fill`.
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::tools::{self, DumpItem, Field};
 use isobath::vfs::{FileSystem, MemoryFs, ReadMode};
 use isobath::{Batch, Codec, Db, Family, FamilyOptions, Options, Result};
@@ -31,12 +31,12 @@ fn options() -> Options {
     Options::new().write_buffer(64 << 10).block_cache(1 << 20).compaction_threads(1)
 }
 
-fn of(fs: &MemoryFs) -> Components {
-    Components { fs: Arc::new(fs.clone()), ..Components::system() }
+fn of(fs: &MemoryFs) -> Env {
+    Env { fs: Arc::new(fs.clone()), ..Env::system() }
 }
 
 fn in_memory(fs: &MemoryFs) -> Options {
-    options().components(of(fs))
+    options().env(of(fs))
 }
 
 /// Everything in a database, a line for each key, as `contents.txt` has it; read in both directions and by key.
@@ -72,7 +72,7 @@ fn check(golden: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     copy(&golden.join("db"), &path);
-    let report = tools::verify(&path, &Components::system(), &mut |_, _| ()).unwrap();
+    let report = tools::verify(&path, &Env::system(), &mut |_, _| ()).unwrap();
     assert!(report.is_clean(), "{report:#?}");
     assert!(report.log_records > 0 && report.slices > 0, "{report:#?}");
     let expected = fs::read_to_string(golden.join("contents.txt")).unwrap();
@@ -95,7 +95,7 @@ fn check(golden: &Path) {
     let db = options().open(&path).unwrap();
     assert_eq!(contents(&db).unwrap(), expected, "{} rewritten", golden.display());
     db.close().unwrap();
-    assert!(tools::verify(&path, &Components::system(), &mut |_, _| ()).unwrap().is_clean());
+    assert!(tools::verify(&path, &Env::system(), &mut |_, _| ()).unwrap().is_clean());
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn the_golden_database_of_the_present_format_lacks_nothing_that_databases_now_ho
     let version = files(&disk).iter().filter_map(|(_, bytes)| version_of(bytes)).max().unwrap();
     let known = states().into_iter().rfind(|state| state.0 == version);
     let golden_kinds = match known {
-        Some(state) => kinds(&dir_of(state).join("db"), &Components::system()),
+        Some(state) => kinds(&dir_of(state).join("db"), &Env::system()),
         None => BTreeSet::new(),
     };
     let lacking: Vec<_> = present.difference(&golden_kinds).collect();
@@ -155,10 +155,10 @@ fn dir_of((version, nth): (u16, u32)) -> PathBuf {
 
 /// What there is in a database's files by the names of a dump: each kind of thing with its fields, each codec, each change of a
 /// manifest.
-fn kinds(db: &Path, components: &Components) -> BTreeSet<String> {
+fn kinds(db: &Path, env: &Env) -> BTreeSet<String> {
     let mut kinds = BTreeSet::new();
     for dir in ["", "table", "wal"] {
-        for entry in components.fs.list(&db.join(dir)).unwrap() {
+        for entry in env.fs.list(&db.join(dir)).unwrap() {
             if entry.is_dir || entry.name == "LOCK" {
                 continue;
             }
@@ -166,7 +166,7 @@ fn kinds(db: &Path, components: &Components) -> BTreeSet<String> {
                 kinds.insert(kind(item));
                 Ok(())
             };
-            tools::dump(&db.join(dir).join(&entry.name), components, &mut visit).unwrap();
+            tools::dump(&db.join(dir).join(&entry.name), env, &mut visit).unwrap();
         }
     }
     kinds

@@ -1,7 +1,7 @@
 //! Handles of column families given to a database that they are not of: another one, the same one opened again, or one
 //! whose family was dropped. Every method that takes a handle says so, and none reads or writes anything.
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::vfs::MemoryFs;
 use isobath::{Batch, Db, Error, Family, Options, Range, ReadOptions, Readable, Result, Snapshot};
 use std::collections::BTreeSet;
@@ -73,8 +73,8 @@ fn first(mut range: Range) -> Result<()> {
 }
 
 fn over(fs: &MemoryFs) -> Options {
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_buffer(64 << 10)
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    Options::new().env(env).write_buffer(64 << 10)
 }
 
 /// A database whose default family and family "family" have a key each.

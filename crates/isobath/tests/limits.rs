@@ -2,7 +2,7 @@
 //! do, and nothing is lost or touched.
 #![cfg(unix)]
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::vfs::{FileSystem, MemoryFs};
 use isobath::{
     Batch, Db, Error, ErrorKind, LockHolder, MAX_KEY_LEN, MAX_VALUE_LEN, Options, Result,
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn over(fs: &MemoryFs) -> Options {
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_buffer(64 << 10)
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    Options::new().env(env).write_buffer(64 << 10)
 }
 
 #[track_caller]

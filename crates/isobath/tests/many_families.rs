@@ -1,6 +1,6 @@
 //! Ten thousand column families cost their bytes, not ten thousand files, through flush, reopen and kill.
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::vfs::{FileSystem, MemoryFs};
 use isobath::{Batch, Db, Options};
 use std::path::Path;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 const FAMILIES: usize = 10_000;
 
 fn options(fs: &MemoryFs) -> Options {
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_buffer(16 << 20)
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    Options::new().env(env).write_buffer(16 << 20)
 }
 
 fn files_and_bytes(fs: &MemoryFs, dir: &Path) -> (usize, u64) {

@@ -1,14 +1,14 @@
 //! Two databases in one process, and one directory that is opened again with other options: nothing of one shows in the
 //! other.
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::vfs::{MemoryFs, ReadMode};
 use isobath::{BlockCache, Codec, Db, Error, ErrorKind, FamilyOptions, Options};
 use std::sync::Arc;
 
 fn over(fs: &MemoryFs) -> Options {
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    Options::new().components(components).write_buffer(64 << 10).compaction_threads(1)
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    Options::new().env(env).write_buffer(64 << 10).compaction_threads(1)
 }
 
 /// The same keys in files of the same numbers and sizes; only the values differ.

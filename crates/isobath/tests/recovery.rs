@@ -1,6 +1,6 @@
 //! Recovery of a long log: it tells how far it is, and everything is there. `ISOBATH_TEST_LONG=1` makes it 256 MiB.
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::vfs::MemoryFs;
 use isobath::{Event, Options};
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,8 @@ fn the_recovery_of_a_long_log_shows_its_progress() {
         if std::env::var_os("ISOBATH_TEST_LONG").is_some() { 256 << 20 } else { 24 << 20 };
     let fs = MemoryFs::new();
     let options = |fs: &MemoryFs| {
-        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-        Options::new().components(components)
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        Options::new().env(env)
     };
     let db = options(&fs).write_buffer(2 * log_bytes).open("/db").unwrap();
     let mut keys = 0u64;

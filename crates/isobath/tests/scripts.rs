@@ -12,7 +12,7 @@
 //! > sync                   close, open         kill: the process dies  crash: the power is cut
 //! ```
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::vfs::MemoryFs;
 use isobath::{Batch, Db, Error, Family, Options, Range, Result, Snapshot};
 use std::collections::BTreeMap;
@@ -34,10 +34,10 @@ impl Session {
     }
 
     fn open(&mut self) -> Result<()> {
-        let components = Components { fs: Arc::new(self.fs.clone()), ..Components::system() };
+        let env = Env { fs: Arc::new(self.fs.clone()), ..Env::system() };
         self.snapshots.clear();
         self.db = None;
-        self.db = Some(Options::new().components(components).open("/db")?);
+        self.db = Some(Options::new().env(env).open("/db")?);
         Ok(())
     }
 

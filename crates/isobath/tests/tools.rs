@@ -1,6 +1,6 @@
 //! What tools see of a database: every flipped byte that a checksum covers, in whatever file.
 
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::tools::{self, Report};
 use isobath::{Options, WriteOptions};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn small() -> Options {
 }
 
 fn verify(db: &Path) -> Report {
-    tools::verify(db, &Components::system(), &mut |_, _| ()).unwrap()
+    tools::verify(db, &Env::system(), &mut |_, _| ()).unwrap()
 }
 
 /// Flips a bit of each byte of `places` in turn and demands that a verification names the file, at or before the
@@ -92,11 +92,11 @@ fn an_inspection_tells_what_the_manifest_says() {
     let db = small().open(dir.path()).unwrap();
     db.put("a", "1").unwrap();
     db.put("b", "2").unwrap();
-    let components = Components::system();
-    let found = tools::inspect(dir.path(), &components).unwrap();
+    let env = Env::system();
+    let found = tools::inspect(dir.path(), &env).unwrap();
     assert!(!found.closed_cleanly && found.term == 2 && found.tables.is_empty(), "{found:?}");
     db.close().unwrap();
-    let found = tools::inspect(dir.path(), &components).unwrap();
+    let found = tools::inspect(dir.path(), &env).unwrap();
     assert!(found.closed_cleanly && found.term == 2 && found.tables.len() == 1, "{found:?}");
     let slice = &found.tables[0].slices[0];
     assert_eq!((slice.entries, &slice.smallest[..], &slice.largest[..]), (2, &b"a"[..], &b"b"[..]));

@@ -21,7 +21,7 @@ const NOUNS: [&str; 13] = [
     "background",
     "cursor",
     "keys",
-    "components",
+    "env",
     "engine",
 ];
 
@@ -31,7 +31,7 @@ const GROUND: [&str; 7] = ["error", "limits", "metrics", "events", "options", "s
 /// What the crate's root exports out of the ground and the nouns.
 const ROOT_EXPORTS: [&str; 4] = ["Error", "Result", "FamilyId", "OpKind"];
 
-const BACKGROUND_MAY: [&str; 4] = ["background", "components", "error", "metrics"];
+const BACKGROUND_MAY: [&str; 4] = ["background", "env", "error", "metrics"];
 
 /// Checks every noun.
 pub fn check(workspace: &Workspace) -> Vec<Violation> {

@@ -1,4 +1,4 @@
-//! The engine reaches the outside world through `components` and `vfs` only, so that a simulation can own it.
+//! The engine reaches the outside world through `env` and `vfs` only, so that a simulation can own it.
 //!
 //! Files, time, threads, locks and atomics are meant, in code that ships; tests may use what they like.
 
@@ -8,31 +8,31 @@ use super::{Source, Violation, Workspace};
 const ENGINE: &str = "crates/isobath/src/";
 
 /// Folders that are the way out.
-const DOORS: [&str; 2] = ["crates/isobath/src/components/", "crates/isobath/src/vfs/"];
+const DOORS: [&str; 2] = ["crates/isobath/src/env/", "crates/isobath/src/vfs/"];
 
 /// What is closed, and what to use.
 const CLOSED: [(&[&str], &str); 22] = [
     (&["std", "fs"], "crate::vfs::FileSystem"),
     (&["std", "net"], "nothing: the engine has no network"),
     (&["std", "process"], "an Error"),
-    (&["std", "time", "Instant"], "crate::components::Clock"),
-    (&["std", "time", "SystemTime"], "crate::components::Clock"),
-    (&["std", "time", "*"], "crate::components::Clock"),
-    (&["std", "thread"], "crate::components::Threads"),
+    (&["std", "time", "Instant"], "crate::env::Clock"),
+    (&["std", "time", "SystemTime"], "crate::env::Clock"),
+    (&["std", "time", "*"], "crate::env::Clock"),
+    (&["std", "thread"], "crate::env::Threads"),
     (&["std", "thread_local"], "state that is passed along"),
-    (&["std", "hash", "RandomState"], "crate::components::Random"),
-    (&["std", "sync", "Mutex"], "crate::components::sync::Mutex"),
-    (&["std", "sync", "RwLock"], "crate::components::sync::Mutex"),
-    (&["std", "sync", "Condvar"], "crate::components::sync::Condvar"),
-    (&["std", "sync", "Barrier"], "crate::components::sync::Condvar"),
-    (&["std", "sync", "mpsc"], "crate::components::sync::Condvar"),
-    (&["std", "sync", "atomic"], "crate::components::sync::atomic"),
-    (&["std", "sync", "*"], "crate::components::sync"),
-    (&["std", "sync", "self"], "crate::components::sync"),
-    (&["core", "sync"], "crate::components::sync::atomic"),
-    (&["parking_lot"], "crate::components::sync"),
-    (&["loom"], "crate::components::sync"),
-    (&["shuttle"], "crate::components::sync"),
+    (&["std", "hash", "RandomState"], "crate::env::Random"),
+    (&["std", "sync", "Mutex"], "crate::env::sync::Mutex"),
+    (&["std", "sync", "RwLock"], "crate::env::sync::Mutex"),
+    (&["std", "sync", "Condvar"], "crate::env::sync::Condvar"),
+    (&["std", "sync", "Barrier"], "crate::env::sync::Condvar"),
+    (&["std", "sync", "mpsc"], "crate::env::sync::Condvar"),
+    (&["std", "sync", "atomic"], "crate::env::sync::atomic"),
+    (&["std", "sync", "*"], "crate::env::sync"),
+    (&["std", "sync", "self"], "crate::env::sync"),
+    (&["core", "sync"], "crate::env::sync::atomic"),
+    (&["parking_lot"], "crate::env::sync"),
+    (&["loom"], "crate::env::sync"),
+    (&["shuttle"], "crate::env::sync"),
     (&["memmap2"], "crate::vfs"),
 ];
 

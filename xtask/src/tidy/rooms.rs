@@ -32,7 +32,7 @@ pub type Rooms = BTreeMap<String, BTreeMap<String, (String, usize)>>;
 fn room(top: &str) -> &str {
     match top {
         // The way outside: one value holds the file system beside clock and threads, and files need locks.
-        "vfs" => "components",
+        "vfs" => "env",
         top if FACE.contains(&top) => "face",
         top => top,
     }

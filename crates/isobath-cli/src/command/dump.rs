@@ -5,7 +5,7 @@ use super::output::Output;
 use crate::cli::Dump;
 use crate::failure::{Failure, Result};
 use crate::text::Form;
-use isobath::Components;
+use isobath::Env;
 use isobath::tools::{self, DumpItem, Field};
 use isobath::{Error, ErrorKind};
 use std::fmt::Write;
@@ -25,7 +25,7 @@ pub(super) fn dump(asked: &Dump) -> Result<Outcome> {
         failure: None,
         has_damage: false,
     };
-    let dumped = tools::dump(&asked.file, &Components::system(), &mut |item| printer.item(item));
+    let dumped = tools::dump(&asked.file, &Env::system(), &mut |item| printer.item(item));
     match (printer.failure.take(), dumped) {
         (Some(failure), _) => return Err(failure),
         // The limit is reached.

@@ -6,7 +6,7 @@ use super::output::Output;
 use crate::cli::Stats;
 use crate::failure::Result;
 use crate::text::{Form, size};
-use isobath::Components;
+use isobath::Env;
 use isobath::tools::{self, Inspection};
 use isobath::{FamilyMetrics, LevelMetrics, Metrics};
 use serde::Serialize;
@@ -51,7 +51,7 @@ fn runs(family: &FamilyMetrics) -> u64 {
 pub(super) fn stats(asked: &Stats) -> Result<Outcome> {
     let path = &asked.database.path;
     let metrics = reading(path, |db| Ok(db.metrics()))?;
-    let layout = tools::inspect(path, &Components::system())?;
+    let layout = tools::inspect(path, &Env::system())?;
     let amplification = Amplification::of(&metrics);
     let mut output = Output::new();
     if asked.json {

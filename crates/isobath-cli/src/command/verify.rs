@@ -6,13 +6,13 @@ use crate::cli::Verify;
 use crate::failure::Result;
 use crate::progress::Progress;
 use crate::text::size;
-use isobath::Components;
+use isobath::Env;
 use isobath::tools::{self, Finding, Report};
 
 pub(super) fn verify(asked: &Verify) -> Result<Outcome> {
     let progress = Progress::new("verifying");
     let mut tell = |done_bytes, total_bytes| progress.set(done_bytes, total_bytes);
-    let report = tools::verify(&asked.database.path, &Components::system(), &mut tell)?;
+    let report = tools::verify(&asked.database.path, &Env::system(), &mut tell)?;
     drop(progress);
     let mut output = Output::new();
     if asked.json {

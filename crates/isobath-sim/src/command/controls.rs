@@ -5,7 +5,7 @@ use super::run::parse_plant;
 use crate::simulation::{self, Caught, control, hunt, plants, simulate};
 use crate::{ledger, pages};
 use clap::Args;
-use isobath::components::planted::Plant;
+use isobath::env::planted::Plant;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use super::{Ended, parse_plant};
 use crate::kernel::Outcome;
 use crate::ledger::{self, Row};
 use clap::Args;
-use isobath::components::planted::Plant;
+use isobath::env::planted::Plant;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

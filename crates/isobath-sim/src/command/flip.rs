@@ -5,7 +5,7 @@ use super::run::parse_plant;
 use crate::hostile::{Asked, Mode, examine_all};
 use crate::ledger::{self, Row};
 use clap::Args;
-use isobath::components::planted::Plant;
+use isobath::env::planted::Plant;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;

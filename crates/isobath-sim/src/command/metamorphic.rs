@@ -5,7 +5,7 @@ use super::{Ended, parse_plant, parse_range};
 use crate::ledger::{self, Row};
 use crate::metamorphic::{Tally, play_seed};
 use clap::Args;
-use isobath::components::planted::{Plant, plant};
+use isobath::env::planted::{Plant, plant};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;

@@ -5,7 +5,7 @@ use super::image::{Contents, DB, Image, ImageFile, Rows, Truth, options};
 use super::memory::peak_of;
 use crate::existing::Existing;
 use crate::simulation::{self, Life};
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::vfs::MemoryFs;
 use isobath::{Db, Error, ErrorKind, Event, Family, Value, tools};
 use std::cell::{Cell, RefCell};
@@ -71,7 +71,7 @@ fn judge(image: &Image, damaged: Option<Damaged>, fs: MemoryFs) -> Result<Examin
     let (result, truth) = (reading.clone(), image.truth.clone());
     let body = move || {
         let life = Life::quiet(fs);
-        let examination = Examination { truth, damaged, components: life.components() };
+        let examination = Examination { truth, damaged, env: life.env() };
         let (outcome, peak_bytes) = peak_of(|| examination.run());
         *result.borrow_mut() =
             Some(outcome.map(|(answer, is_found)| Examined { answer, is_found, peak_bytes }));
@@ -90,7 +90,7 @@ struct Examination {
     truth: Arc<Truth>,
     /// `None` if all is sound.
     damaged: Option<Damaged>,
-    components: Components,
+    env: Env,
 }
 
 /// What was damaged.
@@ -147,7 +147,7 @@ impl Examination {
                 _ => {}
             }
         };
-        let options = options().components(self.components.clone()).listener(Arc::new(listener));
+        let options = options().env(self.env.clone()).listener(Arc::new(listener));
         let answer = match options.create_if_missing(false).open(DB) {
             Err(error) => {
                 self.check_error("open", &error)?;
@@ -167,7 +167,7 @@ impl Examination {
 
     /// True if the verification names the damaged file. It may name no other.
     fn verify(&self) -> Result<bool, String> {
-        let report = match tools::verify(Path::new(DB), &self.components, &mut |_, _| ()) {
+        let report = match tools::verify(Path::new(DB), &self.env, &mut |_, _| ()) {
             Ok(report) => report,
             Err(error) => {
                 self.check_error("verify", &error)?;

@@ -4,7 +4,7 @@ use super::damage::{Damage, Mode};
 use super::examine::{Answer, Examined, examine, examine_sound, watch_panics};
 use super::image::{Image, ImageFile};
 use crate::simulation;
-use isobath::components::planted::{Plant, plant_here};
+use isobath::env::planted::{Plant, plant_here};
 use std::collections::BTreeMap;
 use std::fmt;
 

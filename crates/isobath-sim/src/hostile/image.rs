@@ -66,7 +66,7 @@ impl Image {
         let ended = simulation::run(
             1,
             Box::new(move || {
-                let image = write(&options().components(on.components())).and_then(|written| {
+                let image = write(&options().env(on.env())).and_then(|written| {
                     let (db, states, durable) = written;
                     let fs = on.disk().killed();
                     let log_end = position(db.snapshot().read_point());

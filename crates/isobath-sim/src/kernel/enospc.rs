@@ -13,7 +13,7 @@ use super::outside::Outside;
 use super::sandbox::Sandbox;
 use super::store::Engine;
 use super::writer::{Trouble, Writer};
-use isobath::components::planted::Plant;
+use isobath::env::planted::Plant;
 use std::error::Error;
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -17,7 +17,7 @@ use super::outside::Outside;
 use super::sandbox::{Disk, JOURNAL_LEN, Sandbox};
 use super::store::Engine;
 use super::writer::{Trouble, Writer};
-use isobath::components::planted::Plant;
+use isobath::env::planted::Plant;
 use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io;

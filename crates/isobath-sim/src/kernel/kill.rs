@@ -6,7 +6,7 @@ use super::life::Said;
 use super::outside::Outside;
 use super::store::Engine;
 use super::writer::{Trouble, Writer};
-use isobath::components::planted::Plant;
+use isobath::env::planted::Plant;
 use std::error::Error;
 use std::path::Path;
 use std::thread;

@@ -13,7 +13,7 @@ use super::outside::Outside;
 use super::sandbox::{Disk, Sandbox};
 use super::store::Engine;
 use super::writer::{Trouble, Writer};
-use isobath::components::planted::Plant;
+use isobath::env::planted::Plant;
 use std::error::Error;
 use std::thread;
 use std::time::Duration;

@@ -19,7 +19,7 @@ use super::outside::Outside;
 use super::store::{Engine, Failure, Store};
 use crate::command::{Ended, parse_plant};
 use clap::{Args, ValueEnum};
-use isobath::components::planted::{Plant, plant};
+use isobath::env::planted::{Plant, plant};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::{self, ExitCode};

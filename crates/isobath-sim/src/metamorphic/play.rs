@@ -3,7 +3,7 @@
 use super::settings;
 use super::stream::{At, Bounds, Ends, Move, Op, PLACES, Stream};
 use super::{Answers, Digest};
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::vfs::MemoryFs;
 use isobath::{Batch, Cursor, Db, Family, Options, Range, Result, Snapshot, Value, WriteOptions};
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ impl Home {
         match self {
             Home::Memory(fs) => {
                 let fs = Arc::new(fs.clone());
-                options.components(Components { fs, ..Components::system() }).open("/db")
+                options.env(Env { fs, ..Env::system() }).open("/db")
             }
             Home::Files(dir) => options.open(dir),
         }

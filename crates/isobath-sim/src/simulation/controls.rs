@@ -3,7 +3,7 @@
 //! A harness that has never failed proves nothing. The tests below are a slice: bugs that any few seeds catch.
 
 use super::{Profile, Settings, simulate};
-use isobath::components::planted::Plant;
+use isobath::env::planted::Plant;
 use std::time::{Duration, Instant};
 
 /// The classes whose bugs show when a database lives, dies and rots. What is beyond them takes bytes that somebody forged: it

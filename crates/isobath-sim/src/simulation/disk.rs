@@ -8,7 +8,7 @@
 use super::runtime;
 use super::world::{Life, Moment};
 use isobath::Result;
-use isobath::components::simulation::without_preemption;
+use isobath::env::simulation::without_preemption;
 use isobath::vfs::{
     DirEntry, Directory, Fault, FileLock, FileOp, FileSystem, FileSystemKind, MemoryFs, ReadFile,
     ReadMode, SegmentFile, WriteFile,

@@ -9,7 +9,7 @@ use isobath::{ErrorKind, Options};
 impl Stage {
     /// Tries to open the database of this life a second time.
     pub(crate) fn intrude(&self, db: &str) {
-        let opened = Options::new().components(self.life.components()).open(db);
+        let opened = Options::new().env(self.life.env()).open(db);
         // Once a close has begun, or the machine is dead, anything may be the answer.
         if self.is_over() || self.is_closing() {
             return;
@@ -39,7 +39,7 @@ impl Stage {
 
     fn try_follow(&self, db: &str, rng: &mut fastrand::Rng) -> isobath::Result<()> {
         let mut look = self.look().beside();
-        let reader = Options::new().read_only(true).components(self.life.components()).open(db)?;
+        let reader = Options::new().read_only(true).env(self.life.env()).open(db)?;
         let side = reader.existing("side")?;
         let mut point = reader.snapshot().read_point();
         for _ in 0..rng.u8(1..4) {

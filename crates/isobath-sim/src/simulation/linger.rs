@@ -7,7 +7,7 @@ use super::trouble::Trouble;
 use super::values::Draft;
 use super::workload::Stage;
 use isobath::WriteOptions;
-use isobath::components::Components;
+use isobath::env::Env;
 use isobath::tools;
 use isobath::vfs::FileSystem as _;
 use std::collections::BTreeSet;
@@ -64,9 +64,9 @@ impl Stage {
     /// Looks at a copy of the disk, as a tool would.
     fn check_files(&self, db: &Path) -> Result<(), String> {
         let fs = self.life.disk().killed();
-        let components = Components { fs: Arc::new(fs.clone()), ..self.life.components() };
+        let env = Env { fs: Arc::new(fs.clone()), ..self.life.env() };
         let told = |error: isobath::Error| format!("a look at the files: {error}");
-        let named = tools::inspect(db, &components).map_err(told)?;
+        let named = tools::inspect(db, &env).map_err(told)?;
         let named: BTreeSet<PathBuf> = named.tables.into_iter().map(|table| table.path).collect();
         let Some(dir) = named.first().and_then(|table| table.parent()) else { return Ok(()) };
         let there = fs.list(dir).map_err(told)?;
@@ -75,7 +75,7 @@ impl Stage {
         if let Some(leaked) = leaked {
             return Err(format!("nothing needs {}, and it is still there", leaked.display()));
         }
-        let report = tools::verify(db, &components, &mut |_, _| ()).map_err(told)?;
+        let report = tools::verify(db, &env, &mut |_, _| ()).map_err(told)?;
         match report.findings.first() {
             Some(finding) => Err(format!("verify finds in a sound database: {finding:?}")),
             None => Ok(()),

@@ -10,8 +10,8 @@
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use isobath::components::Point;
-use isobath::components::simulation::{HeldLocks, Hooks, install, preempt_after, ring_slots};
+use isobath::env::Point;
+use isobath::env::simulation::{HeldLocks, Hooks, install, preempt_after, ring_slots};
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 

@@ -1,6 +1,6 @@
 //! What is run of a seed: the profile that it draws its lives from, what is left out of them, and a planted bug.
 
-use isobath::components::planted::Plant;
+use isobath::env::planted::Plant;
 use std::fmt;
 use std::str::FromStr;
 

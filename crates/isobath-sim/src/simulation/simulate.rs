@@ -11,8 +11,8 @@ use super::trouble::{Damage, Trouble};
 use super::values::{Place, Value, Values};
 use super::workload::{self, Closing, Stage, WRITERS};
 use super::world::{self, Death, Doom, Life, Moment};
-use isobath::components::planted::{Plant, plant_here};
-use isobath::components::reach::{Reach, reached};
+use isobath::env::planted::{Plant, plant_here};
+use isobath::env::reach::{Reach, reached};
 use isobath::vfs::MemoryFs;
 use isobath::{BlockCache, Db, Error, ErrorKind, Family, Options};
 use std::cell::{Cell, RefCell};
@@ -290,7 +290,7 @@ struct Opened {
 
 /// Opens the database and looks at all of it. `answers` are those of gets, if the disk is damaged.
 fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath::Result<Opened> {
-    let mut options = script.options.clone().components(life.components());
+    let mut options = script.options.clone().env(life.env());
     if is_traced() {
         eprintln!("open with {options:?}");
     }
@@ -323,7 +323,7 @@ fn look(life: &Arc<Life>, script: &mut Script) -> Option<isobath::Result<Values>
     if script.is_damaged || script.rng.u8(..4) > 0 {
         return None;
     }
-    let reader = Options::new().read_only(true).components(life.components()).open(DB);
+    let reader = Options::new().read_only(true).env(life.env()).open(DB);
     Some(reader.and_then(|db| {
         let side = db.family_if_exists("side")?;
         let mut found = workload::everything(&db, &side.clone().unwrap_or(db.default_family()))?;

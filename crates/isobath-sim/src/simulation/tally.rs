@@ -1,6 +1,6 @@
 //! What seeds amounted to.
 
-use isobath::components::reach::{self, Reach};
+use isobath::env::reach::{self, Reach};
 use std::fmt;
 
 /// Counts over one seed or many.

@@ -97,7 +97,7 @@ impl Twin {
 
     /// Others at each opening.
     fn options(&mut self) -> Options {
-        let options = self.terrain.options(&mut self.rng).components(self.life.components());
+        let options = self.terrain.options(&mut self.rng).env(self.life.env());
         match &self.cache {
             Some(cache) => options.shared_cache(cache.clone()),
             None => options,

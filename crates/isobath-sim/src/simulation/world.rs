@@ -5,8 +5,8 @@ use super::runtime;
 use super::simulate::DB;
 use super::trouble::{Damage, Trouble};
 use super::weather::Weather;
-use isobath::components::simulation::without_preemption;
-use isobath::components::{Clock, Components, Priority, Random, ThreadHandle, Threads};
+use isobath::env::simulation::without_preemption;
+use isobath::env::{Clock, Env, Priority, Random, ThreadHandle, Threads};
 use isobath::vfs::{Fault, FileOp, FileSystem as _, MemoryFs, UnsyncedKind};
 use isobath::{Error, ErrorKind};
 use std::cell::{Cell, RefCell};
@@ -337,8 +337,8 @@ impl Life {
         }
     }
 
-    pub(crate) fn components(self: &Arc<Self>) -> Components {
-        Components {
+    pub(crate) fn env(self: &Arc<Self>) -> Env {
+        Env {
             fs: Arc::new(SimFs::new(self.clone())),
             clock: Arc::new(SimClock(self.clone())),
             random: Arc::new(SimRandom),

@@ -1,6 +1,6 @@
 //! A wish that a job stop soon.
 
-use crate::components::sync::atomic::{AtomicBool, Ordering};
+use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 

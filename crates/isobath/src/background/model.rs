@@ -4,9 +4,9 @@
 //! `wait_idle` that looks at the queue alone.
 
 use super::*;
-use crate::components::Priority;
-use crate::components::model::{ModelThreads, check};
-use crate::components::sync::atomic::{AtomicUsize, Ordering};
+use crate::env::Priority;
+use crate::env::model::{ModelThreads, check};
+use crate::env::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 

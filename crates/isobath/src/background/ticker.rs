@@ -1,8 +1,8 @@
 //! A thread that does one thing again and again.
 
 use super::panics::{PanicReport, guard};
-use crate::components::sync::{Condvar, Mutex, Rank};
-use crate::components::{Priority, ThreadHandle, Threads};
+use crate::env::sync::{Condvar, Mutex, Rank};
+use crate::env::{Priority, ThreadHandle, Threads};
 use crate::error::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl std::fmt::Debug for Ticker {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::components::SystemThreads;
+    use crate::env::SystemThreads;
     use std::sync::mpsc;
 
     const NEVER: Duration = Duration::from_secs(3600);

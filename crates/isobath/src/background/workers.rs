@@ -6,8 +6,8 @@
 
 use super::cancel::CancelToken;
 use super::panics::{PanicReport, guard};
-use crate::components::sync::{Condvar, Mutex, Rank};
-use crate::components::{Priority, ThreadHandle, Threads};
+use crate::env::sync::{Condvar, Mutex, Rank};
+use crate::env::{Priority, ThreadHandle, Threads};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -236,8 +236,8 @@ impl std::fmt::Debug for Workers {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::components::SystemThreads;
-    use crate::components::sync::atomic::{AtomicUsize, Ordering};
+    use crate::env::SystemThreads;
+    use crate::env::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::time::Duration;
 

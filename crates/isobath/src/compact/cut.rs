@@ -6,8 +6,8 @@
 //! versions of one key.
 
 use super::plan::Merge;
-use crate::components::{Reach, reached, reached_if};
 use crate::cursor::key_head;
+use crate::env::{Reach, reached, reached_if};
 use crate::version::Slice;
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 //! may be planned at all (`soundness`) and with what was planned when a person last looked (`decisions`).
 
 use super::{Hints, ManualPlan, ManualRange, Plan, Policy, plan, plan_manual};
-use crate::components::draw::Draw;
 use crate::engine::{Busy, JobId};
+use crate::env::draw::Draw;
 use crate::format::Lsn;
 use crate::table::{BlockHandle, SliceMeta};
 use crate::version::{Graveyard, LiveFile, Slice, Tree};

@@ -6,7 +6,7 @@
 
 use super::plan::{Merge, Move};
 use super::run::{MergeContext, Written, run_part};
-use crate::components::sync::{Condvar, Mutex, Rank};
+use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::{Error, PoisonCause, Result};
 use crate::format::FamilyId;
 use crate::table::{End, Extent, SliceMeta};

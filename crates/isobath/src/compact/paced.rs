@@ -4,9 +4,9 @@
 
 use super::model::{Done, ENTRY_BYTES, Model};
 use super::{Hints, Plan, Policy, debts, plan};
-use crate::components::stage::Stage;
-use crate::components::{Clock, Threads};
 use crate::engine::{Backlog, Busy, JobId, Owed, Pacer};
+use crate::env::stage::Stage;
+use crate::env::{Clock, Threads};
 
 use std::sync::Arc;
 use std::time::Duration;

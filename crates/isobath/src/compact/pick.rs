@@ -7,8 +7,8 @@
 use super::plan::{Merge, Move, Plan, Reason, hull};
 use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
-use crate::components::{Reach, reached, reached_if};
 use crate::engine::Busy;
+use crate::env::{Reach, reached, reached_if};
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use std::ops::Range;

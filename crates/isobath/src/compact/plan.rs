@@ -10,8 +10,8 @@
 use super::pick::Picker;
 use super::policy::{Hints, Policy};
 use super::shape::Shape;
-use crate::components::{Reach, reached};
 use crate::engine::{Busy, Claim, Claims};
+use crate::env::{Reach, reached};
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use std::sync::Arc;

@@ -452,7 +452,7 @@ fn with_long_values() -> (Bench, Merge, Vec<u64>) {
 #[test]
 fn a_merge_tells_how_many_versions_it_has_passed_every_quarter_of_a_mebibyte() {
     let (bench, merge, expected) = with_long_values();
-    let told = Arc::new(crate::components::sync::Mutex::unranked(Vec::new()));
+    let told = Arc::new(crate::env::sync::Mutex::unranked(Vec::new()));
     let heard = told.clone();
     let context =
         MergeContext { progress: Arc::new(move |more| heard.lock().push(more)), ..bench.context() };
@@ -466,8 +466,7 @@ fn a_merge_tells_how_many_versions_it_has_passed_every_quarter_of_a_mebibyte() {
 fn a_merge_that_is_cancelled_on_its_way_ends_there() {
     let (mut bench, merge, _) = with_long_values();
     let (before, context) = (bench.table_files(), bench.context());
-    let (cancel, told) =
-        (context.cancel.clone(), Arc::new(crate::components::sync::Mutex::unranked(0)));
+    let (cancel, told) = (context.cancel.clone(), Arc::new(crate::env::sync::Mutex::unranked(0)));
     let heard = told.clone();
     let progress: super::Progress = Arc::new(move |_| {
         *heard.lock() += 1;

@@ -11,8 +11,8 @@ use super::lineage::lineage;
 use super::{Debts, Hints, ManualPlan, ManualRange, Merge, MergeContext, MergeJob};
 use super::{Outcome, Plan, Policy, Progress, debts, plan, plan_manual};
 use crate::background::CancelToken;
-use crate::components::{Plant, Point, Reach, planted, reached, yield_point};
 use crate::engine::{Engine, JobId, Keyspace, MergeState, Owed};
+use crate::env::{Plant, Point, Reach, planted, reached, yield_point};
 
 use crate::error::{Error, Result};
 use crate::events::Event;
@@ -267,7 +267,7 @@ fn context_of(
     }
     let codec_level = if merge.is_last_level { usize::MAX } else { merge.depth };
     let mut options = family.options().table_options(family.id, &family.name(), codec_level);
-    let fs = engine.options.components.fs.clone();
+    let fs = engine.options.env.fs.clone();
     let table_dir = engine.dir.join(TABLE_DIR);
     let label = options.origin.label.take();
     options.origin = Origin { label, ..lineage(merge, &engine.tables, &*fs, &table_dir) };
@@ -309,7 +309,7 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
         let still_there = |number| outcome.added.iter().any(|(_, meta)| meta.file == number);
         for (_, number) in outcome.removed.iter().filter(|(_, number)| !still_there(*number)) {
             engine.tables.files.evict(*number);
-            let _ = engine.options.components.fs.remove(&engine.tables.files.path(*number));
+            let _ = engine.options.env.fs.remove(&engine.tables.files.path(*number));
         }
     }
     Ok(())

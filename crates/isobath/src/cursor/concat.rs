@@ -4,7 +4,7 @@
 //! slices alone decide which. Versions of one key never span two slices.
 
 use super::{Cursor, Entry};
-use crate::components::{Reach, reached, reached_if};
+use crate::env::{Reach, reached, reached_if};
 use crate::error::Result;
 
 /// A row of slices in ascending key order, disjoint, none empty.

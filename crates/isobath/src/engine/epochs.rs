@@ -10,9 +10,9 @@
 //!
 //! The epoch is complete, and may be flushed, once `visible` has passed the marker.
 
-use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::components::sync::{Condvar, Mutex, MutexGuard, Rank};
-use crate::components::{Plant, Reach, planted, preempt, reached_if};
+use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::env::sync::{Condvar, Mutex, MutexGuard, Rank};
+use crate::env::{Plant, Reach, planted, preempt, reached_if};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Arena, ChunkPool, Memtable};
@@ -306,7 +306,7 @@ impl Marker for Lsn {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::components::{Clock, SystemClock};
+    use crate::env::{Clock, SystemClock};
     use crate::error::{ErrorKind, StallCause};
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

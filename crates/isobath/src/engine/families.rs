@@ -2,7 +2,7 @@
 //! writes go through handles.
 
 use super::family::Keyspace;
-use crate::components::sync::{Mutex, Rank};
+use crate::env::sync::{Mutex, Rank};
 use crate::error::{Error, Result};
 use crate::format::FamilyId;
 use std::collections::BTreeMap;

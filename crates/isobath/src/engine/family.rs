@@ -18,9 +18,9 @@
 
 use super::epochs::Epoch;
 use super::merges::Merges;
-use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::components::sync::{Mutex, Rank, yield_now};
-use crate::components::{Plant, Point, planted, preempt, yield_point};
+use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::env::sync::{Mutex, Rank, yield_now};
+use crate::env::{Plant, Point, planted, preempt, yield_point};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::Memtable;
 use crate::options::FamilyOptions;

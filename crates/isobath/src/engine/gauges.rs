@@ -1,6 +1,6 @@
 //! Counters of an open database that no noun of its own keeps. Relaxed: they are read for people.
 
-use crate::components::sync::atomic::{AtomicU64, Ordering};
+use crate::env::sync::atomic::{AtomicU64, Ordering};
 
 /// A count that only grows.
 #[derive(Debug, Default)]

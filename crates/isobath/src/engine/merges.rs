@@ -1,7 +1,7 @@
 //! The merges of one family that are under way, and what the next plan has to know of the last ones.
 
 use super::busy::Busy;
-use crate::components::sync::{Condvar, Mutex, Rank};
+use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::Error;
 
 /// The merges of one family.

@@ -45,9 +45,9 @@ pub(crate) use shown::Shown;
 pub(crate) use snapshots::Snapshots;
 
 use crate::background::{Ticker, Workers};
-use crate::components::sync::Mutex;
-use crate::components::sync::atomic::{AtomicBool, Ordering};
-use crate::components::{call_back, is_called_back_by};
+use crate::env::sync::Mutex;
+use crate::env::sync::atomic::{AtomicBool, Ordering};
+use crate::env::{call_back, is_called_back_by};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::format::Lsn;
@@ -188,7 +188,7 @@ impl Engine {
             self.tables.files.evict(number);
             let path = self.tables.files.path(number);
             // A file that cannot be removed now is an orphan for the next open.
-            if self.options.components.fs.remove(&path).is_ok() {
+            if self.options.env.fs.remove(&path).is_ok() {
                 self.tell(Event::FileRemoved { path });
             }
         }

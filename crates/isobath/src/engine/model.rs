@@ -7,8 +7,8 @@
 //! `Pacer` whose setters do not take turns.
 
 use super::*;
-use crate::components::model::{check, components};
-use crate::components::sync::atomic::AtomicU64;
+use crate::env::model::{check, env};
+use crate::env::sync::atomic::AtomicU64;
 use crate::format::Lsn;
 use crate::memtable::ChunkPool;
 use crate::options::FamilyOptions;
@@ -125,8 +125,8 @@ fn whoever_waits_for_room_hears_of_a_failed_flush() {
 #[test]
 fn writers_are_paced_while_anybody_has_a_reason() {
     check(2000, || {
-        let components = components(Arc::new(MemoryFs::new()));
-        let pacer = Arc::new(Pacer::new(components.clock, components.threads));
+        let env = env(Arc::new(MemoryFs::new()));
+        let pacer = Arc::new(Pacer::new(env.clock, env.threads));
         let flusher = {
             let pacer = pacer.clone();
             thread::spawn(move || pacer.set_flush(|| false, None))

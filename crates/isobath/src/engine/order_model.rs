@@ -5,8 +5,8 @@
 //! loads point and number before the view.
 
 use super::*;
-use crate::components::model::check;
-use crate::components::sync::atomic::AtomicU64;
+use crate::env::model::check;
+use crate::env::sync::atomic::AtomicU64;
 use crate::memtable::ChunkPool;
 use crate::options::FamilyOptions;
 use crate::version::Tree;

@@ -13,9 +13,9 @@
 //! grows again, as it did one below. That makes nobody wait longer than a second: enough to stop small writes, and soon
 //! over when merges go on.
 
-use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::components::sync::{Mutex, Rank};
-use crate::components::{Clock, Reach, Threads, reached};
+use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::env::sync::{Mutex, Rank};
+use crate::env::{Clock, Reach, Threads, reached};
 use crate::error::{Error, Result, StallCause};
 use std::sync::Arc;
 use std::time::Duration;
@@ -200,7 +200,7 @@ fn cost(excess: f64, drain: f64) -> u64 {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::components::stage::Stage;
+    use crate::env::stage::Stage;
     use crate::error::ErrorKind;
 
     fn pacer() -> (Pacer, Arc<Stage>) {
@@ -441,9 +441,9 @@ mod tests {
         fn spawn(
             &self,
             name: String,
-            priority: crate::components::Priority,
+            priority: crate::env::Priority,
             body: Box<dyn FnOnce() + Send>,
-        ) -> std::io::Result<Box<dyn crate::components::ThreadHandle>> {
+        ) -> std::io::Result<Box<dyn crate::env::ThreadHandle>> {
             self.stage.spawn(name, priority, body)
         }
 

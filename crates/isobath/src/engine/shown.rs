@@ -9,7 +9,7 @@ use super::epochs::Epoch;
 use super::family::View;
 use super::line::Line;
 use super::snapshots::Snapshots;
-use crate::components::sync::{Mutex, Rank};
+use crate::env::sync::{Mutex, Rank};
 use crate::format::{FamilyId, Lsn};
 use crate::wal::Log;
 use arc_swap::{ArcSwap, Guard};

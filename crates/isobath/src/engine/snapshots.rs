@@ -1,8 +1,8 @@
 //! The registry of read points that merges and flushes must respect, and of the dropped families that they still see.
 
 use super::family::Keyspace;
-use crate::components::sync::{Mutex, Rank};
-use crate::components::{Plant, planted};
+use crate::env::sync::{Mutex, Rank};
+use crate::env::{Plant, planted};
 use crate::mvcc::{Lsn, ReaderPoints};
 use crate::wal::Log;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::Db;
-use crate::components::sync::atomic::AtomicBool;
-use crate::components::{Clock, Components, SystemClock};
+use crate::env::sync::atomic::AtomicBool;
+use crate::env::{Clock, Env, SystemClock};
 use crate::error::ErrorKind;
 use crate::format::OpKind;
 use crate::version::{Change, Edit};
@@ -17,12 +17,12 @@ type Told = Arc<Mutex<Vec<Event>>>;
 /// A database in memory with a listener that remembers.
 fn listened() -> (Db, MemoryFs, Told) {
     let (fs, told) = (MemoryFs::new(), Told::default());
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
     let remember = {
         let told = told.clone();
         move |event: &Event| told.lock().push(event.clone())
     };
-    let options = Options::new().write_buffer(64 << 10).components(components);
+    let options = Options::new().write_buffer(64 << 10).env(env);
     (options.listener(Arc::new(remember)).open("/db").unwrap(), fs, told)
 }
 

@@ -17,9 +17,9 @@
 //! points where no segment is: what recovery does not find there is lost, and not just not written yet.
 
 use crate::compact;
-use crate::components::{Plant, Point, planted, yield_point};
 use crate::cursor::{Cursor, Entry};
 use crate::engine::{Engine, Epoch, Keyspace};
+use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::format::{FamilyId, Lsn};
@@ -96,7 +96,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     }
     let (families, pending) = pending_of(engine, &epoch);
     let readers = engine.snapshots.readers(&engine.log);
-    let fs = &*engine.options.components.fs;
+    let fs = &*engine.options.env.fs;
     let built = match build_table(fs, &engine.dir, engine.uuid, &engine.files, &pending, &readers) {
         Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,
         other => other?,
@@ -215,7 +215,7 @@ fn install(
     if planted(Plant::LogRetiredEarly) {
         engine.log.retire(epoch.end());
         // A process that is killed at any moment dies between the two often enough to be seen.
-        engine.options.components.threads.sleep(std::time::Duration::from_millis(50));
+        engine.options.env.threads.sleep(std::time::Duration::from_millis(50));
     }
     let outputs: Vec<Arc<LiveFile>> = built.iter().map(|built| built.file.clone()).collect();
     versions.install(edit, &outputs)?;

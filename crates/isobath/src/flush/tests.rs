@@ -1,9 +1,9 @@
 //! Flushes of an open database step by step: what an edit installs, what is told, what is left when a step fails.
 
 use super::*;
-use crate::components::sync::Mutex;
-use crate::components::sync::atomic::{AtomicU64, Ordering};
-use crate::components::{Clock, Components};
+use crate::env::sync::Mutex;
+use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::env::{Clock, Env};
 use crate::format::{Op, OpKind, put_batch_prefix, put_op};
 use crate::options::{Options, WriteOptions};
 use crate::version::fixtures;
@@ -43,8 +43,8 @@ struct Held {
 
 fn over(fs: &MemoryFs) -> Options {
     let clock = Arc::new(Watched(AtomicU64::new(BEGINNING_NS)));
-    let components = Components { fs: Arc::new(fs.clone()), clock, ..Components::system() };
-    Options::new().write_buffer(256 << 10).components(components)
+    let env = Env { fs: Arc::new(fs.clone()), clock, ..Env::system() };
+    Options::new().write_buffer(256 << 10).env(env)
 }
 
 impl Held {
@@ -110,7 +110,7 @@ impl Held {
     fn built(&self, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Option<Built>) {
         let (families, pending) = pending_of(self.engine(), epoch);
         let readers = self.engine().snapshots.readers(&self.engine().log);
-        let fs = &*self.engine().options.components.fs;
+        let fs = &*self.engine().options.env.fs;
         let (uuid, files) = (self.engine().uuid, &self.engine().files);
         let built = build_table(fs, Path::new("/db"), uuid, files, &pending, &readers).unwrap();
         (families, built)
@@ -174,7 +174,7 @@ fn what_only_a_table_holds_is_not_synced_before_damage_of_its_edit_is_known_for_
     let end = engine.log.visible();
     db.flush().unwrap();
     while engine.log.durable() < end {
-        engine.options.components.threads.sleep(Duration::from_millis(1));
+        engine.options.env.threads.sleep(Duration::from_millis(1));
     }
     db.sync_to(commit).unwrap();
     let left = fs.crashed(|_| 0);

@@ -21,11 +21,10 @@ pub(crate) fn catch_up(engine: &Arc<Engine>) -> Result<Lsn> {
     let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
     for _ in 0..ROUNDS_MAX {
         let look = &mut |stamp| go_on(engine, shown, place, line, stamp);
-        look_until_steady(&engine.options.components, &engine.dir, look)?;
+        look_until_steady(&engine.options.env, &engine.dir, look)?;
         // Segments are taken out of the log after an edit only. So without one the log ended where the line does; else the
         // segment may have been taken away under the reader, which looks like the end of the log.
-        if Stamp::read(&*engine.options.components.fs, &engine.dir)
-            .is_ok_and(|stamp| stamp == line.stamp)
+        if Stamp::read(&*engine.options.env.fs, &engine.dir).is_ok_and(|stamp| stamp == line.stamp)
         {
             break;
         }

@@ -3,9 +3,9 @@
 use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
-use crate::components::sync::atomic::AtomicBool;
-use crate::components::sync::{Mutex, Rank};
 use crate::engine::{Backlog, Engine, Epochs, Families, Gauges, Line, Pacer, Shown, Snapshots};
+use crate::env::sync::atomic::AtomicBool;
+use crate::env::sync::{Mutex, Rank};
 use crate::error::{Error, Result};
 use crate::memtable::ChunkPool;
 use crate::options::Options;
@@ -31,8 +31,8 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     }
     let pool = Arc::new(ChunkPool::new(chunk_len(&options), 0, 0));
     let place = Place { options: &options, db, pool: &pool, tells: true };
-    Layout::examine(&*options.components.fs, db)?.demand_database(db)?;
-    let found = look_until_steady(&options.components, db, &mut |stamp| {
+    Layout::examine(&*options.env.fs, db)?.demand_database(db)?;
+    let found = look_until_steady(&options.env, db, &mut |stamp| {
         let inspection = place.inspect()?;
         let tables = tables_of(&options, db, inspection.state.uuid());
         let line = place.build(stamp, &inspection.state, None, &tables)?;
@@ -57,10 +57,10 @@ fn assemble(
     found: Found,
 ) -> Result<Arc<Engine>> {
     let Found { line, inspection, tables } = found;
-    let components = options.components.clone();
+    let env = options.env.clone();
     let (uuid, term) = (inspection.state.uuid(), inspection.state.term().term);
-    let log = Log::still(&components, db.join(LOG_DIR), uuid, line.next)?;
-    let versions = VersionSet::for_reading(components.fs.clone(), db, inspection)?;
+    let log = Log::still(&env, db.join(LOG_DIR), uuid, line.next)?;
+    let versions = VersionSet::for_reading(env.fs.clone(), db, inspection)?;
     let gauges = Gauges::default();
     gauges.recovered_records.add(line.records);
     gauges.recovered_bytes.add(line.next - line.replay_from);
@@ -76,7 +76,7 @@ fn assemble(
         files: versions.files().clone(),
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
         snapshots: Snapshots::default(),
-        pacer: Pacer::new(components.clock.clone(), components.threads.clone()),
+        pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,
         tables,
         flusher: Workers::none("isobath-flush"),

@@ -1,7 +1,7 @@
 //! One look at manifest, tables and log, and when to look again.
 
-use crate::components::Components;
 use crate::engine::{self, Families, Line};
+use crate::env::Env;
 use crate::error::{Error, ErrorKind, NotADatabaseCause, Result};
 use crate::events::Event;
 use crate::format::Lsn;
@@ -39,15 +39,15 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn components(&self) -> &Components {
-        &self.options.components
+    fn env(&self) -> &Env {
+        &self.options.env
     }
 
     /// Reads the manifest in force, and looks for the tables that it names.
     pub(super) fn inspect(&self) -> Result<Inspection> {
         let graveyard = Graveyard::new();
         graveyard.shut();
-        version::inspect(&*self.components().fs, self.db, &graveyard)
+        version::inspect(&*self.env().fs, self.db, &graveyard)
     }
 
     /// Builds a line from `state` to the end of the log. `known` are the families that have handles.
@@ -64,7 +64,7 @@ impl Place<'_> {
             .map_err(|error| error.in_file(&stamp.manifest_path(self.db), 0))?;
         if line.next < state.ceiling() {
             let dir = self.db.join(LOG_DIR);
-            wal::demand_segment(&*self.components().fs, &dir, line.next)?;
+            wal::demand_segment(&*self.env().fs, &dir, line.next)?;
         }
         self.follow(&mut line, state.uuid(), state.durable())?;
         Ok(line)
@@ -95,7 +95,7 @@ impl Place<'_> {
             }
         };
         let scanned = wal::scan(
-            &*self.components().fs,
+            &*self.env().fs,
             &self.db.join(LOG_DIR),
             uuid,
             line.next,
@@ -110,25 +110,25 @@ impl Place<'_> {
 
 /// Calls `look` with the stamp of the manifest until it succeeds, or fails for a reason that is no writer's.
 pub(crate) fn look_until_steady<T>(
-    components: &Components,
+    env: &Env,
     db: &Path,
     look: &mut dyn FnMut(Stamp) -> Result<T>,
 ) -> Result<T> {
     let mut still = 0;
     for _ in 0..ATTEMPTS_MAX {
-        let before = Stamp::read(&*components.fs, db);
+        let before = Stamp::read(&*env.fs, db);
         let looked = match &before {
             Ok(stamp) => look(*stamp),
             Err(error) => Err(error.clone()),
         };
         let Err(error) = looked else { return looked };
-        let after = Stamp::read(&*components.fs, db);
+        let after = Stamp::read(&*env.fs, db);
         let moved = after.is_ok_and(|after| before.is_ok_and(|before| before != after));
         still += u32::from(!moved);
         if !may_pass(&error) || still >= STILL_MAX {
             return Err(error);
         }
-        components.threads.sleep(PAUSE);
+        env.threads.sleep(PAUSE);
     }
     Err(Error::outrun(db, ATTEMPTS_MAX))
 }

@@ -1,6 +1,6 @@
 //! A reader touches nothing, shows what an open for writing would, and beside a writer only ever a prefix of its commits.
 
-use crate::components::{Components, Priority, SystemThreads, ThreadHandle, Threads};
+use crate::env::{Env, Priority, SystemThreads, ThreadHandle, Threads};
 use crate::error::Error;
 use crate::sizes::Sizes;
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
@@ -35,19 +35,15 @@ impl Threads for NoThreads {
 
 /// Small, so that a little data is flushed, compacted and goes round the log.
 pub(super) fn options(fs: &MemoryFs) -> Options {
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    let mut options = Options::new().write_buffer(64 << 10).components(components);
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let mut options = Options::new().write_buffer(64 << 10).env(env);
     options.sizes = Sizes { segment_len_min: 16 << 10, table_len_min: 16 << 10, ..options.sizes };
     options
 }
 
 pub(super) fn reading(fs: &MemoryFs) -> Options {
-    let components = Components {
-        fs: Arc::new(fs.clone()),
-        threads: Arc::new(NoThreads),
-        ..Components::system()
-    };
-    options(fs).components(components).read_only(true)
+    let env = Env { fs: Arc::new(fs.clone()), threads: Arc::new(NoThreads), ..Env::system() };
+    options(fs).env(env).read_only(true)
 }
 
 pub(super) fn read(fs: &MemoryFs) -> Db {
@@ -139,10 +135,10 @@ fn tools_that_look_touch_nothing() {
     for op in [FileOp::Create, FileOp::Rename, FileOp::Remove, FileOp::Write, FileOp::SyncDir] {
         fs.inject(Fault::on(op).forever());
     }
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    let report = crate::tools::verify(Path::new("/db"), &components, &mut |_, _| ()).unwrap();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let report = crate::tools::verify(Path::new("/db"), &env, &mut |_, _| ()).unwrap();
     assert!(report.is_clean(), "{report:?}");
-    crate::tools::inspect(Path::new("/db"), &components).unwrap();
+    crate::tools::inspect(Path::new("/db"), &env).unwrap();
     assert_eq!(fs.steps(), steps);
 }
 

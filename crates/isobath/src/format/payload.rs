@@ -14,7 +14,7 @@
 //! Kinds 6 to 10 are kept free for prepare, commit, roll back, carry forward and ingest.
 
 use super::{Decoder, FamilyId, OpKind, put_bytes, put_varint};
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::limits::MAX_KEY_LEN;
 

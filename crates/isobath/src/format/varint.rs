@@ -1,6 +1,6 @@
 //! LEB128 integers, length-prefixed bytes, and a decoder that never reads past its end.
 
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 
 /// Appends `value` in 1 to 10 bytes, seven bits each, least significant first.

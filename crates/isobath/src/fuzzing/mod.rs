@@ -57,7 +57,7 @@ pub fn run(target: &str, data: &[u8]) {
 /// Plants the bug that `ISOBATH_PLANT` names in the whole process: a control, which the target must then catch.
 #[cfg(feature = "simulation")]
 fn plant_what_is_asked_for() {
-    use crate::components::planted::{Plant, plant};
+    use crate::env::planted::{Plant, plant};
     if let Some(name) = std::env::var_os("ISOBATH_PLANT") {
         let found = Plant::ALL.iter().find(|plant| name == plant.name());
         plant(*found.expect("a planted bug of this name"));

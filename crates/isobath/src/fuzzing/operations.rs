@@ -2,8 +2,8 @@
 //! and every answer is compared. Flushes, merges, closes and deaths of the process come in between.
 
 use crate::batch::Batch;
-use crate::components::Components;
 use crate::db::Db;
+use crate::env::Env;
 use crate::family::Family;
 use crate::format::Decoder;
 use crate::options::{FamilyOptions, Options};
@@ -53,7 +53,7 @@ fn options(settings: u8, fs: &MemoryFs) -> Options {
         .filter_bits_per_key([0, 10][usize::from(settings >> 3 & 1)])
         .level_size_ratio([2, 10][usize::from(settings >> 4 & 1)]);
     Options::new()
-        .components(Components { fs: Arc::new(fs.clone()), ..Components::system() })
+        .env(Env { fs: Arc::new(fs.clone()), ..Env::system() })
         .write_buffer(64 << 10)
         .block_cache([0, 1 << 16][usize::from(settings >> 5 & 1)])
         .compaction_threads(1)

@@ -12,8 +12,8 @@
 
 use super::chunk::Chunk;
 use super::pool::ChunkPool;
-use crate::components::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
-use crate::components::sync::{Mutex, Rank, thread_slot};
+use crate::env::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use crate::env::sync::{Mutex, Rank, thread_slot};
 use crossbeam_utils::CachePadded;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use super::node::Node;
 use super::record::{Record, Version};
 use super::search::Target;
 use super::{Arena, Memtable};
-use crate::components::sync::atomic::Ordering::Relaxed;
+use crate::env::sync::atomic::Ordering::Relaxed;
 use crate::format::{Lsn, OpKind};
 use std::cmp::Ordering;
 

@@ -11,8 +11,8 @@
 //! fences synchronise, so that load sees the word locked or later, never the old stamp. A reader whose stamp
 //! came from the unlocking store, an acquire load of a release store, sees everything written before.
 
-use crate::components::sync::atomic::{AtomicU64, Ordering::*, fence};
-use crate::components::sync::{spin_hint, yield_now};
+use crate::env::sync::atomic::{AtomicU64, Ordering::*, fence};
+use crate::env::sync::{spin_hint, yield_now};
 
 const LOCKED: u64 = 1;
 const REPLACED: u64 = 2;

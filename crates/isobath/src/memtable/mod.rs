@@ -28,7 +28,7 @@ pub(crate) use arena::Arena;
 pub(crate) use cursor::MemtableCursor;
 pub(crate) use pool::ChunkPool;
 
-use crate::components::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::env::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::format::{Lsn, OpKind};
 use head::head_at;
 use node::{FANOUT, Link, Node, Totals};

@@ -8,7 +8,7 @@
 //! takes the first leaf it finds; a batch's finger that does not look at the bound.
 
 use super::*;
-use crate::components::model::check;
+use crate::env::model::check;
 use std::sync::Arc;
 
 fn table(first_leaf: usize) -> Arc<Memtable> {
@@ -23,7 +23,7 @@ fn put(table: &Memtable, key: &[u8], seq: Lsn) {
 #[cfg(loom)]
 mod exhaustive {
     use super::*;
-    use crate::components::sync::atomic::AtomicU64;
+    use crate::env::sync::atomic::AtomicU64;
     use crate::memtable::lock::VersionLock;
     use loom::thread;
 

@@ -17,7 +17,7 @@ use super::arena::Arena;
 use super::lock::VersionLock;
 use super::prefetch::prefetch;
 use super::record::{Record, RecordHeader};
-use crate::components::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering::*};
+use crate::env::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering::*};
 use crate::format::Lsn;
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};

@@ -5,8 +5,8 @@
 //! how often it did not is counted.
 
 use super::chunk::Chunk;
-use crate::components::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use crate::components::sync::{Mutex, Rank};
+use crate::env::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::env::sync::{Mutex, Rank};
 
 /// Figures of a [`ChunkPool`] since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,8 +11,8 @@
 
 use super::arena::Arena;
 use super::prefetch::prefetch;
-use crate::components::sync::atomic::{AtomicPtr, Ordering::*};
-use crate::components::{Reach, reached_if};
+use crate::env::sync::atomic::{AtomicPtr, Ordering::*};
+use crate::env::{Reach, reached_if};
 use crate::format::{Lsn, OpKind};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};

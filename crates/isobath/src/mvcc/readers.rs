@@ -1,7 +1,7 @@
 //! The points that readers read at: what a flush or a merge keeps answers for.
 
 use super::Lsn;
-use crate::components::{Reach, reached_if};
+use crate::env::{Reach, reached_if};
 
 /// Where readers stand, now or later: at the registered points, which are known one by one, and at any point from the
 /// horizon on. A reader at point `p` sees of each key the newest version with a sequence below `p`.

@@ -1,7 +1,7 @@
 //! What a reader at a read point finds of a key.
 
 use super::{Cursor, Effect, Lsn, OpKind};
-use crate::components::{Reach, preempt, reached_if};
+use crate::env::{Reach, preempt, reached_if};
 use crate::error::Result;
 
 /// What resolving the key that a cursor stands on has led to.

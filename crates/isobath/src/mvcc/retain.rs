@@ -9,7 +9,7 @@
 //! read the key before it was deleted must find the delete when it looks for conflicts.
 
 use super::{Entry, Lsn, ReaderPoints};
-use crate::components::{Reach, reached_if};
+use crate::env::{Reach, reached_if};
 
 /// Judges versions in stream order: by key ascending, then newest first.
 #[derive(Debug)]

@@ -4,8 +4,8 @@
 //! A hit in memory or in a cached block makes no system call and no allocation. The key is hashed once, for all
 //! filters.
 
-use crate::components::{Plant, planted};
 use crate::engine::View;
+use crate::env::{Plant, planted};
 use crate::error::Result;
 use crate::format::{Lsn, checksum64};
 use crate::mvcc::Effect;

@@ -3,10 +3,10 @@
 
 use super::source::Source;
 use super::*;
-use crate::components::Components;
-use crate::components::draw::Draw;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
+use crate::env::Env;
+use crate::env::draw::Draw;
 use crate::error::{Error, ErrorKind};
 use crate::format::{OpKind, checksum64};
 use crate::sizes::Sizes;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 /// Merges cut their outputs after some ten kilobytes.
 fn open(fs: &MemoryFs) -> Db {
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    let mut options = Options::new().write_buffer(64 << 10).components(components);
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let mut options = Options::new().write_buffer(64 << 10).env(env);
     options.sizes = Sizes { table_len_min: 16 << 10, ..options.sizes };
     options.open("/db").unwrap()
 }

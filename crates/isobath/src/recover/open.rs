@@ -2,10 +2,10 @@
 
 use super::replay::{Replayed, replay};
 use crate::background::{PanicReport, Workers};
-use crate::components::sync::atomic::AtomicBool;
-use crate::components::sync::{Mutex, Rank};
-use crate::components::{Components, Plant, Priority, Reach, planted, reached};
 use crate::engine::{self, Backlog, Engine, Epochs, Families, Gauges, Keyspace, Pacer, Snapshots};
+use crate::env::sync::atomic::AtomicBool;
+use crate::env::sync::{Mutex, Rank};
+use crate::env::{Env, Plant, Priority, Reach, planted, reached};
 use crate::error::{Error, NotADatabaseCause, PoisonCause, Result};
 use crate::events::Event;
 use crate::format::{DEFAULT_FAMILY, Lsn};
@@ -33,7 +33,7 @@ const WARM_CHUNKS: usize = 4;
 
 /// Opens the database in `db`.
 pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
-    let fs = options.components.fs.clone();
+    let fs = options.env.fs.clone();
     let is_new = judge(&*fs, db, &options)?;
     if is_new {
         make_dir(&*fs, db)?;
@@ -41,7 +41,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     sync_dirs(&*fs, db)?;
     let lock = fs.lock(&db.join(LOCK))?;
     let (mut versions, leftovers) = if is_new {
-        let uuid = new_uuid(&options.components);
+        let uuid = new_uuid(&options.env);
         let versions = VersionSet::create(fs.clone(), db, uuid, &options.new_family().to_json())?;
         (versions, Survey::default())
     } else {
@@ -126,7 +126,7 @@ fn tell_of_torn_tail(options: &Options, opening: &Opening) {
 }
 
 fn sweep(options: &Options, leftovers: Survey) {
-    let (removed, errors) = leftovers.sweep(&*options.components.fs);
+    let (removed, errors) = leftovers.sweep(&*options.env.fs);
     for path in removed {
         reached(Reach::OrphansRemoved);
         engine::tell(options, &Event::FileRemoved { path });
@@ -177,10 +177,10 @@ fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
     }
 }
 
-fn new_uuid(components: &Components) -> [u8; 16] {
+fn new_uuid(env: &Env) -> [u8; 16] {
     let mut uuid = [0; 16];
     for half in uuid.chunks_exact_mut(8) {
-        half.copy_from_slice(&components.random.next_u64().to_le_bytes());
+        half.copy_from_slice(&env.random.next_u64().to_le_bytes());
     }
     // Version 4, variant 1, as RFC 9562 has it for random ones.
     (uuid[6], uuid[8]) = (uuid[6] & 0x0f | 0x40, uuid[8] & 0x3f | 0x80);
@@ -231,8 +231,7 @@ fn start_log(
         raise_ceiling: ceiling_raiser(versions.clone(), ceiling_step),
     };
     let ceiling = term.resumes_at + ceiling_step;
-    Log::start(&options.components, log_options, term.resumes_at, ceiling, term.term as u16)
-        .map(Arc::new)
+    Log::start(&options.env, log_options, term.resumes_at, ceiling, term.term as u16).map(Arc::new)
 }
 
 /// Raises the ceiling in the manifest above what the log asks for. Upkeep asks ahead of time and the keeper for a writer
@@ -253,7 +252,7 @@ fn ceiling_raiser(versions: Arc<Mutex<VersionSet>>, step: Lsn) -> RaiseCeiling {
 fn log_mode(options: &Options, dir: &Path) -> ReadMode {
     // A system that does not tell is one more that is not known.
     let unknown = |_| FileSystemKind { name: "unknown".to_owned(), stores_in_place: false };
-    let kind = options.components.fs.kind(dir).unwrap_or_else(unknown);
+    let kind = options.env.fs.kind(dir).unwrap_or_else(unknown);
     let fitting = if kind.stores_in_place { ReadMode::Mapped } else { ReadMode::Positional };
     let mode = options.log_mode.unwrap_or(fitting);
     engine::tell(options, &Event::LogModeChosen { mode, file_system: kind.name });
@@ -262,7 +261,7 @@ fn log_mode(options: &Options, dir: &Path) -> ReadMode {
 
 /// Where the tables of the database with this identity are read.
 pub(crate) fn tables_of(options: &Options, db: &Path, uuid: [u8; 16]) -> TableContext {
-    let (fs, dir) = (options.components.fs.clone(), db.join(TABLE_DIR));
+    let (fs, dir) = (options.env.fs.clone(), db.join(TABLE_DIR));
     let files = FileCache::new(fs, dir, options.read_mode, options.open_files()).of_database(uuid);
     let fresh = || BlockCache::new(options.block_cache.as_u64());
     let blocks = options.shared_cache.clone().unwrap_or_else(fresh);
@@ -278,7 +277,7 @@ fn assemble(
     pool: Arc<ChunkPool>,
     replayed: &Replayed,
 ) -> Result<Arc<Engine>> {
-    let components = options.components.clone();
+    let env = options.env.clone();
     let (uuid, term, file_numbers) = {
         let versions = versions.lock();
         (versions.state().uuid(), versions.state().term().term, versions.files().clone())
@@ -291,7 +290,7 @@ fn assemble(
     let gauges = Gauges::default();
     gauges.recovered_records.add(replayed.records);
     gauges.recovered_bytes.add(replayed.bytes);
-    let threads = &*components.threads;
+    let threads = &*env.threads;
     let workers = |name: &str, count, priority| {
         Workers::new(threads, name, count, priority, panic_report(&log))
     };
@@ -308,14 +307,14 @@ fn assemble(
         versions,
         files: file_numbers,
         snapshots: Snapshots::default(),
-        pacer: Pacer::new(components.clock.clone(), components.threads.clone()),
+        pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,
         tables: tables_of(&options, db, uuid),
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
         compactors: workers("isobath-merge", compactor_count, Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
         compactor_count,
-        upkeep: upkeep::start(&components, started.clone(), panic_report(&log))?,
+        upkeep: upkeep::start(&env, started.clone(), panic_report(&log))?,
         closed: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),

@@ -8,7 +8,7 @@ use crate::vfs::{Fault, FileOp, MemoryFs, UnsyncedKind};
 
 pub(super) fn options(fs: &MemoryFs) -> Options {
     let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
-    Options::new().write_buffer(64 << 10).components(Components { fs, ..Components::system() })
+    Options::new().write_buffer(64 << 10).env(Env { fs, ..Env::system() })
 }
 
 /// What is left of a database by the death of its process, and the names of its log segments.

@@ -1,7 +1,7 @@
 //! Replaying the log of an earlier process into tables.
 
-use crate::components::{Plant, Reach, planted, reached};
 use crate::engine;
+use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{DecodeError, Decoded, ReadError, Result};
 use crate::events::Event;
 use crate::flush::{self, Pending};
@@ -35,7 +35,7 @@ pub(super) fn replay(
     let from = versions.state().replay_from();
     let (uuid, durable) = (versions.state().uuid(), versions.state().durable());
     if from < versions.state().ceiling() {
-        wal::demand_segment(&*options.components.fs, &db.join(LOG_DIR), from)?;
+        wal::demand_segment(&*options.env.fs, &db.join(LOG_DIR), from)?;
     }
     let mut progress = |done_bytes, total_bytes| {
         engine::tell(options, &Event::RecoveryProgress { done_bytes, total_bytes });
@@ -51,7 +51,7 @@ pub(super) fn replay(
         families: BTreeMap::new(),
     };
     replayer.load_families()?;
-    let fs = &*options.components.fs;
+    let fs = &*options.env.fs;
     let scanned = wal::scan(
         fs,
         &db.join(LOG_DIR),
@@ -199,7 +199,7 @@ impl Replayer<'_> {
                 Some(Pending { family, options: families.get(&family)?.clone(), memtable })
             })
             .collect();
-        let fs = &*self.options.components.fs;
+        let fs = &*self.options.env.fs;
         let numbers = self.versions.files().clone();
         let built = flush::build_table(
             fs,

@@ -1,9 +1,9 @@
 //! Logs of every kind replayed, whole and in pieces, against a plain fold of their records.
 
 use super::*;
-use crate::components::Components;
-use crate::components::sync::Mutex;
 use crate::cursor::Cursor;
+use crate::env::Env;
+use crate::env::sync::Mutex;
 use crate::error::ErrorKind;
 use crate::format::{BATCH_PREFIX_LEN, FIRST_LSN, OpKind, put_payload};
 use crate::table::cache::{BlockCache, FileCache};
@@ -106,12 +106,12 @@ impl Left {
             VersionSet::create(shared.clone(), Path::new(DB), [7; 16], b"{}").unwrap();
         let ceiling = Edit::new(vec![Change::LsnCeiling { lsn: CEILING }]);
         versions.install(ceiling, &[]).unwrap();
-        let components = Components { fs: shared, ..Components::system() };
-        let lsns = write_log(&components, log);
+        let env = Env { fs: shared, ..Env::system() };
+        let lsns = write_log(&env, log);
         let told = Arc::new(Mutex::unranked(Vec::new()));
         let heard = told.clone();
         let listener = move |event: &Event| heard.lock().push(event.clone());
-        let options = Options::new().components(components).listener(Arc::new(listener));
+        let options = Options::new().env(env).listener(Arc::new(listener));
         Left { fs, versions, lsns, told, options }
     }
 
@@ -179,7 +179,7 @@ impl Left {
 type Newest = (Lsn, OpKind, Vec<u8>);
 type Families = BTreeMap<FamilyId, (String, Lsn, BTreeMap<Vec<u8>, Newest>)>;
 
-fn write_log(components: &Components, says: &[Say]) -> Vec<Lsn> {
+fn write_log(env: &Env, says: &[Say]) -> Vec<Lsn> {
     let options = LogOptions {
         dir: Path::new(DB).join(LOG_DIR),
         uuid: [7; 16],
@@ -190,7 +190,7 @@ fn write_log(components: &Components, says: &[Say]) -> Vec<Lsn> {
         sync_interval: None,
         raise_ceiling: Box::new(|_| Ok(CEILING)),
     };
-    let log = Log::start(components, options, FIRST_LSN, CEILING, 1).unwrap();
+    let log = Log::start(env, options, FIRST_LSN, CEILING, 1).unwrap();
     let mut lsns = Vec::new();
     for say in says {
         let mut record = say.record();

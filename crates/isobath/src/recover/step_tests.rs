@@ -2,7 +2,7 @@
 
 use super::tests::options;
 use super::*;
-use crate::components::{Random, SystemThreads, ThreadHandle, Threads};
+use crate::env::{Random, SystemThreads, ThreadHandle, Threads};
 use crate::error::ErrorKind;
 use crate::options::WriteOptions;
 use crate::version::{ManifestReader, manifest_path, read_current};
@@ -140,7 +140,7 @@ fn a_log_that_was_replayed_is_given_up() {
         if old() == 0 {
             return;
         }
-        db.engine().options.components.threads.sleep(std::time::Duration::from_millis(5));
+        db.engine().options.env.threads.sleep(std::time::Duration::from_millis(5));
     }
     panic!("{} segments are left", old());
 }
@@ -275,7 +275,7 @@ impl Random for Scripted {
 fn an_identity_is_random_but_for_version_and_variant() {
     let uuid = |first: u64, second: u64| {
         let random = Arc::new(Scripted(Mutex::unranked(vec![second, first])));
-        new_uuid(&Components { random, ..Components::system() })
+        new_uuid(&Env { random, ..Env::system() })
     };
     let (mut zeros, mut ones) = ([0; 16], [0xff; 16]);
     (zeros[6], zeros[8], ones[6], ones[8]) = (0x40, 0x80, 0x4f, 0xbf);
@@ -336,8 +336,8 @@ fn half_of_the_processors_merge_unless_the_options_say_so() {
     for (processors, mergers) in [(1, 1), (2, 1), (4, 2), (7, 3), (64, 4)] {
         let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
         let threads = Arc::new(Processors(processors));
-        let components = Components { fs, threads, ..Components::system() };
-        let db = Options::new().components(components).open("db").unwrap();
+        let env = Env { fs, threads, ..Env::system() };
+        let db = Options::new().env(env).open("db").unwrap();
         assert_eq!(db.engine().compactor_count, mergers, "{processors}");
     }
 }

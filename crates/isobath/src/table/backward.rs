@@ -5,7 +5,7 @@
 
 use super::block::{Block, RawEntry};
 use super::key_buffer::KeyBuffer;
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::format::Lsn;
 use std::cmp::Ordering;

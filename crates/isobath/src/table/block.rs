@@ -21,7 +21,7 @@
 
 use super::key_buffer::KeyBuffer;
 use super::{chunk, common_prefix_len};
-use crate::components::{Plant, Reach, planted, reached_if};
+use crate::env::{Plant, Reach, planted, reached_if};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{LSN_END, Lsn, OpKind};
 use std::cmp::Ordering;

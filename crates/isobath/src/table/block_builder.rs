@@ -1,7 +1,7 @@
 //! Builds one block in its decoded form; the layout is drawn in `block.rs`.
 
 use super::block::{HEAD_LEN, KIND_BITS, KIND_MASK, RESTART_LEN, SEQ_MAX, TAIL_LEN, key_head};
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::format::{Lsn, OpKind};
 
 /// Collects the entries of one block after another, in one set of buffers.

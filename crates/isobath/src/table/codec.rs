@@ -4,7 +4,7 @@
 //! not shrink by an eighth is stored as it is ([`Codec::None`]), without the varint.
 
 #[cfg(feature = "zstd")]
-use crate::components::sync::{Mutex, Rank};
+use crate::env::sync::{Mutex, Rank};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, varint_len};
 

@@ -10,7 +10,7 @@
 //! lines   64 bytes each: bit b of a line is bit (b mod 64) of its little-endian u64 number b / 64
 //! ```
 
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 
 const KIND_BLOCKED_BLOOM: u8 = 1;

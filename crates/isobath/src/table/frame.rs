@@ -11,7 +11,7 @@
 
 use super::BlockHandle;
 use super::codec::{Codec, Decompressor};
-use crate::components::{Plant, planted, with_scratch};
+use crate::env::{Plant, planted, with_scratch};
 use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::{RunningChecksum, checksum64};
 use crate::vfs::{ReadFile, len_in_memory};
@@ -144,7 +144,7 @@ pub(crate) fn check_within(file: &dyn ReadFile, handle: BlockHandle) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::components::sync::Mutex;
+    use crate::env::sync::Mutex;
     use crate::table::codec::Compressor;
     use std::path::Path;
 

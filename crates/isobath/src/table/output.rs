@@ -3,7 +3,7 @@
 use super::BlockHandle;
 use super::codec::Codec;
 use super::frame::put_frame;
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::vfs::WriteFile;
 
@@ -84,7 +84,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::components::sync::Mutex;
+    use crate::env::sync::Mutex;
     use std::path::Path;
     use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Shows one file of a database as a list of items: what each file's own codec says of its bytes, and where.
 
 use super::{dump_log, dump_manifest, dump_table};
-use crate::components::Components;
+use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::version::{CURRENT, manifest_number};
@@ -99,14 +99,14 @@ impl Dump<'_> {
 /// [`ErrorKind::InvalidArgument`] if the file is none of a database, [`ErrorKind::NewerFormat`], or an I/O error.
 pub fn dump(
     path: &Path,
-    components: &Components,
+    env: &Env,
     visit: &mut dyn FnMut(&DumpItem<'_>) -> Result<()>,
 ) -> Result<u64> {
-    let mut dump = Dump { fs: &*components.fs, path, visit, damaged: 0 };
-    match detect(&*components.fs, path)? {
+    let mut dump = Dump { fs: &*env.fs, path, visit, damaged: 0 };
+    match detect(&*env.fs, path)? {
         Detected::Current => dump_manifest::current(&mut dump)?,
         Detected::File(FileKind::Manifest) => dump_manifest::manifest(&mut dump)?,
-        Detected::File(FileKind::Table) => dump_table::table(&mut dump, &components.fs)?,
+        Detected::File(FileKind::Table) => dump_table::table(&mut dump, &env.fs)?,
         Detected::File(FileKind::Log) => dump_log::segment(&mut dump)?,
     }
     Ok(dump.damaged)

@@ -1,6 +1,6 @@
 //! What a database consists of, by its manifest and its directory, without opening it.
 
-use crate::components::Components;
+use crate::env::Env;
 use crate::error::Result;
 use crate::follow::look_until_steady;
 use crate::format::{FamilyId, Lsn};
@@ -84,11 +84,10 @@ pub struct SegmentFile {
 }
 
 /// Reads what the database in `db` consists of. Nothing is changed, and the database may be open elsewhere.
-pub fn inspect(db: &Path, components: &Components) -> Result<Inspection> {
-    let fs = &*components.fs;
+pub fn inspect(db: &Path, env: &Env) -> Result<Inspection> {
+    let fs = &*env.fs;
     version::Layout::examine(fs, db)?.demand_database(db)?;
-    let found =
-        look_until_steady(components, db, &mut |_| version::inspect(fs, db, &Graveyard::new()))?;
+    let found = look_until_steady(env, db, &mut |_| version::inspect(fs, db, &Graveyard::new()))?;
     let state = &found.state;
     let segments = wal::inventory(fs, &db.join(LOG_DIR))?.into_iter().map(|segment| SegmentFile {
         in_use: segment.kind == SegmentKind::Log && segment.end() > state.replay_from(),

@@ -4,7 +4,7 @@
 
 use super::report::Report;
 use super::{lock, verify_directory, verify_log, verify_manifest, verify_tables};
-use crate::components::Components;
+use crate::env::Env;
 use crate::error::Result;
 use crate::version::{CURRENT, Layout};
 use crate::vfs::FileSystem;
@@ -65,12 +65,8 @@ impl<'a> Verification<'a> {
 /// [`ErrorKind::Locked`](crate::ErrorKind::Locked), [`ErrorKind::NewerFormat`](crate::ErrorKind::NewerFormat),
 /// [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec), or an I/O error that says nothing of the bytes
 /// on disk, such as a missing permission.
-pub fn verify(
-    db: &Path,
-    components: &Components,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Report> {
-    let fs = &components.fs;
+pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
+    let fs = &env.fs;
     let layout = Layout::examine(&**fs, db)?;
     if !matches!(layout, Layout::Database | Layout::Lost { .. }) {
         layout.clone().demand_database(db)?;

@@ -7,7 +7,7 @@
 //! The manifest's name, a space, the XXH3-64 of the name in 16 lower-case hexadecimal digits, a newline.
 
 use super::names::{CURRENT, CURRENT_TMP, manifest_name, manifest_number};
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::checksum64;
 use crate::vfs::{Directory, FileSystem, ReadMode};

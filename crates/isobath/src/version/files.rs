@@ -10,9 +10,9 @@
 //! by the manifest that the next open finds) and forgets what it has once the database closes; what is left behind
 //! then is an orphan, and the next open removes it.
 
-use crate::components::sync::atomic::{AtomicU64, Ordering};
-use crate::components::sync::{Mutex, Rank};
-use crate::components::{Plant, planted};
+use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::env::sync::{Mutex, Rank};
+use crate::env::{Plant, planted};
 use crate::error::{Error, PoisonCause, Result};
 use crate::vfs::{FileSystem, ReadFile};
 use std::path::Path;

@@ -6,7 +6,7 @@
 //! search after a change, so that a replay of many edits does not build it for each.
 
 use super::slice::Slice;
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::table::{End, ExtentRef};
 use std::ops::Deref;

@@ -15,7 +15,7 @@ use super::edit::Edit;
 use super::names::{COUNTED_END, CURRENT_TMP, manifest_number, manifest_path};
 use super::record::{put_record, receipt};
 use super::state::State;
-use crate::components::{Plant, demand_normal_priority, planted};
+use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::{Error, ErrorKind, PoisonCause, Result};
 use crate::format::{FileHeader, FileKind};
 use crate::vfs::{Directory, FileSystem, WriteFile};

@@ -6,8 +6,8 @@
 //! hold the graveyard after a failed append, or shut it after a failed sync, or that buries what an edit removes.
 
 use super::*;
-use crate::components::model::check;
-use crate::components::sync::Mutex;
+use crate::env::model::check;
+use crate::env::sync::Mutex;
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
 use shuttle::rand::Rng;
 use shuttle::thread;

@@ -15,7 +15,7 @@
 //! was told of. A receipt bears witness although up to two of its bytes are damaged themselves.
 //! See `docs/internals/manifest.md`.
 
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::{checksum32, checksum64};
 

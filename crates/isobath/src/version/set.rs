@@ -28,7 +28,7 @@ use super::orphans::{self, Survey};
 use super::reader::ManifestReader;
 use super::record::TornTail;
 use super::state::State;
-use crate::components::{Plant, Point, planted, yield_point};
+use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FILE_HEADER_LEN, FIRST_LSN, FamilyId, checksum64};
 use crate::vfs::{FileSystem, ReadMode};

@@ -9,7 +9,7 @@
 
 use super::level::Level;
 use super::slice::Slice;
-use crate::components::{Reach, reached_if};
+use crate::env::{Reach, reached_if};
 use crate::error::{DecodeError, Decoded};
 use crate::table::ExtentRef;
 use std::sync::Arc;

@@ -25,8 +25,8 @@
 //! stores F, then loads `wake_at`.
 
 use super::seats::{self, Seats};
-use crate::components::sync::{Mutex, Rank, atomic::*, spin_hint};
-use crate::components::{Reach, reached_if};
+use crate::env::sync::{Mutex, Rank, atomic::*, spin_hint};
+use crate::env::{Reach, reached_if};
 use crate::format::Lsn;
 use crossbeam_utils::CachePadded;
 

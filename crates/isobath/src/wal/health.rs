@@ -1,7 +1,7 @@
 //! Whether the log still takes records, and if not, why: it was closed, something failed, or a thread panicked.
 
 use super::log::Inner;
-use crate::components::sync::{Mutex, Rank, atomic::*};
+use crate::env::sync::{Mutex, Rank, atomic::*};
 use crate::error::{Error, ErrorKind, PoisonCause, Result};
 
 /// Healthy until the first failure or the close, and never again after.

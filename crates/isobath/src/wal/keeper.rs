@@ -16,8 +16,8 @@
 use super::log::Inner;
 use super::segment::{HEADER_PAGE_LEN, Segment, SegmentInfo, SegmentKind, file_name, header_page};
 use super::shelf::Spare;
-use crate::components::sync::{Condvar, Mutex, Rank, atomic::*};
-use crate::components::{Plant, Reach, planted, reached};
+use crate::env::sync::{Condvar, Mutex, Rank, atomic::*};
+use crate::env::{Plant, Reach, planted, reached};
 use crate::error::Result;
 use crate::format::Lsn;
 use crate::vfs::SegmentFile;

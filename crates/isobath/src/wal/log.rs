@@ -32,10 +32,10 @@ use super::shelf::Shelf;
 use super::syncer::{SyncCounts, Syncer};
 use super::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::background::Ticker;
-use crate::components::sync::{Mutex, Rank, atomic::*};
-use crate::components::{
-    Clock, Components, Plant, Point, Priority, Reach, ThreadHandle, Threads, planted, reached,
-    reached_if, yield_point,
+use crate::env::sync::{Mutex, Rank, atomic::*};
+use crate::env::{
+    Clock, Env, Plant, Point, Priority, Reach, ThreadHandle, Threads, planted, reached, reached_if,
+    yield_point,
 };
 use crate::error::{Error, PoisonCause, Result};
 use crate::format::Lsn;
@@ -51,7 +51,7 @@ const FRONTIER_SLOTS: usize = if cfg!(any(loom, shuttle)) { 64 } else { 1 << 14 
 /// A simulator draws rings so short that records go round them all the time.
 fn frontier_slots() -> usize {
     #[cfg(feature = "simulation")]
-    if let Some(slots) = crate::components::simulation::ring_slots_wanted() {
+    if let Some(slots) = crate::env::simulation::ring_slots_wanted() {
         return slots;
     }
     FRONTIER_SLOTS
@@ -134,7 +134,7 @@ impl Log {
     /// out before. Records at or above `start` cannot exist, so files there are taken for reuse; files
     /// below are left alone until [`Log::retire`]. LSNs from `ceiling` on are not handed out.
     pub(crate) fn start(
-        components: &Components,
+        env: &Env,
         options: LogOptions,
         start: Lsn,
         ceiling: Lsn,
@@ -153,7 +153,7 @@ impl Log {
                 "a log of segments of {len} bytes cannot start at {start:#x}"
             )));
         }
-        let shelf = Shelf::open(&*components.fs, &options, start)?;
+        let shelf = Shelf::open(&*env.fs, &options, start)?;
         let first_len = if shelf.is_stocked() { len } else { options.first_segment_len.min(len) };
         let inner = Arc::new(Inner {
             room: Room::new(start, ceiling),
@@ -170,28 +170,28 @@ impl Log {
             bell: Bell::new(),
             shelf,
             keeper_stats: KeeperStats::default(),
-            clock: Arc::clone(&components.clock),
-            threads: Arc::clone(&components.threads),
-            fs: Arc::clone(&components.fs),
+            clock: Arc::clone(&env.clock),
+            threads: Arc::clone(&env.threads),
+            fs: Arc::clone(&env.fs),
             options,
         });
         inner.prepare_segment()?;
         inner.prefault();
         let body = Arc::clone(&inner);
-        let keeper = components
+        let keeper = env
             .threads
             .spawn("isobath-log".to_owned(), Priority::Normal, Box::new(move || body.run_keeper()))
             .map_err(|error| Error::io("start the keeper of", &inner.options.dir, error))?;
         let mut log =
             Log { inner, keeper: Mutex::new(Rank::KeeperEnd, Some(keeper)), interval: None };
         if let Some(interval) = log.inner.options.sync_interval {
-            log.interval = Some(log.start_interval(components, interval)?);
+            log.interval = Some(log.start_interval(env, interval)?);
         }
         Ok(log)
     }
 
     /// Starts what hardens in an interval.
-    fn start_interval(&self, components: &Components, interval: Duration) -> Result<Ticker> {
+    fn start_interval(&self, env: &Env, interval: Duration) -> Result<Ticker> {
         let (log, broken) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
         // A failure poisons the log, which tells everyone.
         let harden = move || drop(log.harden(log.copied.at()));
@@ -199,7 +199,7 @@ impl Log {
             let cause = PoisonCause::panicked("in a sync of the log", message);
             broken.poison(&Error::poisoned(cause));
         };
-        let (threads, priority) = (&*components.threads, Priority::Normal);
+        let (threads, priority) = (&*env.threads, Priority::Normal);
         let (harden, report) = (Box::new(harden), Arc::new(report));
         Ticker::new(threads, "isobath-sync", priority, interval, harden, report)
     }

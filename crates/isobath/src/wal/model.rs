@@ -9,9 +9,9 @@
 use super::frontier::Frontier;
 use super::room::Room;
 use super::syncer::Syncer;
-use crate::components::Clock;
-use crate::components::model::check;
-use crate::components::sync::atomic::*;
+use crate::env::Clock;
+use crate::env::model::check;
+use crate::env::sync::atomic::*;
 use crate::error::Error;
 use loom::thread;
 use std::sync::Arc;

@@ -15,7 +15,7 @@
 //! the rest once the LSN is known. The padding is lent: it goes with the [`Sealed`], so that a buffer may be
 //! extended and sealed again, whatever became of its first record.
 
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::format::{Lsn, checksum32, checksum64};
 use std::ops::Deref;
 

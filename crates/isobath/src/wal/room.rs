@@ -10,8 +10,8 @@
 //! limit moves, an attempt to move it fails that began after it asked (it returns that error, and the next
 //! writer asks again), or the log is shut.
 
-use crate::components::Clock;
-use crate::components::sync::{Condvar, Mutex, Rank, atomic::*};
+use crate::env::Clock;
+use crate::env::sync::{Condvar, Mutex, Rank, atomic::*};
 use crate::error::{Error, Result, StallCause};
 use crate::format::Lsn;
 use crossbeam_utils::CachePadded;
@@ -244,14 +244,14 @@ impl Room {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::components::Components;
+    use crate::env::Env;
     use crate::error::{ErrorKind, LockHolder};
 
     #[test]
     fn who_does_not_wait_is_refused_and_has_asked_for_room() {
         let room = Room::new(4096, 1 << 20);
         room.extend(8192);
-        let clock = Components::system().clock;
+        let clock = Env::system().clock;
         let woken = AtomicU64::new(0);
         let wake = || {
             woken.fetch_add(1, Ordering::Relaxed);
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn who_waits_is_told_of_attempts_that_began_after_it_asked_and_of_no_others() {
         let room = Room::new(4096, 1 << 20);
-        let clock = Components::system().clock;
+        let clock = Env::system().clock;
         let woken = AtomicU64::new(0);
         let wake = || {
             woken.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@
 use super::reader::{Found, LogReader};
 use super::record::{RECORD_HEADER_LEN, RecordHeader};
 use super::segment_table::RECORD_LEN_MAX;
-use crate::components::{Plant, planted};
+use crate::env::{Plant, planted};
 use crate::error::{Error, ReadError, Result};
 use crate::format::Lsn;
 use crate::vfs::FileSystem;

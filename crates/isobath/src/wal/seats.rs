@@ -4,7 +4,7 @@
 //! A [`Seats`] lives inside the mutex that its condition variables wait on. Seats are kept for reuse, so
 //! sleeping allocates nothing once as many seats exist as threads ever slept at once.
 
-use crate::components::sync::{Condvar, MutexGuard};
+use crate::env::sync::{Condvar, MutexGuard};
 use crate::format::Lsn;
 use std::sync::Arc;
 

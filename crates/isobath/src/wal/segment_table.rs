@@ -13,7 +13,7 @@
 //! neither removed nor replaced.
 
 use super::segment::Segment;
-use crate::components::sync::{Mutex, Rank, atomic::*};
+use crate::env::sync::{Mutex, Rank, atomic::*};
 use crate::format::Lsn;
 use std::collections::BTreeMap;
 use std::ptr;

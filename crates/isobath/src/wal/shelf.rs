@@ -13,8 +13,8 @@
 
 use super::log::LogOptions;
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
-use crate::components::sync::{Mutex, Rank};
-use crate::components::{Reach, reached_if};
+use crate::env::sync::{Mutex, Rank};
+use crate::env::{Reach, reached_if};
 use crate::error::Result;
 use crate::format::Lsn;
 use crate::vfs::{Directory, FileSystem, SegmentFile};

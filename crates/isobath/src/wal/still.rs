@@ -12,8 +12,8 @@ use super::segment::SEGMENT_LEN_MAX;
 use super::segment_table::SegmentTable;
 use super::shelf::Shelf;
 use super::syncer::Syncer;
-use crate::components::Components;
-use crate::components::sync::{Mutex, Rank, atomic::*};
+use crate::env::Env;
+use crate::env::sync::{Mutex, Rank, atomic::*};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::vfs::ReadMode;
@@ -26,12 +26,7 @@ const FRONTIER_SLOTS: usize = 1;
 
 impl Log {
     /// A log that shows everything below `at`.
-    pub(crate) fn still(
-        components: &Components,
-        dir: PathBuf,
-        uuid: [u8; 16],
-        at: Lsn,
-    ) -> Result<Log> {
+    pub(crate) fn still(env: &Env, dir: PathBuf, uuid: [u8; 16], at: Lsn) -> Result<Log> {
         let options = LogOptions {
             dir,
             uuid,
@@ -55,11 +50,11 @@ impl Log {
             generation: 0,
             health: Health::read_only(),
             bell: Bell::new(),
-            shelf: Shelf::bare(&*components.fs, &options, at)?,
+            shelf: Shelf::bare(&*env.fs, &options, at)?,
             keeper_stats: KeeperStats::default(),
-            clock: Arc::clone(&components.clock),
-            threads: Arc::clone(&components.threads),
-            fs: Arc::clone(&components.fs),
+            clock: Arc::clone(&env.clock),
+            threads: Arc::clone(&env.threads),
+            fs: Arc::clone(&env.fs),
             options,
         });
         Ok(Log { inner, keeper: Mutex::new(Rank::KeeperEnd, None), interval: None })

@@ -11,8 +11,8 @@
 //! A round that fails is the last one: what it covered may be lost though later syncs succeed.
 
 use super::seats::{self, Call, Seats};
-use crate::components::Clock;
-use crate::components::sync::{Mutex, Rank, atomic::*, yield_now};
+use crate::env::Clock;
+use crate::env::sync::{Mutex, Rank, atomic::*, yield_now};
 use crate::error::Result;
 use crate::format::Lsn;
 
@@ -192,8 +192,8 @@ impl Syncer {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::components::stage::Stage;
-    use crate::components::{Components, Threads};
+    use crate::env::stage::Stage;
+    use crate::env::{Env, Threads};
     use crate::error::Error;
     use std::time::Duration;
 
@@ -263,7 +263,7 @@ mod tests {
         then: impl Fn(&Syncer) + Sync,
         first: Result<Lsn>,
     ) -> (Syncer, Vec<bool>, u64) {
-        let (syncer, clock) = (Syncer::new(0), Components::system().clock);
+        let (syncer, clock) = (Syncer::new(0), Env::system().clock);
         let (rounds, all) = (AtomicU64::new(0), 1 + lsns.len() as u64);
         let round = || {
             if rounds.fetch_add(1, Ordering::Relaxed) > 0 {

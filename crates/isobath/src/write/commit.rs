@@ -12,8 +12,8 @@
 //!
 //! Why in this order, and what a failure at each stage leaves: `docs/internals/commit.md`.
 
-use crate::components::{Plant, Point, Reach, planted, reached_if, with_scratch, yield_point};
 use crate::engine::{Engine, Keyspace, Mention};
+use crate::env::{Plant, Point, Reach, planted, reached_if, with_scratch, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn, Op, OpKind, Payload, decode_payload, put_batch_prefix, put_op};
 use crate::limits::{check_key, check_value, note_written};
@@ -382,9 +382,8 @@ mod tests {
         let fs = crate::vfs::MemoryFs::new();
         let open = |fs: &crate::vfs::MemoryFs| {
             let fs = Arc::new(fs.clone());
-            let components =
-                crate::components::Components { fs, ..crate::components::Components::system() };
-            crate::Options::new().components(components).open("/db").unwrap()
+            let env = crate::env::Env { fs, ..crate::env::Env::system() };
+            crate::Options::new().env(env).open("/db").unwrap()
         };
         let db = open(&fs);
         let commit = db.put("key", "value").unwrap();

@@ -19,9 +19,9 @@
 //! Options are an edit alone, so after a power cut either the old ones hold or the new ones.
 
 use crate::compact;
-use crate::components::sync::MutexGuard;
-use crate::components::{Plant, planted};
 use crate::engine::{Engine, Keyspace};
+use crate::env::sync::MutexGuard;
+use crate::env::{Plant, planted};
 use crate::error::{Error, PoisonCause, Result};
 use crate::events::Event;
 use crate::family_spec::FamilySpec;
@@ -305,14 +305,14 @@ fn install(engine: &Engine, changes: Vec<Change>) -> Result<()> {
         if !std::mem::replace(&mut is_told, true) {
             engine.tell(Event::BackgroundError { job: JOB, error });
         }
-        engine.options.components.threads.sleep(RETRY_PAUSE);
+        engine.options.env.threads.sleep(RETRY_PAUSE);
     }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::components::{Components, Priority, SystemThreads, ThreadHandle, Threads};
     use crate::engine::Owed;
+    use crate::env::{Env, Priority, SystemThreads, ThreadHandle, Threads};
     use crate::events::Event;
     use crate::format::FamilyId;
     use crate::options::{Options, WriteOptions};
@@ -325,7 +325,7 @@ mod tests {
 
     fn over(fs: &MemoryFs) -> Options {
         let fs = Arc::new(fs.clone());
-        Options::new().components(Components { fs, ..Components::system() })
+        Options::new().env(Env { fs, ..Env::system() })
     }
 
     /// The change's first edit finds no room.
@@ -339,7 +339,7 @@ mod tests {
         let fs = MemoryFs::new();
         let (told, is_told) = mpsc::channel();
         let (may_go_on, go_on) = mpsc::channel::<()>();
-        let channels = crate::components::sync::Mutex::unranked((told, go_on));
+        let channels = crate::env::sync::Mutex::unranked((told, go_on));
         let listener = move |event: &Event| {
             if matches!(event, Event::BackgroundError { job: "change of a column family", .. }) {
                 let channels = channels.lock();
@@ -396,12 +396,8 @@ mod tests {
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_change_that_a_panic_cuts_in_half_is_the_last() {
         let fs = MemoryFs::new();
-        let components = Components {
-            fs: Arc::new(fs.clone()),
-            threads: Arc::new(Sleepless),
-            ..Components::system()
-        };
-        let db = Options::new().components(components).open("/db").unwrap();
+        let env = Env { fs: Arc::new(fs.clone()), threads: Arc::new(Sleepless), ..Env::system() };
+        let db = Options::new().env(env).open("/db").unwrap();
         db.family("first").unwrap();
         fill_up(&fs);
         let other = db.clone();

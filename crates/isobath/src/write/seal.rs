@@ -3,9 +3,9 @@
 //! On disk: a marker record in the log, nothing else. A crash before the marker is in the log leaves the epoch
 //! open for recovery, one after it changes nothing that recovery does: it replays by its own budget.
 
-use crate::components::sync::MutexGuard;
-use crate::components::{Point, Reach, demand_normal_priority, reached, yield_point};
 use crate::engine::{Engine, Epoch, MAX_SEALED};
+use crate::env::sync::MutexGuard;
+use crate::env::{Point, Reach, demand_normal_priority, reached, yield_point};
 use crate::error::{Error, Result, StallCause};
 use crate::flush;
 use crate::format::{Payload, put_payload};

@@ -5,7 +5,7 @@ mod families;
 mod seals;
 
 use crate::batch::Batch;
-use crate::components::Components;
+use crate::env::Env;
 use crate::format::{Payload, put_payload};
 use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
@@ -20,9 +20,9 @@ use std::sync::Arc;
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn open(fs: &MemoryFs) -> Db {
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
     // Segments are the shortest there are, and an epoch takes four.
-    Options::new().write_buffer(256 << 10).components(components).open("db").unwrap()
+    Options::new().write_buffer(256 << 10).env(env).open("db").unwrap()
 }
 
 fn content(db: &Db) -> Content {
@@ -133,8 +133,8 @@ fn a_log_that_creates_an_impossible_family_is_refused_by_its_name() {
     reservation.write(&mut record);
     reservation.publish();
     db.put("behind", "2").unwrap();
-    let components = Components { fs: Arc::new(fs.killed()), ..Components::system() };
-    let error = Options::new().components(components).open("db").unwrap_err();
+    let env = Env { fs: Arc::new(fs.killed()), ..Env::system() };
+    let error = Options::new().env(env).open("db").unwrap_err();
     assert!(error.is_corruption() && error.to_string().contains(".wal"), "{error}");
 }
 
@@ -259,8 +259,8 @@ fn a_cursor_that_failed_does_not_look_like_one_at_its_end() {
     (0..50).for_each(|n| db.put(format!("key{n:02}"), [7; 3000]).map(drop).unwrap());
     db.flush().unwrap();
     db.close().unwrap();
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    let options = Options::new().components(components).block_cache(0);
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let options = Options::new().env(env).block_cache(0);
     let db = options.read_mode(crate::vfs::ReadMode::Positional).open("db").unwrap();
     let mut cursor = db.cursor(..).unwrap();
     for backward in [false, true] {
@@ -297,8 +297,8 @@ fn a_cursor_that_failed_does_not_look_like_one_at_its_end() {
 fn a_range_that_outlives_its_database_shows_what_it_saw_or_fails() {
     for is_replaced in [false, true] {
         let fs = MemoryFs::new();
-        let components = || Components { fs: Arc::new(fs.clone()), ..Components::system() };
-        let options = || Options::new().components(components());
+        let env = || Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let options = || Options::new().env(env());
         let db = options().open("db").unwrap();
         for n in 0..60 {
             db.put(format!("key{n:02}"), [1; 2000]).unwrap();

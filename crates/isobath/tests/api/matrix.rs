@@ -70,9 +70,8 @@ macro_rules! gather {
 
 fn open() -> Result<Db> {
     let fs = Arc::new(MemoryFs::new());
-    let components =
-        isobath::components::Components { fs, ..isobath::components::Components::system() };
-    Options::new().components(components).open("db")
+    let env = isobath::env::Env { fs, ..isobath::env::Env::system() };
+    Options::new().env(env).open("db")
 }
 
 #[test]

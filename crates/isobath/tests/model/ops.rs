@@ -1,7 +1,7 @@
 //! What can happen in a history, and the options a database may be opened with.
 
 use isobath::vfs::{MemoryFs, ReadMode};
-use isobath::{Codec, FamilyOptions, Options, components::Components};
+use isobath::{Codec, FamilyOptions, Options, env::Env};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Settings {
     pub(crate) fn options(&self, fs: &MemoryFs) -> Options {
         let mode = |positional| if positional { ReadMode::Positional } else { ReadMode::Mapped };
         Options::new()
-            .components(Components { fs: Arc::new(fs.clone()), ..Components::system() })
+            .env(Env { fs: Arc::new(fs.clone()), ..Env::system() })
             .write_buffer(self.write_buffer)
             .block_cache(self.block_cache)
             .log_mode(mode(self.positional_log))

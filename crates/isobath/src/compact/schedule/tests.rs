@@ -1,8 +1,8 @@
 //! Merges of a whole database, in memory: what starts them, what they tell, and what becomes of those that fail.
 
 use super::*;
-use crate::components::Components;
-use crate::components::sync::Mutex;
+use crate::env::Env;
+use crate::env::sync::Mutex;
 use crate::options::{FamilyOptions, Options};
 use crate::table::origin_of;
 use crate::vfs::{Fault, FileOp, MemoryFs};
@@ -19,11 +19,11 @@ struct Bench {
 impl Bench {
     fn new(change: impl FnOnce(Options) -> Options) -> Bench {
         let (fs, told) = (MemoryFs::new(), Told::default());
-        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
         let heard = told.clone();
         let listener = Arc::new(move |event: &Event| heard.lock().push(event.clone()));
         let options = Options::new().write_buffer(256 << 10).compaction_threads(1);
-        let options = change(options.components(components).listener(listener));
+        let options = change(options.env(env).listener(listener));
         Bench { db: options.open("db").unwrap(), fs, told }
     }
 
@@ -63,7 +63,7 @@ impl Bench {
             if is_so() {
                 return;
             }
-            self.engine().options.components.threads.sleep(Duration::from_millis(1));
+            self.engine().options.env.threads.sleep(Duration::from_millis(1));
         }
         panic!("it never came");
     }

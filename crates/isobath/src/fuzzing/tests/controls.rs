@@ -2,7 +2,7 @@
 //! fail over the inputs that every test run gives it.
 
 use super::*;
-use crate::components::planted::{Plant, plant_here};
+use crate::env::planted::{Plant, plant_here};
 use std::process::Command;
 
 /// What needs no thread but the target's own, each with a bug of which the target alone must tell.

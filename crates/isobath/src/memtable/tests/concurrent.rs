@@ -1,7 +1,7 @@
 //! Threads that insert and read at once.
 
 use super::*;
-use crate::components::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;
 
 const PER_THREAD: u64 = if cfg!(miri) { 60 } else { 20_000 };

@@ -4,8 +4,8 @@
 //! variant of S3-FIFO and CLOCK-Pro). It has no threads, clocks or seeds: the same calls leave the same
 //! blocks. A hit costs a hash, a shared lock on one shard and a reference count.
 
-use crate::components::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::components::{Reach, preempt, reached_if, without_preemption};
+use crate::env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::env::{Reach, preempt, reached_if, without_preemption};
 use crate::table::Block;
 use crossbeam_utils::CachePadded;
 use quick_cache::sync::{Cache, DefaultLifecycle};

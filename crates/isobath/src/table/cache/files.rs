@@ -1,8 +1,8 @@
 //! Open table files, a bounded number of them. Opening checks the file's header, so a file that is
 //! another's, damaged at the start or of a newer format is refused before anything is read from it.
 
-use crate::components::sync::{Mutex, Rank};
-use crate::components::{preempt, without_preemption};
+use crate::env::sync::{Mutex, Rank};
+use crate::env::{preempt, without_preemption};
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::vfs::{FileSystem, ReadFile, ReadMode};

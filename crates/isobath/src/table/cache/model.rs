@@ -6,8 +6,8 @@
 //! not given back; `Slice::open` that leaks the table of whoever comes second.
 
 use super::*;
-use crate::components::model::check;
 use crate::cursor::Entry;
+use crate::env::model::check;
 use crate::format::{OpKind, checksum64};
 use crate::table::{SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{Graveyard, LiveFile, Slice};

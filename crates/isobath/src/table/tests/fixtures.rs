@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::components::sync::Mutex;
+use crate::env::sync::Mutex;
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
 

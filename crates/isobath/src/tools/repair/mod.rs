@@ -26,7 +26,7 @@ pub use report::{Loss, MovedFile, RepairReport};
 use super::report::{Finding, Report, is_loss, is_loss_of};
 use super::verify::Verification;
 use super::{verify_log, verify_manifest};
-use crate::components::Components;
+use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, FileHeader, FileKind, Lsn};
 use crate::table::SliceMeta;
@@ -57,7 +57,7 @@ const READ_LEN: usize = 64 << 10;
 #[non_exhaustive]
 pub struct RepairOptions {
     /// The world outside. Default: the operating system's.
-    pub components: Components,
+    pub env: Env,
     /// Only say what would be done. Default: false.
     pub dry_run: bool,
 }
@@ -68,9 +68,9 @@ impl RepairOptions {
         RepairOptions::default()
     }
 
-    /// Sets [`RepairOptions::components`].
-    pub fn components(mut self, components: Components) -> Self {
-        self.components = components;
+    /// Sets [`RepairOptions::env`].
+    pub fn env(mut self, env: Env) -> Self {
+        self.env = env;
         self
     }
 
@@ -98,7 +98,7 @@ pub fn repair(
     options: &RepairOptions,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<RepairReport> {
-    let fs = &options.components.fs;
+    let fs = &options.env.fs;
     let layout = Layout::examine(&**fs, db)?;
     if !matches!(layout, Layout::Database | Layout::Lost { .. }) {
         layout.demand_database(db)?;

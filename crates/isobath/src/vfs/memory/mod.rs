@@ -39,8 +39,8 @@ use super::{
     DirEntry, Directory, FileLock, FileSystem, FileSystemKind, ReadFile, ReadMode, SegmentFile,
     WriteFile,
 };
-use crate::components::sync::atomic::{AtomicU64, Ordering};
-use crate::components::sync::{Mutex, Rank};
+use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::env::sync::{Mutex, Rank};
 use crate::error::{Error, LockHolder, Result};
 use fault::Faults;
 use file::{File, Space};

@@ -6,7 +6,7 @@
 //! `copy_in` keep apart. A positional segment is written by `pwrite`, for file systems where a mapping is unsafe.
 
 use super::{Error, ReadMode, Result, SegmentFile, calls, positional, reader};
-use crate::components::sync::{Mutex, Rank};
+use crate::env::sync::{Mutex, Rank};
 #[cfg(unix)]
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs::{self, File, OpenOptions};

@@ -3,7 +3,7 @@
 
 use super::super::record::{self, Sealed};
 use super::{Reservation, Stage};
-use crate::components::{Point, yield_point};
+use crate::env::{Point, yield_point};
 
 impl Reservation<'_> {
     /// Copies records, together as long as was reserved, into the log, one after the other. Returns the LSN of each.

@@ -1,13 +1,13 @@
 //! Many writers at once.
 
 use super::support::*;
-use crate::components::sync::atomic::*;
+use crate::env::sync::atomic::*;
 use crate::wal::*;
 
 fn writers(threads: u64, each: u64, sync_every: Option<u64>) {
     let home = Home::new();
     let options = LogOptions { segment_len: 1 << 16, ..home.options() };
-    let log = Log::start(&home.components, options, 1 << 16, CEILING, 1).unwrap();
+    let log = Log::start(&home.env, options, 1 << 16, CEILING, 1).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let log = &log;

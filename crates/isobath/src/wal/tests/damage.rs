@@ -60,7 +60,7 @@ fn records_longer_than_what_is_read_at_once_come_back_and_are_counted_behind_a_h
     let home = Home::new();
     let (len, start) = (1 << 19, 1 << 20);
     let long = LogOptions { segment_len: len, first_segment_len: len, ..home.options() };
-    let log = Log::start(&home.components, long, start, CEILING, 1).unwrap();
+    let log = Log::start(&home.env, long, start, CEILING, 1).unwrap();
     let lens = [10, 700_000, 2_500_000, 0, 600_000, 1 << 20, (1 << 20) - 32, 5, (1 << 20) + 1];
     let lens_by_n = lens.iter().enumerate();
     let payloads: Vec<_> = lens_by_n.map(|(n, len)| payload(n as u64, *len)).collect();
@@ -187,7 +187,7 @@ fn a_damaged_header_page_in_front_of_records_is_corruption_of_its_file() {
 fn the_segment_where_replay_begins_is_demanded_by_its_name() {
     let home = Home::new();
     written(&home, 100, &[]);
-    let demand = |lsn| demand_segment(&*home.components.fs, &home.path(), lsn);
+    let demand = |lsn| demand_segment(&*home.env.fs, &home.path(), lsn);
     demand(START).unwrap();
     demand(START + SEGMENT_LEN + 8).unwrap();
     let (path, _) = home.place(START + SEGMENT_LEN);
@@ -207,12 +207,12 @@ fn a_missing_segment_is_named_where_those_beside_it_tell_and_no_other_ever_is() 
     let home = Home::new();
     let start = 16 * SEGMENT_LEN;
     let lens = LogOptions { segment_len: start, first_segment_len: SEGMENT_LEN, ..home.options() };
-    let log = Log::start(&home.components, lens, start, CEILING, 1).unwrap();
+    let log = Log::start(&home.env, lens, start, CEILING, 1).unwrap();
     while log.tail() < start + 5 * start / 2 {
         put(&log, &payload(1, 1000)).unwrap();
     }
     drop(log);
-    let fs = &*home.components.fs;
+    let fs = &*home.env.fs;
     let mut segments = inventory(fs, &home.path()).unwrap();
     segments.retain(|info| info.kind == SegmentKind::Log);
     assert!(segments.len() > 6, "{segments:?}");
@@ -248,7 +248,7 @@ fn a_segment_that_was_cut_is_named_though_it_is_the_only_one() {
         std::fs::remove_file(home.path().join(name)).unwrap();
     }
     std::fs::write(&path, b"short").unwrap();
-    let error = demand_segment(&*home.components.fs, &home.path(), START + 8).unwrap_err();
+    let error = demand_segment(&*home.env.fs, &home.path(), START + 8).unwrap_err();
     let words = [path.to_str().unwrap(), "cut short"];
     assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
 }
@@ -279,7 +279,7 @@ fn header(uuid: [u8; 16], version: u8) -> Vec<u8> {
 fn a_record_of_another_generation_ends_the_log() {
     let home = Home::new();
     written(&home, 3, &[]);
-    let log = Log::start(&home.components, home.options(), 0x10_0000, CEILING, 7).unwrap();
+    let log = Log::start(&home.env, home.options(), 0x10_0000, CEILING, 7).unwrap();
     put(&log, b"seven").unwrap();
     drop(log);
     // The same record where the segment says another generation.
@@ -354,7 +354,7 @@ fn a_segment_longer_than_any_is_refused_by_its_name_and_not_read() {
     for has_record in [true, false] {
         let home = Home::new();
         let (base, hole) = (1 << 38, 3 << 30);
-        let log = Log::start(&home.components, home.options(), base, 2 * base, 1).unwrap();
+        let log = Log::start(&home.env, home.options(), base, 2 * base, 1).unwrap();
         put(&log, b"first").unwrap();
         drop(log);
         let path = home.path().join(format!("{base:016x}.wal"));
@@ -376,7 +376,7 @@ fn a_segment_longer_than_any_is_refused_by_its_name_and_not_read() {
             seen += 1;
             Ok(())
         };
-        dump(&*home.components.fs, &home.path(), 0, &mut count).unwrap();
+        dump(&*home.env.fs, &home.path(), 0, &mut count).unwrap();
         assert_eq!(seen, u64::from(has_record), "what tools see of it is short");
     }
 }

@@ -1,8 +1,8 @@
 //! Failing syncs, failing writes, no space.
 
 use super::support::*;
-use crate::components::Components;
-use crate::components::sync::atomic::*;
+use crate::env::Env;
+use crate::env::sync::atomic::*;
 use crate::error::{Error, ErrorKind, Result, StallCause};
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::shelf::Shelf;
@@ -130,7 +130,7 @@ fn a_close_of_a_poisoned_log_waits_for_the_last_one_who_writes_to_it() {
 fn a_panic_of_the_keeper_poisons_and_wakes_those_who_wait_for_room() {
     let home = Home::new();
     let options = LogOptions { raise_ceiling: Box::new(|_| panic!("planted")), ..home.options() };
-    let log = Log::start(&home.components, options, START, START + SEGMENT_LEN, 1).unwrap();
+    let log = Log::start(&home.env, options, START, START + SEGMENT_LEN, 1).unwrap();
     let error = loop {
         match put(&log, &payload(1, 500)) {
             Ok(_) => assert!(log.tail() <= START + SEGMENT_LEN),
@@ -285,7 +285,7 @@ fn a_ceiling_that_cannot_be_raised_is_told_to_the_writers() {
         }),
         ..home.options()
     };
-    let log = Log::start(&home.components, options, START, START + SEGMENT_LEN, 1).unwrap();
+    let log = Log::start(&home.env, options, START, START + SEGMENT_LEN, 1).unwrap();
     let error = loop {
         match put(&log, &payload(1, 500)) {
             Ok(_) => assert!(log.tail() <= START + SEGMENT_LEN),
@@ -299,7 +299,7 @@ fn a_ceiling_that_cannot_be_raised_is_told_to_the_writers() {
 
 /// A shelf with one spare of the directory, and the file system.
 fn shelve_one(home: &Home, shelf: &Shelf) {
-    let fs = &*home.components.fs;
+    let fs = &*home.env.fs;
     let path = home.path().join(format!("{START:016x}.wal"));
     let file_len = HEADER_PAGE_LEN + SEGMENT_LEN;
     fs.create(&path).unwrap();
@@ -310,7 +310,7 @@ fn shelve_one(home: &Home, shelf: &Shelf) {
 #[test]
 fn a_spare_is_not_taken_for_synced_because_its_directory_was_synced_before_it_came() {
     let home = Home::in_memory();
-    let fs = &home.components.fs;
+    let fs = &home.env.fs;
     let shelf = Arc::new(Shelf::open(&**fs, &home.options(), START).unwrap());
     let keeper_shelf = Arc::clone(&shelf);
     let keeper = move || keeper_shelf.sync_names().unwrap();
@@ -327,7 +327,7 @@ fn a_spare_is_not_taken_for_synced_because_its_directory_was_synced_before_it_ca
 #[test]
 fn names_that_could_not_be_synced_are_still_to_be_synced() {
     let home = Home::in_memory();
-    let fs = &*home.components.fs;
+    let fs = &*home.env.fs;
     let shelf = Shelf::open(fs, &home.options(), START).unwrap();
     shelve_one(&home, &shelf);
     home.faults.sync_dir_fails.store(true, Ordering::SeqCst);
@@ -343,8 +343,8 @@ fn names_that_could_not_be_synced_are_still_to_be_synced() {
 fn no_failing_call_makes_a_scan_or_a_dump_end_early() {
     let home = Home::in_memory();
     let fs = MemoryFs::new();
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    let log = Log::start(&components, home.options(), START, CEILING, 1).unwrap();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let log = Log::start(&env, home.options(), START, CEILING, 1).unwrap();
     let ends: Vec<_> = (0..60).map(|n| put(&log, &payload(n, 300)).unwrap().1).collect();
     log.close().unwrap();
     drop(log);

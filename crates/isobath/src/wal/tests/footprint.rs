@@ -11,12 +11,12 @@ fn options(home: &Home) -> LogOptions {
 }
 
 fn start(home: &Home) -> Log {
-    Log::start(&home.components, options(home), LONG, CEILING, 1).unwrap()
+    Log::start(&home.env, options(home), LONG, CEILING, 1).unwrap()
 }
 
 /// Base and length of each segment in use, in units of the shortest.
 fn segments(home: &Home) -> Vec<(u64, u64)> {
-    let found = inventory(&*home.components.fs, &home.path()).unwrap();
+    let found = inventory(&*home.env.fs, &home.path()).unwrap();
     let in_use = found.iter().filter(|info| info.kind == SegmentKind::Log);
     in_use.map(|info| (info.base / SEGMENT_LEN, info.data_len().unwrap() / SEGMENT_LEN)).collect()
 }
@@ -78,7 +78,7 @@ fn a_term_after_one_that_wrote_much_begins_with_a_long_segment() {
     }
     drop(log);
     let term_start = 64 * LONG;
-    let log = Log::start(&home.components, options(&home), term_start, CEILING, 2).unwrap();
+    let log = Log::start(&home.env, options(&home), term_start, CEILING, 2).unwrap();
     assert_eq!(segments(&home).last(), Some(&(64 * 16, 16)));
     log.retire(term_start);
 }

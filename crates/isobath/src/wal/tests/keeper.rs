@@ -18,7 +18,7 @@ fn whole_pieces_of_each_segment_are_written_back_from_what_is_durable_on() {
     const U: u64 = SEGMENT_LEN;
     let home = Home::in_memory();
     let options = LogOptions { segment_len: 4 * U, ..home.options() };
-    let log = Log::start(&home.components, options, 4 * U, CEILING, 1).unwrap();
+    let log = Log::start(&home.env, options, 4 * U, CEILING, 1).unwrap();
     let inner = log.take_over();
     // They have the lengths U, U, 2 U and from then on 4 U, which is the length of a piece, too.
     while !log.has_room_at(28 * U) {
@@ -50,7 +50,7 @@ fn a_piece_within_a_segment_is_written_back_at_its_place() {
     const M: u64 = 1 << 20;
     let home = Home::in_memory();
     let options = LogOptions { segment_len: 4 * M, first_segment_len: 4 * M, ..home.options() };
-    let log = Log::start(&home.components, options, 4 * M, CEILING, 1).unwrap();
+    let log = Log::start(&home.env, options, 4 * M, CEILING, 1).unwrap();
     let inner = log.take_over();
     while !log.has_room_at(12 * M) {
         inner.prepare_segment().unwrap();

@@ -1,7 +1,7 @@
 //! Writing, reading back, recycling, and terms.
 
 use super::support::*;
-use crate::components::sync::atomic::*;
+use crate::env::sync::atomic::*;
 use crate::vfs::ReadMode;
 use crate::wal::record::record_len;
 use crate::wal::*;
@@ -271,7 +271,7 @@ fn a_new_term_leaves_the_old_one_alone_until_it_is_retired() {
     // A file that the old term prepared and never used, in the new term's way.
     let in_the_way = home.path().join(format!("{term_start:016x}.wal"));
     std::fs::write(in_the_way, vec![0xee; (HEADER_PAGE_LEN + SEGMENT_LEN) as usize]).unwrap();
-    let log = Log::start(&home.components, home.options(), term_start, CEILING, 2).unwrap();
+    let log = Log::start(&home.env, home.options(), term_start, CEILING, 2).unwrap();
     put(&log, b"new term").unwrap();
     assert!(home.scan().unwrap_err().to_string().contains("missing"));
     assert_eq!(home.names(".new"), Vec::<String>::new());
@@ -286,11 +286,11 @@ fn a_new_term_leaves_the_old_one_alone_until_it_is_retired() {
 fn a_longer_segment_of_an_earlier_term_does_not_hide_the_new_one() {
     let home = Home::new();
     let long = LogOptions { segment_len: 1 << 16, first_segment_len: 1 << 16, ..home.options() };
-    let log = Log::start(&home.components, long, 1 << 16, CEILING, 1).unwrap();
+    let log = Log::start(&home.env, long, 1 << 16, CEILING, 1).unwrap();
     put(&log, b"old").unwrap();
     drop(log);
     let term_start = (1 << 16) + 8 * SEGMENT_LEN;
-    let log = Log::start(&home.components, home.options(), term_start, CEILING, 2).unwrap();
+    let log = Log::start(&home.env, home.options(), term_start, CEILING, 2).unwrap();
     put(&log, b"new").unwrap();
     assert!(home.scan_from(1 << 16, 0).unwrap_err().is_corruption());
     assert_eq!(home.scan_from(term_start, 0).unwrap().0, [b"new"]);
@@ -310,7 +310,7 @@ fn the_ceiling_is_raised_ahead_and_never_passed() {
         }),
         ..home.options()
     };
-    let log = Log::start(&home.components, options, START, first, 1).unwrap();
+    let log = Log::start(&home.env, options, START, first, 1).unwrap();
     while log.tail() < START + 64 * SEGMENT_LEN {
         let (_, end) = put(&log, &payload(1, 500)).unwrap();
         assert!(end <= ceiling.load(Ordering::SeqCst));
@@ -336,7 +336,7 @@ fn raising_the_ceiling_early_keeps_no_writer_waiting() {
         ..home.options()
     };
     let ceiling = START + 6 * SEGMENT_LEN;
-    let log = Log::start(&home.components, options, START, ceiling, 1).unwrap();
+    let log = Log::start(&home.env, options, START, ceiling, 1).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| log.raise_ceiling());
         while !is_asked.load(Ordering::SeqCst) {
@@ -400,7 +400,7 @@ fn options_that_cannot_work_are_refused() {
     let home = Home::new();
     let start = |len, start| {
         let options = LogOptions { segment_len: len, ..home.options() };
-        Log::start(&home.components, options, start, CEILING, 1).err()
+        Log::start(&home.env, options, start, CEILING, 1).err()
     };
     for (len, at) in [(5000, 5000), (2048, 2048), (4096, 0), (4096, 4104)] {
         assert_eq!(start(len, at).unwrap().name(), "INVALID_ARGUMENT", "{len} {at}");
@@ -415,7 +415,7 @@ fn progress_is_told_once_a_mebibyte_and_at_the_end() {
     let home = Home::new();
     let (len, start) = (1 << 19, 1 << 20);
     let long = LogOptions { segment_len: len, first_segment_len: len, ..home.options() };
-    let log = Log::start(&home.components, long, start, CEILING, 1).unwrap();
+    let log = Log::start(&home.env, long, start, CEILING, 1).unwrap();
     while log.tail() < start + (7 << 19) {
         put(&log, &payload(1, 50_000)).unwrap();
     }
@@ -424,7 +424,7 @@ fn progress_is_told_once_a_mebibyte_and_at_the_end() {
     let mut told = Vec::new();
     let visit = &mut |_, _: &[u8]| Ok(());
     let tell = &mut |done, total| told.push((done, total));
-    scan(&*home.components.fs, &home.path(), UUID, start, 0, visit, tell).unwrap();
+    scan(&*home.env.fs, &home.path(), UUID, start, 0, visit, tell).unwrap();
     let total = told[0].1;
     assert_eq!(told.pop(), Some((total, total)));
     assert!(total >= end - start && told.iter().all(|told| told.1 == total), "{told:?}");
@@ -449,7 +449,7 @@ fn the_dump_shows_every_record_and_where_it_is() {
     log.close().unwrap();
     home.edit(first.0 + 33, |byte| !byte);
     let mut seen = Vec::new();
-    dump(&*home.components.fs, &home.path(), 0, &mut |dumped| {
+    dump(&*home.env.fs, &home.path(), 0, &mut |dumped| {
         let payload = dumped.payload.map(<[u8]>::to_vec);
         seen.push((dumped.offset, dumped.header.lsn, dumped.header.skip, payload));
         Ok(())

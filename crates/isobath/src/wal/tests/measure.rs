@@ -2,8 +2,8 @@
 //! `cargo test --release -p isobath --lib wal::tests::measure -- --ignored --nocapture --test-threads 1`
 
 use super::support::*;
-use crate::components::Components;
-use crate::components::sync::atomic::*;
+use crate::env::Env;
+use crate::env::sync::atomic::*;
 use crate::format::Lsn;
 use crate::wal::*;
 use std::hint::black_box;
@@ -41,8 +41,8 @@ struct Bench {
 fn bench() -> Bench {
     let home = Home::new();
     let options = LogOptions { segment_len: SEGMENT_LEN, ..home.options() };
-    let components = Components { fs: Components::system().fs, ..home.components.clone() };
-    let log = Log::start(&components, options, SEGMENT_LEN, CEILING, 1).unwrap();
+    let env = Env { fs: Env::system().fs, ..home.env.clone() };
+    let log = Log::start(&env, options, SEGMENT_LEN, CEILING, 1).unwrap();
     Bench { _home: home, log }
 }
 
@@ -50,7 +50,7 @@ fn bench() -> Bench {
 fn bench_with_sync_delay(delay_us: u64) -> Bench {
     let home = Home::new();
     let options = LogOptions { segment_len: 16 << 20, ..home.options() };
-    let log = Log::start(&home.components, options, 16 << 20, CEILING, 1).unwrap();
+    let log = Log::start(&home.env, options, 16 << 20, CEILING, 1).unwrap();
     home.faults.sync_delay_us.store(delay_us, Ordering::Relaxed);
     Bench { _home: home, log }
 }

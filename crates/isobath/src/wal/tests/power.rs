@@ -5,9 +5,9 @@
 //! other lengths, and is recovered from segments of several.
 
 use super::support::{UUID, payload, record_of};
-use crate::components::Components;
-use crate::components::draw::Draw;
-use crate::components::sync::Mutex;
+use crate::env::Env;
+use crate::env::draw::Draw;
+use crate::env::sync::Mutex;
 use crate::error::Result;
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn};
 use crate::vfs::*;
@@ -84,9 +84,9 @@ impl Engine {
     fn start_log(&self) -> Log {
         self.witness.told(self.manifest.from, self.manifest.from);
         let fs = WitnessFs(self.fs.clone(), Arc::clone(&self.witness));
-        let components = Components { fs: Arc::new(fs), ..Components::system() };
+        let env = Env { fs: Arc::new(fs), ..Env::system() };
         let Manifest { lens, term_start, generation, ceiling, .. } = self.manifest;
-        Log::start(&components, options(lens), term_start, ceiling, generation).unwrap()
+        Log::start(&env, options(lens), term_start, ceiling, generation).unwrap()
     }
 
     fn put(&mut self, log: &Log) -> Lsn {

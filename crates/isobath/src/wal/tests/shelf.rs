@@ -23,7 +23,7 @@ fn names(fs: &dyn FileSystem, dir: &Path) -> Vec<String> {
 /// A directory of the log in memory, with so many spares on the shelf, numbered from 0.
 fn shelf_of(count: u64) -> (Home, Shelf) {
     let home = Home::in_memory();
-    let fs = &*home.components.fs;
+    let fs = &*home.env.fs;
     fs.create_dir_all(&home.path()).unwrap();
     (0..count).for_each(|n| make(fs, &home.path(), &format!("{n:016x}.spare"), FILE_LEN));
     let shelf = Shelf::open(fs, &home.options(), START).unwrap();
@@ -40,7 +40,7 @@ fn drain(shelf: &Shelf) -> Vec<PathBuf> {
 #[test]
 fn a_directory_is_sorted_into_spares_leftovers_and_what_is_removed() {
     let home = Home::in_memory();
-    let (fs, dir) = (&*home.components.fs, home.path());
+    let (fs, dir) = (&*home.env.fs, home.path());
     fs.create_dir_all(&dir).unwrap();
     let start = 16 * SEGMENT_LEN;
     make(fs, &dir, "0000000000005000.new", FILE_LEN);
@@ -66,7 +66,7 @@ fn a_directory_is_sorted_into_spares_leftovers_and_what_is_removed() {
 #[test]
 fn of_an_earlier_terms_longer_segment_counts_what_lies_below_the_start() {
     let home = Home::in_memory();
-    let (fs, dir) = (&*home.components.fs, home.path());
+    let (fs, dir) = (&*home.env.fs, home.path());
     fs.create_dir_all(&dir).unwrap();
     make(fs, &dir, &format!("{:016x}.wal", 8 * SEGMENT_LEN), HEADER_PAGE_LEN + 8 * SEGMENT_LEN);
     let start = 10 * SEGMENT_LEN;
@@ -81,13 +81,13 @@ fn no_more_spares_are_kept_than_asked_for_and_three_files_make_a_stock() {
         let (home, shelf) = shelf_of(count);
         let kept = count.min(home.options().spare_segments as u64);
         assert_eq!(shelf.is_stocked(), kept >= 3, "{count}");
-        assert_eq!(names(&*home.components.fs, &home.path()).len() as u64, kept);
+        assert_eq!(names(&*home.env.fs, &home.path()).len() as u64, kept);
         assert_eq!(drain(&shelf).len() as u64, kept);
     }
     // Leftovers of the regular length count, too, and others do not.
     for (len, is_stocked) in [(FILE_LEN, true), (FILE_LEN + 4096, false)] {
         let home = Home::in_memory();
-        let (fs, dir) = (&*home.components.fs, home.path());
+        let (fs, dir) = (&*home.env.fs, home.path());
         fs.create_dir_all(&dir).unwrap();
         (0..2).for_each(|n| make(fs, &dir, &format!("{n:016x}.spare"), FILE_LEN));
         make(fs, &dir, &format!("{SEGMENT_LEN:016x}.wal"), len);
@@ -99,7 +99,7 @@ fn no_more_spares_are_kept_than_asked_for_and_three_files_make_a_stock() {
 #[test]
 fn the_spares_that_were_not_needed_for_a_while_go_those_first_that_lay_longest() {
     let (home, shelf) = shelf_of(4);
-    let (fs, dir) = (&*home.components.fs, home.path());
+    let (fs, dir) = (&*home.env.fs, home.path());
     shelf.thin_out();
     assert_eq!(shelf.discard(fs), 0, "they have just come");
     let taken = [shelf.take().unwrap(), shelf.take().unwrap()];
@@ -126,7 +126,7 @@ fn the_spares_that_were_not_needed_for_a_while_go_those_first_that_lay_longest()
 #[test]
 fn a_retired_segment_becomes_a_spare_by_a_name_of_its_own_if_it_is_wanted() {
     let (home, shelf) = shelf_of(3);
-    let (fs, dir) = (&*home.components.fs, home.path());
+    let (fs, dir) = (&*home.env.fs, home.path());
     let shelve = |base: u64, file_len| {
         let path = dir.join(format!("{base:016x}.wal"));
         make(fs, &dir, &format!("{base:016x}.wal"), file_len);
@@ -148,13 +148,12 @@ fn names_found_at_an_open_are_synced_before_the_first_of_them_changes() {
         [("0000000000000000.spare", 1), ("0000000000001000.wal", 1), ("0000000000000000.wal", 0)]
     {
         let home = Home::in_memory();
-        let (fs, dir) = (&*home.components.fs, home.path());
+        let (fs, dir) = (&*home.env.fs, home.path());
         fs.create_dir_all(&dir).unwrap();
         make(fs, &dir, name, FILE_LEN);
-        let before =
-            home.faults.dirs_synced.load(crate::components::sync::atomic::Ordering::SeqCst);
+        let before = home.faults.dirs_synced.load(crate::env::sync::atomic::Ordering::SeqCst);
         Shelf::open(fs, &home.options(), START).unwrap();
-        let after = home.faults.dirs_synced.load(crate::components::sync::atomic::Ordering::SeqCst);
+        let after = home.faults.dirs_synced.load(crate::env::sync::atomic::Ordering::SeqCst);
         assert_eq!(after - before, syncs, "{name}");
     }
 }

@@ -1,7 +1,7 @@
 //! What the tests of the log share: a log in a temporary directory, and faults on request.
 
-use crate::components::Components;
-use crate::components::sync::{Mutex, atomic::*};
+use crate::env::Env;
+use crate::env::sync::{Mutex, atomic::*};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::vfs::*;
@@ -19,7 +19,7 @@ pub(super) const CEILING: Lsn = 1 << 40;
 pub(super) struct Home {
     _dir: Option<tempfile::TempDir>,
     path: PathBuf,
-    pub(super) components: Components,
+    pub(super) env: Env,
     pub(super) faults: Arc<Faults>,
 }
 
@@ -27,18 +27,18 @@ impl Home {
     pub(super) fn new() -> Home {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("wal");
-        Home::with(Some(dir), path, Components::system())
+        Home::with(Some(dir), path, Env::system())
     }
 
     pub(super) fn in_memory() -> Home {
         let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
-        Home::with(None, "/wal".into(), Components { fs, ..Components::system() })
+        Home::with(None, "/wal".into(), Env { fs, ..Env::system() })
     }
 
-    fn with(dir: Option<tempfile::TempDir>, path: PathBuf, mut components: Components) -> Home {
-        let faults = Arc::new(Faults { inner: Arc::clone(&components.fs), ..Faults::default() });
-        components.fs = Arc::new(FaultyFs(Arc::clone(&faults)));
-        Home { _dir: dir, path, components, faults }
+    fn with(dir: Option<tempfile::TempDir>, path: PathBuf, mut env: Env) -> Home {
+        let faults = Arc::new(Faults { inner: Arc::clone(&env.fs), ..Faults::default() });
+        env.fs = Arc::new(FaultyFs(Arc::clone(&faults)));
+        Home { _dir: dir, path, env, faults }
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -63,14 +63,14 @@ impl Home {
     }
 
     pub(super) fn start_with(&self, options: LogOptions) -> Log {
-        Log::start(&self.components, options, START, CEILING, 1).unwrap()
+        Log::start(&self.env, options, START, CEILING, 1).unwrap()
     }
 
     pub(super) fn scan_from(&self, from: Lsn, durable: Lsn) -> Result<(Vec<Vec<u8>>, ScanEnd)> {
         let mut payloads = Vec::new();
         let mut done = 0;
         let end = scan(
-            &*self.components.fs,
+            &*self.env.fs,
             &self.path(),
             UUID,
             from,
@@ -183,7 +183,7 @@ pub(super) struct Faults {
 impl Default for Faults {
     fn default() -> Self {
         Faults {
-            inner: Components::system().fs,
+            inner: Env::system().fs,
             full: AtomicBool::new(false),
             sync_fails: Arc::default(),
             sync_delay_us: Arc::default(),

@@ -1,8 +1,8 @@
 //! Column families created, renamed and dropped: what is refused, what survives, and what a failure leaves.
 
 use super::open;
-use crate::components::Components;
-use crate::components::sync::atomic::{AtomicU64, Ordering};
+use crate::env::Env;
+use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::events::Event;
 use crate::family_spec::FamilySpec;
 use crate::format::{Payload, put_payload};
@@ -191,8 +191,8 @@ fn counting(fs: &MemoryFs) -> (Db, Arc<AtomicU64>) {
             count.fetch_add(1, Ordering::SeqCst);
         }
     };
-    let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-    let options = Options::new().components(components).listener(Arc::new(listener));
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let options = Options::new().env(env).listener(Arc::new(listener));
     (options.open("db").unwrap(), told)
 }
 
@@ -357,8 +357,8 @@ fn options_of_a_family_change_while_it_lives_and_are_kept() {
 fn the_template_is_for_the_default_family_at_each_open_and_for_new_ones() {
     let fs = MemoryFs::new();
     let with = |template: Option<FamilyOptions>| {
-        let components = Components { fs: Arc::new(fs.clone()), ..Components::system() };
-        let options = crate::Options::new().components(components);
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let options = crate::Options::new().env(env);
         match template {
             Some(template) => options.family(template).open("/db").unwrap(),
             None => options.open("/db").unwrap(),

@@ -2,10 +2,10 @@
 
 use super::open;
 use crate::Error;
-use crate::components::sync::MutexGuard;
-use crate::components::sync::atomic::{AtomicU64, Ordering};
-use crate::components::{Clock, Components};
 use crate::engine::{Engine, MAX_SEALED, RETRY_PAUSE_NS_MAX};
+use crate::env::sync::MutexGuard;
+use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::env::{Clock, Env};
 use crate::error::{ErrorKind, StallCause};
 use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
@@ -252,8 +252,8 @@ impl Clock for Hand {
 fn writes_into_full_memory_cost_few_flushes_while_the_disk_stays_full() {
     let (fs, hand) = (MemoryFs::new(), Arc::new(Hand(AtomicU64::new(1))));
     let (disk, clock) = (Arc::new(fs.clone()), hand.clone());
-    let components = Components { fs: disk, clock, ..Components::system() };
-    let db = Options::new().write_buffer(256 << 10).components(components).open("db").unwrap();
+    let env = Env { fs: disk, clock, ..Env::system() };
+    let db = Options::new().write_buffer(256 << 10).env(env).open("db").unwrap();
     let engine = db.engine();
     fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(io::ErrorKind::StorageFull).forever());
     for _ in 0..MAX_SEALED {

@@ -374,7 +374,7 @@ fn a_log_of_a_newer_version_is_left_to_that_version() {
         _ => false,
     };
     assert!(is_newer(options(&fs).open(DB).unwrap_err()));
-    assert!(is_newer(verify(Path::new(DB), &components(&fs), &mut |_, _| ()).unwrap_err()));
+    assert!(is_newer(verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap_err()));
     assert!(is_newer(run(&fs, false).unwrap_err()));
     assert_eq!(everything(&fs), before);
 }

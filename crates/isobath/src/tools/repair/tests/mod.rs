@@ -5,7 +5,7 @@ mod damage;
 mod steps;
 
 use super::{RepairOptions, RepairReport, repair};
-use crate::components::Components;
+use crate::env::Env;
 use crate::options::{FamilyOptions, Options, WriteOptions};
 use crate::tools::verify;
 use crate::version::{LOG_DIR, TABLE_DIR};
@@ -22,8 +22,8 @@ const KEYS: u32 = 60;
 
 type Content = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
-fn components(fs: &MemoryFs) -> Components {
-    Components { fs: Arc::new(fs.clone()), ..Components::system() }
+fn env(fs: &MemoryFs) -> Env {
+    Env { fs: Arc::new(fs.clone()), ..Env::system() }
 }
 
 fn options(fs: &MemoryFs) -> Options {
@@ -31,7 +31,7 @@ fn options(fs: &MemoryFs) -> Options {
         .write_buffer(64 << 10)
         .block_cache(0)
         .family(FamilyOptions::new().block_size(256))
-        .components(components(fs))
+        .env(env(fs))
 }
 
 fn key(n: u32) -> Vec<u8> {
@@ -81,7 +81,7 @@ fn content(db: &crate::Db) -> Content {
 }
 
 fn run(fs: &MemoryFs, is_dry: bool) -> crate::Result<RepairReport> {
-    let options = RepairOptions::new().components(components(fs)).dry_run(is_dry);
+    let options = RepairOptions::new().env(env(fs)).dry_run(is_dry);
     repair(Path::new(DB), &options, &mut |_, _| ControlFlow::Continue(()))
 }
 
@@ -91,7 +91,7 @@ fn repaired(fs: &MemoryFs) -> (RepairReport, Content) {
     let report = run(fs, false).unwrap();
     assert_eq!(foretold.findings, report.findings);
     assert_eq!(foretold.losses, report.losses);
-    let verified = verify(Path::new(DB), &components(fs), &mut |_, _| ()).unwrap();
+    let verified = verify(Path::new(DB), &env(fs), &mut |_, _| ()).unwrap();
     assert!(verified.is_clean(), "{verified:?} after {report:?}");
     assert!(run(fs, false).unwrap().is_sound(), "{report:?}");
     let db = options(fs).create_if_missing(false).open(DB).unwrap();

@@ -40,7 +40,7 @@ fn a_repair_cut_short_at_any_step_can_be_run_again() {
 fn a_repair_that_is_called_off_changes_nothing() {
     let (fs, _) = damaged();
     let before = everything(&fs);
-    let options = RepairOptions::new().components(components(&fs));
+    let options = RepairOptions::new().env(env(&fs));
     let stopped = repair(Path::new(DB), &options, &mut |_, _| ControlFlow::Break(()));
     assert!(matches!(stopped.as_ref().map_err(Error::name), Err("CANCELLED")));
     assert_eq!(everything(&fs), before);

@@ -3,7 +3,7 @@
 //! Nothing else in the crate may reach for the standard library's versions (`clippy.toml` bans them), so
 //! that a simulator or a model checker can own every one. Files come in through [`crate::vfs`]; the rest is
 //! here. Locks, condition variables and atomics switch by build (`cfg(loom)`, `cfg(shuttle)`, the
-//! `simulation` feature); clock, randomness and threads are values in [`Components`].
+//! `simulation` feature); clock, randomness and threads are values in [`Env`].
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
 
 #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
@@ -36,7 +36,7 @@ pub(crate) mod stage;
 pub(crate) mod sync;
 mod threads;
 
-pub use bundle::Components;
+pub use bundle::Env;
 pub(crate) use callback::{call_back, is_called_back_by};
 pub use clock::{Clock, SystemClock};
 pub(crate) use planted::{Plant, planted};

@@ -10,7 +10,7 @@
 //! draws others. A random schedule that fails prints itself; `shuttle::replay` takes it.
 
 #[cfg(shuttle)]
-pub(crate) use random::{ModelThreads, check, components};
+pub(crate) use random::{ModelThreads, check, env};
 
 /// `isobath::wal::model::name` of the test whose closure `model` is.
 fn name_of<M>(_model: &M) -> &'static str {
@@ -42,7 +42,7 @@ pub(crate) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static
 
 #[cfg(shuttle)]
 mod random {
-    use crate::components::{Clock, Components, Priority, Random, ThreadHandle, Threads};
+    use crate::env::{Clock, Env, Priority, Random, ThreadHandle, Threads};
     use crate::vfs::FileSystem;
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
     use shuttle::{Config, MaxSteps, Runner};
@@ -84,8 +84,8 @@ mod random {
     }
 
     /// What a database is opened with in a model, over `fs`.
-    pub(crate) fn components(fs: Arc<dyn FileSystem>) -> Components {
-        Components {
+    pub(crate) fn env(fs: Arc<dyn FileSystem>) -> Env {
+        Env {
             fs,
             clock: Arc::new(ModelClock(AtomicU64::new(0))),
             random: Arc::new(ModelRandom(AtomicU64::new(0))),

@@ -8,10 +8,10 @@ use crate::vfs::FileSystem;
 use crate::vfs::SystemFs;
 use std::sync::Arc;
 
-/// Everything a database takes from outside. `Components::system` is the real world; tests and the
+/// Everything a database takes from outside. `Env::system` is the real world; tests and the
 /// simulator put their own in.
 #[derive(Clone)]
-pub struct Components {
+pub struct Env {
     /// Files and directories.
     pub fs: Arc<dyn FileSystem>,
     /// Time.
@@ -23,10 +23,10 @@ pub struct Components {
 }
 
 #[cfg(any(unix, windows))]
-impl Components {
+impl Env {
     /// The real world: the operating system's files, clocks, randomness and threads.
     pub fn system() -> Self {
-        Components {
+        Env {
             fs: Arc::new(SystemFs::new()),
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
@@ -36,14 +36,14 @@ impl Components {
 }
 
 #[cfg(any(unix, windows))]
-impl Default for Components {
+impl Default for Env {
     fn default() -> Self {
-        Components::system()
+        Env::system()
     }
 }
 
-impl std::fmt::Debug for Components {
+impl std::fmt::Debug for Env {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Components")
+        f.write_str("Env")
     }
 }
