@@ -6,22 +6,15 @@
 //! - [`dump`] shows one file, whole or damaged, item by item;
 //! - [`repair`] makes a damaged database usable again.
 //!
-//! `verify` and `inspect` hold the database's lock meanwhile, so what they see holds still.
+//! `verify` holds a share of the database's lock, so no writer changes what it checks. Beside these rooms stands what they share: `lock.rs`, the findings in `report.rs`, and `lost_and_found.rs`.
 
 mod dump;
-mod dump_log;
-mod dump_manifest;
-mod dump_table;
 mod inspect;
 mod lock;
 mod lost_and_found;
 mod repair;
 mod report;
 mod verify;
-mod verify_directory;
-mod verify_log;
-mod verify_manifest;
-mod verify_tables;
 
 pub use dump::{DumpItem, Field, dump};
 pub use inspect::{Inspection, SegmentFile, SliceInTable, TableInUse, inspect};

@@ -23,9 +23,8 @@ mod write;
 
 pub use report::{Loss, MovedFile, RepairReport};
 
-use super::report::{Finding, Report, is_loss, is_loss_of};
-use super::verify::Verification;
-use super::{verify_log, verify_manifest};
+use super::report::{Finding, is_loss, is_loss_of};
+use super::verify;
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, FileHeader, FileKind, Lsn};
@@ -186,14 +185,7 @@ impl Repair<'_> {
 
     /// Finds what is damaged in `CURRENT`, manifest and log though nothing may be lost by it.
     fn look_closely(&mut self) -> Result<()> {
-        let report = Report::default();
-        let (fs, db) = (self.fs.clone(), self.db);
-        let mut untold = |_: u64, _: u64| ();
-        let mut verification = Verification::new(&fs, db, report, &mut untold);
-        let state = verify_manifest::verify(&mut verification)?;
-        let segments = verify_log::gather(&mut verification)?;
-        verify_log::verify(&mut verification, state.as_ref(), &segments)?;
-        for finding in verification.report.findings {
+        for finding in verify::all_but_tables(&self.fs, self.db)? {
             self.damage(&finding.path, finding.offset, &finding.detail);
         }
         Ok(())

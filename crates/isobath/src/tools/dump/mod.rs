@@ -1,6 +1,9 @@
 //! Shows one file of a database as a list of items: what each file's own codec says of its bytes, and where.
 
-use super::{dump_log, dump_manifest, dump_table};
+mod log;
+mod manifest;
+mod table;
+
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
@@ -37,18 +40,18 @@ pub enum Field<'a> {
 }
 
 /// Takes the items of a dump.
-pub(super) type Visit<'a> = &'a mut dyn FnMut(&DumpItem<'_>) -> Result<()>;
+type Visit<'a> = &'a mut dyn FnMut(&DumpItem<'_>) -> Result<()>;
 
 /// Hands items on, and counts those that are damage.
-pub(super) struct Dump<'a> {
-    pub(super) fs: &'a dyn FileSystem,
-    pub(super) path: &'a Path,
+struct Dump<'a> {
+    fs: &'a dyn FileSystem,
+    path: &'a Path,
     visit: Visit<'a>,
     damaged: u64,
 }
 
 impl Dump<'_> {
-    pub(super) fn show(
+    fn show(
         &mut self,
         offset: u64,
         depth: usize,
@@ -58,7 +61,7 @@ impl Dump<'_> {
         (self.visit)(&DumpItem { offset, depth, name, fields })
     }
 
-    pub(super) fn header(&mut self, header: &FileHeader) -> Result<()> {
+    fn header(&mut self, header: &FileHeader) -> Result<()> {
         let kind = format!("{:?}", header.kind).to_lowercase();
         let uuid = format!("{:032x}", u128::from_be_bytes(header.uuid));
         let (kind, uuid) = (("kind", Field::Text(&kind)), ("database", Field::Text(&uuid)));
@@ -75,13 +78,13 @@ impl Dump<'_> {
         }
     }
 
-    pub(super) fn damage(&mut self, offset: u64, detail: &str) -> Result<()> {
+    fn damage(&mut self, offset: u64, detail: &str) -> Result<()> {
         self.damaged += 1;
         self.show(offset, 0, "damage", &[("detail", Field::Text(detail))])
     }
 
     /// Shows an error that is damage; gives back any other.
-    pub(super) fn absorb(&mut self, error: &Error) -> Result<()> {
+    fn absorb(&mut self, error: &Error) -> Result<()> {
         match error.kind() {
             ErrorKind::Corruption { offset, detail, .. } => self.damage(*offset, detail),
             _ => Err(error.clone()),
@@ -104,10 +107,10 @@ pub fn dump(
 ) -> Result<u64> {
     let mut dump = Dump { fs: &*env.fs, path, visit, damaged: 0 };
     match detect(&*env.fs, path)? {
-        Detected::Current => dump_manifest::current(&mut dump)?,
-        Detected::File(FileKind::Manifest) => dump_manifest::manifest(&mut dump)?,
-        Detected::File(FileKind::Table) => dump_table::table(&mut dump, &env.fs)?,
-        Detected::File(FileKind::Log) => dump_log::segment(&mut dump)?,
+        Detected::Current => manifest::current(&mut dump)?,
+        Detected::File(FileKind::Manifest) => manifest::manifest(&mut dump)?,
+        Detected::File(FileKind::Table) => table::table(&mut dump, &env.fs)?,
+        Detected::File(FileKind::Log) => log::segment(&mut dump)?,
     }
     Ok(dump.damaged)
 }

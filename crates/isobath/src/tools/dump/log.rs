@@ -1,6 +1,6 @@
 //! Shows the records that begin in one segment of the log.
 
-use super::dump::{Dump, Field};
+use super::{Dump, Field};
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, Payload, decode_payload};
 use crate::vfs::ReadMode;

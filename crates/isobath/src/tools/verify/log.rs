@@ -7,7 +7,7 @@
 //! begin and no whole one does. A break is damage if a record behind it (of the same term) or the manifest says
 //! that the log had been durable beyond it; otherwise it is a tail, which is no finding.
 
-use super::verify::Verification;
+use super::Verification;
 use crate::error::Result;
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, decode_payload};
 use crate::version::{LOG_DIR, State};

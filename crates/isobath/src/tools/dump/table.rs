@@ -1,6 +1,6 @@
 //! Shows a table: blocks, separators and entries.
 
-use super::dump::{Dump, Field};
+use super::{Dump, Field};
 use crate::error::Result;
 use crate::table::{BlockHandle, BlockKind, DumpItem, Root, SliceMeta, TableFile};
 use crate::vfs::FileSystem;

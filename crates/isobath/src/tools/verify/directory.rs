@@ -1,8 +1,8 @@
 //! Looks at what lies in the directory beside the files that are checked: leftovers of a crash, and files of nobody.
 //! All of it is worth a note, none of it is damage.
 
-use super::lost_and_found::LOST_AND_FOUND;
-use super::verify::Verification;
+use super::super::lost_and_found::LOST_AND_FOUND;
+use super::Verification;
 use crate::error::Result;
 use crate::version::{
     CURRENT, CURRENT_TMP, LOCK, LOG_DIR, TABLE_DIR, manifest_number, table_number,

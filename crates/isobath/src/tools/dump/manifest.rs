@@ -1,6 +1,6 @@
 //! Shows `CURRENT`, and a manifest edit by edit.
 
-use super::dump::{Dump, Field};
+use super::{Dump, Field};
 use crate::error::Result;
 use crate::version::{ManifestReader, read_current};
 use crate::vfs::ReadMode;

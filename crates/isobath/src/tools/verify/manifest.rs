@@ -1,6 +1,6 @@
 //! Checks `CURRENT` and the manifest it names.
 
-use super::verify::Verification;
+use super::Verification;
 use crate::error::Result;
 use crate::format::FILE_HEADER_LEN;
 use crate::options::FamilyOptions;

@@ -1,7 +1,7 @@
 //! Checks the table files: that each is there, is what the manifest says, and is sound from its header to its
 //! footer.
 
-use super::verify::Verification;
+use super::Verification;
 use crate::error::Result;
 use crate::table::{SliceMeta, TableFile};
 use crate::version::{State, TABLE_DIR, table_number, table_path};

@@ -2,8 +2,13 @@
 //! log. What cannot be read is a finding, and the check goes on with what can: without a manifest all tables and
 //! the whole log are checked by themselves.
 
-use super::report::Report;
-use super::{lock, verify_directory, verify_log, verify_manifest, verify_tables};
+mod directory;
+mod log;
+mod manifest;
+mod tables;
+
+use super::lock;
+use super::report::{Finding, Report};
 use crate::env::Env;
 use crate::error::Result;
 use crate::version::{CURRENT, Layout};
@@ -12,17 +17,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What a verification works with.
-pub(super) struct Verification<'a> {
-    pub(super) fs: &'a Arc<dyn FileSystem>,
-    pub(super) db: &'a Path,
-    pub(super) report: Report,
+struct Verification<'a> {
+    fs: &'a Arc<dyn FileSystem>,
+    db: &'a Path,
+    report: Report,
     progress: &'a mut dyn FnMut(u64, u64),
     done_bytes: u64,
     total_bytes: u64,
 }
 
 impl<'a> Verification<'a> {
-    pub(super) fn new(
+    fn new(
         fs: &'a Arc<dyn FileSystem>,
         db: &'a Path,
         report: Report,
@@ -32,24 +37,24 @@ impl<'a> Verification<'a> {
     }
 
     /// Counts a file that is about to be checked.
-    pub(super) fn expect(&mut self, len: u64) {
+    fn expect(&mut self, len: u64) {
         self.report.files += 1;
         self.report.bytes += len;
         self.total_bytes += len;
     }
 
     /// Says that so many bytes more were checked.
-    pub(super) fn advance(&mut self, len: u64) {
+    fn advance(&mut self, len: u64) {
         self.done_bytes = (self.done_bytes + len).min(self.total_bytes);
         (self.progress)(self.done_bytes, self.total_bytes);
     }
 
     /// Says that everything up to `end` (of all that is expected) was checked.
-    pub(super) fn advance_to(&mut self, end: u64) {
+    fn advance_to(&mut self, end: u64) {
         self.advance(end.saturating_sub(self.done_bytes));
     }
 
-    pub(super) fn done_bytes(&self) -> u64 {
+    fn done_bytes(&self) -> u64 {
         self.done_bytes
     }
 }
@@ -78,11 +83,21 @@ pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Resul
         let detail = format!("it is missing, yet there are {evidence}");
         verification.report.damage(&db.join(CURRENT), None, detail);
     }
-    verify_directory::verify(&mut verification)?;
-    let state = verify_manifest::verify(&mut verification)?;
-    let tables = verify_tables::gather(&mut verification, state.as_ref())?;
-    let log = verify_log::gather(&mut verification)?;
-    verify_tables::verify(&mut verification, state.as_ref(), &tables)?;
-    verify_log::verify(&mut verification, state.as_ref(), &log)?;
+    directory::verify(&mut verification)?;
+    let state = manifest::verify(&mut verification)?;
+    let tables = tables::gather(&mut verification, state.as_ref())?;
+    let segments = log::gather(&mut verification)?;
+    tables::verify(&mut verification, state.as_ref(), &tables)?;
+    log::verify(&mut verification, state.as_ref(), &segments)?;
     Ok(verification.report)
+}
+
+/// What is damaged in `CURRENT`, the manifest and the log of a database that the caller holds the lock of.
+pub(super) fn all_but_tables(fs: &Arc<dyn FileSystem>, db: &Path) -> Result<Vec<Finding>> {
+    let mut untold = |_: u64, _: u64| ();
+    let mut verification = Verification::new(fs, db, Report::default(), &mut untold);
+    let state = manifest::verify(&mut verification)?;
+    let segments = log::gather(&mut verification)?;
+    log::verify(&mut verification, state.as_ref(), &segments)?;
+    Ok(verification.report.findings)
 }
