@@ -341,7 +341,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Flushes, merges, syncs, and has days begin and end.
+    /// Flushes, compacts, syncs, and has days begin and end.
     fn keep_house(&self) -> Result<(), Trouble> {
         let mut rng = Random::new(self.seed, 101);
         let (bank, db) = (self.bank, &self.bank.db);

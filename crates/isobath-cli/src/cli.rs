@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Families(Families),
     /// Move everything written so far from the log into tables
     Flush(Database),
-    /// Merge a column family down to its last level
+    /// Compact a column family down to its last level
     Compact(Compact),
     /// Print what the database consists of and what it costs
     Stats(Stats),

@@ -25,7 +25,7 @@ fn families_are_created_listed_renamed_and_dropped() {
 }
 
 #[test]
-fn flush_takes_the_log_into_tables_and_compact_merges_them() {
+fn flush_takes_the_log_into_tables_and_compact_brings_them_down() {
     let home = Home::killed();
     home.run("flush", &[]).ok();
     assert_eq!(home.run("scan", &["-k"]).ok().lines().count(), 100);

@@ -24,13 +24,13 @@ fn a_filter_that_denies_its_keys_changes_an_answer() {
 }
 
 #[test]
-fn a_merge_that_leaves_files_overlapping_changes_an_answer() {
+fn a_compaction_that_leaves_files_overlapping_changes_an_answer() {
     is_caught("overlapping-files");
 }
 
 /// Takes some dozen sets of options: this one runs only where there is time.
 #[test]
-fn a_merge_that_ignores_snapshots_changes_an_answer() {
+fn a_compaction_that_ignores_snapshots_changes_an_answer() {
     if std::env::var_os("ISOBATH_TEST_LONG").is_some() {
         is_caught("snapshot-ignored");
     }

@@ -1,6 +1,6 @@
 //! Closing a database.
 //!
-//! 1. new calls are refused, and merges are cancelled
+//! 1. new calls are refused, and compactions are cancelled
 //! 2. what is in memory is flushed to tables; power loss here costs nothing that the log does not hold
 //! 3. jobs are waited for; outputs that were not installed are orphans, which the next open removes
 //! 4. the log is hardened and ended
@@ -224,10 +224,11 @@ mod tests {
         }
     }
 
-    /// The merge is held when it first tells how far it is, with most of it still to do, and the close at its flush.
+    /// The compaction is held when it first tells how far it is, with most of it still to do, and the close at its
+    /// flush.
     #[test]
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
-    fn a_close_does_not_let_merges_run_to_their_end() {
+    fn a_close_does_not_let_compactions_run_to_their_end() {
         let fs = MemoryFs::new();
         let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
         let options = Options::new().write_buffer(8 << 20).env(env);
@@ -247,7 +248,7 @@ mod tests {
             is_so()
         };
         let read = fs.tried(FileOp::Read);
-        let (flushing, merging) = (engine.families_pending.lock(), engine.backlog.lock());
+        let (flushing, pacing) = (engine.families_pending.lock(), engine.backlog.lock());
         std::thread::scope(|scope| {
             let compacting = scope.spawn(|| db.compact());
             assert!(soon(&|| fs.tried(FileOp::Read) > read));
@@ -255,7 +256,7 @@ mod tests {
             let closing = db.clone();
             let closer = scope.spawn(move || closing.close());
             assert!(soon(&|| engine.compactors.submit(Box::new(|_| ())).is_err()));
-            drop(merging);
+            drop(pacing);
             assert_eq!(compacting.join().unwrap().unwrap_err().name(), "CLOSED");
             assert!(!closer.is_finished());
             drop(flushing);

@@ -274,10 +274,10 @@ impl Db {
         Metrics::collect(self.engine())
     }
 
-    /// Flushes, cancels merges, stops the background and gives up the directory. Handles, snapshots, ranges and cursors that
-    /// are left answer [`ErrorKind::Closed`](crate::ErrorKind::Closed); values that they gave stay valid. A
-    /// second close waits for the first and answers the same. A listener, which the close may be waiting for,
-    /// is answered [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once, and the close goes on behind it.
+    /// Flushes, cancels compactions, stops the background and gives up the directory. Handles, snapshots, ranges and
+    /// cursors that are left answer [`ErrorKind::Closed`](crate::ErrorKind::Closed); values that they gave stay valid.
+    /// A second close waits for the first and answers the same. A listener, which the close may be waiting for, is
+    /// answered [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once, and the close goes on behind it.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
     }

@@ -74,7 +74,7 @@ fn spawn<T: Send + 'static>(
 }
 
 #[test]
-fn readers_see_whole_batches_while_writers_race_with_flushes_and_merges() {
+fn readers_see_whole_batches_while_writers_race_with_flushes_and_compactions() {
     check(2000, || {
         let fs = MemoryFs::new();
         let db = open(&fs);

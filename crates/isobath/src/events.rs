@@ -51,13 +51,13 @@ pub enum Event {
         /// How long it took.
         took_us: u64,
     },
-    /// A merge finished and its result is installed.
+    /// A compaction finished and its result is installed.
     Compacted {
         /// The family.
         family: String,
         /// Why it was done.
         reason: &'static str,
-        /// The level merged into.
+        /// The level compacted into.
         into_level: usize,
         /// Versions read.
         read_entries: u64,
@@ -70,14 +70,14 @@ pub enum Event {
         /// How long it took.
         took_us: u64,
     },
-    /// A thread has done its share of a merge. With more than one for a job, parts were merged at once; each began
-    /// `took_us` ago.
+    /// A thread has done its share of a compaction. With more than one for a job, parts were compacted at once;
+    /// each began `took_us` ago.
     SubcompactionDone {
         /// The family.
         family: String,
-        /// Which merge of the family, counted up since open.
+        /// Which compaction of the family, counted up since open.
         job: u64,
-        /// Parts that this thread merged.
+        /// Parts that this thread compacted.
         parts: usize,
         /// How long it worked.
         took_us: u64,

@@ -37,13 +37,13 @@ pub struct Metrics {
     pub flush_bytes: u64,
     /// Time they took, in nanoseconds.
     pub flush_ns: u64,
-    /// Merges done.
+    /// Compactions done.
     pub compactions: u64,
     /// Slices moved between levels without being rewritten.
     pub trivial_moves: u64,
-    /// Bytes that merges read.
+    /// Bytes that compactions read.
     pub compaction_read_bytes: u64,
-    /// Bytes that merges wrote.
+    /// Bytes that compactions wrote.
     pub compaction_written_bytes: u64,
     /// Time they took, in nanoseconds.
     pub compaction_ns: u64,
@@ -91,7 +91,7 @@ pub struct FamilyMetrics {
     pub name: String,
     /// Its levels, level 0 first.
     pub levels: Vec<LevelMetrics>,
-    /// Bytes that merges have still to read to bring all of it where it belongs: an estimate.
+    /// Bytes that compactions have still to read to bring all of it where it belongs: an estimate.
     pub pending_compaction_bytes: u64,
 }
 
@@ -112,7 +112,8 @@ pub struct LevelMetrics {
 }
 
 impl Metrics {
-    /// Bytes written to the device for each byte committed: log, flushes and merges, over the log's bytes.
+    /// Bytes written to the device for each byte committed: log, flushes and compactions, over the log's
+    /// bytes.
     pub fn write_amplification(&self) -> f64 {
         let written = self.log_bytes + self.flush_bytes + self.compaction_written_bytes;
         written as f64 / self.log_bytes.max(1) as f64
@@ -123,7 +124,7 @@ impl Metrics {
         self.families.iter().flat_map(|family| &family.levels).map(|level| level.disk_bytes).sum()
     }
 
-    /// Bytes that merges have still to read, over all families: an estimate.
+    /// Bytes that compactions have still to read, over all families: an estimate.
     pub fn pending_compaction_bytes(&self) -> u64 {
         self.families.iter().map(|family| family.pending_compaction_bytes).sum()
     }

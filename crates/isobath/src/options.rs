@@ -252,8 +252,8 @@ pub struct Options {
     /// `write_buffer` of it, and table files are held open, up to `max_open_files` of them.
     pub read_only: bool,
     /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three
-    /// times as much is held while flushes run. At least 64 KiB. Larger: fewer bytes rewritten by merges; smaller: less memory
-    /// and a shorter recovery.
+    /// times as much is held while flushes run. At least 64 KiB. Larger: fewer bytes rewritten by compactions; smaller:
+    /// less memory and a shorter recovery.
     #[serde(serialize_with = "as_number")]
     pub write_buffer: ByteSize,
     /// Bytes of decoded blocks kept. Default 64 MiB. Ignored if a shared cache is given.
@@ -275,7 +275,8 @@ pub struct Options {
     /// slower where the tables are larger than memory, and an I/O error ends the process with a signal. Default
     /// positional.
     pub read_mode: ReadMode,
-    /// Threads that merge tables. Default: one for each two processors, at least one, at most four.
+    /// Threads that compact tables. Default: one for each two processors, at least one, at most
+    /// four.
     pub compaction_threads: Option<usize>,
     /// Table files kept open, at least 8. Default 512, half of what most systems let a process open.
     pub max_open_files: Option<usize>,
@@ -412,7 +413,7 @@ impl Options {
         self
     }
 
-    /// Has `listener` told of flushes, merges, stalls, recovery and errors.
+    /// Has `listener` told of flushes, compactions, stalls, recovery and errors.
     pub fn listener(mut self, listener: Arc<dyn EventListener>) -> Self {
         self.listener = Some(listener);
         self

@@ -1,8 +1,9 @@
-//! Models of read points, over a whole database in memory: writers race with seals, flushes, merges and readers under
+//! Models of read points, over a whole database in memory: writers race with seals, flushes, compactions and readers under
 //! random schedules. All write one key, each a value of its own, so every answer is known once the writers' points are: at
 //! a point, the value of the newest commit that ends there or below.
 //!
-//! All of it is the engine's own code, from `Db::put` to the tables that flushes and merges write.
+//! All of it is the engine's own code, from `Db::put` to the tables that flushes and compactions
+//! write.
 //!
 //! Seen to fail: a flush that does not wait until its epoch is complete; a seal that does not mark the open epoch as
 //! closing. Not seen to, as too rare here: a point that is taken before its view, a view whose number is not looked at
@@ -135,7 +136,7 @@ fn a_view_and_a_read_point_always_fit() {
 }
 
 #[test]
-fn merges_keep_what_snapshots_see_whenever_they_are_taken() {
+fn compactions_keep_what_snapshots_see_whenever_they_are_taken() {
     check(1000, || {
         let world = World::new();
         let writer = spawn(&world, |world| {

@@ -15,9 +15,9 @@ pub struct Sizes {
     pub segment_len_min: u64,
     /// The shortest chunk of memory for memtables, a power of two.
     pub chunk_len_min: u64,
-    /// The shortest table that a merge cuts its output into, as long as a level is longer.
+    /// The shortest table that a compaction cuts its output into, as long as a level is longer.
     pub table_len_min: u64,
-    /// Runs in level 0 that call for a merge.
+    /// Runs in level 0 that call for a compaction.
     pub l0_trigger_runs: usize,
     /// LSNs reserved in the manifest at a time.
     pub ceiling_step: u64,

@@ -62,11 +62,11 @@ pub(crate) fn trace(event: &Event) {
                 read_bytes,
                 written_bytes,
                 took_us,
-                "merged"
+                "compacted"
             );
         }
         Event::SubcompactionDone { family, job, parts, took_us } => {
-            tracing::debug!(target: "isobath", family, job, parts, took_us, "merged parts");
+            tracing::debug!(target: "isobath", family, job, parts, took_us, "compacted parts");
         }
         Event::TriviallyMoved { family, from_level, into_level } => {
             tracing::debug!(target: "isobath", family, from_level, into_level, "moved");

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The pause between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Every so many rounds without a write, merges do what pays only later.
+/// Every so many rounds without a write, compactions do what pays only later.
 const QUIET_ROUNDS: u32 = 5;
 
 /// After so many rounds without a write, what is in memory is flushed.
@@ -114,7 +114,7 @@ mod tests {
         let engine = db.engine();
         let ceiling = || engine.versions.lock().state().ceiling();
         let (opened_at, mut flushes) = (ceiling(), 0);
-        // A merge, the removal of its inputs, and the log's ceiling.
+        // A compaction, the removal of its inputs, and the log's ceiling.
         while engine.gauges.compactions.get() == 0 || ceiling() == opened_at {
             db.put("key", [flushes; 100]).unwrap();
             db.flush().unwrap();

@@ -167,7 +167,7 @@ fn what_was_acknowledged_before_a_close_is_there_after_it() {
 }
 
 #[test]
-fn the_last_handle_may_go_while_a_flush_and_merges_run() {
+fn the_last_handle_may_go_while_a_flush_and_compactions_run() {
     for round in 0..20u32 {
         let fs = MemoryFs::new();
         let db = over(&fs).open("db").unwrap();
@@ -260,7 +260,7 @@ fn a_closed_database_answers_every_call_without_harm() {
 }
 
 #[test]
-fn a_wait_for_merges_that_a_close_cancels_says_closed() {
+fn a_wait_for_compactions_that_a_close_cancels_says_closed() {
     for _ in 0..5 {
         let db = over(&MemoryFs::new()).open("db").unwrap();
         for i in 0..3000u32 {

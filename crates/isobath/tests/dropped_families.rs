@@ -100,7 +100,8 @@ fn a_snapshot_from_before_the_drop_sees_the_family_and_one_from_after_does_not()
         is_unknown(after.of(&family).range(..).next().unwrap());
         is_unknown(family.get("key"));
         is_unknown(family.put("key", "value"));
-        // Flushes and merges of others, which take place over the epochs that the family was written in.
+        // Flushes and compactions of others, which take place over the epochs that the family was
+        // written in.
         fill(&db, &db.default_family(), 3);
         db.wait_for_compactions(None).unwrap();
     }
@@ -295,7 +296,7 @@ fn snapshots_taken_while_families_come_and_go_never_change() {
 }
 
 #[test]
-fn a_drop_under_a_merge_and_a_flush_ends_them_and_leaves_the_snapshot_whole() {
+fn a_drop_under_a_compaction_and_a_flush_ends_them_and_leaves_the_snapshot_whole() {
     for round in 0..6 {
         let fs = MemoryFs::new();
         let db = over(&fs).open("db").unwrap();
@@ -303,7 +304,7 @@ fn a_drop_under_a_merge_and_a_flush_ends_them_and_leaves_the_snapshot_whole() {
         let filled = fill(&db, &family, round);
         let snapshot = db.snapshot();
         std::thread::scope(|scope| {
-            let merger = scope.spawn(|| {
+            let compactor = scope.spawn(|| {
                 loop {
                     if let Err(error) = family.compact(..) {
                         return error;
@@ -320,7 +321,7 @@ fn a_drop_under_a_merge_and_a_flush_ends_them_and_leaves_the_snapshot_whole() {
             });
             std::thread::sleep(Duration::from_millis(20 + 10 * u64::from(round)));
             db.drop_family(&family).unwrap();
-            for thread in [merger, writer] {
+            for thread in [compactor, writer] {
                 let ended = thread.join().unwrap();
                 assert!(matches!(ended.kind(), ErrorKind::UnknownFamily { .. }), "{ended:?}");
             }

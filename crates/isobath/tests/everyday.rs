@@ -18,7 +18,7 @@ fn value(i: u32, round: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_cursor_goes_on_reading_while_merges_remove_the_files_below_it() {
+fn a_cursor_goes_on_reading_while_compactions_remove_the_files_below_it() {
     let db = Options::in_memory().write_buffer(256 << 10).block_cache(0).open("db").unwrap();
     for i in 0..1000 {
         db.put(key(i), value(i, 0)).unwrap();
@@ -84,7 +84,7 @@ fn what_is_written_is_there_after_flush_compaction_and_reopen() {
 }
 
 #[test]
-fn a_wait_for_merges_can_be_given_up_and_taken_up_again() {
+fn a_wait_for_compactions_can_be_given_up_and_taken_up_again() {
     let dir = tempfile::tempdir().unwrap();
     let db = small().open(dir.path()).unwrap();
     for i in 0..20_000 {

@@ -237,7 +237,8 @@ fn fill(disk: &MemoryFs) -> Result<String> {
         write(&family, 0..count, 1, "first")?;
     }
     db.flush()?;
-    // Files that a reader keeps on disk stand behind what was made of them, merged once or twice.
+    // Files that a reader keeps on disk stand behind what was made of them, compacted once or
+    // twice.
     let plain = db.family_if_exists("plain")?.expect("there is one");
     let reader = plain.range(..);
     for (family, _) in families(&db)? {

@@ -1,10 +1,11 @@
-//! Merges overlap in time, and so do the parts of one merge: a trace of events shows both.
+//! Compactions overlap in time, and so do the parts of one compaction: a trace of events shows
+//! both.
 
 use isobath::{Event, FamilyOptions, Options};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Who worked at which merge, from when to when, in microseconds.
+/// Who worked at which compaction, from when to when, in microseconds.
 #[derive(Clone, Debug)]
 struct Share {
     thread: std::thread::ThreadId,
@@ -29,7 +30,7 @@ fn pairs(shares: &[Share]) -> impl Iterator<Item = (&Share, &Share)> {
 }
 
 #[test]
-fn merges_and_the_parts_of_one_merge_run_at_the_same_time() {
+fn compactions_and_the_parts_of_one_compaction_run_at_the_same_time() {
     let (shares, began) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
     let noted = shares.clone();
     let listener = move |event: &Event| {
@@ -72,7 +73,7 @@ fn merges_and_the_parts_of_one_merge_run_at_the_same_time() {
     db.close().unwrap();
     let mut shares = shares.lock().unwrap().clone();
     shares.sort_by_key(|share| share.from_us);
-    println!("from us    to us  parts  merge            thread");
+    println!("from us    to us  parts  compaction       thread");
     for share in shares.iter().rev().take(40).rev() {
         let Share { thread, family, job, parts, from_us, to_us } = share;
         println!("{from_us:7}  {to_us:7}  {parts:5}  {family} #{job:<5}  {thread:?}");
@@ -80,6 +81,6 @@ fn merges_and_the_parts_of_one_merge_run_at_the_same_time() {
     assert_eq!(
         both(&shares),
         (true, true),
-        "(parts of one merge, merges) overlapped, after {n} puts"
+        "(parts of one compaction, compactions) overlapped, after {n} puts"
     );
 }

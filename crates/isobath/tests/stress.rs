@@ -1,5 +1,5 @@
-//! Many threads at once, with budgets so small that sealing, flushing and merging never rest. `ISOBATH_TEST_LONG=1`
-//! goes on for minutes.
+//! Many threads at once, with budgets so small that sealing, flushing and compacting never rest.
+//! `ISOBATH_TEST_LONG=1` goes on for minutes.
 
 use isobath::{Batch, Db, Options, WriteOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -157,7 +157,7 @@ fn every_reader_sees_whole_batches_in_order() {
     });
     let metrics = shared.db.metrics();
     println!(
-        "batches {:?}, flushes {}, merges {}",
+        "batches {:?}, flushes {}, compactions {}",
         shared.acknowledged, metrics.flushes, metrics.compactions
     );
     assert!(metrics.flushes > 0 && metrics.compactions > 0);

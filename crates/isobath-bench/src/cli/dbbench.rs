@@ -70,7 +70,7 @@ pub(crate) struct DbBenchFlags {
     /// Compression of sorted files
     #[arg(long, default_value = "lz4")]
     pub(crate) compression_type: Codec,
-    /// Threads for flushes and merges [default: the machine's cores]
+    /// Threads for flushes and compactions [default: the machine's cores]
     #[arg(long)]
     pub(crate) max_background_jobs: Option<u32>,
 }

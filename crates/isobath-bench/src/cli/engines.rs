@@ -26,7 +26,7 @@ pub(crate) struct EngineFlags {
     /// Compression of sorted files [default: lz4]
     #[arg(long)]
     pub(crate) codec: Option<Codec>,
-    /// Threads for flushes and merges [default: the machine's cores]
+    /// Threads for flushes and compactions [default: the machine's cores]
     #[arg(long, value_name = "N")]
     pub(crate) background_threads: Option<u32>,
     /// A knob of one engine, such as rocksdb.level0_stop_writes_trigger=36; repeatable

@@ -65,7 +65,7 @@ pub(crate) struct RunFlags {
     /// Use the database that is there, as it is
     #[arg(long, conflicts_with = "load_once")]
     pub(crate) no_load: bool,
-    /// Wait until flushes and merges are done after loading and after running
+    /// Wait until flushes and compactions are done after loading and after running
     #[arg(long)]
     pub(crate) settle: bool,
     /// Units a second to start in all, whatever the engine does (open loop): latency counts from

@@ -47,7 +47,7 @@ pub(super) fn execute(flags: &SuiteFlags) -> Result<ExitCode> {
     Ok(exit_code(&report, &stop))
 }
 
-/// Fixtures of every engine at their largest, a copy, and as much again for merges.
+/// Fixtures of every engine at their largest, a copy, and as much again for compactions.
 fn room_needed(config: &SuiteConfig, rows: &[Row]) -> u64 {
     let largest =
         rows.iter().map(|row| row.keys.max(row.operations) * row.entry_bytes()).max().unwrap_or(0);

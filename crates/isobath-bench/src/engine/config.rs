@@ -50,7 +50,7 @@ pub(crate) struct EngineConfig {
     pub(crate) cache_bytes: u64,
     pub(crate) filter_bits: u32,
     pub(crate) codec: Codec,
-    /// Threads for flushes and merges.
+    /// Threads for flushes and compactions.
     pub(crate) background_threads: u32,
     /// The engine's own knobs, verbatim.
     pub(crate) knobs: BTreeMap<String, String>,

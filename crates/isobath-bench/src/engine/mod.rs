@@ -129,8 +129,8 @@ pub(crate) trait Engine: Send + Sync {
         Ok(0)
     }
 
-    /// What grows when writers outrun the background, in a unit of its own: bytes waiting to be merged
-    /// where the engine estimates them, else files of level 0. `None` where it can't tell.
+    /// What grows when writers outrun the background, in a unit of its own: bytes waiting to be
+    /// compacted where the engine estimates them, else files of level 0. `None` where it can't tell.
     fn backlog(&self) -> Option<u64> {
         self.level_zero_files()
     }

@@ -132,8 +132,8 @@ impl Engine for RocksDb {
     }
 }
 
-/// Reads what RocksDB prints of its bytes, in units of 10 MiB (flushes: 1 MiB). The bytes of merges have
-/// the flushes in them.
+/// Reads what RocksDB prints of its bytes, in units of 10 MiB (flushes: 1 MiB). The bytes of compactions
+/// have the flushes in them.
 fn written(db_stats: &str, family_stats: &str) -> Written {
     let gib = |text: &str, line: &str, after: &str| -> Option<u64> {
         let line = text.lines().find(|at| at.starts_with(line))?;

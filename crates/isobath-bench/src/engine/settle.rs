@@ -1,4 +1,4 @@
-//! Waiting until an engine has paid its debt: memory flushed, merges finished.
+//! Waiting until an engine has paid its debt: memory flushed, compactions finished.
 
 use super::{Drained, Engine};
 use crate::drive::Stop;

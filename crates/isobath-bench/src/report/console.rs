@@ -213,7 +213,7 @@ fn resources(row: &Measured) -> String {
         bytes(row.db_bytes as f64),
     );
     text.push_str(&format!(
-        "  counted  {} log, {} flushed, {} merged, by the engine itself ({}x)\n",
+        "  counted  {} log, {} flushed, {} compacted, by the engine itself ({}x)\n",
         size(row.written.log),
         size(row.written.flush),
         size(row.written.compaction),

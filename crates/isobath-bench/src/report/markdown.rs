@@ -273,7 +273,7 @@ fn resources(text: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(text, "<details><summary>What each used</summary>\n")?;
     writeln!(
         text,
-        "| row | engine | p50 | p99.9 | max | CPU/op | to files | write amp | log, flushed, merged | its own write amp | \
+        "| row | engine | p50 | p99.9 | max | CPU/op | to files | write amp | log, flushed, compacted | its own write amp | \
          on disk | space amp | resident | anon memory | held back | level 0 | iteration |\n\
          |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     )?;

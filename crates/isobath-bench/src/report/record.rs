@@ -142,7 +142,7 @@ impl Measured {
         ratio(self.usage_settled.device_write_bytes?, self.user_bytes_written)
     }
 
-    /// The same, as the engine counts its log, flushes and merges.
+    /// The same, as the engine counts its log, flushes and compactions.
     pub(crate) fn engine_write_amplification(&self) -> Option<f64> {
         ratio(self.written.total()?, self.user_bytes_written)
     }

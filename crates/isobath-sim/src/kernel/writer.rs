@@ -207,7 +207,7 @@ impl Life<'_> {
         }
     }
 
-    /// Flushes, merges, syncs, and has a family come and go.
+    /// Flushes, compacts, syncs, and has a family come and go.
     fn keep_house(&self, mut steps: u64) {
         let mut flushes = 0;
         loop {
@@ -221,7 +221,7 @@ impl Life<'_> {
                     .persist(|| self.store.sync())
                     .map(|lsn| self.note(self.notes.synced_below(lsn))),
                 13..18 => self.step_family(&mut steps),
-                _ => self.persist(|| self.store.merge()),
+                _ => self.persist(|| self.store.compact()),
             };
             if done.is_none() {
                 return;

@@ -1,9 +1,9 @@
 //! One stream of operations under many options: whatever they are, the answers must be the same.
 //!
-//! A seed is a stream (`stream.rs`): batches over families that come and go, reads of every kind, snapshots, flushes, merges,
-//! closes. It is played to a model, a `BTreeMap` for each family (`model.rs`), and to the real engine with real threads under
-//! several sets of options (`settings.rs`, `play.rs`), in memory and on files. Each read becomes a digest; the first that
-//! differs from the model's is the failure.
+//! A seed is a stream (`stream.rs`): batches over families that come and go, reads of every kind, snapshots, flushes,
+//! compactions, closes. It is played to a model, a `BTreeMap` for each family (`model.rs`), and to the real engine with
+//! real threads under several sets of options (`settings.rs`, `play.rs`), in memory and on files. Each read becomes a
+//! digest; the first that differs from the model's is the failure.
 
 mod model;
 mod play;

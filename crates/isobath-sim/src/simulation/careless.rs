@@ -305,14 +305,14 @@ impl Careless<'_> {
             family.cursor(..).map(drop),
         ];
         // A drop refuses writes at once, and reads when it is visible.
-        let merges = self.rng.u8(..4) == 0;
+        let compacts = self.rng.u8(..4) == 0;
         let writes = [
             family.put("other", "value").map(drop),
             family.delete("other").map(drop),
-            if merges { family.compact(..) } else { Ok(()) },
+            if compacts { family.compact(..) } else { Ok(()) },
         ];
         for (nth, result) in reads.into_iter().chain(writes).enumerate() {
-            let is_call = nth < 10 || merges;
+            let is_call = nth < 10 || compacts;
             match result {
                 Ok(()) if held.is_gone && is_call => {
                     self.stage.fail(format!(
@@ -357,7 +357,7 @@ impl Careless<'_> {
             }
         }
         if let Err(error) = stage.side.compact("z".."a") {
-            stage.judge_write("a merge of nothing", &error);
+            stage.judge_write("a compaction of nothing", &error);
         }
     }
 

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn planted_bugs_of_reads_and_merges_are_caught() {
+    fn planted_bugs_of_reads_and_compactions_are_caught() {
         each_is_caught(7..13);
     }
 

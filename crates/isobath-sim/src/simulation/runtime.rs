@@ -3,7 +3,7 @@
 //! A task gives way at labelled points, at every n-th access to what threads share (locks, atomics, views, blocks of a
 //! cache), with n drawn anew each time around a mean that the life draws, when it blocks on a lock or a condition
 //! variable, sleeps, or joins another. Then, or in the middle of a call, it may be away for long: for a time that is drawn, or
-//! until others have come to a drawn label so often. However many steps these take, a flush or a merge is then over.
+//! until others have come to a drawn label so often. However many steps these take, a flush or a compaction is then over.
 //! Time is virtual: it moves a little with each step, and jumps to the next deadline when nobody can run. If nobody
 //! can run and nobody has a deadline, the run has deadlocked, which is a failure like any other; so is a run without
 //! an end, and a task that panics.
@@ -81,7 +81,7 @@ struct Shared {
     stall_permille: u16,
     /// The same of tasks that read: what they have pinned or not is to become old under their hands.
     reader_stall_permille: u16,
-    /// Where tasks that read wait for flushes and merges of others.
+    /// Where tasks that read wait for flushes and compactions of others.
     linger_at: Option<Point>,
     /// Accesses to what threads share between two preemptions, on average; 0 if there are none.
     preempt_mean: u32,

@@ -72,8 +72,8 @@ struct Outcome {
 #[derive(Clone, Copy, Default)]
 struct Past {
     was_killed: bool,
-    /// At an edit of a merge, which only the kernel knows.
-    was_killed_merging: bool,
+    /// At an edit of a compaction, which only the kernel knows.
+    was_killed_compacting: bool,
     is_damaged: bool,
     /// And that since the last life.
     is_newly_damaged: bool,
@@ -85,10 +85,10 @@ struct Past {
 }
 
 impl Past {
-    /// A life has ended, in which the edit of a merge may have been the end (`merges`).
-    fn note(&mut self, life: &Life, merges: bool, died_opening: bool) {
+    /// A life has ended, in which the edit of a compaction may have been the end (`compacts`).
+    fn note(&mut self, life: &Life, compacts: bool, died_opening: bool) {
         self.was_killed = life.death() == Some(Death::Kill);
-        self.was_killed_merging = self.was_killed && merges;
+        self.was_killed_compacting = self.was_killed && compacts;
         self.is_damaged |= life.rot().is_some();
         self.may_lose |= life.rot().as_ref().is_some_and(Damage::is_of_log);
         self.opens_died = if died_opening { self.opens_died + 1 } else { 0 };
@@ -146,7 +146,7 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
             eprintln!("life {nth}: {:?}, {:?}, {damage:?}", script.doom, script.trouble);
         }
         earlier = Some(fs.killed());
-        let merges = script.doom.is_some_and(|doom| doom.moment == Moment::MergeEdit);
+        let compacts = script.doom.is_some_and(|doom| doom.moment == Moment::CompactionEdit);
         let life = Life::new(fs, script.doom, script.trouble.clone(), rng.u64(..));
         let outcome: Rc<RefCell<Outcome>> = Rc::default();
         let body = live(life.clone(), before, script, outcome.clone());
@@ -169,7 +169,7 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         before = outcome.left.ok_or_else(|| in_life("it ended without a trace".to_owned()))?;
         // The process is gone in any case.
         fs = life.disk().killed();
-        past.note(&life, merges, outcome.died_opening);
+        past.note(&life, compacts, outcome.died_opening);
         if outcome.is_refused {
             // What rots under an open database cannot be undone: it may have been written over since.
             let Some(damage) = damage.filter(|_| life.rot().is_none()) else { break };
@@ -242,8 +242,8 @@ fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option
     let moments = [
         Moment::Edit,
         Moment::Edit,
-        Moment::MergeEdit,
-        Moment::MergeEdit,
+        Moment::CompactionEdit,
+        Moment::CompactionEdit,
         Moment::TableSync,
         Moment::Harden,
         Moment::Rename,
@@ -256,7 +256,7 @@ fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option
         let nth_max = if moment == Moment::Any { 1 << rng.u32(3..9) } else { 4 };
         return Some(Doom { death, moment, nth: rng.u64(1..=nth_max) });
     }
-    if past.was_killed_merging {
+    if past.was_killed_compacting {
         // Tables that it was to remove may be needed again, if the power goes while they are.
         let (moment, nth_max) = if rng.bool() { (Moment::Remove, 5) } else { (Moment::Any, 60) };
         return Some(Doom { death: Death::Power, moment, nth: rng.u64(1..nth_max) });
@@ -274,7 +274,7 @@ fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option
         3..6 => (moments[rng.usize(..moments.len())], rng.u64(1..=1 << nth_log)),
         _ => (Moment::Any, rng.u64(working)),
     };
-    let death = if moment == Moment::MergeEdit { Death::Kill } else { death };
+    let death = if moment == Moment::CompactionEdit { Death::Kill } else { death };
     Some(Doom { death, moment, nth })
 }
 

@@ -29,7 +29,7 @@ impl Terrain {
         self.is_tree
     }
 
-    /// Options of a life: small, so that seals, flushes and merges happen all the time.
+    /// Options of a life: small, so that seals, flushes and compactions happen all the time.
     pub(crate) fn options(&self, rng: &mut fastrand::Rng) -> Options {
         let modes = [ReadMode::Mapped, ReadMode::Positional];
         let intervals =

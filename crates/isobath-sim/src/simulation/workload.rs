@@ -226,7 +226,7 @@ impl Stage {
         Ok(position(self.db.with(options).write(batch)?))
     }
 
-    /// Flushes, merges, syncs, and families that come and go.
+    /// Flushes, compactions, syncs, and families that come and go.
     pub(crate) fn tidy(&self, count: u32, mut rng: fastrand::Rng) {
         // What was said to be synced with a change of the families must be, when the power goes at once.
         let dies_changing = rng.u8(..5) == 0;

@@ -31,8 +31,8 @@ pub(crate) enum Moment {
     Any,
     /// An edit in the manifest is synced: the kernel has it, the disk has not.
     Edit,
-    /// One of a merge is: tables go with it.
-    MergeEdit,
+    /// One of a compaction is: tables go with it.
+    CompactionEdit,
     /// A table is synced.
     TableSync,
     /// A segment of the log is.
@@ -251,7 +251,9 @@ impl Life {
             self.begin_or_end_trouble();
         }
         let Some(doom) = self.doom.get() else { return };
-        if doom.moment != Moment::Any && doom.moment != moment && !is_of_merge(doom.moment, moment)
+        if doom.moment != Moment::Any
+            && doom.moment != moment
+            && !is_of_compaction(doom.moment, moment)
         {
             return;
         }
@@ -347,9 +349,11 @@ impl Life {
     }
 }
 
-/// True if a merge's edit is waited for, and the edit that is synced now is one.
-fn is_of_merge(awaited: Moment, moment: Moment) -> bool {
-    awaited == Moment::MergeEdit && moment == Moment::Edit && runtime::is_thread("isobath-manifest")
+/// True if a compaction's edit is waited for, and the edit that is synced now is one.
+fn is_of_compaction(awaited: Moment, moment: Moment) -> bool {
+    awaited == Moment::CompactionEdit
+        && moment == Moment::Edit
+        && runtime::is_thread("isobath-manifest")
 }
 
 /// One of several ways in which power goes: all that was not synced is lost; everything stays as it was at one moment; names and

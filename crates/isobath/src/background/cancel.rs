@@ -24,7 +24,7 @@ impl CancelToken {
     }
 
     /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the job should stop. Cheap enough for every
-    /// block of a merge.
+    /// block of a compaction.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_cancelled() { Err(Error::cancelled()) } else { Ok(()) }

@@ -1,9 +1,9 @@
-//! Whether anything older of a key lies below a merge. It decides whether a delete can go.
+//! Whether anything older of a key lies below a compaction. It decides whether a delete can go.
 
 use crate::version::Slice;
 use std::sync::Arc;
 
-/// Walks along the slices beneath a merge while its keys go by, ascending.
+/// Walks along the slices beneath a compaction while its keys go by, ascending.
 #[derive(Debug)]
 pub(crate) struct Beneath<'a> {
     levels: Vec<&'a [Arc<Slice>]>,

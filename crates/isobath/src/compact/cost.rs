@@ -1,7 +1,7 @@
-//! What a merge costs for each entry, and what a visible cursor costs over several runs. Run by hand:
-//! `cargo test --release -p isobath compact::cost -- --ignored --nocapture --test-threads 1`
+//! What a compaction costs for each entry, and what a visible cursor costs over several runs. Run by
+//! hand: `cargo test --release -p isobath compact::cost -- --ignored --nocapture --test-threads 1`
 
-use super::{Hints, MergeContext, MergeJob, Outcome, Plan, Policy, plan};
+use super::{CompactionContext, CompactionJob, Hints, Outcome, Plan, Policy, plan};
 use crate::background::CancelToken;
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::engine::Busy;
@@ -86,8 +86,8 @@ impl Rig {
         self.set.state().family(0).unwrap().tree.clone()
     }
 
-    fn context(&self, options: &TableOptions) -> MergeContext {
-        MergeContext {
+    fn context(&self, options: &TableOptions) -> CompactionContext {
+        CompactionContext {
             fs: self.fs.clone(),
             table_dir: self.dir.clone(),
             uuid: [7; 16],
@@ -104,7 +104,7 @@ impl Rig {
 
 #[test]
 #[ignore = "measures"]
-fn merge_of_runs() {
+fn compaction_of_runs() {
     let entries: usize =
         std::env::var("ENTRIES").map_or(200_000, |entries| entries.parse().unwrap());
     for (codec_in, codec_out) in
@@ -126,9 +126,9 @@ fn merge_of_runs() {
         let policy = Policy::default();
         // However small the runs are here, they are not too small to be moved.
         let policy = Policy { target_file_bytes: 1 << 20, ..policy };
-        let mut merge = loop {
+        let mut compaction = loop {
             match plan(&rig.tree(), &policy, &Busy::default(), &hints) {
-                Plan::Merge(merge) => break merge,
+                Plan::Compaction(compaction) => break compaction,
                 Plan::Move(moves) => {
                     let outcome = Outcome::of_moves(&moves);
                     rig.set.install(Edit::new(outcome.changes(0)), &outcome.files).unwrap();
@@ -136,14 +136,14 @@ fn merge_of_runs() {
                 Plan::DoNothing => rig.flush(entries, &options(codec_in)),
             }
         };
-        merge.output_bytes = Some(Policy::default().target_file_bytes);
-        merge.cuts.clear();
-        let job = MergeJob::new(merge, rig.context(&options(codec_out)));
+        compaction.output_bytes = Some(Policy::default().target_file_bytes);
+        compaction.cuts.clear();
+        let job = CompactionJob::new(compaction, rig.context(&options(codec_out)));
         let started = cpu_ns();
         let outcome = job.finish().unwrap();
         let ns = cpu_ns() - started;
         println!(
-            "{codec_in:?} to {codec_out:?}: write {} ns an entry (with generation), merge {} ns an entry of {} ({} to {} MiB)",
+            "{codec_in:?} to {codec_out:?}: write {} ns an entry (with generation), compaction {} ns an entry of {} ({} to {} MiB)",
             flushed / outcome.entries_in,
             ns / outcome.entries_in,
             outcome.entries_in,

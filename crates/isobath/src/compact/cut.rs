@@ -5,7 +5,7 @@
 //! over so much of the next level that taking it down would be a long job. Outputs never end within the
 //! versions of one key.
 
-use super::plan::Merge;
+use super::plan::Compaction;
 use crate::cursor::key_head;
 use crate::env::{Reach, reached, reached_if};
 use crate::version::Slice;
@@ -20,7 +20,7 @@ const OVERLAP_MAX: u64 = 12;
 /// An output that lies over too much ends only with at least this share of its length, in eighths.
 const OVER_TOO_MUCH_EIGHTHS: u64 = 1;
 
-/// Tells where to cut while the keys of a merge's outputs go by, ascending.
+/// Tells where to cut while the keys of a compaction's outputs go by, ascending.
 #[derive(Debug)]
 pub(crate) struct Cutter<'a> {
     output_bytes: u64,
@@ -86,17 +86,17 @@ impl<'a> Edges<'a> {
 }
 
 impl<'a> Cutter<'a> {
-    /// For the outputs of a part of `merge` that reads about `part_bytes`.
-    pub(crate) fn new(merge: &'a Merge, part_bytes: u64) -> Self {
+    /// For the outputs of a part of `compaction` that reads about `part_bytes`.
+    pub(crate) fn new(compaction: &'a Compaction, part_bytes: u64) -> Self {
         let output_bytes =
-            merge.output_bytes.map_or(u64::MAX, |wanted| match merge.guides.is_empty() {
+            compaction.output_bytes.map_or(u64::MAX, |wanted| match compaction.guides.is_empty() {
                 true => even_share(part_bytes, wanted),
                 false => wanted,
             });
         Cutter {
             output_bytes,
-            fences: Edges::new(EdgeKeys::Fences(&merge.fences)),
-            guides: Edges::new(EdgeKeys::Guides(&merge.guides)),
+            fences: Edges::new(EdgeKeys::Fences(&compaction.fences)),
+            guides: Edges::new(EdgeKeys::Guides(&compaction.guides)),
             overlap_bytes: 0,
         }
     }

@@ -6,7 +6,7 @@
 
 use super::cut::Cutter;
 use super::drawn::{Answer, KEYS, Scene, draw_of, walk};
-use super::{ManualPlan, Merge, Plan, debts};
+use super::{Compaction, ManualPlan, Plan, debts};
 use crate::env::draw::Draw;
 use crate::version::Slice;
 use std::fmt::Write;
@@ -25,24 +25,26 @@ fn numbers<'a>(out: &mut String, name: &str, slices: impl Iterator<Item = &'a Ar
     }
 }
 
-fn describe_merge(out: &mut String, merge: &Merge, draw: &mut Draw) {
-    let last = if merge.is_last_level { " last" } else { "" };
-    write!(out, "{:?} {}@{}{last}:", merge.reason, merge.target, merge.depth).unwrap();
-    for (level, slice) in &merge.inputs {
+fn describe_compaction(out: &mut String, compaction: &Compaction, draw: &mut Draw) {
+    let last = if compaction.is_last_level { " last" } else { "" };
+    write!(out, "{:?} {}@{}{last}:", compaction.reason, compaction.target, compaction.depth)
+        .unwrap();
+    for (level, slice) in &compaction.inputs {
         write!(out, " {level}/{}", slice.meta.file).unwrap();
     }
-    write!(out, " len {:?}", merge.output_bytes).unwrap();
-    for (name, keys) in [(" fences", &merge.fences), (" cuts", &merge.cuts)] {
+    write!(out, " len {:?}", compaction.output_bytes).unwrap();
+    for (name, keys) in [(" fences", &compaction.fences), (" cuts", &compaction.cuts)] {
         if !keys.is_empty() {
             write!(out, "{name} {:?}", keys.iter().map(|key| key[0]).collect::<Vec<_>>()).unwrap();
         }
     }
-    for slices in &merge.beneath {
+    for slices in &compaction.beneath {
         numbers(out, " above", slices.iter());
     }
-    numbers(out, " guides", merge.guides.iter());
-    let mut cutter = Cutter::new(merge, merge.input_bytes() / (merge.cuts.len() as u64 + 1));
-    let len = merge.output_bytes.unwrap_or(16);
+    numbers(out, " guides", compaction.guides.iter());
+    let mut cutter =
+        Cutter::new(compaction, compaction.input_bytes() / (compaction.cuts.len() as u64 + 1));
+    let len = compaction.output_bytes.unwrap_or(16);
     let (mut bytes, mut step) = (0, 1);
     out.push_str(" ends");
     for key in 0..KEYS {
@@ -67,7 +69,7 @@ fn describe(scene: &Scene, answer: &Answer, draw: &mut Draw) -> String {
                 write!(out, " {}:{}->{}", step.slice.meta.file, step.from, step.to).unwrap();
             }
         }
-        Some(Plan::Merge(merge)) => describe_merge(&mut out, merge, draw),
+        Some(Plan::Compaction(compaction)) => describe_compaction(&mut out, compaction, draw),
         None if matches!(answer, Answer::Requested(ManualPlan::Wait)) => out.push_str("wait"),
         None => out.push_str("done"),
     }

@@ -1,6 +1,6 @@
-//! The inputs of a merge as cursors.
+//! The inputs of a compaction as cursors.
 
-use super::plan::Merge;
+use super::plan::Compaction;
 use crate::cursor::{ConcatCursor, MergeCursor, SliceProvider};
 use crate::error::Result;
 use crate::table::{TableContext, TableCursor};
@@ -33,13 +33,13 @@ impl SliceProvider for InputRow {
     }
 }
 
-/// What a merge walks.
+/// What a compaction walks.
 pub(super) type Inputs = MergeCursor<ConcatCursor<InputRow>>;
 
 /// A merge of all inputs: each run by itself, each level below 0 as a row.
-pub(super) fn open_inputs(merge: &Merge, tables: &TableContext) -> Inputs {
+pub(super) fn open_inputs(compaction: &Compaction, tables: &TableContext) -> Inputs {
     let mut rows: Vec<(usize, Vec<Arc<Slice>>)> = Vec::new();
-    for (level, slice) in &merge.inputs {
+    for (level, slice) in &compaction.inputs {
         match rows.last_mut() {
             Some((last, slices)) if last == level && *level > 0 => slices.push(slice.clone()),
             _ => rows.push((*level, vec![slice.clone()])),
@@ -63,7 +63,7 @@ mod tests {
         let mut slice = |level: usize, at: u64| (level, model.slice((at, at), 1, 0, (1, 1)));
         let inputs =
             vec![slice(0, 1), slice(0, 1), slice(2, 1), slice(2, 2), slice(3, 1), slice(3, 2)];
-        let merge = Merge {
+        let compaction = Compaction {
             reason: Reason::Manual,
             inputs,
             target: 3,
@@ -78,6 +78,6 @@ mod tests {
         let fs = Arc::new(MemoryFs::new());
         let files = Arc::new(FileCache::new(fs, "/db/table".into(), ReadMode::Positional, 10));
         let tables = TableContext::new(files, BlockCache::new(1 << 20));
-        assert_eq!(open_inputs(&merge, &tables).source_count(), 2 + 1 + 1);
+        assert_eq!(open_inputs(&compaction, &tables).source_count(), 2 + 1 + 1);
     }
 }

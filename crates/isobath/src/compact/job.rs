@@ -1,11 +1,12 @@
-//! A merge under way, which several threads may work at.
+//! A compaction under way, which several threads may work at.
 //!
-//! The parts of a merge are disjoint in keys, so their outputs are the merge's outputs side by side. Whoever
-//! has a [`MergeJob`] may take parts from it ([`MergeJob::help`]); its owner takes parts too, then waits only
-//! for helpers that took some, until they have told of it. So a job ends with however many threads there are.
+//! The parts of a compaction are disjoint in keys, so their outputs are the compaction's outputs side by
+//! side. Whoever has a [`CompactionJob`] may take parts from it ([`CompactionJob::help`]); its owner takes
+//! parts too, then waits only for helpers that took some, until they have told of it. So a job ends with
+//! however many threads there are.
 
-use super::plan::{Merge, Move};
-use super::run::{MergeContext, Written, run_part};
+use super::plan::{Compaction, Move};
+use super::run::{CompactionContext, Written, run_part};
 use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::{Error, PoisonCause, Result};
 use crate::format::FamilyId;
@@ -13,10 +14,10 @@ use crate::table::{End, Extent, SliceMeta};
 use crate::version::{Change, LiveFile};
 use std::sync::Arc;
 
-/// A merge, its parts and what has been written so far.
-pub(crate) struct MergeJob {
-    merge: Merge,
-    context: MergeContext,
+/// A compaction, its parts and what has been written so far.
+pub(crate) struct CompactionJob {
+    compaction: Compaction,
+    context: CompactionContext,
     /// Ascending, each up to where the next begins.
     parts: Vec<Extent>,
     progress: Mutex<Progress>,
@@ -33,7 +34,7 @@ struct Progress {
 
 /// A part that somebody works at. It ends with the part's result, or without one if the thread panics.
 struct Turn<'a> {
-    job: &'a MergeJob,
+    job: &'a CompactionJob,
     part: usize,
     result: Option<Result<Written>>,
 }
@@ -46,7 +47,7 @@ impl Drop for Turn<'_> {
             failed => {
                 // Nobody begins another part.
                 progress.next_part = self.job.parts.len();
-                let panicked = || Error::poisoned(PoisonCause::panicked("in a merge", ""));
+                let panicked = || Error::poisoned(PoisonCause::panicked("in a compaction", ""));
                 let error = failed.and_then(Result::err).unwrap_or_else(panicked);
                 progress.error.get_or_insert(error);
             }
@@ -55,7 +56,7 @@ impl Drop for Turn<'_> {
 }
 
 /// A thread that works at a job, which waits for it.
-struct Helper<'a>(&'a MergeJob);
+struct Helper<'a>(&'a CompactionJob);
 
 impl Drop for Helper<'_> {
     fn drop(&mut self) {
@@ -97,19 +98,19 @@ impl Outcome {
     }
 }
 
-impl MergeJob {
+impl CompactionJob {
     /// A job that nobody works at yet.
-    pub(crate) fn new(merge: Merge, context: MergeContext) -> MergeJob {
+    pub(crate) fn new(compaction: Compaction, context: CompactionContext) -> CompactionJob {
         let mut parts = vec![Extent::default()];
-        for cut in &merge.cuts {
+        for cut in &compaction.cuts {
             if let Some(before) = parts.last_mut() {
                 before.end = End::Excluded(cut.clone());
             }
             parts.push(Extent { start: cut.clone(), end: End::Unbounded });
         }
         let (progress, helper_done) =
-            (Mutex::new(Rank::MergeParts, Progress::default()), Condvar::new());
-        MergeJob { merge, context, parts, progress, helper_done }
+            (Mutex::new(Rank::CompactionParts, Progress::default()), Condvar::new());
+        CompactionJob { compaction, context, parts, progress, helper_done }
     }
 
     /// In how many parts it can be worked at.
@@ -123,10 +124,10 @@ impl MergeJob {
         let mut parts = 0;
         self.progress.lock().helpers += 1;
         let _helper = Helper(self);
-        let part_bytes = self.merge.input_bytes() / self.parts.len() as u64;
+        let part_bytes = self.compaction.input_bytes() / self.parts.len() as u64;
         while let Some(mut turn) = self.take() {
             let part = &self.parts[turn.part];
-            turn.result = Some(run_part(&self.context, &self.merge, part, part_bytes));
+            turn.result = Some(run_part(&self.context, &self.compaction, part, part_bytes));
             parts += 1;
         }
         if parts > 0 {
@@ -167,16 +168,18 @@ impl MergeJob {
     }
 
     fn outcome(&self, written: Vec<(usize, Written)>) -> Outcome {
-        let inputs = &self.merge.inputs;
+        let inputs = &self.compaction.inputs;
         let mut outcome = Outcome {
             removed: inputs.iter().map(|(level, slice)| (*level, slice.meta.file)).collect(),
-            bytes_read: self.merge.input_bytes(),
+            bytes_read: self.compaction.input_bytes(),
             entries_in: inputs.iter().map(|(_, slice)| slice.meta.entries).sum(),
             ..Outcome::default()
         };
         for (_, part) in written {
             outcome.entries_out += part.slices.iter().map(|slice| slice.entries).sum::<u64>();
-            outcome.added.extend(part.slices.into_iter().map(|meta| (self.merge.target, meta)));
+            outcome
+                .added
+                .extend(part.slices.into_iter().map(|meta| (self.compaction.target, meta)));
             outcome.files.extend(part.files);
             outcome.bytes_written += part.bytes;
         }

@@ -1,24 +1,25 @@
 //! What an output says of the files it was made of, for a repair that has no manifest.
 
-use super::plan::Merge;
+use super::plan::Compaction;
 use crate::table::cache::table_path;
 use crate::table::{Origin, TableContext, origin_of};
 use crate::vfs::FileSystem;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The origin of what `merge` will write, but for the family's label: its inputs, and what those were made of as far as it
-/// is still on disk (for a reader, or for another family that shares the file).
+/// The origin of what `compaction` will write, but for the family's label: its inputs, and what those were made of as
+/// far as it is still on disk (for a reader, or for another family that shares the file).
 pub(super) fn lineage(
-    merge: &Merge,
+    compaction: &Compaction,
     tables: &TableContext,
     fs: &dyn FileSystem,
     table_dir: &Path,
 ) -> Origin {
-    let inputs: BTreeSet<u64> = merge.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
+    let inputs: BTreeSet<u64> =
+        compaction.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
     let mut ancestors = BTreeSet::new();
-    for (_, slice) in &merge.inputs {
-        // What cannot be read now fails the merge soon enough.
+    for (_, slice) in &compaction.inputs {
+        // What cannot be read now fails the compaction soon enough.
         let Ok(origin) = origin_of(tables, &slice.meta) else { continue };
         ancestors.extend(origin.inputs.iter().chain(&*origin.ancestors));
     }

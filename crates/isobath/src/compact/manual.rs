@@ -1,4 +1,4 @@
-//! Merging a range of keys all the way down because somebody asked for it.
+//! Compacting a range of keys all the way down because somebody asked for it.
 //!
 //! The caller asks again after each job until the answer is [`ManualPlan::Done`]. What was written since the
 //! request is left alone, so that requests end however fast others write.
@@ -12,7 +12,7 @@ use crate::format::Lsn;
 use crate::version::{Slice, Tree};
 use std::ops::Bound;
 
-/// What is to be merged down.
+/// What is to be compacted down.
 #[derive(Clone, Debug)]
 pub(crate) struct ManualRange {
     pub(crate) lower: Bound<Box<[u8]>>,
@@ -52,7 +52,7 @@ pub(crate) fn plan_manual(
     let highest =
         (0..shape.bottom).find(|level| tree.slices(*level).iter().any(|slice| wanted(slice)));
     let step = match highest {
-        Some(0) => picker.merge_runs_of(range),
+        Some(0) => picker.compact_runs_of(range),
         Some(level) => picker.lower_from_first(level, &wanted),
         None => match picker.rewrite_in_place(shape.bottom, wanted, Reason::Manual) {
             Some(plan) => Some(plan),
@@ -65,7 +65,7 @@ pub(crate) fn plan_manual(
 
 impl Picker<'_> {
     /// The runs that hold something of the range, and every older run that they may share keys with.
-    fn merge_runs_of(&self, range: &ManualRange) -> Option<Plan> {
+    fn compact_runs_of(&self, range: &ManualRange) -> Option<Plan> {
         let mut taken = Vec::new();
         for run in self.runs_free_to_leave() {
             let shares_keys = taken
@@ -75,7 +75,7 @@ impl Picker<'_> {
                 taken.push(run);
             }
         }
-        self.merge_these_runs(taken, Reason::Manual)
+        self.compact_these_runs(taken, Reason::Manual)
     }
 
     /// The first wanted slices of a level, as many as a job should read, one level down.
@@ -98,7 +98,7 @@ impl Picker<'_> {
                 _ => break,
             }
         }
-        Some(Plan::Merge(self.merge_window(level, window, target, Reason::Manual)))
+        Some(Plan::Compaction(self.compaction_of_window(level, window, target, Reason::Manual)))
     }
 
     /// True if a slice of the last level could shed deletes but for a job that is in the way.

@@ -1,4 +1,5 @@
-//! Keeps the tree in shape: merges what writers pile up, drops what nobody can read, moves what fits as it is.
+//! Keeps the tree in shape: compacts what writers pile up, drops what nobody can read, moves what fits as it
+//! is.
 //!
 //! Deciding is pure and returns a value; doing takes the value; installing is one manifest edit, made by
 //! whoever called:
@@ -10,7 +11,7 @@
 //! - `beneath`    whether a delete still hides anything
 //! - `cut`        where one output ends and the next begins
 //! - `run`        merges the keys of a part: `inputs` to read, tables to write
-//! - `job`        the parts of a merge, worked at by several threads
+//! - `job`        the parts of a compaction, worked at by several threads
 //! - `schedule`   when jobs run, and the edit that installs each
 //!
 //! How it decides and why so: `docs/internals/compaction.md`.
@@ -29,11 +30,11 @@ mod run;
 mod schedule;
 mod shape;
 
-pub(crate) use job::{MergeJob, Outcome};
+pub(crate) use job::{CompactionJob, Outcome};
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
-pub(crate) use plan::{Merge, Plan, plan};
+pub(crate) use plan::{Compaction, Plan, plan};
 pub(crate) use policy::{Hints, Policy};
-pub(crate) use run::{MergeContext, Progress};
+pub(crate) use run::{CompactionContext, Progress};
 pub(crate) use schedule::{
     after_flush, compact_range, debt_bytes, forget, schedule, schedule_idle, wait_until_idle,
 };

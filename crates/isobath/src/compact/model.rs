@@ -1,9 +1,9 @@
 //! A tree without tables, for tests: slices say how many of the integer keys between their ends they hold,
-//! spread evenly, and a merge computes what its outputs would hold. It carries out plans with the planner's
-//! and the cutter's own code, so what is measured on it is their doing.
+//! spread evenly, and a compaction computes what its outputs would hold. It carries out plans with the
+//! planner's and the cutter's own code, so what is measured on it is their doing.
 
 use super::cut::Cutter;
-use super::{Hints, Merge, Plan, Policy};
+use super::{Compaction, Hints, Plan, Policy};
 use crate::table::{BlockHandle, End, ExtentRef, SliceMeta};
 use crate::version::{Graveyard, LiveFile, Slice, Tree};
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Model {
                 added: moves.iter().map(|step| (step.to, step.slice.clone())).collect(),
                 work: Work::default(),
             },
-            Plan::Merge(merge) => self.run_merge(merge, hints),
+            Plan::Compaction(compaction) => self.run_compaction(compaction, hints),
         }
     }
 
@@ -107,19 +107,21 @@ impl Model {
         assert!(self.tree.is_sound());
     }
 
-    fn run_merge(&mut self, merge: &Merge, hints: &Hints) -> Done {
-        let spreads: Vec<_> = merge.inputs.iter().map(|(_, slice)| Spread::of(slice)).collect();
-        let seqs = merge.inputs.iter().map(|(_, slice)| (slice.meta.min_seq, slice.meta.max_seq));
+    fn run_compaction(&mut self, compaction: &Compaction, hints: &Hints) -> Done {
+        let spreads: Vec<_> =
+            compaction.inputs.iter().map(|(_, slice)| Spread::of(slice)).collect();
+        let seqs =
+            compaction.inputs.iter().map(|(_, slice)| (slice.meta.min_seq, slice.meta.max_seq));
         let seqs = seqs.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap();
-        let drops_deletes = merge.is_bottom() && seqs.1 < hints.oldest_reader;
-        let mut cutter = Cutter::new(merge, merge.input_bytes());
+        let drops_deletes = compaction.is_bottom() && seqs.1 < hints.oldest_reader;
+        let mut cutter = Cutter::new(compaction, compaction.input_bytes());
         let mut added = Vec::new();
         let (mut start, mut last, mut held, mut deletes) = (0, 0, 0.0f64, 0.0);
         let mut work = Work {
-            entries_in: merge.inputs.iter().map(|(_, slice)| slice.meta.entries).sum(),
+            entries_in: compaction.inputs.iter().map(|(_, slice)| slice.meta.entries).sum(),
             entries_out: 0,
         };
-        for (from, to) in steps(merge, &spreads) {
+        for (from, to) in steps(compaction, &spreads) {
             let here = |spread: &&Spread| spread.start <= from && to <= spread.end;
             let absent: f64 =
                 spreads.iter().filter(here).map(|spread| 1.0 - spread.density).product();
@@ -146,10 +148,13 @@ impl Model {
         let mut slices = Vec::new();
         for (start, last, held, deletes) in added.into_iter().filter(|output| output.2 >= 1.0) {
             work.entries_out += held as u64;
-            slices
-                .push((merge.target, self.slice((start, last), held as u64, deletes as u64, seqs)));
+            slices.push((
+                compaction.target,
+                self.slice((start, last), held as u64, deletes as u64, seqs),
+            ));
         }
-        let removed = merge.inputs.iter().map(|(level, slice)| (*level, slice.meta.file)).collect();
+        let removed =
+            compaction.inputs.iter().map(|(level, slice)| (*level, slice.meta.file)).collect();
         Done { removed, added: slices, work }
     }
 }
@@ -165,14 +170,14 @@ fn ends(extent: &ExtentRef<'_>) -> (u64, u64) {
 }
 
 /// Key ranges within which nothing begins or ends, short enough to be cut between.
-fn steps(merge: &Merge, spreads: &[Spread]) -> Vec<(u64, u64)> {
+fn steps(compaction: &Compaction, spreads: &[Spread]) -> Vec<(u64, u64)> {
     let mut edges: Vec<u64> =
         spreads.iter().flat_map(|spread| [spread.start, spread.end]).collect();
-    let (first, end) = ends(&merge.hull());
-    edges.extend(merge.guides.iter().map(|slice| ends(&slice.extent()).1));
-    edges.extend(merge.fences.iter().map(|fence| number(fence)));
-    let wanted = merge.output_bytes.unwrap_or(u64::MAX);
-    let fine = merge.input_bytes() / (wanted / 64).max(1) + 1;
+    let (first, end) = ends(&compaction.hull());
+    edges.extend(compaction.guides.iter().map(|slice| ends(&slice.extent()).1));
+    edges.extend(compaction.fences.iter().map(|fence| number(fence)));
+    let wanted = compaction.output_bytes.unwrap_or(u64::MAX);
+    let fine = compaction.input_bytes() / (wanted / 64).max(1) + 1;
     let width = ((end - first) / fine).max(1);
     edges.extend((0..fine).map(|at| first + at * width));
     edges.retain(|edge| (first..=end).contains(edge));

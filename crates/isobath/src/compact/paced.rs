@@ -1,6 +1,6 @@
 //! Writers who go as fast as they are let, on the model: with the planner, the debts and the pacer themselves, and time
-//! that passes by what puts and merges cost. Each writes new keys at random, of 64 bytes on disk, so the tree grows
-//! and what it can take in for ever slowly falls.
+//! that passes by what puts and compactions cost. Each writes new keys at random, of 64 bytes on disk, so the tree
+//! grows and what it can take in for ever slowly falls.
 
 use super::model::{Done, ENTRY_BYTES, Model};
 use super::{Hints, Plan, Policy, debts, plan};
@@ -36,14 +36,14 @@ struct World {
     hints: Hints,
     model: Model,
     busy: Busy,
-    merge_ns_per_entry: f64,
+    compaction_ns_per_entry: f64,
     job: Option<Job>,
-    merged_until_ns: u64,
+    compacted_until_ns: u64,
     in_memory: u64,
     /// The most batches that a beginning or an end of a job has made of nothing, or the other way, since asked.
     leap_max: f64,
     runs_max: usize,
-    /// Merges get no processor.
+    /// Compactions get no processor.
     is_starved: bool,
 }
 
@@ -56,7 +56,7 @@ struct Window {
 }
 
 impl World {
-    fn new(merge_ns_per_entry: f64) -> World {
+    fn new(compaction_ns_per_entry: f64) -> World {
         let stage = Arc::new(Stage::default());
         World {
             pacer: Pacer::new(stage.clone(), stage.clone()),
@@ -66,9 +66,9 @@ impl World {
             hints: Hints { run_bytes: RUN_ENTRIES * ENTRY_BYTES, ..Hints::default() },
             model: Model::new(),
             busy: Busy::default(),
-            merge_ns_per_entry,
+            compaction_ns_per_entry,
             job: None,
-            merged_until_ns: 0,
+            compacted_until_ns: 0,
             in_memory: 0,
             leap_max: 0.0,
             runs_max: 0,
@@ -85,7 +85,7 @@ impl World {
     fn set_pace(&mut self) {
         self.backlog.note(0, Some(self.owed()));
         let (excess, drain) = self.backlog.pressure();
-        self.pacer.set_merges(excess, drain);
+        self.pacer.set_compactions(excess, drain);
     }
 
     fn note_leap(&mut self, before: Owed) {
@@ -102,25 +102,25 @@ impl World {
             self.in_memory = 0;
             self.runs_max = self.runs_max.max(self.model.tree.runs.len());
         }
-        while self.merge_until(self.stage.now_ns()) {}
+        while self.compact_until(self.stage.now_ns()) {}
         self.set_pace();
     }
 
-    /// Merges until `now`, or the end of a job: then true.
-    fn merge_until(&mut self, now: u64) -> bool {
+    /// Compacts until `now`, or the end of a job: then true.
+    fn compact_until(&mut self, now: u64) -> bool {
         if self.is_starved {
             return false;
         }
         let Some(mut job) = self.job.take().or_else(|| self.begin()) else {
-            self.merged_until_ns = now;
+            self.compacted_until_ns = now;
             return false;
         };
-        let could_read = (now - self.merged_until_ns) as f64 * job.bytes_per_ns;
+        let could_read = (now - self.compacted_until_ns) as f64 * job.bytes_per_ns;
         let bytes = could_read.min(job.bytes_left);
         job.bytes_left -= bytes;
-        self.merged_until_ns += (bytes / job.bytes_per_ns) as u64;
+        self.compacted_until_ns += (bytes / job.bytes_per_ns) as u64;
         self.busy.note_read(job.id, bytes as u64);
-        self.backlog.note_read(bytes as u64, self.merged_until_ns);
+        self.backlog.note_read(bytes as u64, self.compacted_until_ns);
         if job.bytes_left > 0.0 {
             self.job = Some(job);
             return false;
@@ -137,13 +137,13 @@ impl World {
         let bytes_left = match &planned {
             Plan::DoNothing => return None,
             Plan::Move(_) => 0.0,
-            Plan::Merge(merge) => merge.input_bytes() as f64,
+            Plan::Compaction(compaction) => compaction.input_bytes() as f64,
         };
         let before = self.owed();
         let id = self.busy.begin(&planned);
         self.note_leap(before);
         let done = self.model.run(&planned, &self.hints);
-        let bytes_per_ns = ENTRY_BYTES as f64 / self.merge_ns_per_entry;
+        let bytes_per_ns = ENTRY_BYTES as f64 / self.compaction_ns_per_entry;
         Some(Job { id, done, bytes_left, bytes_per_ns })
     }
 
@@ -162,16 +162,16 @@ impl World {
 
 /// What docs/internals/compaction.md says of the pace.
 #[test]
-fn writers_go_at_an_even_pace_however_long_merges_take() {
-    for merge_ns_per_entry in [250.0, 350.0, 450.0] {
-        let mut world = World::new(merge_ns_per_entry);
+fn writers_go_at_an_even_pace_however_long_compactions_take() {
+    for compaction_ns_per_entry in [250.0, 350.0, 450.0] {
+        let mut world = World::new(compaction_ns_per_entry);
         let windows: Vec<Window> = (0..40).map(|_| world.window()).collect();
         let free = SECOND as f64 / PUT_NS as f64;
         assert!(windows[0].puts_per_second > free * 0.99, "nobody was behind yet");
         for (at, near) in windows.windows(5).enumerate().skip(8) {
             let mean = near.iter().map(|window| window.puts_per_second).sum::<f64>() / 5.0;
             let share = near[2].puts_per_second / mean;
-            assert!((0.7..1.3).contains(&share), "{merge_ns_per_entry}, {at}: {near:#?}");
+            assert!((0.7..1.3).contains(&share), "{compaction_ns_per_entry}, {at}: {near:#?}");
             assert!(mean < free * 0.75, "writers were not held back: {near:#?}");
             assert!(near[2].runs_max <= 20, "{near:#?}");
             assert!(near[2].leap_max < 0.3, "{near:#?}");
@@ -179,9 +179,10 @@ fn writers_go_at_an_even_pace_however_long_merges_take() {
     }
 }
 
-/// Beside programs of a higher priority merges may get no processor at all, after their pace was measured.
+/// Beside programs of a higher priority compactions may get no processor at all, after their pace was
+/// measured.
 #[test]
-fn level_zero_stays_bounded_while_merges_stand_still() {
+fn level_zero_stays_bounded_while_compactions_stand_still() {
     let mut world = World::new(250.0);
     for _ in 0..8 {
         world.window();

@@ -4,7 +4,7 @@
 //! the target within the hull are inputs too, or are fenced off. No running job reads an input, and none puts
 //! anything between the job's levels within the hull.
 
-use super::plan::{Merge, Move, Plan, Reason, hull};
+use super::plan::{Compaction, Move, Plan, Reason, hull};
 use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
 use crate::engine::Busy;
@@ -41,7 +41,7 @@ impl Picker<'_> {
         fullness.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         fullness.iter().take_while(|(_, full)| *full >= 1.0).find_map(
             |&(level, full)| match level {
-                0 => self.merge_runs(Reason::Runs).or_else(|| self.merge_runs_in_place()),
+                0 => self.compact_runs(Reason::Runs).or_else(|| self.compact_runs_in_place()),
                 _ => self.lower_level(level, full),
             },
         )
@@ -92,7 +92,7 @@ impl Picker<'_> {
         let (cost, at) = best?;
         let window = self.grow_window(level, at, target, cost, scale);
         reached_if(Reach::WindowGrown, || window.len() > 1);
-        Some(Plan::Merge(self.merge_window(level, window, target, reason)))
+        Some(Plan::Compaction(self.compaction_of_window(level, window, target, reason)))
     }
 
     /// Bytes of the target that lie within the hull of a window of slices. `None` if something is busy.
@@ -180,14 +180,14 @@ impl Picker<'_> {
         !is_plain(from) || is_plain(to)
     }
 
-    /// A merge of a window of a level below 0 with what it overlaps in the target.
-    pub(super) fn merge_window(
+    /// A compaction of a window of a level below 0 with what it overlaps in the target.
+    pub(super) fn compaction_of_window(
         &self,
         level: usize,
         window: Range<usize>,
         target: usize,
         reason: Reason,
-    ) -> Merge {
+    ) -> Compaction {
         let slices = &self.tree.slices(level)[window];
         let extent = hull(slices.iter()).unwrap_or_default();
         let mut inputs: Vec<_> = slices.iter().map(|slice| (level, slice.clone())).collect();
@@ -195,17 +195,17 @@ impl Picker<'_> {
             let below = self.tree.overlapping(target, &extent);
             inputs.extend(below.into_iter().map(|slice| (target, slice)));
         }
-        self.merge(reason, inputs, target, Vec::new())
+        self.compaction(reason, inputs, target, Vec::new())
     }
 
-    /// Completes a merge of slices that are chosen.
-    pub(super) fn merge(
+    /// Completes a compaction of slices that are chosen.
+    pub(super) fn compaction(
         &self,
         reason: Reason,
         inputs: Vec<(usize, Arc<Slice>)>,
         target: usize,
         fences: Vec<Box<[u8]>>,
-    ) -> Merge {
+    ) -> Compaction {
         let extent = hull(inputs.iter().map(|(_, slice)| slice)).unwrap_or_default();
         let mut beneath = match target {
             0 => self.runs_beneath(&inputs),
@@ -219,7 +219,7 @@ impl Picker<'_> {
             _ => self.tree.overlapping(self.shape.next(self.tree, target), &extent),
         };
         let guides = if target < self.shape.bottom { guides } else { Vec::new() };
-        let mut merge = Merge {
+        let mut compaction = Compaction {
             reason,
             target,
             depth: self.shape.depth(target),
@@ -231,10 +231,10 @@ impl Picker<'_> {
             output_bytes: (target > 0).then(|| self.output_bytes(target, &inputs)),
             inputs,
         };
-        merge.cuts = self.cuts(&merge);
-        reached_if(Reach::Guided, || !merge.guides.is_empty());
-        reached_if(Reach::Fenced, || !merge.fences.is_empty());
-        reached_if(Reach::MergedInParts, || !merge.cuts.is_empty());
+        compaction.cuts = self.cuts(&compaction);
+        reached_if(Reach::Guided, || !compaction.guides.is_empty());
+        reached_if(Reach::Fenced, || !compaction.fences.is_empty());
+        reached_if(Reach::CompactedInParts, || !compaction.cuts.is_empty());
         reached(match reason {
             Reason::Runs => Reach::PlanRuns,
             Reason::RunsInPlace => Reach::PlanRunsInPlace,
@@ -243,7 +243,7 @@ impl Picker<'_> {
             Reason::Idle => Reach::PlanIdle,
             Reason::Manual => Reach::PlanManual,
         });
-        merge
+        compaction
     }
 
     /// Small levels are cut finer, so that jobs have something to choose from.
@@ -261,18 +261,18 @@ impl Picker<'_> {
 
     /// Cuts a job at slices of the target (or, if it reads none, of the level below it), so that each part
     /// reads about as much of them.
-    fn cuts(&self, merge: &Merge) -> Vec<Box<[u8]>> {
-        let bytes = merge.input_bytes();
+    fn cuts(&self, compaction: &Compaction) -> Vec<Box<[u8]>> {
+        let bytes = compaction.input_bytes();
         let part_bytes = 2 * self.policy.target_file_bytes.max(1);
         let parts = (bytes / part_bytes).min(self.policy.parts_max as u64);
-        if parts < 2 || merge.target == 0 {
+        if parts < 2 || compaction.target == 0 {
             return Vec::new();
         }
-        let first = merge.hull().start;
-        let in_target = merge.inputs.iter().filter(|(level, _)| *level == merge.target);
+        let first = compaction.hull().start;
+        let in_target = compaction.inputs.iter().filter(|(level, _)| *level == compaction.target);
         let mut rulers: Vec<&Arc<Slice>> = in_target.map(|(_, slice)| slice).collect();
         if rulers.is_empty() {
-            rulers = merge.guides.iter().collect();
+            rulers = compaction.guides.iter().collect();
         }
         let total: u64 = rulers.iter().map(|slice| slice.meta.disk_bytes).sum();
         let (mut seen, mut cuts) = (0, Vec::new());
@@ -296,7 +296,7 @@ impl Picker<'_> {
         let heavy_bytes: u64 =
             runs.iter().filter(|run| is_heavy(run)).map(|run| run.meta.disk_bytes).sum();
         if heavy_bytes * 2 > self.tree.disk_bytes(0)
-            && let Some(plan) = self.merge_runs(Reason::Deletes)
+            && let Some(plan) = self.compact_runs(Reason::Deletes)
         {
             return Some(plan);
         }
@@ -333,7 +333,7 @@ impl Picker<'_> {
             window.end += 1;
         }
         reached(Reach::PlanRewrite);
-        Some(Plan::Merge(self.merge_window(level, window, level, reason)))
+        Some(Plan::Compaction(self.compaction_of_window(level, window, level, reason)))
     }
 
     /// With little to do, level 0 and levels that are no longer called for need not wait for more.
@@ -341,7 +341,7 @@ impl Picker<'_> {
         let l0_bytes = self.tree.disk_bytes(0);
         let is_worth_it = self.tree.runs.len() * 2 >= self.policy.l0_trigger_runs
             && l0_bytes * 8 >= self.tree.disk_bytes(self.shape.base);
-        let runs = if is_worth_it { self.merge_runs(Reason::Idle) } else { None };
+        let runs = if is_worth_it { self.compact_runs(Reason::Idle) } else { None };
         runs.or_else(|| {
             let left_over = (self.shape.base..self.shape.bottom).find(|level| {
                 self.shape.is_left_over(*level) && !self.tree.slices(*level).is_empty()

@@ -47,15 +47,19 @@ impl Picker<'_> {
         (deepest >= self.shape.base).then_some(deepest)
     }
 
-    /// A merge of all runs that can leave level 0 into the base.
-    pub(super) fn merge_runs(&self, reason: Reason) -> Option<Plan> {
+    /// A compaction of all runs that can leave level 0 into the base.
+    pub(super) fn compact_runs(&self, reason: Reason) -> Option<Plan> {
         let runs = self.runs_free_to_leave();
-        self.merge_these_runs(runs, reason)
+        self.compact_these_runs(runs, reason)
     }
 
-    /// A merge of runs (newest first, with all older ones they overlap) into the base, or further down if they
-    /// overlap nothing there.
-    pub(super) fn merge_these_runs(&self, runs: Vec<&Arc<Slice>>, reason: Reason) -> Option<Plan> {
+    /// A compaction of runs (newest first, with all older ones they overlap) into the base, or further down if
+    /// they overlap nothing there.
+    pub(super) fn compact_these_runs(
+        &self,
+        runs: Vec<&Arc<Slice>>,
+        reason: Reason,
+    ) -> Option<Plan> {
         let extent = hull(runs.iter().copied())?;
         let target = self.landing(&extent).unwrap_or(self.shape.base);
         if self.busy.lands_between(0, target, &extent) {
@@ -72,7 +76,7 @@ impl Picker<'_> {
                 inputs.push((target, slice));
             }
         }
-        Some(Plan::Merge(self.merge(reason, inputs, target, fences)))
+        Some(Plan::Compaction(self.compaction(reason, inputs, target, fences)))
     }
 
     /// Runs, newest first, that no job reads and that overlap no older run which has to stay.
@@ -90,7 +94,7 @@ impl Picker<'_> {
 
     /// The newest runs as one: readers have fewer to look at while the base is busy. A run is taken in only if
     /// it is no longer than those newer than it together, so that long runs are not rewritten for short ones.
-    pub(super) fn merge_runs_in_place(&self) -> Option<Plan> {
+    pub(super) fn compact_runs_in_place(&self) -> Option<Plan> {
         let mut chosen = 0;
         let mut bytes = 0;
         for run in &self.tree.runs {
@@ -105,7 +109,12 @@ impl Picker<'_> {
             let (runs, rest) = self.tree.runs.split_at(chosen);
             if are_apart(runs, rest) {
                 let inputs = runs.iter().map(|run| (0, run.clone())).collect();
-                return Some(Plan::Merge(self.merge(Reason::RunsInPlace, inputs, 0, Vec::new())));
+                return Some(Plan::Compaction(self.compaction(
+                    Reason::RunsInPlace,
+                    inputs,
+                    0,
+                    Vec::new(),
+                )));
             }
             chosen -= 1;
         }

@@ -4,8 +4,8 @@
 //! by its count of runs, the others by bytes over capacity; then, if there is time,
 //! slices full of deletes go down and what is left over is tidied up. Equal arguments give equal plans.
 //!
-//! Carrying out plans until there is nothing to do ends: every move and merge takes data down or makes runs
-//! fewer, and a slice is rewritten in place only if that empties it of deletes for good.
+//! Carrying out plans until there is nothing to do ends: every move and compaction takes data down or makes
+//! runs fewer, and a slice is rewritten in place only if that empties it of deletes for good.
 
 use super::pick::Picker;
 use super::policy::{Hints, Policy};
@@ -22,7 +22,7 @@ pub(crate) enum Plan {
     DoNothing,
     /// Slices that change their level and nothing else, all in one edit.
     Move(Vec<Move>),
-    Merge(Merge),
+    Compaction(Compaction),
 }
 
 impl Claims for Plan {
@@ -30,7 +30,7 @@ impl Claims for Plan {
         match self {
             Plan::DoNothing => Vec::new(),
             Plan::Move(moves) => moves.iter().map(Move::claim).collect(),
-            Plan::Merge(merge) => vec![merge.claim()],
+            Plan::Compaction(compaction) => vec![compaction.claim()],
         }
     }
 }
@@ -48,7 +48,7 @@ impl Move {
     }
 }
 
-impl Merge {
+impl Compaction {
     fn claim(&self) -> Claim {
         let mut files: Vec<_> = self.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
         files.sort_unstable();
@@ -66,9 +66,9 @@ pub(crate) struct Move {
     pub(crate) to: usize,
 }
 
-/// Slices to be merged into one level.
+/// Slices to be compacted into one level.
 #[derive(Debug)]
-pub(crate) struct Merge {
+pub(crate) struct Compaction {
     pub(crate) reason: Reason,
     /// With their levels: newest first as far as they share keys, in key order within a level below 0.
     pub(crate) inputs: Vec<(usize, Arc<Slice>)>,
@@ -89,12 +89,12 @@ pub(crate) struct Merge {
     pub(crate) output_bytes: Option<u64>,
 }
 
-/// Why a merge is done.
+/// Why a compaction is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// Level 0 has enough runs.
     Runs,
-    /// Level 0 cannot be merged down now, so its newest runs are made into one.
+    /// Level 0 cannot be compacted down now, so its newest runs are made into one.
     RunsInPlace,
     /// A level is full.
     Size,
@@ -119,7 +119,7 @@ impl Reason {
     }
 }
 
-impl Merge {
+impl Compaction {
     /// The extent of the inputs together.
     pub(crate) fn hull(&self) -> ExtentRef<'_> {
         hull(self.inputs.iter().map(|(_, slice)| slice)).unwrap_or_default()

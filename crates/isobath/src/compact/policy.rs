@@ -5,11 +5,13 @@ use crate::format::Lsn;
 /// How a tree is kept. The defaults were chosen by simulation, see docs/internals/compaction.md.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Policy {
-    /// Level 0 is merged down once it holds this many runs. More: fewer bytes rewritten, slower reads.
+    /// Level 0 is compacted down once it holds this many runs. More: fewer bytes rewritten, slower
+    /// reads.
     pub(crate) l0_trigger_runs: usize,
-    /// The most a level may be larger than the one above. Smaller: more levels, each cheaper to merge into.
+    /// The most a level may be larger than the one above. Smaller: more levels, each cheaper to compact
+    /// into.
     pub(crate) size_ratio_max: u32,
-    /// Bytes in level 0 when it is merged down, as long as nothing is known of the runs.
+    /// Bytes in level 0 when it is compacted down, as long as nothing is known of the runs.
     pub(crate) base_bytes: u64,
     /// About the length of an output below level 0, in levels large enough for many of them.
     pub(crate) target_file_bytes: u64,
@@ -22,7 +24,8 @@ pub(crate) struct Policy {
     pub(crate) parts_max: usize,
     /// Levels of a tree, level 0 included. The largest data settles in the last.
     pub(crate) levels_max: usize,
-    /// A slice with at least this share of deletes is merged down without waiting for its level to fill.
+    /// A slice with at least this share of deletes is compacted down without waiting for its level to
+    /// fill.
     pub(crate) delete_percent: u32,
     /// How many depths from level 0 down are written without compression, the last level excepted: a slice
     /// is not moved from one of these to another level but rewritten.
@@ -53,6 +56,6 @@ pub(crate) struct Hints {
     pub(crate) run_bytes: u64,
     /// The least read point of any reader, now or later.
     pub(crate) oldest_reader: Lsn,
-    /// Merges have had little to do for a while: there is time for what pays only later.
+    /// Compactions have had little to do for a while: there is time for what pays only later.
     pub(crate) is_idle: bool,
 }

@@ -1,4 +1,4 @@
-//! Carries out a part of a merge: reads, judges, writes tables. Installs nothing.
+//! Carries out a part of a compaction: reads, judges, writes tables. Installs nothing.
 //!
 //! What is written becomes part of the tree only by the manifest edit that the caller makes. Until then the
 //! files are held by nothing but the outcome: if that is dropped, and after any error, they are removed as
@@ -7,7 +7,7 @@
 use super::beneath::Beneath;
 use super::cut::Cutter;
 use super::inputs::{Inputs, open_inputs};
-use super::plan::Merge;
+use super::plan::Compaction;
 use crate::background::CancelToken;
 use crate::cursor::{Cursor, Entry};
 use crate::env::{Plant, Reach, planted, preempt, reached_if};
@@ -26,19 +26,19 @@ const LOOK_BYTES: i64 = 256 << 10;
 /// ... where a version counts for its key, its value and this much work.
 const VERSION_BYTES: i64 = 64;
 
-/// Told now and then how many more versions a merge has read.
+/// Told now and then how many more versions a compaction has read.
 pub(crate) type Progress = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// What merges of a family work with.
+/// What compactions of a family work with.
 #[derive(Clone)]
-pub(crate) struct MergeContext {
+pub(crate) struct CompactionContext {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) table_dir: PathBuf,
     pub(crate) uuid: [u8; 16],
     pub(crate) family: FamilyId,
     pub(crate) tables: TableContext,
     pub(crate) files: Arc<FileNumbers>,
-    /// How outputs are written. Chosen for the merge's depth and level.
+    /// How outputs are written. Chosen for the compaction's depth and level.
     pub(crate) options: TableOptions,
     /// Where readers stand.
     pub(crate) readers: ReaderPoints,
@@ -46,7 +46,7 @@ pub(crate) struct MergeContext {
     pub(crate) progress: Progress,
 }
 
-/// What a part of a merge wrote.
+/// What a part of a compaction wrote.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) slices: Vec<SliceMeta>,
@@ -56,22 +56,22 @@ pub(super) struct Written {
 
 /// Merges the keys of `part`. `part_bytes` is about what the part reads.
 pub(super) fn run_part(
-    context: &MergeContext,
-    merge: &Merge,
+    context: &CompactionContext,
+    compaction: &Compaction,
     part: &Extent,
     part_bytes: u64,
 ) -> Result<Written> {
-    let mut inputs = open_inputs(merge, &context.tables);
+    let mut inputs = open_inputs(compaction, &context.tables);
     match &*part.start {
         [] => inputs.seek_first()?,
         start => inputs.seek(start)?,
     }
     let mut work = PartWork {
         context,
-        merge,
+        compaction,
         part,
-        beneath: Beneath::new(&merge.beneath),
-        outputs: Outputs::new(context, Cutter::new(merge, part_bytes)),
+        beneath: Beneath::new(&compaction.beneath),
+        outputs: Outputs::new(context, Cutter::new(compaction, part_bytes)),
         read: 0,
         told: 0,
         until_look: 0,
@@ -82,8 +82,8 @@ pub(super) fn run_part(
 
 /// A part under way.
 struct PartWork<'a> {
-    context: &'a MergeContext,
-    merge: &'a Merge,
+    context: &'a CompactionContext,
+    compaction: &'a Compaction,
     part: &'a Extent,
     beneath: Beneath<'a>,
     outputs: Outputs<'a>,
@@ -115,7 +115,7 @@ impl Rewrite<Inputs> for PartWork<'_> {
 
     #[inline(always)]
     fn note(&mut self, verdict: Verdict, entry: &Entry<'_>, enters: bool) {
-        note_verdict(verdict, entry, enters, self.merge);
+        note_verdict(verdict, entry, enters, self.compaction);
     }
 
     #[inline(always)]
@@ -139,25 +139,25 @@ impl PartWork<'_> {
 
 /// Counts what becomes of a version, for those who want to know that it happens at all.
 #[inline(always)]
-fn note_verdict(verdict: Verdict, entry: &Entry<'_>, enters: bool, merge: &Merge) {
+fn note_verdict(verdict: Verdict, entry: &Entry<'_>, enters: bool, compaction: &Compaction) {
     let is_delete = || entry.kind.is_tombstone();
     let is_older_kept = || !enters && verdict.keeps();
     reached_if(Reach::VersionsKept, is_older_kept);
-    reached_if(Reach::VersionsKeptDeep, || merge.depth >= 2 && is_older_kept());
+    reached_if(Reach::VersionsKeptDeep, || compaction.depth >= 2 && is_older_kept());
     reached_if(Reach::DeleteKept, || verdict == Verdict::KeepLast && is_delete());
     reached_if(Reach::DeleteDropped, || verdict == Verdict::DropRest && enters && is_delete());
 }
 
 /// The tables that a part writes, one after the other.
 struct Outputs<'a> {
-    context: &'a MergeContext,
+    context: &'a CompactionContext,
     cutter: Cutter<'a>,
     writer: Option<TableWriter>,
     written: Written,
 }
 
 impl<'a> Outputs<'a> {
-    fn new(context: &'a MergeContext, cutter: Cutter<'a>) -> Self {
+    fn new(context: &'a CompactionContext, cutter: Cutter<'a>) -> Self {
         Outputs { context, cutter, writer: None, written: Written::default() }
     }
 

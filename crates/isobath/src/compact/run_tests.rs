@@ -1,10 +1,10 @@
 //! Plans carried out on real tables, in memory, installed in a real manifest: whatever is written, deleted,
-//! snapshot and merged, in whatever order jobs end, every reader finds what a list of all versions says.
+//! snapshot and compacted, in whatever order jobs end, every reader finds what a list of all versions says.
 
 use super::model::small_policy;
 use super::{
-    Busy, Hints, JobId, ManualPlan, ManualRange, Merge, MergeContext, MergeJob, Outcome, Plan,
-    Policy, plan, plan_manual,
+    Busy, Compaction, CompactionContext, CompactionJob, Hints, JobId, ManualPlan, ManualRange,
+    Outcome, Plan, Policy, plan, plan_manual,
 };
 use crate::background::CancelToken;
 use crate::cursor::list::{Version, sort_versions};
@@ -37,7 +37,7 @@ struct Bench {
 
 enum Running {
     Moves(Outcome),
-    Merge(Box<MergeJob>),
+    Compaction(Box<CompactionJob>),
 }
 
 fn tiny_policy() -> Policy {
@@ -108,8 +108,8 @@ impl Bench {
         Hints { run_bytes: 0, oldest_reader: oldest, is_idle }
     }
 
-    fn context(&self) -> MergeContext {
-        MergeContext {
+    fn context(&self) -> CompactionContext {
+        CompactionContext {
             fs: Arc::new(self.fs.clone()),
             table_dir: self.table_dir(),
             uuid: [7; 16],
@@ -132,7 +132,9 @@ impl Bench {
         let running = match plan {
             Plan::DoNothing => return false,
             Plan::Move(moves) => Running::Moves(Outcome::of_moves(&moves)),
-            Plan::Merge(merge) => Running::Merge(Box::new(MergeJob::new(merge, self.context()))),
+            Plan::Compaction(compaction) => {
+                Running::Compaction(Box::new(CompactionJob::new(compaction, self.context())))
+            }
         };
         self.running.push((id, running));
         true
@@ -142,7 +144,7 @@ impl Bench {
         let (id, running) = self.running.remove(at);
         let outcome = match running {
             Running::Moves(outcome) => outcome,
-            Running::Merge(job) => job.finish().unwrap(),
+            Running::Compaction(job) => job.finish().unwrap(),
         };
         self.install(outcome);
         self.busy.end(id);
@@ -186,8 +188,8 @@ impl Bench {
         for (_, slice) in tree.iter() {
             sources.push(slice.table(&self.tables)?.cursor(true));
         }
-        let merge = MergeCursor::new(sources);
-        let mut cursor = VisibleCursor::new(merge, point, Bound::Unbounded, Bound::Unbounded);
+        let merged = MergeCursor::new(sources);
+        let mut cursor = VisibleCursor::new(merged, point, Bound::Unbounded, Bound::Unbounded);
         let mut found = BTreeMap::new();
         cursor.seek_first()?;
         while let Some((key, value)) = cursor.entry() {
@@ -280,7 +282,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn every_reader_finds_the_truth_whatever_is_merged_when(
+    fn every_reader_finds_the_truth_whatever_is_compacted_when(
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let mut bench = Bench::new();
@@ -313,30 +315,32 @@ fn writes(count: usize, salt: usize) -> Vec<(u8, bool)> {
     (0..count).map(|n| ((n * 89 + salt * 31) as u8, n % 7 == 0)).collect()
 }
 
-/// A bench whose next plan is a merge in several parts.
-fn with_a_large_merge() -> (Bench, Merge) {
+/// A bench whose next plan is a compaction in several parts.
+fn with_a_large_compaction() -> (Bench, Compaction) {
     let mut bench = Bench::new();
     for salt in 0..40 {
         bench.flush(&writes(200, salt));
         match bench.plan(false) {
-            Plan::Merge(merge) if merge.cuts.len() > 1 => {
+            Plan::Compaction(compaction) if compaction.cuts.len() > 1 => {
                 bench.bury();
-                return (bench, merge);
+                return (bench, compaction);
             }
             _ => bench.settle(false),
         }
     }
-    panic!("no large merge came up");
+    panic!("no large compaction came up");
 }
 
 #[test]
 #[allow(clippy::disallowed_methods)] // Threads of the test.
 fn threads_that_help_give_the_same_outputs_side_by_side() {
-    let (bench, merge) = with_a_large_merge();
-    let alone = MergeJob::new(merge, bench.context());
+    let (bench, compaction) = with_a_large_compaction();
+    let alone = CompactionJob::new(compaction, bench.context());
     let outcome = alone.finish().unwrap();
-    let Plan::Merge(merge) = bench.plan(false) else { panic!("the same tree, another plan") };
-    let shared = MergeJob::new(merge, bench.context());
+    let Plan::Compaction(compaction) = bench.plan(false) else {
+        panic!("the same tree, another plan")
+    };
+    let shared = CompactionJob::new(compaction, bench.context());
     assert!(shared.part_count() > 2);
     let together = std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -356,26 +360,26 @@ fn threads_that_help_give_the_same_outputs_side_by_side() {
 }
 
 #[test]
-fn a_cancelled_merge_leaves_no_file_behind() {
-    let (mut bench, merge) = with_a_large_merge();
+fn a_cancelled_compaction_leaves_no_file_behind() {
+    let (mut bench, compaction) = with_a_large_compaction();
     let before = bench.table_files();
     let context = bench.context();
     context.cancel.cancel();
-    let job = MergeJob::new(merge, context);
+    let job = CompactionJob::new(compaction, context);
     assert_eq!(job.finish().unwrap_err().name(), "CANCELLED");
     bench.bury();
     assert_eq!(bench.table_files(), before);
 }
 
 #[test]
-fn a_merge_that_fails_anywhere_leaves_no_file_behind_and_the_tree_as_it_was() {
+fn a_compaction_that_fails_anywhere_leaves_no_file_behind_and_the_tree_as_it_was() {
     let mut failures = 0;
     for nth in 1.. {
-        let (mut bench, merge) = with_a_large_merge();
+        let (mut bench, compaction) = with_a_large_compaction();
         let before = bench.table_files();
         let tree = bench.tree();
         bench.fs.inject(Fault::on_any().suffix(".tbl").nth(nth));
-        let job = MergeJob::new(merge, bench.context());
+        let job = CompactionJob::new(compaction, bench.context());
         let result = job.finish();
         drop(job);
         bench.fs.clear_faults();
@@ -387,7 +391,7 @@ fn a_merge_that_fails_anywhere_leaves_no_file_behind_and_the_tree_as_it_was() {
         assert!(Arc::ptr_eq(&tree, &bench.tree()));
         bench.check();
     }
-    assert!(failures > 10, "only {failures} faults met the merge");
+    assert!(failures > 10, "only {failures} faults met the compaction");
 }
 
 #[test]
@@ -412,8 +416,9 @@ impl Bench {
     }
 }
 
-/// Two runs of the same long values, to be merged into one, and what the merge should tell of its progress.
-fn with_long_values() -> (Bench, Merge, Vec<u64>) {
+/// Two runs of the same long values, to be compacted into one, and what the compaction should tell of its
+/// progress.
+fn with_long_values() -> (Bench, Compaction, Vec<u64>) {
     const LEN: usize = 9000;
     const COUNT: u64 = 150;
     let mut bench = Bench::new();
@@ -435,7 +440,7 @@ fn with_long_values() -> (Bench, Merge, Vec<u64>) {
     let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: Lsn::MAX };
     let policy = Policy { job_bytes_max: 1 << 30, parts_max: 1, ..bench.policy.clone() };
     let made = plan_manual(&bench.tree(), &policy, &bench.busy, &bench.hints(false), &range);
-    let ManualPlan::Do(Plan::Merge(merge)) = made else { panic!("{made:?}") };
+    let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };
     // Each key counts twice, once it has been passed; told first at the beginning, if there is anything to tell, and then
     // with the first version behind each 256 KiB.
     let (mut told, mut passed, mut since) = (Vec::new(), 0, 0);
@@ -446,25 +451,27 @@ fn with_long_values() -> (Bench, Merge, Vec<u64>) {
         }
         since += 8 + LEN + 64;
     }
-    (bench, merge, told)
+    (bench, compaction, told)
 }
 
 #[test]
-fn a_merge_tells_how_many_versions_it_has_passed_every_quarter_of_a_mebibyte() {
-    let (bench, merge, expected) = with_long_values();
+fn a_compaction_tells_how_many_versions_it_has_passed_every_quarter_of_a_mebibyte() {
+    let (bench, compaction, expected) = with_long_values();
     let told = Arc::new(crate::env::sync::Mutex::unranked(Vec::new()));
     let heard = told.clone();
-    let context =
-        MergeContext { progress: Arc::new(move |more| heard.lock().push(more)), ..bench.context() };
-    let outcome = MergeJob::new(merge, context).finish().unwrap();
+    let context = CompactionContext {
+        progress: Arc::new(move |more| heard.lock().push(more)),
+        ..bench.context()
+    };
+    let outcome = CompactionJob::new(compaction, context).finish().unwrap();
     assert!(expected.len() > 3);
     assert_eq!(*told.lock(), expected);
     assert_eq!((outcome.entries_in, outcome.entries_out), (300, 150));
 }
 
 #[test]
-fn a_merge_that_is_cancelled_on_its_way_ends_there() {
-    let (mut bench, merge, _) = with_long_values();
+fn a_compaction_that_is_cancelled_on_its_way_ends_there() {
+    let (mut bench, compaction, _) = with_long_values();
     let (before, context) = (bench.table_files(), bench.context());
     let (cancel, told) = (context.cancel.clone(), Arc::new(crate::env::sync::Mutex::unranked(0)));
     let heard = told.clone();
@@ -474,7 +481,7 @@ fn a_merge_that_is_cancelled_on_its_way_ends_there() {
             cancel.cancel();
         }
     });
-    let job = MergeJob::new(merge, MergeContext { progress, ..context });
+    let job = CompactionJob::new(compaction, CompactionContext { progress, ..context });
     assert_eq!(job.finish().unwrap_err().name(), "CANCELLED");
     drop(job);
     assert_eq!(*told.lock(), 2);
@@ -484,14 +491,15 @@ fn a_merge_that_is_cancelled_on_its_way_ends_there() {
 
 #[test]
 fn an_outcome_says_what_was_read_and_written_and_names_are_durable_before_it() {
-    let (bench, merge) = with_a_large_merge();
+    let (bench, compaction) = with_a_large_compaction();
     let inputs: Vec<_> =
-        merge.inputs.iter().map(|(level, slice)| (*level, slice.meta.file)).collect();
+        compaction.inputs.iter().map(|(level, slice)| (*level, slice.meta.file)).collect();
     let (bytes, entries) =
-        (merge.input_bytes(), merge.inputs.iter().map(|(_, slice)| slice.meta.entries));
-    let (entries, target, cuts) = (entries.sum::<u64>(), merge.target, merge.cuts.clone());
+        (compaction.input_bytes(), compaction.inputs.iter().map(|(_, slice)| slice.meta.entries));
+    let (entries, target, cuts) =
+        (entries.sum::<u64>(), compaction.target, compaction.cuts.clone());
     let synced = bench.fs.tried(FileOp::SyncDir);
-    let job = MergeJob::new(merge, bench.context());
+    let job = CompactionJob::new(compaction, bench.context());
     assert_eq!(job.part_count(), cuts.len() + 1);
     let mut told = Vec::new();
     job.help(|parts| told.push(parts));
@@ -519,9 +527,9 @@ fn an_outcome_says_what_was_read_and_written_and_names_are_durable_before_it() {
 }
 
 #[test]
-fn a_merge_ends_once_a_helper_has_told_of_its_share() {
-    let (bench, merge) = with_a_large_merge();
-    let job = MergeJob::new(merge, bench.context());
+fn a_compaction_ends_once_a_helper_has_told_of_its_share() {
+    let (bench, compaction) = with_a_large_compaction();
+    let job = CompactionJob::new(compaction, bench.context());
     let (begun, has_begun) = std::sync::mpsc::channel();
     let told = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -539,16 +547,16 @@ fn a_merge_ends_once_a_helper_has_told_of_its_share() {
 }
 
 #[test]
-fn a_merge_that_leaves_nothing_names_nothing() {
+fn a_compaction_that_leaves_nothing_names_nothing() {
     let mut bench = Bench::new();
     bench.flush(&[(1, true), (2, true)]);
     bench.flush(&[(1, true), (3, true)]);
     let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: Lsn::MAX };
     let hints = bench.hints(false);
     let made = plan_manual(&bench.tree(), &bench.policy, &bench.busy, &hints, &range);
-    let ManualPlan::Do(Plan::Merge(merge)) = made else { panic!("{made:?}") };
+    let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };
     let synced = bench.fs.tried(FileOp::SyncDir);
-    let outcome = MergeJob::new(merge, bench.context()).finish().unwrap();
+    let outcome = CompactionJob::new(compaction, bench.context()).finish().unwrap();
     assert!(outcome.added.is_empty() && outcome.files.is_empty());
     assert_eq!((outcome.entries_in, outcome.entries_out, outcome.bytes_written), (4, 0, 0));
     assert_eq!(bench.fs.tried(FileOp::SyncDir), synced);

@@ -1,17 +1,18 @@
-//! When merges run: after each flush and each merge, as many disjoint ones at once as there are threads.
+//! When compactions run: after each flush and each compaction, as many disjoint ones at once as there
+//! are threads.
 //!
-//! A family's jobs under way are entered in its `Merges` (`engine/merges.rs`); the next plan keeps clear of them. A job is planned when
-//! a thread is free for it, not before, so that it sees the tree as it is. Parts of one job are offered to the other
-//! threads; whoever is idle helps.
+//! A family's jobs under way are entered in its `Compactions` (`engine/compactions.rs`); the next plan keeps clear of
+//! them. A job is planned when a thread is free for it, not before, so that it sees the tree as it is. Parts of one job
+//! are offered to the other threads; whoever is idle helps.
 //!
 //! On disk: outputs are written and synced, then their directory; before the edit they are orphans. One edit takes
 //! the inputs out and puts the outputs in. Then the view is swapped, and inputs go with their last reader.
 
 use super::lineage::lineage;
-use super::{Debts, Hints, ManualPlan, ManualRange, Merge, MergeContext, MergeJob};
+use super::{Compaction, CompactionContext, CompactionJob, Debts, Hints, ManualPlan, ManualRange};
 use super::{Outcome, Plan, Policy, Progress, debts, plan, plan_manual};
 use crate::background::CancelToken;
-use crate::engine::{Engine, JobId, Keyspace, MergeState, Owed};
+use crate::engine::{CompactionState, Engine, JobId, Keyspace, Owed};
 use crate::env::{Plant, Point, Reach, planted, reached, yield_point};
 
 use crate::error::{Error, Result};
@@ -45,27 +46,28 @@ fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
     }
 }
 
-fn hints_of(engine: &Engine, state: &MergeState, is_idle: bool) -> Hints {
+fn hints_of(engine: &Engine, state: &CompactionState, is_idle: bool) -> Hints {
     let oldest_reader = engine.snapshots.readers(&engine.log).oldest();
     Hints { run_bytes: state.run_bytes, oldest_reader, is_idle }
 }
 
-/// The bytes that merges of `family` have still to read, as far as the planner can tell.
+/// The bytes that compactions of `family` have still to read, as far as the planner can tell.
 pub(crate) fn debt_bytes(engine: &Engine, family: &Keyspace) -> u64 {
-    debts_of(engine, family, &family.merges.state.lock()).total()
+    debts_of(engine, family, &family.compactions.state.lock()).total()
 }
 
-fn debts_of(engine: &Engine, family: &Keyspace, state: &MergeState) -> Debts {
-    // Debts ask for nothing else; and merges ask for debts too often to look through the snapshots each time.
+fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debts {
+    // Debts ask for nothing else; and compactions ask for debts too often to look through the snapshots each
+    // time.
     let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
     debts(&family.view().tree, &policy_of(engine, family), &state.busy, &hints)
 }
 
-/// Has merges started that flushed runs call for, and sets the writers' pace.
+/// Has compactions started that flushed runs call for, and sets the writers' pace.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     for family in families {
         let newest = family.view().tree.runs.first().map_or(0, |run| run.meta.disk_bytes);
-        let mut state = family.merges.state.lock();
+        let mut state = family.compactions.state.lock();
         state.run_bytes =
             if state.run_bytes == 0 { newest } else { (3 * state.run_bytes + newest) / 4 };
         state.failure = None;
@@ -75,10 +77,10 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     }
 }
 
-/// Sets the writers' pace by what merges of `family` have to do, as of now.
+/// Sets the writers' pace by what compactions of `family` have to do, as of now.
 fn note_backlog(engine: &Engine, family: &Keyspace) {
     // Held until the end, so that nothing older is noted over it.
-    let state = family.merges.state.lock();
+    let state = family.compactions.state.lock();
     let owed = (!family.is_dropped()).then(|| {
         let debts = debts_of(engine, family, &state);
         let (batch_debt, batch_bytes) = (debts.batch_debt, debts.batch_bytes);
@@ -87,19 +89,24 @@ fn note_backlog(engine: &Engine, family: &Keyspace) {
     let mut backlog = engine.backlog.lock();
     backlog.note(family.id, owed);
     let (excess, drain) = backlog.pressure();
-    engine.pacer.set_merges(excess, drain);
+    engine.pacer.set_compactions(excess, drain);
 }
 
-/// Tells writers how a merge gets on.
-fn progress_of(engine: &Arc<Engine>, family: &Arc<Keyspace>, merge: &Merge, id: JobId) -> Progress {
-    let entries: u64 = merge.inputs.iter().map(|(_, slice)| slice.meta.entries).sum();
-    let entry_bytes = merge.input_bytes() as f64 / entries.max(1) as f64;
+/// Tells writers how a compaction gets on.
+fn progress_of(
+    engine: &Arc<Engine>,
+    family: &Arc<Keyspace>,
+    compaction: &Compaction,
+    id: JobId,
+) -> Progress {
+    let entries: u64 = compaction.inputs.iter().map(|(_, slice)| slice.meta.entries).sum();
+    let entry_bytes = compaction.input_bytes() as f64 / entries.max(1) as f64;
     let (engine, family) = (Arc::downgrade(engine), family.clone());
     Arc::new(move |entries| {
         let Some(engine) = engine.upgrade() else { return };
         let bytes = (entries as f64 * entry_bytes) as u64;
         engine.backlog.lock().note_read(bytes, engine.pacer.now_ns());
-        family.merges.state.lock().busy.note_read(id, bytes);
+        family.compactions.state.lock().busy.note_read(id, bytes);
         note_backlog(&engine, &family);
     })
 }
@@ -120,7 +127,7 @@ pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
 fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
     let policy = policy_of(engine, family);
     loop {
-        let mut state = family.merges.state.lock();
+        let mut state = family.compactions.state.lock();
         if state.running >= engine.compactor_count || state.failure.is_some() || family.is_dropped()
         {
             return;
@@ -137,7 +144,7 @@ fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
     }
 }
 
-fn begin(state: &mut MergeState, planned: &Plan) -> JobId {
+fn begin(state: &mut CompactionState, planned: &Plan) -> JobId {
     state.running += 1;
     state.busy.begin(planned)
 }
@@ -154,12 +161,12 @@ fn submit(engine: &Arc<Engine>, family: &Arc<Keyspace>, planned: Plan, id: JobId
 }
 
 fn end(family: &Keyspace, id: JobId, failure: Option<Error>) {
-    let mut state = family.merges.state.lock();
+    let mut state = family.compactions.state.lock();
     state.busy.end(id);
     state.running -= 1;
     state.failure = failure.or(state.failure.take());
     drop(state);
-    family.merges.ended.notify_all();
+    family.compactions.ended.notify_all();
 }
 
 /// Runs a planned job and installs its result, then looks for the next.
@@ -173,7 +180,7 @@ fn carry_out(
     let result = run_and_install(engine, family, planned, id, cancel);
     let failure = result.err();
     if let Some(error) = failure.clone().filter(|error| !error.is_cancelled()) {
-        engine.tell(Event::BackgroundError { job: "merge", error });
+        engine.tell(Event::BackgroundError { job: "compaction", error });
     }
     end(family, id, failure);
     note_backlog(engine, family);
@@ -188,7 +195,7 @@ fn run_and_install(
     id: JobId,
     cancel: &CancelToken,
 ) -> Result<()> {
-    let mut merge = match planned {
+    let mut compaction = match planned {
         Plan::DoNothing => return Ok(()),
         Plan::Move(moves) => {
             install(engine, family, &Outcome::of_moves(&moves))?;
@@ -203,17 +210,17 @@ fn run_and_install(
             }
             return Ok(());
         }
-        Plan::Merge(merge) => merge,
+        Plan::Compaction(compaction) => compaction,
     };
-    if planted(Plant::OverlappingFiles) && merge.target > 0 {
-        let left_out = merge.inputs.iter().rposition(|(level, _)| *level == merge.target);
-        left_out.filter(|_| merge.inputs.len() > 1).map(|at| merge.inputs.remove(at));
+    if planted(Plant::OverlappingFiles) && compaction.target > 0 {
+        let left_out = compaction.inputs.iter().rposition(|(level, _)| *level == compaction.target);
+        left_out.filter(|_| compaction.inputs.len() > 1).map(|at| compaction.inputs.remove(at));
     }
     let started = engine.pacer.now_ns();
-    let (into_level, reason) = (merge.target, merge.reason.name());
-    let progress = progress_of(engine, family, &merge, id);
-    let context = context_of(engine, family, &merge, cancel, progress);
-    let job = Arc::new(MergeJob::new(merge, context));
+    let (into_level, reason) = (compaction.target, compaction.reason.name());
+    let progress = progress_of(engine, family, &compaction, id);
+    let context = context_of(engine, family, &compaction, cancel, progress);
+    let job = Arc::new(CompactionJob::new(compaction, context));
     for _ in 1..job.part_count().min(engine.compactor_count) {
         let (helped, weak, family) = (job.clone(), Arc::downgrade(engine), family.clone());
         // Without help the job takes longer, that is all.
@@ -244,8 +251,8 @@ fn run_and_install(
     Ok(())
 }
 
-/// Works at a merge and tells of it.
-fn share(engine: &Engine, family: &Keyspace, job: &MergeJob, id: JobId) {
+/// Works at a compaction and tells of it.
+fn share(engine: &Engine, family: &Keyspace, job: &CompactionJob, id: JobId) {
     let started = engine.pacer.now_ns();
     job.help(|parts| {
         let took_us = (engine.pacer.now_ns() - started) / 1000;
@@ -257,21 +264,21 @@ fn share(engine: &Engine, family: &Keyspace, job: &MergeJob, id: JobId) {
 fn context_of(
     engine: &Engine,
     family: &Keyspace,
-    merge: &Merge,
+    compaction: &Compaction,
     cancel: &CancelToken,
     progress: Progress,
-) -> MergeContext {
+) -> CompactionContext {
     let mut readers = engine.snapshots.readers(&engine.log);
     if planted(Plant::SnapshotIgnored) {
         readers.forget_registered();
     }
-    let codec_level = if merge.is_last_level { usize::MAX } else { merge.depth };
+    let codec_level = if compaction.is_last_level { usize::MAX } else { compaction.depth };
     let mut options = family.options().table_options(family.id, &family.name(), codec_level);
     let fs = engine.options.env.fs.clone();
     let table_dir = engine.dir.join(TABLE_DIR);
     let label = options.origin.label.take();
-    options.origin = Origin { label, ..lineage(merge, &engine.tables, &*fs, &table_dir) };
-    MergeContext {
+    options.origin = Origin { label, ..lineage(compaction, &engine.tables, &*fs, &table_dir) };
+    CompactionContext {
         fs,
         table_dir,
         uuid: engine.uuid,
@@ -315,8 +322,8 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
     Ok(())
 }
 
-/// Waits until no merge is due or running in any family, those that could wait for an idle time included.
-/// False if it is `deadline_ns` first; the merges that run then go on.
+/// Waits until no compaction is due or running in any family, those that could wait for an idle time
+/// included. False if it is `deadline_ns` first; the compactions that run then go on.
 pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) -> Result<bool> {
     for family in engine.families.all() {
         forget_failure(&family);
@@ -324,7 +331,7 @@ pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) ->
             engine.check_writable()?;
             // Asked again after each job: one that has ended is looked upon before its successor is planned.
             start_jobs(engine, &family, true);
-            let mut state = family.merges.state.lock();
+            let mut state = family.compactions.state.lock();
             match &state.failure {
                 Some(_) if family.is_dropped() => break,
                 Some(error) => return Err(told(engine, error)),
@@ -335,7 +342,7 @@ pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) ->
                     if left.is_zero() {
                         return Ok(false);
                     }
-                    family.merges.ended.wait_for(&mut state, left.min(POLL));
+                    family.compactions.ended.wait_for(&mut state, left.min(POLL));
                 }
             }
         }
@@ -343,14 +350,14 @@ pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) ->
     Ok(true)
 }
 
-/// Why a wait for merges ends: the close, if it was that which cancelled them.
+/// Why a wait for compactions ends: the close, if it was that which cancelled them.
 fn told(engine: &Engine, failure: &Error) -> Error {
     engine.check_open().err().unwrap_or_else(|| failure.clone())
 }
 
-/// Lets merges be tried again that failed for want of space or files.
+/// Lets compactions be tried again that failed for want of space or files.
 fn forget_failure(family: &Keyspace) {
-    family.merges.state.lock().failure = None;
+    family.compactions.state.lock().failure = None;
 }
 
 /// Takes a dropped family out of what paces writers.
@@ -358,7 +365,7 @@ pub(crate) fn forget(engine: &Engine, family: &Keyspace) {
     note_backlog(engine, family);
 }
 
-/// Merges a range down to the last level, as of what is in tables now.
+/// Compacts a range down to the last level, as of what is in tables now.
 pub(crate) fn compact_range(
     engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
@@ -381,7 +388,7 @@ pub(crate) fn compact_range(
         if bounds.is_empty() {
             return Ok(());
         }
-        let mut state = family.merges.state.lock();
+        let mut state = family.compactions.state.lock();
         if let Some(error) = &state.failure {
             return Err(told(engine, error));
         }
@@ -390,12 +397,12 @@ pub(crate) fn compact_range(
         match plan_manual(&tree, &policy, &state.busy, &hints, &range) {
             // What a job of this call did is installed before it is counted and told.
             ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {
-                family.merges.ended.wait_for(&mut state, POLL);
+                family.compactions.ended.wait_for(&mut state, POLL);
             }
             ManualPlan::Done => return Ok(()),
             ManualPlan::Wait => {
                 reached(Reach::PlanManualWait);
-                family.merges.ended.wait_for(&mut state, POLL);
+                family.compactions.ended.wait_for(&mut state, POLL);
             }
             ManualPlan::Do(planned) => {
                 let id = begin(&mut state, &planned);

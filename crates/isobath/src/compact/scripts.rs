@@ -72,9 +72,9 @@ fn describe(plan: &Plan) -> String {
                 write!(out, " {}:{}->{}", step.slice.meta.file, step.from, step.to).unwrap();
             }
         }
-        Plan::Merge(merge) => {
-            write!(out, "{:?} {}:", merge.reason, merge.target).unwrap();
-            for (level, slice) in &merge.inputs {
+        Plan::Compaction(compaction) => {
+            write!(out, "{:?} {}:", compaction.reason, compaction.target).unwrap();
+            for (level, slice) in &compaction.inputs {
                 write!(out, " {level}/{}", slice.meta.file).unwrap();
             }
             let keys = |keys: &[Box<[u8]>]| {
@@ -83,13 +83,13 @@ fn describe(plan: &Plan) -> String {
                     .collect::<Vec<_>>()
                     .join(" ")
             };
-            let notes = [("fences", keys(&merge.fences)), ("cuts", keys(&merge.cuts))];
+            let notes = [("fences", keys(&compaction.fences)), ("cuts", keys(&compaction.cuts))];
             for (name, keys) in notes.iter().filter(|(_, keys)| !keys.is_empty()) {
                 write!(out, " {name} {keys}").unwrap();
             }
-            if !merge.is_bottom() {
+            if !compaction.is_bottom() {
                 out.push_str(" above");
-                for slice in merge.beneath.iter().flatten() {
+                for slice in compaction.beneath.iter().flatten() {
                     write!(out, " {}", slice.meta.file).unwrap();
                 }
             }
@@ -168,7 +168,7 @@ fn a_short_run_is_not_moved_alone_but_goes_down_with_others() {
 }
 
 #[test]
-fn enough_runs_are_merged_all_at_once_into_the_last_level_of_a_small_tree() {
+fn enough_runs_are_compacted_all_at_once_into_the_last_level_of_a_small_tree() {
     expect(
         &format!("{EIGHT_RUNS}\n6 | 1:c..d, 2:e..f"),
         "Runs 6: 0/18 0/17 0/16 0/15 0/14 0/13 0/12 0/11 6/1 6/2 cuts e",
@@ -273,7 +273,7 @@ fn jobs_that_run_together_share_no_slice_and_no_range() {
 }
 
 #[test]
-fn new_runs_are_merged_among_themselves_while_the_base_is_busy() {
+fn new_runs_are_compacted_among_themselves_while_the_base_is_busy() {
     let runs: Vec<_> = (11..27).rev().map(|file| format!("{file}:a..z")).collect();
     let (newer, older) = runs.split_at(8);
     let tree = format!("0 | {}\n6 | 1:a..z", older.join(","));
@@ -295,15 +295,15 @@ fn new_runs_are_merged_among_themselves_while_the_base_is_busy() {
 fn a_run_does_not_slip_below_what_a_running_job_will_put_there() {
     let tree = parse_tree("0 | 12:c..m, 11:k..z\n6 | 1:a..b");
     let mut busy = Busy::default();
-    let merge = plan_manual(
+    let compaction = plan_manual(
         &parse_tree("0 | 11:k..z\n6 | 1:k..l"),
         &Policy::default(),
         &busy,
         &hints(),
         &everything(),
     );
-    let ManualPlan::Do(merge) = merge else { panic!("{merge:?}") };
-    busy.begin(&merge);
+    let ManualPlan::Do(compaction) = compaction else { panic!("{compaction:?}") };
+    busy.begin(&compaction);
     assert_eq!(describe(&plan(&tree, &Policy::default(), &busy, &hints())), "nothing");
 }
 
@@ -361,7 +361,7 @@ fn a_request_leaves_newer_writes_alone() {
 }
 
 #[test]
-fn debts_grow_with_what_is_left_to_merge() {
+fn debts_grow_with_what_is_left_to_compact() {
     let of = |tree: &str| debts(&parse_tree(tree), &Policy::default(), &Busy::default(), &hints());
     assert_eq!(of("6 | 1:a..b 900M").total(), 0);
     let one = of("0 | 9:a..z\n6 | 1:a..b 900M");
@@ -384,7 +384,7 @@ fn debts_pass_from_the_plan_to_the_job_and_fall_while_it_reads() {
     assert_eq!(of(&tree, &busy), (0, 656));
     busy.note_read(job, 600 << 20);
     assert_eq!(of(&tree, &busy), (0, 56));
-    // Whoever comes now will be merged with what the job leaves.
+    // Whoever comes now will be compacted with what the job leaves.
     let with_one_more = tree.replace("0 |", "0 | 19:a..z,");
     assert_eq!(of(&with_one_more, &busy), (32 + 656 / 8, 56));
     busy.note_read(job, 600 << 20);

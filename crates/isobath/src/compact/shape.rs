@@ -3,21 +3,22 @@
 //! The largest level is taken as it is, and the capacities of the levels above it follow from its measured
 //! size (dynamic capacity adaptation; Spooky, Dayan et al., VLDB 2022). So the tree never holds more than a
 //! fixed fraction of obsolete data, at any size. Data settles in the last level; levels above come into use
-//! from the bottom up as the tree grows, and level 0 is merged into the *base*, the first level in use.
+//! from the bottom up as the tree grows, and level 0 is compacted into the *base*, the first level in use.
 //!
 //! # How many levels, and how large
 //!
-//! Merging a batch of `B` bytes from level 0 into a base of `C` bytes rewrites `1 + C/B` bytes for each byte
-//! of the batch. Below, jobs take the slices that overlap least, which under uniform writes finds slices twice
-//! as dense as average, so that a ratio `T` between levels costs `1 + T/2`. For `k` levels above the last one,
-//! of size `N`, the cost is least with `C/B = T/2` and equal ratios, hence `T = (2N/B)^(1/(k+1))`. The planner
-//! takes the fewest levels that keep `T` within the policy's limit.
+//! Compacting a batch of `B` bytes from level 0 into a base of `C` bytes rewrites `1 + C/B` bytes for each
+//! byte of the batch. Below, jobs take the slices that overlap least, which under uniform writes finds slices
+//! twice as dense as average, so that a ratio `T` between levels costs `1 + T/2`. For `k` levels above the
+//! last one, of size `N`, the cost is least with `C/B = T/2` and equal ratios, hence `T = (2N/B)^(1/(k+1))`.
+//! The planner takes the fewest levels that keep `T` within the policy's limit.
 
 use super::policy::{Hints, Policy};
 use crate::engine::Busy;
 use crate::version::{Slice, Tree};
 
-/// Below this many batches in the whole tree, merging level 0 right into the last level is cheapest.
+/// Below this many batches in the whole tree, compacting level 0 right into the last level is
+/// cheapest.
 const BATCHES_WITHOUT_MIDDLE: f64 = 4.0;
 /// Batches are not taken for smaller than this fraction of the policy's: tiny trees need no levels.
 const BATCH_FRACTION_MIN: u64 = 256;
@@ -25,11 +26,11 @@ const BATCH_FRACTION_MIN: u64 = 256;
 /// The levels in use and their capacities.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shape {
-    /// Where level 0 is merged to.
+    /// Where level 0 is compacted to.
     pub(crate) base: usize,
     /// The last level.
     pub(crate) bottom: usize,
-    /// Bytes in level 0 when it is merged down.
+    /// Bytes in level 0 when it is compacted down.
     pub(crate) batch_bytes: u64,
     /// The first level that the size of the tree calls for; levels above it are left from other times.
     first_needed: usize,
@@ -94,7 +95,7 @@ impl Shape {
 }
 
 /// How much a slice counts for: its bytes, and for each delete the bytes of an average entry, which the
-/// delete makes free once it is merged down.
+/// delete makes free once it is compacted down.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weight {
     entry_bytes: f64,
@@ -138,7 +139,7 @@ fn middle_levels(largest: u64, batch: u64, policy: &Policy, most: usize) -> (usi
     (count, if count == 0 { 1.0 } else { ratio(count) })
 }
 
-/// What merges have still to do, in bytes that they will read. Writers are paced by it.
+/// What compactions have still to do, in bytes that they will read. Writers are paced by it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Debts {
     /// By level, to bring what it holds too much to where it belongs. Level 0 counts in full, all the way down.
@@ -157,8 +158,9 @@ impl Debts {
     }
 }
 
-/// Measures what merges have still to do: those under way, and then those that bring the tree they will leave
-/// into shape. It neither leaps when a job begins nor when its result is installed, but falls while it reads.
+/// Measures what compactions have still to do: those under way, and then those that bring the tree they will
+/// leave into shape. It neither leaps when a job begins nor when its result is installed, but falls while it
+/// reads.
 ///
 /// Each run owes its share of a batch, also those beyond the first batch, which will go along for less: or what a
 /// writer brings would seem to cost more while a batch fills than after.
@@ -191,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_as_many_runs_as_trigger_a_merge_and_within_bounds() {
+    fn a_batch_is_as_many_runs_as_trigger_a_compaction_and_within_bounds() {
         let policy = Policy { l0_trigger_runs: 4, base_bytes: 1 << 20, ..Policy::default() };
         let batch = |run_bytes, policy: &Policy| {
             batch_bytes(&Tree::default(), policy, &Hints { run_bytes, ..Hints::default() })

@@ -6,7 +6,7 @@ use super::model::{ENTRY_BYTES, Model};
 use super::{Hints, Plan, Policy, plan};
 use crate::engine::{Busy, JobId};
 
-/// A steady stream of writes of uniform random keys against a number of merging threads.
+/// A steady stream of writes of uniform random keys against a number of compaction threads.
 #[derive(Clone, Debug)]
 struct Load {
     /// Distinct keys.

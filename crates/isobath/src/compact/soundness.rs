@@ -2,7 +2,7 @@
 
 use super::drawn::{Scene, walk};
 use super::plan::Move;
-use super::{Merge, Plan, Shape};
+use super::{Compaction, Plan, Shape};
 use crate::version::Slice;
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ fn is_under(
     deeper > level || (level == 0 && deeper == 0 && age(other) > age(slice))
 }
 
-fn is_input(merge: &Merge, slice: &Slice) -> bool {
-    merge.inputs.iter().any(|(_, input)| input.meta.file == slice.meta.file)
+fn is_input(compaction: &Compaction, slice: &Slice) -> bool {
+    compaction.inputs.iter().any(|(_, input)| input.meta.file == slice.meta.file)
 }
 
 fn numbers(slices: &[Arc<Slice>]) -> Vec<u64> {
@@ -58,74 +58,79 @@ fn check_moves(scene: &Scene, moves: &[Move]) {
     }
 }
 
-fn check_merge(scene: &Scene, merge: &Merge) {
+fn check_compaction(scene: &Scene, compaction: &Compaction) {
     let Scene { tree, policy, hints, busy, .. } = scene;
     let shape = Shape::of(tree, policy, hints);
-    let hull = merge.hull();
+    let hull = compaction.hull();
     let (smallest, largest) = (hull.start, hull.end.key().unwrap());
-    assert!(!merge.inputs.is_empty() && smallest <= largest);
-    for (at, (level, input)) in merge.inputs.iter().enumerate() {
+    assert!(!compaction.inputs.is_empty() && smallest <= largest);
+    for (at, (level, input)) in compaction.inputs.iter().enumerate() {
         assert!(tree.slices(*level).iter().any(|slice| Arc::ptr_eq(slice, input)));
         assert!(!busy.reads(input.meta.file), "{} is read already", input.meta.file);
-        assert!(merge.inputs[..at].iter().all(|(_, other)| other.meta.file != input.meta.file));
+        assert!(
+            compaction.inputs[..at].iter().all(|(_, other)| other.meta.file != input.meta.file)
+        );
         assert!(smallest <= &*input.meta.smallest && &*input.meta.largest <= largest);
-        assert!(*level <= merge.target);
-        check_nothing_is_passed(scene, (*level, input), merge.target, |other| {
-            is_input(merge, other)
+        assert!(*level <= compaction.target);
+        check_nothing_is_passed(scene, (*level, input), compaction.target, |other| {
+            is_input(compaction, other)
         });
     }
-    let least = merge.inputs.iter().map(|(level, _)| *level).min().unwrap();
-    assert!(!busy.lands_between(least, merge.target, &hull));
+    let least = compaction.inputs.iter().map(|(level, _)| *level).min().unwrap();
+    assert!(!busy.lands_between(least, compaction.target, &hull));
     let is_ordered = |pair: &[(usize, Arc<Slice>)]| {
         let [(upper, a), (lower, b)] = pair else { unreachable!() };
         upper < lower || (upper == lower && (*upper == 0 || a.meta.largest < b.meta.smallest))
     };
-    assert!(merge.inputs.windows(2).all(is_ordered));
-    check_around(scene, merge, &shape);
-    if merge.target == 0 {
-        let others = tree.runs.iter().filter(|run| !is_input(merge, run));
-        let oldest = merge.inputs.iter().map(|(_, run)| run.meta.min_seq).min().unwrap();
+    assert!(compaction.inputs.windows(2).all(is_ordered));
+    check_around(scene, compaction, &shape);
+    if compaction.target == 0 {
+        let others = tree.runs.iter().filter(|run| !is_input(compaction, run));
+        let oldest = compaction.inputs.iter().map(|(_, run)| run.meta.min_seq).min().unwrap();
         for run in others.filter(|run| run.extent().overlaps(&hull)) {
             assert!(run.meta.max_seq < oldest, "{} would lie on both sides", run.meta.file);
         }
     }
-    assert_eq!(merge.is_last_level, merge.target == shape.bottom);
-    assert_eq!(merge.depth, shape.depth(merge.target));
-    assert!(merge.cuts.windows(2).all(|pair| pair[0] < pair[1]));
-    assert!(merge.cuts.iter().all(|cut| smallest < &**cut && &**cut <= largest));
-    assert!(merge.cuts.len() < policy.parts_max);
+    assert_eq!(compaction.is_last_level, compaction.target == shape.bottom);
+    assert_eq!(compaction.depth, shape.depth(compaction.target));
+    assert!(compaction.cuts.windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(compaction.cuts.iter().all(|cut| smallest < &**cut && &**cut <= largest));
+    assert!(compaction.cuts.len() < policy.parts_max);
 }
 
-/// What a merge says of the slices around it.
-fn check_around(scene: &Scene, merge: &Merge, shape: &Shape) {
+/// What a compaction says of the slices around it.
+fn check_around(scene: &Scene, compaction: &Compaction, shape: &Shape) {
     let tree = &scene.tree;
-    let hull = merge.hull();
+    let hull = compaction.hull();
     let within = |level: usize| -> Vec<Arc<Slice>> {
         let all = tree.slices(level).iter();
         all.filter(|slice| slice.extent().overlaps(&hull)).cloned().collect()
     };
-    let fences: Vec<_> = match merge.target {
+    let fences: Vec<_> = match compaction.target {
         0 => Vec::new(),
         target => {
-            let left_out = within(target).into_iter().filter(|slice| !is_input(merge, slice));
+            let left_out = within(target).into_iter().filter(|slice| !is_input(compaction, slice));
             left_out.map(|slice| slice.meta.smallest.clone()).collect()
         }
     };
-    assert_eq!(merge.fences, fences);
+    assert_eq!(compaction.fences, fences);
     let mut beneath: Vec<Vec<u64>> = Vec::new();
-    if merge.target == 0 {
-        let last = tree.runs.iter().rposition(|run| is_input(merge, run)).unwrap();
+    if compaction.target == 0 {
+        let last = tree.runs.iter().rposition(|run| is_input(compaction, run)).unwrap();
         beneath.extend(tree.runs[last + 1..].iter().rev().map(|run| vec![run.meta.file]));
     }
-    let deeper = (merge.target + 1..=shape.bottom).map(|level| numbers(&within(level)));
+    let deeper = (compaction.target + 1..=shape.bottom).map(|level| numbers(&within(level)));
     beneath.extend(deeper.filter(|slices| !slices.is_empty()));
-    assert_eq!(merge.beneath.iter().map(|slices| numbers(slices)).collect::<Vec<_>>(), beneath);
-    let below = match merge.target {
+    assert_eq!(
+        compaction.beneath.iter().map(|slices| numbers(slices)).collect::<Vec<_>>(),
+        beneath
+    );
+    let below = match compaction.target {
         0 => Vec::new(),
         target if target == shape.bottom => Vec::new(),
         target => within(shape.next(tree, target)),
     };
-    assert_eq!(numbers(&merge.guides), numbers(&below));
+    assert_eq!(numbers(&compaction.guides), numbers(&below));
 }
 
 #[test]
@@ -133,7 +138,7 @@ fn whatever_is_planned_passes_nothing_older_and_leaves_running_jobs_alone() {
     for seed in 0..3000 {
         walk(seed, |scene, answer| match answer.plan() {
             Some(Plan::Move(moves)) => check_moves(scene, moves),
-            Some(Plan::Merge(merge)) => check_merge(scene, merge),
+            Some(Plan::Compaction(compaction)) => check_compaction(scene, compaction),
             Some(Plan::DoNothing) | None => {}
         });
     }

@@ -1,24 +1,26 @@
-//! How far merges are behind in each family, and how fast they get on: what writers are paced by.
+//! How far compactions are behind in each family, and how fast they get on: what writers are paced
+//! by.
 //!
-//! A family's backlog is measured in batches: what merges have still to read, over what a level 0 that is due
-//! makes them read. It counts the merge under way by what that has left, so it falls while a merge runs and
-//! does not wait for its end, however long it takes.
+//! A family's backlog is measured in batches: what compactions have still to read, over what a level 0 that
+//! is due makes them read. It counts the compaction under way by what that has left, so it falls while a
+//! compaction runs and does not wait for its end, however long it takes.
 
 use crate::format::FamilyId;
 use std::collections::BTreeMap;
 
-/// Up to here writers are free: merges wait until there is so much to do.
+/// Up to here writers are free: compactions wait until there is so much to do.
 const FREE_BATCHES: f64 = 1.0;
-/// Here writers are slowed to a quarter of what merges can take in for ever: reads get slow beyond.
+/// Here writers are slowed to a quarter of what compactions can take in for ever: reads get slow
+/// beyond.
 const FULL_BATCHES: f64 = 3.0;
-/// How long the pace of merges is remembered.
+/// How long the pace of compactions is remembered.
 const MEMORY_NS: f64 = 4e9;
-/// Merges that nothing is heard of for so long were not running.
+/// Compactions that nothing is heard of for so long were not running.
 const PAUSE_NS: u64 = 1_000_000_000;
 /// Bytes a second, as long as nothing is known.
 const PACE_UNKNOWN: f64 = 1e9;
 
-/// What a family's merges have to do.
+/// What a family's compactions have to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owed {
     /// Bytes to read.
@@ -43,7 +45,7 @@ pub(crate) struct Backlog {
     pace: Pace,
 }
 
-/// Bytes that merges read and the time they took, the older the less they count.
+/// Bytes that compactions read and the time they took, the older the less they count.
 #[derive(Debug, Default)]
 struct Pace {
     bytes: f64,
@@ -77,13 +79,13 @@ impl Backlog {
         };
     }
 
-    /// Notes that merges have read `bytes` more.
+    /// Notes that compactions have read `bytes` more.
     pub(crate) fn note_read(&mut self, bytes: u64, now_ns: u64) {
         self.pace.note(bytes, now_ns);
     }
 
     /// How far the family is behind that is most so, 1 where it is full and more beyond, and how many bytes a second
-    /// flushes could add to it for ever, as merges get on.
+    /// flushes could add to it for ever, as compactions get on.
     pub(crate) fn pressure(&self) -> (f64, f64) {
         let last = self.families.values().max_by(|a, b| a.batches().total_cmp(&b.batches()));
         let Some(owed) = last else { return (0.0, PACE_UNKNOWN) };
@@ -105,7 +107,7 @@ mod tests {
     fn the_family_furthest_behind_counts() {
         let mut backlog = Backlog::default();
         backlog.note(1, owed(400));
-        assert_eq!(backlog.pressure().0, 0.0, "a batch is what merges wait for");
+        assert_eq!(backlog.pressure().0, 0.0, "a batch is what compactions wait for");
         backlog.note(2, owed(800));
         backlog.note(3, owed(1200));
         assert_eq!(backlog.pressure().0, 1.0);
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_added_follows_from_the_pace_of_merges_without_their_pauses() {
+    fn what_may_be_added_follows_from_the_pace_of_compactions_without_their_pauses() {
         const SECOND: u64 = 1_000_000_000;
         let mut backlog = Backlog::default();
         backlog.note(1, owed(600));

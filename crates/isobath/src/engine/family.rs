@@ -1,23 +1,24 @@
 //! A column family while the database is open, and the view its readers pin.
 //!
 //! A view is immutable: the memtables of the family, newest first, and the tree of its slices on disk. It is
-//! replaced when the family is first written in an epoch, when an epoch of its is installed, and when a merge
-//! is installed. Readers reach it through an `ArcSwap`: a load takes no lock and contends with nobody, and an
-//! idle thread pins neither memory nor files.
+//! replaced when the family is first written in an epoch, when an epoch of its is installed, and when a
+//! compaction is installed. Readers reach it through an `ArcSwap`: a load takes no lock and contends with
+//! nobody, and an idle thread pins neither memory nor files.
 //!
 //! A reader needs a view and a read point that fit: the view alone misses memtables created since, the point
-//! alone may meet a merge that dropped what it needs. So: load the view, load `visible`, and check that the
-//! view is still current; a memtable is published before any commit in it becomes visible, hence a view that
-//! is still current holds everything below the point. A view's number becomes current before the view can be
-//! seen: a second writer may find the memtable in it, and be visible, while the first is still publishing.
+//! alone may meet a compaction that dropped what it needs. So: load the view, load `visible`, and check that
+//! the view is still current; a memtable is published before any commit in it becomes visible, hence a view
+//! that is still current holds everything below the point. A view's number becomes current before the view
+//! can be seen: a second writer may find the memtable in it, and be visible, while the first is still
+//! publishing.
 //!
 //! A drop marks the view with its LSN before the record of the drop becomes visible, so a reader learns from the view
 //! it pinned whether the family exists at its point. The marked view keeps memtables and tree, and nothing installs
 //! into it once the edit of the drop holds: snapshots below the drop go on reading it until `snapshots.rs` has the
 //! family let go.
 
+use super::compactions::Compactions;
 use super::epochs::Epoch;
-use super::merges::Merges;
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank, yield_now};
 use crate::env::{Plant, Point, planted, preempt, yield_point};
@@ -81,7 +82,7 @@ pub(crate) struct Keyspace {
     /// Held by whoever replaces the view.
     change: Mutex<()>,
     dropped: AtomicBool,
-    pub(crate) merges: Merges,
+    pub(crate) compactions: Compactions,
 }
 
 impl Keyspace {
@@ -103,7 +104,7 @@ impl Keyspace {
             current: AtomicU64::new(1),
             change: Mutex::new(Rank::View, ()),
             dropped: AtomicBool::new(false),
-            merges: Merges::default(),
+            compactions: Compactions::default(),
         }
     }
 
@@ -329,11 +330,11 @@ mod tests {
         let (family, epochs) = (family(), four_epochs());
         epochs[..3].iter().for_each(|epoch| drop(family.memtable_in(epoch)));
         let run = |file| crate::version::fixtures::slice(file, "a", "z", (file * 2, file * 2 + 1));
-        let merged = Arc::new(Tree::default().with(&[], vec![(0, run(1))]).unwrap());
-        family.install(merged.clone(), None);
+        let compacted = Arc::new(Tree::default().with(&[], vec![(0, run(1))]).unwrap());
+        family.install(compacted.clone(), None);
         assert_eq!(pinned(&family, 5), [3, 2, 1]);
-        assert!(Arc::ptr_eq(&family.view().tree, &merged));
-        let flushed = Arc::new(merged.with(&[], vec![(0, run(2))]).unwrap());
+        assert!(Arc::ptr_eq(&family.view().tree, &compacted));
+        let flushed = Arc::new(compacted.with(&[], vec![(0, run(2))]).unwrap());
         family.install(flushed.clone(), Some(&epochs[0]));
         assert_eq!(pinned(&family, 6), [3, 2]);
         assert!(Arc::ptr_eq(&family.view().tree, &flushed));

@@ -5,20 +5,20 @@
 //!        ├─ epochs     the in-memory generations: one open, a few sealed and waiting for flush
 //!        ├─ families   name → Keyspace ── view: memtables newest first + tree of slices
 //!        ├─ versions   the manifest and the state it describes; every change of it is one edit
-//!        ├─ snapshots  the registry of read points that merges must respect
-//!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of merges
+//!        ├─ snapshots  the registry of read points that compactions must respect
+//!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of compactions
 //!        └─ jobs       background workers, one of them to do for those of low priority what writers wait for
 //! ```
 
 mod backlog;
 mod busy;
+mod compactions;
 mod epochs;
 mod families;
 mod family;
 mod gauges;
 mod line;
 mod mention;
-mod merges;
 #[cfg(all(test, shuttle))]
 mod model;
 #[cfg(all(test, loom))]
@@ -31,6 +31,7 @@ mod tests;
 
 pub(crate) use backlog::{Backlog, Owed};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
+pub(crate) use compactions::CompactionState;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use epochs::RETRY_PAUSE_NS_MAX;
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
@@ -39,7 +40,6 @@ pub(crate) use family::{Keyspace, View};
 pub(crate) use gauges::Gauges;
 pub(crate) use line::Line;
 pub(crate) use mention::{Mention, foreign_family};
-pub(crate) use merges::MergeState;
 pub(crate) use pacer::{PACED, Pacer};
 pub(crate) use shown::Shown;
 pub(crate) use snapshots::Snapshots;
@@ -89,7 +89,7 @@ pub(crate) struct Engine {
     pub(crate) closed: AtomicBool,
     /// What the close came to, once it is over. Held while it runs.
     pub(crate) close_outcome: Mutex<Option<Result<()>>>,
-    /// How far merges are behind.
+    /// How far compactions are behind.
     pub(crate) backlog: Mutex<Backlog>,
     /// Held by whoever creates, drops or renames a family.
     pub(crate) families_change: Mutex<()>,

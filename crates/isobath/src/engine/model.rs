@@ -48,9 +48,9 @@ fn writers_that_race_seals_are_in_the_epoch_of_their_lsn() {
     });
 }
 
-/// A merge keeps what a snapshot sees if it knows of the snapshot, or whatever is as new.
+/// A compaction keeps what a snapshot sees if it knows of the snapshot, or whatever is as new.
 #[test]
-fn a_merge_knows_of_every_snapshot_below_its_horizon() {
+fn a_compaction_knows_of_every_snapshot_below_its_horizon() {
     check(20_000, || {
         let snapshots = Arc::new(Snapshots::default());
         let visible = Arc::new(AtomicU64::new(START));
@@ -121,7 +121,7 @@ fn whoever_waits_for_room_hears_of_a_failed_flush() {
     });
 }
 
-/// Flushes and merges set the pace at once; neither takes the other's word back.
+/// Flushes and compactions set the pace at once; neither takes the other's word back.
 #[test]
 fn writers_are_paced_while_anybody_has_a_reason() {
     check(2000, || {
@@ -131,7 +131,7 @@ fn writers_are_paced_while_anybody_has_a_reason() {
             let pacer = pacer.clone();
             thread::spawn(move || pacer.set_flush(|| false, None))
         };
-        pacer.set_merges(1.0, 1e6);
+        pacer.set_compactions(1.0, 1e6);
         flusher.join().unwrap();
         pacer.admit(1 << 20, true, || 0.0).unwrap();
         pacer.admit(1 << 20, true, || 0.0).unwrap_err();

@@ -1,17 +1,17 @@
 //! How fast writers may go.
 //!
-//! Flush and merges drain what writers pile up. Long before memory or level 0 is full, writers are slowed a
-//! little; the fuller, the more, so that their rate settles at what the background drains, and the hard stop
-//! (no epoch to write into) is hardly ever met. There is no cliff to fall off.
+//! Flush and compactions drain what writers pile up. Long before memory or level 0 is full, writers are
+//! slowed a little; the fuller, the more, so that their rate settles at what the background drains, and the
+//! hard stop (no epoch to write into) is hardly ever met. There is no cliff to fall off.
 //!
 //! How far something is behind is a number, the *excess*, and writers are paced by what asks for more. Up to 0 they
 //! are free. From there on a byte costs more and more waiting: at one half as much as lets writers go as fast as
 //! `drain`, the smoothed rate at which the background empties what is full; at 1, where it is full, four times as much.
 //!
-//! Merges can be further behind than full: beside programs of a higher priority they may get no processor at all, and
-//! their rate was measured while they had one. So from an excess of 2 on, which a long merge does not reach, the cost
-//! grows again, as it did one below. That makes nobody wait longer than a second: enough to stop small writes, and soon
-//! over when merges go on.
+//! Compactions can be further behind than full: beside programs of a higher priority they may get no processor at all,
+//! and their rate was measured while they had one. So from an excess of 2 on, which a long compaction does not reach,
+//! the cost grows again, as it did one below. That makes nobody wait longer than a second: enough to stop small writes,
+//! and soon over when compactions go on.
 
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
@@ -26,7 +26,7 @@ const MEMORY_FREE: f64 = 0.5;
 const DEBT_NS: u64 = 250_000;
 /// A single wait is cut into pieces of at most this, so that relief is noticed.
 const NAP_NS: u64 = 5_000_000;
-/// A writer waits so long at most for what merges are further behind than full.
+/// A writer waits so long at most for what compactions are further behind than full.
 const BEYOND_FULL_NS_MAX: u64 = 1_000_000_000;
 
 /// The causes whose waits the pacer counts, each in its place.
@@ -47,8 +47,8 @@ pub(crate) struct Pacer {
     threads: Arc<dyn Threads>,
     /// False while writers are free: the one word a free writer looks at.
     is_active: AtomicBool,
-    /// Picoseconds a byte, since merges are behind.
-    merge_cost_ps: AtomicU64,
+    /// Picoseconds a byte, since compactions are behind.
+    compaction_cost_ps: AtomicU64,
     /// What that would be were they no further behind than full.
     full_cost_ps: AtomicU64,
     /// Bytes a second that flushes have been draining.
@@ -68,7 +68,7 @@ impl Pacer {
             clock,
             threads,
             is_active: AtomicBool::new(false),
-            merge_cost_ps: AtomicU64::new(0),
+            compaction_cost_ps: AtomicU64::new(0),
             full_cost_ps: AtomicU64::new(0),
             flush_rate: AtomicU64::new(0),
             is_flush_behind: AtomicBool::new(false),
@@ -94,7 +94,7 @@ impl Pacer {
 
     #[cold]
     fn pace(&self, bytes: u64, fail_fast: bool, fullness: &dyn Fn() -> f64) -> Result<()> {
-        let merge_cost = self.merge_cost_ps.load(Ordering::Relaxed);
+        let compaction_cost = self.compaction_cost_ps.load(Ordering::Relaxed);
         let flush_cost = match self.is_flush_behind.load(Ordering::Relaxed) {
             true => {
                 let excess = (fullness() - MEMORY_FREE) / (1.0 - MEMORY_FREE);
@@ -103,15 +103,15 @@ impl Pacer {
             false => 0,
         };
         let full_cost = self.full_cost_ps.load(Ordering::Relaxed);
-        let cause = match flush_cost > merge_cost {
+        let cause = match flush_cost > compaction_cost {
             true => StallCause::FlushBehind,
             false => StallCause::CompactionBehind,
         };
         let now = self.clock.now_ns();
-        let price = |merge_cost| bytes.saturating_mul(flush_cost.max(merge_cost)) / 1000;
+        let price = |compaction_cost| bytes.saturating_mul(flush_cost.max(compaction_cost)) / 1000;
         let due_after = |next: u64| {
             let start = next.max(now);
-            let due = (start + price(merge_cost)).min(now + BEYOND_FULL_NS_MAX);
+            let due = (start + price(compaction_cost)).min(now + BEYOND_FULL_NS_MAX);
             due.max(start + price(full_cost))
         };
         // Whoever will not wait for what others owe is refused, and owes nothing for it.
@@ -144,11 +144,12 @@ impl Pacer {
         self.clock.now_ns()
     }
 
-    /// Sets the pace from merges: how far they are behind, and how many bytes a second they can take in.
-    pub(crate) fn set_merges(&self, excess: f64, drain: f64) {
+    /// Sets the pace from compactions: how far they are behind, and how many bytes a second they can
+    /// take in.
+    pub(crate) fn set_compactions(&self, excess: f64, drain: f64) {
         let _setting = self.setting.lock();
         let full = excess.min(1.0);
-        self.merge_cost_ps.store(cost(full.max(excess - 1.0), drain), Ordering::Relaxed);
+        self.compaction_cost_ps.store(cost(full.max(excess - 1.0), drain), Ordering::Relaxed);
         self.full_cost_ps.store(cost(full, drain), Ordering::Relaxed);
         self.refresh();
     }
@@ -173,7 +174,7 @@ impl Pacer {
 
     /// Called with `setting` held.
     fn refresh(&self) {
-        let is_active = self.merge_cost_ps.load(Ordering::Relaxed) > 0
+        let is_active = self.compaction_cost_ps.load(Ordering::Relaxed) > 0
             || self.is_flush_behind.load(Ordering::Relaxed);
         if !is_active {
             // Relief forgives what writers owed; or the next pause would begin with the rest of this one.
@@ -213,7 +214,7 @@ mod tests {
         let (pacer, stage) = pacer();
         pacer.admit(1 << 20, false, || 1.0).unwrap();
         assert_eq!(stage.now_ns(), 0, "nobody is behind");
-        pacer.set_merges(0.5, 1e8);
+        pacer.set_compactions(0.5, 1e8);
         for megabytes in 1..=3 {
             pacer.admit(1_000_000, false, || 0.0).unwrap();
             let due = megabytes * 10_000_000;
@@ -235,10 +236,10 @@ mod tests {
     #[test]
     fn relief_forgives_what_writers_owed() {
         let (pacer, stage) = pacer();
-        pacer.set_merges(1.0, 1e6);
+        pacer.set_compactions(1.0, 1e6);
         pacer.admit(100_000_000, true, || 0.0).unwrap();
-        pacer.set_merges(0.0, 1e6);
-        pacer.set_merges(1.0, 1e9);
+        pacer.set_compactions(0.0, 1e6);
+        pacer.set_compactions(1.0, 1e9);
         let before = stage.now_ns();
         pacer.admit(1000, false, || 0.0).unwrap();
         assert_eq!(stage.now_ns(), before, "the debts of the last pause");
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn a_refused_write_owes_nothing() {
         let (pacer, stage) = pacer();
-        pacer.set_merges(0.5, 1e8);
+        pacer.set_compactions(0.5, 1e8);
         pacer.admit(100_000, true, || 0.0).unwrap();
         for _ in 0..1000 {
             let refused = pacer.admit(100_000, true, || 0.0).unwrap_err();
@@ -279,7 +280,7 @@ mod tests {
     /// At ten nanoseconds a byte.
     fn paced() -> (Pacer, Arc<Stage>) {
         let (pacer, stage) = pacer();
-        pacer.set_merges(0.5, 1e8);
+        pacer.set_compactions(0.5, 1e8);
         stage.sleep(Duration::from_secs(1));
         (pacer, stage)
     }
@@ -308,24 +309,24 @@ mod tests {
     }
 
     #[test]
-    fn merges_behind_beyond_full_all_but_stop_small_writes_and_make_nobody_wait_long() {
+    fn compactions_behind_beyond_full_all_but_stop_small_writes_and_make_nobody_wait_long() {
         const MS: u64 = 1_000_000;
         // Forty nanoseconds a byte at full, a hundred times as much here.
         for (bytes, ms) in
             [(1000, 4), (10_000, 40), (250_000, 1000), (2_500_000, 1000), (50_000_000, 2000)]
         {
             let (pacer, stage) = pacer();
-            pacer.set_merges(11.0, 1e8);
+            pacer.set_compactions(11.0, 1e8);
             pacer.admit(bytes, false, || 0.0).unwrap();
             assert_eq!(stage.now_ns(), ms * MS, "{bytes}");
             assert_eq!(waits(&pacer, StallCause::CompactionBehind), (1, ms * MS, ms * MS));
         }
         let (pacer, stage) = pacer();
-        pacer.set_merges(11.0, 1e8);
+        pacer.set_compactions(11.0, 1e8);
         pacer.admit(1_000_000, true, || 0.0).unwrap();
         pacer.admit(10_000, false, || 0.0).unwrap();
         assert_eq!(stage.now_ns(), 1_000_400_000, "what others owe costs what it does at full");
-        pacer.set_merges(2.0, 1e8);
+        pacer.set_compactions(2.0, 1e8);
         pacer.admit(100_000, false, || 0.0).unwrap();
         assert_eq!(stage.now_ns(), 1_004_400_000, "it lasts no longer than they are so far behind");
     }
@@ -379,12 +380,12 @@ mod tests {
     #[test]
     fn writers_are_paced_by_what_asks_for_more() {
         use StallCause::{CompactionBehind, FlushBehind};
-        for (merges, cause, ns_a_byte) in
+        for (compactions, cause, ns_a_byte) in
             [(0.25, FlushBehind, 10), (0.5, CompactionBehind, 10), (1.0, CompactionBehind, 40)]
         {
             let (pacer, stage) = pacer();
             pacer.set_flush(|| true, Some(100_000_000));
-            pacer.set_merges(merges, 1e8);
+            pacer.set_compactions(compactions, 1e8);
             pacer.admit(100_000, false, || 0.75).unwrap();
             assert_eq!(stage.now_ns(), 100_000 * ns_a_byte);
             assert_eq!(waits(&pacer, cause), (1, stage.now_ns(), stage.now_ns()));
@@ -394,7 +395,7 @@ mod tests {
                 Err(ErrorKind::WouldStall { cause: why, .. }) if *why == cause
             ));
             // One has caught up, the other has not.
-            pacer.set_merges(0.0, 1e8);
+            pacer.set_compactions(0.0, 1e8);
             pacer.admit(1, true, || 0.75).unwrap_err();
             pacer.set_flush(|| false, None);
             pacer.admit(1, true, || 0.75).unwrap();
@@ -416,7 +417,7 @@ mod tests {
     fn a_pace_that_is_set_anew_forgives_nothing() {
         let (pacer, _) = paced();
         pacer.admit(1_000_000, true, || 0.0).unwrap();
-        pacer.set_merges(1.0, 1e8);
+        pacer.set_compactions(1.0, 1e8);
         pacer.set_flush(|| true, None);
         pacer.admit(1, true, || 0.0).unwrap_err();
     }
@@ -430,7 +431,7 @@ mod tests {
         assert_eq!(cost(1e-6, 1e9), 1, "behind is never free");
     }
 
-    /// Threads of which the first to sleep twice finds that merges have caught up.
+    /// Threads of which the first to sleep twice finds that compactions have caught up.
     #[derive(Default)]
     struct Relief {
         stage: Stage,
@@ -450,7 +451,11 @@ mod tests {
         fn sleep(&self, duration: Duration) {
             self.stage.sleep(duration);
             if self.stage.now_ns() >= 2 * NAP_NS {
-                self.pacer.get().and_then(std::sync::Weak::upgrade).unwrap().set_merges(0.0, 1e8);
+                self.pacer
+                    .get()
+                    .and_then(std::sync::Weak::upgrade)
+                    .unwrap()
+                    .set_compactions(0.0, 1e8);
             }
         }
 
@@ -474,7 +479,7 @@ mod tests {
         let relief = Arc::new(Relief::default());
         let pacer = Arc::new(Pacer::new(relief.clone(), relief.clone()));
         relief.pacer.set(Arc::downgrade(&pacer)).unwrap();
-        pacer.set_merges(0.5, 1e8);
+        pacer.set_compactions(0.5, 1e8);
         pacer.admit(100_000_000, false, || 0.0).unwrap();
         assert_eq!(relief.now_ns(), 2 * NAP_NS);
         assert_eq!(waits(&pacer, StallCause::CompactionBehind), (1, 2 * NAP_NS, 2 * NAP_NS));

@@ -1,4 +1,5 @@
-//! The registry of read points that merges and flushes must respect, and of the dropped families that they still see.
+//! The registry of read points that compactions and flushes must respect, and of the dropped families that they still
+//! see.
 
 use super::family::Keyspace;
 use crate::env::sync::{Mutex, Rank};
@@ -58,8 +59,8 @@ impl Snapshots {
     }
 
     pub(super) fn register_at(&self, visible: impl FnOnce() -> Lsn) -> Lsn {
-        // Loading the point under the lock makes registering and `readers` exclude each other: a merge either
-        // sees the point or took a horizon at or below it.
+        // Loading the point under the lock makes registering and `readers` exclude each other: a compaction
+        // either sees the point or took a horizon at or below it.
         let mut registry = self.registry.lock();
         let point = visible();
         *registry.points.entry(point).or_insert(0) += 1;
@@ -94,7 +95,7 @@ impl Snapshots {
         dropped.iter().for_each(|family| family.shut());
     }
 
-    /// The readers that a flush or a merge that starts now must respect.
+    /// The readers that a flush or a compaction that starts now must respect.
     pub(crate) fn readers(&self, log: &Log) -> ReaderPoints {
         self.readers_at(|| log.visible())
     }

@@ -53,10 +53,10 @@ ranks! {
     Line at "engine/shown.rs: line",
     /// Sealing and retiring epochs. Writers take it between reserving and publishing, so its holder waits for none of them.
     Epochs at "engine/epochs.rs: change",
-    /// What merges of a family are under way.
-    Merges at "engine/merges.rs: state",
-    /// Parts of a merge that are taken and done.
-    MergeParts at "compact/job.rs: progress",
+    /// What compactions of a family are under way.
+    Compactions at "engine/compactions.rs: state",
+    /// Parts of a compaction that are taken and done.
+    CompactionParts at "compact/job.rs: progress",
     /// The state of the database and its manifest; held while an edit is synced.
     Versions at "engine/mod.rs: versions",
     /// Read points and the dropped families that they see.
@@ -73,7 +73,7 @@ ranks! {
     Memtables at "engine/epochs.rs: memtables",
     /// Why flushes are stuck.
     FlushFailure at "engine/epochs.rs: failures",
-    /// What merges owe, by family.
+    /// What compactions owe, by family.
     Backlog at "engine/mod.rs: backlog",
     /// Setting the pace of writers, so that the last one to set it has the last word.
     Pace at "engine/pacer.rs: setting",

@@ -77,11 +77,11 @@ plants! {
     7 FlushedBeforeComplete "flushed-before-complete" "an epoch is flushed while commits of it are under way";
     8 SnapshotSeesTooMuch "snapshot-sees-too-much" "a snapshot's point is the log's tail";
     8 PointBeforeView "point-before-view" "a reader takes its point before its view, and does not look again";
-    9 SnapshotIgnored "snapshot-ignored" "merges keep nothing for snapshots";
-    10 TombstoneDropped "tombstone-dropped" "a merge drops deletes though older versions lie beneath";
+    9 SnapshotIgnored "snapshot-ignored" "compactions keep nothing for snapshots";
+    10 TombstoneDropped "tombstone-dropped" "a compaction drops deletes though older versions lie beneath";
     10 FilterDenies "filter-denies" "a filter denies keys that it was given, deletes too";
-    10 OverlappingFiles "overlapping-files" "a merge leaves a file of its target level out, and the level takes both";
-    12 DeletedInUse "deleted-in-use" "a merge removes its inputs while readers have them";
+    10 OverlappingFiles "overlapping-files" "a compaction leaves a file of its target level out, and the level takes both";
+    12 DeletedInUse "deleted-in-use" "a compaction removes its inputs while readers have them";
     12 FilesLeaked "files-leaked" "files that nothing needs stay";
     13 FamilyNotHardened "family-not-hardened" "a family is created or dropped in the manifest before the log is synced";
     13 FamilyHalfDropped "family-half-dropped" "a family is dropped in the log and never in the manifest";

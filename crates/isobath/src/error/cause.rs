@@ -24,7 +24,7 @@ impl StallCause {
     pub fn name(self) -> &'static str {
         match self {
             StallCause::FlushBehind => "flush falls behind",
-            StallCause::CompactionBehind => "merges fall behind",
+            StallCause::CompactionBehind => "compactions fall behind",
             StallCause::MemoryFull => "write memory is full",
             StallCause::LogFull => "the log has no room",
         }

@@ -148,8 +148,8 @@ fn causes_say_what_happened() {
         panicked.to_string(),
         "a thread panicked while it wrote to the log: index out of bounds"
     );
-    let quiet = PoisonCause::panicked("in a merge", "");
-    assert_eq!(quiet.to_string(), "a thread panicked in a merge");
+    let quiet = PoisonCause::panicked("in a compaction", "");
+    assert_eq!(quiet.to_string(), "a thread panicked in a compaction");
     let given_up = PoisonCause::given_up("a change of a column family");
     assert_eq!(given_up.to_string(), "a change of a column family was given up halfway");
     assert_eq!(LockHolder::ThisProcess.to_string(), "this process");

@@ -80,7 +80,7 @@ fn assemble(
         gauges,
         tables,
         flusher: Workers::none("isobath-flush"),
-        compactors: Workers::none("isobath-merge"),
+        compactors: Workers::none("isobath-compact"),
         installer: Workers::none("isobath-manifest"),
         compactor_count: 0,
         upkeep: Ticker::none(),

@@ -1,5 +1,5 @@
 //! Sequences of operations against a map: what bytes say is done to a database in memory and to a `BTreeMap` of each family,
-//! and every answer is compared. Flushes, merges, closes and deaths of the process come in between.
+//! and every answer is compared. Flushes, compactions, closes and deaths of the process come in between.
 
 use crate::batch::Batch;
 use crate::db::Db;
@@ -275,20 +275,20 @@ impl Script {
         self
     }
 
-    /// Checks everything once all merges are done.
+    /// Checks everything once all compactions are done.
     fn check(mut self) -> Script {
         self.0.extend([12, 13]);
         self
     }
 }
 
-/// What a snapshot sees is overwritten and deleted, then merged.
-fn merged_under_a_snapshot() -> Vec<u8> {
+/// What a snapshot sees is overwritten and deleted, then compacted.
+fn compacted_under_a_snapshot() -> Vec<u8> {
     let script = Script::new().put(0..10, 1).flush().snapshot().put(0..5, 1).delete(7).flush();
     script.compact().check().snapshot().put(3..9, 1).compact().check().0
 }
 
-/// Deletes of keys whose values lie levels below, merged again and again.
+/// Deletes of keys whose values lie levels below, compacted again and again.
 fn deleted_above_old_versions() -> Vec<u8> {
     let batches = (0..6).map(|nth| nth * 16..nth * 16 + 16);
     let mut script = batches.fold(Script::new(), |script, keys| script.put(keys, 31)).compact();
@@ -312,7 +312,7 @@ pub(super) fn seeds(_: &str) -> Vec<Vec<u8>> {
         stream(2, 300),
         stream(3, 1200),
         vec![0x2d],
-        merged_under_a_snapshot(),
+        compacted_under_a_snapshot(),
         deleted_above_old_versions(),
     ]
 }

@@ -5,7 +5,7 @@
 //! - `resolve`   what a reader at a read point finds of a key
 //! - `readers`   the points that readers read at, now or later
 //! - `retain`    which versions they need, and which may be dropped
-//! - `rewrite`   the loop over versions that flushes and merges share
+//! - `rewrite`   the loop over versions that flushes and compactions share
 //!
 //! Nothing here knows what holds the versions: all other rooms stand above this one.
 

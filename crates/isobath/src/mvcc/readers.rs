@@ -1,4 +1,4 @@
-//! The points that readers read at: what a flush or a merge keeps answers for.
+//! The points that readers read at: what a flush or a compaction keeps answers for.
 
 use super::Lsn;
 use crate::env::{Reach, reached_if};
@@ -53,7 +53,7 @@ impl ReaderPoints {
         self.horizon
     }
 
-    /// Forgets the registered points, as no merge may.
+    /// Forgets the registered points, as no compaction may.
     pub(crate) fn forget_registered(&mut self) {
         self.registered.clear();
     }

@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// The stream after judging, walked as flushes and merges walk it.
+    /// The stream after judging, walked as flushes and compactions walk it.
     fn judged(
         versions: &[Version],
         snapshots: &[Lsn],
@@ -196,19 +196,19 @@ mod tests {
         }
 
         #[test]
-        fn a_flush_keeps_what_a_merge_above_data_keeps(
+        fn a_flush_keeps_what_a_compaction_above_data_keeps(
             versions in versions(),
             snapshots in prop::collection::btree_set(5u64..45, 0..5),
             horizon in 5u64..45,
         ) {
             let snapshots: Vec<_> = snapshots.into_iter().collect();
             let everywhere = (0u8..4).map(|key| (vec![key], 1)).collect();
-            let merged = judged(&versions, &snapshots, horizon, &everywhere);
+            let compacted = judged(&versions, &snapshots, horizon, &everywhere);
             let readers = ReaderPoints::new(snapshots, horizon);
             let mut retain = Retain::new(&readers);
             let mut flushed = versions.clone();
             flushed.retain(|version| retain.keeps(&version.as_entry()));
-            prop_assert_eq!(flushed, merged);
+            prop_assert_eq!(flushed, compacted);
         }
     }
 

@@ -1,4 +1,5 @@
-//! The one loop over versions that flushes and merges share. What no reader needs stays behind.
+//! The one loop over versions that flushes and compactions share. What no reader needs stays
+//! behind.
 
 use super::{Cursor, Entry, ReaderPoints, Retain, Verdict};
 use crate::error::Result;

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Merges cut their outputs after some ten kilobytes.
+/// Compactions cut their outputs after some ten kilobytes.
 fn open(fs: &MemoryFs) -> Db {
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
     let mut options = Options::new().write_buffer(64 << 10).env(env);

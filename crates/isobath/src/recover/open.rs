@@ -311,7 +311,7 @@ fn assemble(
         gauges,
         tables: tables_of(&options, db, uuid),
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
-        compactors: workers("isobath-merge", compactor_count, Priority::Low)?,
+        compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
         compactor_count,
         upkeep: upkeep::start(&env, started.clone(), panic_report(&log))?,

@@ -332,13 +332,13 @@ impl Threads for Processors {
 }
 
 #[test]
-fn half_of_the_processors_merge_unless_the_options_say_so() {
-    for (processors, mergers) in [(1, 1), (2, 1), (4, 2), (7, 3), (64, 4)] {
+fn half_of_the_processors_compact_unless_the_options_say_so() {
+    for (processors, expected) in [(1, 1), (2, 1), (4, 2), (7, 3), (64, 4)] {
         let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
         let threads = Arc::new(Processors(processors));
         let env = Env { fs, threads, ..Env::system() };
         let db = Options::new().env(env).open("db").unwrap();
-        assert_eq!(db.engine().compactor_count, mergers, "{processors}");
+        assert_eq!(db.engine().compactor_count, expected, "{processors}");
     }
 }
 
@@ -375,7 +375,7 @@ fn a_ceiling_that_cannot_be_written_is_not_raised() {
 }
 
 #[test]
-fn merges_that_were_due_go_on_after_an_open() {
+fn compactions_that_were_due_go_on_after_an_open() {
     let fs = MemoryFs::new();
     let mut patient = options(&fs);
     patient.sizes.l0_trigger_runs = 100;

@@ -1,8 +1,8 @@
 //! The extent of a table's share: where its keys begin and where they end.
 //!
-//! Everything that asks whether tables, jobs, ranges and keys touch each other asks here: levels, plans, parts of merges,
-//! scans, repair. An end is included, excluded or absent, so `[a, k)` and `[k, z]` are neighbours and do not overlap. No
-//! end is turned into another by adding a byte: keys may have their greatest length.
+//! Everything that asks whether tables, jobs, ranges and keys touch each other asks here: levels, plans, parts of
+//! compactions, scans, repair. An end is included, excluded or absent, so `[a, k)` and `[k, z]` are neighbours and do
+//! not overlap. No end is turned into another by adding a byte: keys may have their greatest length.
 //!
 //! Points keep their own ends beside it, for filters and seeks: `SliceMeta::smallest` and `largest`.
 

@@ -15,9 +15,9 @@ use std::sync::Arc;
 const SEQUENTIAL_MIN: u32 = 2;
 const WINDOW_LEN_MIN: u64 = 64 << 10;
 const WINDOW_LEN_MAX: u64 = 512 << 10;
-/// A merge walks whole slices: it may read far ahead at once.
-const MERGE_WINDOW_LEN: u64 = 1 << 20;
-/// What a merge reads with one system call where files are not mapped.
+/// A compaction walks whole slices: it may read far ahead at once.
+const COMPACTION_WINDOW_LEN: u64 = 1 << 20;
+/// What a compaction reads with one system call where files are not mapped.
 const CHUNK_LEN: u64 = 256 << 10;
 
 pub(super) struct Loader {
@@ -36,7 +36,7 @@ impl Loader {
         Loader {
             fill_cache,
             sequential: 0,
-            window_len: if fill_cache { WINDOW_LEN_MIN } else { MERGE_WINDOW_LEN },
+            window_len: if fill_cache { WINDOW_LEN_MIN } else { COMPACTION_WINDOW_LEN },
             ahead_end: 0,
             chunk: Vec::new(),
             chunk_offset: 0,

@@ -5,9 +5,9 @@
 //! files   varint count, then file numbers, ascending: varint difference to the one before
 //! ```
 //!
-//! The default family with default options needs no label. A slice with inputs was made by a merge, and stands, with
-//! the merge's other outputs, for those files' slices of its family, and for the ancestors' too: what the inputs had
-//! been made of and was still on disk when the merge began.
+//! The default family with default options needs no label. A slice with inputs was made by a compaction, and stands,
+//! with the compaction's other outputs, for those files' slices of its family, and for the ancestors' too: what the
+//! inputs had been made of and was still on disk when the compaction began.
 
 use super::SliceMeta;
 use super::reader::{TableContext, read_root};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) label: Option<Arc<Label>>,
-    /// The files that a merge read, ascending; empty for a flush.
+    /// The files that a compaction read, ascending; empty for a flush.
     pub(crate) inputs: Arc<[u64]>,
     /// What the inputs stand for, and was there, ascending.
     pub(crate) ancestors: Arc<[u64]>,

@@ -237,7 +237,7 @@ impl Table {
     }
 
     /// A cursor over all versions. With `fill_cache` the blocks it reads stay in the block cache; without,
-    /// it reads past the cache into a buffer of its own, far ahead, as merges should.
+    /// it reads past the cache into a buffer of its own, far ahead, as compactions should.
     pub(crate) fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
         TableCursor::new(self.clone(), fill_cache)
     }

@@ -13,7 +13,7 @@
 //!  64  filter, as in `filter.rs`
 //!  65  handle of the stored block that holds the filter: varint offset in the slice, varint length
 //!  66  label of the family, as in `origin.rs`
-//!  67  inputs of the merge that made the slice, as in `origin.rs`
+//!  67  inputs of the compaction that made the slice, as in `origin.rs`
 //!  68  ancestors, as in `origin.rs`
 //! ```
 //!

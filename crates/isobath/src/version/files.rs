@@ -193,7 +193,8 @@ mod tests {
         assert!(numbers.sync_names(&fs, dir).unwrap_err().is_retryable());
         fs.clear_faults();
         numbers.sync_names(&fs, dir).unwrap();
-        // A flush has made its file, a merge fails to sync all names, and the flush would succeed.
+        // A flush has made its file, a compaction fails to sync all names, and the flush would
+        // succeed.
         drop(fs.create(&dir.join("flushed")).unwrap());
         fs.inject(Fault::on(FileOp::SyncDir));
         numbers.sync_names(&fs, dir).unwrap_err();

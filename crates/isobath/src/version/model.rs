@@ -1,6 +1,6 @@
-//! Models of how long table files live: jobs add and merge files, readers hold trees, the dead are removed, and the
-//! manifest fails in between. Files and manifest are real ones in memory; what a killed process would leave at any
-//! moment must open, with every file that it names.
+//! Models of how long table files live: jobs add and compact files, readers hold trees, the dead are removed, and
+//! the manifest fails in between. Files and manifest are real ones in memory; what a killed process would leave at
+//! any moment must open, with every file that it names.
 //!
 //! Seen to fail: `Graveyard::take` that ignores a hold, or hands a number out twice; `VersionSet::install` that does not
 //! hold the graveyard after a failed append, or shut it after a failed sync, or that buries what an edit removes.
@@ -59,7 +59,7 @@ impl World {
         self.install(&[], (seq, seq));
     }
 
-    fn merge(&self) {
+    fn compact(&self) {
         let inputs = self.tree().runs.clone();
         let seqs = || inputs.iter().flat_map(|run| [run.meta.min_seq, run.meta.max_seq]);
         let Some(seqs) = seqs().min().zip(seqs().max()) else { return };
@@ -118,7 +118,7 @@ impl World {
             let world = self.clone();
             thread::spawn(move || body(&world))
         });
-        self.merge();
+        self.compact();
         self.remove_dead();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         self.outlive();

@@ -190,7 +190,8 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
     }
     let payload = Payload::FamilyDrop { id: family.id };
     let mut logged = log_changes(engine, &[payload], |lsn| family.mark_dropped(lsn))?;
-    // From here on merges of the family no longer install: they find it gone, under the same lock.
+    // From here on compactions of the family no longer install: they find it gone, under the same
+    // lock.
     if planted(Plant::FamilyHalfDropped) {
         logged.is_settled = true;
     } else {
@@ -478,7 +479,7 @@ mod tests {
         let owed = Owed { bytes: 3 << 20, batch_debt: 1 << 20, batch_bytes: 1 << 20 };
         engine.backlog.lock().note(family.id(), Some(owed));
         let (excess, drain) = engine.backlog.lock().pressure();
-        engine.pacer.set_merges(excess, drain);
+        engine.pacer.set_compactions(excess, drain);
         let admit = || engine.pacer.admit(1 << 30, true, || 0.0);
         admit().unwrap();
         admit().unwrap_err();

@@ -78,7 +78,7 @@ const FIGURES: &[(&str, &str, Draw)] = &[
     ),
     (
         "write amplification by the engine",
-        "Log, flushes and merges for each byte the user wrote, as the engine counts them.",
+        "Log, flushes and compactions for each byte the user wrote, as the engine counts them.",
         |report| {
             let of = Measured::engine_write_amplification;
             bars(report, "Write amplification, its own", is_written, of, amplification, false)

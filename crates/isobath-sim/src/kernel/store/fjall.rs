@@ -75,7 +75,7 @@ impl Store for Fjall {
         Ok(())
     }
 
-    fn merge(&self) -> Result<(), Failure> {
+    fn compact(&self) -> Result<(), Failure> {
         for keyspace in &self.keyspaces {
             keyspace.major_compact()?;
         }

@@ -112,7 +112,7 @@ impl Store for Isobath {
         Ok(self.db.flush()?)
     }
 
-    fn merge(&self) -> Result<(), Failure> {
+    fn compact(&self) -> Result<(), Failure> {
         Ok(self.db.default_family().compact(..)?)
     }
 

@@ -92,7 +92,7 @@ pub(crate) trait Store: Send + Sync {
     /// Makes survive power loss what was written so far, and returns up to where; 0 if the engine does not tell.
     fn sync(&self) -> Result<u64, Failure>;
     fn flush(&self) -> Result<(), Failure>;
-    fn merge(&self) -> Result<(), Failure>;
+    fn compact(&self) -> Result<(), Failure>;
     /// Creates (odd steps) or drops (even steps) the passing family. False if the engine does not take part.
     fn step_family(&self, step: u64) -> Result<bool, Failure>;
     fn close(self: Box<Self>) -> Result<(), Failure>;

@@ -74,7 +74,7 @@ impl Store for RocksDb {
         Ok(self.0.flush()?)
     }
 
-    fn merge(&self) -> Result<(), Failure> {
+    fn compact(&self) -> Result<(), Failure> {
         self.0.compact_range::<&[u8], &[u8]>(None, None);
         Ok(())
     }

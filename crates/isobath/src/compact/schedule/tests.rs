@@ -1,4 +1,5 @@
-//! Merges of a whole database, in memory: what starts them, what they tell, and what becomes of those that fail.
+//! Compactions of a whole database, in memory: what starts them, what they tell, and what becomes of those that
+//! fail.
 
 use super::*;
 use crate::env::Env;
@@ -44,10 +45,10 @@ impl Bench {
     }
 
     fn wait(&self) {
-        self.until(|| self.family().merges.state.lock().running == 0);
+        self.until(|| self.family().compactions.state.lock().running == 0);
     }
 
-    /// Merges everything.
+    /// Compacts everything.
     fn compact(&self) {
         self.db.compact().unwrap();
     }
@@ -109,7 +110,7 @@ fn a_policy_follows_from_the_budget_and_the_codecs() {
 fn hints_name_the_oldest_reader_and_about_how_long_runs_are() {
     let bench = Bench::new(|options| options);
     let (engine, family) = (bench.engine(), bench.family());
-    let hints = |is_idle| hints_of(engine, &family.merges.state.lock(), is_idle);
+    let hints = |is_idle| hints_of(engine, &family.compactions.state.lock(), is_idle);
     bench.flush(0, 1, 100);
     let first = family.view().tree.runs[0].meta.disk_bytes;
     bench.until(|| hints(false).run_bytes == first);
@@ -136,7 +137,7 @@ fn hints_name_the_oldest_reader_and_about_how_long_runs_are() {
     bench.until(|| hints(false).run_bytes == (3 * second + newest) / 4);
 }
 
-/// The listener takes longer than a wait for merges sleeps before it looks again.
+/// The listener takes longer than a wait for compactions sleeps before it looks again.
 #[test]
 fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
     let heard = Arc::new(Mutex::unranked(0));
@@ -169,7 +170,7 @@ fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
 }
 
 #[test]
-fn a_merge_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did() {
+fn a_compaction_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did() {
     let bench = Bench::new(|options| options);
     let started = bench.engine().pacer.now_ns();
     for round in 0..7 {
@@ -183,7 +184,7 @@ fn a_merge_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did() {
     let tree = bench.family().view().tree.clone();
     assert!(tree.runs.is_empty());
     let slices = tree.slices(tree.level_count() - 1);
-    let merges = bench.told(|event| match event {
+    let compactions = bench.told(|event| match event {
         Event::Compacted {
             family,
             reason,
@@ -202,7 +203,7 @@ fn a_merge_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did() {
         }
         _ => None,
     });
-    assert_eq!(merges.len(), 1);
+    assert_eq!(compactions.len(), 1);
     let shares = bench.told(|event| match event {
         Event::SubcompactionDone { job, parts, took_us, .. } => {
             assert_eq!((*job, *parts > 0), (0, true));
@@ -213,8 +214,8 @@ fn a_merge_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did() {
     assert_eq!(shares.len(), 1, "one thread, one share");
     let passed = bench.engine().pacer.now_ns() - started;
     let metrics = bench.db.metrics();
-    assert_eq!((metrics.compactions, metrics.compaction_ns / 1000), (1, merges[0]));
-    assert!(merges[0] * 1000 <= passed && shares[0] <= merges[0]);
+    assert_eq!((metrics.compactions, metrics.compaction_ns / 1000), (1, compactions[0]));
+    assert!(compactions[0] * 1000 <= passed && shares[0] <= compactions[0]);
     assert_eq!(metrics.pending_compaction_bytes(), 0);
     bench.db.close().unwrap();
 }
@@ -238,11 +239,11 @@ fn runs_in_nobodys_way_are_moved_and_said_so() {
 }
 
 #[test]
-fn a_wait_for_merges_ends_with_the_last_of_them_or_when_its_time_is_over() {
+fn a_wait_for_compactions_ends_with_the_last_of_them_or_when_its_time_is_over() {
     let bench = Bench::new(|options| options);
     let (family, zero) = (bench.family(), Some(Duration::ZERO));
     assert!(bench.db.wait_for_compactions(zero).unwrap(), "nothing is due");
-    let job = begin(&mut family.merges.state.lock(), &Plan::DoNothing);
+    let job = begin(&mut family.compactions.state.lock(), &Plan::DoNothing);
     assert!(!bench.db.wait_for_compactions(zero).unwrap());
     let (asked, timeout) = (bench.engine().pacer.now_ns(), Duration::from_millis(150));
     assert!(!bench.db.wait_for_compactions(Some(timeout)).unwrap());
@@ -293,7 +294,7 @@ fn a_range_without_keys_compacts_nothing() {
 }
 
 #[test]
-fn a_merge_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flush() {
+fn a_compaction_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flush() {
     let bench = Bench::new(|options| options);
     let fault = Fault::on(FileOp::Create).suffix(".tbl").errno(28).forever();
     for round in 0..4 {
@@ -301,17 +302,18 @@ fn a_merge_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flush() {
     }
     bench.fs.inject(fault);
     assert!(bench.db.compact().unwrap_err().is_out_of_space());
-    let is_merge =
-        |event: &Event| matches!(event, Event::BackgroundError { job: "merge", .. }).then_some(());
-    assert_eq!(bench.told(is_merge).len(), 1);
+    let is_compaction = |event: &Event| {
+        matches!(event, Event::BackgroundError { job: "compaction", .. }).then_some(())
+    };
+    assert_eq!(bench.told(is_compaction).len(), 1);
     // It does not go round in circles.
     schedule_idle(bench.engine());
     bench.wait();
-    assert_eq!((bench.told(is_merge).len(), bench.levels()), (1, vec![4]));
+    assert_eq!((bench.told(is_compaction).len(), bench.levels()), (1, vec![4]));
     assert!(bench.db.wait_for_compactions(None).unwrap_err().is_out_of_space());
     bench.fs.clear_faults();
     bench.flush(0, 4, 100);
-    bench.until(|| bench.family().merges.state.lock().failure.is_none());
+    bench.until(|| bench.family().compactions.state.lock().failure.is_none());
     bench.compact();
     assert_eq!(bench.levels()[0], 0);
     bench.settle();
@@ -319,7 +321,7 @@ fn a_merge_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flush() {
 }
 
 #[test]
-fn a_merge_whose_edit_fails_ends_all_writing() {
+fn a_compaction_whose_edit_fails_ends_all_writing() {
     let bench = Bench::new(|options| options);
     for round in 0..4 {
         bench.flush(round, 4, 100);
@@ -368,24 +370,24 @@ fn an_output_says_of_which_files_it_was_made_and_of_which_those_were_that_are_st
     let held = bench.db.range(..);
     bench.compact();
     assert_eq!((&*origin().inputs, &*origin().ancestors), (&*first, &[][..]));
-    let merged = numbers(6);
+    let compacted = numbers(6);
     bench.flush(0, 2, 50);
     let second = numbers(0);
     bench.compact();
-    assert_eq!(*origin().inputs, [merged, second].concat());
+    assert_eq!(*origin().inputs, [compacted, second].concat());
     assert_eq!(*origin().ancestors, *first);
     drop(held);
     bench.engine().remove_dead_files();
-    let merged = numbers(6);
+    let compacted = numbers(6);
     bench.flush(0, 2, 50);
     let third = numbers(0);
     bench.compact();
-    assert_eq!(*origin().inputs, [merged, third].concat());
+    assert_eq!(*origin().inputs, [compacted, third].concat());
     assert!(origin().ancestors.is_empty());
 }
 
 #[test]
-fn a_merge_for_a_family_that_is_dropped_neither_fails_nor_holds_writers_back() {
+fn a_compaction_for_a_family_that_is_dropped_neither_fails_nor_holds_writers_back() {
     let bench = Bench::new(|options| options);
     let other = bench.db.family("other").unwrap();
     for round in 0..6 {

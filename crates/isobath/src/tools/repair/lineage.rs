@@ -1,10 +1,10 @@
 //! Which slices are superseded, told without a manifest.
 //!
-//! A merge writes into each of its outputs what it read. If a file it read is gone, or was read on by a later merge
-//! that is known to have been installed, then its outputs are in force and whatever else it read is not: a put in it may
-//! be one that a delete, dropped at the last level together with it, had hidden. If all that it read is there, the merge
-//! may never have been installed; then the inputs say all that the outputs say, and the outputs are left out.
-//! Inputs that are damaged do not say all, so then both stay, and are merged.
+//! A compaction writes into each of its outputs what it read. If a file it read is gone, or was read on by a later
+//! compaction that is known to have been installed, then its outputs are in force and whatever else it read is not: a
+//! put in it may be one that a delete, dropped at the last level together with it, had hidden. If all that it read is
+//! there, the compaction may never have been installed; then the inputs say all that the outputs say, and the outputs
+//! are left out. Inputs that are damaged do not say all, so then both stay, and are merged.
 
 use crate::format::FamilyId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,19 +26,19 @@ pub(super) struct Kin {
 /// The slices, by family and file, that something else stands for.
 pub(super) fn superseded(slices: &[Kin]) -> BTreeSet<(FamilyId, u64)> {
     let by_file: BTreeMap<_, _> = slices.iter().map(|kin| ((kin.family, kin.file), kin)).collect();
-    // Outputs of one merge name the same inputs. Later merges have greater numbers.
-    let mut merges: BTreeMap<(FamilyId, &[u64]), Vec<&Kin>> = BTreeMap::new();
+    // Outputs of one compaction name the same inputs. Later compactions have greater numbers.
+    let mut compactions: BTreeMap<(FamilyId, &[u64]), Vec<&Kin>> = BTreeMap::new();
     for kin in slices.iter().filter(|kin| !kin.inputs.is_empty()) {
-        merges.entry((kin.family, &kin.inputs)).or_default().push(kin);
+        compactions.entry((kin.family, &kin.inputs)).or_default().push(kin);
     }
-    let mut merges: Vec<_> = merges.into_iter().collect();
-    merges.sort_by_key(|(_, outputs)| {
+    let mut compactions: Vec<_> = compactions.into_iter().collect();
+    compactions.sort_by_key(|(_, outputs)| {
         std::cmp::Reverse(outputs.iter().map(|kin| kin.file).max().unwrap_or(0))
     });
     let mut out = BTreeSet::new();
-    // Read by a merge that was installed.
+    // Read by a compaction that was installed.
     let mut read_on = BTreeSet::new();
-    for ((family, inputs), outputs) in merges {
+    for ((family, inputs), outputs) in compactions {
         let there: Vec<_> =
             inputs.iter().filter_map(|file| by_file.get(&(family, *file))).collect();
         let is_installed = there.len() < inputs.len()
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_is_gone_shows_that_the_merge_was_installed() {
+    fn an_input_that_is_gone_shows_that_the_compaction_was_installed() {
         assert_eq!(gone(&[kin(2, &[], &[]), kin(3, &[1, 2], &[]), kin(4, &[1, 2], &[])]), [2]);
     }
 
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installed_merge_shows_that_those_before_it_were() {
+    fn an_installed_compaction_shows_that_those_before_it_were() {
         // 1 and 2 became 3; 3 and 4, of which 4 is gone, became 5.
         let slices =
             [kin(1, &[], &[]), kin(2, &[], &[]), kin(3, &[1, 2], &[]), kin(5, &[3, 4], &[])];

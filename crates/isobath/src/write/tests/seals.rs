@@ -226,13 +226,13 @@ fn writers_are_paced_while_a_sealed_epoch_waits_behind_another() {
 fn a_write_that_is_paced_is_refused_before_it_is_logged_if_it_was_asked_not_to_wait() {
     let db = open(&MemoryFs::new());
     let engine = db.engine();
-    engine.pacer.set_merges(1.0, 1e6);
+    engine.pacer.set_compactions(1.0, 1e6);
     engine.pacer.admit(1 << 30, true, || 0.0).unwrap();
     let hasty = || db.with(WriteOptions::default().fail_fast(true)).put("key", "value");
     let tail = engine.log.tail();
     assert_eq!(hasty().unwrap_err().name(), "WOULD_STALL");
     assert_eq!(engine.log.tail(), tail);
-    engine.pacer.set_merges(0.0, 1e6);
+    engine.pacer.set_compactions(0.0, 1e6);
     hasty().unwrap();
 }
 

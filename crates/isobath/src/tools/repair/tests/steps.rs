@@ -59,9 +59,10 @@ fn where_no_database_was_there_is_nothing_to_repair() {
     drop(db);
 }
 
-/// A database whose deleted keys lie in tables that a merge has read and that were not removed yet.
+/// A database whose deleted keys lie in tables that a compaction has read and that were not removed
+/// yet.
 #[test]
-fn tables_that_were_merged_do_not_bring_deleted_keys_back() {
+fn tables_that_were_compacted_do_not_bring_deleted_keys_back() {
     for missing_input in 0..4 {
         let fs = MemoryFs::new();
         let db = options(&fs).open(DB).unwrap();

@@ -1,26 +1,27 @@
-//! The merges of one family that are under way, and what the next plan has to know of the last ones.
+//! The compactions of one family that are under way, and what the next plan has to know of the last
+//! ones.
 
 use super::busy::Busy;
 use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::Error;
 
-/// The merges of one family.
-pub(crate) struct Merges {
-    pub(crate) state: Mutex<MergeState>,
+/// The compactions of one family.
+pub(crate) struct Compactions {
+    pub(crate) state: Mutex<CompactionState>,
     /// A job ended.
     pub(crate) ended: Condvar,
 }
 
-impl Default for Merges {
+impl Default for Compactions {
     fn default() -> Self {
-        let state = Mutex::new(Rank::Merges, MergeState::default());
-        Merges { state, ended: Condvar::new() }
+        let state = Mutex::new(Rank::Compactions, CompactionState::default());
+        Compactions { state, ended: Condvar::new() }
     }
 }
 
-/// What [`Merges`] protects.
+/// What [`Compactions`] protects.
 #[derive(Default)]
-pub(crate) struct MergeState {
+pub(crate) struct CompactionState {
     pub(crate) busy: Busy,
     pub(crate) running: usize,
     /// Smoothed bytes of the runs that flushes add.
