@@ -5,7 +5,7 @@
 //! - `resolve`   what a reader at a read point finds of a key
 //! - `readers`   the points that readers read at, now or later
 //! - `retain`    which versions they need, and which may be dropped
-//! - `rewrite`   the loop over versions that flushes and compactions share
+//! - `rewrite`   the loop over versions that flushes, compactions and repairs share
 //!
 //! Nothing here knows what holds the versions: all other rooms stand above this one.
 
@@ -22,7 +22,7 @@ pub use kind::OpKind;
 pub(crate) use readers::ReaderPoints;
 pub(crate) use resolve::{Resolved, resolve};
 pub(crate) use retain::{Retain, Verdict};
-pub(crate) use rewrite::{Rewrite, rewrite};
+pub(crate) use rewrite::{Rewrite, Versions, rewrite};
 
 /// A log sequence number: a position in the flat byte space of the log, and at once an MVCC sequence
 /// number. An operation's sequence is the LSN of its commit plus its ordinal within the commit.

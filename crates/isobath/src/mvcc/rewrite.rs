@@ -1,8 +1,36 @@
-//! The one loop over versions that flushes and compactions share. What no reader needs stays
+//! The one loop over versions that flushes, compactions and repairs share. What no reader needs stays
 //! behind.
 
 use super::{Cursor, Entry, ReaderPoints, Retain, Verdict};
 use crate::error::Result;
+
+/// What a rewrite walks: versions by key ascending, then newest first. Every [`Cursor`] is one, and what only moves
+/// forward needs no more than this.
+pub(crate) trait Versions {
+    /// Where the walk stands.
+    fn entry(&self) -> Option<Entry<'_>>;
+    /// As [`Cursor::next`].
+    fn next(&mut self) -> Result<()>;
+    /// As [`Cursor::next_key`].
+    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()>;
+}
+
+impl<C: Cursor> Versions for C {
+    #[inline(always)]
+    fn entry(&self) -> Option<Entry<'_>> {
+        Cursor::entry(self)
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Result<()> {
+        Cursor::next(self)
+    }
+
+    #[inline(always)]
+    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        Cursor::next_key(self, scratch)
+    }
+}
 
 /// What takes the versions that stay, and what it knows that the versions do not tell. `C` is what is walked.
 pub(crate) trait Rewrite<C> {
@@ -27,7 +55,7 @@ pub(crate) trait Rewrite<C> {
 
 /// Walks on from where `cursor` stands, and hands on what `readers` need.
 #[inline]
-pub(crate) fn rewrite<C: Cursor>(
+pub(crate) fn rewrite<C: Versions>(
     cursor: &mut C,
     readers: &ReaderPoints,
     to: &mut impl Rewrite<C>,

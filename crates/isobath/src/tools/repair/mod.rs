@@ -4,11 +4,12 @@
 //! - `tables.rs`: what can be read of the tables; `lineage.rs`: which of them others stand for; `place.rs`: where the
 //!   rest goes. Both decisions are pure, and needed only if the manifest is lost.
 //! - `log.rs`: what can be read of the log
-//! - `write.rs`: new tables out of it; `install.rs`: a new manifest, put in force as the last step
+//! - `write.rs`: new tables out of it, over `by_sequence.rs`; `install.rs`: a new manifest, put in force as the last step
 //! - `report.rs`: what was found, kept and lost
 //!
 //! Nothing that is damaged is deleted. Why it is done so, and what cannot be known: `docs/internals/repair.md`.
 
+mod by_sequence;
 mod facts;
 mod install;
 mod lineage;

@@ -1,15 +1,16 @@
 //! Writes what was saved into new tables.
 
 use super::Repair;
+use super::by_sequence::BySequence;
 use super::facts::Facts;
 use super::log::FoundLog;
 use super::tables::{FoundTable, visit_readable};
-use crate::cursor::{Cursor, Entry};
+use crate::cursor::Entry;
 use crate::error::Result;
 use crate::flush::{self, Pending};
 use crate::format::{FamilyId, Lsn, Op, Payload};
 use crate::memtable::{Arena, ChunkPool, Memtable};
-use crate::mvcc::ReaderPoints;
+use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
 use crate::options::FamilyOptions;
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{
@@ -17,8 +18,7 @@ use crate::table::{
 };
 use crate::version::{TABLE_DIR, table_path};
 use crate::vfs::ReadMode;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// About the length of a table that is made out of several.
@@ -86,40 +86,6 @@ pub(super) fn save_table(
     Ok(finished.slices)
 }
 
-/// A table's cursor, ordered by where it stands: by key, then newest first, for a heap that hands out the greatest.
-struct Source(TableCursor, Vec<u8>, Lsn);
-
-impl Source {
-    fn new(cursor: TableCursor) -> Option<Source> {
-        let (key, seq) = cursor.entry().map(|entry| (entry.key.to_vec(), entry.seq))?;
-        Some(Source(cursor, key, seq))
-    }
-
-    fn rank(&self) -> (Reverse<&[u8]>, Lsn) {
-        (Reverse(&self.1), self.2)
-    }
-}
-
-impl PartialEq for Source {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank() == other.rank()
-    }
-}
-
-impl Eq for Source {}
-
-impl PartialOrd for Source {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Source {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.rank().cmp(&other.rank())
-    }
-}
-
 /// Merges slices of one family by key and sequence into new tables: of each key its newest version, deletes included.
 /// Which of the slices stood above which need not be known.
 pub(super) fn merge(
@@ -131,64 +97,57 @@ pub(super) fn merge(
     let dir = repair.db.join(TABLE_DIR);
     let files = FileCache::new(repair.fs.clone(), dir, ReadMode::Positional, OPEN_FILES);
     let context = TableContext::new(Arc::new(files), BlockCache::new(0));
-    let mut heap = BinaryHeap::new();
-    for meta in slices {
-        let mut cursor = Table::open(context.clone(), meta)?.cursor(false);
-        cursor.seek_first()?;
-        heap.extend(Source::new(cursor));
-    }
+    let open = |meta| Ok(Table::open(context.clone(), meta)?.cursor(false));
+    let cursors: Result<Vec<_>> = slices.iter().map(open).collect();
     let mut options = options_of(facts, family);
     let mut inputs: Vec<u64> = slices.iter().map(|meta| meta.file).collect();
     inputs.sort_unstable();
     options.origin.inputs = inputs.into();
-    let mut outputs = Outputs { writer: None, made: Vec::new() };
-    let mut last: Option<Vec<u8>> = None;
-    while let Some(Source(mut cursor, key, _)) = heap.pop() {
-        if last.as_ref() != Some(&key) {
-            if let Some(entry) = cursor.entry() {
-                outputs.add(repair, facts, (family, &options), entry)?;
-            }
-            last = Some(key);
-        }
-        cursor.next()?;
-        heap.extend(Source::new(cursor));
-    }
-    outputs.close(repair)?;
+    let mut outputs =
+        Outputs { repair, facts, family, options: &options, writer: None, made: Vec::new() };
+    rewrite(&mut BySequence::new(cursors?)?, &ReaderPoints::newest(), &mut outputs)?;
+    outputs.close()?;
     Ok(outputs.made)
 }
 
-struct Outputs {
+/// The tables that a merge writes, one after the other.
+struct Outputs<'repair, 'a> {
+    repair: &'a mut Repair<'repair>,
+    facts: &'a Facts,
+    family: FamilyId,
+    options: &'a TableOptions,
     writer: Option<TableWriter>,
     made: Vec<SliceMeta>,
 }
 
-impl Outputs {
-    fn add(
-        &mut self,
-        repair: &mut Repair<'_>,
-        facts: &Facts,
-        (family, options): (FamilyId, &TableOptions),
-        entry: Entry<'_>,
-    ) -> Result<()> {
-        repair.count_entry()?;
+impl Rewrite<BySequence<TableCursor>> for Outputs<'_, '_> {
+    /// What lies beneath is not known.
+    fn is_alone(&mut self, _key: &[u8]) -> bool {
+        false
+    }
+
+    fn add(&mut self, entry: Entry<'_>, _enters: bool) -> Result<()> {
+        self.repair.count_entry()?;
         if self.writer.as_ref().is_some_and(|writer| writer.slice_disk_bytes() >= TABLE_LEN) {
-            self.close(repair)?;
+            self.close()?;
         }
         let writer = match &mut self.writer {
             Some(writer) => writer,
             none => {
-                let writer = none.insert(create(repair, facts)?);
-                writer.begin_slice(family, options)?;
+                let writer = none.insert(create(self.repair, self.facts)?);
+                writer.begin_slice(self.family, self.options)?;
                 writer
             }
         };
         writer.add(entry)
     }
+}
 
-    fn close(&mut self, repair: &mut Repair<'_>) -> Result<()> {
+impl Outputs<'_, '_> {
+    fn close(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             self.made.extend(writer.finish()?.slices);
-            repair.report.tables_made += 1;
+            self.repair.report.tables_made += 1;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! name as lost.
 
 mod damage;
+mod merging;
 mod steps;
 
 use super::{RepairOptions, RepairReport, repair};

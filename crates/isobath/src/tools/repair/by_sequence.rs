@@ -1,0 +1,156 @@
+//! Several cursors as one where nothing tells which source is the newer: equal keys order by sequence.
+//!
+//! [`MergeCursor`](crate::cursor::MergeCursor) orders equal keys by source, since the tree knows which slice stands above
+//! which. A repair without a manifest does not.
+
+use crate::cursor::{Cursor, Entry};
+use crate::error::Result;
+use crate::format::Lsn;
+use crate::mvcc::Versions;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
+/// A source and a copy of where it stands, for a heap that hands out the greatest: the least key, and of that the
+/// greatest sequence.
+struct Source<C> {
+    cursor: C,
+    key: Vec<u8>,
+    seq: Lsn,
+}
+
+impl<C: Cursor> Source<C> {
+    /// Notes where the cursor stands. False if that is nowhere.
+    fn note(&mut self) -> bool {
+        let Some(entry) = self.cursor.entry() else { return false };
+        self.key.clear();
+        self.key.extend_from_slice(entry.key);
+        self.seq = entry.seq;
+        true
+    }
+}
+
+impl<C> Source<C> {
+    fn rank(&self) -> (Reverse<&[u8]>, Lsn) {
+        (Reverse(&self.key), self.seq)
+    }
+}
+
+impl<C> PartialEq for Source<C> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank() == other.rank()
+    }
+}
+
+impl<C> Eq for Source<C> {}
+
+impl<C> PartialOrd for Source<C> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<C> Ord for Source<C> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+/// Walks the versions of all sources by key, then newest first. It stands on the first of them from the beginning.
+pub(super) struct BySequence<C> {
+    heap: BinaryHeap<Source<C>>,
+}
+
+impl<C: Cursor> BySequence<C> {
+    pub(super) fn new(cursors: Vec<C>) -> Result<Self> {
+        let mut heap = BinaryHeap::with_capacity(cursors.len());
+        for mut cursor in cursors {
+            cursor.seek_first()?;
+            let mut source = Source { cursor, key: Vec::new(), seq: 0 };
+            if source.note() {
+                heap.push(source);
+            }
+        }
+        Ok(BySequence { heap })
+    }
+
+    /// Moves the first source.
+    fn step(&mut self, step: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
+        let Some(mut first) = self.heap.peek_mut() else { return Ok(()) };
+        let moved = step(&mut first.cursor);
+        if !first.note() {
+            PeekMut::pop(first);
+        }
+        moved
+    }
+}
+
+impl<C: Cursor> Versions for BySequence<C> {
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.heap.peek().and_then(|first| first.cursor.entry())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.step(C::next)
+    }
+
+    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        let Some(key) = self.heap.peek().map(|first| first.key.clone()) else { return Ok(()) };
+        while self.heap.peek().is_some_and(|first| first.key == key) {
+            self.step(|cursor| cursor.next_key(scratch))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::cursor::list::{ListCursor, Version, sort_versions};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn all_versions_come_by_key_and_sequence_and_a_key_can_be_passed_over(
+            drawn in prop::collection::vec((0u8..6, 0usize..3), 0..40),
+            skips in prop::collection::vec(any::<bool>(), 40),
+        ) {
+            let mut of_source = vec![Vec::new(); 3];
+            for (at, (key, source)) in drawn.iter().enumerate() {
+                of_source[*source].push(Version::put(&[*key], at as u64, b"value"));
+            }
+            let mut expected = of_source.concat();
+            sort_versions(&mut expected);
+            let mut walk = BySequence::new(of_source.into_iter().map(ListCursor::new).collect()).unwrap();
+            let (mut rest, mut scratch) = (&expected[..], Vec::new());
+            for skip in skips {
+                prop_assert_eq!(walk.entry(), rest.first().map(Version::as_entry));
+                let Some((first, others)) = rest.split_first() else { break };
+                match skip {
+                    true => {
+                        walk.next_key(&mut scratch).unwrap();
+                        let of_key = rest.iter().take_while(|other| other.key == first.key).count();
+                        rest = &rest[of_key..];
+                    }
+                    false => {
+                        walk.next().unwrap();
+                        rest = others;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_of_a_source_is_told_and_the_walk_has_no_entry_of_it() {
+        let list = |key: &[u8]| {
+            ListCursor::new(vec![Version::put(key, 1, b""), Version::put(key, 2, b"")])
+        };
+        let mut failing = list(b"a");
+        failing.fail_after = Some(1);
+        let mut walk = BySequence::new(vec![failing, list(b"b")]).unwrap();
+        assert_eq!(walk.entry().unwrap().key, b"a");
+        walk.next().unwrap_err();
+        assert_eq!(walk.entry().unwrap().key, b"b");
+    }
+}

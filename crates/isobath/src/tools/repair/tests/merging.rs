@@ -1,0 +1,87 @@
+//! What a repair makes of slices that it cannot tell apart: of each key its newest version, wherever it stood.
+
+use super::*;
+use crate::cursor::Entry;
+use crate::cursor::list::{Version, sort_versions};
+use crate::format::{DEFAULT_FAMILY, Lsn, OpKind};
+use crate::table::{TableOptions, TableWriter};
+use crate::tools::{Field, dump};
+use crate::version::table_path;
+
+const TABLES: usize = 4;
+const VERSIONS: Lsn = 3000;
+
+/// Versions of few keys with sequences in no order, deletes among them.
+fn drawn(seed: u64) -> Vec<Version> {
+    let draw =
+        |nth: Lsn| (nth + 1).wrapping_mul(seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let version = |seq| match (draw(seq) % 400, draw(seq + VERSIONS) % 3) {
+        (key, 0) => Version::delete(format!("key{key:03}").as_bytes(), seq),
+        (key, _) => Version::put(format!("key{key:03}").as_bytes(), seq, &value(seq as u32)),
+    };
+    (1..=VERSIONS).map(version).collect()
+}
+
+/// A directory with nothing but tables, each version in one of them.
+fn tables_alone(versions: &[Version]) -> MemoryFs {
+    let fs = MemoryFs::new();
+    fs.create_dir_all(&Path::new(DB).join(TABLE_DIR)).unwrap();
+    for nth in 0..TABLES {
+        let number = nth as u64 + 1;
+        let of_table = |version: &&Version| version.seq as usize * 7 / 3 % TABLES == nth;
+        let mut own: Vec<_> = versions.iter().filter(of_table).cloned().collect();
+        sort_versions(&mut own);
+        let file = fs.create(&table_path(Path::new(DB), number)).unwrap();
+        let mut writer = TableWriter::create(file, [7; 16], number).unwrap();
+        let options = TableOptions { block_len: 256, ..TableOptions::default() };
+        writer.begin_slice(DEFAULT_FAMILY, &options).unwrap();
+        own.iter().for_each(|version| writer.add(version.as_entry()).unwrap());
+        writer.finish().unwrap();
+    }
+    fs
+}
+
+/// Every version in a table, in order.
+fn versions_in(fs: &MemoryFs, table: &Path) -> Vec<Version> {
+    let mut found = Vec::new();
+    let mut visit = |item: &crate::tools::DumpItem<'_>| {
+        let field = |name| item.fields.iter().find(|field| field.0 == name).map(|field| field.1);
+        let bytes = |name| match field(name) {
+            Some(Field::Bytes(bytes)) => bytes.to_vec(),
+            _ => Vec::new(),
+        };
+        if item.name == "entry"
+            && let (Some(Field::Lsn(seq)), Some(Field::Text(kind))) = (field("seq"), field("kind"))
+        {
+            let kind = if kind == OpKind::Put.name() { OpKind::Put } else { OpKind::Delete };
+            found.push(Version { key: bytes("key"), seq, kind, value: bytes("value") });
+        }
+        Ok(())
+    };
+    assert_eq!(dump(table, &env(fs), &mut visit).unwrap(), 0);
+    found
+}
+
+#[test]
+fn slices_that_cannot_be_told_apart_become_one_with_the_newest_of_each_key() {
+    for seed in 1..=4 {
+        let versions = drawn(seed);
+        let mut newest: BTreeMap<&[u8], &Version> = BTreeMap::new();
+        for version in &versions {
+            newest.insert(&version.key, version);
+        }
+        let fs = tables_alone(&versions);
+        let report = run(&fs, false).unwrap();
+        assert_eq!((report.tables_kept, report.tables_made), (0, 1), "{report:?}");
+        let made = tables(&fs);
+        let found: Vec<Version> = made.iter().flat_map(|path| versions_in(&fs, path)).collect();
+        let found: Vec<Entry<'_>> = found.iter().map(Version::as_entry).collect();
+        let expected: Vec<Entry<'_>> = newest.values().map(|version| version.as_entry()).collect();
+        assert_eq!(found, expected, "seed {seed}");
+        let db = options(&fs).create_if_missing(false).open(DB).unwrap();
+        let puts = newest.values().filter(|version| version.kind == OpKind::Put);
+        let puts: Vec<_> = puts.map(|put| (put.key.clone(), put.value.clone())).collect();
+        let read: Vec<_> = content(&db).into_iter().map(|((_, key), value)| (key, value)).collect();
+        assert_eq!(read, puts, "seed {seed}");
+    }
+}
