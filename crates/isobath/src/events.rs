@@ -105,8 +105,9 @@ pub enum Event {
     },
 }
 
-/// Told of every [`Event`], on the thread it happens on: return quickly, and don't call the database, but to close it
-/// (see [`Db::close`](crate::Db::close)). A panic ends that call of the listener and nothing else.
+/// Told of every [`Event`], on the thread it happens on or, while a change of families waits for room on the disk, on
+/// another: return quickly, and don't call the database, but to close it (see [`Db::close`](crate::Db::close)). A panic ends
+/// that call of the listener and nothing else.
 pub trait EventListener: Send + Sync + 'static {
     /// Something happened.
     fn event(&self, event: &Event);

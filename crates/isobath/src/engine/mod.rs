@@ -139,12 +139,18 @@ impl Engine {
 
     /// Refuses writes from now on: a job that writers depend on failed.
     pub(crate) fn poison(&self, job: &'static str, error: Error) {
+        self.poison_untold(job, error).into_iter().for_each(|event| self.tell(event));
+    }
+
+    /// As [`Engine::poison`], for a caller that holds locks: it tells of the event once they are gone.
+    #[must_use]
+    pub(crate) fn poison_untold(&self, job: &'static str, error: Error) -> Option<Event> {
         if error.is_cancelled() || error.is_closed() {
-            return;
+            return None;
         }
         self.log.poison(&error);
         self.epochs.wake_all();
-        self.tell(Event::BackgroundError { job, error });
+        Some(Event::BackgroundError { job, error })
     }
 
     /// How full write memory is: 1 when every budget is used up.

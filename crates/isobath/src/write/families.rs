@@ -18,12 +18,12 @@
 //!
 //! Options are an edit alone, so after a power cut either the old ones hold or the new ones.
 
+use super::changing::Changing;
 use crate::compact;
 use crate::engine::{Engine, Keyspace};
 use crate::env::sync::MutexGuard;
 use crate::env::{Plant, planted};
 use crate::error::{Error, PoisonCause, Result};
-use crate::events::Event;
 use crate::family_spec::FamilySpec;
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Payload, put_payload};
 use crate::limits::check_family_name;
@@ -37,9 +37,6 @@ use std::time::Duration;
 /// How long a change that found no room on the disk waits before it tries again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// What events call it.
-const JOB: &str = "change of a column family";
-
 /// New families that are logged and installed together at most.
 const AT_ONCE_MAX: usize = 1000;
 
@@ -48,15 +45,6 @@ struct New {
     id: FamilyId,
     name: String,
     options: FamilyOptions,
-}
-
-/// Has no other change of families run meanwhile, nor a close begin. One that ran while this waited is over, and nothing may
-/// be written after it; the log would refuse to, the manifest is another's by then.
-fn begin(engine: &Engine) -> Result<MutexGuard<'_, ()>> {
-    engine.check_writable()?;
-    let changing = engine.families_change.lock();
-    engine.check_writable()?;
-    Ok(changing)
 }
 
 /// Opens these families, or creates them: up to a thousand new ones by one sync of the log and one edit. Options that are
@@ -77,13 +65,14 @@ pub(crate) fn open_families(
             return known;
         }
     }
-    let _changing = begin(engine)?;
-    specs.chunks(AT_ONCE_MAX).try_for_each(|specs| create_or_change(engine, specs))?;
+    let mut changing = Changing::begin(engine)?;
+    specs.chunks(AT_ONCE_MAX).try_for_each(|specs| create_or_change(&mut changing, specs))?;
     by_name()
 }
 
-/// Creates what does not exist, and sets the options that differ. Called with `families_change` held.
-fn create_or_change(engine: &Arc<Engine>, specs: &[FamilySpec]) -> Result<()> {
+/// Creates what does not exist, and sets the options that differ.
+fn create_or_change(changing: &mut Changing<'_>, specs: &[FamilySpec]) -> Result<()> {
+    let engine = changing.engine;
     let (mut news, mut places) = (Vec::<New>::new(), BTreeMap::<&String, usize>::new());
     let mut changed = BTreeMap::new();
     let next_family = engine.versions.lock().state().next_family();
@@ -110,13 +99,14 @@ fn create_or_change(engine: &Arc<Engine>, specs: &[FamilySpec]) -> Result<()> {
             }
         }
     }
-    set_options(engine, changed.into_values().collect())?;
-    if news.is_empty() { Ok(()) } else { create(engine, news) }
+    set_options(changing, changed.into_values().collect())?;
+    if news.is_empty() { Ok(()) } else { create(changing, news) }
 }
 
 /// Creates families. On disk, after a power cut: until the log is hardened, those whose records it kept, which are the first
 /// few or none; from then on all.
-fn create(engine: &Arc<Engine>, news: Vec<New>) -> Result<()> {
+fn create(changing: &mut Changing<'_>, news: Vec<New>) -> Result<()> {
+    let engine = changing.engine;
     let jsons: Vec<_> = news.iter().map(|new| new.options.to_json()).collect();
     let payloads: Vec<_> = std::iter::zip(&news, &jsons)
         .map(|(new, options)| Payload::FamilyCreate { id: new.id, name: &new.name, options })
@@ -129,7 +119,7 @@ fn create(engine: &Arc<Engine>, news: Vec<New>) -> Result<()> {
         options,
         lsn: *lsn,
     };
-    logged.install(news.iter().zip(jsons).zip(&lsns).map(change).collect())?;
+    logged.install(changing, news.iter().zip(jsons).zip(&lsns).map(change).collect())?;
     for (New { id, name, options }, lsn) in std::iter::zip(news, lsns) {
         let family = Keyspace::new(id, &name, options, lsn, Arc::new(Tree::default()));
         engine.families.insert(Arc::new(family));
@@ -140,9 +130,10 @@ fn create(engine: &Arc<Engine>, news: Vec<New>) -> Result<()> {
 /// Changes the options of families. The manifest alone has them: no commit depends on which options hold. On a full disk
 /// they stay, unless the process ends before another edit.
 fn set_options(
-    engine: &Arc<Engine>,
+    changing: &mut Changing<'_>,
     mut changed: Vec<(Arc<Keyspace>, FamilyOptions)>,
 ) -> Result<()> {
+    let engine = changing.engine;
     changed.retain(|(family, options)| *family.options() != *options);
     if changed.is_empty() {
         return Ok(());
@@ -155,7 +146,7 @@ fn set_options(
     let installed = engine.versions.lock().install(edit, &[]);
     installed.map_err(|error| match error {
         refused if refused.is_retryable() || refused.is_closed() => refused,
-        error => give_up(engine, error),
+        error => changing.give_up(error),
     })?;
     for (family, options) in changed {
         family.set_options(options);
@@ -171,11 +162,11 @@ pub(crate) fn set_family_options(
     options: FamilyOptions,
 ) -> Result<()> {
     options.check_asked()?;
-    let _changing = begin(engine)?;
+    let mut changing = Changing::begin(engine)?;
     if family.is_dropped() {
         return Err(Error::unknown_family(&family.name()));
     }
-    set_options(engine, vec![(family.clone(), options)])
+    set_options(&mut changing, vec![(family.clone(), options)])
 }
 
 /// Drops a family: its keys are gone; its memory and files go once no snapshot from before needs them.
@@ -184,7 +175,7 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
     if family.id == DEFAULT_FAMILY {
         return Err(Error::invalid_argument("the default column family cannot be dropped"));
     }
-    let _changing = begin(engine)?;
+    let mut changing = Changing::begin(engine)?;
     if family.is_dropped() {
         return Err(Error::unknown_family(&family.name()));
     }
@@ -196,7 +187,7 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
         logged.is_settled = true;
     } else {
         let lsn = logged.lsns[0];
-        logged.install(vec![Change::DropFamily { family: family.id, lsn }])?;
+        logged.install(&mut changing, vec![Change::DropFamily { family: family.id, lsn }])?;
     }
     engine.families.remove(family.id);
     engine.snapshots.let_go(family);
@@ -215,7 +206,7 @@ pub(crate) fn rename_family(
     if family.id == DEFAULT_FAMILY {
         return Err(Error::invalid_argument("the default column family cannot be renamed"));
     }
-    let _changing = begin(engine)?;
+    let mut changing = Changing::begin(engine)?;
     if family.is_dropped() {
         return Err(Error::unknown_family(&family.name()));
     }
@@ -224,7 +215,8 @@ pub(crate) fn rename_family(
     }
     let logged = log_changes(engine, &[Payload::FamilyRename { id: family.id, name }], |_| ())?;
     let (lsn, name) = (logged.lsns[0], name.to_owned());
-    logged.install(vec![Change::RenameFamily { family: family.id, name: name.clone(), lsn }])?;
+    let renamed = Change::RenameFamily { family: family.id, name: name.clone(), lsn };
+    logged.install(&mut changing, vec![renamed])?;
     engine.families.rename(family.id, &name);
     Ok(())
 }
@@ -280,31 +272,26 @@ fn log_changes<'engine>(
 
 impl Logged<'_> {
     /// Puts the changes into the manifest.
-    fn install(mut self, changes: Vec<Change>) -> Result<()> {
-        install(self.engine, changes)?;
+    fn install(mut self, changing: &mut Changing<'_>, changes: Vec<Change>) -> Result<()> {
+        install(changing, changes)?;
         self.is_settled = true;
         Ok(())
     }
 }
 
-/// Ends the writing: nobody knows whether an edit holds.
-fn give_up(engine: &Engine, error: Error) -> Error {
-    engine.poison(JOB, error.clone());
-    Error::outcome_unknown(PoisonCause::of(&error))
-}
-
 /// Puts changes into the manifest by one edit. What is logged cannot be taken back, so on a full disk this waits for room.
-fn install(engine: &Engine, changes: Vec<Change>) -> Result<()> {
+fn install(changing: &mut Changing<'_>, changes: Vec<Change>) -> Result<()> {
+    let engine = changing.engine;
     let edit = Edit::new(changes);
     let mut is_told = false;
     loop {
         let installed = engine.versions.lock().install(edit.clone(), &[]);
         let Err(error) = installed else { return Ok(()) };
         if !error.is_retryable() || engine.check_writable().is_err() {
-            return Err(give_up(engine, error));
+            return Err(changing.give_up(error));
         }
         if !std::mem::replace(&mut is_told, true) {
-            engine.tell(Event::BackgroundError { job: JOB, error });
+            changing.tell_of_wait(error);
         }
         engine.options.env.threads.sleep(RETRY_PAUSE);
     }
@@ -312,14 +299,16 @@ fn install(engine: &Engine, changes: Vec<Change>) -> Result<()> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use super::Changing;
     use crate::engine::Owed;
     use crate::env::{Env, Priority, SystemThreads, ThreadHandle, Threads};
     use crate::events::Event;
     use crate::format::FamilyId;
     use crate::options::{Options, WriteOptions};
     use crate::version::{Change, Edit};
-    use crate::vfs::{Fault, FileOp, MemoryFs};
+    use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
     use std::io;
+    use std::path::Path;
     use std::sync::{Arc, mpsc};
     use std::thread;
     use std::time::{Duration, Instant};
@@ -331,7 +320,11 @@ mod tests {
 
     /// The change's first edit finds no room.
     fn fill_up(fs: &MemoryFs) {
-        fs.inject(Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull));
+        fs.inject(no_room());
+    }
+
+    fn no_room() -> Fault {
+        Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull)
     }
 
     #[test]
@@ -339,23 +332,21 @@ mod tests {
     fn no_flush_makes_a_commit_outlive_the_drop_before_it() {
         let fs = MemoryFs::new();
         let (told, is_told) = mpsc::channel();
-        let (may_go_on, go_on) = mpsc::channel::<()>();
-        let channels = crate::env::sync::Mutex::unranked((told, go_on));
         let listener = move |event: &Event| {
             if matches!(event, Event::BackgroundError { job: "change of a column family", .. }) {
-                let channels = channels.lock();
-                channels.0.send(()).unwrap();
-                let _ = channels.1.recv();
+                told.send(()).unwrap();
             }
         };
         let db = over(&fs).listener(Arc::new(listener)).open("/db").unwrap();
         let family = db.family("family").unwrap();
         family.put("key", "value").unwrap();
-        fill_up(&fs);
+        let manifest = fs.list(Path::new("/db")).unwrap().into_iter();
+        let manifest = manifest.map(|entry| entry.name).find(|name| name.contains("MANIFEST"));
+        fs.inject(no_room().suffix(&manifest.unwrap()).forever());
         let left = thread::scope(|scope| {
             let dropper = scope.spawn(|| db.drop_family(&family));
             is_told.recv().unwrap();
-            // The drop is in the log, and its thread is held up.
+            // The drop is in the log, and there is no room for its edit.
             db.with(WriteOptions::sync()).put("later", "value").unwrap();
             let flusher = scope.spawn(|| db.flush());
             let began = Instant::now();
@@ -363,7 +354,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(5));
             }
             let left = fs.killed();
-            drop(may_go_on);
+            fs.clear_faults();
             dropper.join().unwrap().unwrap();
             flusher.join().unwrap().unwrap();
             left
@@ -460,7 +451,7 @@ mod tests {
             let closed = db.close();
             fs.clear_faults();
             let changed = vec![(engine.default_family.clone(), small.clone())];
-            answers.push(super::set_options(&engine, changed));
+            answers.push(super::set_options(&mut Changing::lock(&engine), changed));
             let left = over(&fs).open("/db").unwrap();
             let value = left.get("key").unwrap();
             assert_eq!(value.as_deref(), Some(&b"value"[..]), "{nth}: {closed:?} {answers:?}");

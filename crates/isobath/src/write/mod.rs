@@ -3,6 +3,7 @@
 //! `docs/internals/commit.md` is the essay about it: what must hold, the stages with what each may wait for, what a failure
 //! at each leaves, the race with a seal, and what was tried and rejected.
 
+mod changing;
 mod commit;
 mod families;
 mod seal;

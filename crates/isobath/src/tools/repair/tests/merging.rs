@@ -77,11 +77,11 @@ fn slices_that_cannot_be_told_apart_become_one_with_the_newest_of_each_key() {
         let found: Vec<Version> = made.iter().flat_map(|path| versions_in(&fs, path)).collect();
         let found: Vec<Entry<'_>> = found.iter().map(Version::as_entry).collect();
         let expected: Vec<Entry<'_>> = newest.values().map(|version| version.as_entry()).collect();
-        assert_eq!(found, expected, "seed {seed}");
+        assert!(found == expected, "seed {seed}");
         let db = options(&fs).create_if_missing(false).open(DB).unwrap();
         let puts = newest.values().filter(|version| version.kind == OpKind::Put);
         let puts: Vec<_> = puts.map(|put| (put.key.clone(), put.value.clone())).collect();
         let read: Vec<_> = content(&db).into_iter().map(|((_, key), value)| (key, value)).collect();
-        assert_eq!(read, puts, "seed {seed}");
+        assert!(read == puts, "seed {seed}");
     }
 }
