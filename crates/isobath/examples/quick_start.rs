@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p isobath --example quick_start [DIRECTORY]`
 
-use isobath::{Batch, Options, WriteOptions};
+use isobath::{Batch, MIB, Options, WriteOptions};
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let db = Options::new().block_cache(128 << 20).open(dir)?;
+    let db = Options::new().block_cache(128 * MIB).open(dir)?;
 
     // Keys and values are bytes. What is not there is no error.
     db.put("apple", "red")?;

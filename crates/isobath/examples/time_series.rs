@@ -5,7 +5,7 @@
 //!
 //! `cargo run -p isobath --example time_series [DIRECTORY]`
 
-use isobath::{Batch, Codec, Db, Family, FamilyOptions};
+use isobath::{Batch, Codec, Db, Family, FamilyOptions, KIB};
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::Path;
@@ -66,7 +66,7 @@ fn forget(db: &Db, points: &Family, sensor: &str, before: u64) -> isobath::Resul
 pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let db = Db::open(dir)?;
     // Neighbours are alike and are read together: larger blocks, and Zstandard where most of the data lies.
-    let dense = FamilyOptions::new().block_size(16 << 10).codecs([Codec::None, Codec::Zstd]);
+    let dense = FamilyOptions::new().block_size(16 * KIB).codecs([Codec::None, Codec::Zstd]);
     let points = db.family(("points", dense))?;
 
     // A day of readings, one a minute; a batch for each hour.

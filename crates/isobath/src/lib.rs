@@ -84,7 +84,7 @@ pub use iter::{Cursor, Keys, Range, Values};
 pub use key_range::{KeyRange, Prefix};
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
-pub use options::{Durability, FamilyOptions, Options, ReadOptions, WriteOptions};
+pub use options::{Durability, FamilyOptions, GIB, KIB, MIB, Options, ReadOptions, WriteOptions};
 pub use pinned::{Key, Value};
 pub use reads::{Readable, Reads};
 #[cfg(feature = "simulation")]

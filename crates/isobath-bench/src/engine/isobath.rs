@@ -54,7 +54,7 @@ fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
         Some("positional") => options = options.read_mode(isobath::ReadMode::Positional),
         Some(other) => bail!("knob `read_mode`: `{other}` is neither mapped nor positional"),
     }
-    if let Some(files) = config.knob("max_open_files")? {
+    if let Some(files) = config.knob::<usize>("max_open_files")? {
         options = options.max_open_files(files);
     }
     Ok(Box::new(Isobath { db: options.open(&config.path)? }))

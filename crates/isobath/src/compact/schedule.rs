@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// The policy that follows from the options of a family.
 fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
     let options = family.options();
-    let budget = engine.options.write_buffer.as_u64();
+    let budget = engine.options.write_buffer;
     let plain_depths = options.codecs.iter().take_while(|codec| **codec == Codec::None).count();
     let all_plain = plain_depths == options.codecs.len();
     let (sizes, defaults) = (&engine.options.sizes, Policy::default());

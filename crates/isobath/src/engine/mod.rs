@@ -156,7 +156,7 @@ impl Engine {
     /// How full write memory is: 1 when every budget is used up.
     pub(crate) fn memory_fullness(&self) -> f64 {
         let list = self.epochs.list();
-        let open = list.open.bytes() as f64 / self.options.write_buffer.as_u64() as f64;
+        let open = list.open.bytes() as f64 / self.options.write_buffer as f64;
         (list.sealed.len() as f64 + open.min(1.0)) / (MAX_SEALED + 1) as f64
     }
 

@@ -78,7 +78,7 @@ fn demand_progress(engine: &Engine, line: &Line, anew: &Line) -> Result<()> {
 
 /// True if the log in front of the line is gone, or will not be continued; or if tables hold what takes much memory.
 fn begins_anew(engine: &Engine, line: &Line, state: &State) -> bool {
-    let is_heavy = line.bytes() >= engine.options.write_buffer.as_u64();
+    let is_heavy = line.bytes() >= engine.options.write_buffer;
     state.term().term != line.term
         || state.replay_from() > line.next
         || (is_heavy && state.replay_from() > line.replay_from)

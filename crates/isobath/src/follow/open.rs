@@ -46,7 +46,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
 
 /// The length of a chunk of memory: as a writer with these options has it.
 fn chunk_len(options: &Options) -> usize {
-    let eighth = options.write_buffer.as_u64() / 8;
+    let eighth = options.write_buffer / 8;
     eighth.clamp(options.sizes.chunk_len_min, 2 << 20).next_power_of_two() as usize
 }
 

@@ -59,7 +59,7 @@ impl Place<'_> {
         tables: &TableContext,
     ) -> Result<Line> {
         self.hold_tables(state, tables)?;
-        let memory_max = self.options.write_buffer.as_u64().saturating_mul(MEMORY_BUDGETS);
+        let memory_max = self.options.write_buffer.saturating_mul(MEMORY_BUDGETS);
         let mut line = Line::new(state, stamp, known, self.pool, memory_max)
             .map_err(|error| error.in_file(&stamp.manifest_path(self.db), 0))?;
         if line.next < state.ceiling() {

@@ -189,7 +189,7 @@ fn new_uuid(env: &Env) -> [u8; 16] {
 
 /// Log segments are a quarter of the write budget.
 fn segment_len(options: &Options) -> u64 {
-    let quarter = options.write_buffer.as_u64() / 4;
+    let quarter = options.write_buffer / 4;
     quarter
         .clamp(options.sizes.segment_len_min, SEGMENT_LEN_MAX)
         .next_power_of_two()
@@ -198,13 +198,13 @@ fn segment_len(options: &Options) -> u64 {
 
 /// Segments of the log that are kept for writing again: what four budgets take.
 fn spare_segments(options: &Options, segment_len: u64) -> usize {
-    (options.write_buffer.as_u64() * 4 / segment_len).clamp(2, 16) as usize
+    (options.write_buffer * 4 / segment_len).clamp(2, 16) as usize
 }
 
 /// The length of a chunk of memory, and how many may stay idle. Chunks of 2 MiB, or less for a small budget. What two
 /// epochs hold may stay idle: in steady state every chunk that a writer takes has been used before.
 fn chunks(options: &Options) -> (usize, usize) {
-    let budget = options.write_buffer.as_u64();
+    let budget = options.write_buffer;
     let chunk_len = (budget / 8).clamp(options.sizes.chunk_len_min, 2 << 20).next_power_of_two();
     (chunk_len as usize, (budget * 2).div_ceil(chunk_len) as usize)
 }
@@ -263,7 +263,7 @@ fn log_mode(options: &Options, dir: &Path) -> ReadMode {
 pub(crate) fn tables_of(options: &Options, db: &Path, uuid: [u8; 16]) -> TableContext {
     let (fs, dir) = (options.env.fs.clone(), db.join(TABLE_DIR));
     let files = FileCache::new(fs, dir, options.read_mode, options.open_files()).of_database(uuid);
-    let fresh = || BlockCache::new(options.block_cache.as_u64());
+    let fresh = || BlockCache::new(options.block_cache);
     let blocks = options.shared_cache.clone().unwrap_or_else(fresh);
     TableContext::new(Arc::new(files), blocks)
 }

@@ -123,7 +123,7 @@ impl Replayer<'_> {
 
     fn record(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), ReadError> {
         // Not behind the last record: a segment that goes on there need not exist.
-        if self.arena.allocated_bytes() as u64 >= self.options.write_buffer.as_u64() {
+        if self.arena.allocated_bytes() as u64 >= self.options.write_buffer {
             reached(Reach::RecoveryInPieces);
             self.install_so_far(lsn)?;
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[inline]
 pub(crate) fn is_full(engine: &Engine) -> bool {
     let list = engine.epochs.list();
-    let budget = engine.options.write_buffer.as_u64();
+    let budget = engine.options.write_buffer;
     list.open.bytes() >= budget || engine.log.tail().saturating_sub(list.open.start) >= 2 * budget
 }
 

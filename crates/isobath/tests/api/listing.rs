@@ -70,7 +70,9 @@ fn list(source: &str, exported: &[String], listing: &mut Listing) {
     let mut place = Place::Outside;
     let mut lines = source.lines();
     let mut is_test = false;
+    let mut is_of_options = false;
     while let Some(line) = lines.next() {
+        is_of_options |= line.starts_with("options! {");
         if line.starts_with("#[cfg(") && line.contains("test") {
             is_test = true;
             continue;
@@ -106,7 +108,11 @@ fn list(source: &str, exported: &[String], listing: &mut Listing) {
                 if signature.starts_with("pub const ") {
                     signature.truncate(signature.find(" = ").unwrap());
                 }
-                listing.entry(name.clone()).or_default().push(signature);
+                let of = listing.entry(name.clone()).or_default();
+                of.push(signature);
+                if std::mem::take(&mut is_of_options) {
+                    of.push("options! of these fields: `new`, `Default`, setters".to_owned());
+                }
                 place = if line.ends_with('{') { Place::In(name) } else { Place::Outside };
             }
         } else {
@@ -129,7 +135,9 @@ fn member<'a>(
             let is_method = line.starts_with("    pub ") || line.starts_with("    fn ");
             let is_of_trait = listing.get(name).is_some_and(|of| of[0].starts_with("pub trait"));
             if line.starts_with("    pub ") && line.trim_end().ends_with(',') {
-                let field = line.trim().trim_end_matches(',').to_owned();
+                let field = line.trim().trim_end_matches(',');
+                // Without the default, which only the lists of options have.
+                let field = field.split_once(" = ").map_or(field, |(field, _)| field);
                 listing.get_mut(name).unwrap().push(format!("  {field}"));
             } else if line.starts_with("    pub fn ") || (is_method && is_of_trait) {
                 let text = signature(line, rest);

@@ -30,7 +30,7 @@ fn an_epoch_is_full_once_it_takes_twice_the_budget_in_the_log() {
     for steps in [[32, 0], [40, 8]] {
         let db = open(&MemoryFs::new());
         let engine = db.engine();
-        let limit = 2 * engine.options.write_buffer.as_u64();
+        let limit = 2 * engine.options.write_buffer;
         assert!(!is_full(engine));
         for short_by in steps {
             fill_log(engine, limit - short_by);
@@ -50,7 +50,7 @@ fn an_epoch_is_full_once_it_takes_twice_the_budget_in_the_log() {
 fn an_epoch_is_full_once_it_takes_the_budget_in_memory() {
     let db = open(&MemoryFs::new());
     let engine = db.engine();
-    let budget = engine.options.write_buffer.as_u64();
+    let budget = engine.options.write_buffer;
     let first = engine.epochs.list().open.clone();
     for n in 0..u32::MAX {
         db.put(n.to_be_bytes(), [7; 100]).unwrap();
@@ -112,7 +112,7 @@ fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, ()> {
         seal_if_written(engine).unwrap().unwrap();
     }
     assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED);
-    fill_log(engine, 2 * engine.options.write_buffer.as_u64());
+    fill_log(engine, 2 * engine.options.write_buffer);
     held
 }
 
@@ -260,7 +260,7 @@ fn writes_into_full_memory_cost_few_flushes_while_the_disk_stays_full() {
         db.put("key", "value").unwrap();
         assert!(db.flush().unwrap_err().is_out_of_space());
     }
-    fill_log(engine, 2 * engine.options.write_buffer.as_u64());
+    fill_log(engine, 2 * engine.options.write_buffer);
     let write = || {
         while engine.epochs.check_flushes().is_ok() {
             thread::yield_now();
@@ -292,7 +292,7 @@ fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
     db.put("key", "another").unwrap();
     assert!(db.flush().unwrap_err().is_out_of_space());
     assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED);
-    fill_log(engine, 2 * engine.options.write_buffer.as_u64());
+    fill_log(engine, 2 * engine.options.write_buffer);
     while engine.epochs.check_flushes().is_ok() {
         thread::yield_now();
     }

@@ -128,7 +128,7 @@ fn a_lost_manifest_costs_nothing_and_families_keep_their_names_and_options() {
     run(&fs, false).unwrap();
     let db = options(&fs).open(DB).unwrap();
     assert_eq!(db.family_if_exists(USERS).unwrap().unwrap().options().filter_bits_per_key, 0);
-    assert_eq!(db.default_family().options().block_size.as_u64(), 256);
+    assert_eq!(db.default_family().options().block_size, 256);
 }
 
 #[test]

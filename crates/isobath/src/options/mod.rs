@@ -1,0 +1,186 @@
+//! What a user can choose: few options, each with a default that is right for most.
+//!
+//! Each set of options is one list (`list.rs`): fields of plain types, their defaults, setters of the same names. Sizes are
+//! bytes; text may give them a unit (`size.rs`).
+
+mod call;
+mod family;
+mod list;
+mod size;
+
+pub use call::{Durability, ReadOptions, WriteOptions};
+pub use family::FamilyOptions;
+pub use size::{GIB, KIB, MIB};
+
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::events::EventListener;
+use crate::sizes::Sizes;
+use crate::table::cache::BlockCache;
+use crate::vfs::{MemoryFs, ReadMode};
+use list::options;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Table files kept open unless the options say otherwise: half of what most systems let a process open.
+const OPEN_FILES_DEFAULT: usize = 512;
+
+options! {
+/// Options of a database, and the way to open one.
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// use isobath::{MIB, Options};
+///
+/// let db = Options::new().write_buffer(16 * MIB).block_cache(32 * MIB).open(dir.path())?;
+/// db.put(b"key", b"value")?;
+/// db.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Create the database if the directory is empty or missing. Default true.
+    pub create_if_missing: bool = true,
+    /// Refuse to open a database that exists. Default false.
+    pub error_if_exists: bool = false,
+    /// Open for reading only. Default false. Nothing is created, locked, renamed or removed, and no thread is started: works
+    /// without permission to write, on a file system that is read-only, and beside the process that writes. Reads see the
+    /// database as it was when it was opened, until [`Db::catch_up`](crate::Db::catch_up); what changes something answers
+    /// [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly). The part of the log that is not in tables yet is
+    /// held in memory, at most eight times
+    /// `write_buffer` of it, and table files are held open, up to `max_open_files` of them.
+    pub read_only: bool = false,
+    /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three
+    /// times as much is held while flushes run. At least 64 KiB. Larger: fewer bytes rewritten by compactions; smaller:
+    /// less memory and a shorter recovery.
+    #[serde(deserialize_with = "size::deserialize")]
+    pub write_buffer: u64 = 64 * MIB,
+    /// Bytes of decoded blocks kept. Default 64 MiB. Ignored if a shared cache is given.
+    #[serde(deserialize_with = "size::deserialize")]
+    pub block_cache: u64 = 64 * MIB,
+    /// When writes are acknowledged unless they say otherwise. Default [`Durability::Process`].
+    pub durability: Durability = Durability::Process,
+    /// Sync the log in the background this often, at least 100 µs apart, so that power loss costs at most that much. Default
+    /// never.
+    pub sync_interval: Option<Duration> = None,
+    /// How log segments are written: mapped costs no system call a commit; positional costs one, and is for file systems
+    /// where a store into a mapped page may need room (copy-on-write, network), since there a full disk ends the process
+    /// with a signal. Default `None`: mapped on ext2, ext3, ext4, xfs and tmpfs, positional elsewhere. See
+    /// [`crate::Event::LogModeChosen`]. On xfs, whoever copies an open database by sharing its blocks (`cp --reflink`) while the
+    /// disk is nearly full had better say positional.
+    pub log_mode: Option<ReadMode> = None,
+    /// How tables are read: positional takes a system call for a block that is not in the block cache, and makes an
+    /// I/O error of the device an [`Error`]; mapped is quicker where the page cache holds what the block cache does not,
+    /// slower where the tables are larger than memory, and an I/O error ends the process with a signal. Default
+    /// positional.
+    pub read_mode: ReadMode = ReadMode::Positional,
+    /// Threads that compact tables. Default: one for each two processors, at least one, at most four.
+    pub compaction_threads: Option<usize> = None,
+    /// Table files kept open, at least 8. Default 512, half of what most systems let a process open.
+    pub max_open_files: Option<usize> = None,
+    /// The template: options of the default family, at each open, and of families that are created without their own.
+    /// Default `None`: the default family keeps the options it has, new families take the defaults. Any other family keeps
+    /// its options until [`Family::set_options`](crate::Family::set_options), or an open of it by options, changes them.
+    pub family: Option<FamilyOptions> = None,
+}
+with {
+    #[serde(skip)]
+    shared_cache: Option<BlockCache> = None,
+    #[serde(skip)]
+    listener: Option<Arc<dyn EventListener>> = None,
+    #[serde(skip, default = "Env::system")]
+    env: Env = Env::system(),
+    #[serde(skip)]
+    sizes: Sizes = Sizes::default(),
+}
+}
+
+impl Options {
+    /// The defaults over a file system in memory, for tests: the data goes away with the last handle.
+    pub fn in_memory() -> Options {
+        let fs = Arc::new(MemoryFs::new());
+        Options::new().env(Env { fs, ..Env::system() })
+    }
+
+    /// Uses a cache that several databases share.
+    pub fn shared_cache(mut self, cache: BlockCache) -> Self {
+        self.shared_cache = Some(cache);
+        self
+    }
+
+    /// Has `listener` told of flushes, compactions, stalls, recovery and errors.
+    pub fn listener(mut self, listener: Arc<dyn EventListener>) -> Self {
+        self.listener = Some(listener);
+        self
+    }
+
+    /// Replaces the outside world: files, clock, randomness, threads.
+    pub fn env(mut self, env: Env) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// Replaces lengths that no program chooses.
+    #[cfg(feature = "simulation")]
+    pub fn sizes(mut self, sizes: Sizes) -> Self {
+        self.sizes = sizes;
+        self
+    }
+
+    /// Table files kept open.
+    pub(crate) fn open_files(&self) -> usize {
+        self.max_open_files.unwrap_or(OPEN_FILES_DEFAULT)
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let budget_min = self.sizes.write_buffer_min;
+        within("write_buffer", self.write_buffer, budget_min, 64 << 30)?;
+        within("compaction_threads", self.compaction_threads.unwrap_or(1) as u64, 1, 256)?;
+        if let Some(interval) = self.sync_interval {
+            within("sync_interval (microseconds)", interval.as_micros() as u64, 100, 1 << 50)?;
+        }
+        within("max_open_files", self.max_open_files.unwrap_or(1000) as u64, 8, 1 << 20)?;
+        self.family.as_ref().map_or(Ok(()), FamilyOptions::check_asked)
+    }
+
+    /// The options of a family that is created without its own.
+    pub(crate) fn new_family(&self) -> FamilyOptions {
+        self.family.clone().unwrap_or_default()
+    }
+}
+
+fn within(what: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid_argument(format!("{what} must be from {least} to {most}, not {value}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Codec;
+
+    #[test]
+    fn options_are_read_from_text_with_sizes_as_people_write_them() {
+        let options: Options = serde_json::from_str(
+            r#"{"write_buffer": "16MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#,
+        )
+        .unwrap();
+        assert_eq!(options.write_buffer, 16 * MIB);
+        assert_eq!(options.durability, Durability::Sync);
+        assert_eq!(options.new_family().codec_at(5), Codec::Zstd);
+        let error = serde_json::from_str::<Options>(r#"{"write_buget": "16MiB"}"#).unwrap_err();
+        assert!(error.to_string().contains("write_buget"), "{error}");
+    }
+
+    #[test]
+    fn senseless_values_are_refused_with_the_range() {
+        let error = Options::in_memory().write_buffer(1).open("x").unwrap_err();
+        assert!(error.to_string().contains("write_buffer must be from"), "{error}");
+    }
+}
