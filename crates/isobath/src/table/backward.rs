@@ -86,7 +86,7 @@ impl Block {
         }
     }
 
-    /// Leaves the keys from a restart on that lie below `key` in `run`.
+    /// Leaves the keys from a restart on that lie below `key` in `run`: of one interval at most.
     fn pass_until(
         &self,
         key: Option<&[u8]>,
@@ -94,7 +94,8 @@ impl Block {
         found: &mut KeyBuffer,
         run: &mut Run,
     ) -> Decoded<()> {
-        let (mut index, mut at) = (restart * self.interval(), self.restart(restart));
+        let first = restart * self.interval();
+        let (mut index, mut at) = (first, self.restart(restart));
         let mut matched = 0;
         found.clear();
         while at < self.entries_end() {
@@ -106,6 +107,12 @@ impl Block {
             }
             let is_same_key =
                 entry.unshared_at == entry.value_at && entry.shared as usize == found.len();
+            if index - first == self.interval() {
+                // The keys of a forged block would fill the memory.
+                return Err(DecodeError::damaged(
+                    "a block has more entries behind a restart than it says",
+                ));
+            }
             if !is_same_key || run.passed.is_empty() {
                 if !run.passed.is_empty() && !self.is_above(entry, found.as_slice()) {
                     return Err(DecodeError::damaged("the keys of a block are out of order"));

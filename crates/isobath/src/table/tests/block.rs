@@ -137,6 +137,25 @@ fn a_block_that_unfolds_to_keys_of_impossible_length_is_refused() {
     assert!(block.search_before(None, &mut found, &mut run).unwrap().is_some());
 }
 
+/// Entries that follow the last restart although its run is full: walking back would keep the key of each of them.
+#[test]
+fn a_block_with_more_entries_after_a_restart_than_its_interval_is_refused() {
+    let keys: Vec<_> = (0..40u8).map(|n| [vec![b'k'; 3000], vec![n]].concat()).collect();
+    let entries: Vec<_> = keys.iter().map(|key| (&key[..], 100, OpKind::Put, &b""[..])).collect();
+    let (long, short) = (build(255, &entries), build(16, &entries[..16]));
+    let entries_of = |bytes: &[u8]| Block::parse(bytes.to_vec()).unwrap().entries_end() as usize;
+    let forged = [&long[..entries_of(&long)], &short[entries_of(&short)..]].concat();
+    let (mut found, mut run) = (KeyBuffer::default(), Run::default());
+    for (bytes, count) in [(&long, 40), (&short, 16)] {
+        let block = Block::parse(bytes.clone()).unwrap();
+        let last = block.search_before(None, &mut found, &mut run).unwrap();
+        assert_eq!(last.map(|(index, _)| index), Some(count - 1));
+    }
+    let block = Block::parse(forged).unwrap();
+    assert!(block.search_before(None, &mut found, &mut run).unwrap_err().is_damage());
+    assert!(block.search_before(Some(b"l"), &mut found, &mut run).unwrap_err().is_damage());
+}
+
 #[test]
 fn what_two_keys_have_in_common_is_counted_whatever_their_lengths() {
     for (a_len, b_len) in (0..28).flat_map(|a| (0..28).map(move |b| (a, b))) {
