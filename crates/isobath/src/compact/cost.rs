@@ -140,7 +140,7 @@ fn compaction_of_runs() {
         compaction.cuts.clear();
         let job = CompactionJob::new(compaction, rig.context(&options(codec_out)));
         let started = cpu_ns();
-        let outcome = job.finish().unwrap();
+        let outcome = job.finish(CompactionContext::sync_names).unwrap();
         let ns = cpu_ns() - started;
         println!(
             "{codec_in:?} to {codec_out:?}: write {} ns an entry (with generation), compaction {} ns an entry of {} ({} to {} MiB)",

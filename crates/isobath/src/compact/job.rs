@@ -144,9 +144,12 @@ impl CompactionJob {
         Some(Turn { job: self, part: progress.next_part - 1, result: None })
     }
 
-    /// Works at the job, waits for helpers, and makes the names of the outputs durable. After
+    /// Works at the job, waits for helpers, and has `sync_names` make the names of the outputs durable. After
     /// an error, all that was written is let go.
-    pub(crate) fn finish(&self) -> Result<Outcome> {
+    pub(crate) fn finish(
+        &self,
+        sync_names: impl FnOnce(&CompactionContext) -> Result<()>,
+    ) -> Result<Outcome> {
         self.help(|_| ());
         let mut progress = self.progress.lock();
         while progress.helpers > 0 {
@@ -161,8 +164,7 @@ impl CompactionJob {
         written.sort_unstable_by_key(|(part, _)| *part);
         let outcome = self.outcome(written);
         if !outcome.added.is_empty() {
-            let context = &self.context;
-            context.files.sync_names(&*context.fs, &context.table_dir)?;
+            sync_names(&self.context)?;
         }
         Ok(outcome)
     }

@@ -46,6 +46,13 @@ pub(crate) struct CompactionContext {
     pub(crate) progress: Progress,
 }
 
+impl CompactionContext {
+    /// Makes the names of outputs durable.
+    pub(crate) fn sync_names(&self) -> Result<()> {
+        self.files.sync_names(&*self.fs, &self.table_dir)
+    }
+}
+
 /// What a part of a compaction wrote.
 #[derive(Debug, Default)]
 pub(super) struct Written {

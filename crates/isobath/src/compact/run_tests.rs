@@ -144,7 +144,7 @@ impl Bench {
         let (id, running) = self.running.remove(at);
         let outcome = match running {
             Running::Moves(outcome) => outcome,
-            Running::Compaction(job) => job.finish().unwrap(),
+            Running::Compaction(job) => job.finish(CompactionContext::sync_names).unwrap(),
         };
         self.install(outcome);
         self.busy.end(id);
@@ -336,7 +336,7 @@ fn with_a_large_compaction() -> (Bench, Compaction) {
 fn threads_that_help_give_the_same_outputs_side_by_side() {
     let (bench, compaction) = with_a_large_compaction();
     let alone = CompactionJob::new(compaction, bench.context());
-    let outcome = alone.finish().unwrap();
+    let outcome = alone.finish(CompactionContext::sync_names).unwrap();
     let Plan::Compaction(compaction) = bench.plan(false) else {
         panic!("the same tree, another plan")
     };
@@ -346,7 +346,7 @@ fn threads_that_help_give_the_same_outputs_side_by_side() {
         for _ in 0..3 {
             scope.spawn(|| shared.help(|_| ()));
         }
-        shared.finish().unwrap()
+        shared.finish(CompactionContext::sync_names).unwrap()
     });
     let content = |outcome: &Outcome| {
         let slice = |(level, meta): &(usize, crate::table::SliceMeta)| {
@@ -366,7 +366,7 @@ fn a_cancelled_compaction_leaves_no_file_behind() {
     let context = bench.context();
     context.cancel.cancel();
     let job = CompactionJob::new(compaction, context);
-    assert_eq!(job.finish().unwrap_err().name(), "CANCELLED");
+    assert_eq!(job.finish(CompactionContext::sync_names).unwrap_err().name(), "CANCELLED");
     bench.bury();
     assert_eq!(bench.table_files(), before);
 }
@@ -380,7 +380,7 @@ fn a_compaction_that_fails_anywhere_leaves_no_file_behind_and_the_tree_as_it_was
         let tree = bench.tree();
         bench.fs.inject(Fault::on_any().suffix(".tbl").nth(nth));
         let job = CompactionJob::new(compaction, bench.context());
-        let result = job.finish();
+        let result = job.finish(CompactionContext::sync_names);
         drop(job);
         bench.fs.clear_faults();
         let Err(error) = result else { break };
@@ -463,7 +463,8 @@ fn a_compaction_tells_how_many_versions_it_has_passed_every_quarter_of_a_mebibyt
         progress: Arc::new(move |more| heard.lock().push(more)),
         ..bench.context()
     };
-    let outcome = CompactionJob::new(compaction, context).finish().unwrap();
+    let outcome =
+        CompactionJob::new(compaction, context).finish(CompactionContext::sync_names).unwrap();
     assert!(expected.len() > 3);
     assert_eq!(*told.lock(), expected);
     assert_eq!((outcome.entries_in, outcome.entries_out), (300, 150));
@@ -482,7 +483,7 @@ fn a_compaction_that_is_cancelled_on_its_way_ends_there() {
         }
     });
     let job = CompactionJob::new(compaction, CompactionContext { progress, ..context });
-    assert_eq!(job.finish().unwrap_err().name(), "CANCELLED");
+    assert_eq!(job.finish(CompactionContext::sync_names).unwrap_err().name(), "CANCELLED");
     drop(job);
     assert_eq!(*told.lock(), 2);
     bench.bury();
@@ -506,7 +507,7 @@ fn an_outcome_says_what_was_read_and_written_and_names_are_durable_before_it() {
     job.help(|_| panic!("no part is left"));
     assert_eq!(told, [cuts.len() + 1]);
     assert_eq!(bench.fs.tried(FileOp::SyncDir), synced);
-    let outcome = job.finish().unwrap();
+    let outcome = job.finish(CompactionContext::sync_names).unwrap();
     assert!(bench.fs.tried(FileOp::SyncDir) > synced);
     assert_eq!(outcome.removed, inputs);
     assert_eq!((outcome.bytes_read, outcome.entries_in), (bytes, entries));
@@ -541,7 +542,7 @@ fn a_compaction_ends_once_a_helper_has_told_of_its_share() {
             });
         });
         has_begun.recv().unwrap();
-        job.finish().unwrap();
+        job.finish(CompactionContext::sync_names).unwrap();
         assert!(told.load(std::sync::atomic::Ordering::Relaxed));
     });
 }
@@ -556,7 +557,9 @@ fn a_compaction_that_leaves_nothing_names_nothing() {
     let made = plan_manual(&bench.tree(), &bench.policy, &bench.busy, &hints, &range);
     let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };
     let synced = bench.fs.tried(FileOp::SyncDir);
-    let outcome = CompactionJob::new(compaction, bench.context()).finish().unwrap();
+    let outcome = CompactionJob::new(compaction, bench.context())
+        .finish(CompactionContext::sync_names)
+        .unwrap();
     assert!(outcome.added.is_empty() && outcome.files.is_empty());
     assert_eq!((outcome.entries_in, outcome.entries_out, outcome.bytes_written), (4, 0, 0));
     assert_eq!(bench.fs.tried(FileOp::SyncDir), synced);

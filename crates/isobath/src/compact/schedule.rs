@@ -230,7 +230,10 @@ fn run_and_install(
         }));
     }
     share(engine, family, &job, id);
-    let outcome = job.finish()?;
+    let outcome = job.finish(|context| {
+        let context = context.clone();
+        engine.run_promptly(move || context.sync_names())
+    })?;
     yield_point(Point::Built);
     install(engine, family, &outcome)?;
     let took_ns = engine.pacer.now_ns() - started;

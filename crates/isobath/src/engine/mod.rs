@@ -81,8 +81,8 @@ pub(crate) struct Engine {
     pub(crate) tables: TableContext,
     pub(crate) flusher: Workers,
     pub(crate) compactors: Workers,
-    /// A thread that changes the manifest, and seals, for those of low priority. What it does waits for no flush: a flush that
-    /// fails waits for it.
+    /// A thread that changes the manifest, syncs names of tables, and seals, for those of low priority. What it does waits for
+    /// no flush: a flush that fails waits for it.
     pub(crate) installer: Workers,
     pub(crate) compactor_count: usize,
     pub(crate) upkeep: Ticker,
@@ -167,7 +167,16 @@ impl Engine {
         change: impl FnOnce(&mut VersionSet) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let versions = self.versions.clone();
-        self.installer.run(move || change(&mut versions.lock())).and_then(|changed| changed)
+        self.run_promptly(move || change(&mut versions.lock()))
+    }
+
+    /// Does something on a thread of normal priority, and waits for it: for threads of low priority, with what holds a lock
+    /// that others wait for.
+    pub(crate) fn run_promptly<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.installer.run(job).and_then(|done| done)
     }
 
     /// Lets go of memory and tables at the end of a close: families and snapshots may outlive it, and hold none. A read that

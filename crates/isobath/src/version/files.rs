@@ -12,7 +12,7 @@
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
-use crate::env::{Plant, planted};
+use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::{Error, PoisonCause, Result};
 use crate::vfs::{FileSystem, ReadFile};
 use std::path::Path;
@@ -50,6 +50,7 @@ impl FileNumbers {
         if planted(Plant::TableNameNotSynced) {
             return Ok(());
         }
+        demand_normal_priority("syncs the names of tables");
         let dir = fs.open_dir(dir)?;
         let mut lost = self.names_lost.lock();
         if let Some(why) = &*lost {
