@@ -219,7 +219,7 @@ fn run_and_install(
     let started = engine.pacer.now_ns();
     let (into_level, reason) = (compaction.target, compaction.reason.name());
     let progress = progress_of(engine, family, &compaction, id);
-    let context = context_of(engine, family, &compaction, cancel, progress);
+    let context = context_of(engine, family, &compaction, cancel, progress)?;
     let job = Arc::new(CompactionJob::new(compaction, context));
     for _ in 1..job.part_count().min(engine.compactor_count) {
         let (helped, weak, family) = (job.clone(), Arc::downgrade(engine), family.clone());
@@ -270,7 +270,7 @@ fn context_of(
     compaction: &Compaction,
     cancel: &CancelToken,
     progress: Progress,
-) -> CompactionContext {
+) -> Result<CompactionContext> {
     let mut readers = engine.snapshots.readers(&engine.log);
     if planted(Plant::SnapshotIgnored) {
         readers.forget_registered();
@@ -280,8 +280,8 @@ fn context_of(
     let fs = engine.options.env.fs.clone();
     let table_dir = engine.dir.join(TABLE_DIR);
     let label = options.origin.label.take();
-    options.origin = Origin { label, ..lineage(compaction, &engine.tables, &*fs, &table_dir) };
-    CompactionContext {
+    options.origin = Origin { label, ..lineage(compaction, &engine.tables, &*fs, &table_dir)? };
+    Ok(CompactionContext {
         fs,
         table_dir,
         uuid: engine.uuid,
@@ -292,7 +292,7 @@ fn context_of(
         readers,
         cancel: cancel.clone(),
         progress,
-    }
+    })
 }
 
 fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result<()> {

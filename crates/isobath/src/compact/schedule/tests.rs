@@ -8,6 +8,7 @@ use crate::options::{FamilyOptions, Options};
 use crate::table::origin_of;
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::{Db, Event};
+use std::collections::BTreeSet;
 
 type Told = Arc<Mutex<Vec<Event>>>;
 
@@ -384,6 +385,29 @@ fn an_output_says_of_which_files_it_was_made_and_of_which_those_were_that_are_st
     bench.compact();
     assert_eq!(*origin().inputs, [compacted, third].concat());
     assert!(origin().ancestors.is_empty());
+}
+
+#[test]
+fn a_moment_without_descriptors_leaves_no_output_that_says_less_of_its_origin() {
+    let bench = Bench::new(|options| options);
+    let files = |level: usize| -> BTreeSet<u64> {
+        let tree = bench.family().view().tree.clone();
+        tree.slices(level).iter().map(|slice| slice.meta.file).collect()
+    };
+    bench.flush(0, 2, 50);
+    bench.flush(1, 2, 50);
+    let first = files(0);
+    let _held = bench.db.range(..);
+    bench.compact();
+    bench.flush(0, 2, 50);
+    let inputs: BTreeSet<u64> = files(0).union(&files(6)).copied().collect();
+    inputs.iter().for_each(|file| bench.engine().tables.files.evict(*file));
+    bench.fs.inject(Fault::on(FileOp::OpenRead).errno(24));
+    assert!(bench.db.compact().unwrap_err().is_retryable());
+    bench.compact();
+    let tree = bench.family().view().tree.clone();
+    let origin = origin_of(&bench.engine().tables, &tree.slices(6)[0].meta).unwrap();
+    assert!(origin.inputs.iter().eq(&inputs) && origin.ancestors.iter().eq(&first), "{origin:?}");
 }
 
 #[test]
