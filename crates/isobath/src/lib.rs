@@ -46,8 +46,6 @@ mod memtable;
 mod metrics;
 mod mvcc;
 mod options;
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod panic_tests;
 mod pinned;
 #[cfg(all(test, shuttle))]
 mod point_model;
@@ -59,6 +57,8 @@ mod sizes;
 mod snapshot;
 mod table;
 mod telemetry;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 pub mod tools;
 mod upkeep;
 mod version;

@@ -7,7 +7,7 @@
 use super::cut::Cutter;
 use super::drawn::{Answer, KEYS, Scene, draw_of, walk};
 use super::{Compaction, ManualPlan, Plan, debts};
-use crate::env::draw::Draw;
+use crate::env::fixtures::Draw;
 use crate::version::Slice;
 use std::fmt::Write;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 
 use super::{Hints, ManualPlan, ManualRange, Plan, Policy, plan, plan_manual};
 use crate::engine::{Busy, JobId};
-use crate::env::draw::Draw;
+use crate::env::fixtures::Draw;
 use crate::format::Lsn;
 use crate::table::{BlockHandle, SliceMeta};
 use crate::version::{Graveyard, LiveFile, Slice, Tree};

@@ -5,7 +5,7 @@
 use super::model::{Done, ENTRY_BYTES, Model};
 use super::{Hints, Plan, Policy, debts, plan};
 use crate::engine::{Backlog, Busy, JobId, Owed, Pacer};
-use crate::env::stage::Stage;
+use crate::env::fixtures::Stage;
 use crate::env::{Clock, Threads};
 
 use std::sync::Arc;

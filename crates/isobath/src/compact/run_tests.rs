@@ -7,7 +7,7 @@ use super::{
     Outcome, Plan, Policy, plan, plan_manual,
 };
 use crate::background::CancelToken;
-use crate::cursor::list::{Version, sort_versions};
+use crate::cursor::fixtures::{Version, sort_versions};
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::error::{ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FIRST_LSN, Lsn, OpKind};

@@ -5,7 +5,7 @@ mod merge;
 mod visible;
 
 #[cfg(test)]
-pub(crate) mod list;
+pub(crate) mod fixtures;
 
 pub(crate) use crate::mvcc::{Cursor, Entry, next_key_by_comparing};
 pub(crate) use concat::{ConcatCursor, SliceProvider};

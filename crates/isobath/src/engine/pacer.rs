@@ -201,7 +201,7 @@ fn cost(excess: f64, drain: f64) -> u64 {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::env::stage::Stage;
+    use crate::env::fixtures::Stage;
     use crate::error::ErrorKind;
 
     fn pacer() -> (Pacer, Arc<Stage>) {

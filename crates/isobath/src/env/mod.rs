@@ -12,7 +12,7 @@ mod bundle;
 mod callback;
 mod clock;
 #[cfg(test)]
-pub(crate) mod draw;
+pub(crate) mod fixtures;
 mod lock_order;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;
@@ -31,8 +31,6 @@ pub(crate) mod reach;
 mod scratch;
 #[cfg(feature = "simulation")]
 pub mod simulation;
-#[cfg(all(test, not(any(loom, shuttle))))]
-pub(crate) mod stage;
 pub(crate) mod sync;
 mod threads;
 

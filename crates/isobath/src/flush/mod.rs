@@ -33,8 +33,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod table_tests;
-#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
 /// Has the sealed epochs flushed in the background.

@@ -11,8 +11,6 @@
 //! error while the manifest changed means "look again", and one while it did not is told. What may be met at each step, and
 //! why what is shown is a prefix of the commits: `docs/internals/read-only.md`.
 
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod beside_tests;
 mod catch_up;
 mod open;
 mod replay;

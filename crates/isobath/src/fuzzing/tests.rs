@@ -5,7 +5,7 @@ mod controls;
 mod places;
 
 use super::{TARGETS, Target, run};
-use crate::env::draw::Draw;
+use crate::env::fixtures::Draw;
 
 /// What chance makes of bytes.
 struct Chance(Draw);

@@ -88,8 +88,8 @@ impl<'a> Retain<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cursor::list::ListCursor;
-    use crate::cursor::list::{Version, sort_versions};
+    use crate::cursor::fixtures::ListCursor;
+    use crate::cursor::fixtures::{Version, sort_versions};
     use crate::error::Result;
     use crate::mvcc::{Cursor, OpKind, Rewrite, rewrite};
     use proptest::prelude::*;

@@ -6,7 +6,7 @@ use super::*;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::env::Env;
-use crate::env::draw::Draw;
+use crate::env::fixtures::Draw;
 use crate::error::{Error, ErrorKind};
 use crate::format::{OpKind, checksum64};
 use crate::sizes::Sizes;

@@ -355,8 +355,4 @@ fn panic_report(log: &Arc<Log>) -> PanicReport {
 }
 
 #[cfg(test)]
-#[path = "step_tests.rs"]
-mod step_tests;
-#[cfg(test)]
-#[path = "open_tests.rs"]
 mod tests;

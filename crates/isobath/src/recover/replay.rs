@@ -241,5 +241,4 @@ fn added(built: Option<&flush::Built>) -> impl Iterator<Item = Change> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-#[path = "replay_tests.rs"]
 mod tests;

@@ -31,11 +31,11 @@ mod state;
 mod tree;
 
 #[cfg(test)]
-mod crash_tests;
-#[cfg(test)]
 pub(crate) mod fixtures;
 #[cfg(all(test, shuttle))]
 mod model;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use ancestors::make_dir;
 pub(crate) use current::read as read_current;

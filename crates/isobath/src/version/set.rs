@@ -359,5 +359,4 @@ fn first_edit(uuid: [u8; 16], options: &[u8]) -> Edit {
 }
 
 #[cfg(test)]
-#[path = "set_tests.rs"]
 mod tests;

@@ -596,5 +596,4 @@ impl Drop for Reservation<'_> {
 mod several;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-#[path = "tests/inside.rs"]
-mod inside;
+mod tests;

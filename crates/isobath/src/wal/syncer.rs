@@ -192,7 +192,7 @@ impl Syncer {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::env::stage::Stage;
+    use crate::env::fixtures::Stage;
     use crate::env::{Env, Threads};
     use crate::error::Error;
     use std::time::Duration;

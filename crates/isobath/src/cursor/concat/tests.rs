@@ -1,6 +1,6 @@
 //! What a walk over the slices of one run returns, and which slices it opens.
 
-use super::super::list::{ListCursor, Version};
+use super::super::fixtures::{ListCursor, Version};
 use super::super::merge::tests::{moves, sources};
 use super::*;
 use crate::error::Error;
@@ -41,7 +41,7 @@ impl SliceProvider for Slices {
 
 /// Cuts sorted versions into slices at key boundaries.
 fn cut(mut versions: Vec<Version>, slice_len: usize) -> Slices {
-    super::super::list::sort_versions(&mut versions);
+    super::super::fixtures::sort_versions(&mut versions);
     let mut slices: Vec<Vec<Version>> = Vec::new();
     for version in versions {
         match slices.last_mut() {

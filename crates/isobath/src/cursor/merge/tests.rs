@@ -1,6 +1,6 @@
 //! Merging cursors against a sorted list, under random sources and movements.
 
-use super::super::list::{ListCursor, Version, sort_versions};
+use super::super::fixtures::{ListCursor, Version, sort_versions};
 use super::super::{Cursor, MergeCursor};
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! What a reader sees, against a slow and simple computation of it.
 
 use super::super::MergeCursor;
-use super::super::list::{ListCursor, Version};
+use super::super::fixtures::{ListCursor, Version};
 use super::super::merge::tests::{key, sources};
 use super::*;
 use crate::mvcc::OpKind;

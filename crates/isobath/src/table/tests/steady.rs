@@ -7,7 +7,7 @@
 
 use super::fixtures::*;
 use crate::cursor::Cursor;
-use crate::cursor::list::{ListCursor, Version as Listed};
+use crate::cursor::fixtures::{ListCursor, Version as Listed};
 use crate::format::{OpKind, checksum64};
 use crate::table::{Codec, Label, Origin, SliceMeta, Table, TableContext, TableOptions};
 use crate::vfs::ReadMode;
@@ -66,7 +66,7 @@ impl Draw {
                 });
             }
         }
-        crate::cursor::list::sort_versions(&mut versions);
+        crate::cursor::fixtures::sort_versions(&mut versions);
         versions
     }
 

@@ -106,7 +106,7 @@ impl<C: Cursor> Versions for BySequence<C> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::cursor::list::{ListCursor, Version, sort_versions};
+    use crate::cursor::fixtures::{ListCursor, Version, sort_versions};
     use proptest::prelude::*;
 
     proptest! {

@@ -6,7 +6,7 @@
 
 use super::support::{UUID, payload, record_of};
 use crate::env::Env;
-use crate::env::draw::Draw;
+use crate::env::fixtures::Draw;
 use crate::env::sync::Mutex;
 use crate::error::Result;
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn};

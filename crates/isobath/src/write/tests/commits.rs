@@ -2,7 +2,7 @@
 
 use super::{Content, content, open, refused};
 use crate::batch::Batch;
-use crate::env::draw::Draw;
+use crate::env::fixtures::Draw;
 use crate::format::OpKind;
 use crate::options::{Durability, Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};

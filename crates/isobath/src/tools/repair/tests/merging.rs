@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cursor::Entry;
-use crate::cursor::list::{Version, sort_versions};
+use crate::cursor::fixtures::{Version, sort_versions};
 use crate::format::{DEFAULT_FAMILY, Lsn, OpKind};
 use crate::table::{TableOptions, TableWriter};
 use crate::tools::{Field, dump};

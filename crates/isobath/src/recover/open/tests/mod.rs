@@ -1,12 +1,14 @@
 //! What an open makes of what death, power loss and lost files left.
 
+mod steps;
+
 use super::*;
 use crate::error::ErrorKind;
 use crate::options::WriteOptions;
 use crate::version::fixtures;
 use crate::vfs::{Fault, FileOp, MemoryFs, UnsyncedKind};
 
-pub(super) fn options(fs: &MemoryFs) -> Options {
+fn options(fs: &MemoryFs) -> Options {
     let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
     Options::new().write_buffer(64 << 10).env(Env { fs, ..Env::system() })
 }

@@ -1,6 +1,6 @@
 //! What a reader must withstand of the writer beside it, and of people who move directories about.
 
-use super::tests::{options, read, reading};
+use super::{options, read, reading};
 use crate::error::ErrorKind;
 use crate::vfs::{FileSystem, MemoryFs, ReadMode};
 use crate::{Db, Event, EventListener};

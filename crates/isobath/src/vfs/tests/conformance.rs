@@ -1,6 +1,6 @@
 //! What every file system must do, run against each of them in both read modes.
 
-use super::*;
+use super::super::*;
 use crate::error::{ErrorKind, LockHolder};
 use std::io;
 

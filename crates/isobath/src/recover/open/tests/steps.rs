@@ -1,6 +1,5 @@
 //! The steps of an open one by one: what it is told to make, what it leaves behind, and what it tells.
 
-use super::tests::options;
 use super::*;
 use crate::env::{Random, SystemThreads, ThreadHandle, Threads};
 use crate::error::ErrorKind;

@@ -1,5 +1,7 @@
 //! Flushes of an open database step by step: what an edit installs, what is told, what is left when a step fails.
 
+mod table;
+
 use super::*;
 use crate::env::sync::Mutex;
 use crate::env::sync::atomic::{AtomicU64, Ordering};

@@ -9,7 +9,7 @@ use super::fixtures;
 use super::layout::Layout;
 use super::names::{TABLE_DIR, table_path};
 use super::set::VersionSet;
-use crate::env::draw::Draw;
+use crate::env::fixtures::Draw;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
 use std::io;

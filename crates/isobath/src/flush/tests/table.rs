@@ -1,7 +1,7 @@
 //! What the table of a flush holds of its memtables, and what is left when a step of its making fails.
 
 use super::*;
-use crate::cursor::list::{Version, sort_versions};
+use crate::cursor::fixtures::{Version, sort_versions};
 use crate::memtable::{Arena, ChunkPool};
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{Table, TableContext};

@@ -1,5 +1,7 @@
 //! A reader touches nothing, shows what an open for writing would, and beside a writer only ever a prefix of its commits.
 
+mod beside;
+
 use crate::env::{Env, Priority, SystemThreads, ThreadHandle, Threads};
 use crate::error::Error;
 use crate::sizes::Sizes;
@@ -34,26 +36,26 @@ impl Threads for NoThreads {
 }
 
 /// Small, so that a little data is flushed, compacted and goes round the log.
-pub(super) fn options(fs: &MemoryFs) -> Options {
+fn options(fs: &MemoryFs) -> Options {
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
     let mut options = Options::new().write_buffer(64 << 10).env(env);
     options.sizes = Sizes { segment_len_min: 16 << 10, table_len_min: 16 << 10, ..options.sizes };
     options
 }
 
-pub(super) fn reading(fs: &MemoryFs) -> Options {
+fn reading(fs: &MemoryFs) -> Options {
     let env = Env { fs: Arc::new(fs.clone()), threads: Arc::new(NoThreads), ..Env::system() };
     options(fs).env(env).read_only(true)
 }
 
-pub(super) fn read(fs: &MemoryFs) -> Db {
+fn read(fs: &MemoryFs) -> Db {
     reading(fs).open("/db").unwrap()
 }
 
-pub(super) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// All families with all that is in them.
-pub(super) fn contents(db: &Db) -> Vec<(String, Entries)> {
+fn contents(db: &Db) -> Vec<(String, Entries)> {
     let snapshot = db.snapshot();
     let entries = |name: &str| -> Entries {
         let family = db.family(name).unwrap();

@@ -1,4 +1,4 @@
-//! The version set on a real disk; power failures are in `crash_tests.rs`.
+//! The version set on a real disk; power failures are in `version/tests.rs`.
 
 use super::super::edit::Change;
 use super::super::fixtures;
