@@ -16,7 +16,8 @@ use std::time::Duration;
 /// The pause between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Every so many rounds without a write, compactions do what pays only later.
+/// Every so many rounds without a write, compactions do what pays only later; ever more rarely those are tried again that
+/// failed for want of space or files.
 const QUIET_ROUNDS: u32 = 5;
 
 /// After so many rounds without a write, what is in memory is flushed.
@@ -68,6 +69,9 @@ pub(crate) fn start(
         quiet_rounds = if here == tail { quiet_rounds + 1 } else { 0 };
         tail = here;
         if quiet_rounds % QUIET_ROUNDS == QUIET_ROUNDS - 1 {
+            if (quiet_rounds / QUIET_ROUNDS + 1).is_power_of_two() {
+                compact::retry(&engine);
+            }
             compact::schedule_idle(&engine);
         }
         if quiet_rounds >= IDLE_ROUNDS {

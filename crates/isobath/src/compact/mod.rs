@@ -36,7 +36,7 @@ pub(crate) use plan::{Compaction, Plan, plan};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use run::{CompactionContext, Progress};
 pub(crate) use schedule::{
-    after_flush, compact_range, debt_bytes, forget, schedule, schedule_idle, wait_until_idle,
+    after_flush, compact_range, debt_bytes, forget, retry, schedule, schedule_idle, wait_until_idle,
 };
 #[cfg(test)]
 pub(crate) use shape::Shape;

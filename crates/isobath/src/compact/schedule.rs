@@ -164,7 +164,7 @@ fn end(family: &Keyspace, id: JobId, failure: Option<Error>) {
     let mut state = family.compactions.state.lock();
     state.busy.end(id);
     state.running -= 1;
-    state.failure = failure.or(state.failure.take());
+    state.failure = failure.map(|error| (id, error)).or(state.failure.take());
     drop(state);
     family.compactions.ended.notify_all();
 }
@@ -329,15 +329,18 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
 /// included. False if it is `deadline_ns` first; the compactions that run then go on.
 pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) -> Result<bool> {
     for family in engine.families.all() {
-        forget_failure(&family);
+        let first = forget_failure(&family);
         loop {
             engine.check_writable()?;
             // Asked again after each job: one that has ended is looked upon before its successor is planned.
             start_jobs(engine, &family, true);
             let mut state = family.compactions.state.lock();
-            match &state.failure {
+            let had_failure = state.failure.is_some();
+            match state.failure_since(first) {
                 Some(_) if family.is_dropped() => break,
-                Some(error) => return Err(told(engine, error)),
+                Some(error) => return Err(told(engine, &error)),
+                // It kept jobs from being started.
+                None if had_failure => {}
                 None if state.running == 0 => break,
                 None => {
                     let left_ns = deadline_ns.map(|at| at.saturating_sub(engine.pacer.now_ns()));
@@ -358,9 +361,21 @@ fn told(engine: &Engine, failure: &Error) -> Error {
     engine.check_open().err().unwrap_or_else(|| failure.clone())
 }
 
-/// Lets compactions be tried again that failed for want of space or files.
-fn forget_failure(family: &Keyspace) {
-    family.compactions.state.lock().failure = None;
+/// Lets compactions be tried again that failed for want of space or files. Returns the name of the next job.
+fn forget_failure(family: &Keyspace) -> JobId {
+    let mut state = family.compactions.state.lock();
+    state.failure = None;
+    state.busy.next_id()
+}
+
+/// Has compactions tried again that failed for want of space or files, though no flush says that there may be some.
+pub(crate) fn retry(engine: &Arc<Engine>) {
+    for family in engine.families.all() {
+        let mut state = family.compactions.state.lock();
+        state.failure.take_if(|(_, error)| error.is_retryable());
+        drop(state);
+        schedule(engine, &family);
+    }
 }
 
 /// Takes a dropped family out of what paces writers.
@@ -382,7 +397,7 @@ pub(crate) fn compact_range(
     };
     let policy = policy_of(engine, family);
     let mut own_jobs = Vec::new();
-    forget_failure(family);
+    let first = forget_failure(family);
     loop {
         engine.check_writable()?;
         if family.is_dropped() {
@@ -392,8 +407,8 @@ pub(crate) fn compact_range(
             return Ok(());
         }
         let mut state = family.compactions.state.lock();
-        if let Some(error) = &state.failure {
-            return Err(told(engine, error));
+        if let Some(error) = state.failure_since(first) {
+            return Err(told(engine, &error));
         }
         let hints = hints_of(engine, &state, false);
         let tree = family.view().tree.clone();

@@ -37,7 +37,7 @@ pub(crate) trait Claims {
 }
 
 /// Names a running job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobId(pub(crate) u64);
 
 impl Busy {
@@ -47,6 +47,11 @@ impl Busy {
         self.next_id += 1;
         self.jobs.extend(plan.claims().into_iter().map(|claim| Job { id, claim }));
         JobId(id)
+    }
+
+    /// The name that the next job will have: those before it have lesser ones.
+    pub(crate) fn next_id(&self) -> JobId {
+        JobId(self.next_id)
     }
 
     /// Forgets a job, once its edit is installed or it has failed.

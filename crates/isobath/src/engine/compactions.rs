@@ -1,7 +1,7 @@
 //! The compactions of one family that are under way, and what the next plan has to know of the last
 //! ones.
 
-use super::busy::Busy;
+use super::busy::{Busy, JobId};
 use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::Error;
 
@@ -26,6 +26,15 @@ pub(crate) struct CompactionState {
     pub(crate) running: usize,
     /// Smoothed bytes of the runs that flushes add.
     pub(crate) run_bytes: u64,
-    /// Why the last job failed; cleared by the next flush, which tries again.
-    pub(crate) failure: Option<Error>,
+    /// Which job failed last, and why; cleared by the next flush, which tries again.
+    pub(crate) failure: Option<(JobId, Error)>,
+}
+
+impl CompactionState {
+    /// Why a job failed that began as `first` or later. That one failed which began before says nothing of what may be done
+    /// now: it is forgotten.
+    pub(crate) fn failure_since(&mut self, first: JobId) -> Option<Error> {
+        self.failure.take_if(|(id, _)| *id < first);
+        self.failure.as_ref().map(|(_, error)| error.clone())
+    }
 }

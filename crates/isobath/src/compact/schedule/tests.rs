@@ -9,6 +9,7 @@ use crate::table::origin_of;
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::{Db, Event};
 use std::collections::BTreeSet;
+use std::io;
 
 type Told = Arc<Mutex<Vec<Event>>>;
 
@@ -258,6 +259,61 @@ fn a_wait_for_compactions_ends_with_the_last_of_them_or_when_its_time_is_over() 
         std::thread::sleep(Duration::from_millis(20));
         end(&family, job, None);
     });
+}
+
+#[test]
+fn a_call_is_not_told_of_the_failure_of_a_compaction_that_began_before() {
+    let bench = Bench::new(|options| options);
+    let (family, full) = (bench.family(), || {
+        Error::io("write", "table".as_ref(), io::ErrorKind::StorageFull.into())
+    });
+    let runs = || (0..4).for_each(|round| bench.flush(round, 4, 100));
+    runs();
+    let job = begin(&mut family.compactions.state.lock(), &Plan::DoNothing);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| bench.db.wait_for_compactions(None));
+        std::thread::sleep(Duration::from_millis(20));
+        end(&family, job, Some(full()));
+        assert!(waits.join().unwrap().unwrap());
+    });
+    assert_eq!(bench.levels()[0], 0);
+    runs();
+    let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: u64::MAX };
+    let mut state = family.compactions.state.lock();
+    let hints = hints_of(bench.engine(), &state, false);
+    let (tree, policy) = (family.view().tree.clone(), policy_of(bench.engine(), &family));
+    let ManualPlan::Do(planned) = plan_manual(&tree, &policy, &state.busy, &hints, &range) else {
+        panic!("there is something to do");
+    };
+    let job = begin(&mut state, &planned);
+    drop(state);
+    std::thread::scope(|scope| {
+        let compacts = scope.spawn(|| bench.db.compact());
+        std::thread::sleep(Duration::from_millis(20));
+        end(&family, job, Some(full()));
+        compacts.join().unwrap().unwrap();
+    });
+    assert_eq!(bench.levels()[0], 0);
+}
+
+#[test]
+fn compactions_of_an_idle_database_are_tried_again_that_found_no_room() {
+    let bench = Bench::new(|options| options);
+    for round in 0..4 {
+        bench.flush(round, 4, 100);
+    }
+    bench.fs.inject(Fault::on(FileOp::Create).suffix(".tbl").errno(28).forever());
+    assert!(bench.db.compact().unwrap_err().is_out_of_space());
+    bench.fs.clear_faults();
+    retry(bench.engine());
+    schedule_idle(bench.engine());
+    bench.wait();
+    assert_eq!(bench.levels()[0], 0);
+    let job = begin(&mut bench.family().compactions.state.lock(), &Plan::DoNothing);
+    end(&bench.family(), job, Some(Error::planted()));
+    retry(bench.engine());
+    let state = &bench.family().compactions.state;
+    assert!(state.lock().failure.is_some(), "damage does not go away");
 }
 
 #[test]
