@@ -21,7 +21,7 @@ mod random;
 mod staff;
 
 use audit::After;
-use isobath::{Batch, Commit, Db, Durability, Error, Family, Options, ReadMode};
+use isobath::{Batch, Commit, Db, Durability, Error, Family, IoMode, Options};
 use ledger::Bank;
 use notes::Notes;
 use random::Random;
@@ -253,15 +253,14 @@ fn expect_refusal(db: &Db, old: &Family) -> Result<(), Trouble> {
 
 /// Other options for each opening.
 fn options(rng: &mut Random) -> Options {
-    let modes = [ReadMode::Mapped, ReadMode::Positional];
     let mut options = Options::new()
         .write_buffer(64 << rng.below(6) << 10)
         .block_cache(rng.choice(&[0, 64 << 10, 4 << 20]))
         .durability(rng.choice(&[Durability::Buffered, Durability::Process]))
-        .read_mode(ReadMode::Positional)
         .compaction_threads(1 + rng.below(2) as usize);
     if rng.once_in(2) {
-        options = options.log_mode(rng.choice(&modes));
+        // Tables are not mapped: an error of the device would end the program instead of the call.
+        options = options.io(rng.choice(&[IoMode::Auto, IoMode::Positional]));
     }
     if rng.once_in(3) {
         options = options.sync_interval(Some(Duration::from_millis(1 + rng.below(10))));

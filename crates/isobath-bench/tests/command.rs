@@ -161,7 +161,7 @@ fn rows_under_memory_pressure_run_in_a_group_of_their_own_or_are_refused_in_word
     let dir = tempfile::tempdir().unwrap();
     let (db, out) = (dir.path().join("db"), dir.path().join("out"));
     let head = ["suite", "memory-pressure", "--quick", "-e", "isobath", "--scale", "0.0002"];
-    let rows = ["--rows", "read_random,mixed_uniform", "--knob", "isobath.read_mode=positional"];
+    let rows = ["--rows", "read_random,mixed_uniform", "--knob", "isobath.io=positional"];
     let tail = ["--db", str_of(&db), "--out", str_of(&out)];
     let all = [&head[..], &rows, &tail].concat();
     let output = std::process::Command::new(support::PROGRAM).args(&all).output().unwrap();

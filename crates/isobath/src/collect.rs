@@ -13,7 +13,7 @@ impl Metrics {
         let list = engine.epochs.list();
         let blocks = &engine.tables.blocks;
         Metrics {
-            log_mode: log.mode,
+            log_mode: log.mode.into(),
             log_bytes: log.bytes,
             log_syncs: log.sync.syncs,
             log_sync_waits: log.sync.waiters,

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::format::Lsn;
-use crate::vfs::ReadMode;
+use crate::vfs::IoMode;
 use std::path::PathBuf;
 
 /// Something that happened. Times are in microseconds, sizes in bytes.
@@ -18,8 +18,8 @@ pub enum Event {
     },
     /// How the log is written was settled at open: as the options say, or else by the file system.
     LogModeChosen {
-        /// How it is written.
-        mode: ReadMode,
+        /// How it is written; never [`IoMode::Auto`].
+        mode: IoMode,
         /// The file system that the log is on: "ext4", "btrfs", or a number where it has no name here.
         file_system: String,
     },

@@ -92,6 +92,6 @@ pub use sizes::Sizes;
 pub use snapshot::Snapshot;
 pub use table::BlockCache;
 pub use table::Codec;
-pub use vfs::ReadMode;
+pub use vfs::IoMode;
 pub use write::{Commit, ReadPoint};
 pub use writes::{Writes, WritesFamily};

@@ -1,6 +1,6 @@
 //! All counters of an open database as one struct. Counts are since open unless they say otherwise.
 
-use crate::vfs::ReadMode;
+use crate::vfs::IoMode;
 use serde::Serialize;
 
 /// What an open database has done and holds.
@@ -8,7 +8,7 @@ use serde::Serialize;
 #[non_exhaustive]
 pub struct Metrics {
     /// How the log is written.
-    pub log_mode: ReadMode,
+    pub log_mode: IoMode,
     /// Bytes that commits took in the log.
     pub log_bytes: u64,
     /// Log syncs done, and commits that waited for one.

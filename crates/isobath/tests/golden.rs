@@ -10,8 +10,8 @@
 
 use isobath::env::Env;
 use isobath::tools::{self, DumpItem, Field};
-use isobath::vfs::{FileSystem, MemoryFs, ReadMode};
-use isobath::{Batch, Codec, Db, Family, FamilyOptions, Options, Result};
+use isobath::vfs::{FileAccess, FileSystem, MemoryFs};
+use isobath::{Batch, Codec, Db, Family, FamilyOptions, IoMode, Options, Result};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -76,8 +76,8 @@ fn check(golden: &Path) {
     assert!(report.is_clean(), "{report:#?}");
     assert!(report.log_records > 0 && report.slices > 0, "{report:#?}");
     let expected = fs::read_to_string(golden.join("contents.txt")).unwrap();
-    for mode in [ReadMode::Mapped, ReadMode::Positional] {
-        let db = options().read_mode(mode).create_if_missing(false).open(&path).unwrap();
+    for mode in [IoMode::Mapped, IoMode::Auto, IoMode::Positional] {
+        let db = options().io(mode).create_if_missing(false).open(&path).unwrap();
         assert_eq!(contents(&db).unwrap(), expected, "{}", golden.display());
         db.close().unwrap();
     }
@@ -206,7 +206,7 @@ fn files(disk: &MemoryFs) -> Vec<(PathBuf, Vec<u8>)> {
                 continue;
             }
             let mut bytes = vec![0; entry.len as usize];
-            let file = disk.open_read(&Path::new("/db").join(&path), ReadMode::Positional);
+            let file = disk.open_read(&Path::new("/db").join(&path), FileAccess::Positional);
             file.unwrap().read_at(0, &mut bytes).unwrap();
             if dir == "wal" {
                 let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) as u64;

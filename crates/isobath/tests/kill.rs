@@ -6,8 +6,7 @@
 //! all of its keys must hold. `ISOBATH_TEST_LONG=1` kills many more times.
 #![cfg(unix)]
 
-use isobath::vfs::ReadMode;
-use isobath::{Batch, Db, Options};
+use isobath::{Batch, Db, IoMode, Options};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,8 +16,8 @@ const WRITERS: u64 = 3;
 const DATA_KEYS: u64 = 400;
 
 fn options(positional: bool) -> Options {
-    let mode = if positional { ReadMode::Positional } else { ReadMode::Mapped };
-    Options::new().write_buffer(128 << 10).block_cache(1 << 20).log_mode(mode)
+    let mode = if positional { IoMode::Positional } else { IoMode::Mapped };
+    Options::new().write_buffer(128 << 10).block_cache(1 << 20).io(mode)
 }
 
 fn number(value: Option<isobath::Value>) -> u64 {

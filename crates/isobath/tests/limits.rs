@@ -371,7 +371,6 @@ fn child_with_few_files() {
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
     };
     let options = Options::new().write_buffer(64 << 10).max_open_files(8).block_cache(0);
-    let options = options.read_mode(isobath::vfs::ReadMode::Positional);
     set_limit(64);
     let db = options.open(&dir).unwrap();
     for n in (0..4000u32).map(|n| n.wrapping_mul(2_654_435_761)) {

@@ -2,8 +2,8 @@
 //! other.
 
 use isobath::env::Env;
-use isobath::vfs::{MemoryFs, ReadMode};
-use isobath::{BlockCache, Codec, Db, Error, ErrorKind, FamilyOptions, Options};
+use isobath::vfs::MemoryFs;
+use isobath::{BlockCache, Codec, Db, Error, ErrorKind, FamilyOptions, IoMode, Options};
 use std::sync::Arc;
 
 fn over(fs: &MemoryFs) -> Options {
@@ -80,8 +80,8 @@ fn a_database_opens_with_other_options_each_time() {
     let fs = MemoryFs::new();
     let openings = [
         over(&fs),
-        over(&fs).write_buffer(1 << 20).log_mode(ReadMode::Positional).block_cache(0),
-        over(&fs).write_buffer(64 << 10).read_mode(ReadMode::Positional).max_open_files(8),
+        over(&fs).write_buffer(1 << 20).io(IoMode::Positional).block_cache(0),
+        over(&fs).write_buffer(64 << 10).io(IoMode::Mapped).max_open_files(8),
         over(&fs).write_buffer(16 << 20).family(FamilyOptions::new().codec(Codec::Zstd)),
         over(&fs).family(FamilyOptions::new().block_size(256).filter_bits_per_key(0)),
         over(&fs).write_buffer(300_000).family(FamilyOptions::new().level_size_ratio(2)),

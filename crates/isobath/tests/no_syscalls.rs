@@ -4,8 +4,7 @@
 //! Calls are counted by `strace`, where it is installed and may attach, on a child that marks where to count.
 #![cfg(target_os = "linux")]
 
-use isobath::vfs::ReadMode;
-use isobath::{Db, Options};
+use isobath::{Db, IoMode, Options};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::process::{Command, Stdio};
@@ -61,7 +60,7 @@ fn mark(which: u64) {
 fn filled(dir: &std::path::Path) -> Db {
     let options = Options::new().write_buffer(16 << 20).block_cache(64 << 20);
     // Whatever file system the test runs on.
-    let db = options.log_mode(ReadMode::Mapped).open(dir).unwrap();
+    let db = options.io(IoMode::Mapped).open(dir).unwrap();
     for n in 0..WARM_PUTS {
         db.put(key(n), [7; 100]).unwrap();
     }

@@ -5,7 +5,7 @@ use super::{
     Codec, Drained, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Written,
 };
 use anyhow::{Result, bail};
-use isobath::{Batch, Db, FamilyOptions, Options};
+use isobath::{Batch, Db, FamilyOptions, IoMode, Options};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,14 +21,8 @@ pub(super) const KIND: EngineKind = EngineKind {
     open,
 };
 
-const KNOBS: &[&str] = &[
-    "block_size",
-    "level_size_ratio",
-    "codecs",
-    "compaction_threads",
-    "max_open_files",
-    "read_mode",
-];
+const KNOBS: &[&str] =
+    &["block_size", "level_size_ratio", "codecs", "compaction_threads", "max_open_files", "io"];
 
 fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     config.check_knobs("isobath", KNOBS)?;
@@ -48,12 +42,12 @@ fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
         .durability(durability(config.durability))
         .compaction_threads(threads)
         .family(family);
-    match config.knobs.get("read_mode").map(String::as_str) {
-        None => {}
-        Some("mapped") => options = options.read_mode(isobath::ReadMode::Mapped),
-        Some("positional") => options = options.read_mode(isobath::ReadMode::Positional),
-        Some(other) => bail!("knob `read_mode`: `{other}` is neither mapped nor positional"),
-    }
+    options = options.io(match config.knobs.get("io").map(String::as_str) {
+        None | Some("auto") => IoMode::Auto,
+        Some("mapped") => IoMode::Mapped,
+        Some("positional") => IoMode::Positional,
+        Some(other) => bail!("knob `io`: `{other}` is none of auto, mapped, positional"),
+    });
     if let Some(files) = config.knob::<usize>("max_open_files")? {
         options = options.max_open_files(files);
     }

@@ -10,7 +10,7 @@
 use crate::existing::Existing;
 use crate::position::position;
 use crate::simulation::{self, Life};
-use isobath::vfs::{FileSystem, MemoryFs, ReadMode};
+use isobath::vfs::{FileAccess, FileSystem, MemoryFs};
 use isobath::{Batch, Codec, Db, Family, FamilyOptions, Options, Result};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -281,7 +281,7 @@ fn trim(fs: &MemoryFs, log_end: u64) -> Result<Vec<ImageFile>> {
 /// How much of a segment's data was written: up to the last byte that is not zero, and on to where a record may begin.
 fn written_len(fs: &MemoryFs, path: &Path, len: u64) -> Result<u64> {
     let mut bytes = vec![0; len as usize];
-    fs.open_read(path, ReadMode::Positional)?.read_at(0, &mut bytes)?;
+    fs.open_read(path, FileAccess::Positional)?.read_at(0, &mut bytes)?;
     let data = &bytes[SEGMENT_HEADER_LEN as usize..];
     let written = data.iter().rposition(|byte| *byte != 0).map_or(0, |at| at as u64 + 1);
     Ok(written.next_multiple_of(8))

@@ -1,7 +1,6 @@
 //! Options drawn at random: everything that may change how, and nothing that may change what.
 
-use isobath::vfs::ReadMode;
-use isobath::{Codec, Durability, FamilyOptions, Options};
+use isobath::{Codec, Durability, FamilyOptions, IoMode, Options};
 use std::time::Duration;
 
 fn one_of<T: Copy>(rng: &mut fastrand::Rng, choices: &[T]) -> T {
@@ -10,14 +9,12 @@ fn one_of<T: Copy>(rng: &mut fastrand::Rng, choices: &[T]) -> T {
 
 /// Options of an open.
 pub(super) fn options(rng: &mut fastrand::Rng) -> Options {
-    let modes = [ReadMode::Mapped, ReadMode::Positional];
     Options::new()
         .write_buffer(one_of(rng, &[64 << 10, 100_000, 256 << 10, 4 << 20]))
         .block_cache(one_of(rng, &[0, 10_000, 1 << 20]))
         .durability(one_of(rng, &[Durability::Buffered, Durability::Process, Durability::Sync]))
         .sync_interval(one_of(rng, &[None, None, Some(Duration::from_millis(2))]))
-        .log_mode(one_of(rng, &modes))
-        .read_mode(one_of(rng, &modes))
+        .io(one_of(rng, &[IoMode::Auto, IoMode::Mapped, IoMode::Positional]))
         .compaction_threads(rng.usize(1..4))
         .max_open_files(one_of(rng, &[8, 20, 500]))
         .family(family(rng))

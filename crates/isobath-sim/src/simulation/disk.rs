@@ -10,8 +10,8 @@ use super::world::{Life, Moment};
 use isobath::Result;
 use isobath::env::simulation::without_preemption;
 use isobath::vfs::{
-    DirEntry, Directory, Fault, FileLock, FileOp, FileSystem, FileSystemKind, MemoryFs, ReadFile,
-    ReadMode, SegmentFile, WriteFile,
+    DirEntry, Directory, Fault, FileAccess, FileLock, FileOp, FileSystem, FileSystemKind, MemoryFs,
+    ReadFile, SegmentFile, WriteFile,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl FileSystem for SimFs {
     fn exists(&self, path: &Path) -> Result<bool> {
         self.look(|fs| fs.exists(path))
     }
-    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+    fn open_read(&self, path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>> {
         let file = self.look(|fs| fs.open_read(path, mode))?;
         Ok(Arc::new(SimReadFile { file, life: self.0.clone() }))
     }
@@ -66,7 +66,7 @@ impl FileSystem for SimFs {
         &self,
         path: &Path,
         len: u64,
-        mode: ReadMode,
+        mode: FileAccess,
     ) -> Result<Arc<dyn SegmentFile>> {
         // SAFETY: the caller's promise is passed on as it is.
         let file = self.change(Moment::Any, |fs| unsafe { fs.open_segment(path, len, mode) })?;
@@ -213,7 +213,7 @@ impl Drop for SimWriteFile {
 
 struct SimSegment {
     file: Arc<dyn SegmentFile>,
-    mode: ReadMode,
+    mode: FileAccess,
     life: Arc<Life>,
 }
 
@@ -226,8 +226,8 @@ impl SimSegment {
     /// Where a copy of so many bytes to `offset` is cut, if it is.
     fn draw_cut(&self, offset: u64, len: usize) -> Option<usize> {
         let (unit, skew) = match self.mode {
-            ReadMode::Mapped => (8, 0),
-            ReadMode::Positional => (PAGE_LEN, offset as usize % PAGE_LEN),
+            FileAccess::Mapped => (8, 0),
+            FileAccess::Positional => (PAGE_LEN, offset as usize % PAGE_LEN),
         };
         if self.life.is_over() || runtime::random(TORN_ONCE_IN) > 0 {
             return None;
@@ -246,7 +246,7 @@ impl SegmentFile for SimSegment {
             without_preemption(|| self.file.copy_in(at, &bytes[piece]))
         };
         let Some(cut) = self.draw_cut(offset, bytes.len()) else { return copy(0..bytes.len()) };
-        let is_reversed = self.mode == ReadMode::Mapped && runtime::random(4) == 0;
+        let is_reversed = self.mode == FileAccess::Mapped && runtime::random(4) == 0;
         let (first, last) = (0..cut, cut..bytes.len());
         let (first, last) = if is_reversed { (last, first) } else { (first, last) };
         copy(first)?;

@@ -2,8 +2,7 @@
 //! many small tables, over a log of small segments.
 
 use super::keyspace::Keyspace;
-use isobath::vfs::ReadMode;
-use isobath::{Codec, Durability, FamilyOptions, Options, Sizes};
+use isobath::{Codec, Durability, FamilyOptions, IoMode, Options, Sizes};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -31,7 +30,6 @@ impl Terrain {
 
     /// Options of a life: small, so that seals, flushes and compactions happen all the time.
     pub(crate) fn options(&self, rng: &mut fastrand::Rng) -> Options {
-        let modes = [ReadMode::Mapped, ReadMode::Positional];
         let intervals =
             [None, None, Some(Duration::from_millis(1)), Some(Duration::from_millis(20))];
         let budgets = match self.is_tree {
@@ -43,8 +41,12 @@ impl Terrain {
             .block_cache([0, 16 << 10, 1 << 20][rng.usize(..3)])
             .compaction_threads(rng.usize(1..4))
             .max_open_files(rng.usize(8..64))
-            .log_mode(modes[rng.usize(..2)])
-            .read_mode(modes[rng.usize(..2)])
+            .io(match (rng.usize(..2), rng.usize(..2)) {
+                (0, 0) => IoMode::Mapped,
+                // The simulated disk stores in place: the log is mapped, tables are not.
+                (0, _) => IoMode::Auto,
+                _ => IoMode::Positional,
+            })
             .sync_interval(intervals[rng.usize(..4)])
             .durability(
                 [Durability::Process, Durability::Buffered, Durability::Sync][rng.usize(..3)],

@@ -4,7 +4,8 @@
 //! can be retried. What a disk destroys, between two lives or while the database is open (a flipped bit, a sector of zeros, an old
 //! or another's, a file that is gone) must be refused as damage, or read past as far as it was never promised to be there.
 
-use isobath::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
+use isobath::IoMode;
+use isobath::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use isobath::{Error, ErrorKind, Options};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -145,7 +146,7 @@ fn draw_fault(rng: &mut fastrand::Rng, options: &Options) -> Drawn {
                 FileOp::CopyIn,
             ];
             // A mapped segment cannot fail when it is written to.
-            let count = if options.log_mode == Some(ReadMode::Positional) { 5 } else { 4 };
+            let count = if options.io == IoMode::Positional { 5 } else { 4 };
             (ops[rng.usize(..count)], false)
         }
         7 => ([FileOp::Remove, FileOp::CreateDir, FileOp::Lock][rng.usize(..3)], false),
@@ -294,7 +295,7 @@ fn replace_sectors(
 
 /// Up to so many bytes of a file.
 fn read(fs: &MemoryFs, path: &Path, offset: u64, len: u64) -> Option<Vec<u8>> {
-    let file = fs.open_read(path, ReadMode::Positional).ok()?;
+    let file = fs.open_read(path, FileAccess::Positional).ok()?;
     let mut bytes = vec![0; file.len().saturating_sub(offset).min(len) as usize];
     file.read_at(offset, &mut bytes).ok()?;
     Some(bytes)

@@ -4,7 +4,7 @@ use crate::cursor::{Cursor, Entry};
 use crate::format::{Lsn, OpKind, checksum64};
 use crate::table as inner;
 use crate::table::cache::{BlockCache, FileCache};
-use crate::vfs::{FileSystem, ReadMode, SystemFs};
+use crate::vfs::{FileAccess, FileSystem, SystemFs};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Slice {
         entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Slice {
         let finished = write(dir, number, codec, entries);
-        let mode = if is_mapped { ReadMode::Mapped } else { ReadMode::Positional };
+        let mode = if is_mapped { FileAccess::Mapped } else { FileAccess::Positional };
         let files = Arc::new(FileCache::new(fs(), dir.to_owned(), mode, 100));
         let context = inner::TableContext::new(files, BlockCache::new(cache_bytes));
         let table = inner::Table::open(context, &finished.slices[0]).expect("a good table");

@@ -10,7 +10,7 @@ use crate::mvcc::ReaderPoints;
 use crate::table::cache::{BlockCache, FileCache, table_path};
 use crate::table::{Codec, TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};
-use crate::vfs::{FileSystem, ReadMode, SystemFs};
+use crate::vfs::{FileAccess, FileSystem, SystemFs};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Rig {
         let mut set = VersionSet::create(fs.clone(), db, [7; 16], b"{}").unwrap();
         set.install(Edit::new(vec![Change::LsnCeiling { lsn: 1 << 40 }]), &[]).unwrap();
         let dir = db.join("table");
-        let files = Arc::new(FileCache::new(fs.clone(), dir.clone(), ReadMode::Mapped, 1000));
+        let files = Arc::new(FileCache::new(fs.clone(), dir.clone(), FileAccess::Mapped, 1000));
         let tables = TableContext::new(files, BlockCache::new(1 << 30));
         Rig { fs, set, dir, tables, next_seq: FIRST_LSN, random: 88_172_645_463_325_252 }
     }

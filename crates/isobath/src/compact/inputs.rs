@@ -55,7 +55,7 @@ mod tests {
     use super::super::plan::Reason;
     use super::*;
     use crate::table::cache::{BlockCache, FileCache};
-    use crate::vfs::{MemoryFs, ReadMode};
+    use crate::vfs::{FileAccess, MemoryFs};
 
     #[test]
     fn each_run_is_an_input_by_itself_and_each_level_below_is_one() {
@@ -76,7 +76,7 @@ mod tests {
             output_bytes: None,
         };
         let fs = Arc::new(MemoryFs::new());
-        let files = Arc::new(FileCache::new(fs, "/db/table".into(), ReadMode::Positional, 10));
+        let files = Arc::new(FileCache::new(fs, "/db/table".into(), FileAccess::Positional, 10));
         let tables = TableContext::new(files, BlockCache::new(1 << 20));
         assert_eq!(open_inputs(&compaction, &tables).source_count(), 2 + 1 + 1);
     }

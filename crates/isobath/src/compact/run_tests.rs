@@ -15,7 +15,7 @@ use crate::mvcc::ReaderPoints;
 use crate::table::cache::{BlockCache, FileCache, table_path};
 use crate::table::{TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};
-use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
+use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -52,7 +52,8 @@ impl Bench {
         let mut set = VersionSet::create(shared.clone(), db, [7; 16], b"{}").unwrap();
         let ceiling = Edit::new(vec![Change::LsnCeiling { lsn: 1 << 40 }]);
         set.install(ceiling, &[]).unwrap();
-        let files = Arc::new(FileCache::new(shared, db.join("table"), ReadMode::Positional, 1000));
+        let files =
+            Arc::new(FileCache::new(shared, db.join("table"), FileAccess::Positional, 1000));
         Bench {
             fs,
             set,
@@ -519,7 +520,7 @@ fn an_outcome_says_what_was_read_and_written_and_names_are_durable_before_it() {
     assert_eq!(numbers, added().map(|meta| meta.file).collect::<Vec<_>>());
     let lens = numbers.iter().map(|number| {
         let path = table_path(&bench.table_dir(), *number);
-        bench.fs.open_read(&path, ReadMode::Positional).unwrap().len()
+        bench.fs.open_read(&path, FileAccess::Positional).unwrap().len()
     });
     assert_eq!(outcome.bytes_written, lens.sum::<u64>());
     for cut in &cuts {

@@ -35,7 +35,7 @@ pub(super) fn seeds(target: &str) -> Vec<Vec<u8>> {
             serde_json::to_vec(&Options::new()).expect("plain data always serialises"),
             br#"{"write_buffer": "16MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#
                 .to_vec(),
-            br#"{"sync_interval": {"secs": 1, "nanos": 5}, "read_mode": "positional"}"#.to_vec(),
+            br#"{"sync_interval": {"secs": 1, "nanos": 5}, "io": "positional"}"#.to_vec(),
         ],
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::events::EventListener;
 use crate::sizes::Sizes;
 use crate::table::cache::BlockCache;
-use crate::vfs::{MemoryFs, ReadMode};
+use crate::vfs::{IoMode, MemoryFs};
 use list::options;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -67,17 +67,8 @@ pub struct Options {
     /// Sync the log in the background this often, at least 100 µs apart, so that power loss costs at most that much. Default
     /// never.
     pub sync_interval: Option<Duration> = None,
-    /// How log segments are written: mapped costs no system call a commit; positional costs one, and is for file systems
-    /// where a store into a mapped page may need room (copy-on-write, network), since there a full disk ends the process
-    /// with a signal. Default `None`: mapped on ext2, ext3, ext4, xfs and tmpfs, positional elsewhere. See
-    /// [`crate::Event::LogModeChosen`]. On xfs, whoever copies an open database by sharing its blocks (`cp --reflink`) while the
-    /// disk is nearly full had better say positional.
-    pub log_mode: Option<ReadMode> = None,
-    /// How tables are read: positional takes a system call for a block that is not in the block cache, and makes an
-    /// I/O error of the device an [`Error`]; mapped is quicker where the page cache holds what the block cache does not,
-    /// slower where the tables are larger than memory, and an I/O error ends the process with a signal. Default
-    /// positional.
-    pub read_mode: ReadMode = ReadMode::Positional,
+    /// How the log and tables are reached. Default [`IoMode::Auto`].
+    pub io: IoMode = IoMode::Auto,
     /// Threads that compact tables. Default: one for each two processors, at least one, at most four.
     pub compaction_threads: Option<usize> = None,
     /// Table files kept open, at least 8. Default 512, half of what most systems let a process open.

@@ -17,7 +17,7 @@ use crate::version::{
     CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, State, Survey, TABLE_DIR,
     Term, VersionSet, make_dir,
 };
-use crate::vfs::{FileSystem, FileSystemKind, ReadMode};
+use crate::vfs::{FileAccess, FileSystem, FileSystemKind};
 use crate::wal::{self, Log, LogOptions, RaiseCeiling, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind};
 use crate::{compact, upkeep};
 use std::path::Path;
@@ -218,7 +218,7 @@ fn start_log(
 ) -> Result<Arc<Log>> {
     let ceiling_step = options.sizes.ceiling_step;
     let dir = db.join(LOG_DIR);
-    let mode = log_mode(options, &dir);
+    let mode = log_access(options, &dir);
     let log_options = LogOptions {
         dir,
         uuid: versions.lock().state().uuid(),
@@ -248,21 +248,21 @@ fn ceiling_raiser(versions: Arc<Mutex<VersionSet>>, step: Lsn) -> RaiseCeiling {
     })
 }
 
-/// How the log is written: as the options say, otherwise mapped where no store can lack room.
-fn log_mode(options: &Options, dir: &Path) -> ReadMode {
+/// How the log is written.
+fn log_access(options: &Options, dir: &Path) -> FileAccess {
     // A system that does not tell is one more that is not known.
     let unknown = |_| FileSystemKind { name: "unknown".to_owned(), stores_in_place: false };
     let kind = options.env.fs.kind(dir).unwrap_or_else(unknown);
-    let fitting = if kind.stores_in_place { ReadMode::Mapped } else { ReadMode::Positional };
-    let mode = options.log_mode.unwrap_or(fitting);
-    engine::tell(options, &Event::LogModeChosen { mode, file_system: kind.name });
-    mode
+    let access = options.io.of_log(&kind);
+    engine::tell(options, &Event::LogModeChosen { mode: access.into(), file_system: kind.name });
+    access
 }
 
 /// Where the tables of the database with this identity are read.
 pub(crate) fn tables_of(options: &Options, db: &Path, uuid: [u8; 16]) -> TableContext {
     let (fs, dir) = (options.env.fs.clone(), db.join(TABLE_DIR));
-    let files = FileCache::new(fs, dir, options.read_mode, options.open_files()).of_database(uuid);
+    let files =
+        FileCache::new(fs, dir, options.io.of_tables(), options.open_files()).of_database(uuid);
     let fresh = || BlockCache::new(options.block_cache);
     let blocks = options.shared_cache.clone().unwrap_or_else(fresh);
     TableContext::new(Arc::new(files), blocks)

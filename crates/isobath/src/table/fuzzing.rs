@@ -15,7 +15,7 @@ use crate::cursor::{Cursor, Entry};
 use crate::error::{Decoded, Error, Result};
 use crate::format::{Decoder, Lsn, OpKind, checksum64};
 use crate::table::cache::{BlockCache, FileCache, table_path};
-use crate::vfs::{FileSystem, MemoryFs, ReadMode};
+use crate::vfs::{FileAccess, FileSystem, MemoryFs};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -270,7 +270,7 @@ impl Sample {
         }
         let finished = writer.finish().expect("memory");
         let mut bytes = vec![0; finished.file_len as usize];
-        let file = fs.open_read(&path, ReadMode::Positional).expect("just written");
+        let file = fs.open_read(&path, FileAccess::Positional).expect("just written");
         file.read_at(0, &mut bytes).expect("just written");
         let slices = finished.slices.into_iter().zip(families.map(|(_, versions)| versions));
         let blocks = blocks_of(&file_of(&bytes));
@@ -307,7 +307,7 @@ fn blocks_of(fs: &Arc<dyn FileSystem>) -> Vec<BlockHandle> {
 
 /// Reads a slice in every way. `expected` is what is in it, if that is known.
 fn read(fs: &Arc<dyn FileSystem>, meta: &SliceMeta, expected: Option<&Versions>) {
-    let files = FileCache::new(fs.clone(), DIR.into(), ReadMode::Positional, 4);
+    let files = FileCache::new(fs.clone(), DIR.into(), FileAccess::Positional, 4);
     let context = TableContext::new(Arc::new(files), BlockCache::new(1 << 16));
     let table = match Table::open(context, meta) {
         Ok(table) => table,

@@ -15,7 +15,7 @@ use crate::cursor::Entry;
 use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, Lsn};
 use crate::table::cache::{BlockCache, FileCache, read_header};
-use crate::vfs::{FileSystem, ReadFile, ReadMode};
+use crate::vfs::{FileAccess, FileSystem, ReadFile};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ pub(crate) enum DumpItem<'a> {
 impl TableFile {
     /// Opens a table file by its path and reads every slice's root.
     pub(crate) fn open(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<TableFile> {
-        let file = fs.open_read(path, ReadMode::Positional)?;
+        let file = fs.open_read(path, FileAccess::Positional)?;
         let header = read_header(&*file)?;
         let footer = read_footer(&*file)?;
         if footer.number != header.number {

@@ -10,7 +10,7 @@ use super::names::{CURRENT, CURRENT_TMP, manifest_name, manifest_number};
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::checksum64;
-use crate::vfs::{Directory, FileSystem, ReadMode};
+use crate::vfs::{Directory, FileAccess, FileSystem};
 use std::path::Path;
 
 /// A line with the longest number has 46 bytes.
@@ -32,7 +32,7 @@ fn decode(bytes: &[u8]) -> Decoded<u64> {
 /// The number of the manifest in force. `CURRENT` must exist.
 pub(crate) fn read(fs: &dyn FileSystem, db: &Path) -> Result<u64> {
     let path = db.join(CURRENT);
-    let file = fs.open_read(&path, ReadMode::Positional)?;
+    let file = fs.open_read(&path, FileAccess::Positional)?;
     if file.len() > LEN_MAX {
         return Err(Error::corruption(&path, 0, "it is longer than one line"));
     }

@@ -8,7 +8,7 @@ use super::record::{RECORD_HEADER_LEN, Records, TornTail, receipt};
 use super::state::State;
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
-use crate::vfs::{FileSystem, ReadMode, len_in_memory};
+use crate::vfs::{FileAccess, FileSystem, len_in_memory};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct ManifestReader {
 
 impl ManifestReader {
     pub(crate) fn open(fs: &dyn FileSystem, path: &Path) -> Result<ManifestReader> {
-        let file = fs.open_read(path, ReadMode::Positional)?;
+        let file = fs.open_read(path, FileAccess::Positional)?;
         let mut bytes = vec![0; len_in_memory(file.len(), path)?];
         file.read_at(0, &mut bytes)?;
         let header = FileHeader::decode(&bytes, FileKind::Manifest)

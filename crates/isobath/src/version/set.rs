@@ -31,7 +31,7 @@ use super::state::State;
 use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FILE_HEADER_LEN, FIRST_LSN, FamilyId, checksum64};
-use crate::vfs::{FileSystem, ReadMode};
+use crate::vfs::{FileAccess, FileSystem};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Stamp {
         let number = current::read(fs, db)?;
         let path = manifest_path(db, number);
         demand_manifest(fs, &path)?;
-        let file = fs.open_read(&path, ReadMode::Positional)?;
+        let file = fs.open_read(&path, FileAccess::Positional)?;
         let mut header = vec![0; file.len().min(FILE_HEADER_LEN as u64) as usize];
         file.read_at(0, &mut header)?;
         Ok(Stamp { number, len: file.len(), header_sum: checksum64(&header) })

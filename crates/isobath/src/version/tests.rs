@@ -11,7 +11,7 @@ use super::names::{TABLE_DIR, table_path};
 use super::set::VersionSet;
 use crate::env::fixtures::Draw;
 use crate::error::{Error, ErrorKind, Result};
-use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
+use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -464,7 +464,7 @@ fn a_receipt_is_synced_once() {
 
 /// Bytes of the manifest in force.
 fn manifest_len(fs: &MemoryFs, set: &VersionSet) -> u64 {
-    fs.open_read(&set.manifest().path(), ReadMode::Positional).unwrap().len()
+    fs.open_read(&set.manifest().path(), FileAccess::Positional).unwrap().len()
 }
 
 fn raise(set: &mut VersionSet) {

@@ -35,10 +35,9 @@ pub(crate) fn len_in_memory(len: u64, path: &Path) -> Result<usize> {
     }
 }
 
-/// How a file's bytes are reached for reading.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReadMode {
+/// How the bytes of a file are reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileAccess {
     /// Through a memory mapping: no system call when the page is cached, but an I/O error of the device
     /// ends the process with a signal (the data is untouched), and so does a file that another program cuts short.
     /// Unix only.
@@ -46,6 +45,63 @@ pub enum ReadMode {
     /// By `pread` and `pwrite`: one system call a block; an I/O error is an [`crate::Error`].
     #[default]
     Positional,
+}
+
+/// How a database reaches its files: the log, and tables.
+///
+/// Through a mapping, a commit and a read of what the page cache holds need no system call. But what the system cannot do for a
+/// mapped page has no call to fail: the signal `SIGBUS` ends the process. It loses nothing that was acknowledged. For the log
+/// this happens where a store needs room on a device that is full, for tables where the device cannot be read.
+///
+/// Manifests are read and written by position always, and a log is read so by recovery and by readers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum IoMode {
+    /// Never a signal for what can be an error. The log is mapped on 64-bit Linux on ext2, ext3, ext4, xfs and tmpfs, where a
+    /// store to bytes that were written before needs no room; it is written by position everywhere else: file systems that
+    /// write elsewhere (btrfs, zfs), across a network, FUSE, overlays, those that are not known, other systems, and 32 bits.
+    /// Tables are read by position. [`Event::LogModeChosen`](crate::Event::LogModeChosen) tells what was chosen.
+    ///
+    /// One case is left, on xfs: a copy of an open database that shares its blocks (`cp --reflink`) makes stores need
+    /// room again. Where that is done while the disk is nearly full, take [`IoMode::Positional`].
+    #[default]
+    Auto,
+    /// The log and tables are mapped, on any file system. Reads are quicker where the page cache holds what the block cache does
+    /// not, slower where the tables are larger than memory. Unix only.
+    Mapped,
+    /// The log is written, and tables are read, by `pwrite` and `pread`: a system call for each commit and each block
+    /// that is not in the block cache. Every failure is an [`Error`](crate::Error).
+    Positional,
+}
+
+impl IoMode {
+    /// How a log is written on such a file system.
+    pub(crate) fn of_log(self, kind: &FileSystemKind) -> FileAccess {
+        let can_map = kind.stores_in_place && cfg!(target_pointer_width = "64");
+        match self {
+            IoMode::Mapped => FileAccess::Mapped,
+            IoMode::Auto if can_map => FileAccess::Mapped,
+            IoMode::Auto | IoMode::Positional => FileAccess::Positional,
+        }
+    }
+
+    /// How tables are read.
+    pub(crate) fn of_tables(self) -> FileAccess {
+        match self {
+            IoMode::Mapped => FileAccess::Mapped,
+            IoMode::Auto | IoMode::Positional => FileAccess::Positional,
+        }
+    }
+}
+
+impl From<FileAccess> for IoMode {
+    fn from(access: FileAccess) -> IoMode {
+        match access {
+            FileAccess::Mapped => IoMode::Mapped,
+            FileAccess::Positional => IoMode::Positional,
+        }
+    }
 }
 
 /// A name in a directory.
@@ -68,7 +124,7 @@ pub trait FileSystem: Send + Sync + 'static {
     /// True if a file or directory of this name exists.
     fn exists(&self, path: &Path) -> Result<bool>;
     /// Opens a file for reading at any offset.
-    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>>;
+    fn open_read(&self, path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>>;
     /// Creates a file to append to. It must not exist.
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;
     /// Creates (or, if it exists with that length, opens) a log segment of `len` bytes. Its length and its room on
@@ -84,7 +140,7 @@ pub trait FileSystem: Send + Sync + 'static {
         &self,
         path: &Path,
         len: u64,
-        mode: ReadMode,
+        mode: FileAccess,
     ) -> Result<Arc<dyn SegmentFile>>;
     /// Renames a file or a directory, atomically. The target must not exist.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;

@@ -39,7 +39,7 @@ use crate::env::{
 };
 use crate::error::{Error, PoisonCause, Result};
 use crate::format::Lsn;
-use crate::vfs::{FileSystem, ReadMode};
+use crate::vfs::{FileAccess, FileSystem};
 use crossbeam_utils::CachePadded;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(crate) struct LogOptions {
     pub(crate) segment_len: u64,
     /// The same for the term's first segment, from which on they double. At most `segment_len`.
     pub(crate) first_segment_len: u64,
-    pub(crate) mode: ReadMode,
+    pub(crate) mode: FileAccess,
     /// Segments that are kept for writing again.
     pub(crate) spare_segments: usize,
     /// Hardens everything in this interval, asked or not.
@@ -87,7 +87,7 @@ pub(crate) struct LogOptions {
 /// Counters of a log since it was started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogStats {
-    pub(crate) mode: ReadMode,
+    pub(crate) mode: FileAccess,
     /// Bytes reserved.
     pub(crate) bytes: u64,
     pub(crate) sync: SyncCounts,

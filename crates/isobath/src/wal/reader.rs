@@ -10,7 +10,7 @@ use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inven
 use super::segment_table::RECORD_LEN_MAX;
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn};
-use crate::vfs::{FileSystem, ReadFile, ReadMode, len_in_memory};
+use crate::vfs::{FileAccess, FileSystem, ReadFile, len_in_memory};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -263,7 +263,7 @@ impl<'a> LogReader<'a> {
 
     fn file(&mut self, at: usize) -> Result<&dyn ReadFile> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != at) {
-            let file = self.fs.open_read(&self.sources[at].path, ReadMode::Positional)?;
+            let file = self.fs.open_read(&self.sources[at].path, FileAccess::Positional)?;
             self.open = Some((at, file));
         }
         Ok(&*self.open.as_ref().expect("just opened").1)
@@ -331,7 +331,7 @@ fn check_source(
         return Ok(Err(wrong_len(info)));
     }
     let mut bytes = [0; FILE_HEADER_LEN];
-    fs.open_read(&info.path, ReadMode::Positional)?.read_at(0, &mut bytes)?;
+    fs.open_read(&info.path, FileAccess::Positional)?.read_at(0, &mut bytes)?;
     match FileHeader::decode(&bytes, FileKind::Log) {
         Ok(header) if header.number != info.base => {
             Ok(Err(format!("its header says it begins at LSN {:#x}", header.number)))

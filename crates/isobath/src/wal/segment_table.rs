@@ -160,7 +160,7 @@ impl SegmentTable {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::vfs::{FileSystem, MemoryFs, ReadMode};
+    use crate::vfs::{FileAccess, FileSystem, MemoryFs};
     use crate::wal::HEADER_PAGE_LEN;
     use std::path::Path;
 
@@ -216,7 +216,7 @@ mod tests {
         let path = Path::new("segment");
         let (fs, len) = (MemoryFs::new(), HEADER_PAGE_LEN + 4096);
         // SAFETY: the file is opened once.
-        let file = unsafe { fs.open_segment(path, len, ReadMode::Mapped) };
+        let file = unsafe { fs.open_segment(path, len, FileAccess::Mapped) };
         table.install(Segment { base: 4096, end: 8192, file: file.unwrap() });
         for (from, to, count) in
             [(4096, 8192, 1), (5000, 5008, 1), (5000, 5000, 0), (6000, 5000, 0)]
@@ -232,7 +232,7 @@ mod tests {
         let (path, len) = (format!("{base:x}"), table.len_at(base));
         // SAFETY: the file is opened once.
         let file =
-            unsafe { fs.open_segment(Path::new(&path), HEADER_PAGE_LEN + len, ReadMode::Mapped) };
+            unsafe { fs.open_segment(Path::new(&path), HEADER_PAGE_LEN + len, FileAccess::Mapped) };
         table.install(Segment { base, end: base + len, file: file.unwrap() });
         base + len
     }

@@ -16,7 +16,7 @@ use crate::env::Env;
 use crate::env::sync::{Mutex, Rank, atomic::*};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
-use crate::vfs::ReadMode;
+use crate::vfs::FileAccess;
 use crossbeam_utils::CachePadded;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Log {
             uuid,
             segment_len: SEGMENT_LEN_MAX,
             first_segment_len: SEGMENT_LEN_MAX,
-            mode: ReadMode::Positional,
+            mode: FileAccess::Positional,
             spare_segments: 0,
             sync_interval: None,
             raise_ceiling: Box::new(|_| Err(Error::read_only())),

@@ -261,7 +261,7 @@ fn a_cursor_that_failed_does_not_look_like_one_at_its_end() {
     db.close().unwrap();
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
     let options = Options::new().env(env).block_cache(0);
-    let db = options.read_mode(crate::vfs::ReadMode::Positional).open("db").unwrap();
+    let db = options.open("db").unwrap();
     let mut cursor = db.cursor(..).unwrap();
     for backward in [false, true] {
         if backward {

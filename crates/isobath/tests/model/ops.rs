@@ -1,7 +1,7 @@
 //! What can happen in a history, and the options a database may be opened with.
 
-use isobath::vfs::{MemoryFs, ReadMode};
-use isobath::{Codec, FamilyOptions, Options, env::Env};
+use isobath::vfs::MemoryFs;
+use isobath::{Codec, FamilyOptions, IoMode, Options, env::Env};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -61,8 +61,7 @@ pub(crate) enum Op {
 pub(crate) struct Settings {
     write_buffer: u64,
     block_cache: u64,
-    positional_log: bool,
-    positional_reads: bool,
+    io: IoMode,
     threads: usize,
     max_open_files: usize,
     family: FamilyOptions,
@@ -70,13 +69,11 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn options(&self, fs: &MemoryFs) -> Options {
-        let mode = |positional| if positional { ReadMode::Positional } else { ReadMode::Mapped };
         Options::new()
             .env(Env { fs: Arc::new(fs.clone()), ..Env::system() })
             .write_buffer(self.write_buffer)
             .block_cache(self.block_cache)
-            .log_mode(mode(self.positional_log))
-            .read_mode(mode(self.positional_reads))
+            .io(self.io)
             .compaction_threads(self.threads)
             .max_open_files(self.max_open_files)
             .family(self.family.clone())
@@ -104,33 +101,19 @@ pub(crate) fn options() -> impl Strategy<Value = Settings> {
     (
         prop::sample::select(vec![64 << 10, 100_000, 256 << 10]),
         prop::sample::select(vec![0, 10_000, 1 << 20]),
-        any::<bool>(),
-        any::<bool>(),
+        prop::sample::select(vec![IoMode::Auto, IoMode::Mapped, IoMode::Positional]),
         1..4usize,
         prop::sample::select(vec![8, 100]),
         family_options(),
     )
-        .prop_map(
-            |(
-                write_buffer,
-                block_cache,
-                positional_log,
-                positional_reads,
-                threads,
-                files,
-                family,
-            )| {
-                Settings {
-                    write_buffer,
-                    block_cache,
-                    positional_log,
-                    positional_reads,
-                    threads,
-                    max_open_files: files,
-                    family,
-                }
-            },
-        )
+        .prop_map(|(write_buffer, block_cache, io, threads, files, family)| Settings {
+            write_buffer,
+            block_cache,
+            io,
+            threads,
+            max_open_files: files,
+            family,
+        })
 }
 
 fn write() -> impl Strategy<Value = Write> {

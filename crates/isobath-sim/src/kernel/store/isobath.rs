@@ -5,9 +5,8 @@ use crate::existing::Existing;
 use crate::kernel::check::{Found, Values, passing_values};
 use crate::kernel::history::{FAMILIES, Plan, Value, Write};
 use crate::position::position;
-use isobath::vfs::ReadMode;
 use isobath::{
-    Batch, Commit, Db, Durability, Error, ErrorKind, Family, Options, Range, WriteOptions,
+    Batch, Commit, Db, Durability, Error, ErrorKind, Family, IoMode, Options, Range, WriteOptions,
 };
 use std::cell::Cell;
 use std::path::Path;
@@ -40,12 +39,14 @@ impl From<Error> for Failure {
 }
 
 pub(super) fn open(dir: &Path, plan: &Plan) -> Result<Box<dyn Store>, Failure> {
-    let mode = |positional| if positional { ReadMode::Positional } else { ReadMode::Mapped };
-    let options = Options::new()
-        .write_buffer(plan.write_buffer)
-        .block_cache(1 << 20)
-        .log_mode(mode(plan.positional_log))
-        .read_mode(mode(plan.positional_tables));
+    let options = Options::new().write_buffer(plan.write_buffer).block_cache(1 << 20).io(
+        match (plan.positional_log, plan.positional_tables) {
+            (false, false) => IoMode::Mapped,
+            // Where the file system allows it, the log is mapped.
+            (false, true) => IoMode::Auto,
+            (true, _) => IoMode::Positional,
+        },
+    );
     Ok(Box::new(Isobath { db: options.open(dir)?, families: OnceLock::new() }))
 }
 

@@ -217,7 +217,7 @@ fn a_flush_moves_an_epoch_from_memory_and_log_into_one_table() {
     let took_ns = engine.gauges.flush_ns.get();
     let table = &held.fs.list(Path::new(TABLES)).unwrap()[0].name;
     let path = Path::new(TABLES).join(table);
-    let len = held.fs.open_read(&path, crate::vfs::ReadMode::Positional).unwrap().len();
+    let len = held.fs.open_read(&path, crate::vfs::FileAccess::Positional).unwrap().len();
     assert_eq!(flushed.collect::<Vec<_>>(), [(true, 2, len, took_ns / 1000)]);
     assert_eq!((engine.gauges.flushes.get(), engine.gauges.flush_bytes.get()), (1, len));
     assert!((3_000..BEGINNING_NS).contains(&took_ns));

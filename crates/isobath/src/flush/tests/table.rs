@@ -6,7 +6,7 @@ use crate::memtable::{Arena, ChunkPool};
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{Table, TableContext};
 use crate::version::Graveyard;
-use crate::vfs::{Fault, FileOp, MemoryFs, ReadMode};
+use crate::vfs::{Fault, FileAccess, FileOp, MemoryFs};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ const NEWEST: ReaderPoints = ReaderPoints::newest();
 
 /// All that a table holds, by family.
 fn contents(fs: &MemoryFs, table: &Finished) -> BTreeMap<FamilyId, Vec<Version>> {
-    let files = FileCache::new(Arc::new(fs.clone()), TABLES.into(), ReadMode::Positional, 4);
+    let files = FileCache::new(Arc::new(fs.clone()), TABLES.into(), FileAccess::Positional, 4);
     let context = TableContext::new(Arc::new(files), BlockCache::new(0));
     let read = |meta| {
         let mut cursor = Table::open(context.clone(), meta).unwrap().cursor(false);
@@ -107,7 +107,7 @@ proptest! {
         let left = fs.crashed(|_| 0);
         prop_assert_eq!(contents(&left, &built.table), expected);
         let path = table_path(Path::new(TABLES), built.file.number());
-        let len = left.open_read(&path, ReadMode::Positional).unwrap().len();
+        let len = left.open_read(&path, FileAccess::Positional).unwrap().len();
         prop_assert_eq!((built.file.number(), len), (7, built.table.file_len));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{options, read, reading};
 use crate::error::ErrorKind;
-use crate::vfs::{FileSystem, MemoryFs, ReadMode};
+use crate::vfs::{FileAccess, FileSystem, MemoryFs};
 use crate::{Db, Event, EventListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ fn put_copy(from: &MemoryFs, to: &MemoryFs) {
         }
         for entry in from.list(dir).unwrap().into_iter().filter(|entry| !entry.is_dir) {
             let path = dir.join(entry.name);
-            let file = from.open_read(&path, ReadMode::Positional).unwrap();
+            let file = from.open_read(&path, FileAccess::Positional).unwrap();
             let mut bytes = vec![0; file.len() as usize];
             file.read_at(0, &mut bytes).unwrap();
             let mut copy = to.create(&path).unwrap();

@@ -9,7 +9,7 @@ use crate::format::{BATCH_PREFIX_LEN, FIRST_LSN, OpKind, put_payload};
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{Table, TableContext, origin_of};
 use crate::version::DEFAULT_FAMILY_NAME;
-use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
+use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use crate::wal::{HEADER_PAGE_LEN, Log, LogOptions, RECORD_HEADER_LEN};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -138,7 +138,7 @@ impl Left {
 
     fn context(&self) -> TableContext {
         let dir = Path::new(DB).join("table");
-        let files = FileCache::new(Arc::new(self.fs.clone()), dir, ReadMode::Positional, 4);
+        let files = FileCache::new(Arc::new(self.fs.clone()), dir, FileAccess::Positional, 4);
         TableContext::new(Arc::new(files), BlockCache::new(0))
     }
 
@@ -185,7 +185,7 @@ fn write_log(env: &Env, says: &[Say]) -> Vec<Lsn> {
         uuid: [7; 16],
         segment_len: FIRST_LSN,
         first_segment_len: FIRST_LSN,
-        mode: ReadMode::Positional,
+        mode: FileAccess::Positional,
         spare_segments: 2,
         sync_interval: None,
         raise_ceiling: Box::new(|_| Ok(CEILING)),

@@ -5,7 +5,7 @@ use crate::env::sync::{Mutex, Rank};
 use crate::env::{preempt, without_preemption};
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
-use crate::vfs::{FileSystem, ReadFile, ReadMode};
+use crate::vfs::{FileAccess, FileSystem, ReadFile};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ type FixedHasher = BuildHasherDefault<DefaultHasher>;
 pub(crate) struct FileCache {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
-    mode: ReadMode,
+    mode: FileAccess,
     open: Cache<u64, Arc<dyn ReadFile>, UnitWeighter, FixedHasher>,
     /// The database that the files are of, if that is known.
     uuid: Option<[u8; 16]>,
@@ -41,7 +41,7 @@ impl FileCache {
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         dir: PathBuf,
-        mode: ReadMode,
+        mode: FileAccess,
         capacity: usize,
     ) -> FileCache {
         let shard_count = if capacity < 64 * SHARD_COUNT { 1 } else { SHARD_COUNT };
@@ -79,7 +79,7 @@ impl FileCache {
         file: Arc<dyn ReadFile>,
         number: u64,
     ) -> FileCache {
-        let cache = FileCache::new(fs, PathBuf::new(), ReadMode::Positional, 0);
+        let cache = FileCache::new(fs, PathBuf::new(), FileAccess::Positional, 0);
         FileCache { given: Some((number, file)), ..cache }
     }
 

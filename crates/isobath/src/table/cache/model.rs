@@ -11,7 +11,7 @@ use crate::env::model::check;
 use crate::format::{OpKind, checksum64};
 use crate::table::{SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{Graveyard, LiveFile, Slice};
-use crate::vfs::{FileSystem, MemoryFs, ReadMode};
+use crate::vfs::{FileAccess, FileSystem, MemoryFs};
 use shuttle::thread;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl World {
         let fs = MemoryFs::new();
         fs.create_dir_all(Path::new(DIR)).unwrap();
         let files =
-            FileCache::new(Arc::new(fs.clone()), DIR.into(), ReadMode::Positional, OPEN_MAX);
+            FileCache::new(Arc::new(fs.clone()), DIR.into(), FileAccess::Positional, OPEN_MAX);
         let context = TableContext::new(Arc::new(files), BlockCache::new(1 << 16));
         Arc::new(World { fs, graveyard: Graveyard::new(), context })
     }

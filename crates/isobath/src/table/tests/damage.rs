@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, ReadError, Result};
 use crate::format::{Lsn, checksum64};
 use crate::table::root::Content;
 use crate::table::{BlockHandle, Codec, SliceMeta, Table, TableContext, TableFile, TableOptions};
-use crate::vfs::{FileSystem, ReadMode};
+use crate::vfs::{FileAccess, FileSystem};
 use std::sync::Arc;
 
 fn is_typed(error: &Error) -> bool {
@@ -55,7 +55,7 @@ fn read_all(context: &TableContext, meta: &SliceMeta, expected: &[Version]) -> R
 }
 
 fn check_damaged(fixture: &Fixture, metas: &[SliceMeta], slices: &[(u32, Vec<Version>)]) -> bool {
-    let context = fixture.context(ReadMode::Positional, 1 << 20);
+    let context = fixture.context(FileAccess::Positional, 1 << 20);
     for (meta, (_, expected)) in metas.iter().zip(slices) {
         if let Err(error) = read_all(&context, meta, expected) {
             assert!(is_typed(&error), "{error:?}");
@@ -150,7 +150,7 @@ fn blocks_that_swapped_places_are_noticed() {
 fn a_slice_that_the_manifest_does_not_mean_is_refused() {
     let fixture = Fixture::new();
     let finished = fixture.write(&small_blocks(Codec::None), &sample());
-    let context = fixture.context(ReadMode::Mapped, 0);
+    let context = fixture.context(FileAccess::Mapped, 0);
     let good = finished.slices[1].clone();
     for bad in [
         SliceMeta { family: 4, ..good.clone() },
@@ -222,7 +222,7 @@ fn steps_back_over_a_forged_block_come_to_an_end() {
             let mut bytes = good.clone();
             bytes[start..start + len].copy_from_slice(&framed);
             fixture.set_bytes(bytes);
-            let context = fixture.context(ReadMode::Mapped, 1 << 20);
+            let context = fixture.context(FileAccess::Mapped, 1 << 20);
             let Ok(table) = Table::open(context, &finished.slices[0]) else { continue };
             let mut cursor = table.cursor(true);
             let mut stepped = cursor.seek_last();
@@ -247,7 +247,7 @@ fn forged_handles_lead_to_errors() {
     let root_at = finished.slices[0].root;
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
     let mut root = crate::table::reader::read_root(
-        &*fs.open_read(&fixture.path(), ReadMode::Positional).unwrap(),
+        &*fs.open_read(&fixture.path(), FileAccess::Positional).unwrap(),
         root_at,
     )
     .unwrap();
@@ -271,7 +271,7 @@ fn forged_handles_lead_to_errors() {
             crate::table::carve(bytes.clone(), NUMBER, std::slice::from_ref(&meta)).unwrap();
         assert!(carved.slices.len() == 1);
         fixture.set_bytes(bytes);
-        for mode in [ReadMode::Mapped, ReadMode::Positional] {
+        for mode in [FileAccess::Mapped, FileAccess::Positional] {
             let table = Table::open(fixture.context(mode, 1 << 20), &meta).unwrap();
             let get = |key: &[u8]| table.get(key, checksum64(key), Lsn::MAX);
             assert!(get(b"key0030").unwrap_err().is_corruption());
@@ -329,7 +329,7 @@ fn with_small_slice(change: fn(&mut [u8])) -> (Fixture, SliceMeta) {
     let mut finished = fixture.write(&small_blocks(Codec::None), &[(0, only)]);
     let meta = finished.slices.remove(0);
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
-    let file = fs.open_read(&fixture.path(), ReadMode::Positional).unwrap();
+    let file = fs.open_read(&fixture.path(), FileAccess::Positional).unwrap();
     let mut root = crate::table::reader::read_root(&*file, meta.root).unwrap();
     let Content::Data(block) = &mut root.content else { panic!("a small slice lies in its root") };
     change(block);
@@ -379,7 +379,7 @@ fn check_newer(fixture: &Fixture, meta: &SliceMeta, key: &[u8]) {
         ErrorKind::NewerFormat { path, .. } => *path == fixture.path(),
         _ => false,
     };
-    let table = Table::open(fixture.context(ReadMode::Positional, 1 << 20), meta).unwrap();
+    let table = Table::open(fixture.context(FileAccess::Positional, 1 << 20), meta).unwrap();
     assert!(is_newer(table.get(key, checksum64(key), Lsn::MAX).unwrap_err()));
     for fill_cache in [true, false] {
         let mut cursor = table.cursor(fill_cache);

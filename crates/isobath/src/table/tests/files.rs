@@ -3,7 +3,7 @@
 use super::fixtures::*;
 use crate::table::cache::{FileCache, table_path};
 use crate::table::{TableOptions, TableWriter};
-use crate::vfs::{FileSystem, ReadMode};
+use crate::vfs::{FileAccess, FileSystem};
 use std::path::Path;
 
 fn write(fixture: &Fixture, path: &Path, number: u64) {
@@ -12,7 +12,7 @@ fn write(fixture: &Fixture, path: &Path, number: u64) {
 }
 
 fn cache(fixture: &Fixture, capacity: usize) -> FileCache {
-    FileCache::new(fixture.fs.clone(), fixture.dir.clone(), ReadMode::Mapped, capacity)
+    FileCache::new(fixture.fs.clone(), fixture.dir.clone(), FileAccess::Mapped, capacity)
 }
 
 #[test]

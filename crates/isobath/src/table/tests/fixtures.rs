@@ -34,7 +34,7 @@ impl TestFs {
 
 struct Reader {
     bytes: Vec<u8>,
-    mode: ReadMode,
+    mode: FileAccess,
     path: PathBuf,
     trace: Trace,
 }
@@ -63,7 +63,7 @@ impl ReadFile for Reader {
     }
 
     fn is_mapped(&self) -> bool {
-        self.mode == ReadMode::Mapped
+        self.mode == FileAccess::Mapped
     }
 
     fn len(&self) -> u64 {
@@ -119,7 +119,7 @@ impl FileSystem for TestFs {
         Ok(self.files.lock().contains_key(path))
     }
 
-    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+    fn open_read(&self, path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>> {
         let files = self.files.lock();
         let Some(bytes) = files.get(path) else {
             return Err(Error::io("open", path, io::ErrorKind::NotFound.into()));
@@ -139,7 +139,7 @@ impl FileSystem for TestFs {
         &self,
         path: &Path,
         _: u64,
-        _: ReadMode,
+        _: FileAccess,
     ) -> Result<Arc<dyn SegmentFile>> {
         Err(unsupported(path))
     }
@@ -249,13 +249,13 @@ impl Fixture {
         finished
     }
 
-    pub(crate) fn context(&self, mode: ReadMode, cache_bytes: u64) -> TableContext {
+    pub(crate) fn context(&self, mode: FileAccess, cache_bytes: u64) -> TableContext {
         let files = FileCache::new(self.fs.clone(), self.dir.clone(), mode, 10);
         TableContext::new(Arc::new(files), BlockCache::new(cache_bytes))
     }
 
     pub(crate) fn open(&self, finished: &Finished, slice: usize) -> Arc<Table> {
-        let context = self.context(ReadMode::Mapped, 1 << 20);
+        let context = self.context(FileAccess::Mapped, 1 << 20);
         Table::open(context, &finished.slices[slice]).unwrap()
     }
 }

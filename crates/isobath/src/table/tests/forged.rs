@@ -13,7 +13,7 @@ use crate::table::frame::{TRAILER_LEN, put_frame};
 use crate::table::{
     BlockHandle, Codec, DumpItem, Part, SliceMeta, Table, TableFile, TableOptions, carve,
 };
-use crate::vfs::{FileSystem, ReadMode};
+use crate::vfs::{FileAccess, FileSystem};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn blocks(fixture: &Fixture) -> Vec<BlockHandle> {
 
 /// Reads a slice that was verified, in every way.
 fn read(fixture: &Fixture, meta: &SliceMeta) -> Result<()> {
-    let table = Table::open(fixture.context(ReadMode::Positional, 1 << 20), meta)?;
+    let table = Table::open(fixture.context(FileAccess::Positional, 1 << 20), meta)?;
     let all = forward(&mut table.cursor(true))?;
     assert_eq!(meta.entries, all.len() as u64);
     assert!(all.windows(2).all(|pair| (&pair[0].key, pair[1].seq) < (&pair[1].key, pair[0].seq)));

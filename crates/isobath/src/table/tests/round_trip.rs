@@ -8,7 +8,7 @@ use crate::table::{
     BlockKind, Codec, DumpItem, PinnedValue, Table, TableCursor, TableFile, TableOptions,
     TableWriter,
 };
-use crate::vfs::{FileSystem, ReadMode};
+use crate::vfs::{FileAccess, FileSystem};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -166,7 +166,7 @@ proptest! {
     ) {
         let fixture = Fixture::new();
         let finished = fixture.write(&options, &[(7, versions_of(&oracle))]);
-        let mode = if mapped { ReadMode::Mapped } else { ReadMode::Positional };
+        let mode = if mapped { FileAccess::Mapped } else { FileAccess::Positional };
         let table = Table::open(fixture.context(mode, cache_bytes), &finished.slices[0]).unwrap();
         probes.extend(oracle.keys().cloned());
         check_all(&table, &oracle, &probes);

@@ -3,7 +3,7 @@
 use super::fixtures::*;
 use crate::format::checksum64;
 use crate::table::{Codec, Table, TableOptions};
-use crate::vfs::ReadMode;
+use crate::vfs::FileAccess;
 
 #[test]
 fn ten_thousand_slices_of_one_key_are_small() {
@@ -17,7 +17,7 @@ fn ten_thousand_slices_of_one_key_are_small() {
     let finished = fixture.write(&TableOptions::default(), &slices);
     let per_slice = finished.file_len / 10_000;
     assert!(per_slice < 230, "{per_slice} bytes a slice");
-    let context = fixture.context(ReadMode::Mapped, 0);
+    let context = fixture.context(FileAccess::Mapped, 0);
     for i in [0, 1, 5000, 9999] {
         let table = Table::open(context.clone(), &finished.slices[i]).unwrap();
         let key = &slices[i].1[0].key;
@@ -44,7 +44,7 @@ fn an_open_table_is_charged_until_it_is_dropped() {
     let versions: Vec<_> =
         (0..20_000u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, "value")).collect();
     let finished = fixture.write(&TableOptions::default(), &[(0, versions)]);
-    let context = fixture.context(ReadMode::Mapped, 1 << 20);
+    let context = fixture.context(FileAccess::Mapped, 1 << 20);
     let table = Table::open(context.clone(), &finished.slices[0]).unwrap();
     let charged = context.blocks.resident_bytes();
     assert!((25_000..40_000).contains(&charged), "{charged}");

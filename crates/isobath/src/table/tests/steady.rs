@@ -10,7 +10,7 @@ use crate::cursor::Cursor;
 use crate::cursor::fixtures::{ListCursor, Version as Listed};
 use crate::format::{OpKind, checksum64};
 use crate::table::{Codec, Label, Origin, SliceMeta, Table, TableContext, TableOptions};
-use crate::vfs::ReadMode;
+use crate::vfs::FileAccess;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -188,10 +188,10 @@ fn slice(seed: u64) -> String {
     let versions = draw.versions();
     let meta = written(&fixture, &mut draw, &versions, &mut out);
     for (fill_cache, mode) in [
-        (true, ReadMode::Positional),
-        (true, ReadMode::Mapped),
-        (false, ReadMode::Positional),
-        (false, ReadMode::Mapped),
+        (true, FileAccess::Positional),
+        (true, FileAccess::Mapped),
+        (false, FileAccess::Positional),
+        (false, FileAccess::Mapped),
     ] {
         let context: TableContext = fixture.context(mode, draw.one(&[0u64, 1 << 30]));
         let table = Table::open(context, &meta).unwrap();

@@ -3,7 +3,7 @@
 use super::{Dump, Field};
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, Payload, decode_payload};
-use crate::vfs::ReadMode;
+use crate::vfs::FileAccess;
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, RecordHeader, SegmentInfo, SegmentKind};
 use std::path::Path;
 
@@ -40,7 +40,7 @@ pub(super) fn segment(dump: &mut Dump<'_>) -> Result<()> {
 }
 
 fn header(dump: &mut Dump<'_>) -> Result<()> {
-    let file = dump.fs.open_read(dump.path, ReadMode::Positional)?;
+    let file = dump.fs.open_read(dump.path, FileAccess::Positional)?;
     let mut bytes = vec![0; file.len().min(FILE_HEADER_LEN as u64) as usize];
     file.read_at(0, &mut bytes)?;
     match FileHeader::decode(&bytes, FileKind::Log) {

@@ -3,14 +3,14 @@
 use super::{Dump, Field};
 use crate::error::Result;
 use crate::version::{ManifestReader, read_current};
-use crate::vfs::ReadMode;
+use crate::vfs::FileAccess;
 use std::path::Path;
 
 /// Longer than any line that belongs there.
 const CURRENT_LEN_MAX: u64 = 256;
 
 pub(super) fn current(dump: &mut Dump<'_>) -> Result<()> {
-    let file = dump.fs.open_read(dump.path, ReadMode::Positional)?;
+    let file = dump.fs.open_read(dump.path, FileAccess::Positional)?;
     let mut bytes = vec![0; file.len().min(CURRENT_LEN_MAX) as usize];
     file.read_at(0, &mut bytes)?;
     dump.show(0, 0, "line", &[("text", Field::Bytes(&bytes))])?;

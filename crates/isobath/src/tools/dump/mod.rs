@@ -8,7 +8,7 @@ use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::version::{CURRENT, manifest_number};
-use crate::vfs::{FileSystem, ReadMode};
+use crate::vfs::{FileAccess, FileSystem};
 use std::path::Path;
 
 /// One thing in a file.
@@ -121,7 +121,7 @@ enum Detected {
 }
 
 fn detect(fs: &dyn FileSystem, path: &Path) -> Result<Detected> {
-    let file = fs.open_read(path, ReadMode::Positional)?;
+    let file = fs.open_read(path, FileAccess::Positional)?;
     let mut bytes = vec![0; file.len().min(FILE_HEADER_LEN as u64) as usize];
     file.read_at(0, &mut bytes)?;
     for kind in [FileKind::Log, FileKind::Table, FileKind::Manifest] {

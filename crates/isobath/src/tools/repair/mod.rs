@@ -33,7 +33,7 @@ use crate::table::SliceMeta;
 use crate::version::{
     CURRENT, Change, Edit, FileNumbers, Graveyard, LOCK, LOG_DIR, Layout, Term, manifest_number,
 };
-use crate::vfs::{FileSystem, ReadMode, len_in_memory};
+use crate::vfs::{FileAccess, FileSystem, len_in_memory};
 use crate::wal;
 use facts::Facts;
 use lineage::{Kin, superseded};
@@ -236,7 +236,7 @@ impl Repair<'_> {
 
     /// A file's bytes, with zeros for what the device cannot read.
     fn read_leniently(&self, path: &Path) -> Result<Vec<u8>> {
-        let file = self.fs.open_read(path, ReadMode::Positional)?;
+        let file = self.fs.open_read(path, FileAccess::Positional)?;
         let mut bytes = vec![0; len_in_memory(file.len(), path)?];
         for (piece, offset) in bytes.chunks_mut(READ_LEN).zip((0..).step_by(READ_LEN)) {
             match file.read_at(offset, piece) {

@@ -17,7 +17,7 @@ use crate::table::{
     Part, SliceMeta, Table, TableContext, TableCursor, TableOptions, TableWriter, carve,
 };
 use crate::version::{TABLE_DIR, table_path};
-use crate::vfs::ReadMode;
+use crate::vfs::FileAccess;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ pub(super) fn merge(
 ) -> Result<Vec<SliceMeta>> {
     let Some(family) = slices.first().map(|meta| meta.family) else { return Ok(Vec::new()) };
     let dir = repair.db.join(TABLE_DIR);
-    let files = FileCache::new(repair.fs.clone(), dir, ReadMode::Positional, OPEN_FILES);
+    let files = FileCache::new(repair.fs.clone(), dir, FileAccess::Positional, OPEN_FILES);
     let context = TableContext::new(Arc::new(files), BlockCache::new(0));
     let open = |meta| Ok(Table::open(context.clone(), meta)?.cursor(false));
     let cursors: Result<Vec<_>> = slices.iter().map(open).collect();

@@ -11,7 +11,7 @@ use super::Verification;
 use crate::error::Result;
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, decode_payload};
 use crate::version::{LOG_DIR, State};
-use crate::vfs::ReadMode;
+use crate::vfs::FileAccess;
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind, Tail};
 use std::path::PathBuf;
 
@@ -75,7 +75,7 @@ fn check_header(
         return Ok(());
     }
     let mut page = vec![0; HEADER_PAGE_LEN as usize];
-    verification.fs.open_read(path, ReadMode::Positional)?.read_at(0, &mut page)?;
+    verification.fs.open_read(path, FileAccess::Positional)?.read_at(0, &mut page)?;
     let header =
         FileHeader::decode(&page, FileKind::Log).map_err(|error| error.in_file(path, 0))?;
     // A spare gets its new header before its new name.

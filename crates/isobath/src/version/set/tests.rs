@@ -9,7 +9,7 @@ use crate::error::ErrorKind;
 use crate::format::{OpKind, checksum64};
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{TableContext, TableOptions, TableWriter};
-use crate::vfs::{ReadMode, SystemFs};
+use crate::vfs::{FileAccess, SystemFs};
 use std::fs;
 
 struct Scratch {
@@ -361,7 +361,7 @@ fn a_slice_opens_its_table_once_and_keeps_it_open_when_it_moves() {
 
     let (mut set, _) = scratch.open();
     let dir = scratch.db.join(TABLE_DIR);
-    let files = FileCache::new(Arc::clone(&scratch.fs), dir, ReadMode::Positional, 10);
+    let files = FileCache::new(Arc::clone(&scratch.fs), dir, FileAccess::Positional, 10);
     let context = TableContext::new(Arc::new(files), BlockCache::new(1 << 20));
     let run = Arc::clone(&set.state().family(0).unwrap().tree.runs[0]);
     let opened = Arc::clone(run.table(&context).unwrap());

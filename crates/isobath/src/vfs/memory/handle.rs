@@ -3,7 +3,7 @@
 use super::fault::FileOp;
 use super::file::{File, slice};
 use super::tree::DirId;
-use super::{Directory, Disk, Error, FileLock, ReadFile, ReadMode, Result, SegmentFile};
+use super::{Directory, Disk, Error, FileAccess, FileLock, ReadFile, Result, SegmentFile};
 use crate::env::sync::{Mutex, Rank};
 use crate::vfs::appender::Growing;
 use std::io::{self, ErrorKind};
@@ -20,8 +20,8 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(disk: Arc<Disk>, file: Arc<File>, path: &Path, mode: ReadMode) -> Self {
-        let mapped = (mode == ReadMode::Mapped).then(|| file.contents());
+    pub(super) fn new(disk: Arc<Disk>, file: Arc<File>, path: &Path, mode: FileAccess) -> Self {
+        let mapped = (mode == FileAccess::Mapped).then(|| file.contents());
         let len = mapped.as_ref().map_or_else(|| file.len(), |bytes| bytes.len() as u64);
         Reader { disk, file, mapped, len, path: path.to_owned() }
     }

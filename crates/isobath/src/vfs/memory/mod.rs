@@ -36,7 +36,7 @@ pub use fault::{Fault, FileOp};
 
 use super::appender::Appender;
 use super::{
-    DirEntry, Directory, FileLock, FileSystem, FileSystemKind, ReadFile, ReadMode, SegmentFile,
+    DirEntry, Directory, FileAccess, FileLock, FileSystem, FileSystemKind, ReadFile, SegmentFile,
     WriteFile,
 };
 use crate::env::sync::atomic::{AtomicU64, Ordering};
@@ -182,7 +182,7 @@ impl FileSystem for MemoryFs {
         })
     }
 
-    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+    fn open_read(&self, path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>> {
         let file = self.disk.with_names(FileOp::OpenRead, "open", path, |tree| tree.file(path))?;
         Ok(Arc::new(handle::Reader::new(Arc::clone(&self.disk), file, path, mode)))
     }
@@ -200,7 +200,7 @@ impl FileSystem for MemoryFs {
         &self,
         path: &Path,
         len: u64,
-        _: ReadMode,
+        _: FileAccess,
     ) -> Result<Arc<dyn SegmentFile>> {
         let file = self.disk.with_names(FileOp::OpenSegment, "open", path, |tree| {
             if tree.find(path).is_ok() {

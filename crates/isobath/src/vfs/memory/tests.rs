@@ -10,7 +10,7 @@ fn p(path: &str) -> &Path {
 }
 
 fn get(fs: &MemoryFs, path: &str) -> Vec<u8> {
-    let file = fs.open_read(p(path), ReadMode::Positional).unwrap();
+    let file = fs.open_read(p(path), FileAccess::Positional).unwrap();
     let mut bytes = vec![0; file.len() as usize];
     file.read_at(0, &mut bytes).unwrap();
     bytes
@@ -30,7 +30,7 @@ fn synced_file(fs: &MemoryFs, path: &str, bytes: &[u8]) -> Box<dyn WriteFile> {
 
 fn segment(fs: &MemoryFs, path: &str, len: u64) -> Result<Arc<dyn SegmentFile>> {
     // SAFETY: every test opens a segment once.
-    unsafe { fs.open_segment(p(path), len, ReadMode::Mapped) }
+    unsafe { fs.open_segment(p(path), len, FileAccess::Mapped) }
 }
 
 fn synced_segment(fs: &MemoryFs, path: &str, len: u64) -> Arc<dyn SegmentFile> {
@@ -279,7 +279,7 @@ fn without_descriptors_nothing_is_opened_and_what_is_open_goes_on() {
     let (root, mut file) = (fs.open_dir(p("/")).unwrap(), fs.create(p("/f")).unwrap());
     fs.inject(Fault::no_descriptors());
     assert!(fs.sync_dir(p("/")).unwrap_err().is_too_many_files());
-    assert!(fs.open_read(p("/f"), ReadMode::Positional).err().unwrap().is_too_many_files());
+    assert!(fs.open_read(p("/f"), FileAccess::Positional).err().unwrap().is_too_many_files());
     file.append(b"bytes").unwrap();
     file.sync().unwrap();
     root.sync().unwrap();
@@ -333,7 +333,7 @@ fn a_fault_can_strike_any_operation_and_is_gone_after_a_kill() {
     let fs = MemoryFs::new();
     let mut file = synced_file(&fs, "/f", b"bytes");
     let segment = synced_segment(&fs, "/s", 512);
-    let reader = fs.open_read(p("/f"), ReadMode::Positional).unwrap();
+    let reader = fs.open_read(p("/f"), FileAccess::Positional).unwrap();
     fs.inject(Fault::on_any().forever());
     let after = fs.killed();
     assert!(fs.list(p("/")).is_err());
@@ -416,7 +416,7 @@ fn locks_are_free_after_a_kill_and_a_cut() {
 fn rot_and_truncation_are_seen_by_those_who_open_the_file_then() {
     let fs = MemoryFs::new();
     synced_file(&fs, "/f", b"abcdef");
-    let mapped = fs.open_read(p("/f"), ReadMode::Mapped).unwrap();
+    let mapped = fs.open_read(p("/f"), FileAccess::Mapped).unwrap();
     fs.corrupt(p("/f"), 1, 0x20).unwrap();
     assert_eq!(get(&fs.crashed(LOSE_ALL), "/f"), b"aBcdef");
     let mut before = [0; 6];

@@ -3,11 +3,11 @@
 //! Names and directories are here; each kind of open file has a file beside this one: [`reader`] (tables and
 //! blobs), [`segment`] (the log), [`lock`]; what grows is a [`File`] under an [`Appender`]. What the standard library does not
 //! offer is in [`calls`], which is another file on Windows; [`kind`] knows the file systems that there are. Files are mapped
-//! on Unix only: elsewhere [`ReadMode::Mapped`] is refused.
+//! on Unix only: elsewhere [`FileAccess::Mapped`] is refused.
 //!
 //! Mapped bytes are only ever copied, in and out, through raw pointers: a program outside may change a file at any time,
 //! and no reference may say otherwise. An I/O error of the device under a mapping, or a file that another program cuts,
-//! raises SIGBUS; [`ReadMode::Positional`] makes it an error.
+//! raises SIGBUS; [`FileAccess::Positional`] makes it an error.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
 
 #[cfg(unix)]
@@ -23,7 +23,7 @@ mod segment;
 
 use super::appender::{Appender, Growing};
 use super::{
-    DirEntry, Directory, FileLock, FileSystem, FileSystemKind, ReadFile, ReadMode, SegmentFile,
+    DirEntry, Directory, FileAccess, FileLock, FileSystem, FileSystemKind, ReadFile, SegmentFile,
     WriteFile,
 };
 use crate::error::{Error, Result};
@@ -70,7 +70,7 @@ impl FileSystem for SystemFs {
         path.try_exists().map_err(|e| Error::io("look for", path, e))
     }
 
-    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+    fn open_read(&self, path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>> {
         reader::open(path, mode)
     }
 
@@ -83,7 +83,7 @@ impl FileSystem for SystemFs {
         &self,
         path: &Path,
         len: u64,
-        mode: ReadMode,
+        mode: FileAccess,
     ) -> Result<Arc<dyn SegmentFile>> {
         segment::open(path, len, mode)
     }

@@ -13,7 +13,7 @@
 //! The price is that a mapped walk over cold bytes without `read_ahead` is slow (53 MiB/s, by default 1550): scans
 //! must say what they want, and then are as fast as the device. Faults on cached pages still map their neighbours.
 
-use super::{Error, ReadFile, ReadMode, Result, calls, positional};
+use super::{Error, FileAccess, ReadFile, Result, calls, positional};
 #[cfg(unix)]
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fs::File;
@@ -21,7 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) fn open(path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+pub(super) fn open(path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>> {
     let failed = |e| Error::io("open", path, e);
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
@@ -31,7 +31,7 @@ pub(super) fn open(path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
     let len = metadata.len();
     let path = path.to_owned();
     // An empty range cannot be mapped.
-    if mode == ReadMode::Positional || len == 0 {
+    if mode == FileAccess::Positional || len == 0 {
         calls::random_access(&file);
         return Ok(Arc::new(PositionalFile { file, len, path }));
     }

@@ -5,7 +5,7 @@
 //! they are copied through raw pointers, within bounds that are checked, in ranges that the callers of
 //! `copy_in` keep apart. A positional segment is written by `pwrite`, for file systems where a mapping is unsafe.
 
-use super::{Error, ReadMode, Result, SegmentFile, calls, positional, reader};
+use super::{Error, FileAccess, Result, SegmentFile, calls, positional, reader};
 use crate::env::sync::{Mutex, Rank};
 #[cfg(unix)]
 use memmap2::{MmapOptions, MmapRaw};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// commit wrote a megabyte.
 const ZEROS_LEN: usize = 16 << 10;
 
-pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn SegmentFile>> {
+pub(super) fn open(path: &Path, len: u64, mode: FileAccess) -> Result<Arc<dyn SegmentFile>> {
     let file = match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
         Ok(file) => {
             write_once(&file, len).map_err(|e| {
@@ -31,7 +31,7 @@ pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn Segm
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             let file = open_existing(path, len)?;
-            if mode == ReadMode::Mapped {
+            if mode == FileAccess::Mapped {
                 // A copy of the database may share its room, or have holes for zeros: then a store would need some, and
                 // might find none.
                 calls::unshare(&file, len)
@@ -43,7 +43,7 @@ pub(super) fn open(path: &Path, len: u64, mode: ReadMode) -> Result<Arc<dyn Segm
         Err(e) => return Err(Error::io("create", path, e)),
     };
     let name = Mutex::new(Rank::SegmentName, path.to_owned());
-    if mode == ReadMode::Positional || len == 0 {
+    if mode == FileAccess::Positional || len == 0 {
         return Ok(Arc::new(PositionalSegment { file, len, name }));
     }
     map(file, len, name).map_err(|e| Error::io("map", path, e))
@@ -239,7 +239,7 @@ mod tests {
         file.set_len(len).unwrap();
         let room = || file.metadata().unwrap().blocks() * 512;
         assert!(room() < len);
-        drop(open(&path, len, ReadMode::Mapped).unwrap());
+        drop(open(&path, len, FileAccess::Mapped).unwrap());
         // Where a file system cannot reserve room there is no telling.
         let other = File::create_new(dir.path().join("other")).unwrap();
         assert!(room() >= len || !calls::reserve_room(&other, len).unwrap());

@@ -8,7 +8,7 @@ use std::io;
 struct Bench {
     fs: Box<dyn FileSystem>,
     root: PathBuf,
-    mode: ReadMode,
+    mode: FileAccess,
 }
 
 impl Bench {
@@ -26,7 +26,7 @@ impl Bench {
         let file = self.fs.open_read(&self.at(name), self.mode).unwrap();
         let mut bytes = vec![0; file.len() as usize];
         file.read_at(0, &mut bytes).unwrap();
-        assert_eq!(file.is_mapped(), self.mode == ReadMode::Mapped && !bytes.is_empty());
+        assert_eq!(file.is_mapped(), self.mode == FileAccess::Mapped && !bytes.is_empty());
         bytes
     }
 
@@ -45,7 +45,7 @@ impl Bench {
 
 /// Runs a check against every file system in both modes.
 fn everywhere(check: impl Fn(&Bench)) {
-    for mode in [ReadMode::Mapped, ReadMode::Positional] {
+    for mode in [FileAccess::Mapped, FileAccess::Positional] {
         // Miri maps no files.
         #[cfg(all(unix, not(miri)))]
         {

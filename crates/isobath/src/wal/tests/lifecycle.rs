@@ -2,7 +2,7 @@
 
 use super::support::*;
 use crate::env::sync::atomic::*;
-use crate::vfs::ReadMode;
+use crate::vfs::FileAccess;
 use crate::wal::record::record_len;
 use crate::wal::*;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 #[test]
 fn records_of_every_length_come_back_across_segments() {
-    for mode in [ReadMode::Mapped, ReadMode::Positional] {
+    for mode in [FileAccess::Mapped, FileAccess::Positional] {
         let home = Home::new();
         let log = home.start_with(LogOptions { mode, ..home.options() });
         // From empty to longer than five segments.

@@ -62,7 +62,7 @@ fn options(lens: Lens) -> LogOptions {
         uuid: UUID,
         segment_len: lens.regular,
         first_segment_len: lens.first,
-        mode: ReadMode::Mapped,
+        mode: FileAccess::Mapped,
         spare_segments: 2,
         sync_interval: None,
         raise_ceiling: Box::new(|_| unreachable!("a life is short")),
@@ -160,7 +160,7 @@ fn check_headers(fs: &MemoryFs, from: Lsn) {
     let mut numbers = Vec::new();
     for info in inventory(fs, Path::new(WAL)).unwrap() {
         let mut bytes = [0; FILE_HEADER_LEN];
-        fs.open_read(&info.path, ReadMode::Positional).unwrap().read_at(0, &mut bytes).unwrap();
+        fs.open_read(&info.path, FileAccess::Positional).unwrap().read_at(0, &mut bytes).unwrap();
         let header = FileHeader::decode(&bytes, FileKind::Log);
         if info.kind == SegmentKind::Log && info.base >= from {
             assert_eq!(header.as_ref().unwrap().number, info.base);
@@ -212,7 +212,7 @@ impl FileSystem for WitnessFs {
     fn exists(&self, path: &Path) -> Result<bool> {
         self.0.exists(path)
     }
-    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+    fn open_read(&self, path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>> {
         self.0.open_read(path, mode)
     }
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
@@ -222,7 +222,7 @@ impl FileSystem for WitnessFs {
         &self,
         path: &Path,
         len: u64,
-        mode: ReadMode,
+        mode: FileAccess,
     ) -> Result<Arc<dyn SegmentFile>> {
         // SAFETY: the caller's promise is passed on.
         let segment = unsafe { self.0.open_segment(path, len, mode) }?;

@@ -51,7 +51,7 @@ impl Home {
             uuid: UUID,
             segment_len: SEGMENT_LEN,
             first_segment_len: SEGMENT_LEN,
-            mode: ReadMode::Mapped,
+            mode: FileAccess::Mapped,
             spare_segments: 4,
             sync_interval: None,
             raise_ceiling: Box::new(|wanted| Ok(wanted + CEILING)),
@@ -217,7 +217,7 @@ impl FileSystem for FaultyFs {
     fn exists(&self, path: &Path) -> Result<bool> {
         self.0.inner.exists(path)
     }
-    fn open_read(&self, path: &Path, mode: ReadMode) -> Result<Arc<dyn ReadFile>> {
+    fn open_read(&self, path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>> {
         self.0.inner.open_read(path, mode)
     }
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
@@ -227,7 +227,7 @@ impl FileSystem for FaultyFs {
         &self,
         path: &Path,
         len: u64,
-        mode: ReadMode,
+        mode: FileAccess,
     ) -> Result<Arc<dyn SegmentFile>> {
         if self.0.full.load(Ordering::SeqCst) {
             return Err(fault("prepare", path, io::ErrorKind::StorageFull));

@@ -8,7 +8,7 @@ use crate::family_spec::FamilySpec;
 use crate::format::{Payload, put_payload};
 use crate::options::{FamilyOptions, Options, WriteOptions};
 use crate::version::LOG_DIR;
-use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs, ReadMode};
+use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use crate::wal::RECORD_HEADER_LEN;
 use crate::{Db, Error, ErrorKind};
 use std::io;
@@ -305,7 +305,7 @@ fn a_power_cut_leaves_the_first_few_of_the_families_that_were_created_together()
         let mut damaged = 0;
         for entry in left.list(&log).unwrap() {
             let path = log.join(&entry.name);
-            let file = left.open_read(&path, ReadMode::Positional).unwrap();
+            let file = left.open_read(&path, FileAccess::Positional).unwrap();
             let mut bytes = vec![0; file.len() as usize];
             file.read_at(0, &mut bytes).unwrap();
             if let Some(at) = is_in(&bytes) {

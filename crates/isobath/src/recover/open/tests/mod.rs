@@ -6,7 +6,7 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::options::WriteOptions;
 use crate::version::fixtures;
-use crate::vfs::{Fault, FileOp, MemoryFs, UnsyncedKind};
+use crate::vfs::{Fault, FileOp, IoMode, MemoryFs, UnsyncedKind};
 
 fn options(fs: &MemoryFs) -> Options {
     let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
@@ -148,7 +148,7 @@ fn damage_of_the_edit_that_ended_a_recovery_is_no_torn_tail() {
 #[test]
 fn a_log_is_mapped_only_where_no_store_can_lack_room_unless_the_options_say_so() {
     let fs = MemoryFs::new();
-    let modes: Arc<Mutex<Vec<(ReadMode, String)>>> = Arc::default();
+    let modes: Arc<Mutex<Vec<(IoMode, String)>>> = Arc::default();
     let heard = modes.clone();
     let listener = move |event: &Event| {
         if let Event::LogModeChosen { mode, file_system } = event {
@@ -157,12 +157,14 @@ fn a_log_is_mapped_only_where_no_store_can_lack_room_unless_the_options_say_so()
     };
     let options = options(&fs).listener(Arc::new(listener));
     let open = |options: &Options| options.open("db").unwrap().metrics().log_mode;
-    assert_eq!(open(&options), ReadMode::Mapped);
+    let (mapped, positional) = (IoMode::Mapped, IoMode::Positional);
+    assert_eq!(open(&options), mapped);
     fs.set_kind(FileSystemKind { name: "btrfs".to_owned(), stores_in_place: false });
-    assert_eq!(open(&options), ReadMode::Positional);
-    assert_eq!(open(&options.log_mode(ReadMode::Mapped)), ReadMode::Mapped);
-    let (mapped, positional) = (ReadMode::Mapped, ReadMode::Positional);
-    let told = [(mapped, "memory"), (positional, "btrfs"), (mapped, "btrfs")];
+    assert_eq!(open(&options), positional);
+    assert_eq!(open(&options.clone().io(mapped)), mapped);
+    fs.set_kind(FileSystemKind { name: "ext4".to_owned(), stores_in_place: true });
+    assert_eq!(open(&options.io(positional)), positional);
+    let told = [(mapped, "memory"), (positional, "btrfs"), (mapped, "btrfs"), (positional, "ext4")];
     assert_eq!(*modes.lock(), told.map(|(mode, name)| (mode, name.to_owned())));
 }
 

@@ -362,7 +362,7 @@ fn a_ceiling_that_cannot_be_written_is_not_raised() {
     let raise = ceiling_raiser(versions.clone(), 100);
     let len = || {
         let path = versions.lock().manifest().path();
-        fs.open_read(&path, ReadMode::Positional).unwrap().len()
+        fs.open_read(&path, FileAccess::Positional).unwrap().len()
     };
     let before = len();
     assert_eq!(raise(there - 100).unwrap(), there);

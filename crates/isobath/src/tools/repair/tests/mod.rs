@@ -145,7 +145,7 @@ fn manifests(fs: &MemoryFs) -> Vec<PathBuf> {
 }
 
 fn bytes(fs: &MemoryFs, path: &Path) -> Vec<u8> {
-    let file = fs.open_read(path, crate::vfs::ReadMode::Positional).unwrap();
+    let file = fs.open_read(path, crate::vfs::FileAccess::Positional).unwrap();
     let mut bytes = vec![0; file.len() as usize];
     file.read_at(0, &mut bytes).unwrap();
     bytes
