@@ -52,10 +52,8 @@ fn read(db: &Db) -> [u8; 2] {
     };
     let forward = numbers(collect(snapshot.range(..)));
     let (mut backward, mut cursor) = (Vec::new(), snapshot.of(&other).cursor(..).unwrap());
-    cursor.seek_to_last().unwrap();
-    while let Some((key, value)) = cursor.entry() {
-        backward.push(key[0] << 4 | value[0]);
-        cursor.prev().unwrap();
+    while let Some(entry) = cursor.prev().unwrap() {
+        backward.push(entry.key()[0] << 4 | entry.value().unwrap()[0]);
     }
     assert_eq!(forward, numbers(backward), "half a batch");
     for writer in [0, 1] {

@@ -6,11 +6,14 @@
 
 use crate::error::{Error, Result};
 use crate::pinned::Value;
-use crate::read::{Pin, ReadAt, Scan, ScanBounds};
+use crate::read::{Pin, ReadAt, Scan, ScanBounds, Source};
 
-/// A cursor over the visible keys of a family, within bounds. Moves in both directions; has no entry before the
-/// first move and after running off an end. After a move that failed it has none either, and steps fail alike until
-/// it is told by a seek where to go on. Once the database is closed every move fails with
+/// A cursor over the visible keys of a family, within bounds. It moves in both directions and lends the entry that it
+/// arrives at until the next move; `None` says that there is no such key.
+///
+/// A fresh cursor stands outside of its keys: [`Cursor::next`] goes to the first one, [`Cursor::prev`] to the last. Beyond an
+/// end it stays beyond until it turns back, to the key at that end. After a move that failed it has no entry, and steps fail
+/// alike until a seek says where to go on. Once the database is closed every move fails with
 /// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
 ///
 /// ```
@@ -20,114 +23,170 @@ use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 ///     db.put(key, "value")?;
 /// }
 /// let mut cursor = db.cursor(..)?;
-/// cursor.seek("c")?;
-/// assert_eq!(cursor.key(), Some(&b"d"[..]));
-/// cursor.prev()?;
-/// assert_eq!(cursor.key(), Some(&b"b"[..]));
+/// let entry = cursor.seek("c")?.expect("there is one behind it");
+/// assert_eq!((entry.key(), entry.value()?), (&b"d"[..], &b"value"[..]));
+/// assert!(cursor.next()?.is_none());
+///
+/// let mut keys = Vec::new();
+/// while let Some(entry) = cursor.prev()? {
+///     keys.push(entry.key().to_vec());
+/// }
+/// assert_eq!(keys, [b"d", b"b", b"a"]);
 /// # Ok(())
 /// # }
 /// ```
 pub struct Cursor {
     pin: Pin,
     scan: Scan,
-    /// Why the last move failed. A step from there would look like the end, so it fails too.
-    failure: Option<Box<Error>>,
+    /// Where it stands if the scan has no entry.
+    outside: Outside,
+}
+
+/// Where a cursor without an entry stands.
+enum Outside {
+    /// It has not moved: on either side of its keys.
+    Fresh,
+    Before,
+    Behind,
+    /// Its last move failed. A step from there would look like the end, so it fails too.
+    Failed(Error),
 }
 
 impl Cursor {
     pub(crate) fn new(at: ReadAt<'_>, bounds: &ScanBounds) -> Result<Cursor> {
         let pin = Pin::new(at)?;
-        Ok(Cursor { scan: pin.scan(bounds)?, pin, failure: None })
+        Ok(Cursor { scan: pin.scan(bounds)?, pin, outside: Outside::Fresh })
     }
 
-    /// Runs a seek, which forgets a failure before it.
-    fn sought(&mut self, seek: impl FnOnce(&mut Scan) -> Result<()>) -> Result<()> {
-        self.failure = None;
-        let sought = self.pin.check_open().and_then(|()| seek(&mut self.scan));
-        sought.map_err(|error| self.fail(error))
-    }
-
-    /// Runs a step, unless the move before failed.
+    /// Runs a move, which leads to `outside` if it finds no key.
     #[inline]
-    fn stepped(&mut self, step: impl FnOnce(&mut Scan) -> Result<()>) -> Result<()> {
-        if let Some(failure) = &self.failure {
-            return Err((**failure).clone());
+    fn moved(&mut self, outside: Outside, go: impl FnOnce(&mut Scan) -> Result<()>) -> Result<()> {
+        self.outside = outside;
+        match self.pin.check_open().and_then(|()| go(&mut self.scan)) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.fail(error)),
         }
-        let stepped = self.pin.check_open().and_then(|()| step(&mut self.scan));
-        stepped.map_err(|error| self.fail(error))
     }
 
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
-        self.failure = Some(Box::new(error.clone()));
+        self.scan.leave();
+        self.outside = Outside::Failed(error.clone());
         error
     }
 
+    fn forward(&mut self) -> Result<()> {
+        if self.scan.has_entry() {
+            return self.moved(Outside::Behind, Scan::next);
+        }
+        match &self.outside {
+            Outside::Fresh | Outside::Before => self.moved(Outside::Behind, Scan::seek_first),
+            Outside::Behind => self.pin.check_open(),
+            Outside::Failed(error) => Err(error.clone()),
+        }
+    }
+
+    fn backward(&mut self) -> Result<()> {
+        if self.scan.has_entry() {
+            return self.moved(Outside::Before, Scan::prev);
+        }
+        match &self.outside {
+            Outside::Fresh | Outside::Behind => self.moved(Outside::Before, Scan::seek_last),
+            Outside::Before => self.pin.check_open(),
+            Outside::Failed(error) => Err(error.clone()),
+        }
+    }
+
     /// Moves to the least key.
-    pub fn seek_to_first(&mut self) -> Result<()> {
-        self.sought(Scan::seek_first)
+    pub fn first(&mut self) -> Result<Option<Entry<'_>>> {
+        self.moved(Outside::Behind, Scan::seek_first)?;
+        Ok(self.entry())
     }
 
     /// Moves to the greatest key.
-    pub fn seek_to_last(&mut self) -> Result<()> {
-        self.sought(Scan::seek_last)
+    pub fn last(&mut self) -> Result<Option<Entry<'_>>> {
+        self.moved(Outside::Before, Scan::seek_last)?;
+        Ok(self.entry())
     }
 
-    /// Moves to the least key at or above `key`.
-    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.sought(|scan| scan.seek(key.as_ref()))
+    /// Moves to the least key at or above `key`. If there is none it stands behind the last one.
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
+        self.moved(Outside::Behind, |scan| scan.seek(key.as_ref()))?;
+        Ok(self.entry())
     }
 
-    /// Moves to the greatest key at or below `key`.
-    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.sought(|scan| scan.seek_for_prev(key.as_ref()))
+    /// Moves to the greatest key at or below `key`. If there is none it stands before the first one.
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
+        self.moved(Outside::Before, |scan| scan.seek_for_prev(key.as_ref()))?;
+        Ok(self.entry())
     }
 
-    /// Moves to the next key. Without an entry it stays without.
+    /// Moves to the next key: to the first one if the cursor is fresh or stands before it.
     #[allow(clippy::should_implement_trait)] // A cursor lends its entries, which an iterator cannot.
-    pub fn next(&mut self) -> Result<()> {
-        self.stepped(Scan::next)
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
+        self.forward()?;
+        Ok(self.entry())
     }
 
-    /// Moves to the key before.
-    pub fn prev(&mut self) -> Result<()> {
-        self.stepped(Scan::prev)
+    /// Moves to the key before: to the last one if the cursor is fresh or stands behind it.
+    #[inline]
+    pub fn prev(&mut self) -> Result<Option<Entry<'_>>> {
+        self.backward()?;
+        Ok(self.entry())
     }
 
-    /// True if the cursor stands on a key.
-    pub fn is_valid(&self) -> bool {
-        self.scan.entry().is_some()
-    }
-
-    /// The key, borrowed until the next move.
-    pub fn key(&self) -> Option<&[u8]> {
-        self.scan.entry().map(|(key, _)| key)
-    }
-
-    /// The value, borrowed until the next move.
-    pub fn value(&self) -> Option<&[u8]> {
-        self.scan.entry().map(|(_, value)| value)
-    }
-
-    /// Key and value, borrowed until the next move.
-    pub fn entry(&self) -> Option<(&[u8], &[u8])> {
-        self.scan.entry()
-    }
-
-    /// The value, kept alive without being copied.
-    pub fn pinned_value(&self) -> Option<Value> {
-        self.scan.entry()?;
-        Some(self.scan.inner().source()?.value())
+    /// The entry where the cursor stands.
+    #[inline]
+    pub fn entry(&self) -> Option<Entry<'_>> {
+        let (key, value) = self.scan.entry()?;
+        Some(Entry { key, value, scan: &self.scan })
     }
 }
 
 impl std::fmt::Debug for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Cursor(at {:?})",
-            self.key().map(<[u8]>::escape_ascii).map(|key| key.to_string())
-        )
+        let key = self.entry().map(|entry| entry.key.escape_ascii().to_string());
+        write!(f, "Cursor(at {key:?})")
+    }
+}
+
+/// A key with its value, lent by a [`Cursor`] until it moves.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
+    scan: &'a Scan,
+}
+
+impl<'a> Entry<'a> {
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// The value. Asking for it may have to read, so it can fail where the key is known; it does not today.
+    #[inline]
+    pub fn value(&self) -> Result<&'a [u8]> {
+        Ok(self.value)
+    }
+
+    /// The value, kept alive beyond the next move without being copied.
+    pub fn pin(&self) -> Result<Value> {
+        Ok(self.scan.inner().source().map_or_else(Value::default, Source::value))
+    }
+
+    /// The length of the value, which is known without the value.
+    #[inline]
+    pub fn value_len(&self) -> u64 {
+        self.value.len() as u64
+    }
+}
+
+impl std::fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Entry(b\"{}\", {} bytes)", self.key.escape_ascii(), self.value.len())
     }
 }
 
@@ -393,45 +452,66 @@ mod tests {
         let db = open(&fs);
         let mut cursor = db.cursor(..).unwrap();
         fs.inject(Fault::on(FileOp::Read).forever());
-        let failure = cursor.seek_to_first().unwrap_err().to_string();
+        let failure = cursor.first().unwrap_err().to_string();
         fs.clear_faults();
         for _ in 0..2 {
             assert_eq!(cursor.next().unwrap_err().to_string(), failure);
             assert_eq!(cursor.prev().unwrap_err().to_string(), failure);
-            assert!(!cursor.is_valid() && cursor.entry().is_none());
+            assert!(cursor.entry().is_none());
         }
-        cursor.seek([4]).unwrap();
-        assert_eq!(cursor.key(), Some(&[4][..]));
-        cursor.next().unwrap();
-        assert_eq!(cursor.entry(), Some((&[7][..], &[1; 3007][..])));
+        assert_eq!(cursor.seek([4]).unwrap().unwrap().key(), [4]);
+        let entry = cursor.next().unwrap().unwrap();
+        assert_eq!((entry.key(), entry.value().unwrap()), (&[7][..], &[1; 3007][..]));
     }
+
+    #[test]
+    fn a_cursor_has_no_entry_once_a_move_found_the_database_closed() {
+        let db = open(&MemoryFs::new());
+        filled(&db);
+        let mut cursor = db.cursor(..).unwrap();
+        let mut fresh = db.cursor(..).unwrap();
+        let mut beyond = db.cursor(..).unwrap();
+        assert_eq!(cursor.next().unwrap().unwrap().key(), [1]);
+        assert!(beyond.seek([10]).unwrap().is_none());
+        db.close().unwrap();
+        assert_eq!(cursor.entry().unwrap().key(), [1]);
+        for cursor in [&mut cursor, &mut fresh, &mut beyond] {
+            for _ in 0..2 {
+                assert!(cursor.next().unwrap_err().is_closed() && cursor.entry().is_none());
+                assert!(cursor.prev().unwrap_err().is_closed());
+                assert!(cursor.seek([3]).unwrap_err().is_closed());
+            }
+        }
+    }
+
+    /// A move of a cursor, with what it is called.
+    type Move = (&'static str, fn(&mut Cursor) -> Result<Option<Entry<'_>>>);
 
     #[test]
     fn a_cursor_moves_among_the_keys_within_its_bounds() {
         let db = open(&MemoryFs::new());
         let contents = filled(&db);
         let mut cursor = db.cursor((Bound::Excluded([1]), Bound::Included([7]))).unwrap();
-        let check = |cursor: &Cursor, key: Option<u8>| {
-            let entry = key.map(|key| (vec![key], contents[&vec![key]].clone()));
-            let shown = cursor.entry().map(|(key, value)| (key.to_vec(), value.to_vec()));
-            assert_eq!(shown, entry);
-            assert_eq!(cursor.key().zip(cursor.value()), cursor.entry());
-            assert_eq!(cursor.is_valid(), key.is_some());
-            assert_eq!(cursor.pinned_value().as_deref(), cursor.value());
-            let name = key.map(|key| [key].escape_ascii().to_string());
-            assert_eq!(format!("{cursor:?}"), format!("Cursor(at {name:?})"));
+        let check = |cursor: &mut Cursor, (name, go): Move, key: Option<u8>| {
+            let wanted = key.map(|key| (vec![key], contents[&vec![key]].clone()));
+            let shown = |entry: Entry<'_>| {
+                assert_eq!(entry.pin().unwrap(), entry.value().unwrap());
+                assert_eq!(entry.value_len(), entry.value().unwrap().len() as u64);
+                (entry.key().to_vec(), entry.value().unwrap().to_vec())
+            };
+            assert_eq!(go(cursor).unwrap().map(shown), wanted, "{name}");
+            assert_eq!(cursor.entry().map(shown), wanted, "after {name}");
+            let at = key.map(|key| [key].escape_ascii().to_string());
+            assert_eq!(format!("{cursor:?}"), format!("Cursor(at {at:?})"));
         };
-        check(&cursor, None);
-        cursor.seek_to_first().unwrap();
-        for key in [Some(3), Some(4), Some(7), None, None] {
-            check(&cursor, key);
-            cursor.next().unwrap();
-        }
-        cursor.seek_to_last().unwrap();
-        for key in [Some(7), Some(4), Some(3), None, None] {
-            check(&cursor, key);
-            cursor.prev().unwrap();
-        }
+        let (next, prev): (Move, Move) = (("next", Cursor::next), ("prev", Cursor::prev));
+        let (first, last): (Move, Move) = (("first", Cursor::first), ("last", Cursor::last));
+        let up = [(next, Some(4)), (next, Some(7)), (next, None), (next, None)];
+        let down = [(prev, Some(4)), (prev, Some(3)), (prev, None), (prev, None)];
+        let script = [&[(first, Some(3))], &up[..], &[(prev, Some(7))], &down, &[(next, Some(3))]];
+        let script = script.concat().into_iter().chain([(last, Some(7)), (prev, Some(4))]);
+        assert!(cursor.entry().is_none());
+        script.for_each(|(go, key)| check(&mut cursor, go, key));
         for (sought, above, below) in [
             (0, Some(3), None),
             (3, Some(3), Some(3)),
@@ -439,10 +519,32 @@ mod tests {
             (7, Some(7), Some(7)),
             (8, None, Some(7)),
         ] {
-            cursor.seek([sought]).unwrap();
-            check(&cursor, above);
-            cursor.seek_for_prev([sought]).unwrap();
-            check(&cursor, below);
+            let entry = cursor.seek([sought]).unwrap();
+            assert_eq!(entry.map(|entry| entry.key()), above.as_ref().map(std::slice::from_ref));
+            if above.is_none() {
+                check(&mut cursor, next, None);
+                check(&mut cursor, prev, Some(7));
+            }
+            let entry = cursor.seek_for_prev([sought]).unwrap();
+            assert_eq!(entry.map(|entry| entry.key()), below.as_ref().map(std::slice::from_ref));
+            if below.is_none() {
+                check(&mut cursor, prev, None);
+                check(&mut cursor, next, Some(3));
+            }
+        }
+    }
+
+    #[test]
+    fn a_fresh_cursor_goes_to_the_end_that_its_first_step_leaves_for() {
+        let db = open(&MemoryFs::new());
+        filled(&db);
+        let fresh = || db.cursor([2]..[9]).unwrap();
+        assert_eq!(fresh().next().unwrap().unwrap().key(), [3]);
+        assert_eq!(fresh().prev().unwrap().unwrap().key(), [7]);
+        let mut empty = db.cursor([5]..[6]).unwrap();
+        for _ in 0..2 {
+            assert!(empty.next().unwrap().is_none() && empty.next().unwrap().is_none());
+            assert!(empty.prev().unwrap().is_none() && empty.entry().is_none());
         }
     }
 }

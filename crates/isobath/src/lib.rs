@@ -80,7 +80,7 @@ pub use events::{Event, EventListener};
 pub use family::Family;
 pub use family_spec::FamilySpec;
 pub use format::{FamilyId, OpKind};
-pub use iter::{Cursor, Keys, Range, Values};
+pub use iter::{Cursor, Entry, Keys, Range, Values};
 pub use key_range::{KeyRange, Prefix};
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};

@@ -128,11 +128,9 @@ mod tests {
             assert_eq!(first(snapshot.range(..)), b"before");
             assert_eq!(first(snapshot.of(&family).range(..)), b"there");
             let mut cursor = snapshot.cursor(..).unwrap();
-            cursor.seek_to_first().unwrap();
-            assert_eq!(cursor.value(), Some(&b"before"[..]));
+            assert_eq!(cursor.first().unwrap().unwrap().value().unwrap(), b"before");
             let mut cursor = snapshot.of(&family).cursor(..).unwrap();
-            cursor.seek_to_last().unwrap();
-            assert_eq!(cursor.value(), Some(&b"there"[..]));
+            assert_eq!(cursor.last().unwrap().unwrap().value().unwrap(), b"there");
             db.flush().unwrap();
             db.compact().unwrap();
         }

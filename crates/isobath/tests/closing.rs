@@ -52,9 +52,8 @@ const CALLS: [(&str, Call); 20] = [
     ("range", |tools| tools.db.range(..).try_for_each(|item| item.map(drop))),
     ("cursor", |tools| {
         let mut cursor = tools.family.cursor(..)?;
-        cursor.seek_to_last()?;
-        while cursor.is_valid() {
-            cursor.prev()?;
+        while let Some(entry) = cursor.prev()? {
+            entry.value()?;
         }
         Ok(())
     }),
@@ -207,8 +206,7 @@ fn ranges_and_cursors_that_outlive_the_database_say_closed_and_what_they_gave_st
         let snapshot = db.snapshot();
         let (fresh, mut begun) = (db.range(..), snapshot.range(..));
         let mut cursor = db.cursor(..).unwrap();
-        cursor.seek_to_first().unwrap();
-        let pinned = cursor.pinned_value().unwrap();
+        let pinned = cursor.first().unwrap().unwrap().pin().unwrap();
         let given = [begun.next(), begun.next_back()].map(|item| item.unwrap().unwrap());
         if closes {
             db.close().unwrap();
@@ -227,10 +225,12 @@ fn ranges_and_cursors_that_outlive_the_database_say_closed_and_what_they_gave_st
             assert!(range.next_back().unwrap().unwrap_err().is_closed());
             assert!(range.next().is_none() && range.next_back().is_none());
         }
-        assert_eq!((&*pinned, cursor.value()), (&[0; 200][..], Some(&[0; 200][..])));
-        for moved in [cursor.next(), cursor.seek_to_last(), cursor.prev(), cursor.seek("key")] {
-            assert!(moved.as_ref().is_err_and(Error::is_closed));
-        }
+        let lent = cursor.entry().unwrap().value().unwrap();
+        assert_eq!((&*pinned, lent), (&[0; 200][..], &[0; 200][..]));
+        assert!(cursor.next().is_err_and(|error| error.is_closed()));
+        assert!(cursor.last().is_err_and(|error| error.is_closed()));
+        assert!(cursor.prev().is_err_and(|error| error.is_closed()));
+        assert!(cursor.seek("key").is_err_and(|error| error.is_closed()));
         for ((key, value), i) in given.into_iter().zip([0u32, 549]) {
             assert_eq!((&*key, &*value), (&i.to_be_bytes()[..], &[i as u8; 200][..]));
         }

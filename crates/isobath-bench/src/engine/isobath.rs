@@ -226,22 +226,19 @@ impl Session for IsobathSession {
             Some(to) => self.db.cursor(from..to)?,
             None => self.db.cursor(from..)?,
         };
-        rows.seek_to_first()?;
-        while let Some((key, value)) = rows.entry() {
-            if visit(key, value) {
+        while let Some(row) = rows.next()? {
+            if visit(row.key(), row.value()?) {
                 break;
             }
-            rows.next()?;
         }
         Ok(())
     }
 
     fn seek(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {
         let mut rows = self.db.cursor(..)?;
-        rows.seek(key)?;
-        let row = rows.entry();
-        if let Some((key, value)) = row {
-            visit(key, value);
+        let row = rows.seek(key)?;
+        if let Some(row) = row {
+            visit(row.key(), row.value()?);
         }
         Ok(row.is_some())
     }

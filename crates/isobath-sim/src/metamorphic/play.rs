@@ -206,16 +206,16 @@ fn scan(mut range: Range, limit: usize, ends: Ends, digest: &mut Digest) -> Resu
 
 fn walk(cursor: &mut Cursor, moves: &[Move], digest: &mut Digest) -> Result<()> {
     for one in moves {
-        match one {
-            Move::First => cursor.seek_to_first()?,
-            Move::Last => cursor.seek_to_last()?,
+        let entry = match one {
+            Move::First => cursor.first()?,
+            Move::Last => cursor.last()?,
             Move::Seek(key) => cursor.seek(key)?,
             Move::SeekForPrev(key) => cursor.seek_for_prev(key)?,
             Move::Next => cursor.next()?,
             Move::Prev => cursor.prev()?,
-        }
-        digest.add_value(cursor.key());
-        digest.add_value(cursor.value());
+        };
+        digest.add_value(entry.map(|entry| entry.key()));
+        digest.add_value(entry.map(|entry| entry.value()).transpose()?);
     }
     Ok(())
 }

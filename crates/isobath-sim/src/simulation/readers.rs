@@ -7,7 +7,7 @@ use super::runtime;
 use super::values::{Key, Value, Values};
 use super::workload::Stage;
 use crate::position::position;
-use isobath::{Cursor, Range, ReadOptions, Readable, Snapshot};
+use isobath::{Cursor, Entry, Range, ReadOptions, Readable, Snapshot};
 use std::ops::Bound;
 
 /// A stretch of the keys of a family.
@@ -271,56 +271,59 @@ impl Stage {
         sights: &mut Vec<Sight>,
         rng: &mut fastrand::Rng,
     ) -> isobath::Result<()> {
-        let mut at: Option<Key> = None;
+        let mut at = Stand::Outside { goes_up: true, goes_down: true };
         for _ in 0..rng.u8(..16) {
             let target = self.keys.key(rng);
             let mut sight = span.sight();
-            let is_up = match (rng.u8(..6), at.take()) {
+            let is_up = match (rng.u8(..6), &at) {
                 (0, _) => {
-                    cursor.seek(&target)?;
+                    self.agrees(cursor.seek(&target)?, span);
                     if !leaves_out(&span.lower, &target, Key::lt) {
                         sight.lower = Bound::Included(target);
                     }
                     true
                 }
                 (1, _) => {
-                    cursor.seek_for_prev(&target)?;
+                    self.agrees(cursor.seek_for_prev(&target)?, span);
                     if !leaves_out(&span.upper, &target, Key::gt) {
                         sight.upper = Bound::Included(target);
                     }
                     false
                 }
-                (2, _) => cursor.seek_to_first().map(|()| true)?,
-                (3, _) => cursor.seek_to_last().map(|()| false)?,
-                (4, Some(from)) => {
-                    cursor.next()?;
-                    sight.lower = Bound::Excluded(from);
+                (2, _) => {
+                    self.agrees(cursor.first()?, span);
                     true
                 }
-                (_, Some(from)) => {
-                    cursor.prev()?;
-                    sight.upper = Bound::Excluded(from);
+                (3, _) => {
+                    self.agrees(cursor.last()?, span);
                     false
                 }
-                (nth, None) => {
-                    // Without an entry it stays without.
-                    if nth == 4 {
-                        cursor.next()?
-                    } else {
-                        cursor.prev()?
+                (nth, at) => {
+                    let is_up = nth == 4;
+                    let entry = if is_up { cursor.next()? } else { cursor.prev()? };
+                    let entry = self.agrees(entry, span);
+                    let begin = if is_up { &mut sight.lower } else { &mut sight.upper };
+                    match at {
+                        Stand::On(from) => *begin = Bound::Excluded(from.clone()),
+                        Stand::Outside { goes_up: true, .. } if is_up => {}
+                        Stand::Outside { goes_down: true, .. } if !is_up => {}
+                        Stand::Outside { .. } => {
+                            self.stays_outside(entry);
+                            continue;
+                        }
                     }
-                    if self.stands(&cursor, span).is_some() {
-                        self.fail("a cursor without an entry moved to one".to_owned());
-                    }
-                    continue;
+                    is_up
                 }
             };
-            at = self.stands(&cursor, span);
-            if let Some((key, value)) = at.as_ref().zip(cursor.value()) {
-                *(if is_up { &mut sight.upper } else { &mut sight.lower }) =
-                    Bound::Included(key.clone());
-                sight.found.insert(key.clone(), Some(Value::of(value)));
-            }
+            at = match self.agrees(cursor.entry(), span) {
+                Some((key, value)) => {
+                    *(if is_up { &mut sight.upper } else { &mut sight.lower }) =
+                        Bound::Included(key.clone());
+                    sight.found.insert(key.clone(), Some(value));
+                    Stand::On(key)
+                }
+                None => Stand::Outside { goes_up: !is_up, goes_down: is_up },
+            };
             sights.push(sight);
             if rng.u8(..8) == 0 {
                 runtime::yield_now();
@@ -329,17 +332,21 @@ impl Stage {
         Ok(())
     }
 
-    /// The key that a cursor stands on.
-    fn stands(&self, cursor: &Cursor, span: &Span) -> Option<Key> {
-        let entry = cursor.entry();
-        let agrees = cursor.is_valid() == entry.is_some()
-            && entry.map(|(key, _)| key) == cursor.key()
-            && entry.map(|(_, value)| value) == cursor.pinned_value().as_deref()
-            && cursor.key().is_none_or(|key| span.holds(key));
-        if !agrees {
-            self.fail(format!("a cursor contradicts itself: {cursor:?}"));
+    /// What a cursor lends.
+    fn agrees(&self, entry: Option<Entry<'_>>, span: &Span) -> Option<(Key, Value)> {
+        let entry = entry?;
+        let (value, pinned) = (entry.value().ok()?, entry.pin().ok()?);
+        let agrees = value == &*pinned && entry.value_len() == value.len() as u64;
+        if !agrees || !span.holds(entry.key()) {
+            self.fail(format!("a cursor contradicts itself: {entry:?}"));
         }
-        cursor.key().map(Key::from)
+        Some((entry.key().into(), Value::of(value)))
+    }
+
+    fn stays_outside(&self, entry: Option<(Key, Value)>) {
+        if let Some((key, _)) = entry {
+            self.fail(format!("a cursor beyond its end went on to {}", key.escape_ascii()));
+        }
     }
 
     /// A snapshot, kept for a while.
@@ -425,6 +432,16 @@ impl Stage {
         }
         Ok(values)
     }
+}
+
+/// Where a cursor stands.
+enum Stand {
+    On(Key),
+    /// On no key, with what a step finds that way.
+    Outside {
+        goes_up: bool,
+        goes_down: bool,
+    },
 }
 
 /// What was walked of a range whose ends have not met.

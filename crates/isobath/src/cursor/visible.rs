@@ -55,6 +55,17 @@ impl<C: Cursor> VisibleCursor<C> {
         self.inner.entry().map(|entry| (entry.key, entry.value))
     }
 
+    /// True if the cursor stands on a key.
+    #[inline]
+    pub(crate) fn has_entry(&self) -> bool {
+        self.has_entry
+    }
+
+    /// Has no entry any more, until a seek.
+    pub(crate) fn leave(&mut self) {
+        self.has_entry = false;
+    }
+
     /// Moves to the least visible key.
     pub(crate) fn seek_first(&mut self) -> Result<()> {
         self.has_entry = false;

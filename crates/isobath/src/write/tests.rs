@@ -264,31 +264,29 @@ fn a_cursor_that_failed_does_not_look_like_one_at_its_end() {
     let db = options.open("db").unwrap();
     let mut cursor = db.cursor(..).unwrap();
     for backward in [false, true] {
-        if backward {
-            cursor.seek_to_last().unwrap()
-        } else {
-            cursor.seek_to_first().unwrap()
-        };
+        let begin = if backward { cursor.last() } else { cursor.first() };
+        assert!(begin.unwrap().is_some());
         fs.inject(Fault::on(FileOp::Read).suffix(".tbl").forever());
         let step = |cursor: &mut crate::Cursor| match backward {
-            true => cursor.prev(),
-            false => cursor.next(),
+            true => cursor.prev().map(|entry| entry.is_some()),
+            false => cursor.next().map(|entry| entry.is_some()),
         };
         let error = loop {
-            if let Err(error) = step(&mut cursor) {
-                break error.to_string();
+            match step(&mut cursor) {
+                Ok(has_entry) => assert!(has_entry, "the end was not reached"),
+                Err(error) => break error.to_string(),
             }
-            assert!(cursor.is_valid(), "the end was not reached");
         };
         for _ in 0..2 {
-            assert!(!cursor.is_valid());
+            assert!(cursor.entry().is_none());
             assert_eq!(step(&mut cursor).unwrap_err().to_string(), error);
         }
         fs.clear_faults();
         assert_eq!(step(&mut cursor).unwrap_err().to_string(), error);
         cursor.seek("key10").unwrap();
         step(&mut cursor).unwrap();
-        assert_eq!(cursor.key(), Some(if backward { &b"key09"[..] } else { b"key11" }));
+        let key = cursor.entry().map(|entry| entry.key());
+        assert_eq!(key, Some(if backward { &b"key09"[..] } else { b"key11" }));
     }
 }
 

@@ -428,31 +428,36 @@ fn check_both_ends(mut range: Range, expected: &[(Vec<u8>, Arc<[u8]>)], backward
 }
 
 fn check_moves(cursor: &mut Cursor, expected: &[(Vec<u8>, Arc<[u8]>)], moves: &[Move]) {
-    let mut at: Option<usize> = None;
+    // Positions are one more than indices: 0 is before the first key, and a fresh cursor is nowhere.
+    let (mut at, behind) = (None, expected.len() + 1);
     for step in moves {
-        at = match *step {
-            Move::First => (!expected.is_empty()).then_some(0),
-            Move::Last => expected.len().checked_sub(1),
-            Move::Seek(index) => {
-                let at = expected.partition_point(|(k, _)| *k < key(index));
-                (at < expected.len()).then_some(at)
-            }
-            Move::SeekForPrev(index) => {
-                expected.partition_point(|(k, _)| *k <= key(index)).checked_sub(1)
-            }
-            Move::Next => at.map(|at| at + 1).filter(|at| *at < expected.len()),
-            Move::Prev => at.and_then(|at| at.checked_sub(1)),
+        let to = match *step {
+            Move::First => 1,
+            Move::Last => behind - 1,
+            Move::Seek(index) => 1 + expected.partition_point(|(k, _)| *k < key(index)),
+            Move::SeekForPrev(index) => expected.partition_point(|(k, _)| *k <= key(index)),
+            Move::Next => behind.min(at.unwrap_or(0) + 1),
+            Move::Prev => at.unwrap_or(behind).saturating_sub(1),
         };
-        match *step {
-            Move::First => cursor.seek_to_first(),
-            Move::Last => cursor.seek_to_last(),
+        at = Some(to);
+        let entry = match *step {
+            Move::First => cursor.first(),
+            Move::Last => cursor.last(),
             Move::Seek(index) => cursor.seek(key(index)),
             Move::SeekForPrev(index) => cursor.seek_for_prev(key(index)),
             Move::Next => cursor.next(),
             Move::Prev => cursor.prev(),
         }
         .unwrap();
-        let wanted = at.map(|at| (&expected[at].0[..], &expected[at].1[..]));
-        assert!(cursor.entry() == wanted, "after {step:?}, at {at:?}: {:?}", cursor.key());
+        let wanted = to.checked_sub(1).and_then(|index| expected.get(index));
+        let wanted = wanted.map(|(key, value)| (&key[..], &value[..]));
+        let shown = |entry: isobath::Entry<'_>| entry.value().unwrap().to_vec();
+        assert!(
+            entry.map(|entry| entry.key()) == wanted.map(|(key, _)| key)
+                && entry.map(shown).as_deref() == wanted.map(|(_, value)| value),
+            "after {step:?}, at {at:?}: {entry:?}"
+        );
+        let entry = entry.map(|entry| entry.key().to_vec());
+        assert_eq!(cursor.entry().map(|entry| entry.key().to_vec()), entry);
     }
 }
