@@ -9,11 +9,14 @@
 //!    tables have, as the log need not have been synced
 //! 6. one edit says that the close was clean: the next open replays what a racing commit left, or nothing
 //! 7. memory and tables are let go of, which handles that outlive the database would hold; the lock is given up
+//! 8. the last callbacks of [`Db::on_durable`](crate::Db::on_durable) have run: what they may wait for, in calls of theirs, has
+//!    ended by then
 //!
 //! A close that panics, in code of the program's own, goes on as that of a database which failed: nothing more is written.
 //!
 //! A listener may close the database, too, also by dropping the last handle. Closing waits for the thread that tells it, or
-//! that thread holds a lock of the close: so another thread closes then, and the listener goes on at once.
+//! that thread holds a lock of the close: so another thread closes then, and the listener goes on at once. The same holds for
+//! a callback of [`Db::on_durable`](crate::Db::on_durable).
 
 use crate::engine::Engine;
 use crate::env::Priority;
@@ -31,7 +34,12 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
         return if was_closed { Err(Error::closed()) } else { close_elsewhere(engine) };
     }
     let mut outcome = engine.close_outcome.lock();
-    outcome.get_or_insert_with(|| close_or_fail(engine)).clone()
+    let close = || {
+        let closed = close_or_fail(engine);
+        engine.notices.close();
+        closed
+    };
+    outcome.get_or_insert_with(close).clone()
 }
 
 fn close_or_fail(engine: &Arc<Engine>) -> Result<()> {

@@ -128,6 +128,43 @@ impl Db {
         write::sync_to(self.engine(), point.into())
     }
 
+    /// True if every commit up to `point` is known to survive power loss, without waiting for it. False for a point of another
+    /// database, and where nobody knows: a database that is open for reading does not know what the writer beside it has synced.
+    pub fn is_durable(&self, point: impl Into<ReadPoint>) -> bool {
+        write::is_durable(self.engine(), point.into())
+    }
+
+    /// Has `callback` run once every commit up to `point` survives power loss, or never will: [`Db::sync_to`] without a thread
+    /// that waits. One sync serves all callbacks that wait when it begins.
+    ///
+    /// The callback runs exactly once, with what `sync_to` would answer, on a thread of the database's own; never within this
+    /// call, also if the commits are durable already. It may call the database, close it, and own the last handle. Others
+    /// wait while it runs, and so does a close by another thread, so it should be short: hand what takes long to a thread of
+    /// the program's own. A panic of it ends there.
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("durable")?;
+    /// let commit = db.put("key", "value")?;
+    /// let (sender, receiver) = std::sync::mpsc::channel();
+    /// db.on_durable(commit, move |outcome| drop(sender.send(outcome)))?;
+    /// receiver.recv().expect("it runs once")?;
+    /// assert!(db.is_durable(commit));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `sync_to` that are known at once: the point is none of this database, the database is closed, or open for
+    /// reading only. Or the thread could not be started. The callback does not run then.
+    pub fn on_durable(
+        &self,
+        point: impl Into<ReadPoint>,
+        callback: impl FnOnce(Result<()>) + Send + 'static,
+    ) -> Result<()> {
+        write::on_durable(self.engine(), point.into(), Box::new(callback))
+    }
+
     /// Returns once everything written so far survives power loss.
     pub fn sync(&self) -> Result<()> {
         write::harden(self.engine(), self.engine().log.visible())

@@ -11,6 +11,7 @@ use crate::vfs::MemoryFs;
 use crate::{Batch, Db, FamilyOptions, Options};
 use shuttle::thread;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const BATCHES: u8 = 3;
 
@@ -125,5 +126,29 @@ fn a_database_closes_whatever_goes_on() {
         let found = (is_there([1, 0]), is_there([1, 1]));
         assert!(found.0 >= acknowledged.0.max(found.1), "{acknowledged:?}, {found:?}");
         assert!(found.1 >= acknowledged.1, "{acknowledged:?}, {found:?}");
+    });
+}
+
+#[test]
+fn callbacks_that_race_a_close_run_once_if_they_were_accepted() {
+    check(2000, || {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        let engine = db.engine().clone();
+        let ran = Arc::new(AtomicU64::new(0));
+        let callers = [0, 1].map(|caller| {
+            let ran = ran.clone();
+            spawn(&db, move |db| {
+                let Ok(commit) = db.put([caller], "value") else { return 0 };
+                let count = move |outcome: crate::Result<()>| {
+                    outcome.unwrap();
+                    ran.fetch_add(1, Ordering::SeqCst);
+                };
+                u64::from(db.on_durable(commit, count).is_ok())
+            })
+        });
+        crate::close::close(&engine).unwrap();
+        let accepted: u64 = callers.into_iter().map(|caller| caller.join().unwrap()).sum();
+        assert_eq!(ran.load(Ordering::SeqCst), accepted);
     });
 }

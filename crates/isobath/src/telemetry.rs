@@ -6,11 +6,15 @@ use crate::events::Event;
 use crate::metrics::Metrics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs code of the program's own: a subscriber, a recorder or a listener. The engine calls it halfway through what
-/// others wait for, so a panic of it ends here.
+/// Runs code of the program's own: a subscriber, a recorder, a listener or another callback. The engine calls it halfway
+/// through what others wait for, so a panic of it ends here.
 pub(crate) fn call_out(body: impl FnOnce()) {
     // The panic hook has told of it.
-    let _ = catch_unwind(AssertUnwindSafe(body));
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+        // The program may have panicked with a value whose drop panics, too.
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        dropped.unwrap_or_else(std::mem::forget);
+    }
 }
 
 /// Emits an event, in a build with the feature `tracing`.

@@ -13,10 +13,10 @@ const TYPES: [(&str, &str, &[&str]); 13] = [
     ("Batch", "batch.rs", &["batch.", "Batch::"]),
     ("Cursor", "iter.rs", &["cursor."]),
     ("Range", "iter.rs", &["range.", ")."]),
-    ("Options", "options.rs", &["options.", "options()).", "Options::", ")."]),
-    ("ReadOptions", "options.rs", &["ReadOptions::", ")."]),
-    ("WriteOptions", "options.rs", &["WriteOptions::", "WriteOptions::default().", ")."]),
-    ("FamilyOptions", "options.rs", &["FamilyOptions::", ")."]),
+    ("Options", "options/mod.rs", &["options.", "options()).", "Options::", ")."]),
+    ("ReadOptions", "options/call.rs", &["ReadOptions::", ")."]),
+    ("WriteOptions", "options/call.rs", &["WriteOptions::", "WriteOptions::default().", ")."]),
+    ("FamilyOptions", "options/family.rs", &["FamilyOptions::", ")."]),
     ("BlockCache", "table/cache/blocks.rs", &["BlockCache::"]),
 ];
 
@@ -41,11 +41,19 @@ fn methods_of_macro(source: &str) -> Vec<String> {
     signatures.map(|rest| rest[..rest.find(['(', '<']).unwrap()].to_owned()).collect()
 }
 
-/// The public methods of a type.
+/// The public methods of a type, and the setters of options, which a macro makes of fields with defaults.
 fn methods(of: &str, source: &str) -> Vec<String> {
-    let mut is_of = false;
+    let (mut is_of, mut is_list) = (false, false);
     let mut found = Vec::new();
     for line in source.lines() {
+        is_list = line == format!("pub struct {of} {{") || (is_list && line != "}");
+        if let Some((name, field)) =
+            line.strip_prefix("    pub ").and_then(|rest| rest.split_once(": "))
+            && is_list
+            && field.contains(" = ")
+        {
+            found.push(name.to_owned());
+        }
         if let Some(rest) = line.strip_prefix("impl") {
             let name = rest.trim_start_matches("<'a>").trim_start();
             is_of = name.split(|c: char| !c.is_alphanumeric()).next() == Some(of)

@@ -11,6 +11,7 @@
 
 #[cfg(test)]
 mod api;
+mod awaited;
 mod careless;
 mod controls;
 mod disk;

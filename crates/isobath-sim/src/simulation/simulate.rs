@@ -378,6 +378,7 @@ fn live(
             is_damaged: is_damaged || matches!(script.trouble, Trouble::Rot { .. }),
             closing: Rc::default(),
             keepsakes: Rc::default(),
+            awaited: Rc::default(),
             cache: script.cache.clone(),
         });
         act(&stage, &mut script);
@@ -507,13 +508,16 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
     let was_over = life.is_over();
     let Ok(stage) = Rc::try_unwrap(stage) else { unreachable!("every task has ended") };
     let is_given_up = stage.is_closing() && script.trouble.is_want_of_room();
-    let Stage { db, side, history, failure, is_damaged, closing, keepsakes, .. } = stage;
+    let Stage { db, side, history, failure, is_damaged, closing, keepsakes, awaited, .. } = stage;
     drop(side);
     let closed = match closing.take() {
         Closing::Done(closed) => closed.and(db.close()),
         Closing::No | Closing::Begun => db.close(),
     };
     let mut failure = failure.take();
+    for awaited in awaited.take().into_iter().filter(|_| !life.is_over()) {
+        let _ = awaited.check().map_err(|wrong| failure.get_or_insert(wrong));
+    }
     for keepsake in keepsakes.take() {
         let _ = keepsake.outlive().map_err(|wrong| failure.get_or_insert(wrong));
     }

@@ -1,6 +1,7 @@
 //! What the tasks of a simulation do to the database: several writers, readers and a janitor at once, each drawing its
 //! next operation from the seed.
 
+use super::awaited::Awaited;
 use super::families::{Change, Content};
 use super::keepsakes::Keepsake;
 use super::keyspace::Keyspace;
@@ -39,6 +40,8 @@ pub(crate) struct Stage {
     pub(crate) cache: Option<BlockCache>,
     /// Snapshots that are kept for most of the life.
     pub(crate) keepsakes: Shared<Vec<Keepsake>>,
+    /// Callbacks that wait for durability.
+    pub(crate) awaited: Shared<Vec<Awaited>>,
 }
 
 /// A close while others still work.
@@ -240,8 +243,9 @@ impl Stage {
             if rng.u8(..8) == 0 {
                 self.follow(DB, &mut rng);
             }
-            let result = match rng.u8(..10) {
+            let result = match rng.u8(..12) {
                 9 => self.durable_snapshot(),
+                10 | 11 => self.await_durable(),
                 0 | 1 => {
                     self.season.set(self.season.get().wrapping_add(1));
                     self.db.flush()

@@ -21,6 +21,7 @@ mod line;
 mod mention;
 #[cfg(all(test, shuttle))]
 mod model;
+mod notices;
 #[cfg(all(test, loom))]
 mod order_model;
 mod pacer;
@@ -40,6 +41,7 @@ pub(crate) use family::{Keyspace, View};
 pub(crate) use gauges::Gauges;
 pub(crate) use line::Line;
 pub(crate) use mention::{Mention, foreign_family};
+pub(crate) use notices::{Notice, Notices};
 pub(crate) use pacer::{PACED, Pacer};
 pub(crate) use shown::Shown;
 pub(crate) use snapshots::Snapshots;
@@ -86,6 +88,8 @@ pub(crate) struct Engine {
     pub(crate) installer: Workers,
     pub(crate) compactor_count: usize,
     pub(crate) upkeep: Ticker,
+    /// Callbacks that wait until a commit is durable, and their thread.
+    pub(crate) notices: Notices,
     pub(crate) closed: AtomicBool,
     /// What the close came to, once it is over. Held while it runs.
     pub(crate) close_outcome: Mutex<Option<Result<()>>>,
@@ -115,7 +119,7 @@ impl Engine {
         call_back(self, || tell(&self.options, &event));
     }
 
-    /// True on a thread that is telling the listener of this database.
+    /// True on a thread that is telling the listener of this database, or runs another callback for it.
     pub(crate) fn is_telling(&self) -> bool {
         is_called_back_by(self)
     }

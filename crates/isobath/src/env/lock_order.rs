@@ -81,6 +81,8 @@ ranks! {
     Jobs at "background/workers.rs: queue",
     /// The result of a job that a thread waits for.
     Promise at "background/workers.rs: result",
+    /// Callbacks that wait until a commit is durable, while they are added and taken.
+    Notices at "engine/notices.rs: state",
     /// What wakes a ticker.
     Ticker at "background/ticker.rs: signals",
     /// Why names of table files may be lost; held while they are synced.

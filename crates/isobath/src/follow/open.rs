@@ -3,7 +3,9 @@
 use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
-use crate::engine::{Backlog, Engine, Epochs, Families, Gauges, Line, Pacer, Shown, Snapshots};
+use crate::engine::{
+    Backlog, Engine, Epochs, Families, Gauges, Line, Notices, Pacer, Shown, Snapshots,
+};
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
 use crate::error::{Error, Result};
@@ -84,6 +86,7 @@ fn assemble(
         installer: Workers::none("isobath-manifest"),
         compactor_count: 0,
         upkeep: Ticker::none(),
+        notices: Notices::new(),
         closed: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),

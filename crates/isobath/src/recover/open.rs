@@ -2,7 +2,9 @@
 
 use super::replay::{Replayed, replay};
 use crate::background::{PanicReport, Workers};
-use crate::engine::{self, Backlog, Engine, Epochs, Families, Gauges, Keyspace, Pacer, Snapshots};
+use crate::engine::{
+    self, Backlog, Engine, Epochs, Families, Gauges, Keyspace, Notices, Pacer, Snapshots,
+};
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Env, Plant, Priority, Reach, planted, reached};
@@ -315,6 +317,7 @@ fn assemble(
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
         compactor_count,
         upkeep: upkeep::start(&env, started.clone(), panic_report(&log))?,
+        notices: Notices::new(),
         closed: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),

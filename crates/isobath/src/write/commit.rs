@@ -12,7 +12,7 @@
 //!
 //! Why in this order, and what a failure at each stage leaves: `docs/internals/commit.md`.
 
-use crate::engine::{Engine, Keyspace, Mention};
+use crate::engine::{Engine, Keyspace, Mention, Notice};
 use crate::env::{Plant, Point, Reach, planted, reached_if, with_scratch, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn, Op, OpKind, Payload, decode_payload, put_batch_prefix, put_op};
@@ -288,6 +288,26 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
 pub(crate) fn sync_to(engine: &Engine, point: ReadPoint) -> Result<()> {
     engine.check_open()?;
     engine.check_not_read_only()?;
+    engine.log.harden(wanted_durable(engine, point)?)
+}
+
+/// Has `notice` run once every commit up to `point` survives power loss, or never will. After an error it does not run.
+pub(crate) fn on_durable(engine: &Arc<Engine>, point: ReadPoint, notice: Notice) -> Result<()> {
+    engine.check_open()?;
+    engine.check_not_read_only()?;
+    engine.notices.add(engine, wanted_durable(engine, point)?, notice)
+}
+
+/// True if every commit up to `point` is known to survive power loss.
+pub(crate) fn is_durable(engine: &Engine, point: ReadPoint) -> bool {
+    // A reader does not know what the writer beside it has synced.
+    let durable = if engine.shown.is_some() { 0 } else { engine.log.durable() };
+    wanted_durable(engine, point).is_ok_and(|lsn| lsn <= durable)
+}
+
+/// Up to where the log of this term has to be durable for every commit up to `point` to be: 0 if they are, as commits of an
+/// earlier term. Fails for a point that is none of this database, or of commits that may be lost.
+fn wanted_durable(engine: &Engine, point: ReadPoint) -> Result<Lsn> {
     let refuse =
         |why: String| Err(Error::invalid_argument(format!("the point {:#x} {why}", point.lsn)));
     if point.database != ReadPoint::new(engine, 0).database {
@@ -301,13 +321,13 @@ pub(crate) fn sync_to(engine: &Engine, point: ReadPoint) -> Result<()> {
         ));
     }
     if term == engine.term {
-        return engine.log.harden(point.lsn);
+        return Ok(point.lsn);
     }
     // What a recovery took from the log is in tables, and synced.
     let versions = engine.versions.lock();
     let next = versions.state().terms().iter().find(|next| next.term == term + 1);
     match next {
-        Some(next) if point.lsn <= next.ended_at => Ok(()),
+        Some(next) if point.lsn <= next.ended_at => Ok(0),
         Some(next) => refuse(format!(
             "may be lost: when the database was opened again, all of its log was there up to {:#x} only",
             next.ended_at

@@ -11,7 +11,8 @@ mod seal;
 mod tests;
 
 pub use commit::{Commit, ReadPoint};
-pub(crate) use commit::{OpAt, Parts, commit_batch, commit_one, harden, sync_to};
+pub(crate) use commit::{OpAt, Parts, commit_batch, commit_one, harden};
+pub(crate) use commit::{is_durable, on_durable, sync_to};
 pub(crate) use families::{drop_family, open_families, rename_family, set_family_options};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use seal::seal_if_written;
