@@ -10,7 +10,9 @@ use super::values::{Draft, Place, Value};
 use super::workload::Stage;
 use crate::existing::Existing;
 use crate::position::position;
-use isobath::{Batch, Commit, Durability, Error, ErrorKind, Family, MAX_KEY_LEN, WriteOptions};
+use isobath::{
+    Batch, Commit, Durability, Error, ErrorKind, Family, MAX_KEY_LEN, ReadPoint, WriteOptions,
+};
 use std::time::Duration;
 
 /// A handle of a family that comes and goes.
@@ -397,7 +399,11 @@ impl Careless<'_> {
     fn upkeep(&mut self) {
         let db = &self.stage.db;
         let metrics = db.metrics();
-        if metrics.write_amplification().is_nan() || metrics.families.is_empty() {
+        let is_nonsense = metrics.write_amplification().is_nan()
+            || metrics.families.is_empty()
+            || (metrics.level0_runs() > 0 && metrics.table_bytes() == 0)
+            || metrics.pending_compaction_bytes() > 1 << 50;
+        if is_nonsense {
             self.stage.fail("metrics make no sense".to_owned());
         }
         let result = match self.rng.u8(..4) {
@@ -429,7 +435,9 @@ impl Careless<'_> {
             }
         }
         if let Some(commit) = old {
-            match db.sync_to(commit) {
+            // A program that kept it has its bytes.
+            let point = ReadPoint::from(commit);
+            match db.sync_to(ReadPoint::from_bytes(point.to_bytes())) {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::InvalidArgument { detail, .. }
                         if !keeps_old || detail.contains("too long ago")) => {}

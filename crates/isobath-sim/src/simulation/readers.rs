@@ -100,7 +100,12 @@ impl Stage {
         let value = slice.as_deref().map(Value::of);
         let seen = vec![Sight::of_key(family, key, value.map(Some))];
         if rng.u8(..8) == 0 && held.len() < 30 {
-            held.extend(slice.zip(value));
+            let kept = slice.map(|slice| match held.len() % 3 {
+                0 => slice.slice(..),
+                1 => slice.detach(),
+                _ => slice,
+            });
+            held.extend(kept.zip(value));
         }
         self.saw("a get", look, (seen, Ok(())))
     }
