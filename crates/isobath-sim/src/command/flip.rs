@@ -31,7 +31,7 @@ pub(crate) struct Flip {
     #[arg(long, value_parser = parse_plant)]
     plant: Option<Plant>,
     /// Add what was done to this ledger
-    #[arg(long)]
+    #[arg(long, conflicts_with = "plant")]
     ledger: Option<PathBuf>,
 }
 

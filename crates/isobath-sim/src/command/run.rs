@@ -60,7 +60,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     choice: Choice,
     /// Add what was done to this ledger
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["plant", "trim"])]
     ledger: Option<PathBuf>,
 }
 
