@@ -16,8 +16,8 @@ use crate::env::{Reach, reached_if};
 pub(crate) struct Retain<'a> {
     readers: &'a ReaderPoints,
     oldest_reader: Lsn,
+    /// Of the last version that is not below all readers: older ones of its key may follow.
     key: Vec<u8>,
-    /// Of the version judged last, if it is of `key`.
     newer_seq: Option<Lsn>,
 }
 
@@ -76,12 +76,9 @@ impl<'a> Retain<'a> {
         if entry.seq >= self.oldest_reader {
             return if self.keeps(entry) { Verdict::Keep } else { Verdict::Drop };
         }
-        let newer_seq = self.newer_seq.take().filter(|_| self.key == entry.key);
-        if self.readers.see(entry.seq, newer_seq) && (!entry.kind.is_tombstone() || !is_alone()) {
-            Verdict::KeepLast
-        } else {
-            Verdict::DropRest
-        }
+        // Of each key only the newest version below all readers comes here. The oldest reader sees
+        // it: a newer one, if there is any, is not below that reader's point.
+        if entry.kind.is_tombstone() && is_alone() { Verdict::DropRest } else { Verdict::KeepLast }
     }
 }
 
