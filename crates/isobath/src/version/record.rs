@@ -308,4 +308,22 @@ mod tests {
         let payload = vec![0; PAYLOAD_LEN_MAX + 1];
         assert!(put_record(&mut Vec::new(), 1, 0, &payload).is_err());
     }
+
+    #[test]
+    fn every_valid_record_is_found_whatever_lies_before_between_and_behind() {
+        let mut bytes = sample(&[b"one", b"", b"three", b"four"]);
+        let second = sample(&[b"one"]).len();
+        let fourth = sample(&[b"one", b"", b"three"]).len();
+        bytes[fourth - RECEIPT_LEN - 1] ^= 1;
+        bytes.extend_from_slice(&[0x5a; 100]);
+        for from in [0, 10] {
+            let found = Records::new(&bytes, NUMBER, from).every_valid();
+            let found: Vec<_> =
+                found.iter().map(|record| (record.offset, record.payload)).collect();
+            let expected = [(10, &b"one"[..]), (second as u64, b""), (fourth as u64, b"four")];
+            assert_eq!(found, expected);
+        }
+        assert!(Records::new(&bytes, NUMBER, fourth + 1).every_valid().is_empty());
+        assert!(Records::new(&[], NUMBER, 0).every_valid().is_empty());
+    }
 }

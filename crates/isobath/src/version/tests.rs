@@ -286,6 +286,27 @@ fn a_switch_of_manifests_that_finds_no_room_is_made_later() {
     assert!(left.state().family(0).unwrap().tree.runs.len() > runs);
 }
 
+#[test]
+fn a_manifest_that_cannot_be_finished_leaves_no_file() {
+    for op in [FileOp::Create, FileOp::Write, FileOp::Sync, FileOp::Rename] {
+        for suffix in ["MANIFEST-000002", "CURRENT.tmp"] {
+            let fs = MemoryFs::new();
+            drop(create(&fs).unwrap());
+            let mut set = open(&fs).unwrap();
+            let names = || -> Vec<String> {
+                fs.list(Path::new(DB)).unwrap().into_iter().map(|entry| entry.name).collect()
+            };
+            let before = names();
+            fs.inject(Fault::on(op).suffix(suffix).kind(io::ErrorKind::StorageFull));
+            let renewed = set.renew();
+            assert_eq!(renewed.is_err(), fs.struck() > 0);
+            if let Err(error) = renewed {
+                assert_eq!(names(), before, "{op:?} of {suffix}: {error}");
+            }
+        }
+    }
+}
+
 /// A set with one edit that failed, the number of the file it added, and the file system.
 fn failed_install(fault: Fault) -> (MemoryFs, VersionSet, u64, Error) {
     let fs = MemoryFs::new();

@@ -2,15 +2,18 @@
 
 use super::super::edit::Change;
 use super::super::fixtures;
-use super::super::names::{CURRENT, manifest_name, table_path};
+use super::super::names::{COUNTED_END, CURRENT, manifest_name, table_path};
+use super::super::record::{RECORD_HEADER_LEN, put_record};
 use super::*;
 use crate::cursor::Entry;
+use crate::env::{Priority, Threads};
 use crate::error::ErrorKind;
 use crate::format::{OpKind, checksum64};
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{TableContext, TableOptions, TableWriter};
 use crate::vfs::{FileAccess, SystemFs};
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 struct Scratch {
     _dir: tempfile::TempDir,
@@ -169,6 +172,18 @@ fn orphans_go_and_foreign_files_stay() {
 }
 
 #[test]
+fn numbers_go_on_from_every_table_there_is_but_those_that_no_database_has_come_to() {
+    for (number, next) in [(COUNTED_END - 1, COUNTED_END), (COUNTED_END, 8)] {
+        let scratch = Scratch::new();
+        drop(scratch.create());
+        scratch.write_table(7);
+        scratch.write_table(number);
+        let (mut set, _) = scratch.open();
+        assert_eq!(scratch.flush(&mut set), next);
+    }
+}
+
+#[test]
 fn a_named_file_that_is_missing_or_cut_short_is_corruption_and_nothing_is_removed() {
     let scratch = Scratch::new();
     let mut set = scratch.create();
@@ -265,6 +280,38 @@ fn tools_see_each_edit_with_its_offset() {
     assert!(matches!(read[0].1.changes[0], Change::Database { .. }));
     assert!(matches!(read[1].1.changes[1], Change::AddSlice { .. }));
     assert_eq!(edits.torn_tail(), None);
+}
+
+#[test]
+fn an_edit_that_means_nothing_is_named_by_where_its_payload_begins() {
+    let scratch = Scratch::new();
+    drop(scratch.create());
+    let path = manifest_path(&scratch.db, 1);
+    let mut bytes = fs::read(&path).unwrap();
+    let offset = bytes.len() as u64;
+    put_record(&mut bytes, 1, offset, &[0xff; 9]).unwrap();
+    fs::write(&path, &bytes).unwrap();
+    let payload_at = offset + RECORD_HEADER_LEN as u64;
+    let error = scratch.open_error();
+    assert!(error.contains(&format!("MANIFEST-000001 at offset {payload_at}")), "{error}");
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_thread_of_low_priority_writes_no_manifest() {
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    let (told, result) = std::sync::mpsc::channel();
+    let act = move || {
+        let mut panics = |act: fn(&mut VersionSet) -> Result<()>| {
+            catch_unwind(AssertUnwindSafe(|| act(&mut set))).is_err()
+        };
+        let installs = panics(|set| set.install(Edit::new(Vec::new()), &[]).map(drop));
+        told.send((installs, panics(VersionSet::attest))).unwrap();
+    };
+    let threads = crate::env::SystemThreads;
+    threads.spawn("low".to_owned(), Priority::Low, Box::new(act)).unwrap().join();
+    assert_eq!(result.recv().unwrap(), (true, true));
 }
 
 #[test]
