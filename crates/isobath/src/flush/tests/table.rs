@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cursor::fixtures::{Version, sort_versions};
+use crate::format::checksum64;
 use crate::memtable::{Arena, ChunkPool};
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{Table, TableContext};
@@ -9,6 +10,7 @@ use crate::version::Graveyard;
 use crate::vfs::{Fault, FileAccess, FileOp, MemoryFs};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 const TABLES: &str = "/db/table";
 
@@ -138,6 +140,20 @@ fn a_table_that_fails_at_any_step_is_reported_and_given_up() {
         is_cut
     });
     assert!(steps.count() > 5);
+}
+
+/// A value so long is written when its slice is finished; all that is written behind it finds room.
+#[test]
+fn a_slice_that_cannot_be_finished_is_reported_though_the_next_one_can() {
+    let noise = (0..300_000u32).map(|i| checksum64(&i.to_le_bytes()) as u8).collect::<Vec<_>>();
+    let pending = [
+        pending(0, &[Version::put(b"key", 9, &noise)]),
+        pending(1, &[Version::put(b"another", 8, b"value")]),
+    ];
+    let (fs, numbers) = workshop();
+    fs.inject(Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull));
+    let built = build(&fs, &numbers, &pending, &NEWEST);
+    assert!(built.is_err_and(|error| error.is_out_of_space()));
 }
 
 #[test]
