@@ -171,4 +171,20 @@ mod tests {
         let chunk = Chunk::new(HUGE_PAGE_LEN);
         assert_eq!(chunk.base().as_ptr().addr() % HUGE_PAGE_LEN, 0);
     }
+
+    /// All of them at once would be 16 GiB of address space.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn a_chunk_gives_its_addresses_back() {
+        let pages = || {
+            let sizes = std::fs::read_to_string("/proc/self/statm").unwrap();
+            sizes.split(' ').next().unwrap().parse::<usize>().unwrap()
+        };
+        let before = pages();
+        for _ in 0..256 {
+            let chunk = Chunk::new(64 << 20);
+            assert!(chunk.mapped);
+        }
+        assert!(pages() < before + (8 << 30) / PAGE_LEN);
+    }
 }

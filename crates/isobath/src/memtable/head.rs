@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn keys_are_equal_between_bounds_or_not() {
         let a: Vec<u8> = (0..40).collect();
-        for to in 0..40 {
+        for to in 0..=40 {
             for from in 0..to {
                 assert!(equal_between(&a, &a, from, to));
                 assert!(!equal_between(&a[..to - 1], &a, from, to));

@@ -272,4 +272,28 @@ mod tests {
         assert!(table.rightmost_for(b"the same1").is_none());
         assert!(table.rightmost_for(b"the same9").is_some());
     }
+
+    #[test]
+    fn a_sorted_batch_stays_in_its_leaf_below_the_bound_of_that_and_only_there() {
+        for (keys, below, beyond) in [
+            (["k1", "k2", "k3", "k4", "k5"], "k1x", "k9"),
+            // The bound's head tells nothing.
+            (["the same1", "the same2", "the same3", "the same4", "the same5"], "the same1x", "zz"),
+        ] {
+            let table = table_of(&keys);
+            let (leaf, _) = table.find_leaf(Target::First);
+            let high = leaf.high().unwrap();
+            let finger = || Finger { leaf, high: Some(high), key: keys[0].as_bytes() };
+            for (key, belongs) in
+                [(below.as_bytes(), true), (high.key(), false), (beyond.as_bytes(), false)]
+            {
+                let found = finger().stamp_if_below_high(key);
+                assert_eq!(
+                    found.map(|(found, _)| found == leaf),
+                    belongs.then_some(true),
+                    "{key:?}"
+                );
+            }
+        }
+    }
 }

@@ -264,4 +264,16 @@ mod tests {
         assert_eq!((table.keys(), table.len(), table.key_value_bytes()), (33, 33, 66));
         assert_eq!((table.min_seq(), table.max_seq()), (10, 42));
     }
+
+    #[test]
+    fn a_root_that_grows_takes_its_heads_behind_what_its_keys_share() {
+        let arena = Arc::new(Arena::new(Arc::new(ChunkPool::new(64 << 10, 0, 0))));
+        let table = Memtable::with_fanout(arena, 2, 32);
+        for n in 0..3 {
+            table.insert(format!("what all keys share {n}").as_bytes(), 10, OpKind::Put, b"");
+        }
+        let root = table.root();
+        assert_eq!((root.level(), root.capacity(), root.prefix().skip), (0, 8, 20));
+        assert_eq!(root.head(1), u64::from(b'1') << 56);
+    }
 }

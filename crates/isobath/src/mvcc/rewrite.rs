@@ -79,3 +79,65 @@ pub(crate) fn rewrite<C: Versions>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cursor::fixtures::{ListCursor, Version};
+    use crate::mvcc::Lsn;
+
+    /// What is told of each version, and what stays.
+    #[derive(Default)]
+    struct Told {
+        noted: Vec<(Lsn, Verdict, bool)>,
+        added: Vec<(Lsn, bool)>,
+    }
+
+    impl Rewrite<ListCursor> for Told {
+        fn is_alone(&mut self, _key: &[u8]) -> bool {
+            true
+        }
+
+        fn note(&mut self, verdict: Verdict, entry: &Entry<'_>, enters: bool) {
+            self.noted.push((entry.seq, verdict, enters));
+        }
+
+        fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
+            assert!(self.noted.last().is_some_and(|(seq, _, _)| *seq == entry.seq));
+            self.added.push((entry.seq, enters));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_becomes_of_each_version_that_is_judged_is_told_first() {
+        use Verdict::*;
+        let put = |key: &[u8], seq| Version::put(key, seq, b"value");
+        // Readers at 20, and from 40 on.
+        let keys = [
+            put(b"a", 45),
+            put(b"a", 30),
+            put(b"a", 25),
+            put(b"a", 19),
+            put(b"a", 9),
+            Version::delete(b"b", 18),
+            put(b"b", 17),
+            put(b"c", 16),
+            put(b"c", 15),
+        ];
+        let mut cursor = ListCursor::new(keys.to_vec());
+        cursor.seek_first().unwrap();
+        let mut told = Told::default();
+        rewrite(&mut cursor, &ReaderPoints::new(vec![20], 40), &mut told).unwrap();
+        let noted = [
+            (45, Keep, true),
+            (30, Keep, false),
+            (25, Drop, false),
+            (19, KeepLast, false),
+            (18, DropRest, true),
+            (16, KeepLast, true),
+        ];
+        assert_eq!(told.noted, noted);
+        assert_eq!(told.added, [(45, true), (30, false), (19, false), (16, true)]);
+    }
+}

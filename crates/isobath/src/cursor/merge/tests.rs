@@ -333,6 +333,31 @@ fn heads_are_taken_behind_what_keys_share_and_anew_once_that_has_passed() {
     assert!(merge.prefix.starts_with(b"table-17/row-"));
 }
 
+/// What keys share is seen as they are passed, not only where a seek ends; and soon, though it did not change for long.
+#[test]
+fn a_walk_into_keys_that_share_something_else_chooses_another_prefix_soon() {
+    let row = |n: u64| format!("rows of one and the same table/{n:010}").into_bytes();
+    let name = |n: u64| format!("the names of those who were asked/{n:010}").into_bytes();
+    let list = |source: u64| {
+        let same = (0..9000).map(|n| format!("all in both/{n}").into_bytes());
+        let own =
+            (0..5000).map(|n| row(n * 2 + source)).chain((0..5000).map(|n| name(n * 2 + source)));
+        let mut versions: Vec<_> =
+            same.chain(own).map(|key| Version::put(&key, 9 - source, b"")).collect();
+        sort_versions(&mut versions);
+        ListCursor::new(versions)
+    };
+    let mut merge = MergeCursor::new(vec![list(0), list(1)]);
+    merge.seek_first().unwrap();
+    let mut ties = std::collections::BTreeMap::<u8, u32>::new();
+    while let Some(first) = merge.entry().map(|entry| entry.key[0]) {
+        let before = merge.ties.get();
+        merge.next().unwrap();
+        *ties.entry(first).or_default() += merge.ties.get().saturating_sub(before);
+    }
+    assert!(ties[&b'a'] > 8184 && ties[&b'r'] < 5000 && ties[&b't'] < 100, "{ties:?}");
+}
+
 #[test]
 fn a_merge_names_the_source_of_its_entry_and_holds_what_any_source_may() {
     let mut lists = vec![list(&["b", "d"], 3), list(&["a", "d"], 2), list(&[], 1)];

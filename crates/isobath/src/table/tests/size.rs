@@ -1,6 +1,7 @@
 //! What tables cost on disk and in memory.
 
 use super::fixtures::*;
+use crate::cursor::Cursor;
 use crate::format::checksum64;
 use crate::table::{Codec, Table, TableOptions};
 use crate::vfs::FileAccess;
@@ -50,6 +51,29 @@ fn an_open_table_is_charged_until_it_is_dropped() {
     assert!((25_000..40_000).contains(&charged), "{charged}");
     drop(table);
     assert_eq!(context.blocks.resident_bytes(), 0);
+}
+
+/// A walk that leaves the cache alone holds one block, and reads the next one into its buffer.
+#[test]
+fn a_walk_past_the_cache_needs_one_buffer() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..5000u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, [7; 100])).collect();
+    let finished = fixture.write(&TableOptions::default(), &[(0, versions)]);
+    for mode in [FileAccess::Mapped, FileAccess::Positional] {
+        let context = fixture.context(mode, 1 << 20);
+        let mut cursor = Table::open(context, &finished.slices[0]).unwrap().cursor(false);
+        cursor.seek_first().unwrap();
+        let mut places = Vec::new();
+        while let Some(entry) = cursor.entry() {
+            places.push(entry.value.as_ptr().addr());
+            cursor.next().unwrap();
+        }
+        // It has grown to the length of the longest by then.
+        let late = &places[1000..];
+        let span = late.iter().max().unwrap() - late.iter().min().unwrap();
+        assert!(span < 6000, "blocks of 4 KiB lie {span} bytes apart");
+    }
 }
 
 /// The bytes that `docs/internals/table-format.md` explains.

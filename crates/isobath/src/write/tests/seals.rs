@@ -5,7 +5,7 @@ use crate::Error;
 use crate::engine::{Engine, MAX_SEALED, RETRY_PAUSE_NS_MAX};
 use crate::env::sync::MutexGuard;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
-use crate::env::{Clock, Env};
+use crate::env::{Clock, Env, SystemClock};
 use crate::error::{ErrorKind, StallCause};
 use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
@@ -116,9 +116,23 @@ fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, ()> {
     held
 }
 
+/// The system's time, a fortnight on.
+struct Later(SystemClock);
+
+impl Clock for Later {
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns() + (1 << 50)
+    }
+    fn unix_ms(&self) -> u64 {
+        self.0.unix_ms()
+    }
+}
+
 #[test]
 fn a_write_into_full_memory_waits_for_a_flush_unless_it_was_asked_not_to() {
-    let db = open(&MemoryFs::new());
+    let clock = Arc::new(Later(SystemClock::new()));
+    let env = Env { fs: Arc::new(MemoryFs::new()), clock, ..Env::system() };
+    let db = Options::new().write_buffer(256 << 10).env(env).open("db").unwrap();
     let engine = db.engine();
     let held = without_room(&db);
     let (open_id, tail) = (engine.epochs.list().open.id, engine.log.tail());
