@@ -60,13 +60,13 @@ fn close_or_fail(engine: &Arc<Engine>) -> Result<()> {
 /// Ends all background threads but the log's own and the one that changes the manifest for others.
 fn end_jobs(engine: &Engine) {
     engine.compactors.close();
-    engine.upkeep.close();
+    engine.maintenance.close();
     engine.flusher.close();
 }
 
 /// Lets others have the directory. No thread writes to it any more.
 fn give_up(engine: &Engine) {
-    engine.files.graveyard().shut();
+    engine.files.obsolete().shut();
     engine.let_go();
     engine.lock.lock().take();
 }
@@ -96,7 +96,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     let _changing = engine.families_change.lock();
     let flushed = engine.log.check_healthy().and_then(|()| write::flush_now(engine));
     end_jobs(engine);
-    engine.remove_dead_files();
+    engine.remove_obsolete_files();
     engine.installer.close();
     let hardened = engine.log.close();
     let noted = flushed.and(hardened).and_then(|()| {

@@ -246,7 +246,7 @@ impl Db {
         write::rename_family(self.engine(), family.of(self.engine())?, name)
     }
 
-    // Upkeep.
+    // Maintenance.
 
     /// Moves everything written so far from memory into tables, and returns when it is there, [`Db::metrics`] counts it and the
     /// listener has heard of it. So do [`Db::compact`] and [`Db::wait_for_compactions`].

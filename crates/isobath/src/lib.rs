@@ -42,6 +42,7 @@ mod guide;
 mod iter;
 mod key_range;
 mod limits;
+mod maintenance;
 mod memtable;
 mod metrics;
 mod mvcc;
@@ -60,7 +61,6 @@ mod telemetry;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 pub mod tools;
-mod upkeep;
 mod version;
 #[cfg(feature = "testing")]
 pub mod vfs;

@@ -145,7 +145,8 @@ fn a_clock_that_panics_stops_nobody_for_ever_and_loses_nothing() {
     }
 }
 
-/// The edit of a flush is synced, and its receipt panics: memory lacks a table that the manifest names.
+/// The edit of a flush is synced, and its sync marker panics: memory lacks a table that the manifest
+/// names.
 #[test]
 fn what_an_edit_names_that_a_panic_cut_short_stays() {
     let fs = MemoryFs::new();
@@ -159,7 +160,7 @@ fn what_an_edit_names_that_a_panic_cut_short_stays() {
     assert_eq!(db.flush().unwrap_err().name(), "POISONED");
     assert_eq!(fs.struck(), 1);
     // Were files still removed, the table would go now.
-    db.engine().remove_dead_files();
+    db.engine().remove_obsolete_files();
     assert!(attempt(|| db.drop_family(&family)).is_none());
     assert!(attempt(|| db.close()).is_none());
     let db = options.open("db").unwrap();

@@ -21,7 +21,7 @@ fn tables(fs: &MemoryFs) -> Vec<String> {
     names
 }
 
-/// The upkeep removes files once a second; the machine may be busy.
+/// The maintenance removes files once a second; the machine may be busy.
 #[track_caller]
 fn comes_true(what: &str, mut is_true: impl FnMut() -> bool) {
     let began = Instant::now();

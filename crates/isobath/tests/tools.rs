@@ -66,7 +66,7 @@ fn every_flipped_byte_of_tables_manifest_and_current_is_found() {
     }
     let manifest = files(dir.path(), "MANIFEST").remove(0);
     let len = std::fs::read(&manifest).unwrap().len();
-    // The last receipt is not synced: without it the record counts too.
+    // The last sync marker is not synced: without it the record counts too.
     every_flip_is_found(dir.path(), &manifest, (0..len - 8).step_by(STEP));
     every_flip_is_found(dir.path(), &dir.path().join("CURRENT"), 0..33);
 }

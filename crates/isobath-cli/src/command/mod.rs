@@ -5,12 +5,12 @@
 mod dump;
 mod families;
 mod keys;
+mod maintenance;
 mod open;
 mod output;
 mod repair;
 mod scan;
 mod stats;
-mod upkeep;
 mod verify;
 
 use crate::cli::Command;
@@ -33,8 +33,8 @@ pub(crate) fn execute(command: Command) -> Result<Outcome> {
         Command::Delete(asked) => keys::delete(&asked),
         Command::Scan(asked) => scan::scan(&asked),
         Command::Families(asked) => families::families(&asked),
-        Command::Flush(database) => upkeep::flush(&database),
-        Command::Compact(asked) => upkeep::compact(&asked),
+        Command::Flush(database) => maintenance::flush(&database),
+        Command::Compact(asked) => maintenance::compact(&asked),
         Command::Stats(asked) => stats::stats(&asked),
         Command::Verify(asked) => verify::verify(&asked),
         Command::Repair(asked) => repair::repair(&asked),

@@ -206,7 +206,8 @@ fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
         }
     }
     filler.db.flush()?;
-    // Upkeep removes the log segments that this left without use, within a second or two: none of their bytes mean anything.
+    // Maintenance removes the log segments that this left without use, within a second or two: none of their bytes mean
+    // anything.
     simulation::sleep_ns(3_000_000_000);
     let mut states = vec![filler.contents.clone()];
     let mut durable = 0;

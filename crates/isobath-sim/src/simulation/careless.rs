@@ -86,7 +86,7 @@ impl Careless<'_> {
             8..10 => self.hold(),
             10 => self.misuse(),
             11 => self.misuse_families(),
-            12 => self.upkeep(),
+            12 => self.maintenance(),
             13 => self.harden(),
             _ => {
                 let stage = self.stage;
@@ -396,7 +396,7 @@ impl Careless<'_> {
         }
     }
 
-    fn upkeep(&mut self) {
+    fn maintenance(&mut self) {
         let db = &self.stage.db;
         let metrics = db.metrics();
         let is_nonsense = metrics.write_amplification().is_nan()
@@ -413,7 +413,7 @@ impl Careless<'_> {
             _ => db.wait_for_compactions(Some(Duration::from_millis(100))).map(drop),
         };
         if let Err(error) = result {
-            self.stage.judge_write("careless upkeep", &error);
+            self.stage.judge_write("careless maintenance", &error);
         }
     }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Tries until a database must work again, and the pause between them.
 const TRIES_MAX: u32 = 60;
 const PAUSE_NS: u64 = 50_000_000;
-/// Longer than two rounds of the engine's upkeep.
+/// Longer than two rounds of the engine's maintenance.
 const QUIET_NS: u64 = 2_500_000_000;
 
 impl Stage {

@@ -215,7 +215,8 @@ impl Damage {
         } else {
             // What is written lies at the beginning of a log segment.
             let reach = if rng.bool() { len } else { len.min(4096 + 2000) };
-            // The last edit of a manifest looks cut short if it is hit together with its receipt.
+            // The last edit of a manifest looks cut short if it is hit together with its sync
+            // marker.
             let blind = if wanted == "MANIFEST" { MANIFEST_TAIL_LEN } else { 0 };
             let flips = match rng.u8(..8) {
                 4.. if len > blind => {

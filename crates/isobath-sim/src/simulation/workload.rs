@@ -264,7 +264,7 @@ impl Stage {
                 }),
             };
             if let Err(error) = result {
-                self.judge_write("upkeep", &error);
+                self.judge_write("maintenance", &error);
                 if !error.is_retryable() {
                     return;
                 }

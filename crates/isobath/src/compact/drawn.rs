@@ -7,7 +7,7 @@ use crate::engine::{Busy, JobId};
 use crate::env::fixtures::Draw;
 use crate::format::Lsn;
 use crate::table::{BlockHandle, SliceMeta};
-use crate::version::{Graveyard, LiveFile, Slice, Tree};
+use crate::version::{LiveFile, ObsoleteFiles, Slice, Tree};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn slice(draw: &mut Draw, file: u64, keys: (u8, u8), bytes: u64, seqs: (Lsn, Lsn
         min_seq: seqs.0,
         max_seq: seqs.1,
     };
-    Slice::new(meta, LiveFile::new(file, &Graveyard::new()))
+    Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()))
 }
 
 fn tree(draw: &mut Draw) -> Tree {

@@ -5,7 +5,7 @@
 use super::cut::Cutter;
 use super::{Compaction, Hints, Plan, Policy};
 use crate::table::{BlockHandle, End, ExtentRef, SliceMeta};
-use crate::version::{Graveyard, LiveFile, Slice, Tree};
+use crate::version::{LiveFile, ObsoleteFiles, Slice, Tree};
 use std::sync::Arc;
 
 pub(super) const ENTRY_BYTES: u64 = 64;
@@ -14,7 +14,7 @@ pub(super) struct Model {
     pub(super) tree: Tree,
     pub(super) next_file: u64,
     pub(super) next_seq: u64,
-    graveyard: Arc<Graveyard>,
+    obsolete: Arc<ObsoleteFiles>,
 }
 
 /// Entries read and written by a job.
@@ -53,7 +53,7 @@ impl Spread {
 
 impl Model {
     pub(super) fn new() -> Model {
-        Model { tree: Tree::default(), next_file: 1, next_seq: 1, graveyard: Graveyard::new() }
+        Model { tree: Tree::default(), next_file: 1, next_seq: 1, obsolete: ObsoleteFiles::new() }
     }
 
     pub(super) fn slice(
@@ -78,7 +78,7 @@ impl Model {
             min_seq: seqs.0,
             max_seq: seqs.1,
         };
-        Slice::new(meta, LiveFile::new(file, &self.graveyard))
+        Slice::new(meta, LiveFile::new(file, &self.obsolete))
     }
 
     /// A flush: a run over `keys`, ends included.

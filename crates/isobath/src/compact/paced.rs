@@ -4,7 +4,7 @@
 
 use super::model::{Done, ENTRY_BYTES, Model};
 use super::{Hints, Plan, Policy, debts, plan};
-use crate::engine::{Backlog, Busy, JobId, Owed, Pacer};
+use crate::engine::{Backlog, Busy, CompactionDebt, JobId, Pacer};
 use crate::env::fixtures::Stage;
 use crate::env::{Clock, Threads};
 
@@ -76,20 +76,20 @@ impl World {
         }
     }
 
-    fn owed(&self) -> Owed {
+    fn debt(&self) -> CompactionDebt {
         let debts = debts(&self.model.tree, &self.policy, &self.busy, &self.hints);
         let (batch_debt, batch_bytes) = (debts.batch_debt, debts.batch_bytes);
-        Owed { bytes: debts.total(), batch_debt, batch_bytes }
+        CompactionDebt { bytes: debts.total(), batch_debt, batch_bytes }
     }
 
     fn set_pace(&mut self) {
-        self.backlog.note(0, Some(self.owed()));
-        let (excess, drain) = self.backlog.pressure();
-        self.pacer.set_compactions(excess, drain);
+        self.backlog.note(0, Some(self.debt()));
+        let (lag, drain) = self.backlog.pressure();
+        self.pacer.set_compactions(lag, drain);
     }
 
-    fn note_leap(&mut self, before: Owed) {
-        let leap = (self.owed().batches() - before.batches()).abs();
+    fn note_leap(&mut self, before: CompactionDebt) {
+        let leap = (self.debt().batches() - before.batches()).abs();
         self.leap_max = self.leap_max.max(leap);
     }
 
@@ -125,7 +125,7 @@ impl World {
             self.job = Some(job);
             return false;
         }
-        let before = self.owed();
+        let before = self.debt();
         self.model.install(job.done);
         self.busy.end(job.id);
         self.note_leap(before);
@@ -139,7 +139,7 @@ impl World {
             Plan::Move(_) => 0.0,
             Plan::Compaction(compaction) => compaction.input_bytes() as f64,
         };
-        let before = self.owed();
+        let before = self.debt();
         let id = self.busy.begin(&planned);
         self.note_leap(before);
         let done = self.model.run(&planned, &self.hints);

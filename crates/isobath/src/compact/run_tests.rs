@@ -156,12 +156,12 @@ impl Bench {
         self.set.install(edit, &outcome.files).unwrap();
         assert!(self.tree().is_sound());
         drop(outcome);
-        self.bury();
+        self.remove_obsolete();
     }
 
     /// Removes the files that nothing uses.
-    fn bury(&mut self) {
-        for number in self.set.take_dead().unwrap() {
+    fn remove_obsolete(&mut self) {
+        for number in self.set.take_obsolete().unwrap() {
             let path = table_path(&self.table_dir(), number);
             // A number may have been taken for a file that could not be created.
             if self.fs.exists(&path).unwrap() {
@@ -323,7 +323,7 @@ fn with_a_large_compaction() -> (Bench, Compaction) {
         bench.flush(&writes(200, salt));
         match bench.plan(false) {
             Plan::Compaction(compaction) if compaction.cuts.len() > 1 => {
-                bench.bury();
+                bench.remove_obsolete();
                 return (bench, compaction);
             }
             _ => bench.settle(false),
@@ -368,7 +368,7 @@ fn a_cancelled_compaction_leaves_no_file_behind() {
     context.cancel.cancel();
     let job = CompactionJob::new(compaction, context);
     assert_eq!(job.finish(CompactionContext::sync_names).unwrap_err().name(), "CANCELLED");
-    bench.bury();
+    bench.remove_obsolete();
     assert_eq!(bench.table_files(), before);
 }
 
@@ -387,7 +387,7 @@ fn a_compaction_that_fails_anywhere_leaves_no_file_behind_and_the_tree_as_it_was
         let Err(error) = result else { break };
         failures += 1;
         assert!(matches!(error.kind(), ErrorKind::Io { .. }), "{error}");
-        bench.bury();
+        bench.remove_obsolete();
         assert_eq!(bench.table_files(), before, "fault {nth}");
         assert!(Arc::ptr_eq(&tree, &bench.tree()));
         bench.check();
@@ -487,7 +487,7 @@ fn a_compaction_that_is_cancelled_on_its_way_ends_there() {
     assert_eq!(job.finish(CompactionContext::sync_names).unwrap_err().name(), "CANCELLED");
     drop(job);
     assert_eq!(*told.lock(), 2);
-    bench.bury();
+    bench.remove_obsolete();
     assert_eq!(bench.table_files(), before);
 }
 

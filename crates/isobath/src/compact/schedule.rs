@@ -12,7 +12,7 @@ use super::lineage::lineage;
 use super::{Compaction, CompactionContext, CompactionJob, Debts, Hints, ManualPlan, ManualRange};
 use super::{Outcome, Plan, Policy, Progress, debts, plan, plan_manual};
 use crate::background::CancelToken;
-use crate::engine::{CompactionState, Engine, JobId, Keyspace, Owed};
+use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace};
 use crate::env::{Plant, Point, Reach, planted, reached, yield_point};
 
 use crate::error::{Error, Result};
@@ -81,15 +81,15 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
 fn note_backlog(engine: &Engine, family: &Keyspace) {
     // Held until the end, so that nothing older is noted over it.
     let state = family.compactions.state.lock();
-    let owed = (!family.is_dropped()).then(|| {
+    let debt = (!family.is_dropped()).then(|| {
         let debts = debts_of(engine, family, &state);
         let (batch_debt, batch_bytes) = (debts.batch_debt, debts.batch_bytes);
-        Owed { bytes: debts.total(), batch_debt, batch_bytes }
+        CompactionDebt { bytes: debts.total(), batch_debt, batch_bytes }
     });
     let mut backlog = engine.backlog.lock();
-    backlog.note(family.id, owed);
-    let (excess, drain) = backlog.pressure();
-    engine.pacer.set_compactions(excess, drain);
+    backlog.note(family.id, debt);
+    let (lag, drain) = backlog.pressure();
+    engine.pacer.set_compactions(lag, drain);
 }
 
 /// Tells writers how a compaction gets on.
@@ -184,7 +184,7 @@ fn carry_out(
     }
     end(family, id, failure);
     note_backlog(engine, family);
-    engine.remove_dead_files();
+    engine.remove_obsolete_files();
     schedule(engine, family);
 }
 

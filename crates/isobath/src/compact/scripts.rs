@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::table::{BlockHandle, SliceMeta};
-use crate::version::{Graveyard, LiveFile, Slice, Tree};
+use crate::version::{LiveFile, ObsoleteFiles, Slice, Tree};
 use std::fmt::Write;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn parse_slice(level: usize, text: &str) -> Arc<Slice> {
         min_seq: seqs.0,
         max_seq: seqs.1,
     };
-    Slice::new(meta, LiveFile::new(file, &Graveyard::new()))
+    Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()))
 }
 
 /// Lines of `level | slice, slice, ...`. Runs of level 0 are given newest first.
@@ -394,7 +394,7 @@ fn debts_pass_from_the_plan_to_the_job_and_fall_while_it_reads() {
 }
 
 #[test]
-fn what_a_level_holds_too_much_is_owed_by_a_job_or_by_the_level_never_by_both() {
+fn what_a_level_holds_too_much_is_a_debt_of_a_job_or_of_the_level_never_of_both() {
     let tree =
         "5 | 7:a..b 350M, 8:c..d 350M, 9:e..f 350M\n6 | 1:a..b 900M, 2:c..d 300M, 3:e..f 900M";
     let of = |busy: &Busy| debts(&parse_tree(tree), &Policy::default(), busy, &hints());

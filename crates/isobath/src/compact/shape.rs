@@ -146,7 +146,7 @@ pub(crate) struct Debts {
     pub(crate) pending_bytes: Vec<u64>,
     /// Of jobs under way.
     pub(crate) unread_bytes: u64,
-    /// What a level 0 that is just due owes if the levels below are just full ...
+    /// What a level 0 that is just due has to read if the levels below are just full ...
     pub(crate) batch_debt: u64,
     /// ... and its bytes.
     pub(crate) batch_bytes: u64,
@@ -162,8 +162,8 @@ impl Debts {
 /// leave into shape. It neither leaps when a job begins nor when its result is installed, but falls while it
 /// reads.
 ///
-/// Each run owes its share of a batch, also those beyond the first batch, which will go along for less: or what a
-/// writer brings would seem to cost more while a batch fills than after.
+/// Each run has a debt of its share of a batch, also those beyond the first batch, which will go along for less:
+/// or what a writer brings would seem to cost more while a batch fills than after.
 pub(crate) fn debts(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> Debts {
     let shape = Shape::of(tree, policy, hints);
     let mut held: Vec<u64> = (0..=shape.bottom).map(|level| tree.disk_bytes(level)).collect();

@@ -22,7 +22,7 @@ const PACE_UNKNOWN: f64 = 1e9;
 
 /// What a family's compactions have to do.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Owed {
+pub(crate) struct CompactionDebt {
     /// Bytes to read.
     pub(crate) bytes: u64,
     /// Bytes to read for a batch.
@@ -31,7 +31,7 @@ pub(crate) struct Owed {
     pub(crate) batch_bytes: u64,
 }
 
-impl Owed {
+impl CompactionDebt {
     pub(crate) fn batches(&self) -> f64 {
         self.bytes as f64 / self.batch_debt.max(1) as f64
     }
@@ -41,7 +41,7 @@ impl Owed {
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// Those that writers are paced by.
-    families: BTreeMap<FamilyId, Owed>,
+    families: BTreeMap<FamilyId, CompactionDebt>,
     pace: Pace,
 }
 
@@ -71,10 +71,10 @@ impl Pace {
 }
 
 impl Backlog {
-    /// Notes what a family owes; `None` for one that is no more.
-    pub(crate) fn note(&mut self, family: FamilyId, owed: Option<Owed>) {
-        match owed.filter(|owed| owed.batches() > FREE_BATCHES) {
-            Some(owed) => self.families.insert(family, owed),
+    /// Notes the debt of a family; `None` for one that is no more.
+    pub(crate) fn note(&mut self, family: FamilyId, debt: Option<CompactionDebt>) {
+        match debt.filter(|debt| debt.batches() > FREE_BATCHES) {
+            Some(debt) => self.families.insert(family, debt),
             None => self.families.remove(&family),
         };
     }
@@ -88,10 +88,10 @@ impl Backlog {
     /// flushes could add to it for ever, as compactions get on.
     pub(crate) fn pressure(&self) -> (f64, f64) {
         let last = self.families.values().max_by(|a, b| a.batches().total_cmp(&b.batches()));
-        let Some(owed) = last else { return (0.0, PACE_UNKNOWN) };
-        let share = owed.batch_bytes as f64 / owed.batch_debt.max(1) as f64;
-        let excess = (owed.batches() - FREE_BATCHES) / (FULL_BATCHES - FREE_BATCHES);
-        (excess, self.pace.rate() * share)
+        let Some(debt) = last else { return (0.0, PACE_UNKNOWN) };
+        let share = debt.batch_bytes as f64 / debt.batch_debt.max(1) as f64;
+        let lag = (debt.batches() - FREE_BATCHES) / (FULL_BATCHES - FREE_BATCHES);
+        (lag, self.pace.rate() * share)
     }
 }
 
@@ -99,19 +99,19 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    fn owed(bytes: u64) -> Option<Owed> {
-        Some(Owed { bytes, batch_debt: 400, batch_bytes: 100 })
+    fn debt(bytes: u64) -> Option<CompactionDebt> {
+        Some(CompactionDebt { bytes, batch_debt: 400, batch_bytes: 100 })
     }
 
     #[test]
     fn the_family_furthest_behind_counts() {
         let mut backlog = Backlog::default();
-        backlog.note(1, owed(400));
+        backlog.note(1, debt(400));
         assert_eq!(backlog.pressure().0, 0.0, "a batch is what compactions wait for");
-        backlog.note(2, owed(800));
-        backlog.note(3, owed(1200));
+        backlog.note(2, debt(800));
+        backlog.note(3, debt(1200));
         assert_eq!(backlog.pressure().0, 1.0);
-        backlog.note(3, owed(9200));
+        backlog.note(3, debt(9200));
         assert_eq!(backlog.pressure().0, 11.0, "no end to how far one can be behind");
         backlog.note(3, None);
         assert_eq!(backlog.pressure().0, 0.5);
@@ -121,7 +121,7 @@ mod tests {
     fn what_may_be_added_follows_from_the_pace_of_compactions_without_their_pauses() {
         const SECOND: u64 = 1_000_000_000;
         let mut backlog = Backlog::default();
-        backlog.note(1, owed(600));
+        backlog.note(1, debt(600));
         backlog.note_read(1 << 40, 70 * SECOND);
         for tenth in 1..=20 {
             backlog.note_read(8_000_000, 70 * SECOND + tenth * SECOND / 10);
@@ -137,26 +137,26 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_slowed_while_no_family_owes_more_than_a_batch() {
+    fn nobody_is_slowed_while_no_family_has_a_debt_of_more_than_a_batch() {
         let mut backlog = Backlog::default();
         backlog.note_read(1 << 20, 500_000_000);
         assert_eq!(backlog.pressure(), (0.0, 1e9));
-        backlog.note(1, owed(400));
+        backlog.note(1, debt(400));
         assert_eq!(backlog.pressure(), (0.0, 1e9), "a batch is not too much");
-        backlog.note(1, owed(401));
+        backlog.note(1, debt(401));
         assert!(backlog.pressure().0 > 0.0);
-        backlog.note(1, owed(400));
+        backlog.note(1, debt(400));
         assert_eq!(backlog.pressure(), (0.0, 1e9));
     }
 
     #[test]
-    fn what_is_owed_without_a_known_batch_is_counted_in_bytes() {
+    fn a_debt_without_a_known_batch_is_counted_in_bytes() {
         let mut backlog = Backlog::default();
-        backlog.note(1, Some(Owed { bytes: 2, batch_debt: 0, batch_bytes: 5 }));
+        backlog.note(1, Some(CompactionDebt { bytes: 2, batch_debt: 0, batch_bytes: 5 }));
         assert_eq!(backlog.pressure(), (0.5, 5e9));
-        backlog.note(1, owed(1200));
+        backlog.note(1, debt(1200));
         assert_eq!(backlog.pressure(), (1.0, 2.5e8));
-        backlog.note(1, owed(1000));
+        backlog.note(1, debt(1000));
         assert_eq!(backlog.pressure(), (0.75, 2.5e8));
     }
 

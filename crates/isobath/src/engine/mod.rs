@@ -30,7 +30,7 @@ mod snapshots;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub(crate) use backlog::{Backlog, Owed};
+pub(crate) use backlog::{Backlog, CompactionDebt};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
 pub(crate) use compactions::CompactionState;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -87,7 +87,7 @@ pub(crate) struct Engine {
     /// no flush: a flush that fails waits for it.
     pub(crate) installer: Workers,
     pub(crate) compactor_count: usize,
-    pub(crate) upkeep: Ticker,
+    pub(crate) maintenance: Ticker,
     /// Callbacks that wait until a commit is durable, and their thread.
     pub(crate) notices: Notices,
     pub(crate) closed: AtomicBool,
@@ -193,11 +193,11 @@ impl Engine {
     }
 
     /// Removes the table files that nothing needs any more.
-    pub(crate) fn remove_dead_files(&self) {
-        if self.files.graveyard().is_empty() {
+    pub(crate) fn remove_obsolete_files(&self) {
+        if self.files.obsolete().is_empty() {
             return;
         }
-        let dead = self.change_versions(VersionSet::take_dead);
+        let dead = self.change_versions(VersionSet::take_obsolete);
         if let Err(error) = &dead
             && !error.is_retryable()
         {

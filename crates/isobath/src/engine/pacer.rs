@@ -4,12 +4,12 @@
 //! slowed a little; the fuller, the more, so that their rate settles at what the background drains, and the
 //! hard stop (no epoch to write into) is hardly ever met. There is no cliff to fall off.
 //!
-//! How far something is behind is a number, the *excess*, and writers are paced by what asks for more. Up to 0 they
+//! How far something is behind is a number, the *lag*, and writers are paced by what asks for more. Up to 0 they
 //! are free. From there on a byte costs more and more waiting: at one half as much as lets writers go as fast as
 //! `drain`, the smoothed rate at which the background empties what is full; at 1, where it is full, four times as much.
 //!
 //! Compactions can be further behind than full: beside programs of a higher priority they may get no processor at all,
-//! and their rate was measured while they had one. So from an excess of 2 on, which a long compaction does not reach,
+//! and their rate was measured while they had one. So from a lag of 2 on, which a long compaction does not reach,
 //! the cost grows again, as it did one below. That makes nobody wait longer than a second: enough to stop small writes,
 //! and soon over when compactions go on.
 
@@ -97,8 +97,8 @@ impl Pacer {
         let compaction_cost = self.compaction_cost_ps.load(Ordering::Relaxed);
         let flush_cost = match self.is_flush_behind.load(Ordering::Relaxed) {
             true => {
-                let excess = (fullness() - MEMORY_FREE) / (1.0 - MEMORY_FREE);
-                cost(excess.min(1.0), self.flush_rate.load(Ordering::Relaxed) as f64)
+                let lag = (fullness() - MEMORY_FREE) / (1.0 - MEMORY_FREE);
+                cost(lag.min(1.0), self.flush_rate.load(Ordering::Relaxed) as f64)
             }
             false => 0,
         };
@@ -146,10 +146,10 @@ impl Pacer {
 
     /// Sets the pace from compactions: how far they are behind, and how many bytes a second they can
     /// take in.
-    pub(crate) fn set_compactions(&self, excess: f64, drain: f64) {
+    pub(crate) fn set_compactions(&self, lag: f64, drain: f64) {
         let _setting = self.setting.lock();
-        let full = excess.min(1.0);
-        self.compaction_cost_ps.store(cost(full.max(excess - 1.0), drain), Ordering::Relaxed);
+        let full = lag.min(1.0);
+        self.compaction_cost_ps.store(cost(full.max(lag - 1.0), drain), Ordering::Relaxed);
         self.full_cost_ps.store(cost(full, drain), Ordering::Relaxed);
         self.refresh();
     }
@@ -188,14 +188,14 @@ impl Pacer {
     }
 }
 
-/// Picoseconds a byte, when `drain` bytes a second leave: nothing up to an excess of 0, the drain rate itself at
+/// Picoseconds a byte, when `drain` bytes a second leave: nothing up to a lag of 0, the drain rate itself at
 /// one half, four times slower than the drain at 1.
-fn cost(excess: f64, drain: f64) -> u64 {
-    if excess <= 0.0 {
+fn cost(lag: f64, drain: f64) -> u64 {
+    if lag <= 0.0 {
         return 0;
     }
     let at_drain = 1e12 / drain.max(1e6);
-    (at_drain * 4.0 * excess * excess).max(1.0) as u64
+    (at_drain * 4.0 * lag * lag).max(1.0) as u64
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_cost_of_a_byte_grows_without_a_cliff() {
-        let at = |excess| cost(excess, 1e8);
+        let at = |lag| cost(lag, 1e8);
         assert_eq!(
             (at(-1.0), at(0.0), at(0.5), at(1.0), at(9.0)),
             (0, 0, 10_000, 40_000, 3_240_000)

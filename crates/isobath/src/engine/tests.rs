@@ -161,14 +161,14 @@ fn files_that_nothing_needs_are_closed_removed_and_told_of() {
         view.tree.runs.iter().map(|run| engine.tables.files.path(run.meta.file)).collect();
     assert_eq!((inputs.len(), engine.tables.files.open_count()), (2, 2));
     db.compact().unwrap();
-    engine.upkeep.close();
+    engine.maintenance.close();
     engine.compactors.wait_idle();
-    engine.remove_dead_files();
+    engine.remove_obsolete_files();
     assert!(removed(&told).is_empty() && inputs.iter().all(|path| fs.exists(path).unwrap()));
     drop(view);
     // One cannot be removed: it stays until the next open.
     fs.inject(Fault::on(FileOp::Remove).suffix(".tbl"));
-    engine.remove_dead_files();
+    engine.remove_obsolete_files();
     let left: Vec<_> = inputs.iter().filter(|path| fs.exists(path).unwrap()).collect();
     assert_eq!((left.len(), removed(&told).len()), (1, 1));
     assert!(inputs.contains(&removed(&told)[0]) && removed(&told)[0] != *left[0]);
@@ -177,13 +177,13 @@ fn files_that_nothing_needs_are_closed_removed_and_told_of() {
     engine.check_writable().unwrap();
 }
 
-/// The receipt of the last edit has to survive power loss first.
+/// The sync marker of the last edit has to survive power loss first.
 #[test]
 fn files_stay_where_it_is_not_certain_that_nothing_needs_them() {
     for (kind, is_final) in [(io::ErrorKind::StorageFull, false), (io::ErrorKind::Other, true)] {
         let (db, fs, told) = listened();
         let engine = db.engine();
-        engine.upkeep.close();
+        engine.maintenance.close();
         let file = engine.files.allocate();
         let path = engine.tables.files.path(file.number());
         drop(fs.create(&path).unwrap());
@@ -192,7 +192,7 @@ fn files_stay_where_it_is_not_certain_that_nothing_needs_them() {
         engine.versions.lock().install(edit, &[]).unwrap();
         fs.inject(Fault::on(FileOp::Sync).forever().kind(kind));
         drop(file);
-        engine.remove_dead_files();
+        engine.remove_obsolete_files();
         assert!(fs.exists(&path).unwrap() && removed(&told).is_empty());
         fs.clear_faults();
         match is_final {

@@ -45,8 +45,8 @@ ranks! {
     WorkersEnd at "background/workers.rs: handles",
     /// Held while a ticker's thread is joined.
     TickerEnd at "background/ticker.rs: handle",
-    /// The keeper's thread, taken out to be joined.
-    KeeperEnd at "wal/log.rs: keeper",
+    /// The preparer's thread, taken out to be joined.
+    PreparerEnd at "wal/log.rs: preparer",
     /// The lock on the directory, given back at the end of a close.
     Directory at "engine/mod.rs: lock",
     /// Where a reader of a database that is open for reading only stands in the log; held while it catches up.
@@ -73,7 +73,7 @@ ranks! {
     Memtables at "engine/epochs.rs: memtables",
     /// Why flushes are stuck.
     FlushFailure at "engine/epochs.rs: failures",
-    /// What compactions owe, by family.
+    /// The compaction debt, by family.
     Backlog at "engine/mod.rs: backlog",
     /// Setting the pace of writers, so that the last one to set it has the last word.
     Pace at "engine/pacer.rs: setting",
@@ -88,13 +88,13 @@ ranks! {
     /// Why names of table files may be lost; held while they are synced.
     TableNames at "version/files.rs: names_lost",
     /// Numbers of table files that can be removed.
-    DeadFiles at "version/files.rs: plot",
+    ObsoleteFiles at "version/files.rs: inner",
     /// Who leads the round of syncs and who waits for it.
     Syncs at "wal/syncer.rs: state",
     /// What is prepared of the log, and writers that wait for more.
     Room at "wal/room.rs: state",
-    /// What wakes the keeper of the log.
-    Keeper at "wal/keeper.rs: state",
+    /// What wakes the preparer of the log.
+    Preparer at "wal/preparer.rs: state",
     /// Writers that sleep until a frontier has passed.
     Frontier at "wal/frontier.rs: sleepers",
     /// Why the log has ended.
@@ -102,7 +102,7 @@ ranks! {
     /// The log's segments by place.
     Segments at "wal/segment_table.rs: live",
     /// Segments to be used again or removed.
-    Spares at "wal/shelf.rs: state",
+    Spares at "wal/recycler.rs: state",
     /// The chunks of an arena.
     Arena at "memtable/arena.rs: carver",
     /// Chunks that no arena uses.
@@ -320,11 +320,11 @@ mod tests {
     #[test]
     fn a_wait_gives_its_lock_back_and_takes_it_again_in_order() {
         let (outer, inner) = (Mutex::new(Rank::Room, 0), Mutex::new(Rank::Health, 0));
-        let bell = Condvar::new();
+        let condvar = Condvar::new();
         let mut waiting = outer.lock();
-        bell.wait_for(&mut waiting, Duration::from_millis(1));
+        condvar.wait_for(&mut waiting, Duration::from_millis(1));
         let within = inner.lock();
-        let told = refused(|| bell.wait_for(&mut waiting, Duration::from_millis(1))).unwrap();
+        let told = refused(|| condvar.wait_for(&mut waiting, Duration::from_millis(1))).unwrap();
         assert!(told.contains("Room") && told.contains("Health"), "{told}");
         drop(within);
     }

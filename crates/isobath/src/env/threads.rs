@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How much a background thread matters beside the writers and readers of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Writers wait for it (log upkeep, flush).
+    /// Writers wait for it (log maintenance, flush).
     Normal,
     /// It may wait for everyone (compaction).
     Low,

@@ -7,8 +7,8 @@
 //! 2. one manifest edit adds the slices and moves `replay from` to the epoch's end. It holds entirely or not at
 //!    all.
 //! 3. views are swapped, and the epoch is forgotten. Until step 4 the log still holds all that the table does, should the
-//!    edit rot: without a receipt that looks as if power had failed in step 2.
-//! 4. the edit is attested, and log segments wholly below `replay from` are recycled.
+//!    edit rot: without a sync marker that looks as if power had failed in step 2.
+//! 4. the edit is confirmed, and log segments wholly below `replay from` are recycled.
 //!
 //! Step 3 makes room for writers. Those who asked for the flush are woken last, once it is counted and listeners have heard
 //! of it.
@@ -54,11 +54,11 @@ pub(crate) fn retry(engine: &Arc<Engine>) {
     }
 }
 
-/// What a failed flush had in memory stays there and in the log. If it can be tried again, [`retry`] will, by upkeep each
+/// What a failed flush had in memory stays there and in the log. If it can be tried again, [`retry`] will, by maintenance each
 /// second, by each flush that is asked for, and by writes, which pause between attempts; until one succeeds writers find less room, and in the end are told why.
 fn give_up(engine: &Arc<Engine>, error: Error) {
     // What was written of the table takes room that is short.
-    engine.remove_dead_files();
+    engine.remove_obsolete_files();
     if !error.is_retryable() {
         return engine.poison("flush", error);
     }
@@ -230,8 +230,8 @@ fn install(
 
 /// Gives up the log below `replay_from`, where the last edit says that replay begins.
 fn retire_log(engine: &Engine, replay_from: Lsn) -> Result<()> {
-    let attested = engine.versions.lock().attest();
-    match attested {
+    let confirmed = engine.versions.lock().confirm();
+    match confirmed {
         Ok(()) => engine.log.retire(replay_from),
         // The next flush gives up these segments, too.
         Err(error) if error.is_retryable() => {

@@ -85,7 +85,7 @@ fn assemble(
         compactors: Workers::none("isobath-compact"),
         installer: Workers::none("isobath-manifest"),
         compactor_count: 0,
-        upkeep: Ticker::none(),
+        maintenance: Ticker::none(),
         notices: Notices::new(),
         closed: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),

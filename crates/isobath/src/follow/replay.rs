@@ -8,7 +8,7 @@ use crate::format::Lsn;
 use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::table::TableContext;
-use crate::version::{self, Graveyard, Inspection, LOG_DIR, Stamp, State};
+use crate::version::{self, Inspection, LOG_DIR, ObsoleteFiles, Stamp, State};
 use crate::wal;
 use std::io;
 use std::path::Path;
@@ -45,9 +45,9 @@ impl Place<'_> {
 
     /// Reads the manifest in force, and looks for the tables that it names.
     pub(super) fn inspect(&self) -> Result<Inspection> {
-        let graveyard = Graveyard::new();
-        graveyard.shut();
-        version::inspect(&*self.env().fs, self.db, &graveyard)
+        let obsolete = ObsoleteFiles::new();
+        obsolete.shut();
+        version::inspect(&*self.env().fs, self.db, &obsolete)
     }
 
     /// Builds a line from `state` to the end of the log. `known` are the families that have handles.

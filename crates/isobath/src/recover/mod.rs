@@ -12,7 +12,7 @@
 //!    segment where replay begins, which keeps its name: a second open finds it empty and makes it again
 //! 6. one edit installs the rest and ends the term: it says where the log ended and that LSNs go on in the new
 //!    segment. Should it rot before step 7, a second open takes it for torn and replays the old segments again.
-//! 7. that edit is attested. From here on the old segments are of no use, and the log takes them over; and records are
+//! 7. that edit is confirmed. From here on the old segments are of no use, and the log takes them over; and records are
 //!    written to the new one, which nobody would look for without that edit. Files that the manifest of step 3 did not
 //!    name are removed now: an open that is refused leaves all there is to a repair.
 //!

@@ -21,7 +21,7 @@ use crate::version::{
 };
 use crate::vfs::{FileAccess, FileSystem, FileSystemKind};
 use crate::wal::{self, Log, LogOptions, RaiseCeiling, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind};
-use crate::{compact, upkeep};
+use crate::{compact, maintenance};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -70,7 +70,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let versions = Arc::new(Mutex::new(Rank::Versions, versions));
     let log = start_log(&options, db, &versions, term, segment_len)?;
     install_last(&*fs, db, &mut versions.lock(), edit, &outputs)?;
-    versions.lock().attest()?;
+    versions.lock().confirm()?;
     log.retire(resumes_at);
     sweep(&options, leftovers);
     assemble(db, options, lock, versions, log, pool, &replayed)
@@ -236,8 +236,8 @@ fn start_log(
     Log::start(&options.env, log_options, term.resumes_at, ceiling, term.term as u16).map(Arc::new)
 }
 
-/// Raises the ceiling in the manifest above what the log asks for. Upkeep asks ahead of time and the keeper for a writer
-/// that waits, possibly at once: who comes second may ask for less than there is by then, and is told that.
+/// Raises the ceiling in the manifest above what the log asks for. Maintenance asks ahead of time and the preparer for
+/// a writer that waits, possibly at once: who comes second may ask for less than there is by then, and is told that.
 fn ceiling_raiser(versions: Arc<Mutex<VersionSet>>, step: Lsn) -> RaiseCeiling {
     Box::new(move |above| {
         reached(Reach::CeilingRaised);
@@ -316,7 +316,7 @@ fn assemble(
         compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
         compactor_count,
-        upkeep: upkeep::start(&env, started.clone(), panic_report(&log))?,
+        maintenance: maintenance::start(&env, started.clone(), panic_report(&log))?,
         notices: Notices::new(),
         closed: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),

@@ -21,7 +21,6 @@ mod backward;
 mod block;
 mod block_builder;
 pub(crate) mod cache;
-mod carve;
 mod codec;
 mod cursor;
 mod extent;
@@ -40,6 +39,7 @@ mod origin;
 mod output;
 mod reader;
 mod root;
+mod salvage;
 mod slice_writer;
 #[cfg(test)]
 mod tests;
@@ -49,7 +49,6 @@ mod writer;
 
 pub(crate) use block::Block;
 pub use cache::BlockCache;
-pub(crate) use carve::{Carved, CarvedSlice, Part, carve};
 pub use codec::Codec;
 pub(crate) use cursor::TableCursor;
 pub(crate) use extent::{End, Extent, ExtentRef};
@@ -59,6 +58,7 @@ pub(crate) use options::TableOptions;
 pub(crate) use origin::{Label, Origin, origin_of};
 pub(crate) use reader::{PinnedValue, Table, TableContext};
 pub(crate) use root::Root;
+pub(crate) use salvage::{Part, Salvage, SalvagedSlice, salvage};
 pub(crate) use writer::{Finished, TableWriter};
 
 use crate::format::{chunk, common_prefix_len};

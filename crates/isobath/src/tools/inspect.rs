@@ -4,7 +4,7 @@ use crate::env::Env;
 use crate::error::Result;
 use crate::follow::look_until_steady;
 use crate::format::{FamilyId, Lsn};
-use crate::version::{self, Graveyard, LOG_DIR, State, TABLE_DIR, table_number, table_path};
+use crate::version::{self, LOG_DIR, ObsoleteFiles, State, TABLE_DIR, table_number, table_path};
 use crate::vfs::FileSystem;
 use crate::wal::{self, SegmentKind};
 use serde::Serialize;
@@ -87,7 +87,8 @@ pub struct SegmentFile {
 pub fn inspect(db: &Path, env: &Env) -> Result<Inspection> {
     let fs = &*env.fs;
     version::Layout::examine(fs, db)?.demand_database(db)?;
-    let found = look_until_steady(env, db, &mut |_| version::inspect(fs, db, &Graveyard::new()))?;
+    let found =
+        look_until_steady(env, db, &mut |_| version::inspect(fs, db, &ObsoleteFiles::new()))?;
     let state = &found.state;
     let segments = wal::inventory(fs, &db.join(LOG_DIR))?.into_iter().map(|segment| SegmentFile {
         in_use: segment.kind == SegmentKind::Log && segment.end() > state.replay_from(),

@@ -4,7 +4,7 @@
 //! the trees are built ([`Draft::build_trees`]) and what must hold at the edit's end is checked.
 
 use super::edit::{Change, Edit, Term};
-use super::files::{Graveyard, LiveFile};
+use super::files::{LiveFile, ObsoleteFiles};
 use super::names::NUMBER_END;
 use super::slice::Slice;
 use super::state::{Family, Numbers, State};
@@ -21,7 +21,7 @@ pub(crate) enum FileSource<'a> {
     /// The job that made the edit has held its output files since it created them.
     Outputs(&'a [Arc<LiveFile>]),
     /// A manifest is replayed: each file is taken in charge when it is first named.
-    Replay { known: &'a mut BTreeMap<u64, Arc<LiveFile>>, graveyard: &'a Arc<Graveyard> },
+    Replay { known: &'a mut BTreeMap<u64, Arc<LiveFile>>, obsolete: &'a Arc<ObsoleteFiles> },
 }
 
 /// The outcome of an edit, not yet in place.
@@ -245,9 +245,9 @@ impl FileSource<'_> {
             FileSource::Outputs(outputs) => {
                 outputs.iter().find(|file| file.number() == meta.file).cloned()
             }
-            FileSource::Replay { known, graveyard } => {
+            FileSource::Replay { known, obsolete } => {
                 let file =
-                    known.entry(meta.file).or_insert_with(|| LiveFile::new(meta.file, graveyard));
+                    known.entry(meta.file).or_insert_with(|| LiveFile::new(meta.file, obsolete));
                 Some(Arc::clone(file))
             }
         };

@@ -2,11 +2,11 @@
 //!
 //! Slices of several families may share a file, and a slice is shared by every version of its tree, every
 //! job and every iterator that uses it. All of them hold the one [`LiveFile`] of that file; when the last
-//! lets go, the file's number falls into the [`Graveyard`], whose owner removes the file. A job holds the
-//! `LiveFile` of its output from the moment it creates the file, so an output that is never installed is
-//! removed the same way.
+//! lets go, the file is obsolete: its number goes to the [`ObsoleteFiles`], whose owner removes the file.
+//! A job holds the `LiveFile` of its output from the moment it creates the file, so an output that is
+//! never installed is removed the same way.
 //!
-//! The graveyard hands out nothing until the last edit is attested (until then a file that memory has let go may be named
+//! It hands out nothing until the last edit is confirmed (until then a file that memory has let go may be named
 //! by the manifest that the next open finds) and forgets what it has once the database closes; what is left behind
 //! then is an orphan, and the next open removes it.
 
@@ -22,16 +22,16 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug)]
 pub(crate) struct FileNumbers {
     next: AtomicU64,
-    graveyard: Arc<Graveyard>,
+    obsolete: Arc<ObsoleteFiles>,
     /// Why names may be lost for good. Held while they are synced.
     names_lost: Mutex<Option<PoisonCause>>,
 }
 
 impl FileNumbers {
-    pub(crate) fn new(next: u64, graveyard: Arc<Graveyard>) -> Arc<FileNumbers> {
+    pub(crate) fn new(next: u64, obsolete: Arc<ObsoleteFiles>) -> Arc<FileNumbers> {
         Arc::new(FileNumbers {
             next: AtomicU64::new(next),
-            graveyard,
+            obsolete,
             names_lost: Mutex::new(Rank::TableNames, None),
         })
     }
@@ -41,7 +41,7 @@ impl FileNumbers {
         // Only the number's uniqueness matters, so no order with other memory is needed.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let number = if planted(Plant::FileNumberWraps) { number % 24 + 1 } else { number };
-        LiveFile::new(number, &self.graveyard)
+        LiveFile::new(number, &self.obsolete)
     }
 
     /// Makes the names of the files in `dir` survive power loss. A failure is final for the files of all jobs: it may have
@@ -67,24 +67,24 @@ impl FileNumbers {
         self.next.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn graveyard(&self) -> &Arc<Graveyard> {
-        &self.graveyard
+    pub(crate) fn obsolete(&self) -> &Arc<ObsoleteFiles> {
+        &self.obsolete
     }
 }
 
 /// A table file in use.
 pub(crate) struct LiveFile {
     number: u64,
-    graveyard: Arc<Graveyard>,
+    obsolete: Arc<ObsoleteFiles>,
     /// Kept open by readers beside a process that writes, which may remove its name at any time.
     open: OnceLock<Arc<dyn ReadFile>>,
 }
 
 impl LiveFile {
     /// Takes charge of file `number`. There must be one `LiveFile` of a number at any time.
-    pub(crate) fn new(number: u64, graveyard: &Arc<Graveyard>) -> Arc<LiveFile> {
-        let graveyard = Arc::clone(graveyard);
-        Arc::new(LiveFile { number, graveyard, open: OnceLock::new() })
+    pub(crate) fn new(number: u64, obsolete: &Arc<ObsoleteFiles>) -> Arc<LiveFile> {
+        let obsolete = Arc::clone(obsolete);
+        Arc::new(LiveFile { number, obsolete, open: OnceLock::new() })
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -105,19 +105,19 @@ impl std::fmt::Debug for LiveFile {
 
 impl Drop for LiveFile {
     fn drop(&mut self) {
-        self.graveyard.bury(self.number);
+        self.obsolete.add(self.number);
     }
 }
 
 /// The numbers of files that nothing in memory refers to.
 #[derive(Debug)]
-pub(crate) struct Graveyard {
-    plot: Mutex<Plot>,
+pub(crate) struct ObsoleteFiles {
+    inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
-struct Plot {
-    dead: Vec<u64>,
+struct Inner {
+    numbers: Vec<u64>,
     access: Access,
 }
 
@@ -129,53 +129,53 @@ enum Access {
     Shut,
 }
 
-impl Graveyard {
-    pub(crate) fn new() -> Arc<Graveyard> {
-        Arc::new(Graveyard { plot: Mutex::new(Rank::DeadFiles, Plot::default()) })
+impl ObsoleteFiles {
+    pub(crate) fn new() -> Arc<ObsoleteFiles> {
+        Arc::new(ObsoleteFiles { inner: Mutex::new(Rank::ObsoleteFiles, Inner::default()) })
     }
 
-    pub(super) fn bury(&self, number: u64) {
-        let mut plot = self.plot.lock();
-        if plot.access != Access::Shut && !planted(Plant::FilesLeaked) {
-            plot.dead.push(number);
+    pub(super) fn add(&self, number: u64) {
+        let mut inner = self.inner.lock();
+        if inner.access != Access::Shut && !planted(Plant::FilesLeaked) {
+            inner.numbers.push(number);
         }
     }
 
     /// True if no file waits to be removed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.plot.lock().dead.is_empty()
+        self.inner.lock().numbers.is_empty()
     }
 
     /// The files to remove now. Each number is handed out once.
     pub(crate) fn take(&self) -> Vec<u64> {
-        let mut plot = self.plot.lock();
-        match plot.access {
-            Access::Open => std::mem::take(&mut plot.dead),
+        let mut inner = self.inner.lock();
+        match inner.access {
+            Access::Open => std::mem::take(&mut inner.numbers),
             Access::Held | Access::Shut => Vec::new(),
         }
     }
 
     /// Keeps every file for now: the next open's manifest may name files that memory has let go.
     pub(crate) fn hold(&self) {
-        let mut plot = self.plot.lock();
-        if plot.access == Access::Open {
-            plot.access = Access::Held;
+        let mut inner = self.inner.lock();
+        if inner.access == Access::Open {
+            inner.access = Access::Held;
         }
     }
 
-    /// Ends [`Graveyard::hold`]: what the manifest names is known again.
+    /// Ends [`ObsoleteFiles::hold`]: what the manifest names is known again.
     pub(crate) fn release(&self) {
-        let mut plot = self.plot.lock();
-        if plot.access == Access::Held {
-            plot.access = Access::Open;
+        let mut inner = self.inner.lock();
+        if inner.access == Access::Held {
+            inner.access = Access::Open;
         }
     }
 
     /// Removes nothing ever again: the database closes, or no longer knows what the manifest names.
     pub(crate) fn shut(&self) {
-        let mut plot = self.plot.lock();
-        plot.access = Access::Shut;
-        plot.dead.clear();
+        let mut inner = self.inner.lock();
+        inner.access = Access::Shut;
+        inner.numbers.clear();
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn no_job_trusts_the_names_of_files_after_another_failed_to_sync_them() {
         let fs = MemoryFs::new();
-        let numbers = FileNumbers::new(1, Graveyard::new());
+        let numbers = FileNumbers::new(1, ObsoleteFiles::new());
         let dir = Path::new("/table");
         fs.create_dir_all(dir).unwrap();
         fs.inject(Fault::no_descriptors());
@@ -206,36 +206,36 @@ mod tests {
 
     #[test]
     fn a_file_dies_with_its_last_user_and_is_handed_out_once() {
-        let graveyard = Graveyard::new();
-        let first = LiveFile::new(7, &graveyard);
+        let obsolete = ObsoleteFiles::new();
+        let first = LiveFile::new(7, &obsolete);
         let second = Arc::clone(&first);
         drop(first);
-        assert!(graveyard.is_empty() && graveyard.take().is_empty());
+        assert!(obsolete.is_empty() && obsolete.take().is_empty());
         drop(second);
-        assert!(!graveyard.is_empty());
-        assert_eq!(graveyard.take(), [7]);
-        assert!(graveyard.is_empty());
-        assert!(graveyard.take().is_empty());
+        assert!(!obsolete.is_empty());
+        assert_eq!(obsolete.take(), [7]);
+        assert!(obsolete.is_empty());
+        assert!(obsolete.take().is_empty());
     }
 
     #[test]
-    fn nothing_is_handed_out_before_the_last_edit_is_attested() {
-        let graveyard = Graveyard::new();
-        graveyard.hold();
-        drop(LiveFile::new(7, &graveyard));
-        assert!(graveyard.take().is_empty());
-        graveyard.release();
-        assert_eq!(graveyard.take(), [7]);
+    fn nothing_is_handed_out_before_the_last_edit_is_confirmed() {
+        let obsolete = ObsoleteFiles::new();
+        obsolete.hold();
+        drop(LiveFile::new(7, &obsolete));
+        assert!(obsolete.take().is_empty());
+        obsolete.release();
+        assert_eq!(obsolete.take(), [7]);
     }
 
     #[test]
-    fn a_shut_graveyard_never_opens_again() {
-        let graveyard = Graveyard::new();
-        drop(LiveFile::new(7, &graveyard));
-        graveyard.shut();
-        drop(LiveFile::new(8, &graveyard));
-        graveyard.hold();
-        graveyard.release();
-        assert!(graveyard.take().is_empty());
+    fn obsolete_files_that_are_shut_are_never_handed_out_again() {
+        let obsolete = ObsoleteFiles::new();
+        drop(LiveFile::new(7, &obsolete));
+        obsolete.shut();
+        drop(LiveFile::new(8, &obsolete));
+        obsolete.hold();
+        obsolete.release();
+        assert!(obsolete.take().is_empty());
     }
 }

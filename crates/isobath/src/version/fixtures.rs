@@ -1,7 +1,7 @@
 //! For tests: slices that need no table behind them, and a manifest that rots.
 
 use super::edit::{Change, Edit, Term};
-use super::files::{Graveyard, LiveFile};
+use super::files::{LiveFile, ObsoleteFiles};
 use super::names::manifest_path;
 use super::reader::ManifestReader;
 use super::slice::Slice;
@@ -36,7 +36,7 @@ pub(crate) fn meta(
 
 /// A slice of family 0 in a file of its own.
 pub(crate) fn slice(file: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<Slice> {
-    let file_of_its_own = LiveFile::new(file, &Graveyard::new());
+    let file_of_its_own = LiveFile::new(file, &ObsoleteFiles::new());
     Slice::new(meta(0, file, smallest, largest, seqs), file_of_its_own)
 }
 

@@ -2,10 +2,10 @@
 
 use super::draft::FileSource;
 use super::edit::{Change, Edit, Term};
-use super::files::Graveyard;
+use super::files::ObsoleteFiles;
 use super::names::manifest_path;
 use super::reader::ManifestReader;
-use super::record::{put_record, receipt};
+use super::record::{put_record, sync_marker};
 use super::state::State;
 use super::{CURRENT, read_current};
 use crate::error::{Error, ErrorKind};
@@ -26,7 +26,7 @@ pub(crate) const DECODERS: [crate::error::NamedDecoder; 3] = [
     ("edit", |bytes| Edit::decode(bytes).err()),
     ("state", |bytes| {
         let files =
-            FileSource::Replay { known: &mut BTreeMap::new(), graveyard: &Graveyard::new() };
+            FileSource::Replay { known: &mut BTreeMap::new(), obsolete: &ObsoleteFiles::new() };
         State::default().apply(&Edit::decode(bytes).ok()?, files).err()
     }),
 ];
@@ -38,10 +38,10 @@ pub(crate) fn edit(data: &[u8]) {
     edit.changes.iter().for_each(|change| drop(change.to_string()));
     for before in [Edit::default(), first_edit()] {
         let mut state = State::default();
-        let graveyard = Graveyard::new();
+        let obsolete = ObsoleteFiles::new();
         let mut known = BTreeMap::new();
         for edit in [&before, &edit, &edit] {
-            let files = FileSource::Replay { known: &mut known, graveyard: &graveyard };
+            let files = FileSource::Replay { known: &mut known, obsolete: &obsolete };
             let _ = state.apply(edit, files);
         }
         check_snapshot(&state);
@@ -55,7 +55,7 @@ fn check_snapshot(state: &State) {
     }
     let mut again = State::default();
     let mut known = BTreeMap::new();
-    let files = FileSource::Replay { known: &mut known, graveyard: &Graveyard::new() };
+    let files = FileSource::Replay { known: &mut known, obsolete: &ObsoleteFiles::new() };
     let snapshot = state.snapshot();
     again.apply(&snapshot, files).expect("the snapshot of a state");
     assert_eq!(again.snapshot(), snapshot);
@@ -77,7 +77,7 @@ pub(crate) fn manifest(data: &[u8]) {
     for edit in &edits {
         let offset = bytes.len() as u64;
         put_record(&mut bytes, NUMBER, offset, edit).expect("a short edit");
-        bytes.extend_from_slice(&receipt(NUMBER, offset));
+        bytes.extend_from_slice(&sync_marker(NUMBER, offset));
     }
     let sound = bytes.clone();
     while let (Ok(low), Ok(high), Ok(byte)) = (decoder.u8(), decoder.u8(), decoder.u8()) {
@@ -97,8 +97,8 @@ pub(crate) fn manifest(data: &[u8]) {
         reader.edits().map_while(|edit| edit.ok()).map(|(_, edit)| edit.encode()).collect();
     let written = edits.iter().map_while(|edit| Some(Edit::decode(edit).ok()?.encode()));
     assert!(read.iter().eq(written.take(read.len()).collect::<Vec<_>>().iter()), "other edits");
-    let _ = reader.damaged_receipts();
-    match reader.fold(&Graveyard::new()) {
+    let _ = reader.damaged_sync_markers();
+    match reader.fold(&ObsoleteFiles::new()) {
         Ok((state, _)) => check_snapshot(&state),
         Err(error) => assert!(is_typed(&error), "{error}"),
     }

@@ -1,7 +1,7 @@
 //! The manifest in force: takes edits, and begins anew when it has grown.
 //!
 //! An edit holds on disk once [`Manifest::append`] has returned. Damage of it is known for damage, rather than taken for
-//! the torn tail of a write that nobody was told of, once [`Manifest::attest`] has. The steps of an append and of a
+//! the torn tail of a write that nobody was told of, once [`Manifest::confirm`] has. The steps of an append and of a
 //! rollover, and what a power failure leaves after each, are in `docs/internals/manifest.md`; the numbers in the
 //! comments here are its. Invariants:
 //!
@@ -13,7 +13,7 @@
 use super::current;
 use super::edit::Edit;
 use super::names::{COUNTED_END, CURRENT_TMP, manifest_number, manifest_path};
-use super::record::{put_record, receipt};
+use super::record::{put_record, sync_marker};
 use super::state::State;
 use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::{Error, ErrorKind, PoisonCause, Result};
@@ -48,8 +48,8 @@ struct Log {
     file: Box<dyn WriteFile>,
     /// From this length on the next edit goes to a new manifest.
     roll_at: u64,
-    /// The last record's receipt survives power loss.
-    is_attested: bool,
+    /// The last record's sync marker survives power loss.
+    is_confirmed: bool,
 }
 
 impl Manifest {
@@ -169,9 +169,9 @@ impl Manifest {
             return Err(self.poison_unless_retryable(error));
         }
         // The plant does without the second sync, too, which might write what the first one lost.
-        log.is_attested = false;
+        log.is_confirmed = false;
         match log.file.sync() {
-            Err(_) if planted(Plant::FailedEditIgnored) => log.is_attested = true,
+            Err(_) if planted(Plant::FailedEditIgnored) => log.is_confirmed = true,
             Err(error) => {
                 self.log = None;
                 self.in_doubt = true;
@@ -179,26 +179,26 @@ impl Manifest {
             }
             Ok(()) => {}
         }
-        let receipt = receipt(number, offset);
-        if log.file.append(&receipt).and_then(|()| log.file.flush()).is_err() {
+        let marker = sync_marker(number, offset);
+        if log.file.append(&marker).and_then(|()| log.file.flush()).is_err() {
             // The edit holds; what lies behind it is unknown, so the next one goes elsewhere.
             self.log = None;
         }
         Ok(())
     }
 
-    /// Makes the last edit's receipt survive power loss: the next record's sync does so, too, but may be long in coming.
-    /// `state` is the one that the edit led to.
-    pub(crate) fn attest(&mut self, state: &State) -> Result<()> {
+    /// Makes the last edit's sync marker survive power loss: the next record's sync does so, too, but may be long in
+    /// coming. `state` is the one that the edit led to.
+    pub(crate) fn confirm(&mut self, state: &State) -> Result<()> {
         demand_normal_priority("writes to the manifest");
         if let Some(why) = &self.poison {
             return Err(Error::poisoned(why.clone()));
         }
         match &mut self.log {
-            // There is no place for a receipt; a new manifest's own covers all edits before it.
+            // There is no place for a sync marker; a new manifest's own covers all edits before it.
             None => return self.roll(state),
-            Some(log) if log.is_attested => return Ok(()),
-            Some(log) => log.file.sync().map(|()| log.is_attested = true),
+            Some(log) if log.is_confirmed => return Ok(()),
+            Some(log) => log.file.sync().map(|()| log.is_confirmed = true),
         }
         .map_err(|error| self.poison_by(error))
     }
@@ -256,13 +256,13 @@ impl Manifest {
         let mut bytes = header.encode().to_vec();
         let offset = bytes.len() as u64;
         put_record(&mut bytes, number, offset, &state.snapshot().encode())?;
-        bytes.extend_from_slice(&receipt(number, offset));
+        bytes.extend_from_slice(&sync_marker(number, offset));
         let mut file = self.fs.create(&manifest_path(&self.db, number))?;
         file.append(&bytes)?;
         file.sync()?;
         current::prepare(&*self.fs, &self.db, &*self.open_dir, number)?;
         let roll_at = self.roll_len_min.max(2 * bytes.len() as u64);
-        Ok(Log { file, roll_at, is_attested: true })
+        Ok(Log { file, roll_at, is_confirmed: true })
     }
 
     fn poison_by(&mut self, error: Error) -> Error {

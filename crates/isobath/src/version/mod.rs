@@ -40,7 +40,7 @@ mod tests;
 pub(crate) use ancestors::make_dir;
 pub(crate) use current::read as read_current;
 pub(crate) use edit::{Change, Edit, Term};
-pub(crate) use files::{FileNumbers, Graveyard, LiveFile};
+pub(crate) use files::{FileNumbers, LiveFile, ObsoleteFiles};
 pub(crate) use layout::Layout;
 pub(crate) use level::Level;
 pub(crate) use names::{

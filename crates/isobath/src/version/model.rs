@@ -2,8 +2,9 @@
 //! the manifest fails in between. Files and manifest are real ones in memory; what a killed process would leave at
 //! any moment must open, with every file that it names.
 //!
-//! Seen to fail: `Graveyard::take` that ignores a hold, or hands a number out twice; `VersionSet::install` that does not
-//! hold the graveyard after a failed append, or shut it after a failed sync, or that buries what an edit removes.
+//! Seen to fail: `ObsoleteFiles::take` that ignores a hold, or hands a number out twice; `VersionSet::install` that
+//! does not hold the obsolete files after a failed append, or shut them after a failed sync, or that marks obsolete
+//! what an edit removes.
 
 use super::*;
 use crate::env::model::check;
@@ -74,9 +75,9 @@ impl World {
         }
     }
 
-    /// As `Engine::remove_dead_files` does it. A number that is handed out twice has no file.
+    /// As `Engine::remove_obsolete_files` does it. A number that is handed out twice has no file.
     fn remove_dead(&self) {
-        let dead = self.versions.lock().take_dead().unwrap_or_default();
+        let dead = self.versions.lock().take_obsolete().unwrap_or_default();
         for number in dead {
             self.fs.remove(&table_path(Path::new(DB), number)).unwrap();
         }

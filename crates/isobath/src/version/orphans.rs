@@ -1,7 +1,7 @@
 //! Compares what the manifest names with what is there, when a database is opened.
 //!
-//! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over, but for tables, which wait in the
-//! graveyard. Both wait until an edit of this open is attested. A file that the manifest
+//! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over, but for tables, which become
+//! obsolete. Both wait until an edit of this open is confirmed. A file that the manifest
 //! names is never removed, nor is one whose name is not ours; and nothing at all is removed if a file that
 //! the manifest names is missing.
 

@@ -2,9 +2,9 @@
 
 use super::draft::FileSource;
 use super::edit::Edit;
-use super::files::Graveyard;
+use super::files::ObsoleteFiles;
 use super::names::manifest_number;
-use super::record::{RECORD_HEADER_LEN, Records, TornTail, receipt};
+use super::record::{RECORD_HEADER_LEN, Records, TornTail, sync_marker};
 use super::state::State;
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
@@ -51,14 +51,15 @@ impl ManifestReader {
         Edits { path: &self.path, records }
     }
 
-    /// The offsets of receipts that are not what was written although a later record's is: they had been synced.
-    pub(crate) fn damaged_receipts(&self) -> Vec<u64> {
+    /// The offsets of sync markers that are not what was written although a later record's is: they had been
+    /// synced.
+    pub(crate) fn damaged_sync_markers(&self) -> Vec<u64> {
         let (mut damaged, mut suspects) = (Vec::new(), Vec::new());
         let mut records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
         while let Some(Ok(record)) = records.next() {
             let at = record.offset as usize + RECORD_HEADER_LEN + record.payload.len();
             let is_whole =
-                self.bytes[at..].starts_with(&receipt(self.header.number, record.offset));
+                self.bytes[at..].starts_with(&sync_marker(self.header.number, record.offset));
             if is_whole {
                 damaged.append(&mut suspects);
             } else {
@@ -68,27 +69,27 @@ impl ManifestReader {
         damaged
     }
 
-    /// The offset of the last record's receipt, if there is something that is neither that receipt nor nothing: zeros
-    /// and a file that ends before are what power loss leaves of a receipt, which is not synced.
-    pub(crate) fn odd_last_receipt(&self) -> Option<u64> {
+    /// The offset of the last record's sync marker, if there is something that is neither that sync marker nor
+    /// nothing: zeros and a file that ends before are what power loss leaves of a sync marker, which is not synced.
+    pub(crate) fn odd_last_sync_marker(&self) -> Option<u64> {
         let records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
         let last = records.map_while(Result::ok).last()?;
         let at = last.offset as usize + RECORD_HEADER_LEN + last.payload.len();
-        let expected = receipt(self.header.number, last.offset);
+        let expected = sync_marker(self.header.number, last.offset);
         let found = &self.bytes[at..(at + expected.len()).min(self.bytes.len())];
         let is_nothing = found.iter().all(|byte| *byte == 0);
         (!is_nothing && found != expected).then_some(at as u64)
     }
 
     /// Folds all edits. A torn tail is not an error: it holds nothing that anyone was told of. The files that the edits
-    /// named and removed are in the graveyard afterwards.
-    pub(crate) fn fold(&self, graveyard: &Arc<Graveyard>) -> Result<(State, Option<TornTail>)> {
+    /// named and removed are obsolete afterwards.
+    pub(crate) fn fold(&self, obsolete: &Arc<ObsoleteFiles>) -> Result<(State, Option<TornTail>)> {
         let mut state = State::default();
         let mut known = BTreeMap::new();
         let mut edits = self.edits();
         for edit in edits.by_ref() {
             let (offset, edit) = edit?;
-            let source = FileSource::Replay { known: &mut known, graveyard };
+            let source = FileSource::Replay { known: &mut known, obsolete };
             state.replay(&edit, source).map_err(|error| error.in_file(&self.path, offset))?;
             if state.uuid() != self.header.uuid {
                 let detail = "the snapshot is of another database than the file's header";

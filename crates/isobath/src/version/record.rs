@@ -7,23 +7,23 @@
 //!                     payload length (4), payload checksum (8)
 //!              8   8  payload checksum: XXH3-64 of the payload
 //!             16   n  payload
-//!         16 + n   8  receipt: XXH3-64 of "isobath synced record", file number (8), offset (8)
+//!         16 + n   8  sync marker: XXH3-64 of "isobath synced record", file number (8), offset (8)
 //! ```
 //!
-//! The receipt is written once the record is synced. A damaged record with a receipt, or with a valid record
-//! behind it, had been whole: that is corruption. Without either it is the torn tail of a write that nobody
-//! was told of. A receipt bears witness although up to two of its bytes are damaged themselves.
-//! See `docs/internals/manifest.md`.
+//! The sync marker is written once the record is synced. A damaged record with a sync marker, or with a
+//! valid record behind it, had been whole: that is corruption. Without either it is the torn tail of a write
+//! that nobody was told of. A sync marker counts although up to two of its bytes are damaged themselves. See
+//! `docs/internals/manifest.md`.
 
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::{checksum32, checksum64};
 
 pub(super) const RECORD_HEADER_LEN: usize = 16;
-pub(super) const RECEIPT_LEN: usize = 8;
+pub(super) const SYNC_MARKER_LEN: usize = 8;
 
-/// So many bytes of a receipt do not stand there by chance.
-const RECEIPT_BYTES_TELLING: usize = 6;
+/// So many bytes of a sync marker do not stand there by chance.
+const SYNC_MARKER_BYTES_TELLING: usize = 6;
 
 /// The longest payload. Far above any real edit; a snapshot of five million slices fits.
 pub(super) const PAYLOAD_LEN_MAX: usize = 1 << 30;
@@ -36,7 +36,7 @@ pub(super) struct Record<'a> {
     pub(super) payload: &'a [u8],
 }
 
-/// Appends a record that is to lie at `offset` of file `number`, without its receipt.
+/// Appends a record that is to lie at `offset` of file `number`, without its sync marker.
 pub(super) fn put_record(
     out: &mut Vec<u8>,
     number: u64,
@@ -51,7 +51,7 @@ pub(super) fn put_record(
     }
     let len = payload.len() as u32;
     let sum = checksum64(payload);
-    out.reserve(RECORD_HEADER_LEN + payload.len() + RECEIPT_LEN);
+    out.reserve(RECORD_HEADER_LEN + payload.len() + SYNC_MARKER_LEN);
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(&header_checksum(number, offset, len, sum).to_le_bytes());
     out.extend_from_slice(&sum.to_le_bytes());
@@ -60,7 +60,7 @@ pub(super) fn put_record(
 }
 
 /// What follows a record at `offset` once it is synced.
-pub(super) fn receipt(number: u64, offset: u64) -> [u8; RECEIPT_LEN] {
+pub(super) fn sync_marker(number: u64, offset: u64) -> [u8; SYNC_MARKER_LEN] {
     const TITLE: &[u8; 21] = b"isobath synced record";
     let mut bytes = [0; 37];
     bytes[..21].copy_from_slice(TITLE);
@@ -147,14 +147,14 @@ impl<'a> Records<'a> {
 
     /// What proves that the damaged record at the current offset had been whole, if anything does.
     fn proof_of_a_whole_record(&self) -> Option<String> {
-        let receipt = receipt(self.number, self.offset as u64);
+        let marker = sync_marker(self.number, self.offset as u64);
         let rest = &self.bytes[self.offset..];
-        let is_witness = |window: &[u8]| {
-            let right = window.iter().zip(&receipt).filter(|(found, written)| found == written);
-            right.count() >= RECEIPT_BYTES_TELLING
+        let is_marker = |window: &[u8]| {
+            let right = window.iter().zip(&marker).filter(|(found, written)| found == written);
+            right.count() >= SYNC_MARKER_BYTES_TELLING
         };
-        if let Some(at) = rest.windows(RECEIPT_LEN).position(is_witness) {
-            return Some(format!("its receipt is at {}", self.offset + at));
+        if let Some(at) = rest.windows(SYNC_MARKER_LEN).position(is_marker) {
+            return Some(format!("its sync marker is at {}", self.offset + at));
         }
         let next = (self.offset + 1..self.bytes.len()).find(|&at| self.record_at(at).is_some())?;
         Some(format!("a valid record follows at {next}"))
@@ -169,7 +169,7 @@ impl<'a> Iterator for Records<'a> {
             return None;
         }
         if let Some(record) = self.record_at(self.offset) {
-            let end = self.offset + RECORD_HEADER_LEN + record.payload.len() + RECEIPT_LEN;
+            let end = self.offset + RECORD_HEADER_LEN + record.payload.len() + SYNC_MARKER_LEN;
             self.offset = end.min(self.bytes.len());
             return Some(Ok(record));
         }
@@ -185,13 +185,13 @@ mod tests {
 
     const NUMBER: u64 = 3;
 
-    /// Records behind 10 bytes of something else, each with its receipt.
+    /// Records behind 10 bytes of something else, each with its sync marker.
     fn sample(payloads: &[&[u8]]) -> Vec<u8> {
         let mut out = vec![0xee; 10];
         for payload in payloads {
             let offset = out.len() as u64;
             put_record(&mut out, NUMBER, offset, payload).unwrap();
-            out.extend_from_slice(&receipt(NUMBER, offset));
+            out.extend_from_slice(&sync_marker(NUMBER, offset));
         }
         out
     }
@@ -220,16 +220,16 @@ mod tests {
     }
 
     #[test]
-    fn a_record_cut_anywhere_before_its_receipt_is_a_torn_tail() {
+    fn a_record_cut_anywhere_before_its_sync_marker_is_a_torn_tail() {
         let whole = sample(&[b"one"]).len();
         let bytes = sample(&[b"one", b"second"]);
-        for len in whole + 1..bytes.len() - RECEIPT_LEN {
+        for len in whole + 1..bytes.len() - SYNC_MARKER_LEN {
             let (payloads, tail) = read(&bytes[..len]);
             assert_eq!(payloads.unwrap(), [b"one"]);
             let expected = TornTail { offset: whole as u64, len: (len - whole) as u64 };
             assert_eq!(tail, Some(expected));
         }
-        for len in bytes.len() - RECEIPT_LEN..bytes.len() {
+        for len in bytes.len() - SYNC_MARKER_LEN..bytes.len() {
             let (payloads, tail) = read(&bytes[..len]);
             assert_eq!((payloads.unwrap().len(), tail), (2, None));
         }
@@ -246,38 +246,38 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_below_a_receipt_is_corruption() {
+    fn a_flipped_bit_below_a_sync_marker_is_corruption() {
         let good = sample(&[b"one", b"second"]);
         let first_end = sample(&[b"one"]).len();
-        for at in 10..good.len() - RECEIPT_LEN {
+        for at in 10..good.len() - SYNC_MARKER_LEN {
             for bit in 0..8 {
                 let mut bad = good.clone();
                 bad[at] ^= 1 << bit;
-                let in_first_receipt = (first_end - RECEIPT_LEN..first_end).contains(&at);
-                assert_eq!(read(&bad).0.is_err(), !in_first_receipt, "byte {at} bit {bit}");
+                let in_first_sync_marker = (first_end - SYNC_MARKER_LEN..first_end).contains(&at);
+                assert_eq!(read(&bad).0.is_err(), !in_first_sync_marker, "byte {at} bit {bit}");
             }
         }
     }
 
     #[test]
-    fn a_receipt_bears_witness_although_some_of_it_is_damaged_too() {
+    fn a_sync_marker_counts_although_some_of_it_is_damaged_too() {
         let good = sample(&[b"one"]);
-        let at = good.len() - RECEIPT_LEN;
-        for (damaged_bytes, is_witness) in [(1, true), (2, true), (3, false)] {
+        let at = good.len() - SYNC_MARKER_LEN;
+        for (damaged_bytes, is_marker) in [(1, true), (2, true), (3, false)] {
             let mut bad = good.clone();
             bad[10] ^= 1;
             bad[at..at + damaged_bytes].iter_mut().for_each(|byte| *byte ^= 4);
             let (payloads, tail) = read(&bad);
-            assert_eq!((payloads.is_err(), tail.is_none()), (is_witness, is_witness));
+            assert_eq!((payloads.is_err(), tail.is_none()), (is_marker, is_marker));
         }
     }
 
     #[test]
-    fn a_damaged_record_without_a_receipt_is_corruption_if_a_valid_one_follows() {
+    fn a_damaged_record_without_a_sync_marker_is_corruption_if_a_valid_one_follows() {
         let mut bytes = sample(&[b"one", b"second"]);
         let first_end = sample(&[b"one"]).len();
         bytes[10 + RECORD_HEADER_LEN] ^= 1;
-        bytes[first_end - RECEIPT_LEN..first_end].fill(0);
+        bytes[first_end - SYNC_MARKER_LEN..first_end].fill(0);
         let mut records = Records::new(&bytes, NUMBER, 10);
         let error = records.next().unwrap().unwrap_err();
         assert!(error.to_string().contains(&format!("follows at {first_end}")), "{error}");
@@ -285,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn a_valid_record_bears_witness_from_the_next_byte_on_and_never_from_before() {
+    fn a_valid_record_is_proof_from_the_next_byte_on_and_never_from_before() {
         let mut bytes = sample(&[b"one"]);
-        bytes.truncate(bytes.len() - RECEIPT_LEN);
+        bytes.truncate(bytes.len() - SYNC_MARKER_LEN);
         let error = Records::new(&bytes, NUMBER, 9).next().unwrap().unwrap_err();
         assert!(error.to_string().contains("follows at 10"), "{error}");
         assert!(Records::new(&bytes, NUMBER, 11).next().is_none());
@@ -314,7 +314,7 @@ mod tests {
         let mut bytes = sample(&[b"one", b"", b"three", b"four"]);
         let second = sample(&[b"one"]).len();
         let fourth = sample(&[b"one", b"", b"three"]).len();
-        bytes[fourth - RECEIPT_LEN - 1] ^= 1;
+        bytes[fourth - SYNC_MARKER_LEN - 1] ^= 1;
         bytes.extend_from_slice(&[0x5a; 100]);
         for from in [0, 10] {
             let found = Records::new(&bytes, NUMBER, from).every_valid();

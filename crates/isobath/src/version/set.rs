@@ -5,7 +5,7 @@
 //! 1. the edit is checked against the state and its effect drafted; nothing is written if it breaks a rule;
 //! 2. it is appended to the manifest and synced;
 //! 3. the draft takes its place in memory;
-//! 4. the edit is attested, before anything that it made obsolete is destroyed.
+//! 4. the edit is confirmed, before anything that it made obsolete is destroyed.
 //!
 //! The caller has synced what the edit names: the table files, their directory, the log through the edit's
 //! LSN. An edit that fails in step 2 may be on disk nevertheless, so from then on no file is handed out for
@@ -18,7 +18,7 @@ use super::ancestors::make_dir;
 use super::current;
 use super::draft::FileSource;
 use super::edit::{Change, Edit, Term};
-use super::files::{FileNumbers, Graveyard, LiveFile};
+use super::files::{FileNumbers, LiveFile, ObsoleteFiles};
 use super::layout::Layout;
 use super::manifest::Manifest;
 use super::names::{
@@ -63,8 +63,8 @@ pub(crate) struct Inspection {
 pub(crate) struct Opening {
     pub(crate) manifest_path: PathBuf,
     pub(crate) torn_tail: Option<TornTail>,
-    /// Files that nothing names, but for tables. To be swept once an edit of this open is attested: an open that is
-    /// refused later leaves everything for a repair to look at.
+    /// Files that nothing names, but for tables. To be swept once an edit of this open is confirmed: an open that
+    /// is refused later leaves everything for a repair to look at.
     pub(crate) leftovers: Survey,
 }
 
@@ -72,13 +72,13 @@ pub(crate) struct Opening {
 pub(crate) fn inspect(
     fs: &dyn FileSystem,
     db: &Path,
-    graveyard: &Arc<Graveyard>,
+    obsolete: &Arc<ObsoleteFiles>,
 ) -> Result<Inspection> {
     Layout::examine(fs, db)?.demand_database(db)?;
     let number = current::read(fs, db)?;
     let path = manifest_path(db, number);
     demand_manifest(fs, &path)?;
-    let (state, torn_tail) = ManifestReader::open(fs, &path)?.fold(graveyard)?;
+    let (state, torn_tail) = ManifestReader::open(fs, &path)?.fold(obsolete)?;
     let survey = orphans::survey(fs, db, number, &state)?;
     refuse_stale_current(fs, db, number)?;
     Ok(Inspection { manifest: number, state, torn_tail, survey })
@@ -140,13 +140,13 @@ fn refuse_stale_current(fs: &dyn FileSystem, db: &Path, number: u64) -> Result<(
 /// Dropped only when a change of the manifest panics: see [`VersionSet::guarded`].
 struct Alarm<'a> {
     manifest: &'a mut Manifest,
-    graveyard: &'a Graveyard,
+    obsolete: &'a ObsoleteFiles,
 }
 
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         self.manifest.poison_after_panic();
-        self.graveyard.shut();
+        self.obsolete.shut();
     }
 }
 
@@ -173,7 +173,7 @@ impl VersionSet {
             }
         }
         let manifest = Manifest::create(Arc::clone(&fs), db, &state)?;
-        let files = FileNumbers::new(state.next_file(), Graveyard::new());
+        let files = FileNumbers::new(state.next_file(), ObsoleteFiles::new());
         Ok(VersionSet { state, manifest, files, is_let_go: false })
     }
 
@@ -182,24 +182,24 @@ impl VersionSet {
     /// may be known to the kernel only, and an earlier state come back that needs them; or the edit that added them was
     /// damaged, which looks as if it had been cut short, and the log will not fit the state before it.
     pub(crate) fn open(fs: Arc<dyn FileSystem>, db: &Path) -> Result<(VersionSet, Opening)> {
-        let graveyard = Graveyard::new();
-        let mut found = inspect(&*fs, db, &graveyard)?;
-        drop(graveyard.take());
+        let obsolete = ObsoleteFiles::new();
+        let mut found = inspect(&*fs, db, &obsolete)?;
+        drop(obsolete.take());
         for spare in found.survey.spare_tables() {
             if planted(Plant::SweptEarly) {
                 fs.remove(&table_path(db, spare))?;
                 continue;
             }
-            graveyard.bury(spare);
+            obsolete.add(spare);
         }
-        graveyard.hold();
+        obsolete.hold();
         for dir in [LOG_DIR, TABLE_DIR] {
             fs.create_dir_all(&db.join(dir))?;
         }
         let next_file = found.state.next_file().max(found.survey.table_number_max + 1);
         let manifest = Manifest::resume(fs, db, found.manifest)?;
         let reused = u64::from(planted(Plant::FileNumberReused) && next_file > 1);
-        let files = FileNumbers::new(next_file - reused, graveyard);
+        let files = FileNumbers::new(next_file - reused, obsolete);
         let opening = Opening {
             manifest_path: manifest.path(),
             torn_tail: found.torn_tail,
@@ -214,10 +214,10 @@ impl VersionSet {
         db: &Path,
         found: Inspection,
     ) -> Result<VersionSet> {
-        let graveyard = Graveyard::new();
-        graveyard.shut();
+        let obsolete = ObsoleteFiles::new();
+        obsolete.shut();
         let manifest = Manifest::for_reading(fs, db, found.manifest)?;
-        let files = FileNumbers::new(found.state.next_file(), graveyard);
+        let files = FileNumbers::new(found.state.next_file(), obsolete);
         Ok(VersionSet { state: found.state, manifest, files, is_let_go: false })
     }
 
@@ -268,10 +268,10 @@ impl VersionSet {
             .draft(&edit, FileSource::Outputs(outputs))
             .map_err(|error| error.in_file(&self.manifest.path(), self.manifest.len()))?;
         let appended = self.guarded(|manifest, state| manifest.append(&edit, state));
-        let graveyard = self.files.graveyard();
+        let obsolete = self.files.obsolete();
         match self.manifest.poison() {
-            Some(_) => graveyard.shut(),
-            None => graveyard.hold(),
+            Some(_) => obsolete.shut(),
+            None => obsolete.hold(),
         }
         appended?;
         yield_point(Point::Installed);
@@ -280,22 +280,23 @@ impl VersionSet {
 
     /// Sees to it that damage of the edits installed so far is known for damage: what they made obsolete may be destroyed
     /// from then on. After an error that is retryable it may not yet; after any other no edit is taken any more.
-    pub(crate) fn attest(&mut self) -> Result<()> {
-        let attested = self.guarded(Manifest::attest);
-        let graveyard = self.files.graveyard();
-        match (self.manifest.poison(), &attested) {
-            (Some(_), _) => graveyard.shut(),
+    pub(crate) fn confirm(&mut self) -> Result<()> {
+        let confirmed = self.guarded(Manifest::confirm);
+        let obsolete = self.files.obsolete();
+        match (self.manifest.poison(), &confirmed) {
+            (Some(_), _) => obsolete.shut(),
             (None, Err(_)) => {}
-            (None, Ok(())) => graveyard.release(),
+            (None, Ok(())) => obsolete.release(),
         }
-        attested
+        confirmed
     }
 
-    /// Puts a new manifest in force that begins with the state as it is. Errors as of [`VersionSet::attest`].
+    /// Puts a new manifest in force that begins with the state as it is. Errors as of
+    /// [`VersionSet::confirm`].
     pub(crate) fn renew(&mut self) -> Result<()> {
         let renewed = self.guarded(Manifest::renew);
         if self.manifest.poison().is_some() {
-            self.files.graveyard().shut();
+            self.files.obsolete().shut();
         }
         renewed
     }
@@ -313,30 +314,30 @@ impl VersionSet {
         if self.is_let_go {
             return Err(Error::closed());
         }
-        let alarm = Alarm { manifest: &mut self.manifest, graveyard: self.files.graveyard() };
+        let alarm = Alarm { manifest: &mut self.manifest, obsolete: self.files.obsolete() };
         let changed = change(&mut *alarm.manifest, &self.state);
         std::mem::forget(alarm);
         changed
     }
 
     /// The numbers of the table files to remove now, each handed out once.
-    pub(crate) fn take_dead(&mut self) -> Result<Vec<u64>> {
-        if self.files.graveyard().is_empty() {
+    pub(crate) fn take_obsolete(&mut self) -> Result<Vec<u64>> {
+        if self.files.obsolete().is_empty() {
             return Ok(Vec::new());
         }
-        self.attest()?;
-        Ok(self.files.graveyard().take())
+        self.confirm()?;
+        Ok(self.files.obsolete().take())
     }
 }
 
 /// Puts a new manifest in force that says what `edit` makes out of nothing, whatever is in force now. Removes nothing.
 pub(crate) fn replace_manifest(fs: &Arc<dyn FileSystem>, db: &Path, edit: &Edit) -> Result<()> {
-    let graveyard = Graveyard::new();
-    graveyard.shut();
+    let obsolete = ObsoleteFiles::new();
+    obsolete.shut();
     let mut state = State::default();
     let mut known = BTreeMap::new();
     state
-        .apply(edit, FileSource::Replay { known: &mut known, graveyard: &graveyard })
+        .apply(edit, FileSource::Replay { known: &mut known, obsolete: &obsolete })
         .map_err(|error| error.in_file(db, 0))?;
     Manifest::replace(Arc::clone(fs), db, &state)
 }

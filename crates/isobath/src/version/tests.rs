@@ -59,7 +59,7 @@ fn compact(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
     });
     set.install(Edit::new(gone.collect()), &[])?;
     drop(tree);
-    for number in set.take_dead()? {
+    for number in set.take_obsolete()? {
         fs.remove(&table_path(Path::new(DB), number))?;
     }
     Ok(())
@@ -252,7 +252,7 @@ fn a_full_disk_is_got_over_once_there_is_room() {
                 flush(&fs, &mut set).unwrap_or_else(|error| panic!("operation {at}: {error}"));
             }
             expected += 1;
-            for number in set.take_dead().unwrap_or_default() {
+            for number in set.take_obsolete().unwrap_or_default() {
                 let _ = fs.remove(&table_path(Path::new(DB), number));
             }
         }
@@ -326,11 +326,11 @@ fn an_edit_in_doubt_holds_its_files_until_a_new_manifest_is_in_force() {
     let fault = Fault::on(FileOp::Write).suffix("MANIFEST-000001").kind(io::ErrorKind::StorageFull);
     let (fs, mut set, number, error) = failed_install(fault);
     assert!(error.is_retryable() && set.manifest().is_in_doubt(), "{error}");
-    assert!(set.files().graveyard().take().is_empty());
+    assert!(set.files().obsolete().take().is_empty());
     flush(&fs, &mut set).unwrap();
     assert!(!set.manifest().is_in_doubt());
     assert_eq!(set.manifest().number(), 2);
-    assert_eq!(set.take_dead().unwrap(), [number]);
+    assert_eq!(set.take_obsolete().unwrap(), [number]);
     let runs = open(&cut(&fs, 0)).unwrap().state().family(0).unwrap().tree.runs.len();
     assert_eq!(runs, 2);
 }
@@ -343,7 +343,7 @@ fn a_failed_sync_is_final_and_keeps_every_file() {
     let refused = set.install(Edit::new(vec![Change::NextFile { number: 90 }]), &[]).unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Poisoned { .. }), "{refused}");
     assert_eq!(fs.tried(FileOp::Write), tried);
-    assert!(set.files().graveyard().take().is_empty());
+    assert!(set.files().obsolete().take().is_empty());
     // The kernel shows the edit, so an open finds it and must find its file too.
     let runs = open(&fs.killed()).unwrap().state().family(0).unwrap().tree.runs.len();
     assert_eq!(runs, 2);
@@ -397,9 +397,9 @@ fn a_table_that_an_unsynced_edit_removed_stays_until_another_edit_holds() {
     for way in 0..WAYS {
         open(&cut(&fs, way)).unwrap_or_else(|error| panic!("way {way}: {error}"));
     }
-    assert!(set.files().graveyard().take().is_empty());
+    assert!(set.files().obsolete().take().is_empty());
     flush(&fs, &mut set).unwrap();
-    assert_eq!(set.take_dead().unwrap(), [file]);
+    assert_eq!(set.take_obsolete().unwrap(), [file]);
 }
 
 /// Opens what a cut has left, once a bit of the manifest's last edit has rotted.
@@ -414,29 +414,32 @@ fn damage_of_an_edit_is_no_torn_tail_once_what_the_edit_removed_may_go() {
     let mut set = create(&fs).unwrap();
     set.set_roll_len_min(1 << 20);
     flush(&fs, &mut set).unwrap();
-    assert!(set.take_dead().unwrap().is_empty());
+    assert!(set.take_obsolete().unwrap().is_empty());
     let file = set.state().family(0).unwrap().tree.runs[0].meta.file;
     let edit = Edit::new(vec![Change::RemoveSlice { family: 0, level: 0, file }]);
     set.install(edit, &[]).unwrap();
     // Nobody has let anything go yet that needs the edit.
     let left = open_with_last_edit_damaged(&cut(&fs, 0)).unwrap();
     assert_eq!(left.state().family(0).unwrap().tree.runs.len(), 1);
-    assert_eq!(set.take_dead().unwrap(), [file]);
+    assert_eq!(set.take_obsolete().unwrap(), [file]);
     for way in 0..WAYS {
         let error = open_with_last_edit_damaged(&cut(&fs, way)).unwrap_err();
-        assert!(error.is_corruption() && error.to_string().contains("receipt"), "{way}: {error}");
+        assert!(
+            error.is_corruption() && error.to_string().contains("sync marker"),
+            "{way}: {error}"
+        );
     }
 }
 
 #[test]
-fn an_edit_whose_receipt_found_no_room_gets_a_new_manifest_for_a_witness() {
+fn an_edit_whose_sync_marker_found_no_room_is_confirmed_by_a_new_manifest() {
     for (room_again, held) in [(false, true), (true, false)] {
         let fs = MemoryFs::new();
         let mut set = create(&fs).unwrap();
         set.set_roll_len_min(1 << 20);
         flush(&fs, &mut set).unwrap();
         let file = set.state().family(0).unwrap().tree.runs[0].meta.file;
-        // The edit is written, its receipt is not, nor is a new manifest.
+        // The edit is written, its sync marker is not, nor is a new manifest.
         let full = Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull);
         fs.inject(full.nth(2).forever());
         let edit = Edit::new(vec![Change::RemoveSlice { family: 0, level: 0, file }]);
@@ -444,19 +447,19 @@ fn an_edit_whose_receipt_found_no_room_gets_a_new_manifest_for_a_witness() {
         if room_again {
             fs.clear_faults();
         }
-        match set.take_dead() {
+        match set.take_obsolete() {
             Ok(dead) => assert_eq!((dead, held), (vec![file], false)),
             Err(error) => assert!(held && error.is_retryable(), "{error}"),
         }
         assert_eq!(set.manifest().number(), if held { 1 } else { 2 });
         fs.clear_faults();
-        assert_eq!(set.take_dead().unwrap().is_empty(), !held);
+        assert_eq!(set.take_obsolete().unwrap().is_empty(), !held);
         assert!(open(&cut(&fs, 0)).unwrap().state().family(0).unwrap().tree.is_empty());
     }
 }
 
 #[test]
-fn a_receipt_is_synced_once() {
+fn a_sync_marker_is_synced_once() {
     let fs = MemoryFs::new();
     let mut set = create(&fs).unwrap();
     set.set_roll_len_min(1 << 20);
@@ -465,21 +468,21 @@ fn a_receipt_is_synced_once() {
         act(set);
         fs.tried(FileOp::Sync) - before
     };
-    let attest = |set: &mut VersionSet| set.attest().unwrap();
-    assert_eq!(synced_by(&mut set, attest), 0, "a new manifest is attested");
+    let confirm = |set: &mut VersionSet| set.confirm().unwrap();
+    assert_eq!(synced_by(&mut set, confirm), 0, "a new manifest is confirmed");
     for _ in 0..2 {
         let number = set.state().next_file() + 1;
         set.install(Edit::new(vec![Change::NextFile { number }]), &[]).unwrap();
-        assert_eq!(synced_by(&mut set, attest), 1);
-        assert_eq!(synced_by(&mut set, attest), 0);
+        assert_eq!(synced_by(&mut set, confirm), 1);
+        assert_eq!(synced_by(&mut set, confirm), 0);
     }
     set.renew().unwrap();
-    assert_eq!(synced_by(&mut set, attest), 0);
+    assert_eq!(synced_by(&mut set, confirm), 0);
     let number = set.state().next_file() + 1;
     set.install(Edit::new(vec![Change::NextFile { number }]), &[]).unwrap();
     fs.inject(Fault::on(FileOp::Sync));
-    assert!(!set.attest().unwrap_err().is_retryable());
-    assert_eq!(set.attest().unwrap_err().name(), "POISONED");
+    assert!(!set.confirm().unwrap_err().is_retryable());
+    assert_eq!(set.confirm().unwrap_err().name(), "POISONED");
     assert_eq!(set.renew().unwrap_err().name(), "POISONED");
 }
 

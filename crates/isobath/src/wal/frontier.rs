@@ -24,7 +24,7 @@
 //! **No sleeper is forgotten**, by the same argument: a sleeper stores `wake_at`, then loads F; a mover
 //! stores F, then loads `wake_at`.
 
-use super::seats::{self, Seats};
+use super::waiters::{self, Waiters};
 use crate::env::sync::{Mutex, Rank, atomic::*, spin_hint};
 use crate::env::{Reach, reached_if};
 use crate::format::Lsn;
@@ -47,7 +47,7 @@ pub(super) struct Frontier {
     wake_at: CachePadded<AtomicU64>,
     interrupted: AtomicBool,
     slots: Box<[AtomicU64]>,
-    sleepers: Mutex<Seats>,
+    sleepers: Mutex<Waiters>,
 }
 
 impl Frontier {
@@ -59,7 +59,7 @@ impl Frontier {
             wake_at: CachePadded::new(AtomicU64::new(Lsn::MAX)),
             interrupted: AtomicBool::new(false),
             slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
-            sleepers: Mutex::new(Rank::Frontier, Seats::default()),
+            sleepers: Mutex::new(Rank::Frontier, Waiters::default()),
         }
     }
 
@@ -136,15 +136,15 @@ impl Frontier {
     #[cold]
     fn sleep(&self, target: Lsn) -> Result<(), Interrupted> {
         let mut sleepers = self.sleepers.lock();
-        let seat = sleepers.take(target);
+        let slot = sleepers.take(target);
         announce(&self.wake_at, sleepers.least());
-        while sleepers.call(&seat).is_none()
+        while sleepers.call(&slot).is_none()
             && self.at.load(Ordering::SeqCst) < target
             && !self.interrupted.load(Ordering::Acquire)
         {
-            seats::sleep(&mut sleepers, &seat, |seats| seats);
+            waiters::sleep(&mut sleepers, &slot, |waiters| waiters);
         }
-        sleepers.leave(seat);
+        sleepers.leave(slot);
         self.wake_at.store(sleepers.least(), Ordering::Release);
         drop(sleepers);
         if self.at() >= target { Ok(()) } else { Err(Interrupted) }

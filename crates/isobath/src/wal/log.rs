@@ -23,12 +23,12 @@
 
 use super::frontier::Frontier;
 use super::health::Health;
-use super::keeper::{Bell, KeeperStats};
+use super::preparer::{PreparerStats, Signal};
 use super::record::{self, Sealed};
+use super::recycler::Recycler;
 use super::room::{Patience, Room, RoomWaits, SLACK};
 use super::segment::{SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
 use super::segment_table::SegmentTable;
-use super::shelf::Shelf;
 use super::syncer::{SyncCounts, Syncer};
 use super::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::background::Ticker;
@@ -64,8 +64,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const CEILING_AHEAD: u64 = 1 << 31;
 
 /// Called off the writers' path when the ceiling should be raised above the given LSN: makes it durable in the
-/// manifest that LSNs below a new ceiling may be in use, and returns it. An error of the keeper's own attempt goes to
-/// the writers that wait for room, and the next of them has it tried again.
+/// manifest that LSNs below a new ceiling may be in use, and returns it. An error of the preparer's own attempt goes
+/// to the writers that wait for room, and the next of them has it tried again.
 pub(crate) type RaiseCeiling = Box<dyn Fn(Lsn) -> Result<Lsn> + Send + Sync>;
 
 /// How a log is opened.
@@ -101,7 +101,7 @@ pub(crate) struct LogStats {
 /// The open log of one term.
 pub(crate) struct Log {
     pub(super) inner: Arc<Inner>,
-    pub(super) keeper: Mutex<Option<Box<dyn ThreadHandle>>>,
+    pub(super) preparer: Mutex<Option<Box<dyn ThreadHandle>>>,
     /// Hardens in the interval of the option.
     pub(super) interval: Option<Ticker>,
 }
@@ -114,15 +114,15 @@ pub(super) struct Inner {
     pub(super) table: SegmentTable,
     /// Bytes below were faulted in ahead of use.
     pub(super) prefaulted: AtomicU64,
-    /// The reservation that reaches this wakes the keeper.
-    pub(super) wake_keeper_at: CachePadded<AtomicU64>,
+    /// The reservation that reaches this wakes the preparer.
+    pub(super) wake_preparer_at: CachePadded<AtomicU64>,
     pub(super) bytes_not_prefaulted: AtomicU64,
     pub(super) start: Lsn,
     pub(super) generation: u16,
     pub(super) health: Health,
-    pub(super) bell: Bell,
-    pub(super) shelf: Shelf,
-    pub(super) keeper_stats: KeeperStats,
+    pub(super) signal: Signal,
+    pub(super) recycler: Recycler,
+    pub(super) preparer_stats: PreparerStats,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) threads: Arc<dyn Threads>,
     pub(super) fs: Arc<dyn FileSystem>,
@@ -153,8 +153,8 @@ impl Log {
                 "a log of segments of {len} bytes cannot start at {start:#x}"
             )));
         }
-        let shelf = Shelf::open(&*env.fs, &options, start)?;
-        let first_len = if shelf.is_stocked() { len } else { options.first_segment_len.min(len) };
+        let spares = Recycler::open(&*env.fs, &options, start)?;
+        let first_len = if spares.is_stocked() { len } else { options.first_segment_len.min(len) };
         let inner = Arc::new(Inner {
             room: Room::new(start, ceiling),
             copied: Frontier::new(start, frontier_slots()),
@@ -162,14 +162,14 @@ impl Log {
             syncer: Syncer::new(start),
             table: SegmentTable::new(start, first_len, len),
             prefaulted: AtomicU64::new(start),
-            wake_keeper_at: CachePadded::new(AtomicU64::new(start)),
+            wake_preparer_at: CachePadded::new(AtomicU64::new(start)),
             bytes_not_prefaulted: AtomicU64::new(0),
             start,
             generation,
             health: Health::new(),
-            bell: Bell::new(),
-            shelf,
-            keeper_stats: KeeperStats::default(),
+            signal: Signal::new(),
+            recycler: spares,
+            preparer_stats: PreparerStats::default(),
             clock: Arc::clone(&env.clock),
             threads: Arc::clone(&env.threads),
             fs: Arc::clone(&env.fs),
@@ -178,12 +178,12 @@ impl Log {
         inner.prepare_segment()?;
         inner.prefault();
         let body = Arc::clone(&inner);
-        let keeper = env
+        let preparer = env
             .threads
-            .spawn("isobath-log".to_owned(), Priority::Normal, Box::new(move || body.run_keeper()))
-            .map_err(|error| Error::io("start the keeper of", &inner.options.dir, error))?;
+            .spawn("isobath-log".to_owned(), Priority::Normal, Box::new(move || body.work_ahead()))
+            .map_err(|error| Error::io("start the preparer of", &inner.options.dir, error))?;
         let mut log =
-            Log { inner, keeper: Mutex::new(Rank::KeeperEnd, Some(keeper)), interval: None };
+            Log { inner, preparer: Mutex::new(Rank::PreparerEnd, Some(preparer)), interval: None };
         if let Some(interval) = log.inner.options.sync_interval {
             log.interval = Some(log.start_interval(env, interval)?);
         }
@@ -310,17 +310,17 @@ impl Log {
 
     /// Removes the files of segments that nobody needs. May block for long.
     pub(crate) fn discard_files(&self) {
-        self.inner.shelf.discard(&*self.inner.fs);
+        self.inner.recycler.discard(&*self.inner.fs);
     }
 
     /// Gives up the spare segments that were not needed since the last call.
     pub(crate) fn thin_out_spares(&self) {
-        self.inner.shelf.thin_out();
+        self.inner.recycler.thin_out();
     }
 
     /// Refuses further records, waits until those reserved are written (so the caller must not hold one),
-    /// hardens them and ends the keeper. No thread writes to a segment after it, whatever it returns. A second call
-    /// does nothing.
+    /// hardens them and ends the preparer. No thread writes to a segment after it, whatever it returns. A second
+    /// call does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.health.close();
@@ -338,10 +338,10 @@ impl Log {
         if let Some(interval) = &self.interval {
             interval.close();
         }
-        self.inner.bell.stop();
-        let keeper = self.keeper.lock().take();
-        if let Some(keeper) = keeper {
-            keeper.join();
+        self.inner.signal.stop();
+        let preparer = self.preparer.lock().take();
+        if let Some(preparer) = preparer {
+            preparer.join();
         }
     }
 
@@ -351,8 +351,8 @@ impl Log {
             mode: inner.options.mode,
             bytes: inner.room.tail() - inner.start,
             sync: inner.syncer.counts(),
-            segments_created: inner.keeper_stats.created.load(Ordering::Relaxed),
-            segments_recycled: inner.keeper_stats.recycled.load(Ordering::Relaxed),
+            segments_created: inner.preparer_stats.created.load(Ordering::Relaxed),
+            segments_recycled: inner.preparer_stats.recycled.load(Ordering::Relaxed),
             room_waits: inner.room.waits(),
             bytes_not_prefaulted: inner.bytes_not_prefaulted.load(Ordering::Relaxed),
         }
@@ -360,7 +360,7 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// Ends the keeper, and hardens nothing: that is what [`Log::close`] is for.
+    /// Ends the preparer, and hardens nothing: that is what [`Log::close`] is for.
     fn drop(&mut self) {
         self.inner.health.close();
         self.inner.room.shut();
@@ -388,8 +388,8 @@ impl Inner {
             Some(start) => start,
             None => {
                 reached(Reach::RoomWaited);
-                let wake = || self.bell.ring();
                 let refusal = || self.health.check().err().unwrap_or_else(Error::closed);
+                let wake = || self.signal.notify();
                 self.room.take(len, slack, patience, &*self.clock, &wake, &refusal)?
             }
         };
@@ -397,17 +397,17 @@ impl Inner {
         reached_if(Reach::RecordAcross, || {
             start / self.options.segment_len < (end - 1) / self.options.segment_len
         });
-        if end >= self.wake_keeper_at.load(Ordering::Relaxed) {
-            self.wake_keeper();
+        if end >= self.wake_preparer_at.load(Ordering::Relaxed) {
+            self.wake_preparer();
         }
         yield_point(Point::Reserved);
         Ok(Reservation { log: self, start, end, stage: Stage::Reserved })
     }
 
     #[cold]
-    fn wake_keeper(&self) {
-        if self.wake_keeper_at.swap(Lsn::MAX, Ordering::Relaxed) != Lsn::MAX {
-            self.bell.ring();
+    fn wake_preparer(&self) {
+        if self.wake_preparer_at.swap(Lsn::MAX, Ordering::Relaxed) != Lsn::MAX {
+            self.signal.notify();
         }
     }
 

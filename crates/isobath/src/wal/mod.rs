@@ -4,7 +4,7 @@
 //! - [`log`]: the open log, `reserve → write → publish → harden`, made of
 //!   [`room`] (the tail and how far it may go), [`frontier`] (the finished prefix), [`syncer`] (one shared
 //!   sync), [`segment_table`] (from LSN to segment), [`health`] (poisoned, closed)
-//! - [`keeper`]: the background thread; [`shelf`]: files that are not in use
+//! - [`preparer`]: the background thread; [`recycler`]: files that are not in use
 //! - [`scan`]: reading it all back after a crash; [`still`]: the log of a database that is open for reading
 //!
 //! What is on disk at each step, and what recovery makes of it: `docs/internals/log.md`.
@@ -13,22 +13,22 @@ mod frontier;
 #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing))]
 pub(crate) mod fuzzing;
 mod health;
-mod keeper;
 mod log;
 #[cfg(all(test, loom))]
 mod model;
+mod preparer;
 mod reader;
 mod record;
+mod recycler;
 mod room;
 mod scan;
-mod seats;
 mod segment;
 mod segment_table;
-mod shelf;
 mod still;
 mod syncer;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+mod waiters;
 
 pub(crate) use log::{Log, LogOptions, RaiseCeiling, Reservation};
 pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, seal};

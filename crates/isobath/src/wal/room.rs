@@ -6,9 +6,9 @@
 //! for space. Shutting sets the tail's top bit: no reservation succeeds after, so the tail of a shut log is
 //! exactly the end of what was reserved; and the writers' fast path pays nothing for it.
 //!
-//! A writer that finds no room asks for it: it says how much it wants, wakes the keeper and sleeps until the
-//! limit moves, an attempt to move it fails that began after it asked (it returns that error, and the next
-//! writer asks again), or the log is shut.
+//! A writer that finds no room asks for it: it says how much it wants, wakes the preparer and sleeps until
+//! the limit moves, an attempt to move it fails that began after it asked (it returns that error, and the
+//! next writer asks again), or the log is shut.
 
 use crate::env::Clock;
 use crate::env::sync::{Condvar, Mutex, Rank, atomic::*};
@@ -127,8 +127,8 @@ impl Room {
         }
     }
 
-    /// Reserves `len` bytes, waiting for room as far as `patience` goes. `wake_keeper` is called when something must be
-    /// done for it; `refusal` says why a log that was shut was shut.
+    /// Reserves `len` bytes, waiting for room as far as `patience` goes. `wake_preparer` is called when something must
+    /// be done for it; `refusal` says why a log that was shut was shut.
     #[cold]
     pub(super) fn take(
         &self,
@@ -136,7 +136,7 @@ impl Room {
         slack: u64,
         patience: Patience,
         clock: &dyn Clock,
-        wake_keeper: &dyn Fn(),
+        wake_preparer: &dyn Fn(),
         refusal: &dyn Fn() -> Error,
     ) -> Result<Lsn> {
         let began = clock.now_ns();
@@ -160,7 +160,7 @@ impl Room {
             let wanted = self.tail() + len + slack;
             state.wanted = state.wanted.max(wanted);
             if wanted > self.limit.load(Ordering::Relaxed) {
-                wake_keeper();
+                wake_preparer();
                 if patience == Patience::None {
                     // The room that this asked for is there for whoever tries again.
                     let why = state.failure.as_ref().map(|(_, error)| error.clone());

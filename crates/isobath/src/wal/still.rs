@@ -5,12 +5,12 @@
 
 use super::frontier::Frontier;
 use super::health::Health;
-use super::keeper::{Bell, KeeperStats};
 use super::log::{Inner, Log, LogOptions};
+use super::preparer::{PreparerStats, Signal};
+use super::recycler::Recycler;
 use super::room::Room;
 use super::segment::SEGMENT_LEN_MAX;
 use super::segment_table::SegmentTable;
-use super::shelf::Shelf;
 use super::syncer::Syncer;
 use crate::env::Env;
 use crate::env::sync::{Mutex, Rank, atomic::*};
@@ -44,20 +44,20 @@ impl Log {
             syncer: Syncer::new(at),
             table: SegmentTable::new(0, SEGMENT_LEN_MAX, SEGMENT_LEN_MAX),
             prefaulted: AtomicU64::new(at),
-            wake_keeper_at: CachePadded::new(AtomicU64::new(Lsn::MAX)),
+            wake_preparer_at: CachePadded::new(AtomicU64::new(Lsn::MAX)),
             bytes_not_prefaulted: AtomicU64::new(0),
             start: at,
             generation: 0,
             health: Health::read_only(),
-            bell: Bell::new(),
-            shelf: Shelf::bare(&*env.fs, &options, at)?,
-            keeper_stats: KeeperStats::default(),
+            signal: Signal::new(),
+            recycler: Recycler::bare(&*env.fs, &options, at)?,
+            preparer_stats: PreparerStats::default(),
             clock: Arc::clone(&env.clock),
             threads: Arc::clone(&env.threads),
             fs: Arc::clone(&env.fs),
             options,
         });
-        Ok(Log { inner, keeper: Mutex::new(Rank::KeeperEnd, None), interval: None })
+        Ok(Log { inner, preparer: Mutex::new(Rank::PreparerEnd, None), interval: None })
     }
 
     /// Shows everything below `point`, which is where the log stands or above. One thread at a time calls this, on a log

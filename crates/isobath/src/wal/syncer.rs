@@ -10,7 +10,7 @@
 //!
 //! A round that fails is the last one: what it covered may be lost though later syncs succeed.
 
-use super::seats::{self, Call, Seats};
+use super::waiters::{self, Call, Waiters};
 use crate::env::Clock;
 use crate::env::sync::{Mutex, Rank, atomic::*, yield_now};
 use crate::error::Result;
@@ -39,7 +39,7 @@ pub(super) struct Syncer {
 struct State {
     leading: bool,
     stopped: bool,
-    seats: Seats,
+    waiters: Waiters,
     expected: usize,
     round_ns: u64,
     counts: SyncCounts,
@@ -118,14 +118,14 @@ impl Syncer {
             state.leading = true;
             return Ok(true);
         }
-        let seat = state.seats.take(up_to);
+        let slot = state.waiters.take(up_to);
         let call = loop {
-            match state.seats.call(&seat) {
+            match state.waiters.call(&slot) {
                 Some(call) => break call,
-                None => seats::sleep(&mut state, &seat, |state| &state.seats),
+                None => waiters::sleep(&mut state, &slot, |state| &state.waiters),
             }
         };
-        state.seats.leave(seat);
+        state.waiters.leave(slot);
         match call {
             Call::Lead => Ok(true),
             Call::Passed if self.durable() >= up_to => Ok(false),
@@ -165,9 +165,9 @@ impl Syncer {
         }
         state.expected = self.inside.load(Ordering::Relaxed);
         let reached = if state.stopped { Lsn::MAX } else { self.durable() };
-        let covered = 1 + state.seats.pass(reached);
+        let covered = 1 + state.waiters.pass(reached);
         self.inside.fetch_sub(covered, Ordering::Relaxed);
-        state.leading = state.seats.hand_over();
+        state.leading = state.waiters.hand_over();
     }
 
     /// Everything below `lsn` survives power loss by other means than a round.
@@ -175,7 +175,7 @@ impl Syncer {
         if self.durable() < lsn {
             let mut state = self.state.lock();
             let durable = self.durable.fetch_max(lsn, Ordering::Release).max(lsn);
-            let passed = state.seats.pass(durable);
+            let passed = state.waiters.pass(durable);
             self.inside.fetch_sub(passed, Ordering::Relaxed);
         }
     }
@@ -184,7 +184,7 @@ impl Syncer {
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
-        let passed = state.seats.pass(Lsn::MAX);
+        let passed = state.waiters.pass(Lsn::MAX);
         self.inside.fetch_sub(passed, Ordering::Relaxed);
     }
 }

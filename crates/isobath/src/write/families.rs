@@ -300,7 +300,7 @@ fn install(changing: &mut Changing<'_>, changes: Vec<Change>) -> Result<()> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::Changing;
-    use crate::engine::Owed;
+    use crate::engine::CompactionDebt;
     use crate::env::{Env, Priority, SystemThreads, ThreadHandle, Threads};
     use crate::events::Event;
     use crate::format::FamilyId;
@@ -467,10 +467,10 @@ mod tests {
         let db = Options::in_memory().open("/db").unwrap();
         let family = db.family("crowded").unwrap();
         let engine = db.engine();
-        let owed = Owed { bytes: 3 << 20, batch_debt: 1 << 20, batch_bytes: 1 << 20 };
-        engine.backlog.lock().note(family.id(), Some(owed));
-        let (excess, drain) = engine.backlog.lock().pressure();
-        engine.pacer.set_compactions(excess, drain);
+        let debt = CompactionDebt { bytes: 3 << 20, batch_debt: 1 << 20, batch_bytes: 1 << 20 };
+        engine.backlog.lock().note(family.id(), Some(debt));
+        let (lag, drain) = engine.backlog.lock().pressure();
+        engine.pacer.set_compactions(lag, drain);
         let admit = || engine.pacer.admit(1 << 30, true, || 0.0);
         admit().unwrap();
         admit().unwrap_err();

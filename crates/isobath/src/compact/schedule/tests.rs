@@ -434,7 +434,7 @@ fn an_output_says_of_which_files_it_was_made_and_of_which_those_were_that_are_st
     assert_eq!(*origin().inputs, [compacted, second].concat());
     assert_eq!(*origin().ancestors, *first);
     drop(held);
-    bench.engine().remove_dead_files();
+    bench.engine().remove_obsolete_files();
     let compacted = numbers(6);
     bench.flush(0, 2, 50);
     let third = numbers(0);

@@ -182,7 +182,7 @@ fn what_only_a_table_holds_is_not_synced_before_damage_of_its_edit_is_known_for_
     let left = fs.crashed(|_| 0);
     fixtures::damage_last_edit(&left, Path::new("db"));
     let error = over(&left).open("db").unwrap_err();
-    assert!(error.is_corruption() && error.to_string().contains("receipt"), "{error}");
+    assert!(error.is_corruption() && error.to_string().contains("sync marker"), "{error}");
 }
 
 #[test]
@@ -449,9 +449,9 @@ fn an_edit_that_failed_for_good_installs_nothing() {
     assert_eq!(held.db.put("more", "value").unwrap_err().name(), "POISONED");
 }
 
-/// A new manifest would attest the edit, too.
+/// A new manifest would confirm the edit, too.
 #[test]
-fn log_segments_wait_for_the_next_flush_while_there_is_no_room_for_a_receipt() {
+fn log_segments_wait_for_the_next_flush_while_there_is_no_room_for_a_sync_marker() {
     let mut held = Held::new();
     let first = held.written("first");
     let needed = held.segments();
@@ -470,7 +470,7 @@ fn log_segments_wait_for_the_next_flush_while_there_is_no_room_for_a_receipt() {
 }
 
 #[test]
-fn a_receipt_that_fails_for_good_has_writes_refused_and_keeps_the_log() {
+fn a_sync_marker_that_fails_for_good_has_writes_refused_and_keeps_the_log() {
     let mut held = Held::new();
     let first = held.written("first");
     let needed = held.segments();

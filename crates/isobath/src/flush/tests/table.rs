@@ -6,7 +6,7 @@ use crate::format::checksum64;
 use crate::memtable::{Arena, ChunkPool};
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{Table, TableContext};
-use crate::version::Graveyard;
+use crate::version::ObsoleteFiles;
 use crate::vfs::{Fault, FileAccess, FileOp, MemoryFs};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ fn workshop() -> (MemoryFs, Arc<FileNumbers>) {
     let fs = MemoryFs::new();
     fs.create_dir_all(Path::new(TABLES)).unwrap();
     ["/", "/db"].iter().for_each(|dir| fs.sync_dir(Path::new(dir)).unwrap());
-    (fs, FileNumbers::new(7, Graveyard::new()))
+    (fs, FileNumbers::new(7, ObsoleteFiles::new()))
 }
 
 fn pending(family: FamilyId, versions: &[Version]) -> Pending {
@@ -121,7 +121,7 @@ fn nothing_to_keep_makes_no_table() {
     assert_eq!(fs.tried(FileOp::Create), 0);
     // A family gets its memtable before its first operation.
     assert!(build(&fs, &numbers, &[pending(3, &[])], &NEWEST).unwrap().is_none());
-    assert_eq!(numbers.graveyard().take(), [7]);
+    assert_eq!(numbers.obsolete().take(), [7]);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_table_that_fails_at_any_step_is_reported_and_given_up() {
         assert_eq!(built.is_err(), fs.struck() > 0, "step {nth}");
         let is_cut = built.is_err();
         drop(built);
-        assert_eq!(numbers.graveyard().take(), [7], "step {nth}");
+        assert_eq!(numbers.obsolete().take(), [7], "step {nth}");
         is_cut
     });
     assert!(steps.count() > 5);

@@ -10,7 +10,7 @@ use crate::cursor::Entry;
 use crate::env::model::check;
 use crate::format::{OpKind, checksum64};
 use crate::table::{SliceMeta, TableContext, TableOptions, TableWriter};
-use crate::version::{Graveyard, LiveFile, Slice};
+use crate::version::{LiveFile, ObsoleteFiles, Slice};
 use crate::vfs::{FileAccess, FileSystem, MemoryFs};
 use shuttle::thread;
 use std::path::Path;
@@ -21,7 +21,7 @@ const OPEN_MAX: usize = 2;
 
 struct World {
     fs: MemoryFs,
-    graveyard: Arc<Graveyard>,
+    obsolete: Arc<ObsoleteFiles>,
     context: TableContext,
 }
 
@@ -32,7 +32,7 @@ impl World {
         let files =
             FileCache::new(Arc::new(fs.clone()), DIR.into(), FileAccess::Positional, OPEN_MAX);
         let context = TableContext::new(Arc::new(files), BlockCache::new(1 << 16));
-        Arc::new(World { fs, graveyard: Graveyard::new(), context })
+        Arc::new(World { fs, obsolete: ObsoleteFiles::new(), context })
     }
 
     /// A table of one key, whose value is the file's number.
@@ -43,7 +43,7 @@ impl World {
         let value = number.to_le_bytes();
         writer.add(Entry { key: b"k", seq: 1, kind: OpKind::Put, value: &value }).unwrap();
         let meta: SliceMeta = writer.finish().unwrap().slices.remove(0);
-        Slice::new(meta, LiveFile::new(number, &self.graveyard))
+        Slice::new(meta, LiveFile::new(number, &self.obsolete))
     }
 
     fn read(&self, slice: &Slice) {
@@ -54,9 +54,9 @@ impl World {
         assert!(self.context.files.open_count() <= OPEN_MAX);
     }
 
-    /// As `Engine::remove_dead_files` does it.
+    /// As `Engine::remove_obsolete_files` does it.
     fn remove_dead(&self) {
-        for number in self.graveyard.take() {
+        for number in self.obsolete.take() {
             self.context.files.evict(number);
             self.fs.remove(&self.context.files.path(number)).unwrap();
         }

@@ -267,9 +267,9 @@ fn forged_handles_lead_to_errors() {
         crate::table::frame::put_frame(&mut framed, Codec::None, &payload, root_at.offset);
         let bytes = [&good[..root_at.offset as usize], &framed].concat();
         let meta = root.meta(NUMBER, BlockHandle { len: framed.len() as u32, ..root_at });
-        let carved =
-            crate::table::carve(bytes.clone(), NUMBER, std::slice::from_ref(&meta)).unwrap();
-        assert!(carved.slices.len() == 1);
+        let salvage =
+            crate::table::salvage(bytes.clone(), NUMBER, std::slice::from_ref(&meta)).unwrap();
+        assert!(salvage.slices.len() == 1);
         fixture.set_bytes(bytes);
         for mode in [FileAccess::Mapped, FileAccess::Positional] {
             let table = Table::open(fixture.context(mode, 1 << 20), &meta).unwrap();
@@ -344,9 +344,9 @@ fn with_small_slice(change: fn(&mut [u8])) -> (Fixture, SliceMeta) {
 }
 
 /// What is left of the only slice: entries, and where something is gone.
-fn carve_slice(fixture: &Fixture, meta: &SliceMeta) -> Result<(u64, Vec<u64>), ReadError> {
-    let carved = crate::table::carve(fixture.bytes(), NUMBER, std::slice::from_ref(meta))?;
-    assert_eq!(carved.slices.len(), 1);
+fn salvage_slice(fixture: &Fixture, meta: &SliceMeta) -> Result<(u64, Vec<u64>), ReadError> {
+    let salvage = crate::table::salvage(fixture.bytes(), NUMBER, std::slice::from_ref(meta))?;
+    assert_eq!(salvage.slices.len(), 1);
     let (mut entries, mut gaps) = (0, Vec::new());
     let visit = &mut |part: crate::table::Part<'_>| {
         match part {
@@ -355,21 +355,21 @@ fn carve_slice(fixture: &Fixture, meta: &SliceMeta) -> Result<(u64, Vec<u64>), R
         }
         Ok(())
     };
-    carved.visit(&carved.slices[0], visit)?;
+    salvage.visit(&salvage.slices[0], visit)?;
     Ok((entries, gaps))
 }
 
 #[test]
 fn a_whole_block_that_does_not_decode_is_a_gap_to_a_repair() {
     let (fixture, meta, handle) = with_second_block(make_meaningless);
-    let (entries, gaps) = carve_slice(&fixture, &meta).unwrap();
+    let (entries, gaps) = salvage_slice(&fixture, &meta).unwrap();
     assert!((30..40).contains(&entries) && gaps == [handle.offset], "{entries} {gaps:?}");
 }
 
 #[test]
 fn a_small_slice_that_does_not_decode_is_a_gap_to_a_repair() {
     let (fixture, meta) = with_small_slice(make_meaningless);
-    assert_eq!(carve_slice(&fixture, &meta).unwrap(), (0, vec![meta.root.offset]));
+    assert_eq!(salvage_slice(&fixture, &meta).unwrap(), (0, vec![meta.root.offset]));
 }
 
 /// In every way to read: a newer format that names the file, and no gap to a repair.
@@ -390,7 +390,7 @@ fn check_newer(fixture: &Fixture, meta: &SliceMeta, key: &[u8]) {
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
     let file = TableFile::open(&fs, &fixture.path()).unwrap();
     assert!(is_newer(file.verify(&mut |_| {}).unwrap_err()));
-    let newer = carve_slice(fixture, meta).unwrap_err().in_file(&fixture.path(), 0);
+    let newer = salvage_slice(fixture, meta).unwrap_err().in_file(&fixture.path(), 0);
     assert!(matches!(newer.kind(), ErrorKind::NewerFormat { .. }), "{newer}");
 }
 

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::format::{OpKind, checksum64};
 use crate::table::frame::{TRAILER_LEN, put_frame};
 use crate::table::{
-    BlockHandle, Codec, DumpItem, Part, SliceMeta, Table, TableFile, TableOptions, carve,
+    BlockHandle, Codec, DumpItem, Part, SliceMeta, Table, TableFile, TableOptions, salvage,
 };
 use crate::vfs::{FileAccess, FileSystem};
 use std::fmt::Write;
@@ -94,10 +94,10 @@ fn judged(fixture: &Fixture) -> String {
     }
 }
 
-fn carved(fixture: &Fixture, known: &[SliceMeta]) -> String {
-    let carved = carve(fixture.bytes(), NUMBER, known).unwrap();
-    let mut out = format!("{} {}", carved.has_directory, carved.homeless_bytes);
-    for slice in &carved.slices {
+fn salvaged(fixture: &Fixture, known: &[SliceMeta]) -> String {
+    let salvage = salvage(fixture.bytes(), NUMBER, known).unwrap();
+    let mut out = format!("{} {}", salvage.has_directory, salvage.homeless_bytes);
+    for slice in &salvage.slices {
         let meta = slice.meta.as_ref().map(|meta| (meta.entries, meta.root.offset));
         write!(out, "; {:?} {meta:?} {}", slice.family, slice.root.is_some()).unwrap();
         let visit = &mut |part: Part<'_>| {
@@ -107,7 +107,7 @@ fn carved(fixture: &Fixture, known: &[SliceMeta]) -> String {
             }
             Ok(())
         };
-        carved.visit(slice, visit).unwrap();
+        salvage.visit(slice, visit).unwrap();
     }
     out
 }
@@ -164,10 +164,10 @@ fn what_is_left_of_a_damaged_file_is_found() {
                 let end = at.saturating_add(len).min(good.len());
                 bad[at..end].iter_mut().for_each(|byte| *byte ^= 0x55);
                 fixture.set_bytes(bad);
-                said = sum(said, &carved(&fixture, known));
+                said = sum(said, &salvaged(&fixture, known));
             }
             writeln!(out, "{len:#x} lost, {} known: {said:016x}", known.len()).unwrap();
         }
     }
-    compare(include_str!("carved.txt"), &out);
+    compare(include_str!("salvaged.txt"), &out);
 }

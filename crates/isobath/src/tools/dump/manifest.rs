@@ -40,8 +40,8 @@ pub(super) fn manifest(dump: &mut Dump<'_>) -> Result<()> {
             dump.show(offset, 1, "change", &[("", Field::Text(&change.to_string()))])?;
         }
     }
-    for offset in reader.damaged_receipts() {
-        dump.damage(offset, "a receipt is not what was written")?;
+    for offset in reader.damaged_sync_markers() {
+        dump.damage(offset, "a sync marker is not what was written")?;
     }
     if let Some(tail) = edits.torn_tail() {
         let fields = [("bytes", Field::Number(tail.len))];

@@ -8,7 +8,7 @@ use crate::error::{ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
 use crate::table::{Label, SliceMeta};
 use crate::version::{
-    COUNTED_END, CURRENT, Change, DEFAULT_FAMILY_NAME, Edit, Graveyard, ManifestReader, State,
+    COUNTED_END, CURRENT, Change, DEFAULT_FAMILY_NAME, Edit, ManifestReader, ObsoleteFiles, State,
     Term, manifest_number, manifest_path, read_current, salvage_edits, table_path,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +97,7 @@ fn in_force(repair: &mut Repair<'_>, number: u64) -> Result<Option<State>> {
 
 fn fold(repair: &Repair<'_>, number: u64) -> Result<State> {
     let path = manifest_path(repair.db, number);
-    Ok(ManifestReader::open(&*repair.fs, &path)?.fold(&Graveyard::new())?.0)
+    Ok(ManifestReader::open(&*repair.fs, &path)?.fold(&ObsoleteFiles::new())?.0)
 }
 
 /// The state of the newest manifest that is whole and of whose tables none is missing.

@@ -31,7 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, FileHeader, FileKind, Lsn};
 use crate::table::SliceMeta;
 use crate::version::{
-    CURRENT, Change, Edit, FileNumbers, Graveyard, LOCK, LOG_DIR, Layout, Term, manifest_number,
+    CURRENT, Change, Edit, FileNumbers, LOCK, LOG_DIR, Layout, ObsoleteFiles, Term, manifest_number,
 };
 use crate::vfs::{FileAccess, FileSystem, len_in_memory};
 use crate::wal;
@@ -104,8 +104,8 @@ pub fn repair(
         layout.demand_database(db)?;
     }
     let _lock = fs.lock(&db.join(LOCK))?;
-    let graveyard = Graveyard::new();
-    graveyard.shut();
+    let obsolete = ObsoleteFiles::new();
+    obsolete.shut();
     let mut repair = Repair {
         fs: fs.clone(),
         db,
@@ -115,7 +115,7 @@ pub fn repair(
         total_bytes: 0,
         entries_written: 0,
         next_file: 1,
-        numbers: FileNumbers::new(1, graveyard.clone()),
+        numbers: FileNumbers::new(1, obsolete.clone()),
         log_holes_known: false,
     };
     let mut facts = facts::gather(&mut repair)?;
@@ -127,7 +127,7 @@ pub fn repair(
         repair.damage(&facts.manifest, None, detail);
     }
     let tables = tables::examine(&mut repair, &mut facts)?;
-    repair.numbers = FileNumbers::new(repair.next_file, graveyard);
+    repair.numbers = FileNumbers::new(repair.next_file, obsolete);
     facts.uuid = facts.uuid.or(uuid_of_log(&repair)?);
     name_families(&mut repair, &mut facts, &tables);
     let slices = tables.iter().flat_map(|table| &table.slices);

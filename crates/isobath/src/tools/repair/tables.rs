@@ -6,7 +6,9 @@ use super::report::Loss;
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn};
-use crate::table::{BlockHandle, Carved, CarvedSlice, Origin, Part, SliceMeta, TableFile, carve};
+use crate::table::{
+    BlockHandle, Origin, Part, Salvage, SalvagedSlice, SliceMeta, TableFile, salvage,
+};
 use crate::version::{COUNTED_END, TABLE_DIR, table_number, table_path};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -120,29 +122,29 @@ fn examine_table(repair: &mut Repair<'_>, facts: &mut Facts, number: u64) -> Res
     }
     let known: Vec<SliceMeta> = facts.slices.values().map(|(_, meta)| meta.clone()).collect();
     let known: Vec<_> = known.into_iter().filter(|meta| meta.file == number).collect();
-    let carved = carve(repair.read_leniently(&path)?, number, &known)
+    let salvage = salvage(repair.read_leniently(&path)?, number, &known)
         .map_err(|error| error.in_file(&path, 0))?;
     let (mut slices, mut losses) = (Vec::new(), Vec::new());
-    for slice in &carved.slices {
+    for slice in &salvage.slices {
         let Some(family) = slice.family.filter(|family| is_wanted(facts, *family)) else {
             continue;
         };
-        let salvaged = survey(&carved, slice, family, number, &path)?;
+        let salvaged = survey(&salvage, slice, family, number, &path)?;
         losses.extend(salvaged.losses);
         slices.extend(salvaged.slice);
     }
-    if carved.homeless_bytes > 0 {
+    if salvage.homeless_bytes > 0 {
         let detail = format!(
             "{} bytes of blocks are sound, but nothing says whose they are",
-            carved.homeless_bytes
+            salvage.homeless_bytes
         );
         losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
     }
-    let carved_of = |family| carved.slices.iter().any(|slice| slice.family == Some(family));
-    for meta in known.iter().filter(|meta| !carved_of(meta.family)) {
+    let found_of = |family| salvage.slices.iter().any(|slice| slice.family == Some(family));
+    for meta in known.iter().filter(|meta| !found_of(meta.family)) {
         losses.push(whole_slice(&path, meta, "nothing of the slice can be read"));
     }
-    if known.is_empty() && !carved.has_directory {
+    if known.is_empty() && !salvage.has_directory {
         let detail = "its directory cannot be read: what else was in it is not known".to_owned();
         losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
     }
@@ -192,8 +194,8 @@ struct Hole {
 
 /// Says what is left of a slice and what is not.
 fn survey(
-    carved: &Carved,
-    slice: &CarvedSlice,
+    salvage: &Salvage,
+    slice: &SalvagedSlice,
     family: FamilyId,
     number: u64,
     path: &Path,
@@ -201,7 +203,7 @@ fn survey(
     let mut left: Option<SliceMeta> = None;
     let mut holes: Vec<Hole> = Vec::new();
     let said = slice.meta.as_ref();
-    visit_readable(carved, slice, path, &mut |part| {
+    visit_readable(salvage, slice, path, &mut |part| {
         match part {
             Part::Gap { offset, len } => {
                 let from = left.as_ref().map(|left| left.largest.to_vec());
@@ -276,13 +278,13 @@ fn count(meta: &mut SliceMeta, entry: &Entry<'_>) {
 
 /// Visits what can be read of a slice; entries that are not in order belong elsewhere and are left out.
 pub(super) fn visit_readable(
-    carved: &Carved,
-    slice: &CarvedSlice,
+    salvage: &Salvage,
+    slice: &SalvagedSlice,
     path: &Path,
     visit: &mut dyn FnMut(Part<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut last: Option<(Vec<u8>, Lsn)> = None;
-    let visited = carved.visit(slice, &mut |part| {
+    let visited = salvage.visit(slice, &mut |part| {
         if let Part::Entry(entry) = &part {
             let is_next = last.as_ref().is_none_or(|(key, seq)| {
                 key.as_slice() < entry.key || (key == entry.key && entry.seq < *seq)

@@ -14,7 +14,7 @@ use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
 use crate::options::FamilyOptions;
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{
-    Part, SliceMeta, Table, TableContext, TableCursor, TableOptions, TableWriter, carve,
+    Part, SliceMeta, Table, TableContext, TableCursor, TableOptions, TableWriter, salvage,
 };
 use crate::version::{TABLE_DIR, table_path};
 use crate::vfs::FileAccess;
@@ -53,9 +53,9 @@ pub(super) fn save_table(
 ) -> Result<Vec<SliceMeta>> {
     let known = facts.slices.values().map(|(_, meta)| meta);
     let known: Vec<_> = known.filter(|meta| meta.file == table.number).cloned().collect();
-    let carved = carve(repair.read_leniently(&table.path)?, table.number, &known)
+    let salvage = salvage(repair.read_leniently(&table.path)?, table.number, &known)
         .map_err(|error| error.in_file(&table.path, 0))?;
-    let mut slices: Vec<_> = carved.slices.iter().collect();
+    let mut slices: Vec<_> = salvage.slices.iter().collect();
     slices.retain(|slice| slice.family.is_some_and(|family| wanted.contains(&family)));
     slices.sort_by_key(|slice| slice.family);
     if slices.is_empty() {
@@ -74,7 +74,7 @@ pub(super) fn save_table(
             options.origin.ancestors = ancestors.into();
         }
         writer.begin_slice(family, &options)?;
-        visit_readable(&carved, slice, &table.path, &mut |part| {
+        visit_readable(&salvage, slice, &table.path, &mut |part| {
             let Part::Entry(entry) = part else { return Ok(()) };
             repair.count_entry()?;
             writer.add(entry)

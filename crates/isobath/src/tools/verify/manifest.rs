@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::format::FILE_HEADER_LEN;
 use crate::options::FamilyOptions;
 use crate::version::{
-    CURRENT, Graveyard, ManifestReader, State, manifest_number, manifest_path, read_current,
+    CURRENT, ManifestReader, ObsoleteFiles, State, manifest_number, manifest_path, read_current,
     table_path,
 };
 use std::path::Path;
@@ -53,11 +53,11 @@ fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
     let reader = ManifestReader::open(&**verification.fs, &path)?;
     verification.expect(reader.len());
     verification.report.edits += reader.edits().filter(|edit| edit.is_ok()).count() as u64;
-    for offset in reader.damaged_receipts() {
-        let detail = "the receipt of a record is damaged; the record itself is whole";
+    for offset in reader.damaged_sync_markers() {
+        let detail = "the sync marker of a record is damaged; the record itself is whole";
         verification.report.damage(&path, Some(offset), detail);
     }
-    let (state, torn_tail) = reader.fold(&Graveyard::new())?;
+    let (state, torn_tail) = reader.fold(&ObsoleteFiles::new())?;
     if let Some(tail) = torn_tail {
         let detail = format!(
             "its last {} bytes are an edit that was not written whole and that nobody was told of",
@@ -65,8 +65,8 @@ fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
         );
         verification.report.note(&path, Some(tail.offset), detail);
     }
-    if let Some(offset) = reader.odd_last_receipt() {
-        let detail = "the receipt of the last record is not what was written: power failed then, or it is damaged; the \
+    if let Some(offset) = reader.odd_last_sync_marker() {
+        let detail = "the sync marker of the last record is not what was written: power failed then, or it is damaged; the \
                       record itself is whole and counts";
         verification.report.note(&path, Some(offset), detail);
     }

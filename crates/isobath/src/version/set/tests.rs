@@ -166,9 +166,9 @@ fn orphans_go_and_foreign_files_stay() {
     ];
     assert_eq!(scratch.names(), left);
     assert_eq!(kept, 1);
-    assert!(set.files().graveyard().take().is_empty(), "a table stays until an edit holds");
+    assert!(set.files().obsolete().take().is_empty(), "a table stays until an edit holds");
     assert_eq!(scratch.flush(&mut set), 8, "the number of an orphan is not used again");
-    assert_eq!(set.take_dead().unwrap(), [7]);
+    assert_eq!(set.take_obsolete().unwrap(), [7]);
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn an_edit_that_breaks_a_rule_is_not_written() {
     edit.push(remove(99));
     assert!(set.install(edit, &[output]).unwrap_err().is_corruption());
     assert_eq!(fs::read(set.manifest().path()).unwrap(), before);
-    assert_eq!(set.take_dead().unwrap(), [1], "the job's output can go");
+    assert_eq!(set.take_obsolete().unwrap(), [1], "the job's output can go");
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_thread_of_low_priority_writes_no_manifest() {
             catch_unwind(AssertUnwindSafe(|| act(&mut set))).is_err()
         };
         let installs = panics(|set| set.install(Edit::new(Vec::new()), &[]).map(drop));
-        told.send((installs, panics(VersionSet::attest))).unwrap();
+        told.send((installs, panics(VersionSet::confirm))).unwrap();
     };
     let threads = crate::env::SystemThreads;
     threads.spawn("low".to_owned(), Priority::Low, Box::new(act)).unwrap().join();
@@ -328,7 +328,7 @@ fn every_flipped_bit_of_a_manifest_gives_the_right_state_or_an_error() {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
         fs::write(&path, &bad).unwrap();
-        match inspect(&*scratch.fs, &scratch.db, &Graveyard::new()) {
+        match inspect(&*scratch.fs, &scratch.db, &ObsoleteFiles::new()) {
             Ok(found) => assert_eq!(found.state.snapshot(), expected, "bit {bit}"),
             Err(error) => {
                 let error = error.to_string();
@@ -337,7 +337,7 @@ fn every_flipped_bit_of_a_manifest_gives_the_right_state_or_an_error() {
             }
         }
     }
-    // Only the receipts may be damaged without harm: two of 8 bytes after the snapshot's own.
+    // Only the sync markers may be damaged without harm: two of 8 bytes after the snapshot's own.
     assert_eq!(errors, good.len() * 8 - 3 * 64);
 }
 
@@ -358,11 +358,11 @@ fn a_torn_last_edit_is_dropped_and_reported() {
     assert_eq!((tail.offset, tail.len), (whole, bytes.len() as u64 - 20 - whole));
     assert!(opening.leftovers.orphans.is_empty());
     assert_eq!(scratch.flush(&mut set), 3);
-    assert_eq!(set.take_dead().unwrap(), [2]);
+    assert_eq!(set.take_obsolete().unwrap(), [2]);
     assert_eq!(runs(&scratch.open().0), [3, 1]);
 }
 
-/// An edit without a receipt that rots looks as if it had been cut short.
+/// An edit without a sync marker that rots looks as if it had been cut short.
 #[test]
 fn an_open_that_installs_nothing_leaves_the_tables_of_a_damaged_last_edit() {
     let scratch = Scratch::new();

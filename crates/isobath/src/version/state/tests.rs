@@ -1,14 +1,14 @@
 //! Edits that states take, and edits that they refuse.
 
-use super::super::files::{Graveyard, LiveFile};
+use super::super::files::{LiveFile, ObsoleteFiles};
 use super::super::fixtures::{self, first_edit};
 use super::*;
 use crate::table::SliceMeta;
 use proptest::prelude::*;
 
 fn apply(state: &mut State, changes: Vec<Change>) -> Decoded<Vec<FamilyId>> {
-    let graveyard = Graveyard::new();
-    let outputs: Vec<_> = (1..100).map(|number| LiveFile::new(number, &graveyard)).collect();
+    let obsolete = ObsoleteFiles::new();
+    let outputs: Vec<_> = (1..100).map(|number| LiveFile::new(number, &obsolete)).collect();
     state.apply(&Edit::new(changes), FileSource::Outputs(&outputs))
 }
 
@@ -111,17 +111,17 @@ fn slices_come_move_and_go() {
 #[test]
 fn a_file_two_families_share_dies_with_the_last_slice() {
     let mut state = sample();
-    let graveyard = Graveyard::new();
-    let output = LiveFile::new(1, &graveyard);
+    let obsolete = ObsoleteFiles::new();
+    let output = LiveFile::new(1, &obsolete);
     let edit = Edit::new(vec![add(0, 0, 1, (1, 5)), add(1, 0, 1, (1, 5))]);
     state.apply(&edit, FileSource::Outputs(&[output])).unwrap();
     apply(&mut state, vec![Change::DropFamily { family: 1, lsn: 12 }]).unwrap();
-    assert!(graveyard.take().is_empty());
+    assert!(obsolete.take().is_empty());
     let tree = Arc::clone(&state.family(0).unwrap().tree);
     apply(&mut state, vec![Change::RemoveSlice { family: 0, level: 0, file: 1 }]).unwrap();
-    assert!(graveyard.take().is_empty(), "a reader still has the tree");
+    assert!(obsolete.take().is_empty(), "a reader still has the tree");
     drop(tree);
-    assert_eq!(graveyard.take(), [1]);
+    assert_eq!(obsolete.take(), [1]);
 }
 
 #[test]
@@ -290,9 +290,9 @@ fn a_snapshot_makes_the_same_state_again() {
     }
     let snapshot = state.snapshot();
     let mut copy = State::default();
-    let graveyard = Graveyard::new();
+    let obsolete = ObsoleteFiles::new();
     let mut known = BTreeMap::new();
-    let source = FileSource::Replay { known: &mut known, graveyard: &graveyard };
+    let source = FileSource::Replay { known: &mut known, obsolete: &obsolete };
     copy.replay(&Edit::decode(&snapshot.encode()).unwrap(), source).unwrap();
     assert_eq!(copy.snapshot(), snapshot);
     assert_eq!(copy.terms().len(), TERMS_KEPT);
@@ -307,16 +307,16 @@ fn replaying_in_place_gives_what_applying_gives() {
         vec![Change::RemoveSlice { family: 0, level: 1, file: 2 }, add(0, 4, 2, (1, 5))],
     ];
     let (mut applied, mut replayed) = (sample(), sample());
-    let graveyard = Graveyard::new();
+    let obsolete = ObsoleteFiles::new();
     let mut known = BTreeMap::new();
     for edit in edits {
         apply(&mut applied, edit.clone()).unwrap();
-        let source = FileSource::Replay { known: &mut known, graveyard: &graveyard };
+        let source = FileSource::Replay { known: &mut known, obsolete: &obsolete };
         replayed.replay(&Edit::new(edit), source).unwrap();
     }
     assert_eq!(applied.snapshot(), replayed.snapshot());
     drop(known);
-    assert!(graveyard.take().is_empty(), "files 1 and 2 are still in use");
+    assert!(obsolete.take().is_empty(), "files 1 and 2 are still in use");
 }
 
 /// Changes that often make sense together, and often do not.
@@ -355,21 +355,21 @@ proptest! {
     ) {
         let mut state = sample();
         let mut replayed = sample();
-        let (graveyard, mut known) = (Graveyard::new(), BTreeMap::new());
+        let (obsolete, mut known) = (ObsoleteFiles::new(), BTreeMap::new());
         for changes in edits {
             let before = format!("{state:?}");
             if apply(&mut state, changes.clone()).is_err() {
                 prop_assert_eq!(format!("{state:?}"), before);
                 continue;
             }
-            let source = FileSource::Replay { known: &mut known, graveyard: &graveyard };
+            let source = FileSource::Replay { known: &mut known, obsolete: &obsolete };
             let decoded = Edit::decode(&Edit::new(changes).encode()).unwrap();
             replayed.replay(&decoded, source).unwrap();
         }
         prop_assert!(state.families().all(|(_, family)| family.tree.is_sound()));
         prop_assert_eq!(replayed.snapshot(), state.snapshot());
         let mut copy = State::default();
-        let source = FileSource::Replay { known: &mut known, graveyard: &graveyard };
+        let source = FileSource::Replay { known: &mut known, obsolete: &obsolete };
         copy.replay(&state.snapshot(), source).unwrap();
         prop_assert_eq!(copy.snapshot(), state.snapshot());
     }

@@ -5,7 +5,7 @@ use crate::env::Env;
 use crate::env::sync::atomic::*;
 use crate::error::{Error, ErrorKind, Result, StallCause};
 use crate::vfs::{Fault, FileOp, MemoryFs};
-use crate::wal::shelf::Shelf;
+use crate::wal::recycler::Recycler;
 use crate::wal::*;
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ fn a_close_of_a_poisoned_log_waits_for_the_last_one_who_writes_to_it() {
 
 /// Whatever panics, those who wait for it hear of it.
 #[test]
-fn a_panic_of_the_keeper_poisons_and_wakes_those_who_wait_for_room() {
+fn a_panic_of_the_preparer_poisons_and_wakes_those_who_wait_for_room() {
     let home = Home::new();
     let options = LogOptions { raise_ceiling: Box::new(|_| panic!("planted")), ..home.options() };
     let log = Log::start(&home.env, options, START, START + SEGMENT_LEN, 1).unwrap();
@@ -297,29 +297,29 @@ fn a_ceiling_that_cannot_be_raised_is_told_to_the_writers() {
     put(&log, &payload(1, 500)).unwrap();
 }
 
-/// A shelf with one spare of the directory, and the file system.
-fn shelve_one(home: &Home, shelf: &Shelf) {
+/// A recycler with one spare of the directory, and the file system.
+fn recycle_one(home: &Home, recycler: &Recycler) {
     let fs = &*home.env.fs;
     let path = home.path().join(format!("{START:016x}.wal"));
     let file_len = HEADER_PAGE_LEN + SEGMENT_LEN;
     fs.create(&path).unwrap();
     let info = SegmentInfo { path, kind: SegmentKind::Log, base: START, file_len };
-    shelf.shelve(fs, &info, None).unwrap();
+    recycler.recycle(fs, &info, None).unwrap();
 }
 
 #[test]
 fn a_spare_is_not_taken_for_synced_because_its_directory_was_synced_before_it_came() {
     let home = Home::in_memory();
     let fs = &home.env.fs;
-    let shelf = Arc::new(Shelf::open(&**fs, &home.options(), START).unwrap());
-    let keeper_shelf = Arc::clone(&shelf);
-    let keeper = move || keeper_shelf.sync_names().unwrap();
-    *home.faults.before_rename.lock() = Some(Box::new(keeper));
-    shelve_one(&home, &shelf);
+    let recycler = Arc::new(Recycler::open(&**fs, &home.options(), START).unwrap());
+    let its_recycler = Arc::clone(&recycler);
+    let preparer = move || its_recycler.sync_names().unwrap();
+    *home.faults.before_rename.lock() = Some(Box::new(preparer));
+    recycle_one(&home, &recycler);
     let synced = home.faults.dirs_synced.load(Ordering::SeqCst);
-    shelf.sync_names().unwrap();
+    recycler.sync_names().unwrap();
     assert_eq!(home.faults.dirs_synced.load(Ordering::SeqCst), synced + 1);
-    shelf.sync_names().unwrap();
+    recycler.sync_names().unwrap();
     assert_eq!(home.faults.dirs_synced.load(Ordering::SeqCst), synced + 1, "once is enough");
     *home.faults.before_rename.lock() = None;
 }
@@ -328,14 +328,14 @@ fn a_spare_is_not_taken_for_synced_because_its_directory_was_synced_before_it_ca
 fn names_that_could_not_be_synced_are_still_to_be_synced() {
     let home = Home::in_memory();
     let fs = &*home.env.fs;
-    let shelf = Shelf::open(fs, &home.options(), START).unwrap();
-    shelve_one(&home, &shelf);
+    let recycler = Recycler::open(fs, &home.options(), START).unwrap();
+    recycle_one(&home, &recycler);
     home.faults.sync_dir_fails.store(true, Ordering::SeqCst);
-    assert!(shelf.sync_names().is_err());
-    assert!(shelf.sync_names().is_err());
+    assert!(recycler.sync_names().is_err());
+    assert!(recycler.sync_names().is_err());
     home.faults.sync_dir_fails.store(false, Ordering::SeqCst);
     let synced = home.faults.dirs_synced.load(Ordering::SeqCst);
-    shelf.sync_names().unwrap();
+    recycler.sync_names().unwrap();
     assert_eq!(home.faults.dirs_synced.load(Ordering::SeqCst), synced + 1);
 }
 

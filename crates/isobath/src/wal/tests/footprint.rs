@@ -94,7 +94,8 @@ fn spares_that_are_not_needed_for_a_while_are_given_up() {
     log.thin_out_spares();
     log.discard_files();
     assert!(!home.names(".spare").is_empty(), "they have just come");
-    // The keeper may have taken one, which then counts as needed, and has its old name until it is ready.
+    // The preparer may have taken one, which then counts as needed, and has its old name until it is
+    // ready.
     let mut left = 1000;
     while !home.names(".spare").is_empty() {
         log.thin_out_spares();

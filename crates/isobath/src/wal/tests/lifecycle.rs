@@ -219,7 +219,7 @@ fn a_sync_hardens_what_was_not_durable_and_no_more() {
     let (_, end) = put(&log, b"next").unwrap();
     log.harden(end).unwrap();
     let place = |lsn: u64| HEADER_PAGE_LEN + (lsn - START);
-    // The keeper hardens segments to come from their headers on, whenever it gets its turn.
+    // The preparer hardens segments to come from their headers on, whenever it gets its turn.
     let synced = || {
         let ranges = hardened(&home).into_iter();
         ranges.filter(|(offset, _)| *offset != 0).collect::<Vec<_>>()

@@ -281,13 +281,13 @@ fn writes_into_full_memory_cost_few_flushes_while_the_disk_stays_full() {
         }
         assert!(make_room(engine, false).unwrap_err().is_out_of_space());
     };
-    // Upkeep tries, too, once a second.
+    // Maintenance tries, too, once a second.
     let (began, tried) = (Instant::now(), fs.tried(FileOp::Create));
     for _ in 0..300 {
         write();
     }
-    let of_upkeep = |began: Instant| began.elapsed().as_secs() + 1;
-    assert!(fs.tried(FileOp::Create) - tried <= 8 + of_upkeep(began));
+    let of_maintenance = |began: Instant| began.elapsed().as_secs() + 1;
+    assert!(fs.tried(FileOp::Create) - tried <= 8 + of_maintenance(began));
     // Once there is room, no write is told otherwise for longer than the longest pause.
     fs.clear_faults();
     hand.0.fetch_add(RETRY_PAUSE_NS_MAX, Ordering::Relaxed);

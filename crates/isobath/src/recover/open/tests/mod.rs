@@ -142,7 +142,7 @@ fn damage_of_the_edit_that_ended_a_recovery_is_no_torn_tail() {
     drop(db);
     fixtures::damage_last_edit(&left, Path::new("db"));
     let error = large(&left).open("db").unwrap_err();
-    assert!(error.is_corruption() && error.to_string().contains("receipt"), "{error}");
+    assert!(error.is_corruption() && error.to_string().contains("sync marker"), "{error}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn new_segments_begin_behind_the_one_that_holds_the_start_of_replay() {
 
 #[test]
 fn an_open_whose_last_edit_fails_is_refused_and_keeps_the_log() {
-    // The manifest's beginning, the edit, its receipt; and of the directory the switch to it.
+    // The manifest's beginning, the edit, its sync marker; and of the directory the switch to it.
     let steps = [(FileOp::Create, 1), (FileOp::Write, 2), (FileOp::Sync, 3)];
     for (op, nth) in steps.into_iter().flat_map(|(op, max)| (1..=max).map(move |nth| (op, nth))) {
         let (fs, _, _) = left_behind();

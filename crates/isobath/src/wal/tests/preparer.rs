@@ -1,4 +1,4 @@
-//! What the keeper does behind the tail, done by a test after the keeper has ended.
+//! What the preparer does behind the tail, done by a test after the preparer has ended.
 
 use super::support::*;
 use crate::format::Lsn;

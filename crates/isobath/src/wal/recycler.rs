@@ -32,7 +32,7 @@ pub(super) struct Spare {
     pub(super) file: Option<Arc<dyn SegmentFile>>,
 }
 
-pub(super) struct Shelf {
+pub(super) struct Recycler {
     dir: PathBuf,
     /// Held open: a sync that fails is final, and one that cannot open the directory would be told for that.
     open_dir: Arc<dyn Directory>,
@@ -50,25 +50,25 @@ struct State {
     /// How many files became spares, and how many of those names survive power loss.
     named: u64,
     synced: u64,
-    /// Spares that were on the shelf all the time since [`Shelf::thin_out`] was called last.
+    /// Spares that were not needed since [`Recycler::thin_out`] was called last.
     unused: usize,
     /// Files that nobody needs, to be removed by a thread that nobody waits for.
-    condemned: Vec<Spare>,
+    obsolete: Vec<Spare>,
     /// Segments of earlier terms.
     leftovers: Vec<SegmentInfo>,
 }
 
-impl Shelf {
+impl Recycler {
     /// Sorts what is in the directory: unfinished files are removed; spares, and segments at or above
     /// `start` (prepared by an earlier term, never used), become spares; segments below are leftovers.
-    pub(super) fn open(fs: &dyn FileSystem, options: &LogOptions, start: Lsn) -> Result<Shelf> {
+    pub(super) fn open(fs: &dyn FileSystem, options: &LogOptions, start: Lsn) -> Result<Recycler> {
         if !fs.exists(&options.dir)? {
             fs.create_dir_all(&options.dir)?;
             if let Some(parent) = options.dir.parent() {
                 fs.sync_dir(parent)?;
             }
         }
-        let shelf = Shelf {
+        let recycler = Recycler {
             dir: options.dir.clone(),
             open_dir: fs.open_dir(&options.dir)?,
             file_len: HEADER_PAGE_LEN + options.segment_len,
@@ -79,27 +79,27 @@ impl Shelf {
         let found = inventory(fs, &options.dir)?;
         let is_spare = |info: &&SegmentInfo| info.kind == SegmentKind::Spare;
         let greatest = found.iter().filter(is_spare).map(|info| info.base).max();
-        shelf.state.lock().next_number = greatest.map_or(0, |number| number + 1);
+        recycler.state.lock().next_number = greatest.map_or(0, |number| number + 1);
         if found.iter().any(|info| info.kind == SegmentKind::Spare || info.base >= start) {
-            shelf.open_dir.sync()?;
+            recycler.open_dir.sync()?;
         }
         for info in found {
             match info.kind {
-                SegmentKind::Log if info.base < start => shelf.state.lock().leftovers.push(info),
+                SegmentKind::Log if info.base < start => recycler.state.lock().leftovers.push(info),
                 SegmentKind::Unfinished => fs.remove(&info.path)?,
                 // What is not wanted must not keep a name that a segment will get.
-                SegmentKind::Log | SegmentKind::Spare if !shelf.shelve(fs, &info, None)? => {
+                SegmentKind::Log | SegmentKind::Spare if !recycler.recycle(fs, &info, None)? => {
                     fs.remove(&info.path)?;
                 }
                 SegmentKind::Log | SegmentKind::Spare => {}
             }
         }
-        Ok(shelf)
+        Ok(recycler)
     }
 
-    /// A shelf without a file, of a log that is only read.
-    pub(super) fn bare(fs: &dyn FileSystem, options: &LogOptions, start: Lsn) -> Result<Shelf> {
-        Ok(Shelf {
+    /// A recycler without a file, of a log that is only read.
+    pub(super) fn bare(fs: &dyn FileSystem, options: &LogOptions, start: Lsn) -> Result<Recycler> {
+        Ok(Recycler {
             dir: options.dir.clone(),
             open_dir: fs.open_dir(&options.dir)?,
             file_len: HEADER_PAGE_LEN + options.segment_len,
@@ -117,7 +117,7 @@ impl Shelf {
     }
 
     /// Makes a spare of a file nobody needs. False if there are enough or it has another length.
-    pub(super) fn shelve(
+    pub(super) fn recycle(
         &self,
         fs: &dyn FileSystem,
         info: &SegmentInfo,
@@ -164,32 +164,32 @@ impl Shelf {
         spare
     }
 
-    /// Condemns the spares that were not needed since the last call.
+    /// Marks the spares obsolete that were not needed since the last call.
     pub(super) fn thin_out(&self) {
         let unused = self.state.lock().unused;
-        self.condemn_spares(unused);
+        self.mark_spares_obsolete(unused);
         let mut state = self.state.lock();
         state.unused = state.spares.len();
     }
 
-    /// Condemns so many spares, those first that were on the shelf longest.
-    pub(super) fn condemn_spares(&self, count: usize) {
+    /// Marks so many spares obsolete, those first that have been spare longest.
+    pub(super) fn mark_spares_obsolete(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.spares.len());
-        let condemned: Vec<_> = state.spares.drain(..count).collect();
-        state.condemned.extend(condemned);
+        let obsolete: Vec<_> = state.spares.drain(..count).collect();
+        state.obsolete.extend(obsolete);
     }
 
     /// Has a file removed later. Its name is one that no other file will get.
-    pub(super) fn condemn(&self, path: PathBuf, file: Option<Arc<dyn SegmentFile>>) {
-        self.state.lock().condemned.push(Spare { path, file });
+    pub(super) fn mark_obsolete(&self, path: PathBuf, file: Option<Arc<dyn SegmentFile>>) {
+        self.state.lock().obsolete.push(Spare { path, file });
     }
 
-    /// Removes what was condemned, and returns how many files. Takes long where files are large.
+    /// Removes what is obsolete, and returns how many files. Takes long where files are large.
     pub(super) fn discard(&self, fs: &dyn FileSystem) -> usize {
-        let condemned = std::mem::take(&mut self.state.lock().condemned);
+        let obsolete = std::mem::take(&mut self.state.lock().obsolete);
         // A file that cannot be removed is a leftover of the next start.
-        condemned.iter().filter(|file| fs.remove(&file.path).is_ok()).count()
+        obsolete.iter().filter(|file| fs.remove(&file.path).is_ok()).count()
     }
 
     /// Makes the spares' names survive power loss, if they might not.

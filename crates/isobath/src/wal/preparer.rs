@@ -2,9 +2,9 @@
 //! their pages in ahead of the tail, and starts writing back behind it.
 //!
 //! Writers wait for this thread when the log has no room, so it does nothing that may block for long on behalf of
-//! others: a thread of its own hardens in the interval of the option, and the engine's upkeep raises the ceiling far ahead of
-//! the tail (which waits for the manifest) and removes the files of segments that nobody needs. The keeper raises the
-//! ceiling only where a writer waits for that already.
+//! others: a thread of its own hardens in the interval of the option, and the engine's maintenance raises the ceiling
+//! far ahead of the tail (which waits for the manifest) and removes the files of segments that nobody needs. The
+//! preparer raises the ceiling only where a writer waits for that already.
 //!
 //! Only where somebody syncs now and then does it bring the log to the device ahead of them: it starts writing back what
 //! is copied, and hardens the whole of a segment before its first use. Nobody else needs the log there: most
@@ -14,8 +14,8 @@
 //! Writers wake it once for about [`WAKE_STEP`] bytes of log.
 
 use super::log::Inner;
+use super::recycler::Spare;
 use super::segment::{HEADER_PAGE_LEN, Segment, SegmentInfo, SegmentKind, file_name, header_page};
-use super::shelf::Spare;
 use crate::env::sync::{Condvar, Mutex, Rank, atomic::*};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::Result;
@@ -38,53 +38,56 @@ const SYNC_MEMORY: u64 = 256 << 20;
 const SEGMENTS_AHEAD: u64 = 2;
 
 #[derive(Debug, Default)]
-pub(super) struct KeeperStats {
+pub(super) struct PreparerStats {
     pub(super) created: AtomicU64,
     pub(super) recycled: AtomicU64,
 }
 
-/// What wakes the keeper.
+/// What wakes the preparer.
 #[derive(Debug)]
-pub(super) struct Bell {
-    state: Mutex<BellState>,
-    rang: Condvar,
+pub(super) struct Signal {
+    state: Mutex<SignalState>,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct BellState {
-    rung: bool,
+struct SignalState {
+    is_set: bool,
     stopped: bool,
 }
 
-impl Bell {
-    pub(super) fn new() -> Bell {
-        Bell { state: Mutex::new(Rank::Keeper, BellState::default()), rang: Condvar::new() }
+impl Signal {
+    pub(super) fn new() -> Signal {
+        Signal {
+            state: Mutex::new(Rank::Preparer, SignalState::default()),
+            changed: Condvar::new(),
+        }
     }
 
-    pub(super) fn ring(&self) {
-        self.state.lock().rung = true;
-        self.rang.notify_one();
+    pub(super) fn notify(&self) {
+        self.state.lock().is_set = true;
+        self.changed.notify_one();
     }
 
     pub(super) fn stop(&self) {
         self.state.lock().stopped = true;
-        self.rang.notify_one();
+        self.changed.notify_one();
     }
 
-    /// Sleeps until the bell rings. False if the keeper should end.
+    /// Sleeps until it is notified. False if the preparer should end.
     fn wait(&self) -> bool {
         let mut state = self.state.lock();
-        if !state.rung && !state.stopped {
-            self.rang.wait(&mut state);
+        if !state.is_set && !state.stopped {
+            self.changed.wait(&mut state);
         }
-        state.rung = false;
+        state.is_set = false;
         !state.stopped
     }
 }
 
 impl Inner {
-    /// The keeper's life. A panic ends it and poisons the log.
-    pub(super) fn run_keeper(&self) {
+    /// The preparer's life. A panic ends it and poisons the log.
+    pub(super) fn work_ahead(&self) {
         self.guard("preparing the log", || self.keep());
     }
 
@@ -97,12 +100,12 @@ impl Inner {
             written_back = self.write_back(written_back);
             // A writer may move the tail past this and yet see the old value; then the next one rings.
             let wake_at = tail + self.wake_step(tail);
-            self.wake_keeper_at.store(wake_at, Ordering::Relaxed);
+            self.wake_preparer_at.store(wake_at, Ordering::Relaxed);
             let behind = self.room.tail() >= wake_at;
             if behind {
                 continue;
             }
-            if !self.bell.wait() {
+            if !self.signal.wait() {
                 return;
             }
         }
@@ -166,10 +169,10 @@ impl Inner {
         self.wait_copied(self.table.installable_from(base));
         let path = self.options.dir.join(file_name(base, SegmentKind::Log));
         let is_regular = len == self.options.segment_len;
-        let file = match is_regular.then(|| self.shelf.take()).flatten() {
+        let file = match is_regular.then(|| self.recycler.take()).flatten() {
             Some(spare) => self.recycle(spare, base, &path)?,
             None => match self.create(base, &path) {
-                Err(error) if error.is_out_of_space() && self.shelf.discard(&*self.fs) > 0 => {
+                Err(error) if error.is_out_of_space() && self.recycler.discard(&*self.fs) > 0 => {
                     self.create(base, &path)?
                 }
                 created => created?,
@@ -179,7 +182,7 @@ impl Inner {
         // A failed sync of the directory is final like any other: the name may be lost though a later
         // sync succeeds.
         if !planted(Plant::SegmentNameNotSynced) {
-            self.shelf.sync_dir().inspect_err(|error| self.poison(error))?;
+            self.recycler.sync_dir().inspect_err(|error| self.poison(error))?;
         }
         self.table.install(Segment { base, end, file });
         self.room.extend(end);
@@ -187,7 +190,7 @@ impl Inner {
     }
 
     fn recycle(&self, spare: Spare, base: Lsn, path: &Path) -> Result<Arc<dyn SegmentFile>> {
-        self.shelf.sync_names().inspect_err(|error| self.poison(error))?;
+        self.recycler.sync_names().inspect_err(|error| self.poison(error))?;
         let opened = match &spare.file {
             Some(file) => Ok(Arc::clone(file)),
             None => self.open(&spare.path, self.options.segment_len),
@@ -195,11 +198,11 @@ impl Inner {
         match opened.and_then(|file| self.name(file, &spare.path, base, path)) {
             Ok(file) => {
                 reached(Reach::SegmentRecycled);
-                self.keeper_stats.recycled.fetch_add(1, Ordering::Relaxed);
+                self.preparer_stats.recycled.fetch_add(1, Ordering::Relaxed);
                 Ok(file)
             }
             Err(error) => {
-                self.shelf.put_back(spare);
+                self.recycler.put_back(spare);
                 Err(error)
             }
         }
@@ -211,7 +214,7 @@ impl Inner {
         match self.open(&unfinished, len).and_then(|file| self.name(file, &unfinished, base, path))
         {
             Ok(file) => {
-                self.keeper_stats.created.fetch_add(1, Ordering::Relaxed);
+                self.preparer_stats.created.fetch_add(1, Ordering::Relaxed);
                 Ok(file)
             }
             Err(error) => {
@@ -225,7 +228,7 @@ impl Inner {
     /// Opens or makes a file with `len` bytes of data.
     fn open(&self, path: &Path, len: u64) -> Result<Arc<dyn SegmentFile>> {
         // SAFETY: the database's lock keeps other engines out, and this one opens a file of the log for writing once:
-        // when it is made, or taken from the shelf for the first time since the term began.
+        // when it is made, or taken as a spare for the first time since the term began.
         unsafe { self.fs.open_segment(path, HEADER_PAGE_LEN + len, self.options.mode) }
     }
 
@@ -290,23 +293,23 @@ impl Inner {
                 (SegmentInfo { path, kind, base, file_len }, Some(Arc::clone(&segment.file)))
             })
             .collect();
-        retired.extend(self.shelf.leftovers_below(below).into_iter().map(|info| (info, None)));
+        retired.extend(self.recycler.leftovers_below(below).into_iter().map(|info| (info, None)));
         for (info, file) in retired {
             // A file that can be neither renamed nor removed is a leftover of the next start.
-            if let Ok(false) = self.shelf.shelve(&*self.fs, &info, file.clone()) {
-                self.shelf.condemn(info.path, file);
+            if let Ok(false) = self.recycler.recycle(&*self.fs, &info, file.clone()) {
+                self.recycler.mark_obsolete(info.path, file);
             }
         }
-        self.bell.ring();
+        self.signal.notify();
     }
 
     /// Removes what only a log that goes on needs: spares, and segments above the tail.
     pub(super) fn give_up_unused(&self) {
         for segment in self.table.remove_above(self.room.tail()) {
-            self.shelf.condemn(segment.file.path(), Some(Arc::clone(&segment.file)));
+            self.recycler.mark_obsolete(segment.file.path(), Some(Arc::clone(&segment.file)));
         }
-        self.shelf.condemn_spares(usize::MAX);
-        self.shelf.discard(&*self.fs);
+        self.recycler.mark_spares_obsolete(usize::MAX);
+        self.recycler.discard(&*self.fs);
     }
 }
 

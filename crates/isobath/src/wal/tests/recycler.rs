@@ -1,8 +1,9 @@
-//! The shelf alone: what it makes of a directory, which spares it gives up, and when it syncs names.
+//! The recycler alone: what it makes of a directory, which spares it gives up, and when it syncs
+//! names.
 
 use super::support::*;
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
-use crate::wal::shelf::Shelf;
+use crate::wal::recycler::Recycler;
 use crate::wal::*;
 use std::path::{Path, PathBuf};
 
@@ -20,19 +21,20 @@ fn names(fs: &dyn FileSystem, dir: &Path) -> Vec<String> {
     names
 }
 
-/// A directory of the log in memory, with so many spares on the shelf, numbered from 0.
-fn shelf_of(count: u64) -> (Home, Shelf) {
+/// A directory of the log in memory, with so many spares, numbered from 0.
+fn recycler_of(count: u64) -> (Home, Recycler) {
     let home = Home::in_memory();
     let fs = &*home.env.fs;
     fs.create_dir_all(&home.path()).unwrap();
     (0..count).for_each(|n| make(fs, &home.path(), &format!("{n:016x}.spare"), FILE_LEN));
-    let shelf = Shelf::open(fs, &home.options(), START).unwrap();
-    (home, shelf)
+    let recycler = Recycler::open(fs, &home.options(), START).unwrap();
+    (home, recycler)
 }
 
 /// The numbers of the spares, those taken last at the end.
-fn drain(shelf: &Shelf) -> Vec<PathBuf> {
-    let mut paths: Vec<_> = std::iter::from_fn(|| shelf.take()).map(|spare| spare.path).collect();
+fn drain(recycler: &Recycler) -> Vec<PathBuf> {
+    let mut paths: Vec<_> =
+        std::iter::from_fn(|| recycler.take()).map(|spare| spare.path).collect();
     paths.reverse();
     paths
 }
@@ -50,17 +52,17 @@ fn a_directory_is_sorted_into_spares_leftovers_and_what_is_removed() {
     make(fs, &dir, &format!("{start:016x}.wal"), FILE_LEN);
     make(fs, &dir, &format!("{:016x}.wal", start + SEGMENT_LEN), FILE_LEN - 8);
     make(fs, &dir, "a stranger", 8);
-    let shelf = Shelf::open(fs, &home.options(), start).unwrap();
+    let recycler = Recycler::open(fs, &home.options(), start).unwrap();
     let kept = ["0000000000000007.spare", "0000000000000008.spare", "000000000000f000.wal"];
     assert_eq!(names(fs, &dir)[..3], kept);
     assert_eq!(names(fs, &dir)[3..], ["a stranger"]);
-    let spares = drain(&shelf);
+    let spares = drain(&recycler);
     assert_eq!(spares, [dir.join(kept[0]), dir.join(kept[1])]);
-    let leftovers = shelf.leftovers_below(start - 1);
+    let leftovers = recycler.leftovers_below(start - 1);
     assert!(leftovers.is_empty(), "{leftovers:?}");
-    let leftovers = shelf.leftovers_below(start);
+    let leftovers = recycler.leftovers_below(start);
     assert_eq!(leftovers.iter().map(|info| &info.path).collect::<Vec<_>>(), [&dir.join(kept[2])]);
-    assert!(shelf.leftovers_below(u64::MAX).is_empty(), "they were taken out");
+    assert!(recycler.leftovers_below(u64::MAX).is_empty(), "they were taken out");
 }
 
 #[test]
@@ -70,19 +72,19 @@ fn of_an_earlier_terms_longer_segment_counts_what_lies_below_the_start() {
     fs.create_dir_all(&dir).unwrap();
     make(fs, &dir, &format!("{:016x}.wal", 8 * SEGMENT_LEN), HEADER_PAGE_LEN + 8 * SEGMENT_LEN);
     let start = 10 * SEGMENT_LEN;
-    let shelf = Shelf::open(fs, &home.options(), start).unwrap();
-    assert!(shelf.leftovers_below(start - 1).is_empty());
-    assert_eq!(shelf.leftovers_below(start).len(), 1);
+    let recycler = Recycler::open(fs, &home.options(), start).unwrap();
+    assert!(recycler.leftovers_below(start - 1).is_empty());
+    assert_eq!(recycler.leftovers_below(start).len(), 1);
 }
 
 #[test]
 fn no_more_spares_are_kept_than_asked_for_and_three_files_make_a_stock() {
     for count in 0..=6 {
-        let (home, shelf) = shelf_of(count);
+        let (home, recycler) = recycler_of(count);
         let kept = count.min(home.options().spare_segments as u64);
-        assert_eq!(shelf.is_stocked(), kept >= 3, "{count}");
+        assert_eq!(recycler.is_stocked(), kept >= 3, "{count}");
         assert_eq!(names(&*home.env.fs, &home.path()).len() as u64, kept);
-        assert_eq!(drain(&shelf).len() as u64, kept);
+        assert_eq!(drain(&recycler).len() as u64, kept);
     }
     // Leftovers of the regular length count, too, and others do not.
     for (len, is_stocked) in [(FILE_LEN, true), (FILE_LEN + 4096, false)] {
@@ -91,52 +93,52 @@ fn no_more_spares_are_kept_than_asked_for_and_three_files_make_a_stock() {
         fs.create_dir_all(&dir).unwrap();
         (0..2).for_each(|n| make(fs, &dir, &format!("{n:016x}.spare"), FILE_LEN));
         make(fs, &dir, &format!("{SEGMENT_LEN:016x}.wal"), len);
-        let shelf = Shelf::open(fs, &home.options(), 16 * SEGMENT_LEN).unwrap();
-        assert_eq!(shelf.is_stocked(), is_stocked, "{len}");
+        let recycler = Recycler::open(fs, &home.options(), 16 * SEGMENT_LEN).unwrap();
+        assert_eq!(recycler.is_stocked(), is_stocked, "{len}");
     }
 }
 
 #[test]
 fn the_spares_that_were_not_needed_for_a_while_go_those_first_that_lay_longest() {
-    let (home, shelf) = shelf_of(4);
+    let (home, recycler) = recycler_of(4);
     let (fs, dir) = (&*home.env.fs, home.path());
-    shelf.thin_out();
-    assert_eq!(shelf.discard(fs), 0, "they have just come");
-    let taken = [shelf.take().unwrap(), shelf.take().unwrap()];
+    recycler.thin_out();
+    assert_eq!(recycler.discard(fs), 0, "they have just come");
+    let taken = [recycler.take().unwrap(), recycler.take().unwrap()];
     let path = |n: u64| dir.join(format!("{n:016x}.spare"));
     assert_eq!(taken.each_ref().map(|spare| spare.path.clone()), [path(3), path(2)]);
     for spare in taken {
-        shelf.put_back(spare);
+        recycler.put_back(spare);
     }
-    shelf.thin_out();
-    assert_eq!(shelf.discard(fs), 2);
+    recycler.thin_out();
+    assert_eq!(recycler.discard(fs), 2);
     assert_eq!(names(fs, &dir), ["0000000000000002.spare", "0000000000000003.spare"]);
-    shelf.condemn_spares(1);
-    assert_eq!((shelf.discard(fs), shelf.discard(fs)), (1, 0));
+    recycler.mark_spares_obsolete(1);
+    assert_eq!((recycler.discard(fs), recycler.discard(fs)), (1, 0));
     // Those that were taken came back in the order 3, 2.
-    assert_eq!(drain(&shelf), [path(2)]);
-    shelf.condemn_spares(9);
-    assert_eq!(shelf.discard(fs), 0);
-    shelf.condemn(path(2), None);
-    shelf.condemn(path(9), None);
-    assert_eq!(shelf.discard(fs), 1, "one of them is not there");
+    assert_eq!(drain(&recycler), [path(2)]);
+    recycler.mark_spares_obsolete(9);
+    assert_eq!(recycler.discard(fs), 0);
+    recycler.mark_obsolete(path(2), None);
+    recycler.mark_obsolete(path(9), None);
+    assert_eq!(recycler.discard(fs), 1, "one of them is not there");
     assert!(names(fs, &dir).is_empty());
 }
 
 #[test]
 fn a_retired_segment_becomes_a_spare_by_a_name_of_its_own_if_it_is_wanted() {
-    let (home, shelf) = shelf_of(3);
+    let (home, recycler) = recycler_of(3);
     let (fs, dir) = (&*home.env.fs, home.path());
-    let shelve = |base: u64, file_len| {
+    let recycle = |base: u64, file_len| {
         let path = dir.join(format!("{base:016x}.wal"));
         make(fs, &dir, &format!("{base:016x}.wal"), file_len);
         let info = SegmentInfo { path, kind: SegmentKind::Log, base, file_len };
-        shelf.shelve(fs, &info, None).unwrap()
+        recycler.recycle(fs, &info, None).unwrap()
     };
-    assert!(!shelve(2 * SEGMENT_LEN, FILE_LEN + 8), "of another length");
-    assert!(shelve(3 * SEGMENT_LEN, FILE_LEN));
-    assert!(!shelve(4 * SEGMENT_LEN, FILE_LEN), "there are enough");
-    assert_eq!(drain(&shelf).last().unwrap(), &dir.join("0000000000000003.spare"));
+    assert!(!recycle(2 * SEGMENT_LEN, FILE_LEN + 8), "of another length");
+    assert!(recycle(3 * SEGMENT_LEN, FILE_LEN));
+    assert!(!recycle(4 * SEGMENT_LEN, FILE_LEN), "there are enough");
+    assert_eq!(drain(&recycler).last().unwrap(), &dir.join("0000000000000003.spare"));
     let left = names(fs, &dir);
     let kept = left.iter().filter(|name| name.ends_with(".wal")).collect::<Vec<_>>();
     assert_eq!(kept, ["0000000000002000.wal", "0000000000004000.wal"]);
@@ -152,7 +154,7 @@ fn names_found_at_an_open_are_synced_before_the_first_of_them_changes() {
         fs.create_dir_all(&dir).unwrap();
         make(fs, &dir, name, FILE_LEN);
         let before = home.faults.dirs_synced.load(crate::env::sync::atomic::Ordering::SeqCst);
-        Shelf::open(fs, &home.options(), START).unwrap();
+        Recycler::open(fs, &home.options(), START).unwrap();
         let after = home.faults.dirs_synced.load(crate::env::sync::atomic::Ordering::SeqCst);
         assert_eq!(after - before, syncs, "{name}");
     }
@@ -163,7 +165,7 @@ fn a_directory_of_the_log_that_may_not_survive_is_not_written_to() {
     let home = Home::in_memory();
     let fs = MemoryFs::new();
     fs.inject(Fault::on(FileOp::SyncDir));
-    Shelf::open(&fs, &home.options(), START).map(drop).unwrap_err();
+    Recycler::open(&fs, &home.options(), START).map(drop).unwrap_err();
     assert_eq!(fs.struck(), 1);
-    Shelf::open(&fs, &home.options(), START).unwrap();
+    Recycler::open(&fs, &home.options(), START).unwrap();
 }

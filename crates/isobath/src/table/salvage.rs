@@ -25,10 +25,10 @@ const PLACES_MAX: usize = 64 << 10;
 const BLIND_LEN_MAX: usize = 16 << 10;
 
 /// What was found in a table file.
-pub(crate) struct Carved {
+pub(crate) struct Salvage {
     bytes: Vec<u8>,
     decompressor: Decompressor,
-    pub(crate) slices: Vec<CarvedSlice>,
+    pub(crate) slices: Vec<SalvagedSlice>,
     /// The directory, which names every slice, can be read.
     pub(crate) has_directory: bool,
     /// Bytes of sound blocks of which nothing says whose they are.
@@ -36,7 +36,7 @@ pub(crate) struct Carved {
 }
 
 /// What was found of a slice.
-pub(crate) struct CarvedSlice {
+pub(crate) struct SalvagedSlice {
     /// `None` if only the manifest or the directory could have said it, and did not.
     pub(crate) family: Option<FamilyId>,
     /// What the root says, or the manifest if the root is lost.
@@ -61,28 +61,33 @@ pub(crate) enum Part<'a> {
 
 /// Looks through the bytes of the table file `number`. `known` is what the manifest says of its slices.
 /// A sound block of a codec that this build lacks is an error: it is not to be taken for one that is lost.
-pub(crate) fn carve(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decoded<Carved> {
+pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decoded<Salvage> {
     let decompressor = Decompressor::default();
-    let mut carved =
-        Carved { bytes, decompressor, slices: Vec::new(), has_directory: false, homeless_bytes: 0 };
-    let directory = carved.directory();
-    carved.has_directory = !directory.is_empty();
+    let mut salvage = Salvage {
+        bytes,
+        decompressor,
+        slices: Vec::new(),
+        has_directory: false,
+        homeless_bytes: 0,
+    };
+    let directory = salvage.directory();
+    salvage.has_directory = !directory.is_empty();
     let roots: Vec<BlockHandle> =
         known.iter().map(|meta| meta.root).chain(directory.iter().map(|(_, root)| *root)).collect();
-    let blocks = carved.find_blocks(&carved.known_starts(&roots))?;
-    carved.add_rooted(&blocks, number);
-    carved.add_rootless(&blocks, known, &directory);
+    let blocks = salvage.find_blocks(&salvage.known_starts(&roots))?;
+    salvage.add_rooted(&blocks, number);
+    salvage.add_rootless(&blocks, known, &directory);
     let is_home = |block: &&BlockHandle| {
         let (from, end) = (block.offset, block.offset + u64::from(block.len));
-        carved.slices.iter().any(|slice| slice.base <= from && end <= slice.end())
+        salvage.slices.iter().any(|slice| slice.base <= from && end <= slice.end())
     };
-    let homeless = blocks.iter().filter(|block| !is_home(block) && carved.is_data(block));
-    carved.homeless_bytes = homeless.map(|block| u64::from(block.len)).sum();
-    carved.slices.sort_by_key(|slice| slice.base);
-    Ok(carved)
+    let homeless = blocks.iter().filter(|block| !is_home(block) && salvage.is_data(block));
+    salvage.homeless_bytes = homeless.map(|block| u64::from(block.len)).sum();
+    salvage.slices.sort_by_key(|slice| slice.base);
+    Ok(salvage)
 }
 
-impl CarvedSlice {
+impl SalvagedSlice {
     fn end(&self) -> u64 {
         match &self.meta {
             Some(meta) => meta.root.offset + u64::from(meta.root.len),
@@ -91,7 +96,7 @@ impl CarvedSlice {
     }
 }
 
-impl Carved {
+impl Salvage {
     fn block(&self, handle: BlockHandle) -> Option<Vec<u8>> {
         let start = usize::try_from(handle.offset).ok()?;
         let stored = self.bytes.get(start..start.checked_add(handle.len as usize)?)?;
@@ -178,7 +183,7 @@ impl Carved {
             };
             let base = root.base(*handle);
             let data_end = base + root.data_len;
-            let slice = CarvedSlice {
+            let slice = SalvagedSlice {
                 family: Some(root.family),
                 meta: Some(root.meta(number, *handle)),
                 base,
@@ -201,19 +206,20 @@ impl Carved {
         let places = known.iter().map(|meta| (meta.family, meta.root, Some(meta)));
         let places = places.chain(directory.iter().map(|(family, root)| (*family, *root, None)));
         for (family, root, meta) in places {
-            let is_known = |slice: &CarvedSlice| {
+            let is_known = |slice: &SalvagedSlice| {
                 slice.base <= root.offset && root.offset < slice.end().max(slice.base + 1)
             };
             if self.slices.iter().any(is_known) {
                 continue;
             }
-            let before = self.slices.iter().map(CarvedSlice::end).filter(|end| *end <= root.offset);
+            let before =
+                self.slices.iter().map(SalvagedSlice::end).filter(|end| *end <= root.offset);
             let begin = before.max().unwrap_or(FILE_HEADER_LEN as u64);
             let base = meta.map_or(begin, |meta| {
                 (root.offset + u64::from(root.len)).saturating_sub(meta.disk_bytes).max(begin)
             });
             let data = self.data_blocks(blocks, base, root.offset);
-            self.slices.push(CarvedSlice {
+            self.slices.push(SalvagedSlice {
                 family: Some(family),
                 meta: meta.cloned(),
                 root: None,
@@ -242,7 +248,7 @@ impl Carved {
     /// Visits what is left of a slice, in key order. Fails at what only a newer version can read.
     pub(crate) fn visit(
         &self,
-        slice: &CarvedSlice,
+        slice: &SalvagedSlice,
         visit: &mut dyn FnMut(Part<'_>) -> Result<()>,
     ) -> Result<(), ReadError> {
         if let (Some(Root { content: Content::Data(bytes), .. }), Some(meta)) =

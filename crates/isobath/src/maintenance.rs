@@ -45,7 +45,7 @@ fn seal_idle(engine: &Arc<Engine>) {
     }
 }
 
-/// Starts the upkeep of a database that is being opened; `engine` is set once it is.
+/// Starts the maintenance of a database that is being opened; `engine` is set once it is.
 pub(crate) fn start(
     env: &Env,
     engine: Arc<OnceLock<Weak<Engine>>>,
@@ -55,7 +55,7 @@ pub(crate) fn start(
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
         engine.epochs.pool().prefault_spares();
-        engine.remove_dead_files();
+        engine.remove_obsolete_files();
         rounds = rounds.wrapping_add(1);
         if rounds % SPARE_ROUNDS == 0 {
             engine.log.thin_out_spares();
@@ -78,7 +78,7 @@ pub(crate) fn start(
             seal_idle(&engine);
         }
     });
-    Ticker::new(&*env.threads, "isobath-upkeep", Priority::Low, ROUND, round, report)
+    Ticker::new(&*env.threads, "isobath-maint", Priority::Low, ROUND, round, report)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -100,7 +100,7 @@ mod tests {
         db.put("key", "value").unwrap();
         while engine.gauges.flushes.get() == 0 {
             engine.check_writable().unwrap();
-            engine.upkeep.kick();
+            engine.maintenance.kick();
             engine.options.env.threads.sleep(Duration::from_millis(1));
         }
         assert!(!write::is_anything_unsealed(engine));

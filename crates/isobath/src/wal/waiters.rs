@@ -1,0 +1,147 @@
+//! Where threads sleep until an LSN has been passed: one condition variable a thread, so that whoever
+//! passes an LSN wakes exactly those who wait for it, and no herd.
+//!
+//! A [`Waiters`] lives inside the mutex that its condition variables wait on. Slots are kept for reuse,
+//! so sleeping allocates nothing once as many slots exist as threads ever slept at once.
+
+use crate::env::sync::{Condvar, MutexGuard};
+use crate::format::Lsn;
+use std::sync::Arc;
+
+/// What a sleeper is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    /// Its LSN has been passed, or never will be: look again.
+    Passed,
+    /// It is now the one who moves things on.
+    Lead,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Vacant,
+    Waiting(Lsn),
+    Called(Call),
+}
+
+#[derive(Debug)]
+struct Slot {
+    state: State,
+    wakeup: Arc<Condvar>,
+}
+
+/// A thread's place among the sleepers.
+#[derive(Debug)]
+pub(super) struct SlotId(usize);
+
+/// The sleepers of one mutex.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    slots: Vec<Slot>,
+}
+
+impl Waiters {
+    /// Takes a slot to wait for `target`.
+    pub(super) fn take(&mut self, target: Lsn) -> SlotId {
+        let vacant = self.slots.iter().position(|slot| slot.state == State::Vacant);
+        let at = vacant.unwrap_or_else(|| {
+            self.slots.push(Slot { state: State::Vacant, wakeup: Arc::new(Condvar::new()) });
+            self.slots.len() - 1
+        });
+        self.slots[at].state = State::Waiting(target);
+        SlotId(at)
+    }
+
+    /// What the sleeper in this slot was told, if it was called.
+    pub(super) fn call(&self, id: &SlotId) -> Option<Call> {
+        match self.slots[id.0].state {
+            State::Called(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    pub(super) fn leave(&mut self, id: SlotId) {
+        self.slots[id.0].state = State::Vacant;
+    }
+
+    /// Calls everyone who waits for `reached` or less. Returns how many.
+    pub(super) fn pass(&mut self, reached: Lsn) -> usize {
+        let mut passed = 0;
+        for slot in &mut self.slots {
+            if matches!(slot.state, State::Waiting(target) if target <= reached) {
+                slot.state = State::Called(Call::Passed);
+                slot.wakeup.notify_one();
+                passed += 1;
+            }
+        }
+        passed
+    }
+
+    /// Hands the lead to one of those who wait, if anyone does.
+    pub(super) fn hand_over(&mut self) -> bool {
+        let next = self.slots.iter_mut().find(|slot| matches!(slot.state, State::Waiting(_)));
+        if let Some(slot) = next {
+            slot.state = State::Called(Call::Lead);
+            slot.wakeup.notify_one();
+            return true;
+        }
+        false
+    }
+
+    /// The least LSN anyone waits for; `Lsn::MAX` if nobody does.
+    pub(super) fn least(&self) -> Lsn {
+        let targets = self.slots.iter().filter_map(|slot| match slot.state {
+            State::Waiting(target) => Some(target),
+            _ => None,
+        });
+        targets.min().unwrap_or(Lsn::MAX)
+    }
+}
+
+/// Sleeps in a slot until it is woken (or, rarely, without a reason: look at
+/// [`Waiters::call`]). `waiters` finds the waiters within what the mutex protects.
+pub(super) fn sleep<T>(guard: &mut MutexGuard<'_, T>, id: &SlotId, waiters: fn(&T) -> &Waiters) {
+    let wakeup = Arc::clone(&waiters(guard).slots[id.0].wakeup);
+    wakeup.wait(guard);
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_wait_are_called_once_their_lsn_is_passed_or_one_of_them_to_lead() {
+        let mut waiters = Waiters::default();
+        assert_eq!(
+            (waiters.least(), waiters.pass(Lsn::MAX), waiters.hand_over()),
+            (Lsn::MAX, 0, false)
+        );
+        let taken = [30, 10, 20].map(|target| waiters.take(target));
+        assert_eq!(waiters.least(), 10);
+        assert_eq!((waiters.pass(9), waiters.least()), (0, 10));
+        assert_eq!((waiters.pass(10), waiters.least()), (1, 20));
+        assert_eq!(waiters.pass(10), 0, "who was called is not called again");
+        let calls = |waiters: &Waiters| [0, 1, 2].map(|at: usize| waiters.call(&taken[at]));
+        assert_eq!(calls(&waiters), [None, Some(Call::Passed), None]);
+        assert!(waiters.hand_over());
+        assert_eq!(calls(&waiters), [Some(Call::Lead), Some(Call::Passed), None]);
+        assert_eq!((waiters.least(), waiters.pass(Lsn::MAX)), (20, 1), "the leader waits no more");
+        assert!(!waiters.hand_over());
+        assert_eq!(waiters.least(), Lsn::MAX);
+    }
+
+    #[test]
+    fn a_slot_that_was_left_is_taken_again() {
+        let mut waiters = Waiters::default();
+        let (first, second) = (waiters.take(10), waiters.take(20));
+        waiters.pass(10);
+        waiters.leave(first);
+        assert_eq!((waiters.least(), waiters.pass(15)), (20, 0));
+        let third = waiters.take(30);
+        assert_eq!((third.0, waiters.slots.len()), (0, 2));
+        assert_eq!((waiters.call(&third), waiters.call(&second)), (None, None));
+        waiters.leave(second);
+        assert_eq!(waiters.least(), 30);
+        assert_eq!(waiters.take(40).0, 1);
+    }
+}
