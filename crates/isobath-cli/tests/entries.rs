@@ -123,8 +123,19 @@ fn a_path_without_a_database_is_exit_code_2_and_stays_as_it_is() {
 }
 
 #[test]
+fn the_empty_key_is_a_key() {
+    let home = Home::new();
+    home.run("put", &["key", "other"]).ok();
+    home.run("put", &["", "value"]).ok();
+    assert_eq!(home.run("get", &[""]).ok(), "value\n");
+    assert_eq!(home.run("get", &["--hex", ""]).ok(), "76616c7565\n");
+    assert_eq!(home.run("scan", &[]).ok(), "\tvalue\nkey\tother\n");
+    home.run("delete", &[""]).ok();
+    assert_eq!(home.run("get", &[""]).code, 1);
+}
+
+#[test]
 fn keys_out_of_limits_are_refused() {
     let home = Home::new();
-    home.run("put", &["", "value"]).fails_with(2, &["at least one byte"]);
     home.run("put", &[&"k".repeat(70_000), "value"]).fails_with(2, &["at most 65536"]);
 }

@@ -5,7 +5,7 @@
 use crate::env::{Reach, reached_if};
 use crate::error::{Error, Result};
 
-/// The longest key, in bytes (64 KiB). The shortest has one byte.
+/// The longest key, in bytes (64 KiB). The shortest is empty, and comes before all others.
 pub const MAX_KEY_LEN: usize = 64 << 10;
 
 /// The longest value, in bytes: 4 GiB less 2 MiB, so that with its key it fits one block of a table; less on a machine of 32
@@ -31,15 +31,13 @@ const fn least(a: u64, b: u64) -> usize {
 /// Counts the lengths of what is written, for those who want to know that they come about.
 #[inline(always)]
 pub(crate) fn note_written(key: &[u8], value: &[u8]) {
+    reached_if(Reach::KeyEmpty, || key.is_empty());
     reached_if(Reach::KeyLong, || key.len() > 1 << 10);
     reached_if(Reach::KeyLongest, || key.len() == MAX_KEY_LEN);
     reached_if(Reach::ValueLarge, || value.len() > 64 << 10);
 }
 
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
-    if key.is_empty() {
-        return Err(Error::invalid_argument("a key must have at least one byte"));
-    }
     if key.len() > MAX_KEY_LEN {
         return Err(Error::invalid_argument(format!(
             "a key may have at most {MAX_KEY_LEN} bytes, this one has {}",

@@ -154,10 +154,11 @@ fn at(rng: &mut fastrand::Rng) -> At {
     if rng.u8(..3) == 0 { At::Snapshot(rng.u8(..SNAPSHOTS)) } else { At::Now }
 }
 
-/// Few keys, of several shapes: short, sharing much, long, of bytes that are no text.
+/// Few keys, of several shapes: empty, short, sharing much, long, of bytes that are no text.
 fn key(rng: &mut fastrand::Rng) -> Vec<u8> {
     let nth = rng.u32(..KEYS);
     match nth % 5 {
+        0 if nth == 0 => Vec::new(),
         0 => format!("{}{nth:04}", "shared/".repeat(20)).into_bytes(),
         1 => vec![0xff; nth as usize / 5 + 1],
         2 => [&b"key"[..], &[nth as u8, 0]].concat(),

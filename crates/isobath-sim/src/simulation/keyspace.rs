@@ -1,4 +1,5 @@
-//! The keys that a seed's lives write and read: few short ones, or thousands of every length.
+//! The keys that a seed's lives write and read: few short ones, or thousands of every length, sometimes with
+//! the empty one among them.
 
 use super::values::{Key, Place};
 use isobath::MAX_KEY_LEN;
@@ -23,7 +24,11 @@ impl Keyspace {
     pub(crate) fn few(rng: &mut fastrand::Rng) -> Rc<Keyspace> {
         let count = [48, 48, 4][rng.usize(..3)];
         let keys = (0..count).map(|number| format!("key{number:03}").into_bytes().into());
-        Rc::new(Keyspace { keys: keys.collect(), hot_from: None })
+        let mut keys: Vec<Key> = keys.collect();
+        if rng.u8(..3) == 0 {
+            keys[0] = [][..].into();
+        }
+        Rc::new(Keyspace { keys, hot_from: None })
     }
 
     /// Many keys of all lengths, most of them short: some differ in their first bytes, some only behind a long prefix
@@ -33,6 +38,9 @@ impl Keyspace {
         let prefixes: Vec<Vec<u8>> = (0..rng.usize(1..4)).map(|_| prefix(rng)).collect();
         let has_long = rng.u8(..3) == 0;
         let mut keys = BTreeSet::new();
+        if rng.u8(..3) == 0 {
+            keys.insert(Vec::new());
+        }
         while keys.len() < count {
             let mut key = match rng.u8(..4) {
                 0 => Vec::new(),

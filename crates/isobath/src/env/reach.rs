@@ -80,6 +80,7 @@ places! {
     BatchLarge "batch-large" "a batch has more than 1,000 operations";
     BatchRepeats "batch-repeats" "a batch has several operations on a key, and is sorted";
     BatchSharedHeads "batch-shared-heads" "a sorted batch has different keys with the same first eight bytes";
+    KeyEmpty "key-empty" "an empty key is written";
     KeyLong "key-long" "a key of more than 1 KiB is written";
     KeyLongest "key-longest" "a key of the greatest length is written";
     ValueLarge "value-large" "a value of more than 64 KiB is written";

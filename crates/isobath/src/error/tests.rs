@@ -14,7 +14,7 @@ fn one_of_each() -> Vec<Error> {
         Error::not_a_database(path, NotADatabaseCause::OtherFiles),
         Error::already_exists(path),
         Error::locked(path, LockHolder::Process { id: 7 }),
-        Error::invalid_argument("a key must have at least one byte"),
+        Error::invalid_argument("a key may have at most 65536 bytes"),
         Error::unknown_family("users"),
         Error::family_exists("users"),
         Error::would_stall(StallCause::LogFull),

@@ -126,10 +126,13 @@ fn decode_name<'a>(decoder: &mut Decoder<'a>) -> Decoded<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| decoder.malformed("a family's name is not UTF-8"))
 }
 
+/// The delete of an empty key: kind, family, the key's length.
+const OP_LEN_MIN: usize = 3;
+
 fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Decoded<Vec<Op<'a>>> {
     let count = decoder.u32()? as usize;
-    // An operation takes at least four bytes, so a damaged count cannot ask for much memory.
-    if count > decoder.remaining() / 4 {
+    // An operation takes at least three bytes, so a damaged count cannot ask for much memory.
+    if count > decoder.remaining() / OP_LEN_MIN {
         return Err(decoder.malformed("a batch counts more operations than it has room for"));
     }
     let mut ops = Vec::with_capacity(count);
@@ -138,7 +141,7 @@ fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Decoded<Vec<Op<'a>>> {
         let family = decoder.varint32()?;
         let key = decoder.bytes()?;
         // No write is accepted with such a key, and tables rely on it.
-        if !(1..=MAX_KEY_LEN).contains(&key.len()) && !planted(Plant::KeyLengthBelieved) {
+        if key.len() > MAX_KEY_LEN && !planted(Plant::KeyLengthBelieved) {
             return Err(decoder.malformed("an operation has a key of an impossible length"));
         }
         let value = if kind.has_value() { decoder.bytes()? } else { &[] };
@@ -159,6 +162,22 @@ mod tests {
         put_payload(&mut out, &Payload::Batch(vec![put, delete]));
         assert_eq!(out, b"\x01\x02\0\0\0\x01\x00\x01k\x02vv\x00\xac\x02\x04gone");
         assert_eq!(decode_payload(&out).unwrap(), Payload::Batch(vec![put, delete]));
+    }
+
+    #[test]
+    fn golden_bytes_of_the_shortest_operations() {
+        let delete = Op { kind: OpKind::Delete, family: 0, key: b"", value: b"" };
+        let put = Op { kind: OpKind::Put, ..delete };
+        for (ops, golden) in [
+            (vec![delete; 2], &b"\x01\x02\0\0\0\0\0\0\0\0\0"[..]),
+            (vec![delete, put], b"\x01\x02\0\0\0\0\0\0\x01\0\0\0"),
+        ] {
+            let mut out = Vec::new();
+            put_payload(&mut out, &Payload::Batch(ops.clone()));
+            assert_eq!(out, golden);
+            assert_eq!(decode_payload(&out).unwrap(), Payload::Batch(ops));
+            assert!(decode_payload(&out[..out.len() - 1]).is_err());
+        }
     }
 
     #[test]
@@ -187,11 +206,12 @@ mod tests {
 
     #[test]
     fn keys_that_no_write_may_have_are_refused() {
-        for len in [0, MAX_KEY_LEN + 1] {
+        for (len, is_refused) in [(0, false), (MAX_KEY_LEN, false), (MAX_KEY_LEN + 1, true)] {
             let (mut out, key) = (Vec::new(), vec![7; len]);
             let op = Op { kind: OpKind::Put, family: 0, key: &key, value: b"value" };
             put_payload(&mut out, &Payload::Batch(vec![op]));
-            assert!(decode_payload(&out).unwrap_err().is_damage(), "{len}");
+            let decoded = decode_payload(&out);
+            assert_eq!(decoded.is_err_and(|error| error.is_damage()), is_refused, "{len}");
         }
     }
 

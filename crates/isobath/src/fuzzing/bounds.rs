@@ -17,9 +17,7 @@ pub(super) fn bounds(data: &[u8]) {
         for key in [key.to_vec(), [key, b"\0"].concat(), [key, b"\xff"].concat()] {
             let is_within = (of_prefix.lower.clone(), of_prefix.upper.clone()).contains(&key);
             assert_eq!(is_within, key.starts_with(prefix), "{}", key.escape_ascii());
-            if !key.is_empty() {
-                map.insert(key, vec![map.len() as u8]);
-            }
+            map.insert(key, vec![map.len() as u8]);
         }
     }
     let bound = |which: u8, key: &[u8]| match which % 3 {

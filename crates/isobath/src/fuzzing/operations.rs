@@ -212,10 +212,11 @@ impl Run {
     }
 }
 
-/// Short keys from a small space, and now and then a long one.
+/// Short keys from a small space, now and then a long one or the empty one.
 fn key(decoder: &mut Decoder<'_>) -> Option<Vec<u8>> {
     let first = decoder.u8().ok()?;
     Some(match first % 8 {
+        0 if first == 0 => Vec::new(),
         0 => vec![first; 200],
         1 => vec![0xff; usize::from(first >> 3) + 1],
         2 => vec![first >> 3, 0],

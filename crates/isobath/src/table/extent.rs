@@ -11,7 +11,7 @@ use std::ops::{Bound, Deref};
 /// A stretch of keys. The default is all keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent<K = Box<[u8]>> {
-    /// The first key that may be in it. No key is empty, so an empty one is below all.
+    /// The first key that may be in it. The empty key is the least there is, so it leaves none out.
     pub(crate) start: K,
     pub(crate) end: End<K>,
 }

@@ -6,6 +6,7 @@ use super::scan::{Tail, dump, scan};
 use super::segment::{HEADER_PAGE_LEN, SegmentKind, file_name, header_page};
 use crate::error::{Decoded, ErrorKind};
 use crate::format::{Decoder, Lsn, Op, OpKind, Payload, decode_payload, put_bytes, put_payload};
+use crate::limits::MAX_KEY_LEN;
 use crate::vfs::{FileSystem, MemoryFs};
 use std::path::Path;
 
@@ -17,6 +18,9 @@ pub(crate) const DECODERS: [crate::error::NamedDecoder; 1] =
 /// The payload of a record: what can be decoded says the same once it is encoded again.
 pub(crate) fn payload(data: &[u8]) {
     let Ok(payload) = decode_payload(data) else { return };
+    if let Payload::Batch(ops) = &payload {
+        assert!(ops.iter().all(|op| op.key.len() <= MAX_KEY_LEN), "a key that no write may have");
+    }
     let mut again = Vec::new();
     put_payload(&mut again, &payload);
     // A delete with a value cannot be said; decoding never makes one.
@@ -157,9 +161,12 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
         bytes
     });
     if target == "payload" {
-        // Operations without a key were once taken for whole.
+        // The shortest operation, its family said in more bytes than it takes: counted by more, it was not read again.
         let keyless = b"\x01\x01\0\0\0\0\x80\0\0".to_vec();
-        return payloads.chain([keyless]).collect();
+        let (mut too_long, key) = (Vec::new(), [b'k'; MAX_KEY_LEN + 1]);
+        let delete = Op { kind: OpKind::Delete, family: 0, key: &key, value: b"" };
+        put_payload(&mut too_long, &Payload::Batch(vec![delete]));
+        return payloads.chain([keyless, too_long]).collect();
     }
     let mut sound = vec![5];
     payloads.for_each(|payload| put_bytes(&mut sound, &payload));

@@ -19,6 +19,7 @@ enum Step {
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let tail = || prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xff)], 0..4);
     prop_oneof![
+        1 => Just(Vec::new()),
         8 => (0..600u16).prop_map(|i| i.to_be_bytes().to_vec()),
         4 => (0..300u16).prop_map(|i| format!("a/long/shared/prefix/{i:05}").into_bytes()),
         2 => (0..40usize).prop_map(|len| vec![b'x'; len + 1]),
