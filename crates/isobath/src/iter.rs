@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::pinned::Value;
-use crate::read::{Pin, ReadAt, Scan, ScanBounds, Source};
+use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 
 /// A cursor over the visible keys of a family, within bounds. It moves in both directions and lends the entry that it
 /// arrives at until the next move; `None` says that there is no such key.
@@ -174,7 +174,8 @@ impl<'a> Entry<'a> {
 
     /// The value, kept alive beyond the next move without being copied.
     pub fn pin(&self) -> Result<Value> {
-        Ok(self.scan.inner().source().map_or_else(Value::default, Source::value))
+        let pinned = self.scan.shown().and_then(|merge| merge.source()?.pinned());
+        Ok(pinned.map_or_else(Value::default, |(_, value)| value))
     }
 
     /// The length of the value, which is known without the value.
@@ -197,11 +198,9 @@ pub struct Range {
     /// Both ends read the same view at the same point. An error of opening is yielded once.
     pin: Option<Result<Pin>>,
     bounds: ScanBounds,
+    /// Each rests on what it has yielded last, for the other to stop at.
     front: Option<Scan>,
     back: Option<Scan>,
-    /// What the back has yielded last, for the front to stop at, and the other way round.
-    front_key: Vec<u8>,
-    back_key: Vec<u8>,
     wants_values: bool,
 }
 
@@ -215,8 +214,7 @@ enum End {
 impl Range {
     pub(crate) fn new(at: Result<ReadAt<'_>>, bounds: ScanBounds) -> Range {
         let pin = Some(at.and_then(Pin::new));
-        let (front_key, back_key) = (Vec::new(), Vec::new());
-        Range { pin, bounds, front: None, back: None, front_key, back_key, wants_values: true }
+        Range { pin, bounds, front: None, back: None, wants_values: true }
     }
 
     /// The keys alone: nothing is pinned for their values.
@@ -231,62 +229,75 @@ impl Range {
     }
 
     /// Moves an end to its next key, opening its scan if this is its first move.
+    #[inline(always)]
     fn advance(&mut self, end: End) -> Result<()> {
         if let Some(Ok(pin)) = &self.pin {
             pin.check_open()?;
         }
-        let scan = if end == End::Front { &mut self.front } else { &mut self.back };
-        match (scan, end) {
-            (Some(scan), End::Front) => scan.next(),
-            (Some(scan), End::Back) => scan.prev(),
-            (scan, end) => {
-                let pin = match self.pin.take() {
-                    Some(Ok(pin)) => pin,
-                    Some(Err(error)) => return Err(error),
-                    None => return Ok(()),
-                };
-                let mut opened = pin.scan(&self.bounds)?;
-                self.pin = Some(Ok(pin));
-                if end == End::Front {
-                    opened.seek_first()?
-                } else {
-                    opened.seek_last()?
-                }
-                *scan = Some(opened);
-                Ok(())
-            }
+        match (end, &mut self.front, &mut self.back) {
+            (End::Front, Some(front), _) => front.next(),
+            (End::Back, _, Some(back)) => back.prev(),
+            _ => self.open(end),
         }
     }
 
+    /// The first move of an end.
+    #[cold]
+    fn open(&mut self, end: End) -> Result<()> {
+        let pin = match self.pin.take() {
+            Some(Ok(pin)) => pin,
+            Some(Err(error)) => return Err(error),
+            None => return Ok(()),
+        };
+        let mut scan = pin.scan(&self.bounds)?;
+        self.pin = Some(Ok(pin));
+        match end {
+            End::Front => scan.seek_first()?,
+            End::Back => scan.seek_last()?,
+        }
+        match end {
+            End::Front => self.front = Some(scan),
+            End::Back => self.back = Some(scan),
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
     fn step(&mut self, end: End) -> Option<Result<(Value, Value)>> {
         self.pin.as_ref()?;
         if let Err(error) = self.advance(end) {
             self.pin = None;
             return Some(Err(error));
         }
-        let (mine, other) = match end {
-            End::Front => (self.front.as_ref(), self.back.is_some().then_some(&self.back_key)),
-            End::Back => (self.back.as_ref(), self.front.is_some().then_some(&self.front_key)),
-        };
-        let scan = mine?;
-        let entry = scan.entry().filter(|(key, _)| match (end, other) {
-            (_, None) => true,
-            (End::Front, Some(other)) => *key < other.as_slice(),
-            (End::Back, Some(other)) => *key > other.as_slice(),
-        });
-        let Some((key, _)) = entry else {
+        let Some((key, value)) = self.item(end) else {
             self.pin = None;
             return None;
         };
-        let value = match scan.inner().source() {
-            Some(source) if self.wants_values => source.value(),
-            _ => Value::copied(&[]),
+        Some(Ok((Value::copied(key), value)))
+    }
+
+    /// What an end has come to, unless that is where the other stands, or beyond.
+    #[inline(always)]
+    fn item(&self, end: End) -> Option<(&[u8], Value)> {
+        let scan = match end {
+            End::Front => self.front.as_ref()?,
+            End::Back => self.back.as_ref()?,
         };
-        let item = (Value::copied(key), value);
-        let last = if end == End::Front { &mut self.front_key } else { &mut self.back_key };
-        last.clear();
-        last.extend_from_slice(&item.0);
-        Some(Ok(item))
+        if self.front.is_some() && self.back.is_some() && !self.is_between(scan.key()?, end) {
+            return None;
+        }
+        match self.wants_values {
+            true => scan.shown()?.source()?.pinned(),
+            false => Some((scan.key()?, Value::default())),
+        }
+    }
+
+    /// True if the other end has not come to `key` yet.
+    fn is_between(&self, key: &[u8], end: End) -> bool {
+        match end {
+            End::Front => self.back.as_ref().and_then(Scan::key).is_some_and(|back| key < back),
+            End::Back => self.front.as_ref().and_then(Scan::key).is_some_and(|front| key > front),
+        }
     }
 }
 

@@ -48,39 +48,75 @@ unsafe impl Sync for Repr {}
 
 impl Value {
     /// A copy of `bytes`.
+    #[inline]
     pub(crate) fn copied(bytes: &[u8]) -> Value {
-        match Value::inline(bytes) {
-            Some(slice) => slice,
-            None => Value(Repr::Heap { bytes: bytes.into(), start: 0, len: bytes.len() as u32 }),
-        }
+        Value::short(bytes).unwrap_or_else(|| Value::on_heap(bytes))
     }
 
-    fn inline(bytes: &[u8]) -> Option<Value> {
+    #[inline(never)]
+    fn on_heap(bytes: &[u8]) -> Value {
+        Value(Repr::Heap { bytes: bytes.into(), start: 0, len: bytes.len() as u32 })
+    }
+
+    /// A copy of `bytes` that needs no memory of its own, if they are at most 30.
+    #[inline(always)]
+    pub(crate) fn short(bytes: &[u8]) -> Option<Value> {
         if bytes.len() > INLINE_LEN_MAX {
             return None;
         }
         let mut inline = [0; INLINE_LEN_MAX];
-        inline[..bytes.len()].copy_from_slice(bytes);
+        copy_short(bytes, &mut inline);
         Some(Value(Repr::Inline { len: bytes.len() as u8, bytes: inline }))
     }
 
     /// A value that lies in a block.
     #[inline]
     pub(crate) fn in_block(value: PinnedValue) -> Value {
+        match Value::short(&value) {
+            Some(copy) => copy,
+            None => Value::kept(value),
+        }
+    }
+
+    /// The same without a copy, however short it is.
+    #[inline]
+    pub(crate) fn kept(value: PinnedValue) -> Value {
         Value(Repr::Block(value))
     }
 
     /// A value that `home` returned: it lies in the arena that `home` keeps.
     #[inline]
     pub(crate) fn in_memtable(value: &[u8], home: &Arc<Memtable>) -> Value {
-        if let Some(slice) = Value::inline(value) {
-            return slice;
+        if let Some(copy) = Value::short(value) {
+            return copy;
         }
         Value(Repr::Memtable {
             start: NonNull::from(value).cast(),
             len: value.len(),
             _home: home.clone(),
         })
+    }
+}
+
+/// Copies `from` to the beginning of `to`, which is at least as long. Two copies of a fixed length that overlap take fewer
+/// instructions than a call for any length.
+#[inline(always)]
+fn copy_short(from: &[u8], to: &mut [u8; INLINE_LEN_MAX]) {
+    let len = from.len();
+    macro_rules! by {
+        ($n:literal) => {
+            if let (Some(head), Some(tail)) = (from.first_chunk::<$n>(), from.last_chunk::<$n>()) {
+                to[..$n].copy_from_slice(head);
+                to[len - $n..len].copy_from_slice(tail);
+                return;
+            }
+        };
+    }
+    by!(16);
+    by!(8);
+    by!(4);
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
     }
 }
 
@@ -91,7 +127,7 @@ impl Value {
     /// If the range goes beyond the end, as for a slice.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Value {
         let part = &self[(range.start_bound().cloned(), range.end_bound().cloned())];
-        if let Some(value) = Value::inline(part) {
+        if let Some(value) = Value::short(part) {
             return value;
         }
         let offset = part.as_ptr() as usize - self.as_ptr() as usize;
@@ -221,6 +257,27 @@ mod tests {
             assert_eq!(map[&short], 2);
             let set = std::collections::BTreeSet::from([short, kept, super::Value::default()]);
             assert!(set.iter().map(|value| value.len()).eq([0, 100, 5]));
+            db.flush().unwrap();
+        }
+    }
+
+    #[test]
+    fn short_values_are_copied_whole_and_keep_nothing_else_in_memory() {
+        let bytes: Vec<u8> = (1..=40).collect();
+        let db = Options::in_memory().open("/db").unwrap();
+        for len in 0..=bytes.len() {
+            let copy = super::Value::copied(&bytes[..len]);
+            assert_eq!(copy, bytes[..len]);
+            assert_eq!(matches!(copy.0, super::Repr::Inline { .. }), len <= 30);
+            db.put([len as u8], &bytes[..len]).unwrap();
+        }
+        for _ in 0..2 {
+            for (len, item) in db.range(..).enumerate() {
+                for value in [item.unwrap().1, db.get([len as u8]).unwrap().unwrap()] {
+                    assert_eq!(value, bytes[..len]);
+                    assert_eq!(matches!(value.0, super::Repr::Inline { .. }), len <= 30, "{len}");
+                }
+            }
             db.flush().unwrap();
         }
     }

@@ -39,6 +39,7 @@ impl<P: SliceProvider> ConcatCursor<P> {
     }
 
     /// The cursor of the slice that holds the entry.
+    #[inline]
     pub(crate) fn current(&self) -> Option<&P::Cursor> {
         self.open.as_ref().filter(|_| self.has_entry).map(|(_, cursor)| cursor)
     }
@@ -71,12 +72,22 @@ impl<P: SliceProvider> ConcatCursor<P> {
         Ok(())
     }
 
+    /// True if the open slice's cursor has run off an end.
+    #[inline(always)]
+    fn is_off(&self) -> bool {
+        self.has_entry && self.open.as_ref().is_some_and(|(_, cursor)| cursor.key().is_none())
+    }
+
     /// On to the slices after the open one, once it has run off its end.
-    #[inline]
+    #[inline(always)]
     fn cross_forward(&mut self) -> Result<()> {
-        while self.has_entry
-            && let Some((index, cursor)) = &self.open
-            && cursor.entry().is_none()
+        if self.is_off() { self.open_after() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn open_after(&mut self) -> Result<()> {
+        while self.is_off()
+            && let Some((index, _)) = &self.open
         {
             let next = index + 1;
             if next == self.slices.count() {
@@ -89,10 +100,15 @@ impl<P: SliceProvider> ConcatCursor<P> {
         Ok(())
     }
 
+    #[inline(always)]
     fn cross_backward(&mut self) -> Result<()> {
-        while self.has_entry
-            && let Some((index, cursor)) = &self.open
-            && cursor.entry().is_none()
+        if self.is_off() { self.open_before() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn open_before(&mut self) -> Result<()> {
+        while self.is_off()
+            && let Some((index, _)) = &self.open
         {
             let Some(before) = index.checked_sub(1) else {
                 self.has_entry = false;
@@ -175,10 +191,12 @@ impl<P: SliceProvider> Cursor for ConcatCursor<P> {
 
     #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
-        if !self.has_entry {
-            return None;
-        }
-        self.open.as_ref()?.1.entry()
+        self.current()?.entry()
+    }
+
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        self.current()?.key()
     }
 
     #[inline]

@@ -107,6 +107,7 @@ impl<C: Cursor> MergeCursor<C> {
     }
 
     /// The source that holds the current entry.
+    #[inline(always)]
     pub(crate) fn source(&self) -> Option<&C> {
         self.ladder.first().map(|rung| &self.sources[rung.source as usize])
     }
@@ -159,7 +160,7 @@ impl<C: Cursor> MergeCursor<C> {
         self.ties.set(0);
         let ends = (self.ladder.first(), self.ladder.last());
         let (Some(first), Some(last)) =
-            (ends.0.and_then(|a| self.key(*a)), ends.1.and_then(|b| self.key(*b)))
+            (ends.0.and_then(|a| self.key_on(*a)), ends.1.and_then(|b| self.key_on(*b)))
         else {
             return;
         };
@@ -186,9 +187,9 @@ impl<C: Cursor> MergeCursor<C> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn rung(&self, source: usize) -> Option<Rung> {
-        let key = self.sources[source].entry()?.key;
+        let key = self.sources[source].key()?;
         let head =
             if self.prefix.is_empty() { key_head(key) } else { self.head_behind_prefix(key) };
         let head = if self.direction == Direction::Forward { head } else { !head };
@@ -210,29 +211,42 @@ impl<C: Cursor> MergeCursor<C> {
 
     fn is_before_by_key(&self, a: Rung, b: Rung) -> bool {
         self.ties.set(self.ties.get() + 1);
-        let order = self.key(a).cmp(&self.key(b));
+        let order = self.key_on(a).cmp(&self.key_on(b));
         let order = if self.direction == Direction::Forward { order } else { order.reverse() };
         order.then(a.source.cmp(&b.source)) == Ordering::Less
     }
 
     #[inline]
-    fn key(&self, rung: Rung) -> Option<&[u8]> {
-        self.sources[rung.source as usize].entry().map(|entry| entry.key)
+    fn key_on(&self, rung: Rung) -> Option<&[u8]> {
+        self.sources[rung.source as usize].key()
     }
 
     /// True if rungs `at` and `at + 1` hold the same key.
-    #[inline]
+    #[inline(always)]
     fn is_tied(&self, at: usize) -> bool {
         match (self.ladder.get(at), self.ladder.get(at + 1)) {
-            (Some(a), Some(b)) => a.head == b.head && self.key(*a) == self.key(*b),
+            (Some(a), Some(b)) => a.head == b.head && self.have_one_key(*a, *b),
             _ => false,
         }
     }
 
+    #[inline(never)]
+    fn have_one_key(&self, a: Rung, b: Rung) -> bool {
+        self.key_on(a) == self.key_on(b)
+    }
+
     /// Restores the order after the source on rung `at` has moved away from the front.
-    #[inline]
+    #[inline(always)]
     fn sink(&mut self, at: usize) {
-        let Some(rung) = self.rung(self.ladder[at].source as usize) else {
+        let source = self.ladder[at].source as usize;
+        if self.ladder.len() == 1 {
+            // A head that is compared with none is not kept: others join it only as the ladder is built anew.
+            if self.sources[source].key().is_none() {
+                self.ladder.clear();
+            }
+            return;
+        }
+        let Some(rung) = self.rung(source) else {
             self.ladder.remove(at);
             return;
         };
@@ -280,7 +294,7 @@ impl<C: Cursor> MergeCursor<C> {
                 continue;
             }
             source.seek(key)?;
-            if source.entry().is_some_and(|entry| entry.key == key) {
+            if source.key().is_some_and(|stands| stands == key) {
                 holder = Some(at);
                 break;
             }
@@ -315,14 +329,28 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
+    /// Turns forward if need be, and positions the waiting sources at or above the current key.
+    #[cold]
+    fn place_all(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        if self.direction == Direction::Backward {
+            self.turn_forward();
+        }
+        if self.waiting > 0 {
+            scratch.clear();
+            scratch.extend_from_slice(Cursor::key(self).unwrap_or_default());
+            self.place_waiting(scratch)?;
+        }
+        Ok(())
+    }
+
     /// `next` while sources wait: they are placed only if the current key is left.
     fn next_while_waiting(&mut self) -> Result<()> {
         let mut key = std::mem::take(&mut self.scratch);
         key.clear();
-        key.extend_from_slice(self.key(self.ladder[0]).unwrap_or_default());
+        key.extend_from_slice(self.key_on(self.ladder[0]).unwrap_or_default());
         let mut moved = self.advance(0, C::next);
         let stays =
-            |merge: &Self| merge.ladder.first().and_then(|rung| merge.key(*rung)) == Some(&key);
+            |merge: &Self| merge.ladder.first().and_then(|rung| merge.key_on(*rung)) == Some(&key);
         if moved.is_ok() && !stays(self) {
             moved = self.place_waiting(&key);
         }
@@ -353,12 +381,12 @@ impl<C: Cursor> MergeCursor<C> {
         let current = self.ladder[0].source as usize;
         let (newer, rest) = self.sources.split_at_mut(current);
         let (holder, older) = rest.split_first_mut().expect("the ladder names a source");
-        let key = holder.entry().map_or(&[][..], |entry| entry.key);
+        let key = holder.key().unwrap_or_default();
         let others = newer.iter_mut().zip(&self.stances);
         for (source, stance) in others.chain(older.iter_mut().zip(&self.stances[current + 1..])) {
             match stance {
                 Stance::Behind => {}
-                Stance::Placed if source.entry().is_some() => step_below(source, key)?,
+                Stance::Placed if source.key().is_some() => step_below(source, key)?,
                 Stance::Placed | Stance::Unplaced => {
                     source.seek_for_prev(key)?;
                     step_below(source, key)?;
@@ -375,7 +403,7 @@ impl<C: Cursor> MergeCursor<C> {
 /// Moves a cursor backward until it stands below `key`. It takes two steps at most when the cursor stands on
 /// its first entry at or above the key, or on a later version of the first key.
 fn step_below<C: Cursor>(cursor: &mut C, key: &[u8]) -> Result<()> {
-    while cursor.entry().is_some_and(|entry| entry.key >= key) {
+    while cursor.key().is_some_and(|stands| stands >= key) {
         cursor.prev_key()?;
     }
     Ok(())
@@ -425,9 +453,14 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         self.advance(0, C::prev_key)
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
-        self.sources[self.ladder.first()?.source as usize].entry()
+        self.source()?.entry()
+    }
+
+    #[inline(always)]
+    fn key(&self) -> Option<&[u8]> {
+        self.source()?.key()
     }
 
     #[inline]
@@ -435,13 +468,8 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         if self.ladder.is_empty() {
             return Ok(());
         }
-        if self.direction == Direction::Backward {
-            self.turn_forward();
-        }
-        if self.waiting > 0 {
-            scratch.clear();
-            scratch.extend_from_slice(self.key(self.ladder[0]).unwrap_or_default());
-            self.place_waiting(scratch)?;
+        if self.direction == Direction::Backward || self.waiting > 0 {
+            self.place_all(scratch)?;
         }
         while self.is_tied(0) {
             self.shadowed_count += 1;

@@ -41,18 +41,27 @@ impl<C: Cursor> VisibleCursor<C> {
         VisibleCursor { inner, point, lower, upper, has_entry: false, scratch: Vec::new() }
     }
 
-    /// What is shown through: it rests on the very version of the entry.
+    /// What is shown through: it rests on the very version of the entry. `None` without an entry.
+    #[inline]
+    pub(crate) fn shown(&self) -> Option<&C> {
+        if self.has_entry { Some(&self.inner) } else { None }
+    }
+
+    #[cfg(test)]
     pub(crate) fn inner(&self) -> &C {
         &self.inner
+    }
+
+    /// The key where the cursor stands.
+    #[inline]
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.shown()?.key()
     }
 
     /// The key and value where the cursor stands.
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {
-        if !self.has_entry {
-            return None;
-        }
-        self.inner.entry().map(|entry| (entry.key, entry.value))
+        self.shown()?.entry().map(|entry| (entry.key, entry.value))
     }
 
     /// True if the cursor stands on a key.
@@ -73,7 +82,7 @@ impl<C: Cursor> VisibleCursor<C> {
             Bound::Unbounded => self.inner.seek_first()?,
             Bound::Included(bound) | Bound::Excluded(bound) => self.inner.seek(&bound.key)?,
         }
-        if self.inner.entry().is_some_and(|entry| self.is_below_range(entry.key)) {
+        if self.inner.key().is_some_and(|key| self.is_below_range(key)) {
             self.inner.next_key(&mut self.scratch)?;
         }
         self.settle_forward()
@@ -88,7 +97,7 @@ impl<C: Cursor> VisibleCursor<C> {
                 self.inner.seek_for_prev(&bound.key)?;
             }
         }
-        if self.inner.entry().is_some_and(|entry| self.is_above_range(entry.key)) {
+        if self.inner.key().is_some_and(|key| self.is_above_range(key)) {
             self.inner.prev_key()?;
         }
         self.settle_backward()
@@ -134,13 +143,14 @@ impl<C: Cursor> VisibleCursor<C> {
     }
 
     /// From the newest version of some key to the first visible key, this one or a later one.
-    #[inline]
+    #[inline(always)]
     fn settle_forward(&mut self) -> Result<()> {
         while let Some(entry) = self.inner.entry() {
             if self.is_above_range(entry.key) {
                 break;
             }
-            match resolve(&mut self.inner, self.point, &mut self.scratch)? {
+            let newest = (entry.seq, entry.kind);
+            match resolve(&mut self.inner, newest, self.point, &mut self.scratch)? {
                 Resolved::Shown => {
                     self.has_entry = true;
                     break;
@@ -157,7 +167,8 @@ impl<C: Cursor> VisibleCursor<C> {
             if self.is_below_range(entry.key) {
                 break;
             }
-            match resolve(&mut self.inner, self.point, &mut self.scratch)? {
+            let newest = (entry.seq, entry.kind);
+            match resolve(&mut self.inner, newest, self.point, &mut self.scratch)? {
                 Resolved::Shown => {
                     self.has_entry = true;
                     break;

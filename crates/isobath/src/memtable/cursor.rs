@@ -221,6 +221,11 @@ impl Cursor for MemtableCursor {
     }
 
     #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        self.position.as_ref().map(|at| at.record.key())
+    }
+
+    #[inline]
     fn next_key(&mut self, _scratch: &mut Vec<u8>) -> Result<()> {
         MemtableCursor::next_key(self);
         Ok(())

@@ -37,6 +37,12 @@ pub(crate) trait Cursor {
     /// Where the cursor stands.
     fn entry(&self) -> Option<Entry<'_>>;
 
+    /// The key of the entry. Overridden where the key alone is cheaper to come by.
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        self.entry().map(|entry| entry.key)
+    }
+
     /// Moves past every version of the current key, to the newest version of the next key. Needs an entry.
     ///
     /// A cursor that knows where its keys end overrides this; the provided way compares with a copy of the key in
@@ -58,10 +64,10 @@ pub(crate) fn next_key_by_comparing<C: Cursor + ?Sized>(
     scratch: &mut Vec<u8>,
 ) -> Result<()> {
     scratch.clear();
-    scratch.extend_from_slice(cursor.entry().map_or(&[], |entry| entry.key));
+    scratch.extend_from_slice(cursor.key().unwrap_or_default());
     loop {
         cursor.next()?;
-        if cursor.entry().is_none_or(|entry| entry.key != scratch.as_slice()) {
+        if cursor.key().is_none_or(|key| key != scratch.as_slice()) {
             return Ok(());
         }
     }

@@ -24,27 +24,25 @@ impl Resolved {
     }
 }
 
-/// Resolves the key whose newest version `cursor` stands on for a reader at `point`. After `Passed` the key is in
-/// `scratch`, whose content means nothing otherwise.
-#[inline]
+/// Resolves the key whose newest version `cursor` stands on, of this sequence and kind, for a reader at `point`. After
+/// `Passed` the key is in `scratch`, whose content means nothing otherwise.
+#[inline(always)]
 pub(crate) fn resolve<C: Cursor>(
     cursor: &mut C,
+    (seq, kind): (Lsn, OpKind),
     point: Lsn,
     scratch: &mut Vec<u8>,
 ) -> Result<Resolved> {
     preempt();
-    reached_if(Reach::ReadAtPointInScan, || cursor.entry().is_some_and(|entry| entry.seq == point));
-    match cursor.entry() {
-        Some(entry) if entry.seq < point => Ok(Resolved::of(entry.kind)),
-        _ => resolve_older(cursor, point, scratch),
-    }
+    reached_if(Reach::ReadAtPointInScan, || seq == point);
+    if seq < point { Ok(Resolved::of(kind)) } else { resolve_older(cursor, point, scratch) }
 }
 
 /// Walks down the versions of the current key.
 #[cold]
 fn resolve_older<C: Cursor>(cursor: &mut C, point: Lsn, scratch: &mut Vec<u8>) -> Result<Resolved> {
     scratch.clear();
-    scratch.extend_from_slice(cursor.entry().map_or(&[], |entry| entry.key));
+    scratch.extend_from_slice(cursor.key().unwrap_or_default());
     loop {
         cursor.next()?;
         match cursor.entry() {

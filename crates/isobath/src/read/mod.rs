@@ -12,4 +12,3 @@ mod tests;
 
 pub(crate) use begin::ReadAt;
 pub(crate) use scan::{Pin, Scan, ScanBounds};
-pub(crate) use source::Source;

@@ -104,7 +104,7 @@ fn write_versions(db: &Db, rounds: [u8; 3]) -> (Vec<Version>, Vec<Snapshot>) {
 fn shown(source: &Source) -> Option<Version> {
     let entry = source.entry()?;
     if entry.kind == OpKind::Put {
-        assert_eq!(source.value(), entry.value);
+        assert_eq!(source.pinned().unwrap().1, entry.value);
     }
     Some((entry.key.to_vec(), entry.kind, entry.value.to_vec()))
 }

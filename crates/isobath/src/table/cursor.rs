@@ -57,6 +57,7 @@ impl TableCursor {
     }
 
     /// The current value, kept in memory for as long as it is wanted. Needs an entry.
+    #[inline]
     pub(crate) fn value_pin(&self) -> Option<PinnedValue> {
         let block = self.block.as_ref().filter(|_| self.is_valid)?;
         Some(PinnedValue::new(block.clone(), self.value_at, self.end))
@@ -90,7 +91,7 @@ impl TableCursor {
     }
 
     /// Stands on an entry whose key is in `self.key` already.
-    #[inline]
+    #[inline(always)]
     fn stand(&mut self, version: (Lsn, OpKind), index: u32, entry: RawEntry) {
         (self.seq, self.kind) = version;
         self.index = index;
@@ -109,12 +110,15 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Moves to the next entry, if it is of the block in hand and of a common form. Otherwise false, and
-    /// nothing has changed.
+    /// Moves to the next entry, if it is of the block in hand, of a common form, and `wanted`. Otherwise false, and nothing
+    /// has changed.
     #[inline(always)]
-    fn step(&mut self) -> bool {
+    fn step_if(&mut self, wanted: impl FnOnce(&Self, &Block, RawEntry) -> bool) -> bool {
         let Some(block) = self.block.as_deref().filter(|_| self.is_valid) else { return false };
         let Some(entry) = block.short_entry_at(self.end) else { return false };
+        if !wanted(self, block, entry) {
+            return false;
+        }
         let Some(version) = block.known_version(self.index + 1) else { return false };
         let (start, end) = (entry.unshared_at as usize, entry.value_at as usize);
         if !self.key.replace_short_tail(entry.shared as usize, block.bytes(), start, end) {
@@ -122,6 +126,12 @@ impl TableCursor {
         }
         self.stand(version, self.index + 1, entry);
         true
+    }
+
+    /// True if an entry that shares some of the current key adds nothing to it and takes nothing away: it is of that key.
+    #[inline(always)]
+    fn adds_nothing(&self, entry: RawEntry) -> bool {
+        entry.value_at == entry.unshared_at && entry.shared as usize == self.key.len()
     }
 
     #[inline(never)]
@@ -137,6 +147,25 @@ impl TableCursor {
             cursor.stand(block.version(cursor.index + 1)?, cursor.index + 1, entry);
             Ok(())
         })
+    }
+
+    /// The next key, past further versions of this one, and where a key is stored whole: at a restart it is compared.
+    #[inline(never)]
+    fn next_key_slowly(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        let mut is_other_key = false;
+        while !is_other_key {
+            let stepped = self.step_if(|cursor, block, entry| {
+                is_other_key = match entry.shared {
+                    0 => block.unshared(entry) != cursor.key.as_slice(),
+                    _ => !cursor.adds_nothing(entry),
+                };
+                true
+            });
+            if !stepped {
+                return next_key_by_comparing(self, scratch);
+            }
+        }
+        Ok(())
     }
 
     fn next_block(&mut self) -> Result<(), ReadError> {
@@ -250,27 +279,15 @@ impl Cursor for TableCursor {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        if self.step() { Ok(()) } else { self.step_slowly() }
+        if self.step_if(|_, _, _| true) { Ok(()) } else { self.step_slowly() }
     }
 
-    /// An entry that adds nothing to the key before it is of the same key. Only where a key is stored whole
-    /// must it be compared.
     #[inline]
     fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
-        while let Some(block) = self.block.as_deref().filter(|_| self.is_valid)
-            && let Some(entry) = block.short_entry_at(self.end)
-            && entry.shared > 0
-        {
-            let is_same_key =
-                entry.value_at == entry.unshared_at && entry.shared as usize == self.key.len();
-            if !self.step() {
-                break;
-            }
-            if !is_same_key {
-                return Ok(());
-            }
+        if self.step_if(|cursor, _, entry| entry.shared > 0 && !cursor.adds_nothing(entry)) {
+            return Ok(());
         }
-        next_key_by_comparing(self, scratch)
+        self.next_key_slowly(scratch)
     }
 
     fn prev_key(&mut self) -> Result<()> {
@@ -303,5 +320,10 @@ impl Cursor for TableCursor {
         let block = self.block.as_deref().filter(|_| self.is_valid)?;
         let value = block.bytes().get(self.value_at as usize..self.end as usize)?;
         Some(Entry { key: self.key.as_slice(), seq: self.seq, kind: self.kind, value })
+    }
+
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        if self.is_valid { Some(self.key.as_slice()) } else { None }
     }
 }
