@@ -4,6 +4,7 @@ use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 
 /// Appends `value` in 1 to 10 bytes, seven bits each, least significant first.
+#[inline]
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -18,6 +19,7 @@ pub(crate) const fn varint_len(value: u64) -> usize {
 }
 
 /// Appends the length of `bytes` as a varint, then the bytes.
+#[inline]
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);

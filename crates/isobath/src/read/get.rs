@@ -41,7 +41,12 @@ impl ReadAt<'_> {
     ) -> Result<Vec<Option<Value>>> {
         let (view, point) = self.begin()?;
         let keys = keys.into_iter();
-        keys.map(|key| get_in(self, &view, key.as_ref(), point, Wanted::Value)).collect()
+        // The iterator's word is good for so much memory, not for any.
+        let mut values = Vec::with_capacity(keys.size_hint().0.min(1024));
+        for key in keys {
+            values.push(get_in(self, &view, key.as_ref(), point, Wanted::Value)?);
+        }
+        Ok(values)
     }
 }
 

@@ -438,7 +438,11 @@ impl Block {
         mut at: u32,
         mut matched: usize,
     ) -> Decoded<Option<Hit>> {
-        while at < self.heads_at {
+        loop {
+            (index, at) = self.pass_lower(key, index, at, matched);
+            if at >= self.heads_at {
+                return Ok(None);
+            }
             let entry = self.entry_at(at)?;
             let order = self.compare(entry, key, &mut matched);
             reached_if(Reach::ReadAtPointInTable, || {
@@ -451,7 +455,26 @@ impl Block {
             index += 1;
             at = entry.end;
         }
-        Ok(None)
+    }
+
+    /// Passes entries from ordinal `index` at offset `at` on that lie below `key` by what a first look tells: they share more
+    /// with the entry before than that shares with `key`, or as much, and their next byte is lower. Most of a walk is such.
+    #[inline(always)]
+    fn pass_lower(&self, key: &[u8], mut index: u32, mut at: u32, matched: usize) -> (u32, u32) {
+        let next = key.get(matched);
+        while let Some(entry) = self.short_entry_at(at) {
+            let shared = entry.shared as usize;
+            let is_lower = shared > matched
+                || shared == matched
+                    && entry.unshared_at < entry.value_at
+                    && self.bytes.get(entry.unshared_at as usize) < next;
+            if !is_lower {
+                break;
+            }
+            index += 1;
+            at = entry.end;
+        }
+        (index, at)
     }
 
     /// Turns the key of the entry before into that of `entry`.

@@ -194,7 +194,7 @@ fn check_decodes(payload: &[u8]) {
 }
 
 /// Everything that can wait or fail before an LSN is taken.
-#[inline]
+#[inline(always)]
 fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
     engine.check_writable()?;
     engine.pacer.admit(bytes, fail_fast, || engine.memory_fullness())?;
