@@ -286,6 +286,26 @@ fn a_scan_opens_the_runs_that_its_bounds_meet_and_no_file_besides() {
 }
 
 #[test]
+fn keys_that_promise_to_be_countless_are_read_without_memory_for_all_of_them() {
+    struct Boast(std::vec::IntoIter<&'static str>);
+    impl Iterator for Boast {
+        type Item = &'static str;
+
+        fn next(&mut self) -> Option<&'static str> {
+            self.0.next()
+        }
+
+        fn size_hint(&self) -> (usize, Option<usize>) {
+            (usize::MAX, None)
+        }
+    }
+    let db = open(&MemoryFs::new());
+    db.put("a", "value").unwrap();
+    let found = db.multi_get(Boast(vec!["a", "b"].into_iter())).unwrap();
+    assert_eq!(found, [Some(db.get("a").unwrap().unwrap()), None]);
+}
+
+#[test]
 fn a_scan_of_bounds_without_keys_has_no_sources() {
     let db = open(&MemoryFs::new());
     db.put("key", "value").unwrap();
