@@ -189,7 +189,7 @@ mod tests {
                 channels.1.recv().unwrap();
             }
         };
-        let db = options.clone().listener(Arc::new(listener)).open("/db").unwrap();
+        let db = options.clone().on_event(listener).open("/db").unwrap();
         db.put("before", "value").unwrap();
         engine.set(db.engine().clone()).map_err(drop).unwrap();
         std::thread::scope(|scope| {
@@ -286,7 +286,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(50));
             }
         };
-        let db = options.clone().listener(Arc::new(listener)).open("/db").unwrap();
+        let db = options.clone().on_event(listener).open("/db").unwrap();
         db.put("key", "value").unwrap();
         let second = db.clone();
         let first = std::thread::spawn(move || db.close());
@@ -311,7 +311,7 @@ mod tests {
                     answered.lock().send(db.clone().close()).unwrap();
                 }
             };
-            let db = options.clone().listener(Arc::new(listener)).open("/db").unwrap();
+            let db = options.clone().on_event(listener).open("/db").unwrap();
             db.put("key", "value").unwrap();
             held.set(db.clone()).unwrap();
             let begun = std::thread::spawn(move || match is_first {

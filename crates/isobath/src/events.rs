@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::format::Lsn;
 use crate::vfs::IoMode;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Something that happened. Times are in microseconds, sizes in bytes.
 #[derive(Clone, Debug)]
@@ -105,19 +106,8 @@ pub enum Event {
     },
 }
 
-/// Told of every [`Event`], on the thread it happens on or, while a change of families waits for room on the disk, on
-/// another: return quickly, and don't call the database, but to close it (see [`Db::close`](crate::Db::close)). A panic ends
-/// that call of the listener and nothing else.
-pub trait EventListener: Send + Sync + 'static {
-    /// Something happened.
-    fn event(&self, event: &Event);
-}
-
-impl<F: Fn(&Event) + Send + Sync + 'static> EventListener for F {
-    fn event(&self, event: &Event) {
-        self(event);
-    }
-}
+/// Told of every [`Event`]: see [`Options::on_event`](crate::Options::on_event).
+pub(crate) type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
@@ -126,7 +116,6 @@ mod tests {
     use crate::options::Options;
     use crate::vfs::{Fault, FileOp, MemoryFs};
     use std::panic::resume_unwind;
-    use std::sync::Arc;
 
     #[test]
     fn a_listener_that_panics_stops_no_job_no_change_of_families_and_no_close() {
@@ -135,7 +124,7 @@ mod tests {
         let options = Options::new().env(env);
         // Like a panic, but it prints nothing.
         let listener = |_: &Event| resume_unwind(Box::new("planted"));
-        let db = options.clone().listener(Arc::new(listener)).open("db").unwrap();
+        let db = options.clone().on_event(listener).open("db").unwrap();
         for _ in 0..3 {
             db.put("key", "value").unwrap();
             db.flush().unwrap();

@@ -76,7 +76,7 @@ pub use calls::CallOptions;
 pub use db::Db;
 pub use env::Env;
 pub use error::{Error, ErrorKind, LockHolder, NotADatabaseCause, PoisonCause, Result, StallCause};
-pub use events::{Event, EventListener};
+pub use events::Event;
 pub use family::Family;
 pub use family_spec::FamilySpec;
 pub use format::{FamilyId, OpKind};

@@ -49,7 +49,7 @@ fn compactions_and_the_parts_of_one_compaction_run_at_the_same_time() {
         .write_buffer(256 << 10)
         .compaction_threads(3)
         .family(FamilyOptions::new().level_size_ratio(4))
-        .listener(Arc::new(listener))
+        .on_event(listener)
         .open("db")
         .unwrap();
     let families: Vec<_> = (0..3).map(|n| db.family(format!("family {n}")).unwrap()).collect();

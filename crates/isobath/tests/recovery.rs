@@ -35,7 +35,7 @@ fn the_recovery_of_a_long_log_shows_its_progress() {
     };
     let began = Instant::now();
     // A smaller budget than that of the writer: recovery flushes on its way.
-    let db = options(&left).write_buffer(4 << 20).listener(Arc::new(listener)).open("/db").unwrap();
+    let db = options(&left).write_buffer(4 << 20).on_event(listener).open("/db").unwrap();
     let progress = progress.lock().unwrap();
     println!("{log_bytes} bytes in {:?}, told {} times", began.elapsed(), progress.len());
     assert!(progress.len() >= 5, "{progress:?}");

@@ -5,7 +5,6 @@ use crate::failure::Result;
 use crate::progress::Progress;
 use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, Options};
 use std::path::Path;
-use std::sync::Arc;
 
 /// One command writes little, and log segments are made when a database opens: the smaller, the sooner it is open.
 /// Large enough to recover what a server left without making many small tables of it.
@@ -61,7 +60,7 @@ fn with<T>(options: Options, path: &Path, work: impl FnOnce(&Db) -> Result<T>) -
         }
         _ => {}
     };
-    let db = options.listener(Arc::new(listener)).open(path)?;
+    let db = options.on_event(listener).open(path)?;
     let done = work(&db);
     let closed = db.close();
     let value = done?;

@@ -147,7 +147,7 @@ impl Examination {
                 _ => {}
             }
         };
-        let options = options().env(self.env.clone()).listener(Arc::new(listener));
+        let options = options().env(self.env.clone()).on_event(listener);
         let answer = match options.create_if_missing(false).open(DB) {
             Err(error) => {
                 self.check_error("open", &error)?;

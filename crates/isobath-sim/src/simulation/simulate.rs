@@ -296,11 +296,11 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
     }
     // Traced or not, so that a trace shows what happens without one.
     let traces_events = traces_events();
-    options = options.listener(Arc::new(move |event: &isobath::Event| {
+    options = options.on_event(move |event: &isobath::Event| {
         if traces_events {
             eprintln!("  {event:?}");
         }
-    }));
+    });
     if let Some(cache) = &script.cache {
         options = options.shared_cache(cache.clone());
     }

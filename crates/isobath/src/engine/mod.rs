@@ -225,6 +225,6 @@ impl Drop for Engine {
 pub(crate) fn tell(options: &Options, event: &Event) {
     telemetry::call_out(|| telemetry::trace(event));
     if let Some(listener) = &options.listener {
-        telemetry::call_out(|| listener.event(event));
+        telemetry::call_out(|| listener(event));
     }
 }

@@ -23,7 +23,7 @@ fn listened() -> (Db, MemoryFs, Told) {
         move |event: &Event| told.lock().push(event.clone())
     };
     let options = Options::new().write_buffer(64 << 10).env(env);
-    (options.listener(Arc::new(remember)).open("/db").unwrap(), fs, told)
+    (options.on_event(remember).open("/db").unwrap(), fs, told)
 }
 
 /// The jobs of which it was told that they failed.
@@ -111,7 +111,7 @@ fn a_listener_is_told_on_a_thread_that_knows_it_is_telling() {
             }
         }
     };
-    let db = Options::in_memory().listener(Arc::new(listener)).open("/db").unwrap();
+    let db = Options::in_memory().on_event(listener).open("/db").unwrap();
     let other = Options::in_memory().open("/other").unwrap();
     engine.set(db.engine().clone()).ok().unwrap();
     assert!(!db.engine().is_telling());

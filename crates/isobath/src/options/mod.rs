@@ -14,7 +14,7 @@ pub use size::{GIB, KIB, MIB};
 
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::events::EventListener;
+use crate::events::{Event, Listener};
 use crate::sizes::Sizes;
 use crate::table::cache::BlockCache;
 use crate::vfs::{IoMode, MemoryFs};
@@ -82,7 +82,7 @@ with {
     #[serde(skip)]
     shared_cache: Option<BlockCache> = None,
     #[serde(skip)]
-    listener: Option<Arc<dyn EventListener>> = None,
+    listener: Option<Listener> = None,
     #[serde(skip, default = "Env::system")]
     env: Env = Env::system(),
     #[serde(skip)]
@@ -103,9 +103,13 @@ impl Options {
         self
     }
 
-    /// Has `listener` told of flushes, compactions, stalls, recovery and errors.
-    pub fn listener(mut self, listener: Arc<dyn EventListener>) -> Self {
-        self.listener = Some(listener);
+    /// Calls `listener` with every [`Event`], on the thread where it happens: flushes, compactions, stalls, recovery, errors.
+    /// A later call replaces the listener.
+    ///
+    /// A listener returns quickly and does not call the database, except to close it (see
+    /// [`Db::close`](crate::Db::close)). A panic ends that call of the listener and nothing else.
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.listener = Some(Arc::new(listener));
         self
     }
 

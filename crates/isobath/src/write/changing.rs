@@ -97,7 +97,7 @@ mod tests {
             }
         };
         let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
-        let opened = Options::new().env(env).listener(Arc::new(listener)).open("/db").unwrap();
+        let opened = Options::new().env(env).on_event(listener).open("/db").unwrap();
         db.set(opened.clone()).ok().unwrap();
         (opened, told)
     }

@@ -337,7 +337,7 @@ mod tests {
                 told.send(()).unwrap();
             }
         };
-        let db = over(&fs).listener(Arc::new(listener)).open("/db").unwrap();
+        let db = over(&fs).on_event(listener).open("/db").unwrap();
         let family = db.family("family").unwrap();
         family.put("key", "value").unwrap();
         let manifest = fs.list(Path::new("/db")).unwrap().into_iter();

@@ -24,9 +24,9 @@ impl Bench {
         let (fs, told) = (MemoryFs::new(), Told::default());
         let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
         let heard = told.clone();
-        let listener = Arc::new(move |event: &Event| heard.lock().push(event.clone()));
+        let listener = move |event: &Event| heard.lock().push(event.clone());
         let options = Options::new().write_buffer(256 << 10).compaction_threads(1);
-        let options = change(options.env(env).listener(listener));
+        let options = change(options.env(env).on_event(listener));
         Bench { db: options.open("db").unwrap(), fs, told }
     }
 
@@ -151,7 +151,7 @@ fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
             panic!("planted");
         }
     };
-    let bench = Bench::new(|options| options.listener(Arc::new(listener)));
+    let bench = Bench::new(|options| options.on_event(listener));
     let count = || {
         let gauges = &bench.engine().gauges;
         gauges.compactions.get() + gauges.trivial_moves.get()

@@ -54,7 +54,7 @@ impl Held {
         let (fs, told) = (MemoryFs::new(), Arc::new(Mutex::unranked(Vec::new())));
         let heard = told.clone();
         let listener = move |event: &Event| heard.lock().push(event.clone());
-        let db = over(&fs).listener(Arc::new(listener)).open("/db").unwrap();
+        let db = over(&fs).on_event(listener).open("/db").unwrap();
         let mut held = Held { release: None, db, fs, told };
         held.hold();
         held
@@ -235,7 +235,7 @@ fn a_flush_returns_once_it_is_counted_and_told() {
             panic!("planted");
         }
     };
-    let db = over(&fs).listener(Arc::new(listener)).open("/db").unwrap();
+    let db = over(&fs).on_event(listener).open("/db").unwrap();
     for round in 1..=3 {
         db.put("key", "value").unwrap();
         db.flush().unwrap();
@@ -255,7 +255,7 @@ fn memory_is_free_for_writers_while_a_listener_is_told_of_the_flush() {
             let _ = go_on.lock().recv();
         }
     };
-    let db = over(&MemoryFs::new()).listener(Arc::new(listener)).open("/db").unwrap();
+    let db = over(&MemoryFs::new()).on_event(listener).open("/db").unwrap();
     db.put("key", "value").unwrap();
     let sealed = seal_if_written(db.engine()).unwrap().unwrap();
     thread::scope(|scope| {

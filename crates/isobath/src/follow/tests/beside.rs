@@ -1,9 +1,9 @@
 //! What a reader must withstand of the writer beside it, and of people who move directories about.
 
 use super::{options, read, reading};
+use crate::Db;
 use crate::error::ErrorKind;
 use crate::vfs::{FileAccess, FileSystem, MemoryFs};
-use crate::{Db, Event, EventListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -78,8 +78,8 @@ struct Meddler {
     closes: bool,
 }
 
-impl EventListener for Meddler {
-    fn event(&self, _: &Event) {
+impl Meddler {
+    fn meddle(&self) {
         let Some(db) = self.db.get() else { return };
         self.told.fetch_add(1, Ordering::Relaxed);
         let _ = if self.closes { db.clone().close() } else { db.catch_up().map(drop) };
@@ -99,7 +99,8 @@ fn a_listener_may_call_the_reader() {
             answered: AtomicUsize::new(0),
             closes,
         });
-        let reader = reading(&fs).listener(meddler.clone()).open("/db").unwrap();
+        let told = meddler.clone();
+        let reader = reading(&fs).on_event(move |_| told.meddle()).open("/db").unwrap();
         meddler.db.set(reader.clone()).unwrap();
         writer.put("key", "value").unwrap();
         let (done, is_done) = mpsc::channel();

@@ -111,7 +111,7 @@ impl Left {
         let told = Arc::new(Mutex::unranked(Vec::new()));
         let heard = told.clone();
         let listener = move |event: &Event| heard.lock().push(event.clone());
-        let options = Options::new().env(env).listener(Arc::new(listener));
+        let options = Options::new().env(env).on_event(listener);
         Left { fs, versions, lsns, told, options }
     }
 

@@ -192,7 +192,7 @@ fn counting(fs: &MemoryFs) -> (Db, Arc<AtomicU64>) {
         }
     };
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
-    let options = Options::new().env(env).listener(Arc::new(listener));
+    let options = Options::new().env(env).on_event(listener);
     (options.open("db").unwrap(), told)
 }
 

@@ -155,7 +155,7 @@ fn a_log_is_mapped_only_where_no_store_can_lack_room_unless_the_options_say_so()
             heard.lock().push((*mode, file_system.clone()));
         }
     };
-    let options = options(&fs).listener(Arc::new(listener));
+    let options = options(&fs).on_event(listener);
     let open = |options: &Options| options.open("db").unwrap().metrics().log_mode;
     let (mapped, positional) = (IoMode::Mapped, IoMode::Positional);
     assert_eq!(open(&options), mapped);

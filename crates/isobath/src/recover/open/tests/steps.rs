@@ -20,7 +20,7 @@ fn listening(fs: &MemoryFs) -> (Options, Told) {
     let told = Told::default();
     let heard = told.clone();
     let listener = move |event: &Event| heard.lock().push(event.clone());
-    (options(fs).listener(Arc::new(listener)), told)
+    (options(fs).on_event(listener), told)
 }
 
 /// A database that was killed with a record in its log, and where the log ended.
