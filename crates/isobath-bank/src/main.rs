@@ -21,7 +21,7 @@ mod random;
 mod staff;
 
 use audit::After;
-use isobath::{Batch, Commit, Db, Durability, Error, Family, IoMode, Options};
+use isobath::{Batch, Commit, Db, Error, Family, IoMode, Options};
 use ledger::Bank;
 use notes::Notes;
 use random::Random;
@@ -256,7 +256,6 @@ fn options(rng: &mut Random) -> Options {
     let mut options = Options::new()
         .write_buffer(64 << rng.below(6) << 10)
         .block_cache(rng.choice(&[0, 64 << 10, 4 << 20]))
-        .durability(rng.choice(&[Durability::Buffered, Durability::Process]))
         .compaction_threads(1 + rng.below(2) as usize);
     if rng.once_in(2) {
         // Tables are not mapped: an error of the device would end the program instead of the call.

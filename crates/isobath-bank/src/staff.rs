@@ -129,8 +129,7 @@ impl Work<'_> {
         let transfer = Transfer { from, to, amount, day: day.number, memo_len };
         let options = match rng.below(5) {
             0 => WriteOptions::sync(),
-            1 => WriteOptions::default().durability(Durability::Buffered),
-            2 => WriteOptions::default().durability(Durability::Process).fail_fast(true),
+            1 => WriteOptions::default().durability(Durability::Process).fail_fast(true),
             _ => WriteOptions::default().durability(Durability::Process),
         };
         let early = self.mistake == Mistake::AcknowledgedEarly;

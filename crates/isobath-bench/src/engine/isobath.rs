@@ -78,8 +78,8 @@ fn codecs(config: &EngineConfig) -> Result<Vec<isobath::Codec>> {
 
 fn durability(level: Durability) -> isobath::Durability {
     match level {
-        Durability::Buffered => isobath::Durability::Buffered,
-        Durability::Process => isobath::Durability::Process,
+        // It has no level below, and would gain nothing by one.
+        Durability::Buffered | Durability::Process => isobath::Durability::Process,
         Durability::Sync => isobath::Durability::Sync,
     }
 }

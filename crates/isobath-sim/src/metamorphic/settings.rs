@@ -12,7 +12,7 @@ pub(super) fn options(rng: &mut fastrand::Rng) -> Options {
     Options::new()
         .write_buffer(one_of(rng, &[64 << 10, 100_000, 256 << 10, 4 << 20]))
         .block_cache(one_of(rng, &[0, 10_000, 1 << 20]))
-        .durability(one_of(rng, &[Durability::Buffered, Durability::Process, Durability::Sync]))
+        .durability(one_of(rng, &[Durability::Process, Durability::Process, Durability::Sync]))
         .sync_interval(one_of(rng, &[None, None, Some(Duration::from_millis(2))]))
         .io(one_of(rng, &[IoMode::Auto, IoMode::Mapped, IoMode::Positional]))
         .compaction_threads(rng.usize(1..4))

@@ -142,7 +142,7 @@ impl Careless<'_> {
     fn options(&mut self) -> WriteOptions {
         match self.rng.u8(..8) {
             0 => WriteOptions::sync(),
-            1 => WriteOptions::default().durability(Durability::Buffered),
+            1 => WriteOptions::default().durability(Durability::Process),
             2 => WriteOptions::default().fail_fast(true),
             _ => WriteOptions::default(),
         }

@@ -49,7 +49,7 @@ impl Terrain {
             })
             .sync_interval(intervals[rng.usize(..4)])
             .durability(
-                [Durability::Process, Durability::Buffered, Durability::Sync][rng.usize(..3)],
+                [Durability::Process, Durability::Process, Durability::Sync][rng.usize(..3)],
             )
             .family(self.family_options(rng));
         if self.is_tree { options.sizes(sizes(rng)) } else { options }

@@ -135,7 +135,6 @@ impl Stage {
             writes.insert(rng.usize(..=writes.len()), (marker(writer), number));
             let durability = match rng.u8(..16) {
                 0 | 1 => Durability::Sync,
-                2 => Durability::Buffered,
                 _ => Durability::Process,
             };
             let options =

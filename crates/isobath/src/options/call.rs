@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 /// When a commit may be acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Durability {
-    /// Promises less than [`Durability::Process`]; served as `Process`, which costs no more here.
-    Buffered,
     /// Survives the death of the process (the kernel holds it). After power loss, what is there is a
     /// prefix of history that may lack the newest commits.
     #[default]

@@ -23,8 +23,9 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Table files kept open unless the options say otherwise: half of what most systems let a process open.
-const OPEN_FILES_DEFAULT: usize = 512;
+/// Table files kept open at most, and at least, unless the options say otherwise.
+const OPEN_FILES_MAX: u64 = 512;
+const OPEN_FILES_MIN: u64 = 8;
 
 options! {
 /// Options of a database, and the way to open one.
@@ -65,13 +66,14 @@ pub struct Options {
     /// When writes are acknowledged unless they say otherwise. Default [`Durability::Process`].
     pub durability: Durability = Durability::Process,
     /// Sync the log in the background this often, at least 100 µs apart, so that power loss costs at most that much. Default
-    /// never.
+    /// `None`, never: what a sync every second costs writers is not measured yet.
     pub sync_interval: Option<Duration> = None,
     /// How the log and tables are reached. Default [`IoMode::Auto`].
     pub io: IoMode = IoMode::Auto,
     /// Threads that compact tables. Default: one for each two processors, at least one, at most four.
     pub compaction_threads: Option<usize> = None,
-    /// Table files kept open, at least 8. Default 512, half of what most systems let a process open.
+    /// Table files kept open, at least 8. Default: half of what the process may open, at most 512. Larger: fewer tables are
+    /// opened again; smaller: fewer file descriptors.
     pub max_open_files: Option<usize> = None,
     /// The template: options of the default family, at each open, and of families that are created without their own.
     /// Default `None`: the default family keeps the options it has, new families take the defaults. Any other family keeps
@@ -128,7 +130,7 @@ impl Options {
 
     /// Table files kept open.
     pub(crate) fn open_files(&self) -> usize {
-        self.max_open_files.unwrap_or(OPEN_FILES_DEFAULT)
+        self.max_open_files.unwrap_or_else(|| open_files_of(self.env.fs.open_files_max()))
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -138,7 +140,9 @@ impl Options {
         if let Some(interval) = self.sync_interval {
             within("sync_interval (microseconds)", interval.as_micros() as u64, 100, 1 << 50)?;
         }
-        within("max_open_files", self.max_open_files.unwrap_or(1000) as u64, 8, 1 << 20)?;
+        if let Some(files) = self.max_open_files {
+            within("max_open_files", files as u64, OPEN_FILES_MIN, 1 << 20)?;
+        }
         self.family.as_ref().map_or(Ok(()), FamilyOptions::check_asked)
     }
 
@@ -146,6 +150,12 @@ impl Options {
     pub(crate) fn new_family(&self) -> FamilyOptions {
         self.family.clone().unwrap_or_default()
     }
+}
+
+/// How many tables are kept open by a process that may open so many files.
+fn open_files_of(limit: Option<u64>) -> usize {
+    let half = limit.map_or(OPEN_FILES_MAX, |most| most / 2);
+    half.clamp(OPEN_FILES_MIN, OPEN_FILES_MAX) as usize
 }
 
 fn within(what: &str, value: u64, least: u64, most: u64) -> Result<()> {
@@ -171,6 +181,14 @@ mod tests {
         assert_eq!(options.new_family().codec_at(5), Codec::Zstd);
         let error = serde_json::from_str::<Options>(r#"{"write_buget": "16MiB"}"#).unwrap_err();
         assert!(error.to_string().contains("write_buget"), "{error}");
+    }
+
+    #[test]
+    fn half_of_the_files_that_a_process_may_open_are_tables_unless_the_options_say_otherwise() {
+        for (limit, files) in [(None, 512), (Some(4096), 512), (Some(100), 50), (Some(3), 8)] {
+            assert_eq!(open_files_of(limit), files, "{limit:?}");
+        }
+        assert_eq!(Options::new().max_open_files(70).open_files(), 70);
     }
 
     #[test]

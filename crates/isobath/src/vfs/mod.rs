@@ -168,6 +168,10 @@ pub trait FileSystem: Send + Sync + 'static {
     }
     /// Bytes that can still be written below `dir`.
     fn free_space(&self, dir: &Path) -> Result<u64>;
+    /// How many files the process may have open, if there is a limit.
+    fn open_files_max(&self) -> Option<u64> {
+        None
+    }
     /// What kind of file system a directory is on.
     fn kind(&self, dir: &Path) -> Result<FileSystemKind>;
 }

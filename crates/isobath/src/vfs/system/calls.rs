@@ -38,6 +38,16 @@ pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     Ok((stat.f_bavail as u64).saturating_mul(stat.f_frsize as u64))
 }
 
+/// How many files the process may have open.
+pub(super) fn open_files_max() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call writes the structure that it is given, and nothing else.
+    let is_told = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
+    // Its width differs by system. No limit is a number beyond all others.
+    #[allow(clippy::unnecessary_cast)]
+    is_told.then_some(limit.rlim_cur as u64)
+}
+
 /// The number of the kind of file system that `dir` is on, if the system has such numbers.
 pub(super) fn file_system_number(dir: &Path) -> io::Result<Option<u64>> {
     #[cfg(target_os = "linux")]

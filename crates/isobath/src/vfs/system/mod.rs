@@ -125,6 +125,10 @@ impl FileSystem for SystemFs {
         calls::free_space(dir).map_err(|e| Error::io("measure the free space of", dir, e))
     }
 
+    fn open_files_max(&self) -> Option<u64> {
+        calls::open_files_max()
+    }
+
     fn kind(&self, dir: &Path) -> Result<FileSystemKind> {
         kind::of(dir).map_err(|e| Error::io("look for the file system of", dir, e))
     }
@@ -179,5 +183,11 @@ mod tests {
         SystemFs::new().sync_dir(Path::new("/proc")).unwrap();
         let kind = SystemFs::new().kind(Path::new("/proc")).unwrap();
         assert!(!kind.stores_in_place, "{kind:?}");
+    }
+
+    #[test]
+    fn the_system_tells_how_many_files_may_be_open() {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+        assert!(SystemFs::new().open_files_max().unwrap() >= open);
     }
 }

@@ -29,6 +29,11 @@ pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     }
 }
 
+/// No limit that a program can learn.
+pub(super) fn open_files_max() -> Option<u64> {
+    None
+}
+
 pub(super) fn file_system_number(_dir: &Path) -> io::Result<Option<u64>> {
     Ok(None)
 }

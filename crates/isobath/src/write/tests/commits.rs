@@ -97,11 +97,9 @@ fn a_commit_is_durable_when_it_returns_if_the_write_or_else_the_database_asks_fo
     use Durability::*;
     for (of_database, of_write, is_durable) in [
         (Process, None, false),
-        (Buffered, None, false),
         (Process, Some(Sync), true),
         (Sync, None, true),
         (Sync, Some(Process), false),
-        (Sync, Some(Buffered), false),
     ] {
         let db = Options::in_memory().durability(of_database).open("/db").unwrap();
         let options = WriteOptions { durability: of_write, ..WriteOptions::default() };
