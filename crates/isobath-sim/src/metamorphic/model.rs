@@ -123,18 +123,20 @@ impl Model {
 
 fn walk(map: &Map, bounds: &Bounds, moves: &[Move], digest: &mut Digest) {
     let items: Vec<_> = map.iter().filter(|(key, _)| bounds.contains(*key)).collect();
-    let mut at: Option<usize> = None;
+    // Positions are one more than indices: 0 is before the first key, and a fresh cursor is nowhere.
+    let (mut at, behind) = (None, items.len() + 1);
     for one in moves {
-        at = match one {
-            Move::First => Some(0),
-            Move::Last => items.len().checked_sub(1),
-            Move::Seek(key) => Some(items.partition_point(|(k, _)| *k < key)),
-            Move::SeekForPrev(key) => items.partition_point(|(k, _)| *k <= key).checked_sub(1),
-            Move::Next => at.map(|at| at + 1),
-            Move::Prev => at.and_then(|at| at.checked_sub(1)),
+        let to = match one {
+            Move::First => 1,
+            Move::Last => behind - 1,
+            Move::Seek(key) => 1 + items.partition_point(|(k, _)| *k < key),
+            Move::SeekForPrev(key) => items.partition_point(|(k, _)| *k <= key),
+            Move::Next => behind.min(at.unwrap_or(0) + 1),
+            Move::Prev => at.unwrap_or(behind).saturating_sub(1),
         };
-        at = at.filter(|at| *at < items.len());
-        digest.add_value(at.map(|at| items[at].0.as_slice()));
-        digest.add_value(at.map(|at| items[at].1.as_slice()));
+        at = Some(to);
+        let item = to.checked_sub(1).and_then(|index| items.get(index));
+        digest.add_value(item.map(|item| item.0.as_slice()));
+        digest.add_value(item.map(|item| item.1.as_slice()));
     }
 }
