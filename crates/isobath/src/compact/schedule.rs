@@ -8,9 +8,9 @@
 //! On disk: outputs are written and synced, then their directory; before the edit they are orphans. One edit takes
 //! the inputs out and puts the outputs in. Then the view is swapped, and inputs go with their last reader.
 
-use super::lineage::lineage;
-use super::{Compaction, CompactionContext, CompactionJob, Debts, Hints, ManualPlan, ManualRange};
-use super::{Outcome, Plan, Policy, Progress, debts, plan, plan_manual};
+use super::plan::{Compaction, Debts, Hints, ManualPlan, ManualRange, Plan, Policy};
+use super::plan::{debts, plan, plan_manual};
+use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
 use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace};
 use crate::env::{Plant, Point, Reach, planted, reached, yield_point};

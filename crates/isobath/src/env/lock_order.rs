@@ -56,7 +56,7 @@ ranks! {
     /// What compactions of a family are under way.
     Compactions at "engine/compactions.rs: state",
     /// Parts of a compaction that are taken and done.
-    CompactionParts at "compact/job.rs: progress",
+    CompactionParts at "compact/run/job.rs: progress",
     /// The state of the database and its manifest; held while an edit is synced.
     Versions at "engine/mod.rs: versions",
     /// Read points and the dropped families that they see.

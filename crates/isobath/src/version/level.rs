@@ -113,7 +113,7 @@ impl Level {
     }
 
     /// What every level keeps to, whatever made it. For `paranoid` builds and tests: it visits all slices.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "bench-internals"))]
     pub(super) fn is_ascending_and_disjoint(&self) -> bool {
         self.slices.windows(2).all(|pair| pair[0].extent().is_below(&pair[1].extent()))
             && self.slices.iter().map(|slice| slice.meta.file).eq(self.files.iter().copied())

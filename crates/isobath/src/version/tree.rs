@@ -28,7 +28,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// A copy without the slices `removed` (level, file) and with the slices `added`.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn with(
         &self,
         removed: &[(usize, u64)],
@@ -202,7 +202,7 @@ impl Tree {
     }
 
     /// The invariants of this module, checked on the whole tree.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn is_sound(&self) -> bool {
         let runs_descend =
             self.runs.windows(2).all(|pair| pair[0].meta.max_seq > pair[1].meta.max_seq);
@@ -218,7 +218,7 @@ impl Tree {
             && self.each_file_appears_once()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "bench-internals"))]
     fn each_file_appears_once(&self) -> bool {
         let mut files: Vec<_> = self.iter().map(|(_, slice)| slice.meta.file).collect();
         files.sort_unstable();

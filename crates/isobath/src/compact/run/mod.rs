@@ -4,10 +4,16 @@
 //! files are held by nothing but the outcome: if that is dropped, and after any error, they are removed as
 //! files in use by nobody are.
 
-use super::beneath::Beneath;
-use super::cut::Cutter;
-use super::inputs::{Inputs, open_inputs};
-use super::plan::Compaction;
+mod inputs;
+mod job;
+mod lineage;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use job::{CompactionJob, Outcome};
+pub(super) use lineage::lineage;
+
+use super::plan::{Beneath, Compaction, Cutter};
 use crate::background::CancelToken;
 use crate::cursor::{Cursor, Entry};
 use crate::env::{Plant, Reach, planted, preempt, reached_if};
@@ -18,6 +24,7 @@ use crate::table::cache::table_path;
 use crate::table::{Extent, SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{FileNumbers, LiveFile};
 use crate::vfs::FileSystem;
+use inputs::{Inputs, open_inputs};
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@
 //! parts too, then waits only for helpers that took some, until they have told of it. So a job ends with
 //! however many threads there are.
 
-use super::plan::{Compaction, Move};
-use super::run::{CompactionContext, Written, run_part};
+use super::{CompactionContext, Written, run_part};
+use crate::compact::plan::{Compaction, Move};
 use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::{Error, PoisonCause, Result};
 use crate::format::FamilyId;

@@ -1,10 +1,10 @@
 //! Plans carried out until there is nothing to do, on random trees: several jobs at once, ending in any order.
 //! That the tree stays sound is checked at every step by `Tree` itself.
 
-use super::model::{Done, ENTRY_BYTES, Model, small_policy};
-use super::{
-    Busy, Hints, JobId, ManualPlan, ManualRange, Plan, Policy, Shape, debts, plan, plan_manual,
-};
+use super::super::fixtures::{Done, ENTRY_BYTES, Model, small_policy};
+use super::super::shape::Shape;
+use super::super::{Hints, ManualPlan, ManualRange, Plan, Policy, debts, plan, plan_manual};
+use crate::engine::{Busy, JobId};
 use proptest::prelude::*;
 use std::ops::Bound;
 

@@ -1,14 +1,15 @@
 //! Plans carried out on real tables, in memory, installed in a real manifest: whatever is written, deleted,
 //! snapshot and compacted, in whatever order jobs end, every reader finds what a list of all versions says.
 
-use super::model::small_policy;
-use super::{
-    Busy, Compaction, CompactionContext, CompactionJob, Hints, JobId, ManualPlan, ManualRange,
-    Outcome, Plan, Policy, plan, plan_manual,
-};
+use super::{CompactionContext, CompactionJob, Outcome};
 use crate::background::CancelToken;
+use crate::compact::plan::fixtures::small_policy;
+use crate::compact::plan::{
+    Compaction, Hints, ManualPlan, ManualRange, Plan, Policy, plan, plan_manual,
+};
 use crate::cursor::fixtures::{Version, sort_versions};
 use crate::cursor::{MergeCursor, VisibleCursor};
+use crate::engine::{Busy, JobId};
 use crate::error::{ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FIRST_LSN, Lsn, OpKind};
 use crate::mvcc::ReaderPoints;

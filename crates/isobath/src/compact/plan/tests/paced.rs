@@ -2,8 +2,8 @@
 //! that passes by what puts and compactions cost. Each writes new keys at random, of 64 bytes on disk, so the tree
 //! grows and what it can take in for ever slowly falls.
 
-use super::model::{Done, ENTRY_BYTES, Model};
-use super::{Hints, Plan, Policy, debts, plan};
+use super::super::fixtures::{Done, ENTRY_BYTES, Model};
+use super::super::{Hints, Plan, Policy, debts, plan};
 use crate::engine::{Backlog, Busy, CompactionDebt, JobId, Pacer};
 use crate::env::fixtures::Stage;
 use crate::env::{Clock, Threads};

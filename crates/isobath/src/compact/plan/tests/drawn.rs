@@ -2,7 +2,7 @@
 //! side of each comparison comes up. What is planned for them step by step, while jobs begin and end, is compared with what
 //! may be planned at all (`soundness`) and with what was planned when a person last looked (`decisions`).
 
-use super::{Hints, ManualPlan, ManualRange, Plan, Policy, plan, plan_manual};
+use super::super::{Hints, ManualPlan, ManualRange, Plan, Policy, plan, plan_manual};
 use crate::engine::{Busy, JobId};
 use crate::env::fixtures::Draw;
 use crate::format::Lsn;

@@ -7,13 +7,32 @@
 //! Carrying out plans until there is nothing to do ends: every move and compaction takes data down or makes
 //! runs fewer, and a slice is rewritten in place only if that empties it of deletes for good.
 
-use super::pick::Picker;
-use super::policy::{Hints, Policy};
-use super::shape::Shape;
+mod beneath;
+mod cut;
+#[cfg(any(test, feature = "bench-internals"))]
+pub(crate) mod fixtures;
+mod manual;
+mod pick;
+mod pick_runs;
+mod policy;
+mod shape;
+#[cfg(any(test, feature = "bench-internals"))]
+pub(crate) mod simulation;
+#[cfg(test)]
+mod tests;
+
+pub(super) use beneath::Beneath;
+pub(super) use cut::Cutter;
+pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
+pub(crate) use policy::{Hints, Policy};
+pub(crate) use shape::{Debts, debts};
+
 use crate::engine::{Busy, Claim, Claims};
 use crate::env::{Reach, reached};
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
+use pick::Picker;
+use shape::Shape;
 use std::sync::Arc;
 
 /// A job, or none.
@@ -131,7 +150,7 @@ impl Compaction {
     }
 
     /// No older version of any of the job's keys is outside of it.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn is_bottom(&self) -> bool {
         self.beneath.iter().all(|slices| slices.is_empty())
     }

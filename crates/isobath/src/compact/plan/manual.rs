@@ -4,9 +4,9 @@
 //! request is left alone, so that requests end however fast others write.
 
 use super::pick::Picker;
-use super::plan::{Plan, Reason};
 use super::policy::{Hints, Policy};
 use super::shape::Shape;
+use super::{Plan, Reason};
 use crate::engine::Busy;
 use crate::format::Lsn;
 use crate::version::{Slice, Tree};

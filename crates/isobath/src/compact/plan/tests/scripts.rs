@@ -3,7 +3,7 @@
 //! A slice is `file:smallest..largest` and may say its length in MiB (`32M`, the default), its share of
 //! deletes in percent (`d90`) and its sequences (`@10-19`; default `@0-9` times the level, deepest oldest).
 
-use super::*;
+use super::super::*;
 use crate::table::{BlockHandle, SliceMeta};
 use crate::version::{LiveFile, ObsoleteFiles, Slice, Tree};
 use std::fmt::Write;

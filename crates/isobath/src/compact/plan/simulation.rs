@@ -1,36 +1,35 @@
 //! Write amplification and pile-up of the planner, computed on the model: the figures of
-//! docs/internals/compaction.md come from here.
+//! docs/internals/compaction.md come from here, by the benchmark `planner`.
 
-use super::model::Done;
-use super::model::{ENTRY_BYTES, Model};
+use super::fixtures::{Done, ENTRY_BYTES, Model};
 use super::{Hints, Plan, Policy, plan};
 use crate::engine::{Busy, JobId};
 
 /// A steady stream of writes of uniform random keys against a number of compaction threads.
 #[derive(Clone, Debug)]
-struct Load {
+pub(crate) struct Load {
     /// Distinct keys.
-    keys: u64,
-    entries_total: u64,
-    run_entries: u64,
+    pub(crate) keys: u64,
+    pub(crate) entries_total: u64,
+    pub(crate) run_entries: u64,
     /// Nanoseconds between two flushes.
-    flush_every_ns: u64,
-    ns_per_entry: u64,
-    threads: usize,
+    pub(crate) flush_every_ns: u64,
+    pub(crate) ns_per_entry: u64,
+    pub(crate) threads: usize,
 }
 
 #[derive(Debug, Default)]
-struct Report {
+pub(crate) struct Report {
     /// Entries that jobs read, for each entry that was flushed, over the second half of the load.
-    passes: f64,
-    l0_runs_max: usize,
-    l0_runs_mean: f64,
-    levels_mean: f64,
-    files: usize,
-    job_s_max: f64,
-    jobs: usize,
+    pub(crate) passes: f64,
+    pub(crate) l0_runs_max: usize,
+    pub(crate) l0_runs_mean: f64,
+    pub(crate) levels_mean: f64,
+    pub(crate) files: usize,
+    pub(crate) job_s_max: f64,
+    pub(crate) jobs: usize,
     /// How long the debt took to be paid after the last write.
-    tail_s: f64,
+    pub(crate) tail_s: f64,
 }
 
 struct Running {
@@ -53,7 +52,7 @@ struct Simulation<'a> {
     report: Report,
 }
 
-fn simulate(policy: &Policy, load: &Load) -> Report {
+pub(crate) fn simulate(policy: &Policy, load: &Load) -> Report {
     let mut simulation = Simulation {
         policy,
         load,
@@ -147,7 +146,7 @@ impl Simulation<'_> {
 }
 
 /// 400 000 writes a second of 64 bytes on disk, 64 MiB of 116 bytes to a run.
-fn load(keys: u64, entries_total: u64) -> Load {
+pub(crate) fn load(keys: u64, entries_total: u64) -> Load {
     let run_entries = (64 << 20) / 128;
     Load {
         keys,
@@ -159,56 +158,22 @@ fn load(keys: u64, entries_total: u64) -> Load {
     }
 }
 
-/// The promises that docs/internals/compaction.md makes of the defaults.
-#[test]
-fn uniform_writes_cost_few_passes_and_level_zero_stays_short() {
-    let load = Load { ns_per_entry: 250, ..load(20_000_000, 60_000_000) };
-    let report = simulate(&Policy::default(), &load);
-    assert!(report.passes < 5.5, "{report:?}");
-    assert!(report.l0_runs_max <= 12, "{report:?}");
-    let deeper = Load { run_entries: load.run_entries / 16, ..load };
-    let deeper = Load { flush_every_ns: deeper.flush_every_ns / 16, ..deeper };
-    let report = simulate(&Policy::default(), &deeper);
-    assert!(report.passes < 10.5, "{report:?}");
-    assert!(report.l0_runs_max <= 18, "{report:?}");
-    assert!(report.job_s_max < 0.6, "{report:?}");
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[test]
-#[ignore = "prints the tables of docs/internals/compaction.md"]
-fn print_tables() {
-    println!(
-        "keys M | trigger ratio | passes | L0 max mean | levels | files | longest job s | jobs | tail s"
-    );
-    let env = |name: &str, default: &str| std::env::var(name).unwrap_or(default.to_owned());
-    let list =
-        |text: String| text.split(',').map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>();
-    for keys in list(env("KEYS", "10,40,160")) {
-        for trigger in list(env("TRIGGERS", "4,8,12")) {
-            for ratio in list(env("RATIOS", "4,6,8,10")) {
-                let policy = Policy {
-                    l0_trigger_runs: trigger as usize,
-                    size_ratio_max: ratio as u32,
-                    target_file_bytes: env("FILE_MIB", "32").parse::<u64>().unwrap() << 20,
-                    job_bytes_max: env("JOB_MIB", "256").parse::<u64>().unwrap() << 20,
-                    ..Policy::default()
-                };
-                let mut load = load(keys * 1_000_000, keys * 2_000_000);
-                load.threads = env("THREADS", "1").parse().unwrap();
-                load.ns_per_entry = env("NS", "350").parse().unwrap();
-                let report = simulate(&policy, &load);
-                println!(
-                    "{keys:4} | {trigger:2} {ratio:2} | {:5.2} | {:3} {:5.1} | {:3.1} | {:4} | {:5.1} | {} | {:5.1}",
-                    report.passes,
-                    report.l0_runs_max,
-                    report.l0_runs_mean,
-                    report.levels_mean,
-                    report.files,
-                    report.job_s_max,
-                    report.jobs,
-                    report.tail_s
-                );
-            }
-        }
+    /// The promises that docs/internals/compaction.md makes of the defaults.
+    #[test]
+    fn uniform_writes_cost_few_passes_and_level_zero_stays_short() {
+        let load = Load { ns_per_entry: 250, ..load(20_000_000, 60_000_000) };
+        let report = simulate(&Policy::default(), &load);
+        assert!(report.passes < 5.5, "{report:?}");
+        assert!(report.l0_runs_max <= 12, "{report:?}");
+        let deeper = Load { run_entries: load.run_entries / 16, ..load };
+        let deeper = Load { flush_every_ns: deeper.flush_every_ns / 16, ..deeper };
+        let report = simulate(&Policy::default(), &deeper);
+        assert!(report.passes < 10.5, "{report:?}");
+        assert!(report.l0_runs_max <= 18, "{report:?}");
+        assert!(report.job_s_max < 0.6, "{report:?}");
     }
 }

@@ -27,7 +27,7 @@ impl<'a> Beneath<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::Model;
+    use super::super::fixtures::Model;
     use super::*;
 
     #[test]

@@ -1,6 +1,6 @@
 //! What an output says of the files it was made of, for a repair that has no manifest.
 
-use super::plan::Compaction;
+use crate::compact::plan::Compaction;
 use crate::error::Result;
 use crate::table::cache::table_path;
 use crate::table::{Origin, TableContext, origin_of};
@@ -11,7 +11,7 @@ use std::path::Path;
 /// The origin of what `compaction` will write, but for the family's label: its inputs, and what those were made of as
 /// far as it is still on disk (for a reader, or for another family that shares the file). Fails for want of descriptors or memory only:
 /// the compaction could have them again a moment later, and its outputs would not say what they stand for.
-pub(super) fn lineage(
+pub(in crate::compact) fn lineage(
     compaction: &Compaction,
     tables: &TableContext,
     fs: &dyn FileSystem,

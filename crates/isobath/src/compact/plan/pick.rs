@@ -4,9 +4,9 @@
 //! the target within the hull are inputs too, or are fenced off. No running job reads an input, and none puts
 //! anything between the job's levels within the hull.
 
-use super::plan::{Compaction, Move, Plan, Reason, hull};
 use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
+use super::{Compaction, Move, Plan, Reason, hull};
 use crate::engine::Busy;
 use crate::env::{Reach, reached, reached_if};
 use crate::table::ExtentRef;

@@ -5,7 +5,7 @@
 //! over so much of the next level that taking it down would be a long job. Outputs never end within the
 //! versions of one key.
 
-use super::plan::Compaction;
+use super::Compaction;
 use crate::cursor::key_head;
 use crate::env::{Reach, reached, reached_if};
 use crate::version::Slice;

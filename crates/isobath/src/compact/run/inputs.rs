@@ -1,6 +1,6 @@
 //! The inputs of a compaction as cursors.
 
-use super::plan::Compaction;
+use crate::compact::plan::Compaction;
 use crate::cursor::{ConcatCursor, MergeCursor, SliceProvider};
 use crate::error::Result;
 use crate::table::{TableContext, TableCursor};
@@ -51,9 +51,9 @@ pub(super) fn open_inputs(compaction: &Compaction, tables: &TableContext) -> Inp
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use super::super::model::Model;
-    use super::super::plan::Reason;
     use super::*;
+    use crate::compact::plan::Reason;
+    use crate::compact::plan::fixtures::Model;
     use crate::table::cache::{BlockCache, FileCache};
     use crate::vfs::{FileAccess, MemoryFs};
 

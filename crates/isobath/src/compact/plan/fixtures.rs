@@ -3,35 +3,35 @@
 //! planner's and the cutter's own code, so what is measured on it is their doing.
 
 use super::cut::Cutter;
-use super::{Compaction, Hints, Plan, Policy};
+use super::{Compaction, Hints, Plan};
 use crate::table::{BlockHandle, End, ExtentRef, SliceMeta};
 use crate::version::{LiveFile, ObsoleteFiles, Slice, Tree};
 use std::sync::Arc;
 
-pub(super) const ENTRY_BYTES: u64 = 64;
+pub(crate) const ENTRY_BYTES: u64 = 64;
 
-pub(super) struct Model {
-    pub(super) tree: Tree,
-    pub(super) next_file: u64,
-    pub(super) next_seq: u64,
+pub(crate) struct Model {
+    pub(crate) tree: Tree,
+    pub(crate) next_file: u64,
+    pub(crate) next_seq: u64,
     obsolete: Arc<ObsoleteFiles>,
 }
 
 /// Entries read and written by a job.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
-    pub(super) entries_in: u64,
-    pub(super) entries_out: u64,
+pub(crate) struct Work {
+    pub(crate) entries_in: u64,
+    pub(crate) entries_out: u64,
 }
 
 /// What is to change in the tree.
-pub(super) struct Done {
+pub(crate) struct Done {
     removed: Vec<(usize, u64)>,
     added: Vec<(usize, Arc<Slice>)>,
-    pub(super) work: Work,
+    pub(crate) work: Work,
 }
 
-pub(super) fn number(key: &[u8]) -> u64 {
+pub(crate) fn number(key: &[u8]) -> u64 {
     u64::from_be_bytes(key.try_into().expect("keys of the model have 8 bytes"))
 }
 
@@ -52,11 +52,11 @@ impl Spread {
 }
 
 impl Model {
-    pub(super) fn new() -> Model {
+    pub(crate) fn new() -> Model {
         Model { tree: Tree::default(), next_file: 1, next_seq: 1, obsolete: ObsoleteFiles::new() }
     }
 
-    pub(super) fn slice(
+    pub(crate) fn slice(
         &mut self,
         keys: (u64, u64),
         entries: u64,
@@ -82,7 +82,7 @@ impl Model {
     }
 
     /// A flush: a run over `keys`, ends included.
-    pub(super) fn flush(&mut self, keys: (u64, u64), entries: u64, deletes: u64) {
+    pub(crate) fn flush(&mut self, keys: (u64, u64), entries: u64, deletes: u64) {
         let seqs = (self.next_seq, self.next_seq + entries);
         self.next_seq += entries + 1;
         let run = self.slice(keys, entries, deletes, seqs);
@@ -90,7 +90,7 @@ impl Model {
     }
 
     /// What carrying out a plan changes.
-    pub(super) fn run(&mut self, plan: &Plan, hints: &Hints) -> Done {
+    pub(crate) fn run(&mut self, plan: &Plan, hints: &Hints) -> Done {
         match plan {
             Plan::DoNothing => Done { removed: vec![], added: vec![], work: Work::default() },
             Plan::Move(moves) => Done {
@@ -102,7 +102,7 @@ impl Model {
         }
     }
 
-    pub(super) fn install(&mut self, done: Done) {
+    pub(crate) fn install(&mut self, done: Done) {
         self.tree = self.tree.with(&done.removed, done.added).unwrap();
         assert!(self.tree.is_sound());
     }
@@ -187,14 +187,15 @@ fn steps(compaction: &Compaction, spreads: &[Spread]) -> Vec<(u64, u64)> {
 }
 
 /// A policy for trees small enough to be looked at.
-pub(super) fn small_policy() -> Policy {
-    Policy {
+#[cfg(test)]
+pub(crate) fn small_policy() -> super::Policy {
+    super::Policy {
         l0_trigger_runs: 4,
         size_ratio_max: 8,
         base_bytes: 1 << 20,
         target_file_bytes: 256 << 10,
         job_bytes_max: 2 << 20,
         levels_max: 5,
-        ..Policy::default()
+        ..super::Policy::default()
     }
 }

@@ -4,9 +4,8 @@
 //! can say what must come out: this test says that it is still the same. Who changes a decision on purpose looks at what has
 //! changed, and puts the text that the test prints into the file.
 
-use super::cut::Cutter;
+use super::super::{Compaction, Cutter, ManualPlan, Plan, debts};
 use super::drawn::{Answer, KEYS, Scene, draw_of, walk};
-use super::{Compaction, ManualPlan, Plan, debts};
 use crate::env::fixtures::Draw;
 use crate::version::Slice;
 use std::fmt::Write;

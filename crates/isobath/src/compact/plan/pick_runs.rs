@@ -4,7 +4,7 @@
 //! it may share keys with, and runs that are made into one must be neighbours in time.
 
 use super::pick::Picker;
-use super::plan::{Move, Plan, Reason, hull};
+use super::{Move, Plan, Reason, hull};
 use crate::table::ExtentRef;
 use crate::version::Slice;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! What any job may do, said once more and plainly: by looking at every slice of the tree.
 
+use super::super::shape::Shape;
+use super::super::{Compaction, Move, Plan};
 use super::drawn::{Scene, walk};
-use super::plan::Move;
-use super::{Compaction, Plan, Shape};
 use crate::version::Slice;
 use std::sync::Arc;
 

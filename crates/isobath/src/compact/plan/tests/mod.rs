@@ -1,0 +1,9 @@
+//! What the planner decides, on trees without tables.
+
+mod convergence;
+mod decisions;
+mod drawn;
+#[cfg(not(any(loom, shuttle)))]
+mod paced;
+mod scripts;
+mod soundness;
