@@ -67,6 +67,7 @@ fn without_its_codecs_the_engine_needs_no_c_compiler() {
     let without = needs("snappy,tracing,metrics");
     assert!(without.contains(&"snap".to_owned()), "{without:?}");
     assert_eq!(without.iter().find(|name| is_c(name)), None);
+    assert_eq!(without.iter().find(|name| name.starts_with("serde")), None);
     for codec in ["lz4", "zstd"] {
         assert!(needs(codec).iter().any(is_c), "{codec}");
     }

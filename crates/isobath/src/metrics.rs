@@ -1,10 +1,10 @@
 //! All counters of an open database as one struct. Counts are since open unless they say otherwise.
 
 use crate::vfs::IoMode;
-use serde::Serialize;
 
 /// What an open database has done and holds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Metrics {
     /// How the log is written.
@@ -68,7 +68,8 @@ pub struct Metrics {
 }
 
 /// Waits of writers for one cause.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StallMetrics {
     /// Why.
@@ -82,7 +83,8 @@ pub struct StallMetrics {
 }
 
 /// The tree of a family.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct FamilyMetrics {
     /// Its id.
@@ -96,7 +98,8 @@ pub struct FamilyMetrics {
 }
 
 /// A level of a tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelMetrics {
     /// Slices: in level 0 each is a run.

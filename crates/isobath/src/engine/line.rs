@@ -215,6 +215,6 @@ impl Line {
 }
 
 fn keyspace_of(id: FamilyId, name: &str, options: &[u8], created: Lsn) -> Decoded<Arc<Keyspace>> {
-    let options = FamilyOptions::from_json(options)?;
+    let options = FamilyOptions::from_stored(options)?;
     Ok(Arc::new(Keyspace::new(id, name, options, created, Arc::default())))
 }

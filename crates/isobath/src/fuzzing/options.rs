@@ -5,8 +5,8 @@ use crate::table::Codec;
 
 /// Options of a family as they lie in the log and in the manifest.
 pub(super) fn family_options(data: &[u8]) {
-    let Ok(options) = FamilyOptions::from_json(data) else { return };
-    let again = FamilyOptions::from_json(&options.to_json()).expect("options just written");
+    let Ok(options) = FamilyOptions::from_stored(data) else { return };
+    let again = FamilyOptions::from_stored(&options.to_stored()).expect("options just written");
     assert_eq!(again, options);
     if options.check().is_ok() {
         let written = options.table_options(0, "default", 6);
@@ -27,8 +27,8 @@ pub(super) fn options(data: &[u8]) {
 pub(super) fn seeds(target: &str) -> Vec<Vec<u8>> {
     match target {
         "family_options" => vec![
-            FamilyOptions::new().to_json(),
-            FamilyOptions::new().codecs([Codec::Zstd, Codec::Snappy]).to_json(),
+            FamilyOptions::new().to_stored(),
+            FamilyOptions::new().codecs([Codec::Zstd, Codec::Snappy]).to_stored(),
             br#"{"block_size": "4KiB", "level_size_ratio": 4}"#.to_vec(),
         ],
         _ => vec![

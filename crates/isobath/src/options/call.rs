@@ -1,11 +1,11 @@
 //! Options of a single call: how one write or one read is done.
 
 use super::list::options;
-use serde::{Deserialize, Serialize};
 
 /// When a commit may be acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Durability {
     /// Survives the death of the process (the kernel holds it). After power loss, what is there is a

@@ -1,17 +1,20 @@
 //! Options of one column family.
 
 use super::list::options;
-use super::size::{self, KIB};
+use super::size::KIB;
+use super::stored::Carried;
+#[cfg(feature = "serde")]
+use super::text;
 use super::within;
-use crate::error::{DecodeError, Decoded, Error, Result};
+use crate::error::{Decoded, Error, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId};
 use crate::table::{Codec, Label, Origin, TableOptions};
-use serde::{Deserialize, Serialize};
 
 options! {
 /// Options of one column family. Persisted with it.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct FamilyOptions {
     /// The codec of each level, level 0 first; the last one holds for all deeper levels. Default: none for
     /// level 0, which is rewritten soon, LZ4 below (none in a build without the feature `lz4`). The last level of a tree
@@ -19,15 +22,18 @@ pub struct FamilyOptions {
     pub codecs: Vec<Codec> = vec![Codec::None, Codec::default()],
     /// Uncompressed bytes of a data block. Default 4 KiB. Larger ones compress better and scan faster;
     /// smaller ones make a point read of uncached data cheaper.
-    #[serde(deserialize_with = "size::deserialize")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub block_size: u64 = 4 * KIB,
     /// Bits of Bloom filter a key. Default 10 (about 1% false positives); 0 turns filters off.
     pub filter_bits_per_key: u32 = 10,
     /// How many times larger each level is than the one above. Default 10. Smaller: less space and faster
     /// reads, more bytes rewritten.
-    // The name that databases from before have on disk.
-    #[serde(alias = "level_ratio")]
+    #[cfg_attr(feature = "serde", serde(alias = "level_ratio"))]
     pub level_size_ratio: u32 = 10,
+}
+with {
+    #[cfg_attr(feature = "serde", serde(skip))]
+    carried: Carried = Carried::default(),
 }
 }
 
@@ -56,7 +62,7 @@ impl FamilyOptions {
     /// How slices of a level are written, in a family of this id and name.
     pub(crate) fn table_options(&self, id: FamilyId, name: &str, level: usize) -> TableOptions {
         let options =
-            if *self == FamilyOptions::unlabelled() { Vec::new() } else { self.to_json() };
+            if *self == FamilyOptions::unlabelled() { Vec::new() } else { self.to_stored() };
         let needs_label = id != DEFAULT_FAMILY || !options.is_empty();
         let label = needs_label.then(|| Label { name: name.to_owned(), options }.into());
         TableOptions {
@@ -84,57 +90,6 @@ impl FamilyOptions {
                 codec.name()
             ))),
             None => Ok(()),
-        }
-    }
-
-    pub(crate) fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("plain data always serialises")
-    }
-
-    pub(crate) fn from_json(json: &[u8]) -> Decoded<FamilyOptions> {
-        let unreadable = |why: String| {
-            DecodeError::newer_format(format!(
-                "the options of a column family cannot be read: {why}"
-            ))
-        };
-        let options: FamilyOptions =
-            serde_json::from_slice(json).map_err(|why| unreadable(why.to_string()))?;
-        // They size what is written from now on: no call could have set others.
-        options.check().map_err(|why| unreadable(why.to_string()))?;
-        Ok(options)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn family_options_come_back_from_what_is_persisted() {
-        let options =
-            FamilyOptions::new().codec(Codec::Lz4).filter_bits_per_key(3).block_size(5001);
-        assert_eq!(FamilyOptions::from_json(&options.to_json()).unwrap(), options);
-    }
-
-    #[test]
-    fn the_level_size_ratio_is_read_under_its_former_name_too() {
-        let options = FamilyOptions::from_json(br#"{"level_ratio": 7}"#).unwrap();
-        assert_eq!(options, FamilyOptions::new().level_size_ratio(7));
-        let written = String::from_utf8(options.to_json()).unwrap();
-        assert!(written.contains(r#""level_size_ratio":7"#), "{written}");
-    }
-
-    #[test]
-    fn family_options_that_no_call_accepts_are_not_taken_from_disk_either() {
-        for json in [
-            r#"{"filter_bits_per_key": 4294967295}"#,
-            r#"{"block_size": 0}"#,
-            r#"{"block_size": 4294967296}"#,
-            r#"{"level_size_ratio": 0}"#,
-            r#"{"codecs": []}"#,
-        ] {
-            let error = FamilyOptions::from_json(json.as_bytes()).unwrap_err();
-            assert!(error.is_newer_format(), "{json}: {error}");
         }
     }
 }

@@ -1,12 +1,15 @@
 //! What a user can choose: few options, each with a default that is right for most.
 //!
 //! Each set of options is one list (`list.rs`): fields of plain types, their defaults, setters of the same names. Sizes are
-//! bytes; text may give them a unit (`size.rs`).
+//! bytes; text may give them a unit (`size.rs`). A family's options are kept on disk (`stored.rs`).
 
 mod call;
 mod family;
 mod list;
 mod size;
+mod stored;
+#[cfg(feature = "serde")]
+mod text;
 
 pub use call::{Durability, ReadOptions, WriteOptions};
 pub use family::FamilyOptions;
@@ -19,7 +22,6 @@ use crate::sizes::Sizes;
 use crate::table::cache::BlockCache;
 use crate::vfs::{IoMode, MemoryFs};
 use list::options;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +43,9 @@ options! {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Options {
     /// Create the database if the directory is empty or missing. Default true.
     pub create_if_missing: bool = true,
@@ -58,10 +61,10 @@ pub struct Options {
     /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three
     /// times as much is held while flushes run. At least 64 KiB. Larger: fewer bytes rewritten by compactions; smaller:
     /// less memory and a shorter recovery.
-    #[serde(deserialize_with = "size::deserialize")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub write_buffer: u64 = 64 * MIB,
     /// Bytes of decoded blocks kept. Default 64 MiB. Ignored if a shared cache is given.
-    #[serde(deserialize_with = "size::deserialize")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub block_cache: u64 = 64 * MIB,
     /// When writes are acknowledged unless they say otherwise. Default [`Durability::Process`].
     pub durability: Durability = Durability::Process,
@@ -81,13 +84,13 @@ pub struct Options {
     pub family: Option<FamilyOptions> = None,
 }
 with {
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     shared_cache: Option<BlockCache> = None,
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     listener: Option<Listener> = None,
-    #[serde(skip, default = "Env::system")]
+    #[cfg_attr(feature = "serde", serde(skip, default = "Env::system"))]
     env: Env = Env::system(),
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     sizes: Sizes = Sizes::default(),
 }
 }

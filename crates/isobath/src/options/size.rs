@@ -1,8 +1,5 @@
 //! Sizes in bytes, and how text says them: `"64MiB"`.
 
-use serde::de::{Deserializer, Error, Visitor};
-use std::fmt;
-
 /// 1024 bytes.
 pub const KIB: u64 = 1 << 10;
 /// 1024 KiB.
@@ -40,34 +37,6 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     let numerator: u128 = (fraction.len() < 16).then(|| fraction.parse().ok())??;
     let part = numerator * u128::from(*factor) / 10u128.pow(fraction.len() as u32);
     bytes.checked_add(part as u64)
-}
-
-/// Reads a size that is a number of bytes or text.
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    from.deserialize_any(Size)
-}
-
-struct Size;
-
-impl Visitor<'_> for Size {
-    type Value = u64;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number of bytes, or a size such as \"64MiB\"")
-    }
-
-    fn visit_u64<E: Error>(self, bytes: u64) -> Result<u64, E> {
-        Ok(bytes)
-    }
-
-    // What formats give whose integers are signed, such as TOML.
-    fn visit_i64<E: Error>(self, bytes: i64) -> Result<u64, E> {
-        bytes.try_into().map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(bytes), &self))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-        parse(text).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
-    }
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let lock = fs.lock(&db.join(LOCK))?;
     let (mut versions, leftovers) = if is_new {
         let uuid = new_uuid(&options.env);
-        let versions = VersionSet::create(fs.clone(), db, uuid, &options.new_family().to_json())?;
+        let versions = VersionSet::create(fs.clone(), db, uuid, &options.new_family().to_stored())?;
         (versions, Survey::default())
     } else {
         let (versions, opening) = VersionSet::open(fs.clone(), db)?;
@@ -113,9 +113,12 @@ fn install_last(
 
 /// The options that the default family is to have, if they are others than it has.
 fn template_of(options: &Options, state: &State) -> Option<Change> {
-    let (template, family) = (options.family.as_ref()?.to_json(), state.family(DEFAULT_FAMILY)?);
-    (*family.options != *template)
-        .then_some(Change::SetFamilyOptions { family: DEFAULT_FAMILY, options: template })
+    let mut template = options.family.clone()?;
+    // Options that cannot be read are not replaced: the open is refused.
+    let former = FamilyOptions::from_stored(&state.family(DEFAULT_FAMILY)?.options).ok()?;
+    template.keep_unknown(&former);
+    let options = template.to_stored();
+    (former != template).then_some(Change::SetFamilyOptions { family: DEFAULT_FAMILY, options })
 }
 
 fn tell_of_torn_tail(options: &Options, opening: &Opening) {
@@ -338,7 +341,7 @@ fn assemble(
 fn families_of(versions: &VersionSet) -> Result<Families> {
     let families = Families::default();
     for (id, state) in versions.state().families() {
-        let options = FamilyOptions::from_json(&state.options)
+        let options = FamilyOptions::from_stored(&state.options)
             .map_err(|error| error.in_file(&versions.manifest_path(), 0))?;
         let (created, tree) = (state.created, state.tree.clone());
         families.insert(Arc::new(Keyspace::new(id, &state.name, options, created, tree)));

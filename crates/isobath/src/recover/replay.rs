@@ -104,7 +104,7 @@ impl Replayer<'_> {
     fn load_families(&mut self) -> Result<()> {
         let state = self.versions.state();
         for (id, family) in state.families() {
-            let options = FamilyOptions::from_json(&family.options)
+            let options = FamilyOptions::from_stored(&family.options)
                 .map_err(|error| error.in_file(&self.versions.manifest_path(), 0))?;
             let options = options.demand_codecs().map_err(|error| error.in_file(self.db, 0))?;
             self.families.insert(id, options.table_options(id, &family.name, 0));
@@ -167,7 +167,7 @@ impl Replayer<'_> {
                 "it creates column family {id}, an id that is spent"
             )));
         }
-        let options_read = FamilyOptions::from_json(options)?.demand_codecs()?;
+        let options_read = FamilyOptions::from_stored(options)?.demand_codecs()?;
         let table_options = options_read.table_options(id, name, 0);
         self.families.insert(id, table_options);
         let (name, options) = (name.to_owned(), options.to_vec());

@@ -7,12 +7,12 @@ use crate::format::{FamilyId, Lsn};
 use crate::version::{self, LOG_DIR, ObsoleteFiles, State, TABLE_DIR, table_number, table_path};
 use crate::vfs::FileSystem;
 use crate::wal::{self, SegmentKind};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A closed database as it lies there.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Inspection {
     /// The database's identity, in hexadecimal digits.
@@ -34,7 +34,8 @@ pub struct Inspection {
 }
 
 /// A table file that the manifest names.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct TableInUse {
     /// Its number.
@@ -48,7 +49,8 @@ pub struct TableInUse {
 }
 
 /// One family's share of a table file.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SliceInTable {
     /// The family's id.
@@ -70,7 +72,8 @@ pub struct SliceInTable {
 }
 
 /// A file of the log.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SegmentFile {
     /// Its path.

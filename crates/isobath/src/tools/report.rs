@@ -1,12 +1,12 @@
 //! What a verification found.
 
 use crate::error::{Error, ErrorKind, Result};
-use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The result of [`crate::tools::verify`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Report {
     /// Damage: bytes that are not what was written, and files that are missing. In the order in which it was
@@ -29,7 +29,8 @@ pub struct Report {
 }
 
 /// One thing that was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Finding {
     /// The file.

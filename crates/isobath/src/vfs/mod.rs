@@ -54,8 +54,9 @@ pub enum FileAccess {
 /// this happens where a store needs room on a device that is full, for tables where the device cannot be read.
 ///
 /// Manifests are read and written by position always, and a log is read so by recovery and by readers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum IoMode {
     /// Never a signal for what can be an error. The log is mapped on 64-bit Linux on ext2, ext3, ext4, xfs and tmpfs, where a

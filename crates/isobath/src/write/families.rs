@@ -107,7 +107,7 @@ fn create_or_change(changing: &mut Changing<'_>, specs: &[FamilySpec]) -> Result
 /// few or none; from then on all.
 fn create(changing: &mut Changing<'_>, news: Vec<New>) -> Result<()> {
     let engine = changing.engine;
-    let jsons: Vec<_> = news.iter().map(|new| new.options.to_json()).collect();
+    let jsons: Vec<_> = news.iter().map(|new| new.options.to_stored()).collect();
     let payloads: Vec<_> = std::iter::zip(&news, &jsons)
         .map(|(new, options)| Payload::FamilyCreate { id: new.id, name: &new.name, options })
         .collect();
@@ -134,13 +134,17 @@ fn set_options(
     mut changed: Vec<(Arc<Keyspace>, FamilyOptions)>,
 ) -> Result<()> {
     let engine = changing.engine;
+    // What a later version tunes stays, whatever this one changes.
+    for (family, options) in &mut changed {
+        options.keep_unknown(&family.options());
+    }
     changed.retain(|(family, options)| *family.options() != *options);
     if changed.is_empty() {
         return Ok(());
     }
     let change = |(family, options): &(Arc<Keyspace>, FamilyOptions)| Change::SetFamilyOptions {
         family: family.id,
-        options: options.to_json(),
+        options: options.to_stored(),
     };
     let edit = Edit::new(changed.iter().map(change).collect());
     let installed = engine.versions.lock().install(edit, &[]);

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// What stands outside of the rooms of the decoders.
 const DECODERS: [NamedDecoder; 1] =
-    [("family options", |bytes| FamilyOptions::from_json(bytes).err())];
+    [("family options", |bytes| FamilyOptions::from_stored(bytes).err())];
 
 #[test]
 fn every_decoders_complaint_names_the_file_and_where_the_piece_begins() {

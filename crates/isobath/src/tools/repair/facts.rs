@@ -281,7 +281,7 @@ impl Facts {
         };
         let options = label.map(|label| label.options.clone()).filter(|json| !json.is_empty());
         let options =
-            options.unwrap_or_else(|| crate::options::FamilyOptions::unlabelled().to_json());
+            options.unwrap_or_else(|| crate::options::FamilyOptions::unlabelled().to_stored());
         self.families.insert(id, KnownFamily { name, options, created: 0 });
         self.next_family = self.next_family.max(id.saturating_add(1));
     }

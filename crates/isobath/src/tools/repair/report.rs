@@ -2,11 +2,11 @@
 
 use super::super::report::Finding;
 use crate::format::{FamilyId, Lsn};
-use serde::Serialize;
 use std::path::PathBuf;
 
 /// The result of [`crate::tools::repair`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RepairReport {
     /// What was wrong: files that are damaged or missing. Empty for a sound database, which is left alone.
@@ -30,7 +30,8 @@ pub struct RepairReport {
 }
 
 /// Something that is gone.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Loss {
     /// Where it was.
@@ -53,7 +54,8 @@ pub struct Loss {
 }
 
 /// A file that is out of the way now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MovedFile {
     /// Where it was.

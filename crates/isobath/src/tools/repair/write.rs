@@ -32,7 +32,7 @@ const CANCEL_INTERVAL: u64 = 4096;
 
 fn options_of(facts: &Facts, family: FamilyId) -> TableOptions {
     let known = facts.families.get(&family);
-    let options = known.and_then(|known| FamilyOptions::from_json(&known.options).ok());
+    let options = known.and_then(|known| FamilyOptions::from_stored(&known.options).ok());
     let name = known.map_or("", |known| &known.name);
     options.unwrap_or_default().table_options(family, name, usize::MAX)
 }

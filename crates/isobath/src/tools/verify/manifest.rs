@@ -78,7 +78,7 @@ fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
 /// Checks what the fold of the edits does not look into: options, and how tables and log fit together.
 fn check_state(verification: &mut Verification<'_>, path: &Path, state: &State) {
     for (id, family) in state.families() {
-        if let Err(error) = FamilyOptions::from_json(&family.options) {
+        if let Err(error) = FamilyOptions::from_stored(&family.options) {
             let detail = format!("the options of column family {id} ({:?}): {error}", family.name);
             verification.report.damage(path, Some(FILE_HEADER_LEN as u64), detail);
         }

@@ -5,9 +5,9 @@ use crate::env::Env;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::events::Event;
 use crate::family_spec::FamilySpec;
-use crate::format::{Payload, put_payload};
+use crate::format::{DEFAULT_FAMILY, Payload, put_payload};
 use crate::options::{FamilyOptions, Options, WriteOptions};
-use crate::version::LOG_DIR;
+use crate::version::{Change, Edit, LOG_DIR};
 use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use crate::wal::RECORD_HEADER_LEN;
 use crate::{Db, Error, ErrorKind};
@@ -374,6 +374,51 @@ fn the_template_is_for_the_default_family_at_each_open_and_for_new_ones() {
         assert_eq!(db.family("old").unwrap().options(), one);
     }
     assert_eq!(with(None).family("new").unwrap().options(), FamilyOptions::new());
+}
+
+/// Options as a later version may have left them.
+fn persist(db: &Db, family: u32, options: &str) {
+    let options = options.as_bytes().to_vec();
+    let edit = Edit::new(vec![Change::SetFamilyOptions { family, options }]);
+    db.engine().versions.lock().install(edit, &[]).unwrap();
+}
+
+#[test]
+fn options_that_a_later_version_added_outlast_every_change_by_this_one() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let ids = [DEFAULT_FAMILY, db.family("users").unwrap().id()];
+    ids.iter().for_each(|id| persist(&db, *id, r#"{"later":{"a":[1]}}"#));
+    db.close().unwrap();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let template = Options::new().env(env).family(FamilyOptions::new().block_size(512));
+    for size in [600, 700] {
+        let db = template.open("db").unwrap();
+        let users = db.family("users").unwrap();
+        users.set_options(FamilyOptions::new().block_size(500)).unwrap();
+        db.family(("users", FamilyOptions::new().block_size(size))).unwrap();
+        for (id, size) in ids.iter().zip([512, size]) {
+            let versions = db.engine().versions.lock();
+            let stored = str::from_utf8(&versions.state().family(*id).unwrap().options).unwrap();
+            assert!(stored.ends_with(r#","later":{"a":[1]}}"#), "{stored}");
+            assert!(stored.contains(&format!(r#""block_size":{size},"#)), "{stored}");
+        }
+    }
+}
+
+#[test]
+fn options_by_which_a_later_version_changes_what_data_means_are_a_newer_format() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    persist(&db, DEFAULT_FAMILY, r#"{"!later":1}"#);
+    db.close().unwrap();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    for options in [Options::new(), Options::new().family(FamilyOptions::new().block_size(512))] {
+        let error = options.env(env.clone()).open("db").unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::NewerFormat { .. }), "{error}");
+        assert!(error.to_string().contains(r#""!later""#), "{error}");
+        assert!(error.to_string().contains("MANIFEST"), "{error}");
+    }
 }
 
 /// The close's flag is up before they get the lock, whoever gets it first.

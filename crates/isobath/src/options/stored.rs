@@ -1,0 +1,339 @@
+//! Options of a family as they lie in the log, in the manifest and in tables: one JSON object.
+//!
+//! ```text
+//! {"codecs":["none","lz4"],"block_size":4096,"filter_bits_per_key":10,"level_size_ratio":10}
+//! ```
+//!
+//! A key that is missing has its default. What a later version adds comes in two sorts, and its name tells which:
+//!
+//! - A name that begins with `!` changes what the data means. A version that does not know it cannot read the family:
+//!   [`DecodeError::newer_format`].
+//! - Any other tunes what is written next. A version that does not know it goes on without, and carries it ([`Carried`]): what
+//!   it writes in place of these options has the key and its value as they were.
+//!
+//! Versions before this rule refuse every key that they do not know.
+
+use super::family::FamilyOptions;
+use super::size;
+use crate::error::{DecodeError, Decoded};
+use crate::table::Codec;
+use std::fmt::Write;
+
+/// How deep lists and objects of a later version may lie in each other.
+const DEPTH_MAX: usize = 16;
+
+/// Options that only a later version knows: names and values as they were found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Carried(Vec<(String, String)>);
+
+impl FamilyOptions {
+    /// The options as they are stored.
+    pub(crate) fn to_stored(&self) -> Vec<u8> {
+        let FamilyOptions { codecs, block_size, filter_bits_per_key, level_size_ratio, carried } =
+            self;
+        let codecs: Vec<_> = codecs.iter().map(|codec| format!("{:?}", codec.name())).collect();
+        let mut out = format!(
+            r#"{{"codecs":[{}],"block_size":{block_size},"filter_bits_per_key":{filter_bits_per_key},"level_size_ratio":{level_size_ratio}"#,
+            codecs.join(",")
+        );
+        for (name, value) in &carried.0 {
+            write!(out, ",{name}:{value}").expect("a string takes all");
+        }
+        out.push('}');
+        out.into_bytes()
+    }
+
+    /// Reads stored options. Any fault is one of a later version: checksums hold, so these bytes are what was written.
+    pub(crate) fn from_stored(stored: &[u8]) -> Decoded<FamilyOptions> {
+        let unreadable = |why: String| {
+            DecodeError::newer_format(format!(
+                "the options of a column family cannot be read: {why}"
+            ))
+        };
+        let text = str::from_utf8(stored).map_err(|why| unreadable(why.to_string()))?;
+        let options = read(text).map_err(unreadable)?;
+        // They size what is written from now on: no call could have set others.
+        options.check().map_err(|why| unreadable(why.to_string()))?;
+        Ok(options)
+    }
+
+    /// Carries on what only a later version knows of `former` options, which these are to replace.
+    pub(crate) fn keep_unknown(&mut self, former: &FamilyOptions) {
+        for (name, value) in &former.carried.0 {
+            if self.carried.0.iter().all(|(known, _)| known != name) {
+                self.carried.0.push((name.clone(), value.clone()));
+            }
+        }
+    }
+}
+
+fn read(text: &str) -> Result<FamilyOptions, String> {
+    let mut options = FamilyOptions::default();
+    let mut seen: Vec<&str> = Vec::new();
+    let mut json = Json { text, at: 0 };
+    json.members(|json, name| {
+        // Names as they are stored, with their quotes: an escape in a name makes it another.
+        let key = match name {
+            "\"level_ratio\"" => "\"level_size_ratio\"",
+            name => name,
+        };
+        if seen.contains(&key) {
+            return Err(format!("{name} is there twice"));
+        }
+        seen.push(key);
+        match key {
+            "\"codecs\"" => options.codecs = codecs(json)?,
+            "\"block_size\"" => options.block_size = bytes(json)?,
+            "\"filter_bits_per_key\"" => options.filter_bits_per_key = number(json)?,
+            "\"level_size_ratio\"" => options.level_size_ratio = number(json)?,
+            _ if key.starts_with("\"!") => return Err(format!("{name} is not known here")),
+            _ => {
+                let value = json.value(DEPTH_MAX)?;
+                options.carried.0.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        Ok(())
+    })?;
+    json.end()?;
+    Ok(options)
+}
+
+fn codecs(json: &mut Json<'_>) -> Result<Vec<Codec>, String> {
+    let mut codecs = Vec::new();
+    json.elements(|json| {
+        let name = json.string()?;
+        let known = Codec::ALL.into_iter().find(|codec| name[1..name.len() - 1] == *codec.name());
+        codecs.push(known.ok_or_else(|| format!("codec {name} is not known here"))?);
+        Ok(())
+    })?;
+    Ok(codecs)
+}
+
+/// A size: a number, or text, which the first versions wrote.
+fn bytes(json: &mut Json<'_>) -> Result<u64, String> {
+    if json.peek() != Some(b'"') {
+        return number(json);
+    }
+    let text = json.string()?;
+    size::parse(&text[1..text.len() - 1]).ok_or_else(|| format!("{text} is no size"))
+}
+
+fn number<T: std::str::FromStr>(json: &mut Json<'_>) -> Result<T, String> {
+    let text = json.value(0)?;
+    text.parse().map_err(|_| format!("{text} is no number that fits"))
+}
+
+/// A reader of JSON that leaves every piece as it stands in the text.
+struct Json<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Json<'a> {
+    fn here(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// The next byte that is no blank.
+    fn peek(&mut self) -> Option<u8> {
+        while matches!(self.here(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+        self.here()
+    }
+
+    /// Takes this byte, if it is the next.
+    fn takes(&mut self, byte: u8) -> bool {
+        let is_next = self.peek() == Some(byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<(), String> {
+        match self.takes(byte) {
+            true => Ok(()),
+            false => Err(format!("{:?} is missing at byte {}", byte as char, self.at)),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(format!("something follows at byte {}", self.at)),
+        }
+    }
+
+    /// An object: `each` reads the value of a name, which it is given with its quotes.
+    fn members(
+        &mut self,
+        mut each: impl FnMut(&mut Self, &'a str) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.list(b'{', b'}', |json| {
+            let name = json.string()?;
+            json.expect(b':')?;
+            each(json, name)
+        })
+    }
+
+    fn elements(
+        &mut self,
+        each: impl FnMut(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.list(b'[', b']', each)
+    }
+
+    fn list(
+        &mut self,
+        open: u8,
+        close: u8,
+        mut each: impl FnMut(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.expect(open)?;
+        if self.takes(close) {
+            return Ok(());
+        }
+        loop {
+            each(self)?;
+            if !self.takes(b',') {
+                return self.expect(close);
+            }
+        }
+    }
+
+    /// A string, with its quotes and escapes.
+    fn string(&mut self) -> Result<&'a str, String> {
+        self.expect(b'"')?;
+        let start = self.at - 1;
+        while let Some(byte) = self.here() {
+            self.at += 1;
+            match byte {
+                b'"' => return Ok(&self.text[start..self.at]),
+                // Whatever is escaped: a quote that is does not end the string.
+                b'\\' if self.here().is_some_and(|next| next.is_ascii()) => self.at += 1,
+                0..0x20 => break,
+                _ => {}
+            }
+        }
+        Err(format!("a string at byte {start} does not end"))
+    }
+
+    /// A value of any kind, as it stands in the text, in which lists and objects lie up to `depth` deep.
+    fn value(&mut self, depth: usize) -> Result<&'a str, String> {
+        let first = self.peek();
+        let start = self.at;
+        match first {
+            Some(b'"') => drop(self.string()?),
+            Some(b'{') if depth > 0 => {
+                self.members(|json, _| json.value(depth - 1).map(drop))?;
+            }
+            Some(b'[') if depth > 0 => self.elements(|json| json.value(depth - 1).map(drop))?,
+            _ => {
+                let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+                while self.here().is_some_and(is_part) {
+                    self.at += 1;
+                }
+                let word = &self.text[start..self.at];
+                let is_number = word.parse::<f64>().is_ok_and(f64::is_finite);
+                if !is_number && !["true", "false", "null"].contains(&word) {
+                    return Err(format!("there is no value at byte {start}"));
+                }
+            }
+        }
+        Ok(&self.text[start..self.at])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Decoded<FamilyOptions> {
+        FamilyOptions::from_stored(text.as_bytes())
+    }
+
+    fn written(options: &FamilyOptions) -> String {
+        String::from_utf8(options.to_stored()).unwrap()
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let options = FamilyOptions::new().codecs([Codec::None, Codec::Zstd]).block_size(5001);
+        let stored = r#"{"codecs":["none","zstd"],"block_size":5001,"filter_bits_per_key":10,"level_size_ratio":10}"#;
+        assert_eq!(written(&options), stored);
+        assert_eq!(read(stored).unwrap(), options);
+    }
+
+    #[test]
+    fn what_earlier_versions_wrote_is_read() {
+        let options = read(r#"{"level_ratio": 7}"#).unwrap();
+        assert_eq!(options, FamilyOptions::new().level_size_ratio(7));
+        assert!(written(&options).contains(r#""level_size_ratio":7"#));
+        let sizes = read(r#"{"block_size": "4.0 KiB"}"#).unwrap();
+        assert_eq!(sizes.block_size, 4096);
+        assert_eq!(read("{}").unwrap(), FamilyOptions::new());
+    }
+
+    #[test]
+    fn a_later_versions_tuning_is_carried_through_every_rewrite() {
+        let later = r#"{"codecs":["none","lz4"],"block_size":4096,"filter_bits_per_key":10,"level_size_ratio":10,"ttl":{"secs":[1,2.5e3,true]},"über":"\"\\"}"#;
+        let options = read(later).unwrap();
+        assert_eq!(written(&options), later);
+        let mut replaced = FamilyOptions::new().block_size(512);
+        for _ in 0..2 {
+            replaced.keep_unknown(&options);
+            assert_eq!(written(&replaced), later.replace("4096", "512"));
+        }
+    }
+
+    #[test]
+    fn a_later_versions_meaning_is_refused_by_name() {
+        let error = read(r#"{"!merge_operator": "add"}"#).unwrap_err();
+        assert!(error.is_newer_format());
+        assert!(error.to_string().contains("!merge_operator"), "{error}");
+        let error = read(r#"{"codecs": ["brotli"]}"#).unwrap_err();
+        assert!(error.is_newer_format() && error.to_string().contains("brotli"), "{error}");
+    }
+
+    #[test]
+    fn options_that_no_call_accepts_are_not_taken_from_disk_either() {
+        for json in [
+            r#"{"filter_bits_per_key": 4294967295}"#,
+            r#"{"filter_bits_per_key": 4294967296}"#,
+            r#"{"filter_bits_per_key": -1}"#,
+            r#"{"filter_bits_per_key": "10"}"#,
+            r#"{"block_size": 0}"#,
+            r#"{"block_size": 4294967296}"#,
+            r#"{"level_size_ratio": 0}"#,
+            r#"{"level_size_ratio": 7, "level_ratio": 7}"#,
+            r#"{"codecs": []}"#,
+            r#"{"codecs": "lz4"}"#,
+        ] {
+            assert!(read(json).unwrap_err().is_newer_format(), "{json}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused() {
+        let deep = format!("{{\"a\": {}{}}}", "[".repeat(20), "]".repeat(20));
+        for text in [
+            "",
+            "{",
+            "[]",
+            "{}x",
+            "{} {}",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            r#"{"a":1 "b":2}"#,
+            r#"{"a":"\"}"#,
+            r#"{"a":inf}"#,
+            r#"{"a":NaN}"#,
+            r#"{"a":[1}"#,
+            "{\"a\":\"\n\"}",
+            "{\"a\":\"\\",
+            &deep,
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}
