@@ -17,6 +17,8 @@ pub(super) struct Run {
     passed: Vec<Passed>,
     /// The keys, one after another.
     keys: Vec<u8>,
+    /// The key of the entry that a walk has come to.
+    key: KeyBuffer,
 }
 
 #[derive(Debug)]
@@ -32,9 +34,9 @@ impl Run {
         self.keys.clear();
     }
 
-    fn push(&mut self, index: u32, entry: RawEntry, key: &[u8]) {
+    fn push(&mut self, index: u32, entry: RawEntry) {
         self.passed.push(Passed { index, entry, key_start: self.keys.len() });
-        self.keys.extend_from_slice(key);
+        self.keys.extend_from_slice(self.key.as_slice());
     }
 
     /// Drops the least key if it is that of the restart at `index`: it may have a newer version before.
@@ -49,7 +51,8 @@ impl Run {
     #[inline]
     pub(super) fn pop(&mut self, key: &mut KeyBuffer) -> Option<(u32, RawEntry)> {
         let Passed { index, entry, key_start } = self.passed.pop()?;
-        key.set(self.keys.get(key_start..).unwrap_or_default());
+        key.clear();
+        key.replace_tail(0, &self.keys, key_start, self.keys.len());
         self.keys.truncate(key_start);
         Some((index, entry))
     }
@@ -72,41 +75,45 @@ impl Block {
                 Some(restart) => restart,
             },
         };
-        self.pass_until(key, restart, found, run)?;
+        self.pass_until(key, restart, u32::MAX, run)?;
         let newest = run.pop(found);
-        match newest {
-            // Older versions fill the run: the newest may stand in a run before.
-            Some((index, _)) if index > 0 && index == restart * self.interval() => {
-                Ok(self.search(found.as_slice(), Lsn::MAX)?.map(|hit| (hit.index, hit.entry)))
-            }
-            _ => {
-                run.forget_first(restart * self.interval());
-                Ok(newest)
-            }
+        let first = restart * self.interval();
+        if first == 0 || newest.is_none_or(|(index, _)| index != first) {
+            run.forget_first(first);
+            return Ok(newest);
         }
+        // Newer versions of the restart's key may end the run before. Its keys are wanted next in any case.
+        run.clear();
+        if self.pass_until(Some(found.as_slice()), restart - 1, first, run)? {
+            run.forget_first(first - self.interval());
+            return Ok(newest);
+        }
+        run.clear();
+        Ok(self.search(found.as_slice(), Lsn::MAX)?.map(|hit| (hit.index, hit.entry)))
     }
 
-    /// Leaves the keys from a restart on that lie below `key` in `run`: of one interval at most.
+    /// Leaves the keys from a restart on, before the entry of ordinal `end`, that lie below `key` in `run`: of one interval at
+    /// most. False if one before `end` does not lie below.
     fn pass_until(
         &self,
         key: Option<&[u8]>,
         restart: u32,
-        found: &mut KeyBuffer,
+        end: u32,
         run: &mut Run,
-    ) -> Decoded<()> {
+    ) -> Decoded<bool> {
         let first = restart * self.interval();
         let (mut index, mut at) = (first, self.restart(restart));
         let mut matched = 0;
-        found.clear();
-        while at < self.entries_end() {
+        run.key.clear();
+        while index < end && at < self.entries_end() {
             let entry = self.entry_at(at)?;
             if let Some(key) = key
                 && self.compare(entry, key, &mut matched) != Ordering::Less
             {
-                break;
+                return Ok(false);
             }
             let is_same_key =
-                entry.unshared_at == entry.value_at && entry.shared as usize == found.len();
+                entry.unshared_at == entry.value_at && entry.shared as usize == run.key.len();
             if index - first == self.interval() {
                 // The keys of a forged block would fill the memory.
                 return Err(DecodeError::damaged(
@@ -114,16 +121,16 @@ impl Block {
                 ));
             }
             if !is_same_key || run.passed.is_empty() {
-                if !run.passed.is_empty() && !self.is_above(entry, found.as_slice()) {
+                if !run.passed.is_empty() && !self.is_above(entry, run.key.as_slice()) {
                     return Err(DecodeError::damaged("the keys of a block are out of order"));
                 }
-                self.extend_key(entry, found)?;
-                run.push(index, entry, found.as_slice());
+                self.extend_key(entry, &mut run.key)?;
+                run.push(index, entry);
             }
             index += 1;
             at = entry.end;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// True if the key of an entry lies above that of the entry before, which is `before`.
