@@ -236,6 +236,15 @@ impl From<Value> for Vec<u8> {
     }
 }
 
+/// Nothing is copied: the bytes keep the value, and with it the block or the memtable that it lies in. See [`Value::detach`].
+#[cfg(feature = "bytes")]
+#[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
+impl From<Value> for bytes::Bytes {
+    fn from(value: Value) -> bytes::Bytes {
+        bytes::Bytes::from_owner(value)
+    }
+}
+
 impl std::fmt::Debug for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "b\"{}\"", self.escape_ascii())
@@ -293,6 +302,32 @@ mod tests {
                 }
             }
             db.flush().unwrap();
+        }
+    }
+
+    #[cfg(feature = "bytes")]
+    #[test]
+    fn values_become_bytes_that_outlive_the_database() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let values = [vec![b's'; 5], vec![b'l'; 100], Vec::new()];
+        let mut kept: Vec<(bytes::Bytes, &Vec<u8>)> = Vec::new();
+        for (nth, value) in values.iter().enumerate() {
+            db.put([nth as u8], value).unwrap();
+        }
+        for _ in 0..2 {
+            for (nth, value) in values.iter().enumerate() {
+                let found = db.get([nth as u8]).unwrap().unwrap();
+                let start = found.as_ptr();
+                let bytes = bytes::Bytes::from(found);
+                assert!(value.len() <= super::INLINE_LEN_MAX || bytes.as_ptr() == start);
+                kept.push((bytes, value));
+            }
+            db.flush().unwrap();
+        }
+        db.close().unwrap();
+        for (bytes, value) in kept {
+            assert_eq!(bytes, *value);
+            assert_eq!(bytes.slice(value.len() / 2..), value[value.len() / 2..]);
         }
     }
 

@@ -52,7 +52,7 @@ use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::{call_back, is_called_back_by};
 use crate::error::{Error, Result};
 use crate::events::Event;
-use crate::format::Lsn;
+use crate::format::{Lsn, checksum64};
 use crate::options::Options;
 use crate::table::TableContext;
 use crate::telemetry;
@@ -67,8 +67,8 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) dir: PathBuf,
     pub(crate) uuid: [u8; 16],
-    /// The running term of the log.
-    pub(crate) term: u64,
+    /// What read points of the running term of the log carry: see [`point_tag`].
+    pub(crate) point_tag: u64,
     pub(crate) log: Arc<Log>,
     pub(crate) epochs: Epochs,
     pub(crate) families: Families,
@@ -103,6 +103,14 @@ pub(crate) struct Engine {
     pub(crate) shown: Option<Box<Shown>>,
     /// Held while the database is open for writing.
     pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
+}
+
+/// What the read points of a term of a database carry, so that those of others are refused.
+pub(crate) fn point_tag(uuid: &[u8; 16], term: u64) -> u64 {
+    let mut both = [0; 24];
+    both[..16].copy_from_slice(uuid);
+    both[16..].copy_from_slice(&term.to_le_bytes());
+    checksum64(&both)
 }
 
 impl Engine {

@@ -4,7 +4,7 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Engine, Epochs, Families, Gauges, Line, Notices, Pacer, Shown, Snapshots,
+    Backlog, Engine, Epochs, Families, Gauges, Line, Notices, Pacer, Shown, Snapshots, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -71,7 +71,7 @@ fn assemble(
     Ok(Arc::new(Engine {
         dir: db.to_owned(),
         uuid,
-        term,
+        point_tag: point_tag(&uuid, term),
         epochs: Epochs::new(pool, line.next),
         families,
         default_family: line.default_family(),

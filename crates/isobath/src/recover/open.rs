@@ -305,7 +305,7 @@ fn assemble(
     let engine = Arc::new(Engine {
         dir: db.to_owned(),
         uuid,
-        term,
+        point_tag: engine::point_tag(&uuid, term),
         epochs: Epochs::new(pool, log.tail()),
         families,
         default_family,

@@ -12,13 +12,14 @@
 //!
 //! Why in this order, and what a failure at each stage leaves: `docs/internals/commit.md`.
 
-use crate::engine::{Engine, Keyspace, Mention, Notice};
+use crate::engine::{Engine, Keyspace, Mention, Notice, point_tag};
 use crate::env::{Plant, Point, Reach, planted, reached_if, with_scratch, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn, Op, OpKind, Payload, decode_payload, put_batch_prefix, put_op};
 use crate::limits::{check_key, check_value, note_written};
 use crate::memtable::Memtable;
 use crate::options::{Durability, WriteOptions};
+use crate::version::Term;
 use crate::wal::{self, Patience, RECORD_HEADER_LEN};
 use crate::write::seal;
 use std::sync::Arc;
@@ -32,15 +33,13 @@ const SORT_MIN: usize = 4;
 pub struct Commit {
     /// The read point just after it: a reader at this point or later sees the commit.
     pub(crate) point: Lsn,
-    term: u32,
-    database: u32,
+    tag: u64,
 }
 
 impl Commit {
     #[inline]
     fn new(engine: &Engine, point: Lsn) -> Commit {
-        let ReadPoint { lsn, term, database } = ReadPoint::new(engine, point);
-        Commit { point: lsn, term, database }
+        Commit { point, tag: engine.point_tag }
     }
 }
 
@@ -49,37 +48,33 @@ impl Commit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadPoint {
     lsn: Lsn,
-    /// The low half of the number of the log's term.
-    term: u32,
-    /// The first quarter of the database's identity.
-    database: u32,
+    /// Of the database and the term of its log: see [`point_tag`].
+    tag: u64,
 }
 
 impl ReadPoint {
     #[inline]
     pub(crate) fn new(engine: &Engine, lsn: Lsn) -> ReadPoint {
-        let database = u32::from_le_bytes(*engine.uuid.first_chunk().expect("16 bytes"));
-        ReadPoint { lsn, term: engine.term as u32, database }
+        ReadPoint { lsn, tag: engine.point_tag }
     }
 
     /// The point to keep or to send elsewhere. Bytes of points of one database compare as the points do.
     pub fn to_bytes(self) -> [u8; 16] {
-        let low = u64::from(self.term) << 32 | u64::from(self.database);
-        (u128::from(self.lsn) << 64 | u128::from(low)).to_be_bytes()
+        (u128::from(self.lsn) << 64 | u128::from(self.tag)).to_be_bytes()
     }
 
     /// The point that [`ReadPoint::to_bytes`] gave these bytes for. Who takes the point judges whether it is one of the
     /// database.
     pub fn from_bytes(bytes: [u8; 16]) -> ReadPoint {
         let all = u128::from_be_bytes(bytes);
-        ReadPoint { lsn: (all >> 64) as u64, term: (all >> 32) as u32, database: all as u32 }
+        ReadPoint { lsn: (all >> 64) as u64, tag: all as u64 }
     }
 }
 
 impl From<Commit> for ReadPoint {
     #[inline]
-    fn from(Commit { point, term, database }: Commit) -> ReadPoint {
-        ReadPoint { lsn: point, term, database }
+    fn from(Commit { point, tag }: Commit) -> ReadPoint {
+        ReadPoint { lsn: point, tag }
     }
 }
 
@@ -310,29 +305,29 @@ pub(crate) fn is_durable(engine: &Engine, point: ReadPoint) -> bool {
 fn wanted_durable(engine: &Engine, point: ReadPoint) -> Result<Lsn> {
     let refuse =
         |why: String| Err(Error::invalid_argument(format!("the point {:#x} {why}", point.lsn)));
-    if point.database != ReadPoint::new(engine, 0).database {
-        return refuse("was made in another database".to_owned());
-    }
-    let tail = engine.log.tail();
-    let term = engine.term >> 32 << 32 | u64::from(point.term);
-    if term > engine.term || (term == engine.term && point.lsn > tail) {
-        return refuse(format!(
-            "is none of this database, whose log ends at {tail:#x}: it was made after this copy of it"
-        ));
-    }
-    if term == engine.term {
-        return Ok(point.lsn);
+    if point.tag == engine.point_tag {
+        let tail = engine.log.tail();
+        return match point.lsn <= tail {
+            true => Ok(point.lsn),
+            false => refuse(format!(
+                "is none of this database, whose log ends at {tail:#x}: it was made after this copy of it"
+            )),
+        };
     }
     // What a recovery took from the log is in tables, and synced.
     let versions = engine.versions.lock();
-    let next = versions.state().terms().iter().find(|next| next.term == term + 1);
-    match next {
+    let is_of_term_before =
+        |next: &&Term| point.tag == point_tag(&engine.uuid, next.term.wrapping_sub(1));
+    match versions.state().terms().iter().find(is_of_term_before) {
         Some(next) if point.lsn <= next.ended_at => Ok(0),
         Some(next) => refuse(format!(
             "may be lost: when the database was opened again, all of its log was there up to {:#x} only",
             next.ended_at
         )),
-        None => refuse("was made too long ago, nothing tells whether it survived".to_owned()),
+        None => refuse(
+            "was made in another database or in a later life of a copy, or too long ago: nothing tells whether it survived"
+                .to_owned(),
+        ),
     }
 }
 
@@ -385,16 +380,16 @@ mod tests {
 
     #[test]
     fn a_read_point_comes_back_from_its_bytes_which_compare_as_points_do() {
-        let point = |lsn, term, database| ReadPoint { lsn, term, database };
+        let point = |lsn, tag| ReadPoint { lsn, tag };
         let points =
-            [point(0, 0, 0), point(0, 0, 7), point(1, 2, 3), point(1, 3, 1), point(256, 0, 0)];
-        let last = point(u64::MAX, u32::MAX, u32::MAX);
+            [point(0, 0), point(0, 7), point(1, 2 << 32), point(1, 3 << 32), point(256, 0)];
+        let last = point(u64::MAX, u64::MAX);
         for pair in [&points[..], &[last]].concat().windows(2) {
             assert!(pair[0] < pair[1] && pair[0].to_bytes() < pair[1].to_bytes(), "{pair:?}");
             assert_eq!(ReadPoint::from_bytes(pair[1].to_bytes()), pair[1]);
         }
         let bytes = *b"\0\0\0\0\0\0\x01\x02\0\0\0\x03\0\0\0\x04";
-        assert_eq!(ReadPoint::from_bytes(bytes), point(0x102, 3, 4));
+        assert_eq!(ReadPoint::from_bytes(bytes), point(0x102, 3 << 32 | 4));
     }
 
     #[test]
@@ -409,20 +404,31 @@ mod tests {
         let commit = db.put("key", "value").unwrap();
         let engine = db.engine();
         let tail = engine.log.tail();
-        assert_eq!((commit.point, u64::from(commit.term)), (tail, engine.term));
+        let term_of = |engine: &Engine| engine.versions.lock().state().term().term;
+        let (uuid, term) = (engine.uuid, term_of(engine));
+        assert_eq!((commit.point, commit.tag), (tail, point_tag(&uuid, term)));
         sync_to(engine, commit.into()).unwrap();
         assert_eq!(engine.log.durable(), tail);
-        let term = commit.term;
-        for (point, term) in [(tail + 8, term), (tail, term + 1), (0, u32::MAX)] {
-            assert_refused(engine, Commit { point, term, ..commit }, "none of this database");
+        assert_refused(engine, Commit { point: tail + 8, ..commit }, "none of this database");
+        for (point, term) in [(tail, term + 1), (0, u64::MAX)] {
+            let tag = point_tag(&uuid, term);
+            assert_refused(engine, Commit { point, tag }, "a later life of a copy");
         }
-        let foreign = Commit { database: commit.database ^ 1, ..commit };
-        assert_refused(engine, foreign, "another database");
+        for bit in 0..64 {
+            let foreign = Commit { tag: commit.tag ^ 1 << bit, ..commit };
+            assert_refused(engine, foreign, "another database");
+        }
+        for bit in 0..128 {
+            let mut other = uuid;
+            other[bit / 8] ^= 1 << (bit % 8);
+            let foreign = Commit { tag: point_tag(&other, term), ..commit };
+            assert_refused(engine, foreign, "another database");
+        }
         // The last of its term is behind the end of the log of the next, which is short.
         let db = open(&fs.killed());
         let engine = db.engine();
         let ended_at = engine.versions.lock().state().term().ended_at;
-        assert_eq!((engine.term, ended_at), (u64::from(commit.term) + 1, tail));
+        assert_eq!((term_of(engine), ended_at), (term + 1, tail));
         sync_to(engine, commit.into()).unwrap();
         assert_refused(engine, Commit { point: tail + 8, ..commit }, "may be lost");
         assert_refused(engine, Commit { point: u64::MAX, ..commit }, "may be lost");

@@ -182,7 +182,7 @@ fn a_commit_of_another_database_or_of_a_later_life_is_refused() {
     let nothing = db.with(options).write(&mut batch).unwrap();
     db.sync_to(nothing).unwrap();
     assert!(later < latest);
-    refused(&db, latest, "none of this database");
+    refused(&db, latest, "a later life of a copy");
 }
 
 #[test]

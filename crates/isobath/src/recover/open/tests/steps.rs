@@ -51,7 +51,8 @@ fn the_edit_that_ends_a_term_says_where_the_log_ended_and_where_it_goes_on() {
             Change::LsnCeiling { lsn: resumes_at + step },
         ];
         assert_eq!(changes, expected);
-        assert_eq!((db.engine().term, db.engine().log.tail()), (term, resumes_at));
+        let point_tag = crate::engine::point_tag(&db.engine().uuid, term);
+        assert_eq!((db.engine().point_tag, db.engine().log.tail()), (point_tag, resumes_at));
         assert_eq!(db.metrics().recovered_records, 1);
         db.with(WriteOptions::sync()).put("key", "value").unwrap();
         (end, ceiling) = (db.engine().log.tail(), resumes_at + step);
