@@ -107,6 +107,47 @@ mod tests {
         assert_eq!(db.get("key").unwrap().unwrap(), b"value");
     }
 
+    #[test]
+    fn an_idle_database_gives_its_spare_log_segments_back() {
+        let fs = MemoryFs::new();
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let db = Options::new().write_buffer(64 << 10).env(env).open("/db").unwrap();
+        let spares = || {
+            let names = fs.list(Path::new("/db/wal")).unwrap().into_iter().map(|entry| entry.name);
+            names.filter(|name| name.ends_with(".spare")).count()
+        };
+        while spares() < 2 {
+            db.put("key", [7; 1000]).unwrap();
+        }
+        let engine = db.engine();
+        for _ in 0..20_000 {
+            if spares() == 0 {
+                return;
+            }
+            engine.maintenance.kick();
+            engine.options.env.threads.sleep(Duration::from_millis(1));
+        }
+        panic!("{} spares stay", spares());
+    }
+
+    #[test]
+    fn the_ceiling_of_the_log_is_raised_before_a_writer_comes_to_it() {
+        let mut options = Options::in_memory();
+        options.sizes = Sizes { ceiling_step: 1 << 20, ..options.sizes };
+        let db = options.open("/db").unwrap();
+        let engine = db.engine();
+        let ceiling = || engine.versions.lock().state().ceiling();
+        let at_first = engine.log.tail() + (1 << 20);
+        for _ in 0..20_000 {
+            if ceiling() > at_first {
+                return;
+            }
+            engine.maintenance.kick();
+            engine.options.env.threads.sleep(Duration::from_millis(1));
+        }
+        panic!("nobody raised it");
+    }
+
     /// Were one to, it would panic (in the manifest), which poisons the database.
     #[test]
     fn no_thread_of_low_priority_writes_to_the_manifest() {

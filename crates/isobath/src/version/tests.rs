@@ -496,6 +496,21 @@ fn raise(set: &mut VersionSet) {
     set.install(Edit::new(vec![Change::LsnCeiling { lsn }]), &[]).unwrap();
 }
 
+/// A sync of a directory is final, and an attempt that could not open it would be taken for one.
+#[test]
+fn no_step_of_an_edit_opens_a_directory() {
+    let fs = MemoryFs::new();
+    let mut set = create(&fs).unwrap();
+    fs.inject(Fault::on(FileOp::OpenDir).errno(24).forever());
+    for number in 2..5 {
+        set.renew().unwrap();
+        assert_eq!(set.manifest().number(), number);
+        raise(&mut set);
+        set.confirm().unwrap();
+    }
+    assert_eq!(fs.struck(), 0);
+}
+
 #[test]
 fn a_manifest_is_replaced_at_the_first_edit_behind_twice_what_it_began_with() {
     let fs = MemoryFs::new();

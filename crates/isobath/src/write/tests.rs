@@ -8,6 +8,7 @@ use crate::batch::Batch;
 use crate::env::Env;
 use crate::format::{Payload, put_payload};
 use crate::options::{Options, WriteOptions};
+use crate::sizes::Sizes;
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
 use crate::wal::RECORD_HEADER_LEN;
 use crate::write::Commit;
@@ -200,6 +201,38 @@ fn a_write_that_would_not_wait_is_refused_when_the_log_has_no_room() {
     fs.clear_faults();
     let patient = WriteOptions::default();
     db.with(patient).put("key", "value").unwrap();
+}
+
+/// The keeper is at it, and nothing has failed: who waits would wait for the manifest.
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+fn a_write_that_would_not_wait_is_refused_while_room_in_the_log_is_being_made() {
+    let hasty = WriteOptions::default().fail_fast(true);
+    let (db, ceiling) = loop {
+        let mut options = Options::in_memory();
+        options.sizes = Sizes { ceiling_step: 1 << 20, ..options.sizes };
+        let db = options.open("db").unwrap();
+        let ceiling = db.engine().log.tail() + (1 << 20);
+        // On a busy machine maintenance may have raised it by now.
+        if db.engine().versions.lock().state().ceiling() == ceiling {
+            break (db, ceiling);
+        }
+    };
+    let held = db.engine().versions.lock();
+    assert_eq!(held.state().ceiling(), ceiling);
+    std::thread::scope(|scope| {
+        let (told, error) = std::sync::mpsc::channel();
+        let db = db.clone();
+        scope.spawn(move || {
+            let put = |_| db.with(hasty).put("key", [7; 5000]).err();
+            told.send((0..300).find_map(put)).unwrap();
+        });
+        let error = error.recv_timeout(std::time::Duration::from_secs(20));
+        drop(held);
+        let error = error.expect("it waits").expect("there is no room for all");
+        assert_eq!(error.name(), "WOULD_STALL");
+    });
+    db.put("key", "value").unwrap();
 }
 
 #[test]

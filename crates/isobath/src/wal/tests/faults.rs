@@ -297,6 +297,23 @@ fn a_ceiling_that_cannot_be_raised_is_told_to_the_writers() {
     put(&log, &payload(1, 500)).unwrap();
 }
 
+/// A sync of the directory is final, and an attempt that could not open it would be taken for one.
+#[test]
+fn an_open_log_opens_no_directory() {
+    let home = Home::in_memory();
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let log = Log::start(&env, home.options(), START, CEILING, 1).unwrap();
+    fs.inject(Fault::on(FileOp::OpenDir).errno(24).forever());
+    while log.stats().segments_recycled < 2 {
+        put(&log, &payload(1, 500)).unwrap();
+        log.harden(log.tail()).unwrap();
+        log.retire(log.tail());
+    }
+    log.close().unwrap();
+    assert_eq!(fs.struck(), 0);
+}
+
 /// A recycler with one spare of the directory, and the file system.
 fn recycle_one(home: &Home, recycler: &Recycler) {
     let fs = &*home.env.fs;

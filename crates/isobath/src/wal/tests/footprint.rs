@@ -1,7 +1,10 @@
 //! How much room the log takes on disk: little where little is written, and no more than is needed after that.
 
 use super::support::*;
+use crate::env::Env;
+use crate::vfs::{FileOp, MemoryFs};
 use crate::wal::*;
+use std::sync::Arc;
 
 const LONG: u64 = 16 * SEGMENT_LEN;
 
@@ -67,6 +70,24 @@ fn short_segments_are_removed_and_long_ones_written_again() {
     }
     log.close().unwrap();
     assert!(log.stats().segments_recycled > 0, "{:?}", log.stats());
+}
+
+/// The flusher retires segments, and writers wait for it; to remove a large file takes long.
+#[test]
+fn who_retires_segments_removes_no_file() {
+    let home = Home::in_memory();
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let log = Log::start(&env, options(&home), LONG, CEILING, 1).unwrap();
+    while log.tail() < 3 * LONG {
+        put(&log, &payload(1, 3000)).unwrap();
+    }
+    let removed = fs.tried(FileOp::Remove);
+    log.retire(log.tail());
+    assert_eq!(fs.tried(FileOp::Remove), removed);
+    log.discard_files();
+    assert!(fs.tried(FileOp::Remove) > removed);
+    log.close().unwrap();
 }
 
 #[test]
