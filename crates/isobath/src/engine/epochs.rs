@@ -220,11 +220,10 @@ impl Epochs {
         let marker = reserve_marker()?;
         std::mem::forget(closing);
         let end = marker.end();
-        debug_assert!(
-            list.open.start < end && list.open.end() == Lsn::MAX,
-            "sealed once, not empty"
-        );
-        debug_assert!(list.sealed.last().is_none_or(|last| last.end() == list.open.start));
+        assert!(list.open.end() == Lsn::MAX, "an epoch is sealed once");
+        assert!(list.open.start < end, "the marker of an epoch lies in it");
+        let before = list.sealed.last().map_or(list.open.start, |last| last.end());
+        assert!(before == list.open.start, "an epoch begins where the one before ends");
         list.open.end.store(end, Ordering::Release);
         let open = Epoch::new(list.open.id + 1, end, arena);
         let mut sealed = list.sealed.clone();
@@ -242,7 +241,7 @@ impl Epochs {
         let mut sealed = list.sealed.clone();
         let oldest = sealed.remove(0);
         assert!(Arc::ptr_eq(&oldest, epoch), "epochs are installed strictly in order");
-        debug_assert!(oldest.end() != Lsn::MAX, "an open epoch takes writes");
+        assert!(oldest.end() != Lsn::MAX, "an open epoch takes writes");
         preempt();
         self.list.store(Arc::new(EpochList { open: list.open.clone(), sealed }));
         // An earlier flush may have failed, and this one is the proof that there is room again.
@@ -258,7 +257,8 @@ impl Epochs {
     /// Notes that the flush of an epoch is over, and wakes who waits for it. Its memory was free for writers before, by
     /// [`Epochs::retire_oldest`].
     pub(crate) fn note_flushed(&self, id: u64) {
-        self.flushed.store(id, Ordering::Release);
+        let before = self.flushed.swap(id, Ordering::AcqRel);
+        assert!(before < id, "epoch {id} is flushed after {before}");
         self.wake_all();
     }
 
@@ -354,6 +354,21 @@ mod tests {
         assert!(epochs.check_flushes().is_err());
         epochs.retire_oldest(&first);
         epochs.check_flushes().unwrap();
+    }
+
+    #[test]
+    #[should_panic(expected = "the marker of an epoch lies in it")]
+    fn a_marker_before_its_epoch_is_refused() {
+        let epochs = epochs();
+        let _ = epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(4096));
+    }
+
+    #[test]
+    #[should_panic(expected = "epoch 1 is flushed after 1")]
+    fn an_epoch_is_flushed_once() {
+        let epochs = epochs();
+        epochs.note_flushed(1);
+        epochs.note_flushed(1);
     }
 
     #[test]

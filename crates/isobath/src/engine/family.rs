@@ -228,6 +228,14 @@ impl Keyspace {
     /// Puts a new tree in place, and leaves out the memtable of an epoch that is now in the tree.
     pub(crate) fn install(&self, tree: Arc<Tree>, flushed: Option<&Arc<Epoch>>) {
         self.replace(|view| {
+            debug_assert!(
+                flushed.is_none_or(|epoch| {
+                    view.memtables.iter().all(|of| of.epoch.id >= epoch.id)
+                        || planted(Plant::FlushedBeforeComplete)
+                        || planted(Plant::SealForgetsRacers)
+                }),
+                "a memtable older than the tree would hide what the tree has"
+            );
             view.memtables.retain(|of| flushed.is_none_or(|epoch| of.epoch.id != epoch.id));
             view.tree = tree;
         });
@@ -338,8 +346,17 @@ mod tests {
         family.install(flushed.clone(), Some(&epochs[0]));
         assert_eq!(pinned(&family, 6), [3, 2]);
         assert!(Arc::ptr_eq(&family.view().tree, &flushed));
-        family.install(flushed, Some(&epochs[3]));
+        family.install(flushed, Some(&epochs[0]));
         assert_eq!(pinned(&family, 7), [3, 2], "it had no memtable of that epoch");
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "a memtable older than the tree would hide what the tree has")]
+    fn no_tree_is_installed_beneath_a_memtable_older_than_it() {
+        let (family, epochs) = (family(), four_epochs());
+        epochs[..2].iter().for_each(|epoch| drop(family.memtable_in(epoch)));
+        family.install(Arc::default(), Some(&epochs[1]));
     }
 
     /// What a writer does between the two loads of a reader.

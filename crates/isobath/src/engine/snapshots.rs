@@ -3,7 +3,7 @@
 
 use super::family::Keyspace;
 use crate::env::sync::{Mutex, Rank};
-use crate::env::{Plant, planted};
+use crate::env::{Plant, is_unwinding, planted};
 use crate::mvcc::{Lsn, ReaderPoints};
 use crate::wal::Log;
 use std::collections::BTreeMap;
@@ -26,6 +26,8 @@ struct Registry {
     points: BTreeMap<Lsn, usize>,
     /// Dropped families that a point sees.
     dropped: Vec<Arc<Keyspace>>,
+    /// The greatest horizon that a flush or a compaction was given: what only points below it see may be gone.
+    horizon: Lsn,
 }
 
 impl Registry {
@@ -41,11 +43,28 @@ impl Registry {
         self.dropped.extract_if(.., |family| family.last_seen_from(points).is_none()).collect()
     }
 
+    fn move_horizon(&mut self, to: Lsn) {
+        let from = self.horizon;
+        assert!(to >= from, "the horizon of readers goes back from {from:#x} to {to:#x}");
+        self.horizon = to;
+    }
+
     /// Notes a dropped family if a point sees it; answers the last such point.
     fn note_dropped(&mut self, family: &Arc<Keyspace>) -> Option<Lsn> {
         let last = family.last_seen_from(&self.points)?;
         self.dropped.push(family.clone());
         Some(last)
+    }
+}
+
+impl Drop for Registry {
+    /// Each holder of a point holds the database, too.
+    fn drop(&mut self) {
+        debug_assert!(
+            self.points.is_empty() || is_unwinding(),
+            "read points outlive the database: {:?}",
+            self.points
+        );
     }
 }
 
@@ -63,6 +82,11 @@ impl Snapshots {
         // either sees the point or took a horizon at or below it.
         let mut registry = self.registry.lock();
         let point = visible();
+        assert!(
+            point >= registry.horizon,
+            "a reader begins at {point:#x}, where compactions have dropped versions up to {:#x}",
+            registry.horizon
+        );
         *registry.points.entry(point).or_insert(0) += 1;
         point
     }
@@ -101,8 +125,9 @@ impl Snapshots {
     }
 
     pub(super) fn readers_at(&self, visible: impl FnOnce() -> Lsn) -> ReaderPoints {
-        let registry = self.registry.lock();
-        ReaderPoints::new(registry.points.keys().copied().collect(), visible())
+        let mut registry = self.registry.lock();
+        registry.move_horizon(visible());
+        ReaderPoints::new(registry.points.keys().copied().collect(), registry.horizon)
     }
 
     /// The points that are held, ascending.
@@ -216,5 +241,29 @@ mod tests {
         assert_eq!((kept(), snapshots.held()), (vec![newer], (1, Some(newer))));
         snapshots.release(newer);
         assert_eq!((kept(), snapshots.held()), (vec![], (0, None)));
+    }
+
+    #[test]
+    #[should_panic(expected = "a reader begins at 0x63")]
+    fn no_reader_begins_below_what_compactions_have_dropped() {
+        let snapshots = Snapshots::default();
+        assert_eq!(snapshots.readers_at(|| 100).horizon(), 100);
+        snapshots.release(snapshots.register_at(|| 100));
+        snapshots.register_at(|| 99);
+    }
+
+    #[test]
+    #[should_panic(expected = "the horizon of readers goes back from 0x64 to 0x63")]
+    fn the_horizon_of_readers_never_goes_back() {
+        let snapshots = Snapshots::default();
+        snapshots.readers_at(|| 100);
+        snapshots.readers_at(|| 99);
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "read points outlive the database: {77: 1}")]
+    fn a_point_that_is_never_released_is_noticed() {
+        Snapshots::default().register_at(|| 77);
     }
 }

@@ -43,5 +43,5 @@ pub(crate) use points::{preempt, without_preemption, yield_point};
 pub use random::{Random, SystemRandom};
 pub(crate) use reach::{Reach, reached, reached_if};
 pub(crate) use scratch::with_scratch;
-pub(crate) use threads::demand_normal_priority;
 pub use threads::{Priority, SystemThreads, ThreadHandle, Threads};
+pub(crate) use threads::{demand_normal_priority, is_unwinding};

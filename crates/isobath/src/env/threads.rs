@@ -27,6 +27,11 @@ pub trait Threads: Send + Sync + 'static {
     fn parallelism(&self) -> usize;
 }
 
+/// True while the calling thread unwinds, when an assertion of a `drop` would end the process.
+pub(crate) fn is_unwinding() -> bool {
+    std::thread::panicking()
+}
+
 /// A started thread.
 pub trait ThreadHandle: Send + Sync {
     /// Waits until the thread has ended.

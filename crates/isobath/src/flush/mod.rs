@@ -203,12 +203,8 @@ fn install(
             edit.push(Change::AddSlice { level: 0, meta: slice.clone() });
         }
     }
-    // The record before the marker left room for more than the marker, so there is a segment for what begins here.
+    check_whole(engine, epoch, built, versions.state().replay_from());
     let replay_from = epoch.end();
-    debug_assert!(engine.log.has_room_at(replay_from));
-    let replayed_from = versions.state().replay_from();
-    debug_assert!(replayed_from <= epoch.start, "an epoch is installed after those before it");
-    debug_assert!(engine.log.visible() >= replay_from, "its writers have all applied");
     edit.push(Change::ReplayFrom { lsn: replay_from });
     if planted(Plant::LogRetiredEarly) {
         engine.log.retire(epoch.end());
@@ -228,10 +224,37 @@ fn install(
     retire_log(engine, replay_from)
 }
 
+/// What must hold before `replay from` moves to the epoch's end: from then on nothing of the epoch is read from the log.
+fn check_whole(engine: &Engine, epoch: &Epoch, built: Option<&Built>, replayed_from: Lsn) {
+    assert!(replayed_from <= epoch.start, "an epoch is installed after those before it");
+    // The record before the marker left room for more than the marker, so there is a segment for what begins here.
+    debug_assert!(engine.log.has_room_at(epoch.end()));
+    debug_assert!(engine.log.visible() >= epoch.end(), "its writers have all applied");
+    for slice in built.iter().flat_map(|built| &built.table.slices) {
+        assert!(
+            (epoch.start <= slice.min_seq && slice.max_seq < epoch.end())
+                || planted(Plant::SealForgetsRacers),
+            "epoch {:#x}..{:#x} holds sequences {:#x} to {:#x}",
+            epoch.start,
+            epoch.end(),
+            slice.min_seq,
+            slice.max_seq
+        );
+    }
+}
+
 /// Gives up the log below `replay_from`, where the last edit says that replay begins.
 fn retire_log(engine: &Engine, replay_from: Lsn) -> Result<()> {
-    let confirmed = engine.versions.lock().confirm();
+    let mut versions = engine.versions.lock();
+    let confirmed = versions.confirm();
+    let held_from = versions.state().replay_from();
+    drop(versions);
     match confirmed {
+        Ok(()) if held_from < replay_from => {
+            panic!(
+                "the log would be given up to {replay_from:#x}, yet is needed from {held_from:#x}"
+            )
+        }
         Ok(()) => engine.log.retire(replay_from),
         // The next flush gives up these segments, too.
         Err(error) if error.is_retryable() => {

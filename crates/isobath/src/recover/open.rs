@@ -59,6 +59,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let untouched = end_of_segment(&*fs, db, state.replay_from())?;
     let above = state.ceiling().max(replayed.end).max(untouched);
     let resumes_at = above.next_multiple_of(segment_len);
+    assert!(state.replay_from() <= replayed.end, "the log ends before it is needed");
     let term = Term { term: state.term().term + 1, ended_at: replayed.end, resumes_at };
     let mut edit = Edit::new(rest.changes);
     edit.changes.extend(template_of(&options, state));

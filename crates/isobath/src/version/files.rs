@@ -137,6 +137,12 @@ impl ObsoleteFiles {
     pub(super) fn add(&self, number: u64) {
         let mut inner = self.inner.lock();
         if inner.access != Access::Shut && !planted(Plant::FilesLeaked) {
+            debug_assert!(
+                !inner.numbers.contains(&number)
+                    || planted(Plant::FileNumberReused)
+                    || planted(Plant::FileNumberWraps),
+                "two had charge of file {number}"
+            );
             inner.numbers.push(number);
         }
     }
@@ -237,5 +243,14 @@ mod tests {
         obsolete.hold();
         obsolete.release();
         assert!(obsolete.take().is_empty());
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "two had charge of file 7")]
+    fn a_file_that_dies_twice_is_noticed() {
+        let obsolete = ObsoleteFiles::new();
+        drop(LiveFile::new(7, &obsolete));
+        drop(LiveFile::new(7, &obsolete));
     }
 }

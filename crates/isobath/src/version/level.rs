@@ -112,8 +112,8 @@ impl Level {
         Ok(())
     }
 
-    /// What every level keeps to, whatever made it. For `paranoid` builds and tests: it visits all slices.
-    #[cfg(any(test, feature = "bench-internals"))]
+    /// What every level keeps to, whatever made it. Not in releases: it visits all slices.
+    #[cfg(any(test, debug_assertions, feature = "paranoid", feature = "bench-internals"))]
     pub(super) fn is_ascending_and_disjoint(&self) -> bool {
         self.slices.windows(2).all(|pair| pair[0].extent().is_below(&pair[1].extent()))
             && self.slices.iter().map(|slice| slice.meta.file).eq(self.files.iter().copied())

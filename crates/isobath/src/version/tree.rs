@@ -9,6 +9,8 @@
 
 use super::level::Level;
 use super::slice::Slice;
+#[cfg(any(debug_assertions, feature = "paranoid"))]
+use crate::env::{Plant, planted};
 use crate::env::{Reach, reached_if};
 use crate::error::{DecodeError, Decoded};
 use crate::table::ExtentRef;
@@ -69,8 +71,8 @@ impl Tree {
             self.levels.pop();
         }
         self.note_shape();
-        #[cfg(feature = "paranoid")]
-        assert!(self.is_sound(), "a tree broke its invariants");
+        #[cfg(any(debug_assertions, feature = "paranoid"))]
+        assert!(self.is_sound() || planted(Plant::OverlappingFiles), "a tree broke its invariants");
         Ok(())
     }
 
@@ -202,7 +204,7 @@ impl Tree {
     }
 
     /// The invariants of this module, checked on the whole tree.
-    #[cfg(any(test, feature = "bench-internals"))]
+    #[cfg(any(test, debug_assertions, feature = "paranoid", feature = "bench-internals"))]
     pub(crate) fn is_sound(&self) -> bool {
         let runs_descend =
             self.runs.windows(2).all(|pair| pair[0].meta.max_seq > pair[1].meta.max_seq);
@@ -218,7 +220,7 @@ impl Tree {
             && self.each_file_appears_once()
     }
 
-    #[cfg(any(test, feature = "bench-internals"))]
+    #[cfg(any(test, debug_assertions, feature = "paranoid", feature = "bench-internals"))]
     fn each_file_appears_once(&self) -> bool {
         let mut files: Vec<_> = self.iter().map(|(_, slice)| slice.meta.file).collect();
         files.sort_unstable();

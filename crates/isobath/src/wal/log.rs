@@ -437,7 +437,7 @@ impl Inner {
             true => self.room.tail(),
             false => self.copied.at(),
         };
-        debug_assert!(durable <= copied && copied <= self.room.tail(), "frontiers out of order");
+        assert!(durable <= copied && copied <= self.room.tail(), "frontiers out of order");
         // After `copied` was read, as it moves over records whose copy failed.
         self.health.check_poison()?;
         for segment in self.table.overlapping(durable, copied) {

@@ -279,6 +279,7 @@ impl Inner {
     }
 
     pub(super) fn retire(&self, below: Lsn) {
+        assert!(below <= self.room.tail(), "the log would be given up beyond its tail");
         // What nobody will read from the log any more need not be synced there: it survives in tables.
         let copied_below = below.min(self.copied.at());
         self.syncer.advance(copied_below);

@@ -235,7 +235,10 @@ impl Room {
         let mut state = self.state.lock();
         edit(&mut state);
         let limit = state.prepared.min(state.ceiling);
-        debug_assert!(limit >= self.limit.load(Ordering::Relaxed), "LSNs below were handed out");
+        assert!(
+            limit >= self.limit.load(Ordering::Relaxed),
+            "the log's limit goes back to {limit:#x}, though LSNs above it may be handed out"
+        );
         self.limit.store(limit, Ordering::Release);
         self.changed.notify_all();
     }

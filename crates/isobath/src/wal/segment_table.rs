@@ -90,6 +90,11 @@ impl SegmentTable {
     pub(super) fn install(&self, segment: Segment) {
         let segment = Arc::new(segment);
         let mut live = self.live.lock();
+        assert!(
+            live.last_key_value().is_none_or(|(_, last)| last.end <= segment.base),
+            "segments of the log are installed in order: {:#x} is not behind the last",
+            segment.base
+        );
         self.slot(segment.base).store(Arc::as_ptr(&segment).cast_mut(), Ordering::Release);
         live.insert(segment.base, segment);
     }
@@ -291,5 +296,13 @@ mod tests {
         assert_eq!(table.remove_below(8192).len(), 1);
         // SAFETY: nothing is removed meanwhile.
         assert_eq!(unsafe { table.find(later + 8) }.base, later);
+    }
+
+    #[test]
+    #[should_panic(expected = "segments of the log are installed in order")]
+    fn a_segment_that_is_not_behind_the_last_is_refused() {
+        let (table, fs) = (SegmentTable::new(4096, 4096, 4096), MemoryFs::new());
+        install(&table, &fs, 8192);
+        install(&table, &fs, 4096);
     }
 }

@@ -8,8 +8,9 @@
 use super::{CompactionContext, Written, run_part};
 use crate::compact::plan::{Compaction, Move};
 use crate::env::sync::{Condvar, Mutex, Rank};
+use crate::env::{Plant, planted};
 use crate::error::{Error, PoisonCause, Result};
-use crate::format::FamilyId;
+use crate::format::{FamilyId, Lsn};
 use crate::table::{End, Extent, SliceMeta};
 use crate::version::{Change, LiveFile};
 use std::sync::Arc;
@@ -169,6 +170,24 @@ impl CompactionJob {
         Ok(outcome)
     }
 
+    /// A compaction makes nothing up: what it writes is among what it read.
+    fn check_within(&self, outcome: &Outcome) {
+        let inputs = self.compaction.inputs.iter().map(|(_, slice)| &slice.meta);
+        let (oldest, newest) = inputs.fold((Lsn::MAX, 0), |(oldest, newest), meta| {
+            (oldest.min(meta.min_seq), newest.max(meta.max_seq))
+        });
+        assert!(
+            outcome.entries_out <= outcome.entries_in,
+            "a compaction has written versions twice"
+        );
+        for (_, meta) in &outcome.added {
+            assert!(
+                (oldest <= meta.min_seq && meta.max_seq <= newest) || planted(Plant::SequenceWraps),
+                "a compaction of sequences {oldest:#x} to {newest:#x} has written {meta:?}"
+            );
+        }
+    }
+
     fn outcome(&self, written: Vec<(usize, Written)>) -> Outcome {
         let inputs = &self.compaction.inputs;
         let mut outcome = Outcome {
@@ -185,6 +204,7 @@ impl CompactionJob {
             outcome.files.extend(part.files);
             outcome.bytes_written += part.bytes;
         }
+        self.check_within(&outcome);
         outcome
     }
 }

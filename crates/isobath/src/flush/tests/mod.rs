@@ -483,3 +483,19 @@ fn a_sync_marker_that_fails_for_good_has_writes_refused_and_keeps_the_log() {
     assert_eq!(held.segments()[0], needed[0]);
     assert_eq!(held.db.put("more", "value").unwrap_err().name(), "POISONED");
 }
+
+/// A version that the log has beyond the epoch's end would be read from the table and from the log.
+#[test]
+fn an_epoch_that_holds_what_is_not_its_own_is_not_installed() {
+    let mut held = Held::new();
+    let (engine, from) = (held.engine(), held.replay_from());
+    let memtable = engine.default_family.memtable_in(&engine.epochs.list().open);
+    memtable.insert(b"late", 1 << 40, crate::format::OpKind::Put, b"");
+    held.written("key");
+    held.let_go();
+    assert_eq!(held.db.put("more", "value").unwrap_err().name(), "POISONED");
+    assert_eq!(held.replay_from(), from);
+    let db = over(&held.fs.killed()).open("/db").unwrap();
+    assert_eq!(get(&db.default_family(), "key").unwrap(), b"value");
+    assert!(get(&db.default_family(), "late").is_none());
+}

@@ -464,3 +464,13 @@ fn the_dump_shows_every_record_and_where_it_is() {
         ]
     );
 }
+
+#[test]
+#[should_panic(expected = "the log would be given up beyond its tail")]
+fn a_log_is_not_given_up_before_it_is_written() {
+    let home = Home::new();
+    let log = home.start();
+    put(&log, &payload(1, 100)).unwrap();
+    log.retire(log.tail());
+    log.retire(log.tail() + 32);
+}
