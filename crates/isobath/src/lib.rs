@@ -2,23 +2,21 @@
 //!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// What ships reaches files, time and threads through `env` and `vfs`; tests may do so directly.
+// What ships reaches files, time and threads through `host` and `vfs`; tests may do so directly.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 #[cfg(not(any(target_pointer_width = "64", target_pointer_width = "32")))]
 compile_error!("lengths of blocks are kept in 32 bits: a target of 32 or 64 bits is needed");
 
+mod api;
 mod background;
-mod batch;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_support;
-mod calls;
 mod close;
 mod collect;
 mod compact;
 mod cursor;
-mod db;
 #[cfg(all(test, shuttle))]
 mod db_model;
 mod engine;
@@ -29,7 +27,6 @@ pub mod env;
 mod env;
 mod error;
 mod events;
-mod family;
 mod family_spec;
 mod flush;
 mod follow;
@@ -39,8 +36,9 @@ mod format;
 pub mod fuzzing;
 #[cfg(doctest)]
 mod guide;
-mod iter;
-mod key_range;
+#[allow(dead_code, unreachable_pub, unused_imports)]
+// Public, as `env`, under the feature `testing`.
+mod host;
 mod limits;
 mod maintenance;
 mod memtable;
@@ -51,11 +49,8 @@ mod pinned;
 #[cfg(all(test, shuttle))]
 mod point_model;
 mod read;
-mod reads;
 mod recover;
-mod sealed;
 mod sizes;
-mod snapshot;
 mod table;
 mod telemetry;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -69,29 +64,26 @@ pub mod vfs;
 mod vfs;
 mod wal;
 mod write;
-mod writes;
 
-pub use batch::{Batch, BatchFamily};
-pub use calls::CallOptions;
-pub use db::Db;
+// Inside the crate, `crate::db` is short for `crate::api::db`.
+use api::{batch, calls, db, family, iter, key_range, reads, sealed, snapshot, writes};
+
+pub use api::{
+    Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, KeyRange, Keys, Prefix, Range,
+    Readable, Reads, Snapshot, Values, Writes, WritesFamily,
+};
 pub use env::Env;
 pub use error::{Error, ErrorKind, LockHolder, NotADatabaseCause, PoisonCause, Result, StallCause};
 pub use events::Event;
-pub use family::Family;
 pub use family_spec::FamilySpec;
 pub use format::{FamilyId, OpKind};
-pub use iter::{Cursor, Entry, Keys, Range, Values};
-pub use key_range::{KeyRange, Prefix};
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 pub use options::{Durability, FamilyOptions, GIB, KIB, MIB, Options, ReadOptions, WriteOptions};
 pub use pinned::{Key, Value};
-pub use reads::{Readable, Reads};
 #[cfg(feature = "simulation")]
 pub use sizes::Sizes;
-pub use snapshot::Snapshot;
 pub use table::BlockCache;
 pub use table::Codec;
 pub use vfs::IoMode;
 pub use write::{Commit, ReadPoint};
-pub use writes::{Writes, WritesFamily};

@@ -9,7 +9,8 @@ use super::{Source, Violation, Workspace};
 
 pub(super) const ENGINE: &str = "crates/isobath/src/";
 
-const NOUNS: [&str; 13] = [
+const NOUNS: [&str; 14] = [
+    "host",
     "format",
     "vfs",
     "wal",

@@ -1,4 +1,4 @@
-//! The engine reaches the outside world through `env` and `vfs` only, so that a simulation can own it.
+//! The engine reaches the outside world through `host` and `vfs` only, so that a simulation can own it.
 //!
 //! Files, time, threads, locks and atomics are meant, in code that ships; tests may use what they like.
 
@@ -8,7 +8,7 @@ use super::{Source, Violation, Workspace};
 const ENGINE: &str = "crates/isobath/src/";
 
 /// Folders that are the way out.
-const DOORS: [&str; 2] = ["crates/isobath/src/env/", "crates/isobath/src/vfs/"];
+const DOORS: [&str; 2] = ["crates/isobath/src/host/", "crates/isobath/src/vfs/"];
 
 /// What is closed, and what to use.
 const CLOSED: [(&[&str], &str); 22] = [

@@ -1,42 +1,18 @@
 //! The rooms of the engine, and who imports whom: a graph without circles.
 //!
-//! A room is a folder below `crates/isobath/src`, or a file there; two rooms have several names (`room`). An edge is a
-//! path in code that ships; tests, models and fuzzing may name what they like. A circle means that neither room can be
-//! understood, tested or changed without the other: move what both need below both, or pass it in.
+//! A room is a folder below `crates/isobath/src`, or a file there. An edge is a path in code that ships; tests, models and
+//! fuzzing may name what they like. A circle means that neither room can be understood, tested or changed without the
+//! other: move what both need below both, or pass it in.
 
 use super::imports::{ENGINE, module_of, top_module_named};
 use super::{Source, Violation, Workspace};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// What a program uses: handles that lend each other out.
-const FACE: [&str; 10] = [
-    "batch",
-    "calls",
-    "db",
-    "family",
-    "iter",
-    "key_range",
-    "reads",
-    "sealed",
-    "snapshot",
-    "writes",
-];
 
 /// What only fuzzers and benchmarks compile.
 const OUTSIDE: [&str; 2] = ["bench_support", "fuzzing"];
 
 /// For each room, the rooms that it imports, each with a place where it does.
 pub type Rooms = BTreeMap<String, BTreeMap<String, (String, usize)>>;
-
-/// The room of a module at the crate's root.
-fn room(top: &str) -> &str {
-    match top {
-        // The way outside: one value holds the file system beside clock and threads, and files need locks.
-        "vfs" => "env",
-        top if FACE.contains(&top) => "face",
-        top => top,
-    }
-}
 
 /// The graph of the workspace.
 pub fn rooms(workspace: &Workspace) -> Rooms {
@@ -45,28 +21,28 @@ pub fn rooms(workspace: &Workspace) -> Rooms {
     let tops: BTreeSet<String> =
         files.iter().filter_map(|source| module_of(&source.path).into_iter().next()).collect();
     let root = files.iter().find(|source| source.path.ends_with("/src/lib.rs"));
-    // `crate::Error` is `crate::error::Error`.
+    // `crate::Error` is `crate::error::Error`, and `crate::db` is `crate::api::db`.
     let exports: BTreeMap<&str, &str> = root
         .iter()
         .flat_map(|root| &root.code.paths)
-        .filter(|path| path.names.len() == 2 && tops.contains(&path.names[0]))
-        .map(|path| (path.names[1].as_str(), path.names[0].as_str()))
+        .filter(|path| path.names.len() > 1 && tops.contains(&path.names[0]))
+        .map(|path| (path.names[path.names.len() - 1].as_str(), path.names[0].as_str()))
         .collect();
     let mut rooms = Rooms::new();
     for source in &files {
         let module = module_of(workspace.moved.get(&source.path).unwrap_or(&source.path));
         let is_outside = module.iter().any(|name| OUTSIDE.contains(&name.as_str()));
-        let Some(from) = module.first().map(|top| room(top)) else { continue };
+        let Some(from) = module.first() else { continue };
         if is_outside || workspace.is_test_only(&source.path) {
             continue;
         }
-        let imports = rooms.entry(from.to_owned()).or_default();
+        let imports = rooms.entry(from.clone()).or_default();
         for path in source.code.paths.iter().filter(|path| !path.in_test) {
             let Some(top) = top_module_named(&module, path) else { continue };
             let top = exports.get(top.as_str()).copied().unwrap_or(&top);
-            if tops.contains(top) && room(top) != from {
+            if tops.contains(top) && top != from {
                 let place = || (source.path.clone(), path.line);
-                imports.entry(room(top).to_owned()).or_insert_with(place);
+                imports.entry(top.to_owned()).or_insert_with(place);
             }
         }
     }

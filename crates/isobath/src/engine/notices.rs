@@ -10,7 +10,7 @@
 //!   thread has run the last of the others. A callback that is refused never runs.
 //! - A failed sync is told to the callbacks that it concerns, and so is a panic of the file system or the clock.
 //! - Callbacks run without any lock of the engine, so they may call the database. They run on its behalf
-//!   (`env/callback.rs`), so a close that one of them asks for, or the drop of the last handle, is left to another thread:
+//!   (`host/callback.rs`), so a close that one of them asks for, or the drop of the last handle, is left to another thread:
 //!   it waits for this one.
 //! - A panic of a callback ends there. Callbacks are dropped without a lock, too: they may own a handle.
 

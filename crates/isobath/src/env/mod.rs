@@ -1,47 +1,9 @@
-//! The outside world, as the engine sees it: files, time, randomness, threads, locks and waiting.
-//!
-//! Nothing else in the crate may reach for the standard library's versions (`clippy.toml` bans them), so
-//! that a simulator or a model checker can own every one. Files come in through [`crate::vfs`]; the rest is
-//! here. Locks, condition variables and atomics switch by build (`cfg(loom)`, `cfg(shuttle)`, the
-//! `simulation` feature); clock, randomness and threads are values in [`Env`].
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
+//! The outside world, as the engine sees it: [`Env`], which holds the file system beside clock, randomness and threads, and
+//! all that [`crate::host`] has.
 
-#[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
-pub(crate) mod atomics;
 mod bundle;
-mod callback;
-mod clock;
-#[cfg(test)]
-pub(crate) mod fixtures;
-mod lock_order;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;
-#[cfg(feature = "simulation")]
-pub mod planted;
-#[cfg(not(feature = "simulation"))]
-#[allow(unreachable_pub)] // Public in the other build.
-pub(crate) mod planted;
-mod points;
-mod random;
-#[cfg(feature = "simulation")]
-pub mod reach;
-#[cfg(not(feature = "simulation"))]
-#[allow(unreachable_pub)] // Public in the other build.
-pub(crate) mod reach;
-mod scratch;
-#[cfg(feature = "simulation")]
-pub mod simulation;
-pub(crate) mod sync;
-mod threads;
 
+pub use crate::host::*;
 pub use bundle::Env;
-pub(crate) use callback::{call_back, is_called_back_by};
-pub use clock::{Clock, SystemClock};
-pub(crate) use planted::{Plant, planted};
-pub use points::Point;
-pub(crate) use points::{preempt, without_preemption, yield_point};
-pub use random::{Random, SystemRandom};
-pub(crate) use reach::{Reach, reached, reached_if};
-pub(crate) use scratch::with_scratch;
-pub use threads::{Priority, SystemThreads, ThreadHandle, Threads};
-pub(crate) use threads::{demand_normal_priority, is_unwinding};

@@ -1,7 +1,7 @@
 //! Faults: which operation fails, on which files, when, and with what error.
 
-use crate::env::sync::atomic::{AtomicU64, Ordering};
-use crate::env::sync::{Mutex, Rank};
+use crate::host::sync::atomic::{AtomicU64, Ordering};
+use crate::host::sync::{Mutex, Rank};
 use std::io;
 use std::path::Path;
 

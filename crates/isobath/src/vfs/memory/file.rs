@@ -5,8 +5,8 @@
 
 use super::Steps;
 use super::crash::{Unsynced, UnsyncedKind};
-use crate::env::sync::atomic::{AtomicU64, Ordering};
-use crate::env::sync::{Mutex, MutexGuard, Rank};
+use crate::host::sync::atomic::{AtomicU64, Ordering};
+use crate::host::sync::{Mutex, MutexGuard, Rank};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::ops::Range;

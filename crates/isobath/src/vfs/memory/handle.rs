@@ -4,7 +4,7 @@ use super::fault::FileOp;
 use super::file::{File, slice};
 use super::tree::DirId;
 use super::{Directory, Disk, Error, FileAccess, FileLock, ReadFile, Result, SegmentFile};
-use crate::env::sync::{Mutex, Rank};
+use crate::host::sync::{Mutex, Rank};
 use crate::vfs::appender::Growing;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

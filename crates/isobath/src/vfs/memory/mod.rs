@@ -39,9 +39,9 @@ use super::{
     DirEntry, Directory, FileAccess, FileLock, FileSystem, FileSystemKind, ReadFile, SegmentFile,
     WriteFile,
 };
-use crate::env::sync::atomic::{AtomicU64, Ordering};
-use crate::env::sync::{Mutex, Rank};
 use crate::error::{Error, LockHolder, Result};
+use crate::host::sync::atomic::{AtomicU64, Ordering};
+use crate::host::sync::{Mutex, Rank};
 use fault::Faults;
 use file::{File, Space};
 use std::io;

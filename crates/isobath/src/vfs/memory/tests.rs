@@ -448,7 +448,7 @@ fn a_snapshot_taken_among_writers_never_has_an_effect_without_its_cause() {
     let fs = MemoryFs::new();
     let cause = synced_segment(&fs, "/cause", 8);
     let effect = synced_segment(&fs, "/effect", 8);
-    let stop = crate::env::sync::atomic::AtomicBool::new(false);
+    let stop = crate::host::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 1_u64.. {

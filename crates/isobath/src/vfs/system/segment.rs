@@ -6,7 +6,7 @@
 //! `copy_in` keep apart. A positional segment is written by `pwrite`, for file systems where a mapping is unsafe.
 
 use super::{Error, FileAccess, Result, SegmentFile, calls, positional, reader};
-use crate::env::sync::{Mutex, Rank};
+use crate::host::sync::{Mutex, Rank};
 #[cfg(unix)]
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs::{self, File, OpenOptions};

@@ -23,7 +23,7 @@ mod imp {
     #[inline]
     pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         #[cfg(feature = "simulation")]
-        if let Some(hooks) = crate::env::simulation::task_hooks() {
+        if let Some(hooks) = crate::host::simulation::task_hooks() {
             loop {
                 if let Some(guard) = mutex.try_lock() {
                     return guard;
@@ -37,7 +37,7 @@ mod imp {
     /// Lets a simulated task have the mutex that was just unlocked.
     #[cfg(feature = "simulation")]
     pub(super) fn unlocked<T>(mutex: &Mutex<T>) {
-        if let Some(hooks) = crate::env::simulation::task_hooks() {
+        if let Some(hooks) = crate::host::simulation::task_hooks() {
             (hooks.wake)(std::ptr::from_ref(mutex).addr(), false);
         }
     }

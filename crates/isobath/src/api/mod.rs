@@ -1,0 +1,29 @@
+//! What a program uses: the handles, and what they lend each other.
+//!
+//! - `db`, `family`, `snapshot`, `batch`: the handles
+//! - `reads`, `writes`, `calls`: the methods that several of them have, written once, and options of single calls
+//! - `iter`, `key_range`: ranges, cursors and what says how far they go
+//! - `sealed`: what keeps traits from being implemented elsewhere
+//!
+//! All other rooms stand below this one, and none imports it.
+
+pub(crate) mod batch;
+pub(crate) mod calls;
+pub(crate) mod db;
+pub(crate) mod family;
+pub(crate) mod iter;
+pub(crate) mod key_range;
+pub(crate) mod reads;
+pub(crate) mod sealed;
+pub(crate) mod snapshot;
+pub(crate) mod writes;
+
+pub use batch::{Batch, BatchFamily};
+pub use calls::CallOptions;
+pub use db::Db;
+pub use family::Family;
+pub use iter::{Cursor, Entry, Keys, Range, Values};
+pub use key_range::{KeyRange, Prefix};
+pub use reads::{Readable, Reads};
+pub use snapshot::Snapshot;
+pub use writes::{Writes, WritesFamily};

@@ -1,0 +1,44 @@
+//! What the machine gives beside files: time, randomness, threads, locks and waiting.
+//!
+//! Nothing else in the crate may reach for the standard library's versions (`clippy.toml` bans them), so
+//! that a simulator or a model checker can own every one. Locks, condition variables and atomics switch by build
+//! (`cfg(loom)`, `cfg(shuttle)`, the `simulation` feature); clock, randomness and threads are values in
+//! [`Env`](crate::Env). Files need locks, so [`crate::vfs`] stands on this room. [`crate::env`] stands on both and exports
+//! all of this one, so the other rooms name `env` only.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
+
+#[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+pub(crate) mod atomics;
+mod callback;
+mod clock;
+#[cfg(test)]
+pub(crate) mod fixtures;
+mod lock_order;
+#[cfg(feature = "simulation")]
+pub mod planted;
+#[cfg(not(feature = "simulation"))]
+#[allow(unreachable_pub)] // Public in the other build.
+pub(crate) mod planted;
+mod points;
+mod random;
+#[cfg(feature = "simulation")]
+pub mod reach;
+#[cfg(not(feature = "simulation"))]
+#[allow(unreachable_pub)] // Public in the other build.
+pub(crate) mod reach;
+mod scratch;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+pub(crate) mod sync;
+mod threads;
+
+pub(crate) use callback::{call_back, is_called_back_by};
+pub use clock::{Clock, SystemClock};
+pub(crate) use planted::{Plant, planted};
+pub use points::Point;
+pub(crate) use points::{preempt, without_preemption, yield_point};
+pub use random::{Random, SystemRandom};
+pub(crate) use reach::{Reach, reached, reached_if};
+pub(crate) use scratch::with_scratch;
+pub use threads::{Priority, SystemThreads, ThreadHandle, Threads};
+pub(crate) use threads::{demand_normal_priority, is_unwinding};
