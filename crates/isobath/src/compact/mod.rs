@@ -11,6 +11,7 @@
 //! How it decides and why so: `docs/internals/compaction.md`.
 
 mod plan;
+mod plants;
 mod run;
 mod schedule;
 

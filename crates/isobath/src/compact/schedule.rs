@@ -10,6 +10,7 @@
 
 use super::plan::{Compaction, Debts, Hints, ManualPlan, ManualRange, Plan, Policy};
 use super::plan::{debts, plan, plan_manual};
+use super::plants::{delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
 use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace};
@@ -212,10 +213,7 @@ fn run_and_install(
         }
         Plan::Compaction(compaction) => compaction,
     };
-    if planted(Plant::OverlappingFiles) && compaction.target > 0 {
-        let left_out = compaction.inputs.iter().rposition(|(level, _)| *level == compaction.target);
-        left_out.filter(|_| compaction.inputs.len() > 1).map(|at| compaction.inputs.remove(at));
-    }
+    leave_out(&mut compaction);
     let started = engine.pacer.now_ns();
     let (into_level, reason) = (compaction.target, compaction.reason.name());
     let progress = progress_of(engine, family, &compaction, id);
@@ -315,13 +313,7 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
         }
         return Err(error);
     }
-    if planted(Plant::DeletedInUse) {
-        let still_there = |number| outcome.added.iter().any(|(_, meta)| meta.file == number);
-        for (_, number) in outcome.removed.iter().filter(|(_, number)| !still_there(*number)) {
-            engine.tables.files.evict(*number);
-            let _ = engine.options.env.fs.remove(&engine.tables.files.path(*number));
-        }
-    }
+    delete_inputs(engine, outcome);
     Ok(())
 }
 

@@ -16,6 +16,8 @@
 //! Epochs are installed strictly in order, so `replay from` never jumps over one that is only in memory. It never
 //! points where no segment is: what recovery does not find there is lost, and not just not written yet.
 
+mod plants;
+
 use crate::compact;
 use crate::cursor::{Cursor, Entry};
 use crate::engine::{Engine, Epoch, Keyspace};
@@ -29,6 +31,7 @@ use crate::table::cache::table_path;
 use crate::table::{Finished, TableOptions, TableWriter};
 use crate::version::{Change, Edit, FileNumbers, LiveFile, TABLE_DIR};
 use crate::vfs::FileSystem;
+use plants::retire_early;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -206,11 +209,7 @@ fn install(
     check_whole(engine, epoch, built, versions.state().replay_from());
     let replay_from = epoch.end();
     edit.push(Change::ReplayFrom { lsn: replay_from });
-    if planted(Plant::LogRetiredEarly) {
-        engine.log.retire(epoch.end());
-        // A process that is killed at any moment dies between the two often enough to be seen.
-        engine.options.env.threads.sleep(std::time::Duration::from_millis(50));
-    }
+    retire_early(engine, epoch);
     let outputs: Vec<Arc<LiveFile>> = built.iter().map(|built| built.file.clone()).collect();
     versions.install(edit, &outputs)?;
     for family in families {

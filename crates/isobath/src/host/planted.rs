@@ -1,5 +1,5 @@
 //! Bugs that a harness plants to show that it would find them: each stands where the real one would, asked for by
-//! `planted`.
+//! `planted`. One that takes more than a line or two is a function in `plants.rs` of its room.
 //!
 //! Without the feature `simulation`, which only test harnesses turn on, there is nothing to plant: `planted` is the
 //! constant `false`, and the compiler drops what it guards. With it, a harness plants one bug at a time, for the whole

@@ -24,6 +24,7 @@
 //! cache only, and its tail may hold records that were never promised.
 
 mod open;
+mod plants;
 mod replay;
 
 pub(crate) use open::{open, tables_of};

@@ -1,5 +1,6 @@
 //! Opening: see the module's list of steps.
 
+use super::plants;
 use super::replay::{Replayed, replay};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
@@ -7,7 +8,7 @@ use crate::engine::{
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
-use crate::env::{Env, Plant, Priority, Reach, planted, reached};
+use crate::env::{Env, Priority, Reach, reached};
 use crate::error::{Error, NotADatabaseCause, PoisonCause, Result};
 use crate::events::Event;
 use crate::format::{DEFAULT_FAMILY, Lsn};
@@ -94,21 +95,8 @@ fn install_last(
     mut edit: Edit,
     outputs: &[Arc<LiveFile>],
 ) -> Result<()> {
-    if planted(Plant::RecoveryEatsLog) {
-        let old = versions.state().ceiling();
-        for segment in wal::inventory(fs, &db.join(LOG_DIR))? {
-            if segment.base < old {
-                fs.remove(&segment.path)?;
-            }
-        }
-    }
-    if planted(Plant::RecoveryInTwoEdits) {
-        let ends_term = |change: &Change| matches!(change, Change::Term(_));
-        let end = edit.changes.iter().position(ends_term).map_or(0, |at| at - 1);
-        let replayed = Edit::new(edit.changes.drain(..end).collect());
-        versions.install(edit, &[])?;
-        edit = replayed;
-    }
+    plants::eat_log(fs, db, versions)?;
+    plants::split(versions, &mut edit)?;
     versions.install(edit, outputs).map(drop)
 }
 

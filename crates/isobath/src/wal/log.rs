@@ -433,21 +433,12 @@ impl Inner {
     fn sync_round(&self) -> Result<Lsn> {
         // `durable` first: retiring moves it on as far as `copied` has come by then, and so never beyond what is read next.
         let durable = self.syncer.durable();
-        let copied = match planted(Plant::HoleAcknowledged) {
-            true => self.room.tail(),
-            false => self.copied.at(),
-        };
+        let copied = self.to_sync();
         assert!(durable <= copied && copied <= self.room.tail(), "frontiers out of order");
         // After `copied` was read, as it moves over records whose copy failed.
         self.health.check_poison()?;
         for segment in self.table.overlapping(durable, copied) {
-            if planted(Plant::SyncSkipped) {
-                break;
-            }
-            let mut hardened = segment.harden(durable, copied);
-            if planted(Plant::FailedSyncRetried) {
-                hardened = hardened.or_else(|_| segment.harden(durable, copied));
-            }
+            let hardened = segment.harden_unless_planted(durable, copied);
             hardened.inspect_err(|error| self.poison(error))?;
         }
         Ok(copied)

@@ -16,6 +16,7 @@ mod health;
 mod log;
 #[cfg(all(test, loom))]
 mod model;
+mod plants;
 mod preparer;
 mod reader;
 mod record;

@@ -1,0 +1,34 @@
+//! Bugs of recovery that a harness plants (`host/planted.rs`); without the feature `simulation` nothing of this is left.
+
+use crate::env::{Plant, planted};
+use crate::error::Result;
+use crate::version::{Change, Edit, LOG_DIR, VersionSet};
+use crate::vfs::FileSystem;
+use crate::wal;
+use std::path::Path;
+
+/// [`Plant::RecoveryEatsLog`]: removes the old log before the edit that does without it.
+#[inline]
+pub(super) fn eat_log(fs: &dyn FileSystem, db: &Path, versions: &VersionSet) -> Result<()> {
+    if planted(Plant::RecoveryEatsLog) {
+        let old = versions.state().ceiling();
+        for segment in wal::inventory(fs, &db.join(LOG_DIR))? {
+            if segment.base < old {
+                fs.remove(&segment.path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// [`Plant::RecoveryInTwoEdits`]: installs what comes before the term's end by itself, and leaves the rest in `edit`.
+#[inline]
+pub(super) fn split(versions: &mut VersionSet, edit: &mut Edit) -> Result<()> {
+    if planted(Plant::RecoveryInTwoEdits) {
+        let ends_term = |change: &Change| matches!(change, Change::Term(_));
+        let end = edit.changes.iter().position(ends_term).map_or(0, |at| at - 1);
+        let replayed = Edit::new(edit.changes.drain(..end).collect());
+        versions.install(std::mem::replace(edit, replayed), &[])?;
+    }
+    Ok(())
+}
