@@ -45,9 +45,9 @@ fn a_noun_that_climbs_to_a_verb_is_caught() {
     let nested = "mod m {\n    use super::super::super::flush::Job;\n}";
     assert_eq!(lines("table/block.rs", nested), [3]);
     assert_eq!(lines("table/block.rs", "use super::flush::Job;"), CLEAN);
-    let declares = "//! A file.\n#[cfg(test)]\n#[path = \"set_tests.rs\"]\nmod tests;\n";
+    let declares = "//! A file.\n#[cfg(test)]\n#[path = \"tests/set.rs\"]\nmod tests;\n";
     let climbs = "//! A file.\nuse super::super::names;\nuse super::super::super::read;\n";
-    let moved = "crates/isobath/src/version/set_tests.rs";
+    let moved = "crates/isobath/src/version/tests/set.rs";
     let files = [("crates/isobath/src/version/set.rs", declares), (moved, climbs)];
     assert_eq!(verdict_with(&files, "", ""), [(moved.to_owned(), 3)]);
 }
@@ -218,17 +218,36 @@ fn reaching_outside_past_the_env_is_caught() {
 #[test]
 fn files_of_test_modules_may_reach_outside() {
     let declares = "//! A file.\nmod a;\n#[cfg(test)]\nmod tests;\n\
-                    #[cfg(test)]\n#[path = \"b_tests.rs\"]\nmod b;\n";
+                    #[cfg(test)]\n#[path = \"tests/b.rs\"]\nmod b;\n";
     let reaches = "//! A file.\nuse std::fs;\n";
     let files = [
         ("crates/isobath/src/wal/mod.rs", declares),
         ("crates/isobath/src/wal/a.rs", reaches),
         ("crates/isobath/src/wal/tests.rs", reaches),
         ("crates/isobath/src/wal/tests/deep.rs", reaches),
-        ("crates/isobath/src/wal/b_tests.rs", reaches),
+        ("crates/isobath/src/wal/tests/b.rs", reaches),
     ];
     let caught = verdict_with(&files, "", "");
     assert_eq!(caught, [("crates/isobath/src/wal/a.rs".to_owned(), 2)]);
+}
+
+#[test]
+fn a_file_for_tests_alone_that_is_called_something_else_is_caught() {
+    let verdict = |name: &str, file: &str| {
+        let declares =
+            format!("//! A file.\n#[cfg(all(test, not(loom)))]\nmod {name};\nmod ships;\n");
+        let declaring = "crates/isobath/src/wal/mod.rs";
+        let path = format!("crates/isobath/src/wal/{file}");
+        let ships = "crates/isobath/src/wal/ships.rs";
+        let text = "//! A file.\n";
+        verdict_with(&[(declaring, &declares), (&path, text), (ships, text)], "", "")
+    };
+    for (name, file) in [("tests", "tests/deep.rs"), ("order_model", "order_model.rs")] {
+        assert_eq!(verdict(name, file), [], "{file}");
+    }
+    for (name, file) in [("wal_tests", "wal_tests.rs"), ("scripts", "scripts.rs")] {
+        assert_eq!(verdict(name, file), [(format!("crates/isobath/src/wal/{file}"), 0)], "{file}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub mod openings;
 pub mod outside;
 pub mod rooms;
 pub mod scan;
+pub mod testing;
 pub mod unsafety;
 
 use scan::Code;
@@ -144,6 +145,7 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
         openings::check,
         outside::check,
         kinds::check,
+        testing::check,
     ];
     rules.iter().flat_map(|rule| rule(workspace)).collect()
 }

@@ -21,7 +21,7 @@ pub(super) fn eat_log(fs: &dyn FileSystem, db: &Path, versions: &VersionSet) -> 
     Ok(())
 }
 
-/// [`Plant::RecoveryInTwoEdits`]: installs what comes before the term's end by itself, and leaves the rest in `edit`.
+/// [`Plant::RecoveryInTwoEdits`]: ends the term by itself, and leaves in `edit` what was replayed.
 #[inline]
 pub(super) fn split(versions: &mut VersionSet, edit: &mut Edit) -> Result<()> {
     if planted(Plant::RecoveryInTwoEdits) {
