@@ -64,8 +64,9 @@ pub enum IoMode {
     /// write elsewhere (btrfs, zfs), across a network, FUSE, overlays, those that are not known, other systems, and 32 bits.
     /// Tables are read by position. [`Event::LogModeChosen`](crate::Event::LogModeChosen) tells what was chosen.
     ///
-    /// One case is left, on xfs: a copy of an open database that shares its blocks (`cp --reflink`) makes stores need
-    /// room again. Where that is done while the disk is nearly full, take [`IoMode::Positional`].
+    /// Two cases are left. On xfs a copy of an open database that shares its blocks (`cp --reflink`) makes stores need
+    /// room again. And a page of the log that the system gave up for want of memory is read again before the next store to
+    /// it, which a failing device may refuse. Where that matters, take [`IoMode::Positional`].
     #[default]
     Auto,
     /// The log and tables are mapped, on any file system. Reads are quicker where the page cache holds what the block cache does
