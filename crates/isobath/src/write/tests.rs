@@ -203,7 +203,7 @@ fn a_write_that_would_not_wait_is_refused_when_the_log_has_no_room() {
     db.with(patient).put("key", "value").unwrap();
 }
 
-/// The keeper is at it, and nothing has failed: who waits would wait for the manifest.
+/// The preparer is at it, and nothing has failed: who waits would wait for the manifest.
 #[test]
 #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn a_write_that_would_not_wait_is_refused_while_room_in_the_log_is_being_made() {
