@@ -232,6 +232,36 @@ fn files_of_test_modules_may_reach_outside() {
 }
 
 #[test]
+fn files_that_are_cited_and_are_not_there_are_caught() {
+    for there in [
+        "// See `wal/log.rs`, wal/log.rs: and log.rs. It is in `wal/`, or `crates/isobath/src/wal`.",
+        "// Nothing of the workspace: `target/x`, a `.rs`, <name>.toml, https://example.org/log.md, and/or.",
+        "/// [`Log`](crate::wal::Log), `a.b/c`",
+        "const S: &str = \"gone.rs\";",
+    ] {
+        assert_eq!(lines("wal/log.rs", there), CLEAN, "{there}");
+    }
+    for gone in [
+        "// See `wal/gone.rs`.",
+        "//! (gone.rs)",
+        "/// docs/gone.md",
+        "// `log/log.rs`",
+        "// `og.rs`",
+        "// `wal/gone/`",
+        "// `crates/isobath/tests/gone`",
+    ] {
+        assert_eq!(lines("wal/log.rs", gone), [2], "{gone}");
+    }
+    let script = ("xtask/x.sh", "#!/bin/sh\n# by gone.sh\necho gone.md\n");
+    assert_eq!(verdict_with(&[script], "", ""), [("xtask/x.sh".to_owned(), 2)]);
+    let mut workspace = Workspace::default();
+    workspace.documents.push(Source::new("docs/x.md", "A [link](../gone.md), `x.md`.").unwrap());
+    assert_eq!(check(&workspace).len(), 2, "of itself it knows by its path only");
+    workspace.paths.insert("docs/x.md".to_owned());
+    assert_eq!(check(&workspace).len(), 1);
+}
+
+#[test]
 fn a_file_for_tests_alone_that_is_called_something_else_is_caught() {
     let verdict = |name: &str, file: &str| {
         let declares =

@@ -5,6 +5,7 @@
 //! scripts and manifests too where it says so.
 
 pub mod caps;
+pub mod citations;
 pub mod imports;
 pub mod kinds;
 pub mod openings;
@@ -74,6 +75,10 @@ impl Source {
 pub struct Workspace {
     /// The files, by path.
     pub sources: Vec<Source>,
+    /// Texts about the workspace.
+    pub documents: Vec<Source>,
+    /// The paths of all files.
+    pub paths: BTreeSet<String>,
     /// Paths, without `.rs`, of the files and folders that are compiled for tests only.
     pub test_only: BTreeSet<String>,
     /// What a `path` attribute put elsewhere: the file, and where it would be by its module's name.
@@ -93,7 +98,13 @@ impl Workspace {
         }
         let unsafe_files = fs::read_to_string(root.join(unsafety::LIST))?;
         let allowed = fs::read_to_string(root.join(caps::LIST))?;
-        Ok(Workspace::of(sources, unsafe_files, allowed))
+        let mut workspace = Workspace::of(sources, unsafe_files, allowed);
+        list_below(root, root, &mut workspace.paths)?;
+        for path in workspace.paths.iter().filter(|path| path.ends_with(".md")) {
+            let text = fs::read_to_string(root.join(path))?;
+            workspace.documents.push(Source::new(path, &text)?);
+        }
+        Ok(workspace)
     }
 
     /// A workspace of these files.
@@ -118,6 +129,7 @@ impl Workspace {
                 }
             }
         }
+        workspace.paths = sources.iter().map(|source| source.path.clone()).collect();
         workspace.sources = sources;
         workspace
     }
@@ -146,6 +158,7 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
         outside::check,
         kinds::check,
         testing::check,
+        citations::check,
     ];
     rules.iter().flat_map(|rule| rule(workspace)).collect()
 }
@@ -162,6 +175,23 @@ fn module_folder(path: &str) -> &str {
         Some((folder, "mod" | "lib" | "main")) => folder,
         _ => stem,
     }
+}
+
+/// Lists the files below `dir`, but for what builds make.
+fn list_below(root: &Path, dir: &Path, paths: &mut BTreeSet<String>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        if entry.file_type()?.is_dir() {
+            if !matches!(name.to_str(), Some("target" | "node_modules" | ".git")) {
+                list_below(root, &path, paths)?;
+            }
+        } else {
+            let relative = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
+            paths.insert(relative.replace('\\', "/"));
+        }
+    }
+    Ok(())
 }
 
 fn read_below(root: &Path, dir: &Path, sources: &mut Vec<Source>) -> io::Result<()> {
