@@ -76,7 +76,6 @@ pub use env::Env;
 pub use error::{Error, ErrorKind, LockHolder, NotADatabaseCause, PoisonCause, Result, StallCause};
 pub use events::Event;
 pub use family_spec::FamilySpec;
-pub use format::{FamilyId, OpKind};
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 pub use options::{Durability, FamilyOptions, GIB, KIB, MIB, Options, ReadOptions, WriteOptions};

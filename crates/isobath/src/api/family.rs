@@ -5,7 +5,7 @@ use crate::compact;
 use crate::db::Owner;
 use crate::engine::{Engine, Keyspace, Mention, foreign_family};
 use crate::error::Result;
-use crate::format::{FamilyId, OpKind};
+use crate::format::OpKind;
 use crate::key_range::{KeyRange, bounds_of};
 use crate::options::{FamilyOptions, ReadOptions, WriteOptions};
 use crate::read::ReadAt;
@@ -39,7 +39,7 @@ impl Family {
     }
 
     /// The number that stands for the family on disk; never reused.
-    pub fn id(&self) -> FamilyId {
+    pub fn id(&self) -> u32 {
         self.keyspace.id
     }
 

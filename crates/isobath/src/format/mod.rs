@@ -10,7 +10,7 @@ mod prefix;
 mod varint;
 
 pub(crate) use crate::mvcc::Lsn;
-pub use crate::mvcc::OpKind;
+pub(crate) use crate::mvcc::OpKind;
 pub(crate) use checksum::{RunningChecksum, checksum32, checksum64};
 pub(crate) use file_header::{FILE_HEADER_LEN, FileHeader, FileKind};
 pub(crate) use payload::{
@@ -25,7 +25,7 @@ pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
 pub(crate) const LSN_END: Lsn = 1 << 60;
 
 /// The identity of a column family. Never reused within a database; 0 is the default family.
-pub type FamilyId = u32;
+pub(crate) type FamilyId = u32;
 
 /// The family that exists in every database.
 pub(crate) const DEFAULT_FAMILY: FamilyId = 0;

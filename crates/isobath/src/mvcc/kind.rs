@@ -12,7 +12,7 @@ use crate::error::{DecodeError, Decoded};
 /// know was written by a newer version; it is refused, not guessed at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum OpKind {
+pub(crate) enum OpKind {
     /// The key has no value from here on.
     Delete = 0,
     /// The key has the value that follows.

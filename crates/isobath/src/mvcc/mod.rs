@@ -18,7 +18,7 @@ mod rewrite;
 
 pub(crate) use cursor::{Cursor, Entry, next_key_by_comparing};
 pub(crate) use kind::Effect;
-pub use kind::OpKind;
+pub(crate) use kind::OpKind;
 pub(crate) use readers::ReaderPoints;
 pub(crate) use resolve::{Resolved, resolve};
 pub(crate) use retain::{Retain, Verdict};

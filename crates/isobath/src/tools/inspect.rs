@@ -3,7 +3,7 @@
 use crate::env::Env;
 use crate::error::Result;
 use crate::follow::look_until_steady;
-use crate::format::{FamilyId, Lsn};
+use crate::format::Lsn;
 use crate::version::{self, LOG_DIR, ObsoleteFiles, State, TABLE_DIR, table_number, table_path};
 use crate::vfs::FileSystem;
 use crate::wal::{self, SegmentKind};
@@ -54,7 +54,7 @@ pub struct TableInUse {
 #[non_exhaustive]
 pub struct SliceInTable {
     /// The family's id.
-    pub family: FamilyId,
+    pub family: u32,
     /// The level it is in.
     pub level: usize,
     /// Bytes on disk.

@@ -127,7 +127,7 @@ fn a_log_that_creates_an_impossible_family_is_refused_by_its_name() {
     let db = open(&fs);
     db.put("before", "1").unwrap();
     let mut record = vec![0; RECORD_HEADER_LEN];
-    let id = crate::FamilyId::MAX;
+    let id = u32::MAX;
     put_payload(&mut record, &Payload::FamilyCreate { id, name: "last", options: b"{}" });
     let mut record = crate::wal::seal(&mut record);
     let mut reservation = db.engine().log.reserve(record.len() as u64).unwrap();
