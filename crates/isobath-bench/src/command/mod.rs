@@ -5,6 +5,7 @@ mod dbbench;
 mod directory;
 mod job;
 mod memory_group;
+mod place;
 mod ramp;
 mod repeats;
 mod run;

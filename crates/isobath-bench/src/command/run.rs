@@ -2,12 +2,12 @@
 
 use super::repeats::Budget;
 use super::run_config::RunConfig;
-use super::{Job, directory, exit_code, ramp, run_isolated};
+use super::{Job, directory, exit_code, place, ramp, run_isolated};
 use crate::cli::RunFlags;
 use crate::drive::Stop;
 use crate::engine;
 use crate::lua::{LuaPoint, Workload};
-use crate::measure::{Machine, ensure_room, is_ram_file_system};
+use crate::measure::ensure_room;
 use crate::report::{self, REPORT_FORMAT, Report};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -48,23 +48,8 @@ pub(super) fn execute(flags: &RunFlags) -> Result<ExitCode> {
 }
 
 fn begin(config: &RunConfig, workload: &Workload, base: &Path) -> Result<Report> {
-    let mut machine = Machine::read(base);
-    for name in &config.engines {
-        machine.engines.insert(name.clone(), (engine::find(name)?.version)());
-    }
-    let mut warnings = Vec::new();
-    if is_ram_file_system(base) {
-        warnings.push(format!(
-            "{} is a RAM file system: sizes, syncs and bytes written mean little",
-            base.display()
-        ));
-    }
-    if cfg!(debug_assertions) {
-        warnings.push("this is a debug build: the figures mean little".to_owned());
-    }
-    for warning in &warnings {
-        eprintln!("warning: {warning}");
-    }
+    let machine = place::describe(&config.engines, base)?;
+    let warnings = place::warn(base);
     Ok(Report {
         format: REPORT_FORMAT,
         run_id: run_id(),

@@ -7,11 +7,11 @@ use super::job::run_in_group;
 use super::memory_group::MemoryGroup;
 use super::repeats::Budget;
 use super::suite_config::SuiteConfig;
-use super::{Job, directory, exit_code, run_isolated};
+use super::{Job, directory, exit_code, place, run_isolated};
 use crate::cli::SuiteFlags;
 use crate::drive::Stop;
 use crate::engine;
-use crate::measure::{Machine, ensure_room, is_ram_file_system, sync_files};
+use crate::measure::{ensure_room, sync_files};
 use crate::report::{self, Measured, REPORT_FORMAT, Report};
 use crate::suite::{Phase, Row, SuiteJob};
 use anyhow::{Context, Result};
@@ -63,24 +63,11 @@ fn room_needed(config: &SuiteConfig, rows: &[Row]) -> u64 {
 }
 
 fn begin(config: &SuiteConfig, base: &Path) -> Result<Report> {
-    let mut machine = Machine::read(base);
-    for name in &config.engines {
-        machine.engines.insert(name.clone(), (engine::find(name)?.version)());
-    }
+    let machine = place::describe(&config.engines, base)?;
     let text = toml::to_string(config).context("writing the configuration")?;
     let saved = base.join("suite.toml");
     fs::write(&saved, &text).with_context(|| format!("writing {}", saved.display()))?;
-    let mut warnings = Vec::new();
-    if is_ram_file_system(base) {
-        warnings.push(format!(
-            "{} is a RAM file system: sizes, syncs and bytes written mean little",
-            base.display()
-        ));
-    }
-    if cfg!(debug_assertions) {
-        warnings.push("this is a debug build: the figures mean little".to_owned());
-    }
-    warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    let warnings = place::warn(base);
     Ok(Report {
         format: REPORT_FORMAT,
         run_id: super::run::run_id(),

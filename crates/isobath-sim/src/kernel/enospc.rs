@@ -9,9 +9,7 @@ use super::campaign::{Campaign, Outcome, PATIENCE, Series, Verdict};
 use super::check::Death;
 use super::life::{Life, Said};
 use super::notes::{COMMITS_MAX, Counts};
-use super::outside::Outside;
 use super::sandbox::Sandbox;
-use super::store::Engine;
 use super::writer::{Trouble, Writer};
 use isobath::env::planted::Plant;
 use std::error::Error;
@@ -73,18 +71,8 @@ pub(crate) fn run(
     plant: Option<Plant>,
 ) -> Result<Outcome, Box<dyn Error>> {
     let ballast = Ballast::create(&small.join("ballast"))?;
-    let (engine, dir) = (Engine::Isobath, small.join("db"));
-    let (after, trouble) = (Death::Process, Trouble::NoRoom);
-    let writer = Writer {
-        engine,
-        dir,
-        seed,
-        after,
-        trouble,
-        plant,
-        only_check: false,
-        outside: Outside::default(),
-    };
+    let (dir, after, trouble) = (small.join("db"), Death::Process, Trouble::NoRoom);
+    let writer = Writer::new(dir, seed, after, trouble, plant);
     let campaign = Campaign { unit: "rounds", deaths: rounds, lives_max: 8, writer };
     campaign.run(&mut |series| fill_and_empty(&ballast, series))
 }

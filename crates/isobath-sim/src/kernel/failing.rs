@@ -13,9 +13,7 @@ use super::campaign::{Campaign, Outcome, Series, Verdict};
 use super::check::Death;
 use super::enospc::Ballast;
 use super::life::Said;
-use super::outside::Outside;
 use super::sandbox::{Disk, JOURNAL_LEN, Sandbox};
-use super::store::Engine;
 use super::writer::{Trouble, Writer};
 use isobath::env::planted::Plant;
 use std::error::Error;
@@ -81,18 +79,8 @@ pub(crate) fn run(
     seed: u64,
     plant: Option<Plant>,
 ) -> Result<Outcome, Box<dyn Error>> {
-    let (engine, dir) = (Engine::Isobath, workshop.mounted.join("db"));
-    let (after, trouble) = (Death::Power, Trouble::FailingDevice);
-    let writer = Writer {
-        engine,
-        dir,
-        seed,
-        after,
-        trouble,
-        plant,
-        only_check: false,
-        outside: Outside::default(),
-    };
+    let (dir, after, trouble) = (workshop.mounted.join("db"), Death::Power, Trouble::FailingDevice);
+    let writer = Writer::new(dir, seed, after, trouble, plant);
     let ballast = Ballast::create(&workshop.tmpfs.join("ballast"))?;
     let mut disk: Option<Disk> = None;
     let campaign = Campaign { unit: "rounds", deaths: rounds, lives_max: 1, writer };

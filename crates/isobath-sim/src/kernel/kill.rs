@@ -4,7 +4,6 @@ use super::campaign::{Campaign, Outcome, PATIENCE, Series, Verdict};
 use super::check::Death;
 use super::life::Said;
 use super::outside::Outside;
-use super::store::Engine;
 use super::writer::{Trouble, Writer};
 use isobath::env::planted::Plant;
 use std::error::Error;
@@ -23,9 +22,8 @@ pub(crate) fn run(
     plant: Option<Plant>,
     outside: Outside,
 ) -> Result<Outcome, Box<dyn Error>> {
-    let (engine, dir) = (Engine::Isobath, dir.join("db"));
-    let (after, trouble) = (Death::Process, Trouble::None);
-    let writer = Writer { engine, dir, seed, after, trouble, plant, only_check: false, outside };
+    let inside = Writer::new(dir.join("db"), seed, Death::Process, Trouble::None, plant);
+    let writer = Writer { outside, ..inside };
     Campaign { unit: "kills", deaths: kills, lives_max: 24, writer }.run(&mut kill)
 }
 

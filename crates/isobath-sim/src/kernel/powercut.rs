@@ -38,9 +38,8 @@ pub(crate) fn writer(
     plant: Option<Plant>,
     outside: Outside,
 ) -> Writer {
-    let dir = disk.at().join("db");
-    let (after, trouble) = (Death::Power, Trouble::None);
-    Writer { engine, dir, seed, after, trouble, plant, only_check: false, outside }
+    let inside = Writer::new(disk.at().join("db"), seed, Death::Power, Trouble::None, plant);
+    Writer { engine, outside, ..inside }
 }
 
 /// Cuts the power of one database after the other; if `spares_creation`, never before one has been created.

@@ -74,6 +74,18 @@ enum Stillborn {
 }
 
 impl Writer {
+    /// One that writes to Isobath, within its process.
+    pub(super) fn new(
+        dir: PathBuf,
+        seed: u64,
+        after: Death,
+        trouble: Trouble,
+        plant: Option<Plant>,
+    ) -> Writer {
+        let (engine, outside) = (Engine::Isobath, Outside::default());
+        Writer { engine, dir, seed, after, trouble, plant, only_check: false, outside }
+    }
+
     /// Writes until killed, or ends for the reason that it says.
     pub(crate) fn carry_out(self) -> Ended {
         calls::die_with_parent()?;

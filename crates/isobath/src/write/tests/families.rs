@@ -2,6 +2,7 @@
 
 use super::open;
 use crate::env::Env;
+use crate::env::fixtures::Draw;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::events::Event;
 use crate::family_spec::FamilySpec;
@@ -498,13 +499,9 @@ fn a_fault_at_any_step_and_then_a_power_cut_leave_the_first_few_families_or_all(
             let told = known.set_options(small.clone()).and_then(|()| db.families(names).map(drop));
             let has_struck = fs.struck() > 0;
             failed += u64::from(told.is_err());
-            let mut seed = nth;
-            let mut draw = |most: usize| {
-                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (seed >> 33) as usize % (most + 1)
-            };
-            let cuts = [fs.killed(), fs.crashed(|_| 0), fs.crashed(|it| draw(it.steps.len()))];
-            for left in cuts.into_iter().chain([fs.crashed(|it| draw(it.steps.len()))]) {
+            let mut draw = Draw::new(nth);
+            let mut crashed = || fs.crashed(|it| draw.index(it.steps.len() + 1));
+            for left in [fs.killed(), fs.crashed(|_| 0), crashed(), crashed()] {
                 let left = open(&left);
                 let found = left.list_families();
                 let expected: Vec<_> = ["default", "known"].iter().chain(&names).copied().collect();

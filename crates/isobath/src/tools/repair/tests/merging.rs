@@ -3,6 +3,7 @@
 use super::*;
 use crate::cursor::Entry;
 use crate::cursor::fixtures::{Version, sort_versions};
+use crate::env::fixtures::Draw;
 use crate::format::{DEFAULT_FAMILY, Lsn, OpKind};
 use crate::table::{TableOptions, TableWriter};
 use crate::tools::{Field, dump};
@@ -13,9 +14,8 @@ const VERSIONS: Lsn = 3000;
 
 /// Versions of few keys with sequences in no order, deletes among them.
 fn drawn(seed: u64) -> Vec<Version> {
-    let draw =
-        |nth: Lsn| (nth + 1).wrapping_mul(seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    let version = |seq| match (draw(seq) % 400, draw(seq + VERSIONS) % 3) {
+    let mut draw = Draw::new(seed);
+    let version = |seq| match (draw.below(400), draw.below(3)) {
         (key, 0) => Version::delete(format!("key{key:03}").as_bytes(), seq),
         (key, _) => Version::put(format!("key{key:03}").as_bytes(), seq, &value(seq as u32)),
     };
