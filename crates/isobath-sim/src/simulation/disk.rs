@@ -70,7 +70,8 @@ impl FileSystem for SimFs {
     ) -> Result<Arc<dyn SegmentFile>> {
         // SAFETY: the caller's promise is passed on as it is.
         let file = self.change(Moment::Any, |fs| unsafe { fs.open_segment(path, len, mode) })?;
-        Ok(Arc::new(SimSegment { file, mode, life: self.0.clone() }))
+        let lock = self.0.lock_above(path);
+        Ok(Arc::new(SimSegment { file, mode, lock, life: self.0.clone() }))
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.change(Moment::Rename, |fs| fs.rename(from, to))
@@ -92,13 +93,33 @@ impl FileSystem for SimFs {
         Ok(Arc::new(SimDir { dir, life: self.0.clone() }))
     }
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        self.change(Moment::Any, |fs| fs.lock(path))
+        let lock = self.change(Moment::Any, |fs| fs.lock(path))?;
+        let dir = path.parent().expect("a lock lies in a directory").to_owned();
+        self.0.note_lock(&dir);
+        Ok(Box::new(SimLock { lock: Some(lock), dir, life: self.0.clone() }))
     }
     fn free_space(&self, dir: &Path) -> Result<u64> {
         self.look(|fs| fs.free_space(dir))
     }
     fn kind(&self, dir: &Path) -> Result<FileSystemKind> {
         self.0.disk_does(|fs| fs.kind(dir))
+    }
+}
+
+/// The lock of a database. What its holder opened is written to no more once it is given up.
+struct SimLock {
+    /// There until it is dropped.
+    lock: Option<Box<dyn FileLock>>,
+    dir: PathBuf,
+    life: Arc<Life>,
+}
+
+impl FileLock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.life.note_unlock(&self.dir);
+        without_preemption(|| drop(self.lock.take()));
     }
 }
 
@@ -214,6 +235,8 @@ impl Drop for SimWriteFile {
 struct SimSegment {
     file: Arc<dyn SegmentFile>,
     mode: FileAccess,
+    /// Which locking of its database it was opened under, if any.
+    lock: Option<u64>,
     life: Arc<Life>,
 }
 
@@ -223,6 +246,14 @@ const TORN_ONCE_IN: u64 = 8;
 const PAGE_LEN: usize = 4096;
 
 impl SimSegment {
+    /// Fails the run if the next owner may have the file already, who would lose what it wrote there.
+    fn demand_lock(&self) {
+        let path = self.path();
+        let is_held = self.lock.is_none() || self.lock == self.life.lock_above(&path);
+        let is_well = is_held || self.life.is_over();
+        assert!(is_well, "a copy into {} after its lock was given up", path.display());
+    }
+
     /// Where a copy of so many bytes to `offset` is cut, if it is.
     fn draw_cut(&self, offset: u64, len: usize) -> Option<usize> {
         let (unit, skew) = match self.mode {
@@ -243,6 +274,7 @@ impl SegmentFile for SimSegment {
         // SAFETY: the caller's promise is passed on for each piece.
         let copy = |piece: std::ops::Range<usize>| unsafe {
             let at = offset + piece.start as u64;
+            self.demand_lock();
             without_preemption(|| self.file.copy_in(at, &bytes[piece]))
         };
         let Some(cut) = self.draw_cut(offset, bytes.len()) else { return copy(0..bytes.len()) };
@@ -281,5 +313,33 @@ impl SegmentFile for SimSegment {
     }
     fn renamed(&self, path: &Path) {
         without_preemption(|| self.file.renamed(path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_into_a_segment_fails_the_run_once_the_lock_it_was_opened_under_is_given_up() {
+        for (unlocks, locks_again, fails) in
+            [(false, false, false), (true, false, true), (true, true, true)]
+        {
+            let life = Life::quiet(MemoryFs::new());
+            let body = move || {
+                let fs = SimFs::new(life);
+                fs.create_dir_all(Path::new("db/wal")).unwrap();
+                let (lock, segment) = (Path::new("db/LOCK"), Path::new("db/wal/1.wal"));
+                let held = fs.lock(lock).unwrap();
+                // SAFETY: one task uses the segment.
+                let file = unsafe { fs.open_segment(segment, 4096, FileAccess::Positional) };
+                let held = (!unlocks).then_some(held);
+                let _again = locks_again.then(|| fs.lock(lock).unwrap());
+                // SAFETY: as above.
+                unsafe { file.unwrap().copy_in(8, &[7; 16]) }.unwrap();
+                drop(held);
+            };
+            assert_eq!(runtime::run(1, Box::new(body)).failure.is_some(), fails);
+        }
     }
 }

@@ -10,6 +10,7 @@ use isobath::env::{Clock, Env, Priority, Random, ThreadHandle, Threads};
 use isobath::vfs::{Fault, FileOp, FileSystem as _, MemoryFs, UnsyncedKind};
 use isobath::{Error, ErrorKind};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -81,6 +82,9 @@ pub(crate) struct Life {
     ops: Cell<u64>,
     /// Threads that were asked for.
     threads: Cell<u32>,
+    /// Directories that are locked, each with a number of its own for every locking.
+    locks: RefCell<BTreeMap<PathBuf, u64>>,
+    locks_taken: Cell<u64>,
     /// Syncs of manifests.
     edits: Cell<u64>,
     /// The last sync of the log that failed: the task and the segment.
@@ -121,6 +125,8 @@ impl Life {
             is_trouble_over: Cell::new(false),
             ops: Cell::new(0),
             threads: Cell::new(0),
+            locks: RefCell::default(),
+            locks_taken: Cell::new(0),
             edits: Cell::new(0),
             failed_sync: RefCell::new(None),
             is_failed_sync_told: Cell::new(false),
@@ -139,6 +145,21 @@ impl Life {
         let life = Life::new(fs, None, Trouble::None, 1);
         life.weather.set(Weather::CALM);
         life
+    }
+
+    pub(super) fn note_lock(&self, dir: &Path) {
+        let number = self.locks_taken.get() + 1;
+        self.locks_taken.set(number);
+        self.locks.borrow_mut().insert(dir.to_owned(), number);
+    }
+
+    pub(super) fn note_unlock(&self, dir: &Path) {
+        self.locks.borrow_mut().remove(dir);
+    }
+
+    /// The locking of the database that a file of its log lies in.
+    pub(super) fn lock_above(&self, path: &Path) -> Option<u64> {
+        self.locks.borrow().get(path.parent()?.parent()?).copied()
     }
 
     /// Waits for the device.
