@@ -2,7 +2,7 @@
 
 use isobath::env::Env;
 use isobath::vfs::{Fault, FileOp, MemoryFs};
-use isobath::{Db, Options, Result, WriteOptions};
+use isobath::{Db, Event, Options, Result, WriteOptions};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -238,6 +238,27 @@ fn a_callback_may_close_the_database_and_own_its_last_handle() {
         };
         assert_eq!(db.get("key").unwrap().unwrap(), "value");
     }
+}
+
+#[test]
+fn a_listener_of_another_database_may_close_the_one_whose_callback_made_it_hear() {
+    let (fs, other_fs) = (MemoryFs::new(), MemoryFs::new());
+    let db = over(&fs).open("db").unwrap();
+    let (heard, hears) = channel();
+    let (heard, known) = (Mutex::new(heard), Mutex::new(Some(db.clone())));
+    let listener = move |event: &Event| {
+        let Event::BackgroundError { .. } = event else { return };
+        let Some(db) = known.lock().unwrap().take() else { return };
+        heard.lock().unwrap().send(db.close()).unwrap();
+    };
+    // It tells of a change that fails on the thread that asked for it.
+    let other = over(&other_fs).on_event(listener).open("other").unwrap();
+    other_fs.inject(Fault::on(FileOp::Write).forever());
+    let commit = db.put("key", "value").unwrap();
+    db.on_durable(commit, move |_| drop(other.family("family"))).unwrap();
+    assert!(soon(&hears).is_err_and(|error| error.is_closed()));
+    db.close().unwrap();
+    over(&fs).open("db").unwrap();
 }
 
 #[test]

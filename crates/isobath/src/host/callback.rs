@@ -4,26 +4,59 @@
 use std::cell::Cell;
 use std::ptr;
 
+/// How many databases' callbacks are known of that run within each other.
+const DEPTH: usize = 8;
+
 thread_local! {
-    static CALLER: Cell<*const ()> = const { Cell::new(ptr::null()) };
+    /// The last ones first. It needs no drop, so it is there while a thread ends, too.
+    static CALLERS: Cell<[*const (); DEPTH]> = const { Cell::new([ptr::null(); DEPTH]) };
 }
 
-/// Puts the caller back that was there before, also if the callback panics.
-struct Back(*const ());
+/// Puts the callers back that were there before, also if the callback panics.
+struct Back([*const (); DEPTH]);
 
 impl Drop for Back {
     fn drop(&mut self) {
-        CALLER.set(self.0);
+        CALLERS.set(self.0);
     }
 }
 
-/// Runs a callback on behalf of `caller`.
+/// Runs a callback on behalf of `caller`, perhaps within one of another's.
 pub(crate) fn call_back<T>(caller: &T, callback: impl FnOnce()) {
-    let _back = Back(CALLER.replace(ptr::from_ref(caller).cast()));
+    let before = CALLERS.get();
+    let _back = Back(before);
+    let caller = ptr::from_ref(caller).cast();
+    if !before.contains(&caller) {
+        let mut callers = before;
+        callers.rotate_right(1);
+        callers[0] = caller;
+        CALLERS.set(callers);
+    }
     callback();
 }
 
-/// True within a callback that runs on behalf of `caller`.
+/// True within a callback that runs on behalf of `caller`, whatever others run within that.
 pub(crate) fn is_called_back_by<T>(caller: &T) -> bool {
-    CALLER.get() == ptr::from_ref(caller).cast()
+    CALLERS.get().contains(&ptr::from_ref(caller).cast())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callback_within_one_of_another_is_of_both() {
+        let (outer, inner) = (1u8, 2u8);
+        let now = || [&outer, &inner].map(is_called_back_by);
+        call_back(&outer, || {
+            assert_eq!(now(), [true, false]);
+            call_back(&inner, || {
+                assert_eq!(now(), [true, true]);
+                call_back(&outer, || assert_eq!(now(), [true, true]));
+                assert_eq!(now(), [true, true]);
+            });
+            assert_eq!(now(), [true, false]);
+        });
+        assert_eq!(now(), [false, false]);
+    }
 }
