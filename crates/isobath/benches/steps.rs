@@ -1,0 +1,212 @@
+//! What one step, one read and one write cost, by place: in memory, in one level, or in both with two runs between. Everything
+//! is cached; keys are 16 random bytes, values 100 of which half are random.
+//!
+//!     cargo bench -p isobath --bench steps [-- FILTER]
+//!
+//! prints the least nanoseconds an operation of some rounds (`STEPS_ROUNDS`), which even a busy machine repeats within a few
+//! per cent. Instructions repeat better still: those of one row are what callgrind collects, divided by its operations.
+//!
+//!     STEPS_ROUNDS=1 valgrind --tool=callgrind --toggle-collect='*measured*' target/release/deps/steps-HASH 'level, range forward'
+
+use isobath::{Batch, Db, Result, Value};
+use std::cell::Cell;
+use std::hint::black_box;
+use std::time::Instant;
+
+const KEYS: u64 = 50_000;
+const STEPS: u64 = 20_000;
+const READS: u64 = 5_000;
+const BATCHES: u64 = 2_000;
+
+fn mixed(i: u64) -> u64 {
+    let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ mixed >> 32
+}
+
+fn key(i: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&mixed(i).to_be_bytes());
+    key[8..].copy_from_slice(&mixed(i ^ 0xdead_beef).to_be_bytes());
+    key
+}
+
+fn value(i: u64) -> [u8; 100] {
+    let mut value = [b'v'; 100];
+    for (at, word) in value[..48].chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&mixed(i * 7 + at as u64).to_le_bytes());
+    }
+    value
+}
+
+/// What callgrind is told to collect in.
+#[inline(never)]
+fn measured<T>(made: T, work: impl FnOnce(T) -> Result<usize>) -> Result<usize> {
+    work(made)
+}
+
+struct Rows {
+    filter: String,
+    rounds: u64,
+    place: &'static str,
+}
+
+impl Rows {
+    /// Measures a row of `count` operations. What `make` does for each round is not measured.
+    fn row<T>(
+        &self,
+        name: &str,
+        count: u64,
+        mut make: impl FnMut() -> Result<T>,
+        mut work: impl FnMut(T) -> Result<usize>,
+    ) -> Result<()> {
+        let name = format!("{}, {name}", self.place);
+        if !name.contains(&self.filter) {
+            return Ok(());
+        }
+        let mut least = f64::MAX;
+        for _ in 0..self.rounds {
+            let made = make()?;
+            let started = Instant::now();
+            black_box(measured(made, &mut work)?);
+            least = least.min(started.elapsed().as_nanos() as f64 / count as f64);
+        }
+        println!("{name:28} {least:8.1} ns, {count} operations");
+        Ok(())
+    }
+}
+
+/// The steps of ranges and cursors over what the database holds now.
+fn steps(rows: &Rows, db: &Db) -> Result<()> {
+    let forward = || {
+        let mut range = db.range(..);
+        range.next().transpose()?;
+        Ok(range)
+    };
+    rows.row("range forward", STEPS, forward, |mut range| {
+        (0..STEPS).map(|_| range.next().expect("there are more")).map(size).sum()
+    })?;
+    let backward = || {
+        let mut range = db.range(..);
+        range.next_back().transpose()?;
+        Ok(range)
+    };
+    rows.row("range backward", STEPS, backward, |mut range| {
+        (0..STEPS).map(|_| range.next_back().expect("there are more")).map(size).sum()
+    })?;
+    let first = || {
+        let mut cursor = db.cursor(..)?;
+        cursor.first()?;
+        Ok(cursor)
+    };
+    rows.row("cursor forward", STEPS, first, |mut cursor| {
+        (0..STEPS).map(|_| Ok(cursor.next()?.map_or(0, |entry| entry.key().len()))).sum()
+    })?;
+    let last = || {
+        let mut cursor = db.cursor(..)?;
+        cursor.last()?;
+        Ok(cursor)
+    };
+    rows.row("cursor backward", STEPS, last, |mut cursor| {
+        (0..STEPS).map(|_| Ok(cursor.prev()?.map_or(0, |entry| entry.key().len()))).sum()
+    })?;
+    let keys: Vec<_> = (0..READS).map(|i| key(mixed(i) % KEYS)).collect();
+    rows.row(
+        "cursor seek",
+        READS,
+        || db.cursor(..),
+        |mut cursor| {
+            keys.iter().map(|key| Ok(cursor.seek(key)?.map_or(0, |entry| entry.key().len()))).sum()
+        },
+    )
+}
+
+fn size(item: Result<(Value, Value)>) -> Result<usize> {
+    item.map(|(key, value)| key.len() + value.len())
+}
+
+/// The reads of single keys, from what the database holds now.
+fn gets(rows: &Rows, db: &Db) -> Result<()> {
+    let keys: Vec<_> = (0..READS).map(|i| key(mixed(i) % KEYS)).collect();
+    let absent: Vec<_> = (0..READS).map(|i| key(KEYS * 1000 + i)).collect();
+    for (name, keys) in [("get", &keys), ("absent get", &absent)] {
+        rows.row(
+            name,
+            READS,
+            || Ok(()),
+            |()| keys.iter().map(|key| Ok(db.get(key)?.map_or(0, |value| value.len()))).sum(),
+        )?;
+    }
+    rows.row(
+        "multi_get of ten, a key",
+        READS,
+        || Ok(()),
+        |()| keys.chunks(10).map(|keys| Ok(db.multi_get(keys)?.len())).sum(),
+    )
+}
+
+/// The writes, each to keys of its own.
+fn writes(rows: &Rows, db: &Db) -> Result<()> {
+    let next = Cell::new(KEYS * 10);
+    let new = |count| Ok(next.replace(next.get() + count));
+    rows.row(
+        "put",
+        STEPS,
+        || new(STEPS),
+        |from| (from..from + STEPS).map(|i| db.put(key(i), value(i)).map(|_| 1)).sum(),
+    )?;
+    rows.row(
+        "delete",
+        STEPS,
+        || new(STEPS),
+        |from| (from..from + STEPS).map(|i| db.delete(key(i)).map(|_| 1)).sum(),
+    )?;
+    rows.row(
+        "batch of ten",
+        BATCHES,
+        || new(BATCHES * 10),
+        |from| {
+            let batch = |at: u64| {
+                let mut batch = Batch::new();
+                for i in from + at * 10..from + at * 10 + 10 {
+                    batch.put(key(i), value(i));
+                }
+                db.write(batch).map(|_| 1)
+            };
+            (0..BATCHES).map(batch).sum()
+        },
+    )
+}
+
+/// Puts each key from `first` on whose number differs by a multiple of `step`.
+fn put(db: &Db, first: usize, step: usize) -> Result<()> {
+    (first as u64..KEYS).step_by(step).try_for_each(|i| db.put(key(i), value(i)).map(|_| ()))
+}
+
+fn main() -> Result<()> {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    let rounds = std::env::var("STEPS_ROUNDS").map_or(25, |n| n.parse().expect("a number"));
+    let mut rows = Rows { filter: filter.unwrap_or_default(), rounds, place: "writes" };
+    let dir = tempfile::tempdir().expect("a directory");
+    writes(&rows, &Db::open(dir.path().join("writes"))?)?;
+    let db = Db::open(dir.path().join("reads"))?;
+    for place in ["memory", "level", "mixed"] {
+        rows.place = place;
+        match place {
+            "memory" => put(&db, 0, 1)?,
+            "level" => db.compact()?,
+            _ => {
+                for first in [0, 3] {
+                    put(&db, first, 10)?;
+                    db.flush()?;
+                }
+                put(&db, 5, 10)?;
+            }
+        }
+        // Twice, so that the cache keeps every block.
+        black_box(db.range(..).chain(db.range(..)).map(size).sum::<Result<usize>>()?);
+        steps(&rows, &db)?;
+        gets(&rows, &db)?;
+    }
+    db.close()
+}
