@@ -1,4 +1,5 @@
-//! The target `scan_bounds`: what the command line takes for the bounds of a scan. Its body is the tool's, `fuzzing.rs`.
+//! The target `scan_bounds`: what the command line takes for the bounds of a scan. Its body is
+//! in the tool: `crates/isobath-cli/src/fuzzing.rs`.
 #![no_main]
 #![allow(dead_code)] // Of the tool's modules only what reads bounds is used.
 

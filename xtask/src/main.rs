@@ -1,5 +1,5 @@
-//! Chores of the workspace: `cargo run -p xtask` checks the house rules, which a test does too; `cargo run -p xtask --
-//! mutants` tries the tests and the simulator on changed engines.
+//! Chores of the workspace: `cargo run -p xtask` checks the house rules, which a test does too;
+//! `cargo run -p xtask -- mutants` tries the tests and the simulator on changed engines.
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -316,3 +316,21 @@ fn a_kind_that_is_told_apart_without_naming_all_is_caught() {
         assert_eq!(lines("read/get.rs", fine), CLEAN, "{fine}");
     }
 }
+
+#[test]
+fn comments_that_are_wide_or_riddles_are_caught() {
+    let wide = "word ".repeat(20);
+    assert_eq!(lines("db.rs", &format!("/// {wide}\nfn f() {{}}")), [2]);
+    assert_eq!(lines("db.rs", &format!("fn f() {{\n    // {wide}.\n}}")), [3]);
+    assert_eq!(lines("db.rs", "// Out of\n// a wish that it ends.\nfn f() {}"), [3]);
+    assert_eq!(lines("db.rs", "// It is\n// there. It sees to it that all is well."), [3]);
+}
+
+#[test]
+fn tables_and_plain_words_are_not_complained_about() {
+    let table = format!("/// ```text\n/// {}\n/// ```\nfn f() {{}}", "word ".repeat(20));
+    assert_eq!(lines("db.rs", &table), CLEAN);
+    let columns = format!("//! {} | {}  |", "word ".repeat(10), "word ".repeat(10));
+    assert_eq!(lines("db.rs", &columns), CLEAN);
+    assert_eq!(lines("db.rs", "// The word `sees to it that` in code.\nfn f() {}"), CLEAN);
+}

@@ -1,4 +1,5 @@
-//! The audit: reads all books of one moment, and complains if they do not agree with each other or with the notes.
+//! The audit: reads all books of one moment, and complains if they do not agree with each other or
+//! with the notes.
 
 use crate::Trouble;
 use crate::ledger::{
@@ -67,7 +68,8 @@ fn key(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }
 
-/// Audits the books of a snapshot, and says how far each line is. The day's family may have been put away since.
+/// Audits the books of a snapshot, and says how far each line is. The day's family may have been
+/// put away since.
 pub(crate) fn books(
     db: &Db,
     moment: &Snapshot,
@@ -119,7 +121,8 @@ fn agree(what: &str, moment: &Snapshot, family: &Family, expected: &Pairs) -> Re
     compare(backward, &mut expected.iter().rev(), "backward")
 }
 
-/// Audits a database that was just opened, against what was noted. `None` if no bank was founded yet.
+/// Audits a database that was just opened, against what was noted. `None` if no bank was founded
+/// yet.
 pub(crate) fn reopened(db: &Db, notes: &Notes, after: After) -> Result<Option<Counts>, Trouble> {
     let moment = db.snapshot();
     let noted = notes.read()?;
@@ -155,7 +158,8 @@ fn is_empty(db: &Db) -> Result<bool, Trouble> {
     Ok(true)
 }
 
-/// Beside the families that are always there and today's: tomorrow's, which is empty; and yesterday's, put away or not.
+/// Beside the families that are always there and today's: tomorrow's, which is empty; and
+/// yesterday's, put away or not.
 fn families(
     db: &Db,
     moment: &Snapshot,
@@ -201,7 +205,8 @@ fn jobs_at_once(line: usize) -> u64 {
     if (TELLERS..TELLERS * 2).contains(&line) { crate::staff::JOBS_MAX } else { 1 }
 }
 
-/// What is there is a prefix of history: nothing that is there was answered with a later read point than what is lost.
+/// What is there is a prefix of history: nothing that is there was answered with a later read point
+/// than what is lost.
 fn keeps_order(found: &Counts, noted: &Noted, notes: &Notes) -> Result<(), Trouble> {
     let (mut newest_kept, mut oldest_lost) = (0, u64::MAX);
     let reaches_back = (0..TELLERS).any(|teller| found[teller] < noted.started[teller]);

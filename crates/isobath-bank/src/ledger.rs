@@ -1,4 +1,5 @@
-//! The bank's books: what lies in which column family, under which keys, and how they are opened and founded.
+//! The bank's books: what lies in which column family, under which keys, and how they are opened
+//! and founded.
 //!
 //! ```text
 //! default      "founded" = number of accounts    "day" = the day    "done" TELLER = jobs done for the teller
@@ -10,7 +11,8 @@
 //! archive      the day before, once it has been put away
 //! ```
 //!
-//! Numbers are big-endian. Money neither comes nor goes: the sum of all balances is what the bank was founded with.
+//! Numbers are big-endian. Money neither comes nor goes: the sum of all balances is what the bank
+//! was founded with.
 
 use crate::Trouble;
 use isobath::{Batch, Codec, Db, Error, Family, FamilyOptions, WriteOptions};
@@ -31,10 +33,11 @@ pub(crate) struct Bank {
     pub(crate) entries: Family,
     pub(crate) statements: Family,
     pub(crate) queue: Family,
-    /// Reading a balance and writing the next one is one thing: who does holds the locks of both accounts.
+    /// Reading a balance and writing the next one is one thing: who does holds the locks of both
+    /// accounts.
     pub(crate) locks: Vec<Mutex<()>>,
-    /// By teller. A batch that is written twice would bring back a job that was done in between: who writes one, or does
-    /// jobs of the teller, holds this.
+    /// By teller. A batch that is written twice would bring back a job that was done in between:
+    /// who writes one, or does jobs of the teller, holds this.
     pub(crate) jobs: Vec<Mutex<()>>,
     /// A transfer belongs to one day: who makes one holds this for reading.
     pub(crate) day: RwLock<Day>,

@@ -1,9 +1,11 @@
-//! A small bank on Isobath: a program as its users write it, which is killed again and again by `isobath-sim`.
+//! A small bank on Isobath: a program as its users write it, which is killed again and again by
+//! `isobath-sim`.
 //!
-//! It knows of the engine what README and the documentation of public items say. Several column families are written by
-//! atomic batches (`ledger.rs`) from several threads (`staff.rs`); what must hold between the families is
-//! checked at each start and all the time (`audit.rs`), and so is what was promised, which is noted in a file that no
-//! power cut reaches (`notes.rs`). The driver starts it with the notes as standard input and reads what it says, a line each:
+//! It knows of the engine what README and the documentation of public items say. Several column
+//! families are written by atomic batches (`ledger.rs`) from several threads (`staff.rs`); what
+//! must hold between the families is checked at each start and all the time (`audit.rs`), and so is
+//! what was promised, which is noted in a file that no power cut reaches (`notes.rs`). The driver
+//! starts it with the notes as standard input and reads what it says, a line each:
 //!
 //! ```text
 //! ready             what was found is right, work begins
@@ -12,7 +14,8 @@
 //! closed            what was found is right, before and after closing
 //! ```
 //!
-//! Its engine is the one that ships: the simulator's hooks are in another package, `isobath-simulated`.
+//! Its engine is the one that ships: the simulator's hooks are in another package,
+//! `isobath-simulated`.
 
 mod audit;
 mod ledger;

@@ -1,7 +1,8 @@
-//! What the bank was promised, noted in a file that no power cut reaches: the driver's, inherited as standard input.
+//! What the bank was promised, noted in a file that no power cut reaches: the driver's, inherited
+//! as standard input.
 //!
-//! The file is made of cells of eight bytes. The first sixteen are shared with the driver (`kernel/notes.rs` of
-//! `isobath-sim`), the others are the bank's own.
+//! The file is made of cells of eight bytes. The first sixteen are shared with the driver
+//! (`kernel/notes.rs` of `isobath-sim`), the others are the bank's own.
 //!
 //! ```text
 //! cell 0       1 after a failure that nothing explains
@@ -13,8 +14,8 @@
 //! cell 64..    for each teller and transfer: the read point that the engine answered
 //! ```
 //!
-//! A line is a sequence of commits that are made one after the other: the transfers of each teller, the jobs done for
-//! each teller, the days.
+//! A line is a sequence of commits that are made one after the other: the transfers of each teller,
+//! the jobs done for each teller, the days.
 
 use crate::ledger::TELLERS;
 use isobath::ReadPoint;

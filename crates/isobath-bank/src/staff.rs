@@ -1,7 +1,8 @@
-//! Who works at the bank: tellers, a messenger, an auditor, a janitor, each a thread, until the bank closes or dies.
+//! Who works at the bank: tellers, a messenger, an auditor, a janitor, each a thread, until the
+//! bank closes or dies.
 //!
-//! They use the engine as people do: batches are reused, extended and written twice, retried after errors, and sometimes
-//! name a key or a family that they may not.
+//! They use the engine as people do: batches are reused, extended and written twice, retried after
+//! errors, and sometimes name a key or a family that they may not.
 
 use crate::Trouble;
 use crate::audit;
@@ -379,7 +380,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Begins the next day: with a family that is there before, and yesterday's put away afterwards.
+    /// Begins the next day: with a family that is there before, and yesterday's put away
+    /// afterwards.
     fn begin_day(&self, rng: &mut Random) -> Goes {
         let db = &self.bank.db;
         self.drop_archive()?;
@@ -401,7 +403,8 @@ impl Work<'_> {
             let mut today = self.bank.day.write().unwrap_or_else(PoisonError::into_inner);
             let options = if is_synced { WriteOptions::sync() } else { WriteOptions::default() };
             if let Err(error) = db.with(options).put("day", number.to_be_bytes()) {
-                // Its outcome may be unknown: readers may see the new day, and must not take it for the old one.
+                // Its outcome may be unknown: readers may see the new day, and must not take it for
+                // the old one.
                 self.is_over.store(true, Relaxed);
                 return Err(error.into());
             }
@@ -419,7 +422,8 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// Removes what was put away, or what a life before did not come to put away. A snapshot from before still sees it.
+    /// Removes what was put away, or what a life before did not come to put away. A snapshot from
+    /// before still sees it.
     fn drop_archive(&self) -> Result<(), Trouble> {
         let db = &self.bank.db;
         let yesterday = self.today().number.checked_sub(1).map(day_name);

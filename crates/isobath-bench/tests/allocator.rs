@@ -1,7 +1,7 @@
 //! One allocator serves Rust, C and C++ code of the program: the C library's own stays unused.
 //!
-//! glibc is told to keep everything in one arena on the heap that grows by `brk`. If any engine's code still
-//! reached it, that heap would grow with the engine's memtable.
+//! glibc is told to keep everything in one arena on the heap that grows by `brk`. If any engine's
+//! code still reached it, that heap would grow with the engine's memtable.
 
 mod support;
 

@@ -43,11 +43,12 @@ pub(crate) enum Command {
     Stats(Stats),
     /// Check every checksum of every file; changes nothing; exit code 1 if damage was found
     Verify(Verify),
-    /// Make a damaged database usable again with all that is readable, and say what was lost; a sound one is left alone.
-    /// What is damaged is moved to the folder lost+found; exit code 1 if something was lost
+    /// Make a damaged database usable again with all that is readable, and say what was lost; a
+    /// sound one is left alone. What is damaged is moved to the folder lost+found; exit code 1
+    /// if something was lost
     Repair(Repair),
-    /// Print what one file says: a manifest, CURRENT, a table or a log segment, whole or damaged; changes nothing;
-    /// exit code 1 if damage was met
+    /// Print what one file says: a manifest, CURRENT, a table or a log segment, whole or damaged;
+    /// changes nothing; exit code 1 if damage was met
     Dump(Dump),
 }
 

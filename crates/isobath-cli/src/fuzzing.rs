@@ -1,11 +1,13 @@
-//! What a fuzzer may give as the bounds of a scan. Compiled for it (`fuzz/fuzz_targets/scan_bounds.rs`) and for tests.
+//! What a fuzzer may give as the bounds of a scan. Compiled for it
+//! (`fuzz/fuzz_targets/scan_bounds.rs`) and for tests.
 
 use crate::text::Form;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Reads bytes as a bound in both forms: refused, or understood as what is shown for it again. And whatever bytes a key has,
-/// what is shown for it leads back to it, on one line without anything that a terminal would obey.
+/// Reads bytes as a bound in both forms: refused, or understood as what is shown for it again. And
+/// whatever bytes a key has, what is shown for it leads back to it, on one line without anything
+/// that a terminal would obey.
 pub(crate) fn scan_bounds(data: &[u8]) {
     for form in [Form::Text, Form::Hex] {
         if let Ok(key) = form.read(OsStr::from_bytes(data)) {

@@ -1,8 +1,8 @@
 //! The `isobath` command: look into, verify and change a database from a shell.
 //!
-//! `cli.rs` says what can be asked, `command/` does it (one file a group of commands), `text.rs` turns bytes into
-//! text that can be read back, `failure.rs` says what went wrong and what to do, `progress.rs` shows how far it is.
-//! What each command prints and its exit codes: `docs/cli.md`.
+//! `cli.rs` says what can be asked, `command/` does it (one file a group of commands), `text.rs`
+//! turns bytes into text that can be read back, `failure.rs` says what went wrong and what to do,
+//! `progress.rs` shows how far it is. What each command prints and its exit codes: `docs/cli.md`.
 
 mod cli;
 mod command;

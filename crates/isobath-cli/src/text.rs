@@ -1,8 +1,9 @@
 //! Bytes as text that a person can read and the tool can read back.
 //!
-//! Printable characters stand for themselves, a backslash is `\\`; `\t`, `\n` and `\r` are the usual ones, and every
-//! other byte is `\xNN`. So a line of output is one entry, a tab in it separates, and text made of printable
-//! characters is shown as it is. Hexadecimal form is two digits a byte, lower case, without anything between.
+//! Printable characters stand for themselves, a backslash is `\\`; `\t`, `\n` and `\r` are the
+//! usual ones, and every other byte is `\xNN`. So a line of output is one entry, a tab in it
+//! separates, and text made of printable characters is shown as it is. Hexadecimal form is two
+//! digits a byte, lower case, without anything between.
 
 use crate::failure::{Failure, Result};
 use std::ffi::OsStr;
@@ -68,7 +69,8 @@ fn escape(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// `escape_debug` knows which characters have a shape of their own; quotes it escapes for another reason.
+/// `escape_debug` knows which characters have a shape of their own; quotes it escapes for another
+/// reason.
 fn is_printable(c: char) -> bool {
     matches!(c, '\'' | '"') || c.escape_debug().len() == 1
 }

@@ -1,4 +1,5 @@
-//! `create`, `get`, `put`, `delete`, `scan`: what is written comes back, as text and as hexadecimal digits.
+//! `create`, `get`, `put`, `delete`, `scan`: what is written comes back, as text and as hexadecimal
+//! digits.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! `verify`: a sound database is clean, whatever is damaged is named by file and offset, and nothing is changed.
+//! `verify`: a sound database is clean, whatever is damaged is named by file and offset, and
+//! nothing is changed.
 
 mod support;
 

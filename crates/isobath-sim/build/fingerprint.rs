@@ -1,6 +1,8 @@
-//! What decides what the engine does, as one number: its sources without comments, documentation and tests, its manifest, and
-//! the versions of what it is built with. A run stands for an engine with the same number.
+//! What decides what the engine does, as one number: its sources without comments, documentation
+//! and tests, its manifest, and the versions of what it is built with. A run stands for an engine
+//! with the same number.
 
+use proc_macro2::{Group, TokenStream, TokenTree};
 use quote::ToTokens;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -42,7 +44,8 @@ fn add_module(file: &Path, folder: &Path, hash: &mut Hash) -> Result<()> {
     Ok(())
 }
 
-/// The tokens of a file that end up in the engine, and the names of the modules that have files of their own.
+/// The tokens of a file that end up in the engine, and the names of the modules that have files of
+/// their own.
 pub(crate) fn essence(text: &str) -> Result<(String, Vec<String>)> {
     let mut file = syn::parse_file(text)?;
     Strip.visit_file_mut(&mut file);
@@ -89,6 +92,31 @@ impl VisitMut for Strip {
     fn visit_attributes_mut(&mut self, attributes: &mut Vec<Attribute>) {
         attributes.retain(|attribute| !attribute.path().is_ident("doc"));
     }
+
+    fn visit_macro_mut(&mut self, called: &mut syn::Macro) {
+        called.tokens = undocumented(called.tokens.clone());
+    }
+}
+
+/// The tokens given to a macro, without the documentation among them.
+fn undocumented(tokens: TokenStream) -> TokenStream {
+    let mut kept: Vec<TokenTree> = Vec::new();
+    for token in tokens {
+        let TokenTree::Group(group) = token else {
+            kept.push(token);
+            continue;
+        };
+        let is_sharp = |last: &TokenTree| matches!(last, TokenTree::Punct(p) if p.as_char() == '#');
+        let is_doc = matches!(group.stream().into_iter().next(),
+            Some(TokenTree::Ident(name)) if name == "doc");
+        if is_doc && kept.last().is_some_and(is_sharp) {
+            kept.pop();
+        } else {
+            let inner = undocumented(group.stream());
+            kept.push(Group::new(group.delimiter(), inner).into());
+        }
+    }
+    kept.into_iter().collect()
 }
 
 fn attributes(item: &Item) -> Option<&[Attribute]> {
@@ -180,6 +208,16 @@ mod tests {
             #[cfg(test)]\nimpl Wide { fn help() {} }\n";
         assert_eq!(essence(CODE).unwrap(), essence(dressed).unwrap());
         assert_eq!(essence(CODE).unwrap().1, ["part"]);
+    }
+
+    #[test]
+    fn documentation_given_to_a_macro_does_not_count() {
+        let list =
+            |doc: &str| format!("options! {{ struct O {{ {doc} #[serde(skip)] a: u8 = 1 }} }}");
+        let bare = essence(&list("")).unwrap();
+        assert_eq!(essence(&list("/// The first.\n/// Default 1.\n")).unwrap(), bare);
+        assert_ne!(essence(&list("").replace("= 1", "= 2")).unwrap(), bare);
+        assert_ne!(essence(&list("").replace("skip", "rename")).unwrap(), bare);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Embeds which code is built: the commit, whether the tree had changes, and a hash of the engine's sources.
+//! Embeds which code is built: the commit, whether the tree had changes, and a hash of the engine's
+//! sources.
 //!
 //! The ledger counts what stands for today's code by that hash, whatever the commit is called.
 

@@ -1,17 +1,20 @@
-//! The ledger: what every run of a harness did, one line each, so that many runs on many days make one figure.
+//! The ledger: what every run of a harness did, one line each, so that many runs on many days make
+//! one figure.
 //!
 //! ```text
 //! commit <tab> harness <tab> inputs <tab> seconds <tab> found <tab> name=count name=count ... <tab> engine
 //! ```
 //!
-//! `inputs` says what makes the run repeatable (profile and seeds). `found` counts failures. `engine` is a hash of the engine's
-//! code (`build/fingerprint.rs`): what was run stands for exactly this. Rows from before that was noted have none, and stand for
-//! other sources than today's. `commit` names the commit that was built, with `+` if the tree had changes. Lines that begin with
-//! `#` are for people.
+//! `inputs` says what makes the run repeatable (profile and seeds). `found` counts failures.
+//! `engine` is a hash of the engine's code (`build/fingerprint.rs`): what was run stands for
+//! exactly this. Rows from before that was noted have none, and stand for other sources than
+//! today's. `commit` names the commit that was built, with `+` if the tree had changes. Lines that
+//! begin with `#` are for people.
 //!
-//! Every run counts, one that failed or had a changed tree too. Only the same harness with the same inputs on the same
-//! engine, finding as much, proves nothing new: it counts once. No bound is derived from a count: seeds share code, options
-//! and schedules, so they are no independent trials.
+//! Every run counts, one that failed or had a changed tree too. Only the same harness with the same
+//! inputs on the same engine, finding as much, proves nothing new: it counts once. No bound is
+//! derived from a count: seeds share code, options and schedules, so they are no independent
+//! trials.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -97,7 +100,8 @@ impl Row {
     }
 }
 
-/// The commit that this program was built from, with `+` if its code had changes; `unknown` if there was no history.
+/// The commit that this program was built from, with `+` if its code had changes; `unknown` if
+/// there was no history.
 pub(crate) fn commit() -> &'static str {
     env!("ISOBATH_COMMIT")
 }
@@ -141,7 +145,8 @@ impl Sum {
     }
 }
 
-/// What was run on the engine whose sources have this hash, and on all others, by harness, as a table of a page.
+/// What was run on the engine whose sources have this hash, and on all others, by harness, as a
+/// table of a page.
 pub(crate) fn table(rows: &[Row], engine: &str) -> String {
     let mut seen = BTreeSet::new();
     let mut sums: BTreeMap<&str, [Sum; 2]> = BTreeMap::new();

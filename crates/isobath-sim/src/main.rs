@@ -1,10 +1,10 @@
 //! `isobath-sim`: looks for what would lose or falsify data.
 //!
-//! `command/` holds the subcommands, one file each. What they share: `simulation/` runs the real engine under a seeded
-//! scheduler, disk and clock; `metamorphic/` compares options; `hostile/` damages databases; `kernel/`
-//! lets real processes, file systems and devices die;
-//! `ledger.rs` adds runs up over days and commits; `pages.rs` keeps generated tables in the documentation. Bugs planted
-//! to show that a harness would find them: `isobath::env::planted`.
+//! `command/` holds the subcommands, one file each. What they share: `simulation/` runs the real
+//! engine under a seeded scheduler, disk and clock; `metamorphic/` compares options; `hostile/`
+//! damages databases; `kernel/` lets real processes, file systems and devices die;
+//! `ledger.rs` adds runs up over days and commits; `pages.rs` keeps generated tables in the
+//! documentation. Bugs planted to show that a harness would find them: `isobath::env::planted`.
 
 mod command;
 mod existing;

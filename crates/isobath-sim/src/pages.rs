@@ -1,4 +1,5 @@
-//! Generated parts of a page of documentation: what stands between `<!-- name -->` and `<!-- /name -->`.
+//! Generated parts of a page of documentation: what stands between `<!-- name -->` and `<!-- /name
+//! -->`.
 
 use std::fs;
 use std::io;

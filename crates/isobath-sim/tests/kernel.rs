@@ -1,5 +1,6 @@
-//! A few seconds of each harness of the real kernel, and of a planted bug that each catches. Where root or loop devices
-//! are lacking a command says so and succeeds; this test then shows what it said.
+//! A few seconds of each harness of the real kernel, and of a planted bug that each catches. Where
+//! root or loop devices are lacking a command says so and succeeds; this test then shows what it
+//! said.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
@@ -32,7 +33,8 @@ fn power_cuts_catch_syncs_that_are_skipped() {
     run(&["powercut", "--cuts", "400", "--control", "sync-skipped"]);
 }
 
-/// A hole that matters takes luck: some hundred cuts, or more. So this one runs only where there is time.
+/// A hole that matters takes luck: some hundred cuts, or more. So this one runs only where there is
+/// time.
 #[test]
 fn power_cuts_catch_a_recovery_that_reads_on_behind_a_hole() {
     if std::env::var_os("ISOBATH_TEST_LONG").is_some() {

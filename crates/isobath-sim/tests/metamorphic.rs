@@ -1,5 +1,5 @@
-//! Bugs planted in the engine must change an answer of `isobath-sim metamorphic`: each in a process of its own, since the
-//! engine's threads run there and the bug is planted for all of them.
+//! Bugs planted in the engine must change an answer of `isobath-sim metamorphic`: each in a process
+//! of its own, since the engine's threads run there and the bug is planted for all of them.
 
 use std::process::Command;
 

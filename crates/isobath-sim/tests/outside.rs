@@ -1,5 +1,6 @@
-//! A few seconds of kills and of power cuts of a program that uses the engine from outside, `isobath-bank`, and of mistakes
-//! of its own that each must catch. Where root or loop devices are lacking a command says so and succeeds.
+//! A few seconds of kills and of power cuts of a program that uses the engine from outside,
+//! `isobath-bank`, and of mistakes of its own that each must catch. Where root or loop devices are
+//! lacking a command says so and succeeds.
 //!
 //! The program is built here: cargo builds no programs of other packages for a test.
 #![cfg(target_os = "linux")]

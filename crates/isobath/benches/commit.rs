@@ -1,5 +1,6 @@
-//! The commit path as a program meets it: a put, a delete, and batches of 116-byte entries under process durability,
-//! with flushes and compactions going on behind; and how long a commit takes that waits for the device.
+//! The commit path as a program meets it: a put, a delete, and batches of 116-byte entries under
+//! process durability, with flushes and compactions going on behind; and how long a commit takes
+//! that waits for the device.
 //!
 //!     cargo bench -p isobath --bench commit
 //!

@@ -1,5 +1,5 @@
-//! What a compaction costs for each entry, and what a cursor over several runs costs a reader, in the processor's time
-//! of this thread: other work of the machine counts less.
+//! What a compaction costs for each entry, and what a cursor over several runs costs a reader, in
+//! the processor's time of this thread: other work of the machine counts less.
 //!
 //!     cargo bench -p isobath --features bench-internals --bench compact -- entries=200000
 //!

@@ -1,12 +1,13 @@
-//! The memtable beside crossbeam's skip list: inserts, lookups and scans of 16-byte (or longer) keys and
-//! 100-byte values, on one and two threads.
+//! The memtable beside crossbeam's skip list: inserts, lookups and scans of 16-byte (or longer)
+//! keys and 100-byte values, on one and two threads.
 //!
 //!     cargo bench -p isobath --features bench-internals --bench memtable
-//!     cargo bench -p isobath --features bench-internals --bench memtable -- ratios [part of a row's name]
+//!     cargo bench -p isobath --features bench-internals --bench memtable -- ratios [part of a
+//! row's name]
 //!
-//! The first measures each row by itself with criterion. The second runs the two structures in turns, several
-//! rounds in one process, and prints the medians and their ratio: the figure to trust on a machine that has
-//! other work. `MEMTABLE_KEYS` sets the number of keys (a million).
+//! The first measures each row by itself with criterion. The second runs the two structures in
+//! turns, several rounds in one process, and prints the medians and their ratio: the figure to
+//! trust on a machine that has other work. `MEMTABLE_KEYS` sets the number of keys (a million).
 
 use criterion::Criterion;
 use crossbeam_skiplist::SkipMap;
@@ -150,7 +151,8 @@ fn keys(order: Order) -> &'static [Keys; 2] {
     })
 }
 
-/// Runs `work` for each thread with its share of `0..count`, interleaved; the time until all are done.
+/// Runs `work` for each thread with its share of `0..count`, interleaved; the time until all are
+/// done.
 fn timed(
     threads: usize,
     count: usize,

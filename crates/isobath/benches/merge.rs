@@ -1,9 +1,10 @@
-//! The merge iterator over 2, 8 and 32 tables that share one key range: all versions in order, as a compaction
-//! walks them, and what a reader sees, as a scan does.
+//! The merge iterator over 2, 8 and 32 tables that share one key range: all versions in order, as a
+//! compaction walks them, and what a reader sees, as a scan does.
 //!
 //!     cargo bench -p isobath --features bench-internals --bench merge
 //!
-//! `MERGE_KEYS` sets the number of keys in all tables together (half a million); all of them stay cached.
+//! `MERGE_KEYS` sets the number of keys in all tables together (half a million); all of them stay
+//! cached.
 
 use criterion::{BatchSize, Criterion, Throughput};
 use isobath::bench_support::merge::{Merge, Scan};

@@ -1,12 +1,15 @@
-//! What one step, one read and one write cost, by place: in memory, in one level, or in both with two runs between. Everything
-//! is cached; keys are 16 random bytes, values 100 of which half are random.
+//! What one step, one read and one write cost, by place: in memory, in one level, or in both with
+//! two runs between. Everything is cached; keys are 16 random bytes, values 100 of which half are
+//! random.
 //!
 //!     cargo bench -p isobath --bench steps [-- FILTER]
 //!
-//! prints the least nanoseconds an operation of some rounds (`STEPS_ROUNDS`), which even a busy machine repeats within a few
-//! per cent. Instructions repeat better still: those of one row are what callgrind collects, divided by its operations.
+//! prints the least nanoseconds an operation of some rounds (`STEPS_ROUNDS`), which even a busy
+//! machine repeats within a few per cent. Instructions repeat better still: those of one row are
+//! what callgrind collects, divided by its operations.
 //!
-//!     STEPS_ROUNDS=1 valgrind --tool=callgrind --toggle-collect='*measured*' target/release/deps/steps-HASH 'level, range forward'
+//!     STEPS_ROUNDS=1 valgrind --tool=callgrind --toggle-collect='*measured*'
+//! target/release/deps/steps-HASH 'level, range forward'
 
 use isobath::{Batch, Db, Result, Value};
 use std::cell::Cell;

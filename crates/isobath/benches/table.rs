@@ -1,12 +1,13 @@
-//! Sorted tables: building, gets, seeks and walks over a million keys of 16 bytes with half-compressible
-//! values of 100.
+//! Sorted tables: building, gets, seeks and walks over a million keys of 16 bytes with
+//! half-compressible values of 100.
 //!
 //!     cargo bench -p isobath --features bench-internals --bench table
 //!     cargo bench -p isobath --features bench-internals --bench table -- rows
 //!     valgrind --tool=callgrind --toggle-collect=table::counted <the benchmark's binary> once next
 //!
-//! The first measures with criterion. The second runs every row a few times and prints the least time of
-//! each. The third counts the instructions of one row, once everything is warm. `TABLE_KEYS` sets the number of keys.
+//! The first measures with criterion. The second runs every row a few times and prints the least
+//! time of each. The third counts the instructions of one row, once everything is warm.
+//! `TABLE_KEYS` sets the number of keys.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // A benchmark measures real time.
 
 use criterion::Criterion;

@@ -1,4 +1,5 @@
-//! Streams of events: appended in order, read back by stream, or all of them in the order of their arrival.
+//! Streams of events: appended in order, read back by stream, or all of them in the order of their
+//! arrival.
 //!
 //! ```text
 //! family `streams`   stream, 0, version (8 bytes)  ->  event

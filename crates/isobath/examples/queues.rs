@@ -1,7 +1,8 @@
 //! Many queues, one family each, that survive a crash of the worker.
 //!
-//! A job that is taken moves to the family `running` in the same batch, and is deleted from there when it is done. What is found there
-//! at the next start was not finished, and goes back to its queue. So each job is done at least once.
+//! A job that is taken moves to the family `running` in the same batch, and is deleted from there
+//! when it is done. What is found there at the next start was not finished, and goes back to its
+//! queue. So each job is done at least once.
 //!
 //! `cargo run -p isobath --example queues [DIRECTORY]`
 
@@ -18,7 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(given.as_deref().map_or(scratch.path(), Path::new), &mut io::stdout())
 }
 
-/// A queue's family, and where it begins and ends. The lock is held across reads and writes: there are no transactions yet.
+/// A queue's family, and where it begins and ends. The lock is held across reads and writes: there
+/// are no transactions yet.
 struct Queue {
     waiting: Family,
     ends: Mutex<Ends>,

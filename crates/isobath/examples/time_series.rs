@@ -1,7 +1,8 @@
 //! Readings of sensors: the newest, a window of time, averages, and forgetting what is old.
 //!
-//! A key is the sensor's name, a slash, and the time in seconds as eight bytes, most significant first, so that the readings of
-//! a sensor lie together in the order of time. A value is eight bytes of `f64`.
+//! A key is the sensor's name, a slash, and the time in seconds as eight bytes, most significant
+//! first, so that the readings of a sensor lie together in the order of time. A value is eight
+//! bytes of `f64`.
 //!
 //! `cargo run -p isobath --example time_series [DIRECTORY]`
 
@@ -46,8 +47,8 @@ fn average(points: &Family, sensor: &str, from: u64, to: u64) -> isobath::Result
     Ok((count > 0).then(|| sum / f64::from(count)))
 }
 
-/// Deletes a sensor's readings from before a time. There are no range deletes and no time to live yet: each key is deleted, and
-/// compacting the range gives the room back at once.
+/// Deletes a sensor's readings from before a time. There are no range deletes and no time to live
+/// yet: each key is deleted, and compacting the range gives the room back at once.
 fn forget(db: &Db, points: &Family, sensor: &str, before: u64) -> isobath::Result<u64> {
     let (old, mut batch, mut count) = (key(sensor, 0)..key(sensor, before), Batch::new(), 0);
     for key in points.range(old.clone()).keys() {
@@ -65,7 +66,8 @@ fn forget(db: &Db, points: &Family, sensor: &str, before: u64) -> isobath::Resul
 
 pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let db = Db::open(dir)?;
-    // Neighbours are alike and are read together: larger blocks, and Zstandard where most of the data lies.
+    // Neighbours are alike and are read together: larger blocks, and Zstandard where most of the
+    // data lies.
     let dense = FamilyOptions::new().block_size(16 * KIB).codecs([Codec::None, Codec::Zstd]);
     let points = db.family(("points", dense))?;
 

@@ -1,22 +1,28 @@
 //! Closing a database.
 //!
 //! 1. new calls are refused, and compactions are cancelled
-//! 2. what is in memory is flushed to tables; power loss here costs nothing that the log does not hold
+//! 2. what is in memory is flushed to tables; power loss here costs nothing that the log does not
+//!    hold
 //! 3. jobs are waited for; outputs that were not installed are orphans, which the next open removes
 //! 4. the log is hardened and ended
-//! 5. a new manifest begins with the state. It may stay as it is for months, and in its snapshot nothing passes for a torn
-//!    tail: damage of what the last flush said stays known as damage. The state before that flush would lack what only
-//!    tables have, as the log need not have been synced
-//! 6. one edit says that the close was clean: the next open replays what a racing commit left, or nothing
-//! 7. memory and tables are let go of, which handles that outlive the database would hold; the lock is given up
-//! 8. the last callbacks of [`Db::on_durable`](crate::Db::on_durable) have run: what they may wait for, in calls of theirs, has
-//!    ended by then
+//! 5. a new manifest begins with the state. It may stay as it is for months, and in its snapshot
+//!    nothing passes for a torn tail: damage of what the last flush said stays known as damage. The
+//!    state before that flush would lack what only tables have, as the log need not have been
+//!    synced
+//! 6. one edit says that the close was clean: the next open replays what a racing commit left, or
+//!    nothing
+//! 7. memory and tables are let go of, which handles that outlive the database would hold; the lock
+//!    is given up
+//! 8. the last callbacks of [`Db::on_durable`](crate::Db::on_durable) have run: what they may wait
+//!    for, in calls of theirs, has ended by then
 //!
-//! A close that panics, in code of the program's own, goes on as that of a database which failed: nothing more is written.
+//! A close that panics, in code of the program's own, goes on as that of a database which failed:
+//! nothing more is written.
 //!
-//! A listener may close the database, too, also by dropping the last handle. Closing waits for the thread that tells it, or
-//! that thread holds a lock of the close: so another thread closes then, and the listener goes on at once. The same holds for
-//! a callback of [`Db::on_durable`](crate::Db::on_durable).
+//! A listener may close the database, too, also by dropping the last handle. Closing waits for the
+//! thread that tells it, or that thread holds a lock of the close: so another thread closes then,
+//! and the listener goes on at once. The same holds for a callback of
+//! [`Db::on_durable`](crate::Db::on_durable).
 
 use crate::engine::Engine;
 use crate::env::Priority;
@@ -27,7 +33,8 @@ use crate::write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Closes the database. A second call waits for the first and says the same; a listener's waits for nothing.
+/// Closes the database. A second call waits for the first and says the same; a listener's waits for
+/// nothing.
 pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
     let was_closed = engine.closed.swap(true, Ordering::SeqCst);
     if engine.is_telling() {
@@ -101,7 +108,8 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     let hardened = engine.log.close();
     let noted = flushed.and(hardened).and_then(|()| {
         let end = engine.log.tail();
-        // `replay from` stays where the last flush put it: a commit that raced the close is in the log only.
+        // `replay from` stays where the last flush put it: a commit that raced the close is in the
+        // log only.
         let edit = Edit::new(vec![Change::DurableLsn { lsn: end }, Change::CleanClose { end }]);
         let mut versions = engine.versions.lock();
         // Where there is no room for a new manifest, the old one serves.
@@ -178,7 +186,8 @@ mod tests {
         let (may_end, end) = mpsc::channel();
         let (known, first) = (engine.clone(), OnceLock::new());
         let channels = crate::env::sync::Mutex::unranked((may_begin, is_copied));
-        // The close's own flush is over, the log is not closed yet: the closer waits for this thread.
+        // The close's own flush is over, the log is not closed yet: the closer waits for this
+        // thread.
         let listener = move |event: &Event| {
             if matches!(event, Event::Flushed { .. })
                 && known.get().is_some()
@@ -232,8 +241,8 @@ mod tests {
         }
     }
 
-    /// The compaction is held when it first tells how far it is, with most of it still to do, and the close at its
-    /// flush.
+    /// The compaction is held when it first tells how far it is, with most of it still to do, and
+    /// the close at its flush.
     #[test]
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_close_does_not_let_compactions_run_to_their_end() {

@@ -1,10 +1,11 @@
-//! Models of a whole database in memory: the real engine, with its own background threads, under random schedules. There
-//! is no time here, so a wake-up that some timeout would make good is a deadlock that is reported.
+//! Models of a whole database in memory: the real engine, with its own background threads, under
+//! random schedules. There is no time here, so a wake-up that some timeout would make good is a
+//! deadlock that is reported.
 //!
-//! Seen to fail: a sealer that holds the right to seal while it publishes its marker (this is how that was found); a
-//! flush that does not wait until its epoch is complete; `retire_oldest` that wakes nobody; `Epoch::owns_while_open` that
-//! does not look at the closing mark. Not seen to: a scan that does not keep its files, which is rarer than this many
-//! schedules.
+//! Seen to fail: a sealer that holds the right to seal while it publishes its marker (this is how
+//! that was found); a flush that does not wait until its epoch is complete; `retire_oldest` that
+//! wakes nobody; `Epoch::owns_while_open` that does not look at the closing mark. Not seen to: a
+//! scan that does not keep its files, which is rarer than this many schedules.
 
 use crate::env::model::{check, env};
 use crate::vfs::MemoryFs;
@@ -36,7 +37,8 @@ fn write(db: &Db, writer: u8, n: u8) {
     assert_eq!(db.get([writer, 0]).unwrap().as_deref(), Some(&[n; VALUE_LEN][..]), "the own write");
 }
 
-/// What a snapshot shows is whole batches, both ways, and stays so. Answers each writer's last batch.
+/// What a snapshot shows is whole batches, both ways, and stays so. Answers each writer's last
+/// batch.
 fn read(db: &Db) -> [u8; 2] {
     let snapshot = db.snapshot();
     let other = db.family_if_exists("other").unwrap().unwrap();

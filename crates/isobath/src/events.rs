@@ -21,7 +21,8 @@ pub enum Event {
     LogModeChosen {
         /// How it is written; never [`IoMode::Auto`].
         mode: IoMode,
-        /// The file system that the log is on: "ext4", "btrfs", or a number where it has no name here.
+        /// The file system that the log is on: "ext4", "btrfs", or a number where it has no name
+        /// here.
         file_system: String,
     },
     /// The log of an earlier process ended in something that is no record: a commit that was never
@@ -32,7 +33,8 @@ pub enum Event {
         /// Bytes after it that held something.
         discarded_bytes: u64,
     },
-    /// The manifest ended in something that is no edit: one that was cut short, and that nobody was told of.
+    /// The manifest ended in something that is no edit: one that was cut short, and that nobody was
+    /// told of.
     ManifestTailDiscarded {
         /// The manifest.
         path: PathBuf,
@@ -71,8 +73,8 @@ pub enum Event {
         /// How long it took.
         took_us: u64,
     },
-    /// A thread has done its share of a compaction. With more than one for a job, parts were compacted at once;
-    /// each began `took_us` ago.
+    /// A thread has done its share of a compaction. With more than one for a job, parts were
+    /// compacted at once; each began `took_us` ago.
     SubcompactionDone {
         /// The family.
         family: String,
@@ -97,7 +99,8 @@ pub enum Event {
         /// The file.
         path: PathBuf,
     },
-    /// A background job failed. If it was the log, a flush or the manifest, writes are refused from now on.
+    /// A background job failed. If it was the log, a flush or the manifest, writes are refused from
+    /// now on.
     BackgroundError {
         /// What it was doing.
         job: &'static str,

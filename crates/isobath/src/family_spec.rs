@@ -4,8 +4,9 @@ use crate::options::FamilyOptions;
 
 /// A family to open or to create: made from its name, or from a name and options.
 ///
-/// With options, they become those of the family, also of one that exists. Without, a family that exists keeps its own, and
-/// a new one takes the database's template, [`Options::family`](crate::Options::family).
+/// With options, they become those of the family, also of one that exists. Without, a family that
+/// exists keeps its own, and a new one takes the database's template,
+/// [`Options::family`](crate::Options::family).
 #[derive(Clone, Debug, PartialEq)]
 pub struct FamilySpec {
     pub(crate) name: String,

@@ -1,4 +1,5 @@
-//! The pages of the guide (`docs/guide/`) as doc tests: each program in them is compiled and run. No build has any of it.
+//! The pages of the guide (`docs/guide/`) as doc tests: each program in them is compiled and run.
+//! No build has any of it.
 
 #[doc = include_str!("../guide/README.md")]
 mod contents {}

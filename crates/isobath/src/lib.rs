@@ -1,5 +1,4 @@
 //! The public face of the engine. What follows is the project's README.
-//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // What ships reaches files, time and threads through `host` and `vfs`; tests may do so directly.

@@ -1,6 +1,6 @@
 //! What the engine accepts. Outside of these a write answers
-//! [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) and changes nothing; a read of a key that
-//! cannot be finds nothing.
+//! [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) and changes nothing; a read of
+//! a key that cannot be finds nothing.
 
 use crate::env::{Reach, reached_if};
 use crate::error::{Error, Result};
@@ -8,13 +8,13 @@ use crate::error::{Error, Result};
 /// The longest key, in bytes (64 KiB). The shortest is empty, and comes before all others.
 pub const MAX_KEY_LEN: usize = 64 << 10;
 
-/// The longest value, in bytes: 4 GiB less 2 MiB, so that with its key it fits one block of a table; less on a machine of 32
-/// bits, so that it fits a batch.
+/// The longest value, in bytes: 4 GiB less 2 MiB, so that with its key it fits one block of a
+/// table; less on a machine of 32 bits, so that it fits a batch.
 pub const MAX_VALUE_LEN: usize =
     least(u32::MAX as u64 - (2 << 20), MAX_BATCH_LEN as u64 - (1 << 20));
 
-/// The largest encoded batch, in bytes (8 GiB, on a machine of 32 bits 512 MiB): a batch is one record of the log, built in
-/// one buffer, which may double when it grows.
+/// The largest encoded batch, in bytes (8 GiB, on a machine of 32 bits 512 MiB): a batch is one
+/// record of the log, built in one buffer, which may double when it grows.
 pub const MAX_BATCH_LEN: usize = least(8 << 30, isize::MAX as u64 / 4 + 1);
 
 /// The longest name of a column family, in bytes.

@@ -1,5 +1,6 @@
-//! What has to be done now and then, whoever writes or not: files that the last reader let go are removed, and log segments
-//! that nobody needs, the log's ceiling is raised, memory that an idle database holds is flushed, what a full disk kept from being flushed is tried again, writers
+//! What has to be done now and then, whoever writes or not: files that the last reader let go are
+//! removed, and log segments that nobody needs, the log's ceiling is raised, memory that an idle
+//! database holds is flushed, what a full disk kept from being flushed is tried again, writers
 //! get warm memory, and figures are handed to whoever collects them.
 
 use crate::background::{PanicReport, Ticker};
@@ -16,8 +17,8 @@ use std::time::Duration;
 /// The pause between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Every so many rounds without a write, compactions do what pays only later; ever more rarely those are tried again that
-/// failed for want of space or files.
+/// Every so many rounds without a write, compactions do what pays only later; ever more rarely
+/// those are tried again that failed for want of space or files.
 const QUIET_ROUNDS: u32 = 5;
 
 /// After so many rounds without a write, what is in memory is flushed.

@@ -115,8 +115,8 @@ pub struct LevelMetrics {
 }
 
 impl Metrics {
-    /// Bytes written to the device for each byte committed: log, flushes and compactions, over the log's
-    /// bytes.
+    /// Bytes written to the device for each byte committed: log, flushes and compactions, over the
+    /// log's bytes.
     pub fn write_amplification(&self) -> f64 {
         let written = self.log_bytes + self.flush_bytes + self.compaction_written_bytes;
         written as f64 / self.log_bytes.max(1) as f64

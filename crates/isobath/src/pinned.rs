@@ -12,8 +12,9 @@ use std::sync::Arc;
 /// Bytes up to this length are copied into the value itself: cheaper than keeping their home alive.
 const INLINE_LEN_MAX: usize = 30;
 
-/// A key or a value: bytes that can be kept, sent and compared. Dereferences to `[u8]`; cloning is cheap. While it lives, the
-/// block or the memtable that it lies in stays in memory, unless it has at most 30 bytes: see [`Value::detach`].
+/// A key or a value: bytes that can be kept, sent and compared. Dereferences to `[u8]`; cloning is
+/// cheap. While it lives, the block or the memtable that it lies in stays in memory, unless it has
+/// at most 30 bytes: see [`Value::detach`].
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -40,8 +41,8 @@ enum Repr {
     Heap { bytes: Arc<[u8]>, start: u32, len: u32 },
 }
 
-// SAFETY: the memory behind `start` is an immutable record of the arena that `_home` keeps, and `Memtable` is
-// itself `Send` and `Sync`.
+// SAFETY: the memory behind `start` is an immutable record of the arena that `_home` keeps, and
+// `Memtable` is itself `Send` and `Sync`.
 unsafe impl Send for Repr {}
 // SAFETY: as above; nothing behind `start` is ever written again.
 unsafe impl Sync for Repr {}
@@ -96,8 +97,9 @@ impl Value {
     }
 }
 
-/// `bytes`, of which there are at most 30, with zeros behind. Whatever the length, what is loaded is shifted and stored where
-/// constants say: a copy to a place on the stack would be read back before it is written, which takes longer than all else.
+/// `bytes`, of which there are at most 30, with zeros behind. Whatever the length, what is loaded
+/// is shifted and stored where constants say: a copy to a place on the stack would be read back
+/// before it is written, which takes longer than all else.
 #[inline(always)]
 fn short_bytes(bytes: &[u8]) -> [u8; INLINE_LEN_MAX] {
     let len = bytes.len() as u32;
@@ -161,8 +163,8 @@ impl Value {
         })
     }
 
-    /// A copy that keeps nothing else in memory: for a cache of the program's own, which would otherwise hold whole blocks
-    /// for the sake of short values.
+    /// A copy that keeps nothing else in memory: for a cache of the program's own, which would
+    /// otherwise hold whole blocks for the sake of short values.
     pub fn detach(&self) -> Value {
         Value::copied(self)
     }
@@ -176,8 +178,9 @@ impl Deref for Value {
         match &self.0 {
             Repr::Inline { len, bytes } => &bytes[..usize::from(*len)],
             Repr::Block(value) => value,
-            // SAFETY: `in_memtable` took the range from a slice that the memtable lent out: it lies in the arena,
-            // whose records are immutable and which is freed only with its last memtable.
+            // SAFETY: `in_memtable` took the range from a slice that the memtable lent out: it lies
+            // in the arena, whose records are immutable and which is freed only with
+            // its last memtable.
             Repr::Memtable { start, len, .. } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), *len)
             },
@@ -236,7 +239,8 @@ impl From<Value> for Vec<u8> {
     }
 }
 
-/// Nothing is copied: the bytes keep the value, and with it the block or the memtable that it lies in. See [`Value::detach`].
+/// Nothing is copied: the bytes keep the value, and with it the block or the memtable that it lies
+/// in. See [`Value::detach`].
 #[cfg(feature = "bytes")]
 #[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
 impl From<Value> for bytes::Bytes {
@@ -331,7 +335,8 @@ mod tests {
         }
     }
 
-    /// Under Miri too, which sees what is used after it was freed: files are in memory, and level 0 is not compressed.
+    /// Under Miri too, which sees what is used after it was freed: files are in memory, and level 0
+    /// is not compressed.
     #[test]
     fn slices_outlive_the_database_on_any_thread() {
         let db = Options::in_memory().write_buffer(64 << 10).open("/db").unwrap();

@@ -1,13 +1,15 @@
-//! Models of read points, over a whole database in memory: writers race with seals, flushes, compactions and readers under
-//! random schedules. All write one key, each a value of its own, so every answer is known once the writers' points are: at
-//! a point, the value of the newest commit that ends there or below.
+//! Models of read points, over a whole database in memory: writers race with seals, flushes,
+//! compactions and readers under random schedules. All write one key, each a value of its own, so
+//! every answer is known once the writers' points are: at a point, the value of the newest commit
+//! that ends there or below.
 //!
 //! All of it is the engine's own code, from `Db::put` to the tables that flushes and compactions
 //! write.
 //!
-//! Seen to fail: a flush that does not wait until its epoch is complete; a seal that does not mark the open epoch as
-//! closing. Not seen to, as too rare here: a point that is taken before its view, a view whose number is not looked at
-//! again. A unit test of `Keyspace::pin_at`, which replaces the view in between, and the simulator see both.
+//! Seen to fail: a flush that does not wait until its epoch is complete; a seal that does not mark
+//! the open epoch as closing. Not seen to, as too rare here: a point that is taken before its view,
+//! a view whose number is not looked at again. A unit test of `Keyspace::pin_at`, which replaces
+//! the view in between, and the simulator see both.
 
 use crate::env::model::{check, env};
 use crate::format::Lsn;

@@ -1,8 +1,8 @@
 //! Lengths that no program chooses: least sizes, and how far ahead something is done.
 //!
-//! They make sense for real data and hide what a tree or a log does behind megabytes of it. A simulator makes them small, with
-//! [`crate::Options::sizes`] under the feature `simulation`, so that a few hundred kilobytes are a tree of four levels
-//! over a log that goes round.
+//! They make sense for real data and hide what a tree or a log does behind megabytes of it. A
+//! simulator makes them small, with [`crate::Options::sizes`] under the feature `simulation`, so
+//! that a few hundred kilobytes are a tree of four levels over a log that goes round.
 
 /// The lengths.
 #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))] // Public in the other build.
@@ -31,7 +31,8 @@ impl Default for Sizes {
             chunk_len_min: 16 << 10,
             table_len_min: 64 << 10,
             l0_trigger_runs: 8,
-            // An open after a crash skips at most this many; there are enough for four billion crashes.
+            // An open after a crash skips at most this many; there are enough for four billion
+            // crashes.
             ceiling_step: 1 << 32,
         }
     }

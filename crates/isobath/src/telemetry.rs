@@ -1,13 +1,14 @@
-//! What the engine emits for others to collect: events through `tracing`, figures through `metrics`, each a feature of the
-//! crate. It installs neither a subscriber nor a recorder; without them this costs next to nothing, and never anything on
-//! the path of a read or a write: figures are handed over once a second, from [`Metrics`].
+//! What the engine emits for others to collect: events through `tracing`, figures through
+//! `metrics`, each a feature of the crate. It installs neither a subscriber nor a recorder; without
+//! them this costs next to nothing, and never anything on the path of a read or a write: figures
+//! are handed over once a second, from [`Metrics`].
 
 use crate::events::Event;
 use crate::metrics::Metrics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs code of the program's own: a subscriber, a recorder, a listener or another callback. The engine calls it halfway
-/// through what others wait for, so a panic of it ends here.
+/// Runs code of the program's own: a subscriber, a recorder, a listener or another callback. The
+/// engine calls it halfway through what others wait for, so a panic of it ends here.
 pub(crate) fn call_out(body: impl FnOnce()) {
     // The panic hook has told of it.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {

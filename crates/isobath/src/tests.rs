@@ -1,5 +1,6 @@
-//! A file system or a clock of the program's own that panics, once, wherever it is used: whoever called gets the panic or an
-//! error, nobody sleeps for ever, the database can be closed, and it opens again with all that was acknowledged.
+//! A file system or a clock of the program's own that panics, once, wherever it is used: whoever
+//! called gets the panic or an error, nobody sleeps for ever, the database can be closed, and it
+//! opens again with all that was acknowledged.
 
 use crate::env::{Clock, Env, SystemClock};
 use crate::options::{Options, WriteOptions};
@@ -145,8 +146,8 @@ fn a_clock_that_panics_stops_nobody_for_ever_and_loses_nothing() {
     }
 }
 
-/// The edit of a flush is synced, and its sync marker panics: memory lacks a table that the manifest
-/// names.
+/// The edit of a flush is synced, and its sync marker panics: memory lacks a table that the
+/// manifest names.
 #[test]
 fn what_an_edit_names_that_a_panic_cut_short_stays() {
     let fs = MemoryFs::new();

@@ -1,5 +1,6 @@
-//! A close while others use the database: every call returns, with its result or with [`ErrorKind::Closed`]; what was
-//! acknowledged is there at the next open; what was opened before goes on reading or says that it cannot.
+//! A close while others use the database: every call returns, with its result or with
+//! [`ErrorKind::Closed`]; what was acknowledged is there at the next open; what was opened before
+//! goes on reading or says that it cannot.
 
 use isobath::env::Env;
 use isobath::vfs::MemoryFs;

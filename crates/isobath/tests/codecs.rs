@@ -1,5 +1,5 @@
-//! A build that lacks a codec says so where data needs it, and takes nothing for damage. A build that has them all, the default
-//! one, says nothing of the kind.
+//! A build that lacks a codec says so where data needs it, and takes nothing for damage. A build
+//! that has them all, the default one, says nothing of the kind.
 //!
 //! `cargo test -p isobath --no-default-features --test codecs` is the other side of these tests.
 

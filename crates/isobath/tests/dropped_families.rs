@@ -1,5 +1,5 @@
-//! A snapshot shows every family as it was, also one that was dropped since; what the snapshot needs of it goes with the
-//! last snapshot, and nothing stays behind.
+//! A snapshot shows every family as it was, also one that was dropped since; what the snapshot
+//! needs of it goes with the last snapshot, and nothing stays behind.
 
 use isobath::env::Env;
 use isobath::vfs::{FileSystem, MemoryFs};
@@ -213,7 +213,8 @@ fn an_iterator_outlives_the_drop_and_holds_the_files_while_it_lives() {
     comes_true("the removal", || tables(&fs).is_empty());
 }
 
-/// At every step: between the drop and the snapshot's end, after it, and after a close with the snapshot still alive.
+/// At every step: between the drop and the snapshot's end, after it, and after a close with the
+/// snapshot still alive.
 #[test]
 fn a_crash_while_a_snapshot_holds_a_dropped_family_leaves_no_file_for_good() {
     let fs = MemoryFs::new();

@@ -1,4 +1,5 @@
-//! Callbacks that wait until a commit survives power loss: each that is accepted runs once, with the truth.
+//! Callbacks that wait until a commit survives power loss: each that is accepted runs once, with
+//! the truth.
 
 use isobath::env::Env;
 use isobath::vfs::{Fault, FileOp, MemoryFs};

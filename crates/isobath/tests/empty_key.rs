@@ -1,5 +1,5 @@
-//! The empty key, the least of all: alone, first of many, in memory and in each level, deleted, seen by snapshots, walked
-//! onto from both sides, through recovery and repair.
+//! The empty key, the least of all: alone, first of many, in memory and in each level, deleted,
+//! seen by snapshots, walked onto from both sides, through recovery and repair.
 
 use isobath::env::Env;
 use isobath::tools::RepairOptions;
@@ -84,7 +84,8 @@ fn check(part: &impl Readable, map: &Map) {
     }
 }
 
-/// The map, in memory, in level 0, in the last level, after a close, a kill and a power cut, and repaired.
+/// The map, in memory, in level 0, in the last level, after a close, a kill and a power cut, and
+/// repaired.
 #[track_caller]
 fn check_everywhere(fill: impl Fn(&Db), map: &Map) {
     let fs = MemoryFs::new();

@@ -1,12 +1,14 @@
-//! Databases of every format that ever landed, checked in under `golden/v*`: each opens, verifies, holds what it held, and
-//! can be written on.
+//! Databases of every format that ever landed, checked in under `golden/v*`: each opens, verifies,
+//! holds what it held, and can be written on.
 //!
-//! `golden/vN/db` is a database whose process was killed, with something of every structure in it; `golden/vN/contents.txt`
-//! is what it holds, a line for each key. `vN` is of the day when version N of the format landed; `vN.1`, `vN.2` and so on
-//! are of days when something was added that older versions ignore.
+//! `golden/vN/db` is a database whose process was killed, with something of every structure in it;
+//! `golden/vN/contents.txt` is what it holds, a line for each key. `vN` is of the day when version
+//! N of the format landed; `vN.1`, `vN.2` and so on are of days when something was added that older
+//! versions ignore.
 //!
-//! When the present one lacks something that databases now hold, `ISOBATH_UPDATE_GOLDEN=1 cargo test -p isobath --test golden`
-//! adds the next; none is ever made anew. What is new has to come about in `fill`.
+//! When the present one lacks something that databases now hold, `ISOBATH_UPDATE_GOLDEN=1 cargo
+//! test -p isobath --test golden` adds the next; none is ever made anew. What is new has to come
+//! about in `fill`.
 
 use isobath::env::Env;
 use isobath::tools::{self, DumpItem, Field};
@@ -39,7 +41,8 @@ fn in_memory(fs: &MemoryFs) -> Options {
     options().env(of(fs))
 }
 
-/// Everything in a database, a line for each key, as `contents.txt` has it; read in both directions and by key.
+/// Everything in a database, a line for each key, as `contents.txt` has it; read in both directions
+/// and by key.
 fn contents(db: &Db) -> Result<String> {
     let mut out = String::new();
     for name in db.list_families() {
@@ -135,7 +138,8 @@ fn add(state: (u16, u32), disk: &MemoryFs, contents: &str) {
     fs::write(target.join("contents.txt"), contents).unwrap();
 }
 
-/// The states of the format that have a golden database, ascending: versions, and what was added to each.
+/// The states of the format that have a golden database, ascending: versions, and what was added to
+/// each.
 fn states() -> Vec<(u16, u32)> {
     let state = |entry: std::io::Result<fs::DirEntry>| {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -153,8 +157,8 @@ fn dir_of((version, nth): (u16, u32)) -> PathBuf {
     golden().join(format!("v{version}{nth}"))
 }
 
-/// What there is in a database's files by the names of a dump: each kind of thing with its fields, each codec, each change of a
-/// manifest.
+/// What there is in a database's files by the names of a dump: each kind of thing with its fields,
+/// each codec, each change of a manifest.
 fn kinds(db: &Path, env: &Env) -> BTreeSet<String> {
     let mut kinds = BTreeSet::new();
     for dir in ["", "table", "wal"] {
@@ -196,7 +200,8 @@ fn version_of(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_le_bytes([header[VERSION_AT], header[VERSION_AT + 1]]))
 }
 
-/// The files of the database in `/db` by their paths within it. Log segments are cut to what was written.
+/// The files of the database in `/db` by their paths within it. Log segments are cut to what was
+/// written.
 fn files(disk: &MemoryFs) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for dir in ["", "table", "wal"] {
@@ -219,7 +224,8 @@ fn files(disk: &MemoryFs) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// Puts a database with something of every structure on `disk`, as the death of its process leaves it. Returns what it holds.
+/// Puts a database with something of every structure on `disk`, as the death of its process leaves
+/// it. Returns what it holds.
 fn fill(disk: &MemoryFs) -> Result<String> {
     let path = Path::new("/db");
     let fs = MemoryFs::new();

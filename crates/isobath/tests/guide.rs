@@ -1,5 +1,5 @@
-//! The guide's examples run, twice over the same directory where that matters, and print what is expected; the programs of its
-//! pages are doc tests (`src/guide.rs`), and no page is left out.
+//! The guide's examples run, twice over the same directory where that matters, and print what is
+//! expected; the programs of its pages are doc tests (`src/guide.rs`), and no page is left out.
 
 use std::error::Error;
 use std::fs;

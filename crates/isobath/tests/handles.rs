@@ -1,5 +1,6 @@
-//! Handles of column families given to a database that they are not of: another one, the same one opened again, or one
-//! whose family was dropped. Every method that takes a handle says so, and none reads or writes anything.
+//! Handles of column families given to a database that they are not of: another one, the same one
+//! opened again, or one whose family was dropped. Every method that takes a handle says so, and
+//! none reads or writes anything.
 
 use isobath::env::Env;
 use isobath::vfs::MemoryFs;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 
 type Method = fn(&Db, &Snapshot, &Family) -> Result<()>;
 
-/// Every public method that takes a handle, by its file and name, in calls that nothing but the handle can refuse.
+/// Every public method that takes a handle, by its file and name, in calls that nothing but the
+/// handle can refuse.
 const METHODS: [(&str, Method); 17] = [
     ("batch.rs of", |db, _, family| {
         let mut batch = Batch::new();

@@ -1,9 +1,11 @@
-//! SIGKILL at random moments: nothing acknowledged is lost, batches are whole, in both modes of the log.
+//! SIGKILL at random moments: nothing acknowledged is lost, batches are whole, in both modes of the
+//! log.
 //!
-//! The test runs itself again as a child, which writes from several threads and says on its standard output what
-//! was acknowledged. The parent kills it, opens what is left, and compares. A writer's batch `n` sets a counter in
-//! one family, the same counter in another, and one of its many data keys, so that the counter says exactly what
-//! all of its keys must hold. `ISOBATH_TEST_LONG=1` kills many more times.
+//! The test runs itself again as a child, which writes from several threads and says on its
+//! standard output what was acknowledged. The parent kills it, opens what is left, and compares. A
+//! writer's batch `n` sets a counter in one family, the same counter in another, and one of its
+//! many data keys, so that the counter says exactly what all of its keys must hold.
+//! `ISOBATH_TEST_LONG=1` kills many more times.
 #![cfg(unix)]
 
 use isobath::{Batch, Db, IoMode, Options};

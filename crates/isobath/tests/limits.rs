@@ -1,5 +1,5 @@
-//! Bad input, bad directories, bad files and a machine without room: each answers a typed error that says what to
-//! do, and nothing is lost or touched.
+//! Bad input, bad directories, bad files and a machine without room: each answers a typed error
+//! that says what to do, and nothing is lost or touched.
 #![cfg(unix)]
 
 use isobath::env::Env;
@@ -267,7 +267,8 @@ fn what_is_missing_cut_or_flipped_is_named_and_nothing_else_is_harmed() {
             assert!(is_typed, "{part} {what}: {text}");
             let name = path.file_name().unwrap().to_string_lossy();
             assert!(text.contains(&*name), "{part} {what}: {text}");
-            // Recovery may begin a manifest and a log of its own; the tables, and what is damaged, stay as they are.
+            // Recovery may begin a manifest and a log of its own; the tables, and what is damaged,
+            // stay as they are.
             let after = listing(dir.path());
             for old in before.iter().filter(|(path, _)| path.to_string_lossy().contains(".tbl")) {
                 assert!(after.contains(old), "{part} {what}: {} was touched", old.0.display());
@@ -382,7 +383,8 @@ fn child_with_few_files() {
     assert!(files > 8, "{files} tables");
     let count = || db.range(..).map(Result::unwrap).count();
     assert_eq!(count(), 4000);
-    // Not one more, whatever for: what needs none goes on, the rest says so, and all is well afterwards.
+    // Not one more, whatever for: what needs none goes on, the rest says so, and all is well
+    // afterwards.
     set_limit(3);
     db.put("key", "value").unwrap();
     let error = db.flush().unwrap_err();

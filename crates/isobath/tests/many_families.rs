@@ -1,4 +1,5 @@
-//! Ten thousand column families cost their bytes, not ten thousand files, through flush, reopen and kill.
+//! Ten thousand column families cost their bytes, not ten thousand files, through flush, reopen and
+//! kill.
 
 use isobath::env::Env;
 use isobath::vfs::{FileSystem, MemoryFs};

@@ -1,5 +1,5 @@
-//! Two databases in one process, and one directory that is opened again with other options: nothing of one shows in the
-//! other.
+//! Two databases in one process, and one directory that is opened again with other options: nothing
+//! of one shows in the other.
 
 use isobath::env::Env;
 use isobath::vfs::MemoryFs;

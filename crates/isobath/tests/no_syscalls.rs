@@ -1,7 +1,9 @@
-//! What the hot paths do not do: a put under process durability makes no system call where the log is mapped, a get from memory or from a
-//! cached block neither a system call nor an allocation. Page faults and growth are counted too.
+//! What the hot paths do not do: a put under process durability makes no system call where the log
+//! is mapped, a get from memory or from a cached block neither a system call nor an allocation.
+//! Page faults and growth are counted too.
 //!
-//! Calls are counted by `strace`, where it is installed and may attach, on a child that marks where to count.
+//! Calls are counted by `strace`, where it is installed and may attach, on a child that marks where
+//! to count.
 #![cfg(target_os = "linux")]
 
 use isobath::{Db, IoMode, Options};
@@ -90,8 +92,8 @@ fn a_get_of_what_is_in_memory_allocates_nothing() {
     assert!(faults <= 3 * GETS / 1000, "{faults} page faults");
 }
 
-/// Untraced, since a tracer slows down the threads that fault pages in ahead of the writer. The best of three runs:
-/// a busy machine keeps those threads from running too.
+/// Untraced, since a tracer slows down the threads that fault pages in ahead of the writer. The
+/// best of three runs: a busy machine keeps those threads from running too.
 #[test]
 fn a_put_in_steady_state_faults_no_page_in() {
     let dir = tempfile::tempdir().unwrap();

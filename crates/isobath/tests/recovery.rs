@@ -1,4 +1,5 @@
-//! Recovery of a long log: it tells how far it is, and everything is there. `ISOBATH_TEST_LONG=1` makes it 256 MiB.
+//! Recovery of a long log: it tells how far it is, and everything is there. `ISOBATH_TEST_LONG=1`
+//! makes it 256 MiB.
 
 use isobath::env::Env;
 use isobath::vfs::MemoryFs;

@@ -1,5 +1,5 @@
-//! Scenarios as scripts: each file in `scripts/` is a list of commands with what they must answer beneath. With
-//! `ISOBATH_UPDATE=1` the answers are written anew, to be looked at as a diff.
+//! Scenarios as scripts: each file in `scripts/` is a list of commands with what they must answer
+//! beneath. With `ISOBATH_UPDATE=1` the answers are written anew, to be looked at as a diff.
 //!
 //! ```text
 //! # A comment.

@@ -58,7 +58,8 @@ impl Shared {
         }
     }
 
-    /// Whoever reads after a commit was acknowledged sees it, whatever is sealed or installed meanwhile.
+    /// Whoever reads after a commit was acknowledged sees it, whatever is sealed or installed
+    /// meanwhile.
     fn read_own_moment(&self) {
         for turn in 0.. {
             if self.stopped() {

@@ -13,8 +13,8 @@ fn verify(db: &Path) -> Report {
     tools::verify(db, &Env::system(), &mut |_, _| ()).unwrap()
 }
 
-/// Flips a bit of each byte of `places` in turn and demands that a verification names the file, at or before the
-/// byte.
+/// Flips a bit of each byte of `places` in turn and demands that a verification names the file, at
+/// or before the byte.
 fn every_flip_is_found(db: &Path, file: &Path, places: impl Iterator<Item = usize>) {
     let good = std::fs::read(file).unwrap();
     let mut count = 0;
@@ -76,7 +76,8 @@ fn every_flipped_byte_of_a_synced_record_is_found() {
     let (live, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let db = small().open(live.path()).unwrap();
     for i in 0..20u64 {
-        // A header of 32 bytes and a payload of 40, so that no byte is padding, which no checksum covers.
+        // A header of 32 bytes and a payload of 40, so that no byte is padding, which no checksum
+        // covers.
         db.with(WriteOptions::sync()).put(i.to_be_bytes(), [7; 23]).unwrap();
     }
     copy(live.path(), killed.path());

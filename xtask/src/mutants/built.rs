@@ -1,5 +1,5 @@
-//! The build at hand: which sources it was made of, and where its programs lie. While the sources stay as they are, nothing
-//! is woven or compiled again.
+//! The build at hand: which sources it was made of, and where its programs lie. While the sources
+//! stay as they are, nothing is woven or compiled again.
 
 use super::compile::Programs;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 /// What the weaving itself is made of.
 const WEAVER: &str = "xtask/src/mutants";
 
-/// A digest of all that a build is made of: what is copied, the list of mutants with names, and the code that weaves.
+/// A digest of all that a build is made of: what is copied, the list of mutants with names, and the
+/// code that weaves.
 pub(super) fn digest(workspace: &Path, copied: &[&str], known: &Path) -> io::Result<String> {
     let mut files = BTreeSet::new();
     for top in copied.iter().chain(&[WEAVER]) {

@@ -1,5 +1,6 @@
-//! Builds the woven tree, and drops what does not compile: an error of the compiler leads to the mutants that stand where
-//! it points, and the tree is woven without them, until nothing is left to complain about.
+//! Builds the woven tree, and drops what does not compile: an error of the compiler leads to the
+//! mutants that stand where it points, and the tree is woven without them, until nothing is left to
+//! complain about.
 
 use super::built;
 use super::nets;
@@ -34,8 +35,8 @@ struct Said {
     executables: Vec<(String, String, PathBuf)>,
 }
 
-/// The tests and the simulator, if they are wanted: those of the build at hand if it was made of the same sources, else
-/// built, dropping mutants that do not compile.
+/// The tests and the simulator, if they are wanted: those of the build at hand if it was made of
+/// the same sources, else built, dropping mutants that do not compile.
 pub(super) fn build(
     tree: &mut Tree,
     with_tests: bool,

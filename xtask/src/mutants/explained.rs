@@ -1,4 +1,5 @@
-//! Survivors that people have judged: a list of mutants that nothing can kill, each with the reason.
+//! Survivors that people have judged: a list of mutants that nothing can kill, each with the
+//! reason.
 //!
 //! ```toml
 //! [[explained]]
@@ -10,8 +11,9 @@
 //! why = "..."
 //! ```
 //!
-//! `find` occurs exactly once in its file (or `nth` says which one is meant, from 1), so lines may come and go. The entry
-//! explains each mutant of this operator that begins within it; `change`, part of what the report says of it, picks one.
+//! `find` occurs exactly once in its file (or `nth` says which one is meant, from 1), so lines may
+//! come and go. The entry explains each mutant of this operator that begins within it; `change`,
+//! part of what the report says of it, picks one.
 
 use super::site::Mutant;
 use super::sources::SourceFile;

@@ -1,8 +1,9 @@
 //! Walks a file's syntax tree and notes every mutant that the operators make of it.
 //!
-//! `operators.rs` changes expressions, `statements.rs` statements and bodies; here is where they are looked for. Left
-//! out are constants, `const fn`, types, patterns, attributes, macros (assertions and events among them), what `cfg`
-//! leaves out, and implementations of `Debug` and `Display`.
+//! `operators.rs` changes expressions, `statements.rs` statements and bodies; here is where they
+//! are looked for. Left out are constants, `const fn`, types, patterns, attributes, macros
+//! (assertions and events among them), what `cfg` leaves out, and implementations of `Debug` and
+//! `Display`.
 
 use super::site::{Kind, Mutant, Sites};
 use super::sources::{SourceFile, is_compiled};

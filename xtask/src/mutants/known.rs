@@ -1,4 +1,5 @@
-//! The mutants with names: exact substitutions that a file lists, each with the reason why it is there.
+//! The mutants with names: exact substitutions that a file lists, each with the reason why it is
+//! there.
 //!
 //! ```toml
 //! [[mutant]]
@@ -10,8 +11,9 @@
 //! replace = "horizon: log.tail()"
 //! ```
 //!
-//! `find` occurs exactly once in its file (or `nth` says which one is meant, from 1), within the body of a function. A
-//! mutant may have several edits; they are switched on together. Edits in one function's body make one change of it.
+//! `find` occurs exactly once in its file (or `nth` says which one is meant, from 1), within the
+//! body of a function. A mutant may have several edits; they are switched on together. Edits in one
+//! function's body make one change of it.
 
 use super::finder::{find_functions, shortened};
 use super::site::{Kind, Mutant, Sites};

@@ -1,11 +1,13 @@
 //! Mutation testing of the engine: `cargo run -p xtask -- mutants`.
 //!
-//! To build the engine anew for each mutant would take days, so all mutants are compiled at once, each behind a switch
-//! (mutant schemata). `sources.rs` finds the files, `finder.rs` walks them, `operators.rs` and `statements.rs` say what is
-//! changed, `known.rs` reads the list of mutants with names, `weave.rs` writes all of them into one text, `tree.rs` keeps the copy of the
-//! workspace, `compile.rs` builds it and drops what does not compile, and `built.rs` remembers of which sources. Then
-//! `campaign.rs` draws mutants and throws each into the nets of `nets.rs`: the module's tests and some minutes of simulation.
-//! `report.rs` makes the tables, with the reasons that `explained.rs` reads for survivors.
+//! To build the engine anew for each mutant would take days, so all mutants are compiled at once,
+//! each behind a switch (mutant schemata). `sources.rs` finds the files, `finder.rs` walks them,
+//! `operators.rs` and `statements.rs` say what is changed, `known.rs` reads the list of mutants
+//! with names, `weave.rs` writes all of them into one text, `tree.rs` keeps the copy of the
+//! workspace, `compile.rs` builds it and drops what does not compile, and `built.rs` remembers of
+//! which sources. Then `campaign.rs` draws mutants and throws each into the nets of `nets.rs`: the
+//! module's tests and some minutes of simulation. `report.rs` makes the tables, with the reasons
+//! that `explained.rs` reads for survivors.
 
 mod built;
 mod campaign;
@@ -53,7 +55,8 @@ pub struct Mutants {
     /// How many to draw in each module
     #[arg(long, default_value_t = 30)]
     count: usize,
-    /// What is drawn, mutants and simulated seeds; default is the clock. With --report, whose results
+    /// What is drawn, mutants and simulated seeds; default is the clock. With --report, whose
+    /// results
     #[arg(long)]
     seed: Option<u64>,
     /// How many mutants are tried at a time
@@ -77,7 +80,8 @@ pub struct Mutants {
     /// The survivors that people have judged
     #[arg(long, default_value = "xtask/mutants/explained.toml")]
     list_of_explained: PathBuf,
-    /// Add what came of each to this file; what it tells of the same seed, sources and nets already is not tried again
+    /// Add what came of each to this file; what it tells of the same seed, sources and nets
+    /// already is not tried again
     #[arg(long, default_value = "target/mutants/results.tsv")]
     results: PathBuf,
     /// Print the tables of such a file and do nothing else

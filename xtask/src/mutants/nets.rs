@@ -1,5 +1,5 @@
-//! The nets that a mutant is thrown into: the module's unit tests, the integration tests that its code runs in, and the
-//! simulator.
+//! The nets that a mutant is thrown into: the module's unit tests, the integration tests that its
+//! code runs in, and the simulator.
 
 use super::compile::Programs;
 use super::process::{End, Leash};
@@ -93,8 +93,8 @@ pub(super) struct Try {
 }
 
 impl Nets<'_> {
-    /// Tries a mutant, or with 0 the engine as it is. `seed` says what the simulator draws; no two jobs of a number run at a
-    /// time.
+    /// Tries a mutant, or with 0 the engine as it is. `seed` says what the simulator draws; no two
+    /// jobs of a number run at a time.
     pub(super) fn throw(
         &self,
         job: usize,
@@ -148,8 +148,8 @@ impl Nets<'_> {
         Ok(Verdict { caught, seconds, is_reached })
     }
 
-    /// A mutant that takes four times as long as it takes without one, and a minute, is as good as hung. If others are tried at
-    /// the same time, each takes its share of the processors.
+    /// A mutant that takes four times as long as it takes without one, and a minute, is as good as
+    /// hung. If others are tried at the same time, each takes its share of the processors.
     pub(super) fn deadline(&self, usual: Duration) -> Duration {
         usual * 4 * self.jobs + MINUTE
     }

@@ -1,5 +1,5 @@
-//! What is changed in expressions: comparisons, arithmetic, conditions, ranges, calls that have a counterpart, and the
-//! orderings of atomics.
+//! What is changed in expressions: comparisons, arithmetic, conditions, ranges, calls that have a
+//! counterpart, and the orderings of atomics.
 
 use super::finder::{Finder, range, shortened};
 use super::site::Kind;
@@ -198,7 +198,8 @@ fn of_call(finder: &mut Finder<'_>, call: &ExprMethodCall) {
     }
 }
 
-/// A weaker order of an atomic operation. What x86 does hardly changes, so these are for the models.
+/// A weaker order of an atomic operation. What x86 does hardly changes, so these are for the
+/// models.
 fn of_ordering(finder: &mut Finder<'_>, path: &ExprPath) {
     let mut names = path.path.segments.iter().rev().map(|segment| segment.ident.to_string());
     let (Some(last), Some(before)) = (names.next(), names.next()) else { return };

@@ -1,4 +1,5 @@
-//! A child process on a leash: little memory, small files, a deadline; it ends with its first line that tells of a failure.
+//! A child process on a leash: little memory, small files, a deadline; it ends with its first line
+//! that tells of a failure.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -7,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Address space at most, in KiB, and file size, in blocks of 512 bytes: the units of POSIX and of all shells.
+/// Address space at most, in KiB, and file size, in blocks of 512 bytes: the units of POSIX and of
+/// all shells.
 const MEMORY: u64 = 8 << 20;
 const FILE: u64 = 8 << 20;
 

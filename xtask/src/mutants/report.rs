@@ -24,7 +24,8 @@ pub(super) struct Row {
     operator: String,
     seed: u64,
     seconds: f64,
-    /// The net that caught it; or that it survived; or that no net came to it, which makes a survivor too.
+    /// The net that caught it; or that it survived; or that no net came to it, which makes a
+    /// survivor too.
     net: String,
     seen: String,
     /// Of which sources it was made and what it was thrown into.
@@ -189,8 +190,8 @@ impl Sum {
     }
 }
 
-/// How many were caught by what in each module, then the mutants with names, then the survivors one by one: those that are
-/// explained, and the others.
+/// How many were caught by what in each module, then the mutants with names, then the survivors one
+/// by one: those that are explained, and the others.
 pub(super) fn tables(rows: &[Row], known: &[Known], reasons: &Reasons) -> String {
     let drawn: Vec<&Row> = rows.iter().filter(|row| row.name == "-").collect();
     let reason = |row: &Row| reasons.get(&row.key);

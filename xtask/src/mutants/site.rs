@@ -1,7 +1,7 @@
 //! Mutants and the places in a source where they stand.
 //!
-//! A [`Site`] is a range of a file's bytes with the texts that mutants put in its place. Sites come from nodes of the
-//! syntax tree, so two of them are disjoint, equal, or one lies within the other.
+//! A [`Site`] is a range of a file's bytes with the texts that mutants put in its place. Sites come
+//! from nodes of the syntax tree, so two of them are disjoint, equal, or one lies within the other.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,7 +21,8 @@ pub(super) struct Mutant {
 }
 
 impl Mutant {
-    /// Where it stands and what it does: the same from weave to weave while the file stays as it is.
+    /// Where it stands and what it does: the same from weave to weave while the file stays as it
+    /// is.
     pub(super) fn key(&self) -> String {
         let Mutant { file, line, column, operator, change, .. } = self;
         format!("{file}:{line}:{column} {operator}: {change}")

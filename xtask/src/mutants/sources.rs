@@ -1,6 +1,7 @@
 //! The files of a crate that are compiled into the library, found by walking its modules.
 //!
-//! What `cfg` leaves out is left out here: tests, models, other systems. The feature `simulation` counts as on and as off.
+//! What `cfg` leaves out is left out here: tests, models, other systems. The feature `simulation`
+//! counts as on and as off.
 
 use std::fs;
 use std::io;

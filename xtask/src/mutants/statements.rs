@@ -1,5 +1,5 @@
-//! What is changed in statements and bodies: calls and assignments left out, calls in another order, errors ignored,
-//! and functions that return at once.
+//! What is changed in statements and bodies: calls and assignments left out, calls in another
+//! order, errors ignored, and functions that return at once.
 
 use super::finder::{Finder, range, shortened};
 use super::site::Kind;
@@ -22,7 +22,8 @@ const TELEMETRY: [&str; 9] = [
     ".record_",
 ];
 
-/// What does nothing but in the simulator: it counts what was reached, or lets another thread go first.
+/// What does nothing but in the simulator: it counts what was reached, or lets another thread go
+/// first.
 const FOR_SIMULATOR: [&str; 4] = ["reached(", "reached_if(", "yield_point(", "preempt()"];
 
 /// What is between a body's braces.

@@ -1,5 +1,5 @@
-//! What the operators make of a small file, how it is woven, what is left out, and that errors of a compiler lead back to
-//! the mutants that caused them.
+//! What the operators make of a small file, how it is woven, what is left out, and that errors of a
+//! compiler lead back to the mutants that caused them.
 
 mod campaign;
 

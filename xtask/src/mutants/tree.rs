@@ -70,8 +70,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Finds every mutant of the workspace at `workspace`, those with names first: `known`, as the file `list` has
-    /// them. Takes those out that do not fit.
+    /// Finds every mutant of the workspace at `workspace`, those with names first: `known`, as the
+    /// file `list` has them. Takes those out that do not fit.
     pub(super) fn find(workspace: &Path, list: &Path, known: &mut Vec<Known>) -> io::Result<Tree> {
         let target = workspace.join("target/mutants");
         let files = sources::walk(workspace, LIB)?;
@@ -133,7 +133,8 @@ impl Tree {
         fs::write(self.target.join("refused.txt"), refused.collect::<String>())
     }
 
-    /// What each mutant is called in the list of those that do not compile: lines above it may come and go.
+    /// What each mutant is called in the list of those that do not compile: lines above it may come
+    /// and go.
     fn names(&self) -> Vec<String> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         let name = |mutant: &Mutant| {
@@ -208,8 +209,8 @@ impl Tree {
     }
 }
 
-/// Numbers that a change of one file leaves as they are in all others, which then need not be compiled anew: each file
-/// has ten thousand of its own, and those with names the first.
+/// Numbers that a change of one file leaves as they are in all others, which then need not be
+/// compiled anew: each file has ten thousand of its own, and those with names the first.
 fn numbers(mutants: &[Mutant]) -> Vec<usize> {
     let (mut block, mut file, mut next) = (0, "", 1);
     let mut numbers = Vec::new();

@@ -1,7 +1,9 @@
-//! Weaves all mutants into one text behind a switch: `if crate::mutant_is_on(17) { a <= b } else { a < b }`.
+//! Weaves all mutants into one text behind a switch: `if crate::mutant_is_on(17) { a <= b } else {
+//! a < b }`.
 //!
-//! At most one mutant is on, so the text of a mutant's branch is the original with that one change, whatever mutants lie within
-//! it. Every region of the result is remembered, so that an error of the compiler leads back to the mutants that caused it.
+//! At most one mutant is on, so the text of a mutant's branch is the original with that one change,
+//! whatever mutants lie within it. Every region of the result is remembered, so that an error of
+//! the compiler leads back to the mutants that caused it.
 
 use super::site::{Kind, Site};
 use std::collections::BTreeSet;

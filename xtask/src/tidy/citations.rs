@@ -1,9 +1,9 @@
 //! Files that comments and documents cite exist.
 //!
-//! Meant are, in backticks or plain, words that end as source files, scripts and documents do, and in backticks also paths
-//! whose first folder is one of the workspace. A citation gives as much of the path as a reader needs: some file or folder
-//! must end in it, folder by folder. What belongs to a reader, as `config.toml` might, is told with `<` or `*` in it, or
-//! without the ending.
+//! Meant are, in backticks or plain, words that end as source files, scripts and documents do, and
+//! in backticks also paths whose first folder is one of the workspace. A citation gives as much of
+//! the path as a reader needs: some file or folder must end in it, folder by folder. What belongs
+//! to a reader, as `config.toml` might, is told with `<` or `*` in it, or without the ending.
 
 use super::{Source, Violation, Workspace};
 use std::collections::BTreeSet;

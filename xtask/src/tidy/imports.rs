@@ -1,7 +1,8 @@
 //! The import rule of the engine: verbs import nouns, nouns never import verbs.
 //!
-//! A noun may name other nouns and the ground that all stand on; nothing else of the crate, so neither the verbs
-//! nor the files that make up the public face. Tests of the engine open databases, so they may. `format/` does no input or output, so it names no file system;
+//! A noun may name other nouns and the ground that all stand on; nothing else of the crate, so
+//! neither the verbs nor the files that make up the public face. Tests of the engine open
+//! databases, so they may. `format/` does no input or output, so it names no file system;
 //! `background/` runs jobs that it knows nothing about, so it names no other noun.
 
 use super::scan::PathUse;

@@ -1,9 +1,10 @@
 //! Kinds of operations are told apart in `mvcc/` alone, or by a match that names every kind.
 //!
-//! "Not a put, so a delete" is right until there is a third kind, and then no compiler says where. So code that ships
-//! compares no kind (`==`, `!=`), matches none with `matches!` or `let`, and leaves none to an arm that names no
-//! kind. It asks a predicate of `mvcc/kind.rs`, or names all kinds, one arm each. What is watched: `OpKind`, and
-//! `Effect`, which says what a kind means to a reader.
+//! "Not a put, so a delete" is right until there is a third kind, and then no compiler says where.
+//! So code that ships compares no kind (`==`, `!=`), matches none with `matches!` or `let`, and
+//! leaves none to an arm that names no kind. It asks a predicate of `mvcc/kind.rs`, or names all
+//! kinds, one arm each. What is watched: `OpKind`, and `Effect`, which says what a kind means to a
+//! reader.
 
 use super::{Source, Violation, Workspace};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
@@ -22,7 +23,8 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
         .collect()
 }
 
-/// The lines of this stream, not of the groups in it, where kinds are told apart and not all of them are named.
+/// The lines of this stream, not of the groups in it, where kinds are told apart and not all of
+/// them are named.
 pub(super) fn loose(stream: &TokenStream) -> Vec<usize> {
     let tokens: Vec<TokenTree> = stream.clone().into_iter().collect();
     let mut lines = Vec::new();

@@ -1,11 +1,12 @@
 //! House rules that a compiler does not know, checked by a test.
 //!
-//! Sources are read once ([`Workspace::load`]), cut into tokens ([`scan`]), and handed to the rules, each a pure
-//! function from sources to violations. A rule sees every Rust file below `crates`, `xtask` and `fuzz`, shell
-//! scripts and manifests too where it says so.
+//! Sources are read once ([`Workspace::load`]), cut into tokens ([`scan`]), and handed to the
+//! rules, each a pure function from sources to violations. A rule sees every Rust file below
+//! `crates`, `xtask` and `fuzz`, shell scripts and manifests too where it says so.
 
 pub mod caps;
 pub mod citations;
+pub mod comments;
 pub mod imports;
 pub mod kinds;
 pub mod openings;
@@ -81,7 +82,8 @@ pub struct Workspace {
     pub paths: BTreeSet<String>,
     /// Paths, without `.rs`, of the files and folders that are compiled for tests only.
     pub test_only: BTreeSet<String>,
-    /// What a `path` attribute put elsewhere: the file, and where it would be by its module's name.
+    /// What a `path` attribute put elsewhere: the file, and where it would be by its module's
+    /// name.
     pub moved: BTreeMap<String, String>,
     /// The text of `xtask/unsafe-files.txt`.
     pub unsafe_files: String,
@@ -159,6 +161,7 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
         kinds::check,
         testing::check,
         citations::check,
+        comments::check,
     ];
     rules.iter().flat_map(|rule| rule(workspace)).collect()
 }

@@ -1,8 +1,9 @@
 //! The rooms of the engine, and who imports whom: a graph without circles.
 //!
-//! A room is a folder below `crates/isobath/src`, or a file there. An edge is a path in code that ships; tests, models and
-//! fuzzing may name what they like. A circle means that neither room can be understood, tested or changed without the
-//! other: move what both need below both, or pass it in.
+//! A room is a folder below `crates/isobath/src`, or a file there. An edge is a path in code that
+//! ships; tests, models and fuzzing may name what they like. A circle means that neither room can
+//! be understood, tested or changed without the other: move what both need below both, or pass it
+//! in.
 
 use super::imports::{ENGINE, module_of, top_module_named};
 use super::{Source, Violation, Workspace};

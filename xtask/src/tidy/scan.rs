@@ -1,6 +1,8 @@
-//! Cuts a Rust file into tokens and keeps what the rules ask about: paths, functions, macros, `unsafe`.
+//! Cuts a Rust file into tokens and keeps what the rules ask about: paths, functions, macros,
+//! `unsafe`.
 //!
-//! Tokens, not a syntax tree: code inside macros counts like any other, comments and strings do not.
+//! Tokens, not a syntax tree: code inside macros counts like any other, comments and strings do
+//! not.
 
 use super::kinds;
 use proc_macro2::{Delimiter, Group, LexError, TokenStream, TokenTree};
@@ -17,7 +19,8 @@ pub struct Code {
     pub macros: Vec<Mention>,
     /// Every `unsafe`.
     pub unsafe_lines: Vec<usize>,
-    /// Every place in code that ships where kinds of operations are told apart, and not all are named.
+    /// Every place in code that ships where kinds of operations are told apart, and not all are
+    /// named.
     pub loose_kinds: Vec<usize>,
     /// Modules that it declares and that have files of their own.
     pub modules: Vec<ModuleFile>,

@@ -1,9 +1,11 @@
-//! Where the tests of the engine stand: a file that only tests compile says so by its name or its folder.
+//! Where the tests of the engine stand: a file that only tests compile says so by its name or its
+//! folder.
 
 use super::imports::{ENGINE, module_of};
 use super::{Source, Violation, Workspace};
 
-/// What such a file, or a folder around it, is called; a model may have a word in front, as in `order_model`.
+/// What such a file, or a folder around it, is called; a model may have a word in front, as in
+/// `order_model`.
 const NAMES: [&str; 3] = ["tests", "fixtures", "model"];
 
 /// Checks every file of the engine.

@@ -1,7 +1,7 @@
 //! `unsafe` stands in listed files only, and every listed file has some.
 //!
-//! `xtask/unsafe-files.txt` has a line for each: its path, then what Miri can do with it, which `xtask/miri.sh`
-//! reads: `miri` and a filter of test names, or `no-miri` and the reason.
+//! `xtask/unsafe-files.txt` has a line for each: its path, then what Miri can do with it, which
+//! `xtask/miri.sh` reads: `miri` and a filter of test names, or `no-miri` and the reason.
 
 use super::{Violation, Workspace};
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! `db_bench`: RocksDB's own tool's benchmarks and flags, as far as they mean something for every engine.
+//! `db_bench`: RocksDB's own tool's benchmarks and flags, as far as they mean something for every
+//! engine.
 
 use super::engines::parse_bytes;
 use crate::engine::Codec;
@@ -8,8 +9,9 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 #[command(rename_all = "snake_case")]
 pub(crate) struct DbBenchFlags {
-    /// What to run, in order: fillseq, fillrandom, fillsync, overwrite, readrandom, readmissing, readseq,
-    /// seekrandom, multireadrandom, readwhilewriting, deleteseq, deleterandom, waitforcompaction
+    /// What to run, in order: fillseq, fillrandom, fillsync, overwrite, readrandom, readmissing,
+    /// readseq, seekrandom, multireadrandom, readwhilewriting, deleteseq, deleterandom,
+    /// waitforcompaction
     #[arg(
         long,
         value_delimiter = ',',

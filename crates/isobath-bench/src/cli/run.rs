@@ -56,7 +56,8 @@ pub(crate) struct RunFlags {
     /// Times that every point is run, engines taking turns [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) repeat: Option<u64>,
-    /// Repeat as often as fits into so many minutes, at least once (and at most --repeat times, if given)
+    /// Repeat as often as fits into so many minutes, at least once (and at most --repeat times, if
+    /// given)
     #[arg(long, value_name = "M")]
     pub(crate) minutes: Option<f64>,
     /// Load each engine once and run every point on that database

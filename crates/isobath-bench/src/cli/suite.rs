@@ -26,7 +26,8 @@ pub(crate) struct SuiteFlags {
     /// Times that every row is run, engines taking turns [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) repeat: Option<u64>,
-    /// Repeat as often as fits into so many minutes, at least once (and at most --repeat times, if given)
+    /// Repeat as often as fits into so many minutes, at least once (and at most --repeat times, if
+    /// given)
     #[arg(long, value_name = "M")]
     pub(crate) minutes: Option<f64>,
     /// Only rows of these names, or whose names contain them, separated by commas
@@ -35,7 +36,8 @@ pub(crate) struct SuiteFlags {
     /// Keys in a batch of rows that write, in place of the suite's own, separated by commas
     #[arg(long = "batch", value_delimiter = ',', value_name = "KEYS")]
     pub(crate) batches: Vec<u64>,
-    /// Seconds that a row lasts at least; it also fills eight write buffers [default: 10; smoke: 0]
+    /// Seconds that a row lasts at least; it also fills eight write buffers [default: 10; smoke:
+    /// 0]
     #[arg(long, conflicts_with = "quick")]
     pub(crate) seconds: Option<f64>,
     /// No least length: to see that all of it runs, not how fast
@@ -50,8 +52,8 @@ pub(crate) struct SuiteFlags {
     /// How well values compress [default: half]
     #[arg(long)]
     pub(crate) compressibility: Option<Compressibility>,
-    /// Operations a second to start in all, whatever the engine does (open loop): latency counts from
-    /// when a call was due
+    /// Operations a second to start in all, whatever the engine does (open loop): latency counts
+    /// from when a call was due
     #[arg(long, value_name = "PER_SECOND")]
     pub(crate) rate: Option<f64>,
     /// Keep the databases

@@ -1,5 +1,5 @@
-//! `compare`: an earlier report against a later one; the exit code is a gate. `render`: the page and
-//! the tables of a report again. `markdown`: reports as tables for a page that is kept.
+//! `compare`: an earlier report against a later one; the exit code is a gate. `render`: the page
+//! and the tables of a report again. `markdown`: reports as tables for a page that is kept.
 
 use crate::cli::CompareFlags;
 use crate::measure::Comparison;

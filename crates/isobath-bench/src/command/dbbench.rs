@@ -1,4 +1,5 @@
-//! `db_bench`: opens the database, runs benchmark after benchmark, prints the line that its users know.
+//! `db_bench`: opens the database, runs benchmark after benchmark, prints the line that its users
+//! know.
 
 use super::directory;
 use crate::cli::DbBenchFlags;

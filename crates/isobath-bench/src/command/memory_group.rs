@@ -1,12 +1,14 @@
-//! A memory control group for one row: the kernel gives its process, page cache included, so much and no
-//! more, so that reads of larger data meet the device whether an engine maps its files or reads them.
+//! A memory control group for one row: the kernel gives its process, page cache included, so much
+//! and no more, so that reads of larger data meet the device whether an engine maps its files or
+//! reads them.
 
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The file of a group whose limit it holds, for each version of the interface, and where groups are made.
+/// The file of a group whose limit it holds, for each version of the interface, and where groups
+/// are made.
 const UNIFIED: (&str, &str) = ("/sys/fs/cgroup", "memory.max");
 const SEPARATE: (&str, &str) = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes");
 
@@ -15,7 +17,8 @@ pub(crate) struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Makes a group that may hold `limit` bytes. That takes the right to make groups, which root has.
+    /// Makes a group that may hold `limit` bytes. That takes the right to make groups, which root
+    /// has.
     pub(crate) fn make(limit: u64) -> Result<MemoryGroup> {
         let ((root, file), unified) = match controllers() {
             Some(list) if list.split_whitespace().any(|name| name == "memory") => (UNIFIED, true),

@@ -1,7 +1,8 @@
 //! The highest rate at which a workload's units stay under a latency objective.
 //!
-//! A closed loop finds what the engine can do at most; bisection in open loop then finds the highest
-//! rate whose p99, counted from when a unit was due, is under the objective. Every step is a record.
+//! A closed loop finds what the engine can do at most; bisection in open loop then finds the
+//! highest rate whose p99, counted from when a unit was due, is under the objective. Every step is
+//! a record.
 
 use super::run::{point, run_one};
 use super::run_config::RunConfig;

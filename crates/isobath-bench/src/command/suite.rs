@@ -1,7 +1,7 @@
 //! `suite`: every row × repeat × engine, engines taking turns, each in a process of its own.
 //!
-//! A filled database is made once for each engine and shape of data; rows that only read open it, rows
-//! that change it work on a copy.
+//! A filled database is made once for each engine and shape of data; rows that only read open it,
+//! rows that change it work on a copy.
 
 use super::job::run_in_group;
 use super::memory_group::MemoryGroup;
@@ -164,7 +164,8 @@ fn run_row(
     }
     let group = match row.memory_bytes {
         Some(limit) => {
-            // Pages that are cached already are nobody's share: the group would read them for nothing.
+            // Pages that are cached already are nobody's share: the group would read them for
+            // nothing.
             sync_files(&home)?;
             directory::forget(&home.join(place))?;
             Some(MemoryGroup::make(limit)?)

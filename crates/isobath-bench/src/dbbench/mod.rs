@@ -1,6 +1,6 @@
-//! The benchmarks of RocksDB's `db_bench` by its own rules, on any engine: `num` keys in ascending order of
-//! their numbers, `num` operations of each thread, random keys with repetition, keys and values made inside
-//! the clock. What a read finds is checked.
+//! The benchmarks of RocksDB's `db_bench` by its own rules, on any engine: `num` keys in ascending
+//! order of their numbers, `num` operations of each thread, random keys with repetition, keys and
+//! values made inside the clock. What a read finds is checked.
 
 mod bench;
 mod worker;

@@ -1,4 +1,5 @@
-//! Driving threads over an engine: starting together, keeping a rate, stopping early, showing progress.
+//! Driving threads over an engine: starting together, keeping a rate, stopping early, showing
+//! progress.
 
 mod pace;
 mod progress;

@@ -15,14 +15,15 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// `rate` is in operations (keys of batches) a second over all `threads`, whose turns are spread evenly.
+    /// `rate` is in operations (keys of batches) a second over all `threads`, whose turns are
+    /// spread evenly.
     pub(crate) fn new(rate: f64, thread: u64, threads: u64, start: Instant) -> Pace {
         let interval = Duration::from_secs_f64(threads as f64 / rate);
         Pace { start, interval, offset: Duration::from_secs_f64(thread as f64 / rate), turn: 0 }
     }
 
-    /// Waits until the next call of so many operations is due and returns when that is; returns at once when
-    /// it has passed.
+    /// Waits until the next call of so many operations is due and returns when that is; returns at
+    /// once when it has passed.
     pub(crate) fn wait(&mut self, operations: u64) -> Instant {
         let since = self.offset.as_nanos() as u64 + self.interval.as_nanos() as u64 * self.turn;
         let due = self.start + Duration::from_nanos(since);

@@ -81,8 +81,8 @@ impl Marks {
         Marks { written: engine.written(), stall_us: engine.stall_us() }
     }
 
-    /// What was written since, once the count is at rest: an engine may count a flush a moment after those
-    /// who waited for it were let go.
+    /// What was written since, once the count is at rest: an engine may count a flush a moment
+    /// after those who waited for it were let go.
     pub(crate) fn written(&self, engine: &dyn Engine) -> Written {
         const POLL: Duration = Duration::from_millis(20);
         const QUIET_POLLS: u32 = 5;
@@ -118,8 +118,8 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Waits until nothing is owed, where the engine can tell by itself, or until `go_on`, asked now and
-    /// then, refuses.
+    /// Waits until nothing is owed, where the engine can tell by itself, or until `go_on`, asked
+    /// now and then, refuses.
     fn drain(&self, _go_on: &mut dyn FnMut() -> bool) -> Result<Drained> {
         Ok(Drained::Unknown)
     }
@@ -130,7 +130,8 @@ pub(crate) trait Engine: Send + Sync {
     }
 
     /// What grows when writers outrun the background, in a unit of its own: bytes waiting to be
-    /// compacted where the engine estimates them, else files of level 0. `None` where it can't tell.
+    /// compacted where the engine estimates them, else files of level 0. `None` where it can't
+    /// tell.
     fn backlog(&self) -> Option<u64> {
         self.level_zero_files()
     }

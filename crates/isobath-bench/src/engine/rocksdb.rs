@@ -1,8 +1,8 @@
 //! RocksDB, with its own defaults but for what every engine is told alike.
 //!
 //! Knobs are RocksDB's option strings, verbatim (`level0_stop_writes_trigger`, `compression`, ...).
-//! Statistics stay off: they would cost it; stalls and bytes are read from the texts of `rocksdb.dbstats`
-//! and `rocksdb.cfstats`.
+//! Statistics stay off: they would cost it; stalls and bytes are read from the texts of
+//! `rocksdb.dbstats` and `rocksdb.cfstats`.
 
 use super::registry::EngineKind;
 use super::{Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Written};
@@ -132,8 +132,8 @@ impl Engine for RocksDb {
     }
 }
 
-/// Reads what RocksDB prints of its bytes, in units of 10 MiB (flushes: 1 MiB). The bytes of compactions
-/// have the flushes in them.
+/// Reads what RocksDB prints of its bytes, in units of 10 MiB (flushes: 1 MiB). The bytes of
+/// compactions have the flushes in them.
 fn written(db_stats: &str, family_stats: &str) -> Written {
     let gib = |text: &str, line: &str, after: &str| -> Option<u64> {
         let line = text.lines().find(|at| at.starts_with(line))?;

@@ -14,8 +14,8 @@ pub(crate) struct Settled {
     pub(crate) debt_left: u64,
 }
 
-/// Flushes, then waits for the debt to be paid and stay so. `report` hears the debt now and then. Gives up
-/// at `limit` or when asked to stop, which the caller must show.
+/// Flushes, then waits for the debt to be paid and stay so. `report` hears the debt now and then.
+/// Gives up at `limit` or when asked to stop, which the caller must show.
 pub(crate) fn settle(
     engine: &dyn Engine,
     limit: Duration,

@@ -1,8 +1,8 @@
 //! TidesDB. A commit that it turns away for now (locked, memory limit) is retried with a pause, and
 //! the wait counts as the commit's latency.
 //!
-//! With sync mode "none" a commit stays in the process's memory, so what it serves without a sync is
-//! `buffered`; it has nothing that survives a killed process only.
+//! With sync mode "none" a commit stays in the process's memory, so what it serves without a sync
+//! is `buffered`; it has nothing that survives a killed process only.
 
 use super::registry::EngineKind;
 use super::{Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session};

@@ -42,7 +42,8 @@ impl Values {
         match compressibility {
             Compressibility::None => fill_random(&mut rng, &mut pool),
             Compressibility::Half => {
-                // The stamp doesn't compress, so the first run of the body is zeros for small values.
+                // The stamp doesn't compress, so the first run of the body is zeros for small
+                // values.
                 let run = len.clamp(16, 64) / 2;
                 for pair in pool.chunks_mut(2 * run) {
                     let half = pair.len().min(run);
@@ -88,7 +89,8 @@ impl Values {
         body.copy_from_slice(self.body(hash, version, body.len()));
     }
 
-    /// Where a value of `key` comes from: the stamp is always compared, the body of one key in sixteen.
+    /// Where a value of `key` comes from: the stamp is always compared, the body of one key in
+    /// sixteen.
     #[inline]
     pub(crate) fn origin(&self, key: &[u8], value: &[u8]) -> Origin {
         let Some(stamp) = value.first_chunk::<STAMP_LEN>() else { return Origin::Short };

@@ -1,8 +1,8 @@
-//! Answers to a workload, checked: a generated value says whose it is, and the rows of a range ascend
-//! within its bounds.
+//! Answers to a workload, checked: a generated value says whose it is, and the rows of a range
+//! ascend within its bounds.
 //!
-//! Values that a workload makes itself say nothing and are let pass. Where it has made none, every value of
-//! eight bytes or more must be a generated one.
+//! Values that a workload makes itself say nothing and are let pass. Where it has made none, every
+//! value of eight bytes or more must be a generated one.
 
 use crate::generate::{Origin, Values};
 use mlua::{Error, Result};

@@ -76,8 +76,9 @@ pub(super) fn install(lua: &Lua, state: &Rc<RefCell<ThreadState>>) -> Result<()>
     lua.globals().set("gen", table)
 }
 
-/// An index in `[0, bound)` whose rank counts back from the newest. A growing bound is served by the
-/// generator of the next power of two: ranks beyond it are drawn again, which leaves the law as it is.
+/// An index in `[0, bound)` whose rank counts back from the newest. A growing bound is served by
+/// the generator of the next power of two: ranks beyond it are drawn again, which leaves the law as
+/// it is.
 fn latest(zipfs: &mut HashMap<u64, Zipf>, rng: &mut Rng, bound: u64) -> u64 {
     let rounded = bound.next_power_of_two();
     let zipf = zipfs.entry(rounded).or_insert_with(|| Zipf::new(rounded, Zipf::YCSB_EXPONENT, 1));

@@ -1,4 +1,5 @@
-//! Time of back-to-back operations with one clock read each: the end of one is the start of the next.
+//! Time of back-to-back operations with one clock read each: the end of one is the start of the
+//! next.
 
 use std::time::Instant;
 

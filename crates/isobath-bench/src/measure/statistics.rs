@@ -4,7 +4,8 @@ use crate::generate::Rng;
 use serde::{Deserialize, Serialize};
 
 const RESAMPLES: usize = 2000;
-/// With fewer repeats an interval says nothing: the bootstrap of three or four medians is too narrow.
+/// With fewer repeats an interval says nothing: the bootstrap of three or four medians is too
+/// narrow.
 const REPEATS_MIN: usize = 5;
 /// Runs of one machine differ by about this much whatever is measured.
 const NOISE_FLOOR: f64 = 0.02;

@@ -1,5 +1,6 @@
-//! The table of results: the seeds' 33 columns, then ours, a line for each kind of operation of each
-//! record. CSV and TSV are this table; readers of the seeds' files find theirs unchanged in front.
+//! The table of results: the seeds' 33 columns, then ours, a line for each kind of operation of
+//! each record. CSV and TSV are this table; readers of the seeds' files find theirs unchanged in
+//! front.
 
 use super::record::{Iteration, Load, Measured, Report};
 use crate::engine::Durability;

@@ -1,6 +1,6 @@
-//! One report against an earlier one: what became worse, as a gate. Rates, p99, memory, size on disk and
-//! amplification each have a tolerance of their own; reports of different machines or settings say nothing
-//! of a change, and are refused.
+//! One report against an earlier one: what became worse, as a gate. Rates, p99, memory, size on
+//! disk and amplification each have a tolerance of their own; reports of different machines or
+//! settings say nothing of a change, and are refused.
 
 use super::compare::{rates, unequal};
 use super::record::{Measured, Report};
@@ -94,8 +94,8 @@ fn settings(config: &str) -> String {
     table.to_string()
 }
 
-/// Judges `after` by `before`. A figure that got worse by more than its tolerance is a regression, unless
-/// the repeats say that the difference is noise.
+/// Judges `after` by `before`. A figure that got worse by more than its tolerance is a regression,
+/// unless the repeats say that the difference is noise.
 pub(crate) fn judge(before: &Report, after: &Report, tolerances: &Tolerances) -> Gate {
     let mut rows = Vec::new();
     for engine in before.engines() {

@@ -1,5 +1,6 @@
-//! Reports as Markdown tables, for a page that is kept: medians side by side, ratios with their intervals,
-//! and how many rows were won, lost and undecided. Several reports follow each other, in order.
+//! Reports as Markdown tables, for a page that is kept: medians side by side, ratios with their
+//! intervals, and how many rows were won, lost and undecided. Several reports follow each other, in
+//! order.
 
 use super::compare::{self, Pair};
 use super::record::{Measured, Report, Subject};

@@ -69,10 +69,11 @@ pub(crate) struct Measured {
     pub(crate) repeat: u64,
     /// What was served, which may be less than what was asked for.
     pub(crate) durability: Durability,
-    /// Operations a second that were started in open loop; none in closed loop, where a thread calls again
-    /// as soon as it was answered.
+    /// Operations a second that were started in open loop; none in closed loop, where a thread
+    /// calls again as soon as it was answered.
     pub(crate) rate: Option<f64>,
-    /// Measured past twenty write buffers and for a minute; whether it paid its way, `backlog_grew` says.
+    /// Measured past twenty write buffers and for a minute; whether it paid its way,
+    /// `backlog_grew` says.
     pub(crate) sustained: bool,
     /// How long the measured phase should have lasted at least; 0 where no length was asked for.
     pub(crate) seconds_min: f64,
@@ -124,8 +125,9 @@ impl Measured {
         if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
 
-    /// Keys of one kind of call a second of the time spent in such calls, over all threads: the rates of
-    /// puts and gets apart. In open loop latency holds waiting too, and this isn't known.
+    /// Keys of one kind of call a second of the time spent in such calls, over all threads: the
+    /// rates of puts and gets apart. In open loop latency holds waiting too, and this isn't
+    /// known.
     pub(crate) fn rate_of(&self, entry: &KindLatency) -> Option<f64> {
         let seconds = entry.latency.mean_us * entry.latency.count as f64 / 1e6;
         let known = self.rate.is_none() && seconds > 0.0;
@@ -136,8 +138,8 @@ impl Measured {
         self.kinds.iter().any(|entry| entry.kind.writes())
     }
 
-    /// Bytes that files were made dirty with, as the kernel counts them, for each byte the user wrote, until
-    /// the debt was paid.
+    /// Bytes that files were made dirty with, as the kernel counts them, for each byte the user
+    /// wrote, until the debt was paid.
     pub(crate) fn write_amplification(&self) -> Option<f64> {
         ratio(self.usage_settled.device_write_bytes?, self.user_bytes_written)
     }
@@ -174,8 +176,8 @@ impl Measured {
         self.wall_seconds < self.seconds_min * 0.98
     }
 
-    /// The mean backlog about the middle of the phase and in its last fifth; `None` where it was too short
-    /// to be sampled.
+    /// The mean backlog about the middle of the phase and in its last fifth; `None` where it was
+    /// too short to be sampled.
     pub(crate) fn backlog_trend(&self) -> Option<(f64, f64)> {
         let end = self.timeline.last()?.seconds;
         let mean = |from: f64, to: f64| {
@@ -186,7 +188,8 @@ impl Measured {
         Some((mean(0.4, 0.6)?, mean(0.8, 1.0)?))
     }
 
-    /// Whether a sustained row left more unpaid at its end than in its middle, sampling allowed for.
+    /// Whether a sustained row left more unpaid at its end than in its middle, sampling allowed
+    /// for.
     pub(crate) fn backlog_grew(&self) -> bool {
         self.sustained
             && self.backlog_trend().is_some_and(|(middle, end)| end > middle * BACKLOG_SLACK + 1.0)

@@ -238,7 +238,8 @@ impl Builder {
         works.iter().flat_map(|row| threads.iter().map(|count| on(row, *count))).collect()
     }
 
-    /// The tables of "TidesDB vs RocksDB: which storage engine is faster?": a million operations at scale 0.1.
+    /// The tables of "TidesDB vs RocksDB: which storage engine is faster?": a million operations at
+    /// scale 0.1.
     fn engines(&self) -> Vec<Row> {
         let on = |threads: u64, row: Row| row.on_threads(threads);
         let sized = |row: Row, key_size: usize, value_size: usize| Row {
@@ -269,7 +270,8 @@ impl Builder {
         rows
     }
 
-    /// The tables of "TidesDB 7 vs RocksDB 10 under sync mode": all of it synced, a hundred keys a batch.
+    /// The tables of "TidesDB 7 vs RocksDB 10 under sync mode": all of it synced, a hundred keys a
+    /// batch.
     fn durable(&self) -> Vec<Row> {
         let mut rows: Vec<Row> = [Pattern::Seq, Pattern::Random, Pattern::Zipfian]
             .map(|pattern| self.row(Work::Write, pattern, 100))

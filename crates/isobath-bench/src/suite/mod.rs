@@ -1,8 +1,8 @@
 //! Fixed workloads over fixed patterns: the rows that engines are compared on.
 //!
-//! populate → settle → measure → settle → verify → close. Keys and values are made outside the timed
-//! sections, answers are checked inside them where that costs nanoseconds, and the whole content
-//! afterwards.
+//! populate → settle → measure → settle → verify → close. Keys and values are made outside the
+//! timed sections, answers are checked inside them where that costs nanoseconds, and the whole
+//! content afterwards.
 
 mod block;
 mod catalog;

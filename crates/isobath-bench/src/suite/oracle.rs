@@ -100,7 +100,8 @@ impl Oracle {
     }
 }
 
-/// Says that a whole scan showed `seen` rows, too few, and which is the first that another one leaves out.
+/// Says that a whole scan showed `seen` rows, too few, and which is the first that another one
+/// leaves out.
 pub(super) fn missing(
     row: &Row,
     session: &mut dyn Session,
@@ -133,8 +134,8 @@ pub(super) struct RangeSeen {
     pub(super) words: u64,
 }
 
-/// Checks that no range left a row out or ended early; returns the rows compared. It is done after the
-/// clock has stopped, because the order of all keys takes memory.
+/// Checks that no range left a row out or ended early; returns the rows compared. It is done after
+/// the clock has stopped, because the order of all keys takes memory.
 pub(super) fn verify_ranges(row: &Row, seen: &[RangeSeen]) -> Result<u64> {
     let shape = row.pattern.key_shape();
     let mut key = vec![0; row.key_size];

@@ -54,10 +54,12 @@ impl Work {
 
 /// Bytes of a value, where a row isn't about its size.
 pub(super) const VALUE_SIZE: usize = 100;
-/// Bytes of keys and values, and synced writes, that no engine takes in a second on a small machine.
+/// Bytes of keys and values, and synced writes, that no engine takes in a second on a small
+/// machine.
 const FAST_BYTES: u64 = 460_000_000;
 const FAST_SYNCED: u64 = 200_000;
-/// Keys to delete in a second: they have to be written first, so a fast engine may come to their end.
+/// Keys to delete in a second: they have to be written first, so a fast engine may come to their
+/// end.
 const DELETES: u64 = 1_000_000;
 /// Memory that a row is never held under.
 const GROUP_MIN: u64 = 256 << 20;
@@ -80,7 +82,8 @@ pub(crate) struct Row {
     pub(crate) range_size: u64,
     pub(crate) compressibility: Compressibility,
     pub(crate) durability: Durability,
-    /// The measured phase goes on for so long, as far as there are keys: until then `operations` is the least.
+    /// The measured phase goes on for so long, as far as there are keys: until then `operations`
+    /// is the least.
     pub(crate) seconds_min: f64,
     /// Ends the measured phase early, on engines that are slow.
     pub(crate) seconds_max: f64,
@@ -88,7 +91,8 @@ pub(crate) struct Row {
     pub(crate) cache_bytes: Option<u64>,
     /// Memory of its process, page cache included, where it is held to so much.
     pub(crate) memory_bytes: Option<u64>,
-    /// Measured after twenty write buffers have gone by, for `seconds_max`, whatever `operations` is.
+    /// Measured after twenty write buffers have gone by, for `seconds_max`, whatever `operations`
+    /// is.
     pub(crate) sustained: bool,
 }
 
@@ -126,7 +130,8 @@ impl Row {
         Row { name: format!("{}_{qualifier}", self.name), ..self }
     }
 
-    /// The row with keys of another size, and values where the row has the usual one: about the same bytes.
+    /// The row with keys of another size, and values where the row has the usual one: about the
+    /// same bytes.
     pub(crate) fn sized(self, key_size: Option<usize>, value_size: Option<usize>) -> Row {
         let before = self.entry_bytes();
         let mut row = self;
@@ -168,8 +173,9 @@ impl Row {
         }
     }
 
-    /// The row at a length that tells: so many seconds, and, where values are written without syncing each,
-    /// so many bytes. Writes get keys enough to go on for as long on a fast engine.
+    /// The row at a length that tells: so many seconds, and, where values are written without
+    /// syncing each, so many bytes. Writes get keys enough to go on for as long on a fast
+    /// engine.
     pub(crate) fn lasting(self, seconds: f64, bytes: u64) -> Row {
         if self.sustained || seconds <= 0.0 {
             return self;
@@ -218,8 +224,9 @@ impl Row {
         Row { cache_bytes: Some(bytes as u64), ..self }
     }
 
-    /// The row in a third of the memory that its keys and values would take: about half of its tables where
-    /// values compress by half. Buffer, cache and program need some whatever the data.
+    /// The row in a third of the memory that its keys and values would take: about half of its
+    /// tables where values compress by half. Buffer, cache and program need some whatever the
+    /// data.
     pub(super) fn in_a_third(self) -> Row {
         let bytes = (self.keys * self.entry_bytes() / 3).max(GROUP_MIN);
         Row { memory_bytes: Some(bytes), ..self.named("third_memory") }

@@ -43,7 +43,8 @@ pub(super) struct Task<'a> {
     pub(super) values: &'a Values,
     pub(super) seed: u64,
     pub(super) checked: bool,
-    /// Keys that this thread touches at most, and the least that it touches once `seconds_min` is over.
+    /// Keys that this thread touches at most, and the least that it touches once `seconds_min` is
+    /// over.
     pub(super) limit: u64,
     pub(super) least: u64,
     pub(super) seconds_min: f64,
@@ -268,8 +269,9 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Begins a timed section: what happened since the last one was the making of keys and values. In open
-    /// loop it moves the calls that are due, so that none of it is taken for the engine's lateness.
+    /// Begins a timed section: what happened since the last one was the making of keys and values.
+    /// In open loop it moves the calls that are due, so that none of it is taken for the
+    /// engine's lateness.
     fn resume(&mut self) {
         let ended = self.stopwatch.last();
         self.stopwatch.skip();

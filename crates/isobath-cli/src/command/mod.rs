@@ -1,6 +1,6 @@
-//! Doing what was asked. Every command opens the database, does one thing, and closes it again, so that errors of
-//! closing are heard of. What only reads opens it for reading, and so touches nothing; `verify` and `repair` work on a closed
-//! database, and `dump` on one file of any.
+//! Doing what was asked. Every command opens the database, does one thing, and closes it again, so
+//! that errors of closing are heard of. What only reads opens it for reading, and so touches
+//! nothing; `verify` and `repair` work on a closed database, and `dump` on one file of any.
 
 mod dump;
 mod families;

@@ -6,10 +6,12 @@ use crate::progress::Progress;
 use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, Options};
 use std::path::Path;
 
-/// One command writes little, and log segments are made when a database opens: the smaller, the sooner it is open.
-/// Large enough to recover what a server left without making many small tables of it.
+/// One command writes little, and log segments are made when a database opens: the smaller, the
+/// sooner it is open. Large enough to recover what a server left without making many small tables
+/// of it.
 const WRITE_BUFFER_BYTES: u64 = 16 << 20;
-/// What a server left in the log is held in memory, however large its own budget is: eight times this at most.
+/// What a server left in the log is held in memory, however large its own budget is: eight times
+/// this at most.
 const READ_BUDGET_BYTES: u64 = 1 << 30;
 const BLOCK_CACHE_BYTES: u64 = 16 << 20;
 
@@ -38,7 +40,8 @@ pub(super) fn with_database<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>)
     with(options(), path, work)
 }
 
-/// The same for a command that only reads, and so touches nothing: also beside the process that has the database open.
+/// The same for a command that only reads, and so touches nothing: also beside the process that has
+/// the database open.
 pub(super) fn reading<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
     with(options().read_only(true).write_buffer(READ_BUDGET_BYTES), path, work)
 }

@@ -1,4 +1,5 @@
-//! What the commands of the real kernel share: how many deaths from which seed, with a bug planted or not, and the report.
+//! What the commands of the real kernel share: how many deaths from which seed, with a bug planted
+//! or not, and the report.
 
 use super::{Ended, parse_plant};
 use crate::kernel::Outcome;
@@ -11,7 +12,8 @@ use std::process::ExitCode;
 /// How many deaths.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Deaths {
-    /// The seed of the first database; the next has the next one. What the kernel does in between is not repeatable
+    /// The seed of the first database; the next has the next one. What the kernel does in between
+    /// is not repeatable
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Plant a bug, expect it to be caught, and fail if it is not
@@ -29,7 +31,8 @@ pub(crate) fn skip(harness: &str, why: &str) -> Ended {
 }
 
 impl Deaths {
-    /// Tells what came of a run, and notes it. What is planted, or a mistake of a program from outside, is to be caught.
+    /// Tells what came of a run, and notes it. What is planted, or a mistake of a program from
+    /// outside, is to be caught.
     pub(crate) fn report(
         &self,
         harness: &str,

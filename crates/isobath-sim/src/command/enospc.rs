@@ -10,7 +10,8 @@ use clap::{Args, ValueEnum};
 enum Place {
     /// In the file system: calls fail, and work again when there is room
     Tmpfs,
-    /// In the device below the file system: writes fail after they were accepted, and syncs fail once
+    /// In the device below the file system: writes fail after they were accepted, and syncs fail
+    /// once
     Device,
 }
 

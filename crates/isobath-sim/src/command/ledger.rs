@@ -14,7 +14,8 @@ pub(crate) struct Ledger {
     /// Put the sums into this page, between its markers
     #[arg(long)]
     write: Option<PathBuf>,
-    /// Say which commit and which engine this program was built from, for harnesses that write rows of their own
+    /// Say which commit and which engine this program was built from, for harnesses that write
+    /// rows of their own
     #[arg(long, conflicts_with = "write")]
     built_from: bool,
 }

@@ -1,5 +1,5 @@
-//! `run`: a range of seeds, or as many as fit into some minutes. The first that fails is shrunk and printed as the command
-//! that repeats it.
+//! `run`: a range of seeds, or as many as fit into some minutes. The first that fails is shrunk and
+//! printed as the command that repeats it.
 
 use super::{Ended, parse_range};
 use crate::ledger::{self, Row};
@@ -48,7 +48,8 @@ pub(crate) fn parse_plant(name: &str) -> Result<Plant, String> {
 
 #[derive(Args)]
 pub(crate) struct Run {
-    /// From here up to, not including, there: 0..1000. Default is 0..100, or with --minutes fresh ones from the clock
+    /// From here up to, not including, there: 0..1000. Default is 0..100, or with --minutes fresh
+    /// ones from the clock
     #[arg(long, value_parser = parse_range)]
     seeds: Option<(u64, u64)>,
     /// End after so many minutes, if the seeds last as long

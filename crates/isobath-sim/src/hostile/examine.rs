@@ -1,4 +1,5 @@
-//! Opens a damaged database, reads all of it in every way, has it verified, and judges what came of it.
+//! Opens a damaged database, reads all of it in every way, has it verified, and judges what came of
+//! it.
 
 use super::damage::Damage;
 use super::image::{Contents, DB, Image, ImageFile, Rows, Truth, options};
@@ -49,7 +50,8 @@ pub(super) fn watch_panics() {
     }));
 }
 
-/// Damages a copy of the database and looks at it. The error says what was wrong about what the engine did.
+/// Damages a copy of the database and looks at it. The error says what was wrong about what the
+/// engine did.
 pub(super) fn examine(image: &Image, file: &ImageFile, damage: Damage) -> Result<Examined, String> {
     let fs = image.fs.killed();
     damage.apply(&fs, &file.path).map_err(|error| error.to_string())?;
@@ -103,8 +105,9 @@ impl Damaged {
     /// True if an error or a finding at `path` tells of this damage.
     fn is_named_by(&self, path: &Path) -> bool {
         let dir = self.file.path.parent();
-        // Of a file that is not there its directory tells; of a manifest that ends too early, tables of its day; and a log
-        // segment that was cut to the length of a shorter one is whole, but others are missing behind it.
+        // Of a file that is not there its directory tells; of a manifest that ends too early,
+        // tables of its day; and a log segment that was cut to the length of a shorter one
+        // is whole, but others are missing behind it.
         let is_told_otherwise = match self.damage {
             Damage::Flip { .. } => false,
             Damage::Cut { .. } if self.is_log() => path.parent() == dir,

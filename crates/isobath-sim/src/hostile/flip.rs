@@ -8,7 +8,8 @@ use isobath::env::planted::{Plant, plant_here};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a damaged database may hold in memory beyond what the sound one does. A scan of the log reads by windows of 1 MiB.
+/// What a damaged database may hold in memory beyond what the sound one does. A scan of the log
+/// reads by windows of 1 MiB.
 const ALLOWANCE_BYTES: u64 = 2 << 20;
 /// Failures shown; the others are counted.
 const SHOWN_MAX: usize = 20;
@@ -159,8 +160,9 @@ fn one(image: &Image, mode: Mode, nth: u64, peak_max: u64, tally: &mut Tally) {
     let file = &image.files[at];
     let is_live = match damage {
         Damage::Flip { byte, .. } => byte < file.live_len,
-        // A manifest that ends behind a record is whole, of an earlier moment; if all is there nevertheless, the log had it.
-        // Any other file tells its length, a log segment even behind what was written.
+        // A manifest that ends behind a record is whole, of an earlier moment; if all is there
+        // nevertheless, the log had it. Any other file tells its length, a log segment even
+        // behind what was written.
         Damage::Cut { .. } => kind_of(file) != "manifest",
         // Nobody misses the lock.
         Damage::Gone => file.len > 0,

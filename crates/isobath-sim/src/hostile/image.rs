@@ -1,11 +1,12 @@
 //! The database that is damaged: small, with something of every structure, and known by heart.
 //!
-//! Five families with each codec: many blocks, two levels of index, filters in the root and outside of it, a slice that is
-//! one block; two levels and a run of level 0; deletes; a family that was dropped and one that was renamed. The log holds
-//! more, unflushed: some records that later ones name as durable, and some after. The process was killed.
+//! Five families with each codec: many blocks, two levels of index, filters in the root and outside
+//! of it, a slice that is one block; two levels and a run of level 0; deletes; a family that was
+//! dropped and one that was renamed. The log holds more, unflushed: some records that later ones
+//! name as durable, and some after. The process was killed.
 //!
-//! Segments are cut to what was written into them, or most bits would be padding: the rest of a segment reads as the end of
-//! the log wherever it ends.
+//! Segments are cut to what was written into them, or most bits would be padding: the rest of a
+//! segment reads as the end of the log wherever it ends.
 
 use crate::existing::Existing;
 use crate::position::position;
@@ -172,7 +173,8 @@ impl Filler {
     }
 }
 
-/// Keys of a family: short ones, and long ones with little to tell them apart, so that their index has two levels.
+/// Keys of a family: short ones, and long ones with little to tell them apart, so that their index
+/// has two levels.
 fn key(name: &str, nth: u32) -> Vec<u8> {
     match name {
         "snappy" => format!("{}{nth:06}", "a long prefix of ".repeat(11)).into_bytes(),
@@ -206,8 +208,8 @@ fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
         }
     }
     filler.db.flush()?;
-    // Maintenance removes the log segments that this left without use, within a second or two: none of their bytes mean
-    // anything.
+    // Maintenance removes the log segments that this left without use, within a second or two: none
+    // of their bytes mean anything.
     simulation::sleep_ns(3_000_000_000);
     let mut states = vec![filler.contents.clone()];
     let mut durable = 0;
@@ -223,7 +225,8 @@ fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
 }
 
 impl Filler {
-    /// Closes and opens the database: its log begins anew, so that little is left of what is in tables.
+    /// Closes and opens the database: its log begins anew, so that little is left of what is in
+    /// tables.
     fn reopen(&mut self, options: &Options) -> Result<()> {
         self.families.clear();
         self.db.clone().close()?;
@@ -250,8 +253,8 @@ impl Filler {
     }
 }
 
-/// Removes segments that hold nothing, and cuts the others to the least length that holds what was written. Behind
-/// `log_end` is what a segment held before it was used again.
+/// Removes segments that hold nothing, and cuts the others to the least length that holds what was
+/// written. Behind `log_end` is what a segment held before it was used again.
 fn trim(fs: &MemoryFs, log_end: u64) -> Result<Vec<ImageFile>> {
     let mut files = Vec::new();
     for dir in ["", "table", "wal"] {
@@ -279,7 +282,8 @@ fn trim(fs: &MemoryFs, log_end: u64) -> Result<Vec<ImageFile>> {
     Ok(files)
 }
 
-/// How much of a segment's data was written: up to the last byte that is not zero, and on to where a record may begin.
+/// How much of a segment's data was written: up to the last byte that is not zero, and on to where
+/// a record may begin.
 fn written_len(fs: &MemoryFs, path: &Path, len: u64) -> Result<u64> {
     let mut bytes = vec![0; len as usize];
     fs.open_read(path, FileAccess::Positional)?.read_at(0, &mut bytes)?;

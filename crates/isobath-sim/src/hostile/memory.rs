@@ -8,8 +8,8 @@ thread_local! {
     static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a count for each thread. What another thread frees is taken off there, so counts mean
-/// something only while a thread keeps to itself.
+/// The system's allocator, with a count for each thread. What another thread frees is taken off
+/// there, so counts mean something only while a thread keeps to itself.
 struct Counting;
 
 fn count(bytes: i64) {

@@ -1,7 +1,9 @@
-//! System calls that the standard library does not offer: mounts, loop devices, and what cuts and disturbs a file system.
+//! System calls that the standard library does not offer: mounts, loop devices, and what cuts and
+//! disturbs a file system.
 //!
-//! Each is a thin cover: integers and paths in, an error of the system out. The numbers that the C library's headers
-//! do not have stand beside their use, with the header of the kernel that they are from.
+//! Each is a thin cover: integers and paths in, an error of the system out. The numbers that the C
+//! library's headers do not have stand beside their use, with the header of the kernel that they
+//! are from.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -13,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::time::Duration;
 
-/// `linux/fs.h`, ext4 and xfs: the file system refuses everything from here on, as if the device were gone.
+/// `linux/fs.h`, ext4 and xfs: the file system refuses everything from here on, as if the device
+/// were gone.
 const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
 /// The log is not flushed first.
 const SHUTDOWN_WITHOUT_LOG_FLUSH: u32 = 2;
@@ -34,8 +37,8 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// Gives this process, and those that it starts, mounts of their own: they end with the last of them, however it ends.
-/// To be called before there are other threads.
+/// Gives this process, and those that it starts, mounts of their own: they end with the last of
+/// them, however it ends. To be called before there are other threads.
 pub(super) fn own_mounts() -> io::Result<()> {
     // SAFETY: takes an integer.
     check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
@@ -54,7 +57,8 @@ pub(super) fn mount(
     let device = c_path(device.unwrap_or(Path::new("none")))?;
     let (at, options) = (c_path(at)?, CString::new(options)?);
     let kind = CString::new(kind.unwrap_or("none"))?;
-    // SAFETY: all of them are strings that end in a zero byte and live until the call returns; the kernel only reads.
+    // SAFETY: all of them are strings that end in a zero byte and live until the call returns; the
+    // kernel only reads.
     let answer = unsafe {
         libc::mount(device.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast())
     };
@@ -68,8 +72,8 @@ pub(super) fn unmount(at: &Path) -> io::Result<()> {
     check(unsafe { libc::umount2(at.as_ptr(), 0) }).map(drop)
 }
 
-/// Cuts a file system off its device, with nothing that it still holds written: all that a power cut leaves is there
-/// after the next mount.
+/// Cuts a file system off its device, with nothing that it still holds written: all that a power
+/// cut leaves is there after the next mount.
 pub(super) fn shut_down(dir: &File) -> io::Result<()> {
     let flags = SHUTDOWN_WITHOUT_LOG_FLUSH;
     // SAFETY: the call reads one integer of 32 bits, which lives until it returns.
@@ -88,13 +92,15 @@ pub(super) fn thaw(dir: &File) -> io::Result<()> {
     check(unsafe { libc::ioctl(dir.as_raw_fd(), FITHAW as _, 0) }).map(drop)
 }
 
-/// Forgets what the kernel keeps of a block device that is not mounted: a power cut would not have left it.
+/// Forgets what the kernel keeps of a block device that is not mounted: a power cut would not have
+/// left it.
 pub(super) fn forget_buffers(device: &File) -> io::Result<()> {
     // SAFETY: takes integers.
     check(unsafe { libc::ioctl(device.as_raw_fd(), BLKFLSBUF as _, 0) }).map(drop)
 }
 
-/// Writes the dirty pages of a range to the device and waits until they are there. Metadata stays as it is.
+/// Writes the dirty pages of a range to the device and waits until they are there. Metadata stays
+/// as it is.
 pub(super) fn write_back(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE
@@ -125,7 +131,8 @@ fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Resul
 /// Bytes that are free on the file system of a file.
 pub(super) fn free_bytes(file: &File) -> io::Result<u64> {
     let mut stat = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the descriptor is open as long as `file` is borrowed, and there is room for the answer.
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and there is room for the
+    // answer.
     check(unsafe { libc::fstatvfs(file.as_raw_fd(), stat.as_mut_ptr()) })?;
     // SAFETY: the call succeeded, so it has filled the answer in.
     let stat = unsafe { stat.assume_init() };
@@ -175,7 +182,8 @@ struct LoopConfig {
 
 const _: () = assert!(size_of::<LoopConfig>() == 304);
 
-/// Attaches an image to a free loop device. The device lets go of it when the last who has it open or mounted is gone.
+/// Attaches an image to a free loop device. The device lets go of it when the last who has it open
+/// or mounted is gone.
 pub(super) fn attach_loop(image: &File) -> io::Result<(File, PathBuf)> {
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     let config = LoopConfig {
@@ -202,6 +210,7 @@ pub(super) fn attach_loop(image: &File) -> io::Result<(File, PathBuf)> {
 }
 
 fn configure(device: RawFd, config: &LoopConfig) -> io::Result<()> {
-    // SAFETY: the call reads the structure, laid out as the kernel's header has it, which lives until it returns.
+    // SAFETY: the call reads the structure, laid out as the kernel's header has it, which lives
+    // until it returns.
     check(unsafe { libc::ioctl(device, LOOP_CONFIGURE as _, ptr::from_ref(config)) }).map(drop)
 }

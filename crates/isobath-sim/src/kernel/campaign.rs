@@ -1,7 +1,7 @@
 //! Many deaths, one database after the other: what the harnesses of the real kernel have in common.
 //!
-//! A database has a seed of its own, lives through some deaths, is checked, closed and checked again, and makes room for
-//! the next one. What a death is like is the harness's.
+//! A database has a seed of its own, lives through some deaths, is checked, closed and checked
+//! again, and makes room for the next one. What a death is like is the harness's.
 
 use super::history::mix;
 use super::life::{Life, Said};
@@ -171,7 +171,8 @@ impl Series<'_> {
         })
     }
 
-    /// Kills a life, and says what it complained of. What failed after `has_failed` was asked may be the harness's doing.
+    /// Kills a life, and says what it complained of. What failed after `has_failed` was asked may
+    /// be the harness's doing.
     pub(super) fn end(&mut self, life: Life, has_failed: bool) -> Verdict {
         let said = life.kill()?;
         self.errors += self.notes.expected_failures_noted()?;

@@ -1,8 +1,9 @@
 //! What must be true of what a recovery finds.
 //!
-//! Each writer's marker says how many of its commits are there: between those that must be and one more than were
-//! acknowledged. They must be a prefix of history by the LSNs that commits were acknowledged with, and every value of
-//! every family must be what these commits leave, no more and no less.
+//! Each writer's marker says how many of its commits are there: between those that must be and one
+//! more than were acknowledged. They must be a prefix of history by the LSNs that commits were
+//! acknowledged with, and every value of every family must be what these commits leave, no more and
+//! no less.
 
 use super::history::{FAMILIES, Origin, Place, Plan, marker_number, marker_place};
 use super::notes::{Counts, FamilySteps, Record, WRITERS_MAX};
@@ -149,8 +150,8 @@ fn check_values(plan: &Plan, record: &Record, counts: Counts, found: &Found) -> 
     Err(format!("MISSING: {}, of {counts:?} commits", show_place(missing)))
 }
 
-/// The commits of which one was the last, out of the last ones of each writer: of the newest life, those whose place in
-/// history is unknown, and of the others the last.
+/// The commits of which one was the last, out of the last ones of each writer: of the newest life,
+/// those whose place in history is unknown, and of the others the last.
 fn last_of<'a>(record: &'a Record, origins: &'a [Origin]) -> impl Iterator<Item = &'a Origin> {
     let life = origins.iter().map(|origin| origin.life).max();
     let point = |origin: &Origin| {

@@ -1,8 +1,10 @@
-//! What happens to a file system between the writes of a database and a cut: some of it reaches the device, in no order.
+//! What happens to a file system between the writes of a database and a cut: some of it reaches the
+//! device, in no order.
 //!
-//! A cut alone loses all dirty pages together. So before it, ranges of the database's files are written back, or every
-//! other page of its log, other files are synced (which commits the file system's journal, and with it names and lengths
-//! that nobody synced), and single files are synced whole.
+//! A cut alone loses all dirty pages together. So before it, ranges of the database's files are
+//! written back, or every other page of its log, other files are synced (which commits the file
+//! system's journal, and with it names and lengths that nobody synced), and single files are synced
+//! whole.
 
 use super::calls;
 use std::ffi::OsStr;

@@ -1,8 +1,9 @@
-//! A file system without room: a database on a small tmpfs that is filled up beside it, and emptied again.
+//! A file system without room: a database on a small tmpfs that is filled up beside it, and emptied
+//! again.
 //!
-//! While there is no room, every call either waits or fails with an error that says so and may be retried; nothing
-//! acknowledged is lost, whether the process lives on or is killed and opened again, with room or without; and as soon as
-//! there is room, all writers and flushes go on.
+//! While there is no room, every call either waits or fails with an error that says so and may be
+//! retried; nothing acknowledged is lost, whether the process lives on or is killed and opened
+//! again, with room or without; and as soon as there is room, all writers and flushes go on.
 
 use super::calls;
 use super::campaign::{Campaign, Outcome, PATIENCE, Series, Verdict};
@@ -23,7 +24,8 @@ const LEN: u64 = 24 << 20;
 const PAGE_LEN: u64 = 4096;
 /// Room that is left when the file system counts as full.
 const LEFT_PAGES_MAX: u64 = 64;
-/// How long writers may take to notice that there is no room: some never do, when all they need is there.
+/// How long writers may take to notice that there is no room: some never do, when all they need is
+/// there.
 const NOTICED_WITHIN: Duration = Duration::from_millis(150);
 /// How long they may take to go on.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(20);
@@ -77,7 +79,8 @@ pub(crate) fn run(
     campaign.run(&mut |series| fill_and_empty(&ballast, series))
 }
 
-/// One round: the file system fills up under a writing database, which lives on or is killed; then there is room again.
+/// One round: the file system fills up under a writing database, which lives on or is killed; then
+/// there is room again.
 fn fill_and_empty(ballast: &Ballast, series: &mut Series<'_>) -> Verdict {
     let mut life = match series.begin_writing()? {
         Ok(life) => life,
@@ -120,7 +123,8 @@ fn reopen(
     }
 }
 
-/// Nothing once every writer has committed something more, and something more was flushed. Otherwise what did not go on.
+/// Nothing once every writer has committed something more, and something more was flushed.
+/// Otherwise what did not go on.
 fn what_stands_still(ballast: &Ballast, series: &Series<'_>) -> io::Result<Option<String>> {
     let writers = series.writer.engine.plan(series.writer.seed).writers;
     let counts = || -> io::Result<Counts> {

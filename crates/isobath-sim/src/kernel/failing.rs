@@ -1,12 +1,13 @@
 //! A device that really fails: a loop device over a sparse file on a tmpfs without room.
 //!
-//! A write to a part of the disk that the file has no room for yet fails in the device, after the kernel has taken it
-//! from the database: the next sync of that file says so, and later ones say that all is well though the data is gone.
-//! Pages of zeros are made into such parts (they read as before), while the file system is frozen so that nothing comes
-//! between looking and punching.
+//! A write to a part of the disk that the file has no room for yet fails in the device, after the
+//! kernel has taken it from the database: the next sync of that file says so, and later ones say
+//! that all is well though the data is gone. Pages of zeros are made into such parts (they read as
+//! before), while the file system is frozen so that nothing comes between looking and punching.
 //!
-//! From the first failure of the log on, the database refuses writes and serves reads. The device then recovers, the
-//! database is opened anew, and what is there must be what a power cut may leave.
+//! From the first failure of the log on, the database refuses writes and serves reads. The device
+//! then recovers, the database is opened anew, and what is there must be what a power cut may
+//! leave.
 
 use super::calls;
 use super::campaign::{Campaign, Outcome, Series, Verdict};
@@ -29,7 +30,8 @@ const DISK_LEN: u64 = 64 << 20;
 const TMPFS_LEN: u64 = 80 << 20;
 const PAGE_LEN: usize = 4096;
 const READ_LEN: usize = 1 << 20;
-/// How long a failure may take to reach the log. It may never, when nothing is written where the device fails.
+/// How long a failure may take to reach the log. It may never, when nothing is written where the
+/// device fails.
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 /// `linux/jbd2.h`: what a block of the file system's journal begins with.
 const JOURNAL_MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];

@@ -1,8 +1,10 @@
-//! What is written: every commit follows from the database's seed, the life, the writer and its number.
+//! What is written: every commit follows from the database's seed, the life, the writer and its
+//! number.
 //!
-//! So nothing has to be remembered but how many commits of each writer there are and in which life each was made: what a
-//! recovery must find can be told from that alone. Every commit begins with its writer's marker, set to its number. A
-//! writer has keys of its own in all families; a few keys are shared by all.
+//! So nothing has to be remembered but how many commits of each writer there are and in which life
+//! each was made: what a recovery must find can be told from that alone. Every commit begins with
+//! its writer's marker, set to its number. A writer has keys of its own in all families; a few keys
+//! are shared by all.
 
 use super::notes::{COMMITS_MAX, Record, WRITERS_MAX};
 use std::collections::BTreeMap;

@@ -1,7 +1,9 @@
-//! What a writer was promised, noted where no cut reaches: a file in memory that parent and child share.
+//! What a writer was promised, noted where no cut reaches: a file in memory that parent and child
+//! share.
 //!
-//! A writer notes a commit when it is acknowledged, by one write of eight bytes, which a kill does not split. So of each
-//! writer all acknowledged commits are known, and at most one more is in flight.
+//! A writer notes a commit when it is acknowledged, by one write of eight bytes, which a kill does
+//! not split. So of each writer all acknowledged commits are known, and at most one more is in
+//! flight.
 //!
 //! ```text
 //! cell 0       failures that nothing explains
@@ -49,7 +51,8 @@ const READ_CELLS: usize = 4096;
 /// How many commits of each writer.
 pub(crate) type Counts = [u64; WRITERS_MAX];
 
-/// How far the family is that comes and goes: odd steps create it and write to it, even ones drop it.
+/// How far the family is that comes and goes: odd steps create it and write to it, even ones drop
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FamilySteps {
     pub(crate) done: u64,
@@ -252,7 +255,8 @@ impl Notes {
         })
     }
 
-    /// Reads the cells of a writer up to where there are none for long: one in flight leaves one out.
+    /// Reads the cells of a writer up to where there are none for long: one in flight leaves one
+    /// out.
     fn read_commits(&self, writer: usize, cells: &mut Vec<u64>) -> io::Result<()> {
         let mut bytes = [0; READ_CELLS * 8];
         while (cells.len() as u64) < COMMITS_MAX {

@@ -1,8 +1,9 @@
-//! A program that uses the engine from outside, in the place of `writer.rs`: it has a database, invariants and notes of its own.
+//! A program that uses the engine from outside, in the place of `writer.rs`: it has a database,
+//! invariants and notes of its own.
 //!
-//! It is started with the notes as standard input (of which the first sixteen cells are as in `notes.rs`) and with
-//! `--dir=DIR --seed=N --after=process|power [--only-check] [--mistake=NAME]`, and says what a writer says.
-//! `isobath-bank` is one.
+//! It is started with the notes as standard input (of which the first sixteen cells are as in
+//! `notes.rs`) and with `--dir=DIR --seed=N --after=process|power [--only-check] [--mistake=NAME]`,
+//! and says what a writer says. `isobath-bank` is one.
 
 use clap::Args;
 use std::path::PathBuf;
@@ -10,7 +11,8 @@ use std::path::PathBuf;
 /// Which program.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Outside {
-    /// A program that writes instead, and checks what it finds: `target/debug/isobath-bank`, built by `cargo build -p isobath-bank`
+    /// A program that writes instead, and checks what it finds: `target/debug/isobath-bank`, built
+    /// by `cargo build -p isobath-bank`
     #[arg(long)]
     pub(crate) program: Option<PathBuf>,
     /// A mistake that the program is to make; expect it to be caught, and fail if it is not

@@ -42,7 +42,8 @@ pub(crate) fn writer(
     Writer { engine, outside, ..inside }
 }
 
-/// Cuts the power of one database after the other; if `spares_creation`, never before one has been created.
+/// Cuts the power of one database after the other; if `spares_creation`, never before one has been
+/// created.
 pub(crate) fn run(
     disk: &Disk,
     cuts: u64,

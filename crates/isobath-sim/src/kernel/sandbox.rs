@@ -1,7 +1,9 @@
-//! Where everything happens: a tmpfs in a mount namespace of the tool's own, and ext4 on loop devices within.
+//! Where everything happens: a tmpfs in a mount namespace of the tool's own, and ext4 on loop
+//! devices within.
 //!
-//! Nothing has to be taken down: the namespace goes with the last process in it, however that ends, with it the mounts,
-//! with them the loop devices (they detach themselves), and with the tmpfs all files.
+//! Nothing has to be taken down: the namespace goes with the last process in it, however that ends,
+//! with it the mounts, with them the loop devices (they detach themselves), and with the tmpfs all
+//! files.
 
 use super::calls;
 use std::fs::{self, File, OpenOptions};
@@ -11,7 +13,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Covered by a tmpfs of the sandbox's own. It is one already wherever this runs, and this tool needs nothing of it.
+/// Covered by a tmpfs of the sandbox's own. It is one already wherever this runs, and this tool
+/// needs nothing of it.
 const ROOT: &str = "/dev/shm";
 /// The least that ext4 takes with blocks of 4 KiB.
 pub(super) const JOURNAL_LEN: u64 = 4 << 20;
@@ -74,8 +77,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Has every request to the device be of one page. The loop driver calls a write that its file took half of a
-    /// success (seen in Linux 6.18); a page is taken whole or not at all.
+    /// Has every request to the device be of one page. The loop driver calls a write that its file
+    /// took half of a success (seen in Linux 6.18); a page is taken whole or not at all.
     pub(crate) fn write_single_pages(&self) -> io::Result<()> {
         let name = self.device_path.file_name().unwrap_or_default();
         let queue = Path::new("/sys/block").join(name).join("queue");
@@ -104,7 +107,8 @@ impl Disk {
         calls::forget_buffers(&self.device)
     }
 
-    /// Cuts the power. Everything of the file system fails from here on; unmount and mount it to see what is left.
+    /// Cuts the power. Everything of the file system fails from here on; unmount and mount it to
+    /// see what is left.
     pub(crate) fn cut(&self) -> io::Result<()> {
         calls::shut_down(&File::open(&self.at)?)
     }

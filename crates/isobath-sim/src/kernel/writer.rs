@@ -1,4 +1,5 @@
-//! The process that dies: opens a database, checks what it finds, and writes to it from several threads until it ends.
+//! The process that dies: opens a database, checks what it finds, and writes to it from several
+//! threads until it ends.
 //!
 //! A parent starts it with the notes as standard input and reads what it says, a line each:
 //!
@@ -186,7 +187,8 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Returns once all threads have stopped: because writes are refused, or because they have written enough.
+    /// Returns once all threads have stopped: because writes are refused, or because they have
+    /// written enough.
     fn write(&self, kept: Kept) {
         thread::scope(|scope| {
             for writer in 0..self.plan.writers {
@@ -256,12 +258,14 @@ impl Life<'_> {
         }
     }
 
-    /// Does a call until it succeeds; `None` if it never will, or if the power was cut before it was known to.
+    /// Does a call until it succeeds; `None` if it never will, or if the power was cut before it
+    /// was known to.
     fn persist<T>(&self, mut call: impl FnMut() -> Result<T, Failure>) -> Option<T> {
         loop {
             match call() {
-                // With the power goes the processor, but this process lives on for a moment: what the kernel tells it
-                // about a file system that was shut down beneath a running call is no acknowledgement.
+                // With the power goes the processor, but this process lives on for a moment: what
+                // the kernel tells it about a file system that was shut down
+                // beneath a running call is no acknowledgement.
                 Ok(answer) => return self.notes.is_power_on().ok()?.then_some(answer),
                 Err(failure) => match self.judge(&failure) {
                     Then::TryAgain => thread::sleep(RETRY_PAUSE),

@@ -1,9 +1,10 @@
 //! One stream of operations under many options: whatever they are, the answers must be the same.
 //!
-//! A seed is a stream (`stream.rs`): batches over families that come and go, reads of every kind, snapshots, flushes,
-//! compactions, closes. It is played to a model, a `BTreeMap` for each family (`model.rs`), and to the real engine with
-//! real threads under several sets of options (`settings.rs`, `play.rs`), in memory and on files. Each read becomes a
-//! digest; the first that differs from the model's is the failure.
+//! A seed is a stream (`stream.rs`): batches over families that come and go, reads of every kind,
+//! snapshots, flushes, compactions, closes. It is played to a model, a `BTreeMap` for each family
+//! (`model.rs`), and to the real engine with real threads under several sets of options
+//! (`settings.rs`, `play.rs`), in memory and on files. Each read becomes a digest; the first that
+//! differs from the model's is the failure.
 
 mod model;
 mod play;
@@ -22,7 +23,8 @@ pub(crate) struct Tally {
     pub(crate) settings: u64,
 }
 
-/// Plays a seed under so many sets of options. The error says which read answered what it should not have.
+/// Plays a seed under so many sets of options. The error says which read answered what it should
+/// not have.
 pub(crate) fn play_seed(seed: u64, variants: u64, tally: &mut Tally) -> Result<(), String> {
     let stream = Stream::draw(seed);
     let expected = model::answers(&stream);

@@ -7,14 +7,15 @@ use std::ops::RangeBounds as _;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What stands in each place. A family is known by the number of its creation: a snapshot does not see one that is younger.
+/// What stands in each place. A family is known by the number of its creation: a snapshot does not
+/// see one that is younger.
 #[derive(Clone, Default)]
 struct State {
     families: [Option<(u64, Map)>; PLACES],
 }
 
-/// The answers to every read of the stream. Whatever cannot be asked (a family that is not there, a snapshot that was not
-/// taken) has no answer.
+/// The answers to every read of the stream. Whatever cannot be asked (a family that is not there, a
+/// snapshot that was not taken) has no answer.
 pub(super) fn answers(stream: &Stream) -> Answers {
     let mut model = Model::new();
     let mut answers = Vec::new();
@@ -123,7 +124,8 @@ impl Model {
 
 fn walk(map: &Map, bounds: &Bounds, moves: &[Move], digest: &mut Digest) {
     let items: Vec<_> = map.iter().filter(|(key, _)| bounds.contains(*key)).collect();
-    // Positions are one more than indices: 0 is before the first key, and a fresh cursor is nowhere.
+    // Positions are one more than indices: 0 is before the first key, and a fresh cursor is
+    // nowhere.
     let (mut at, behind) = (None, items.len() + 1);
     for one in moves {
         let to = match one {

@@ -66,7 +66,8 @@ pub(super) enum Op {
         bounds: Bounds,
     },
     Settle,
-    /// Drops the family that stands there, or makes one if none does. Place 0 is the default family's.
+    /// Drops the family that stands there, or makes one if none does. Place 0 is the default
+    /// family's.
     ChangeFamily {
         place: usize,
     },

@@ -1,4 +1,5 @@
-//! The public methods of the engine against the simulated workload: one that is added and that no task calls fails here.
+//! The public methods of the engine against the simulated workload: one that is added and that no
+//! task calls fails here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ const TYPES: [(&str, &[&str]); 17] = [
     ("Metrics", &["metrics."]),
 ];
 
-/// Public types whose methods are for others than tasks: the simulator's own world, and who judges an error.
+/// Public types whose methods are for others than tasks: the simulator's own world, and who judges
+/// an error.
 const OTHERS: [&str; 4] = ["Env", "Error", "ErrorKind", "StallCause"];
 
 /// The methods that a macro expands on several types: each is to be called on one at least.
@@ -42,7 +44,8 @@ fn squeezed(paths: impl Iterator<Item = PathBuf>) -> String {
     text.split_whitespace().collect()
 }
 
-/// The public methods in the body of a macro, which is indented deeper than an `impl` of the file's own.
+/// The public methods in the body of a macro, which is indented deeper than an `impl` of the file's
+/// own.
 fn methods_of_macro(source: &str) -> Vec<String> {
     let signatures = source.lines().filter_map(|line| line.strip_prefix("            pub fn "));
     signatures.map(|rest| rest[..rest.find(['(', '<']).unwrap()].to_owned()).collect()

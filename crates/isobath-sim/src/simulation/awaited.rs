@@ -1,5 +1,5 @@
-//! Callbacks that wait until a moment survives power loss. Each runs once, also if the database is closed meanwhile; what one
-//! was told must hold when the power goes right after.
+//! Callbacks that wait until a moment survives power loss. Each runs once, also if the database is
+//! closed meanwhile; what one was told must hold when the power goes right after.
 
 use super::workload::Stage;
 use crate::position::position;
@@ -20,7 +20,8 @@ fn take(told: &Told) -> Vec<isobath::Result<()>> {
 }
 
 impl Stage {
-    /// Asks to be told once what is visible now is durable, and hears what earlier callbacks were told.
+    /// Asks to be told once what is visible now is durable, and hears what earlier callbacks were
+    /// told.
     pub(crate) fn await_durable(&self) -> isobath::Result<()> {
         self.hear();
         let point = self.db.snapshot().read_point();

@@ -1,7 +1,9 @@
-//! A task that uses the API as people do, carelessly: a batch written twice, extended after a write, retried after an error
-//! or cleared; handles kept across drops and renames; handles of another database; bad arguments; old commits hardened.
+//! A task that uses the API as people do, carelessly: a batch written twice, extended after a
+//! write, retried after an error or cleared; handles kept across drops and renames; handles of
+//! another database; bad arguments; old commits hardened.
 //!
-//! Its commits carry no marker. They are told to the oracle like all others, which finds them by their values.
+//! Its commits carry no marker. They are told to the oracle like all others, which finds them by
+//! their values.
 
 use super::oracle::CARELESS;
 use super::runtime;

@@ -1,9 +1,11 @@
-//! The disk of a life, as the engine uses it: each operation on files takes its time, is a moment at which the machine may
-//! die, and a single step in the eyes of the tasks, who are not switched within.
+//! The disk of a life, as the engine uses it: each operation on files takes its time, is a moment
+//! at which the machine may die, and a single step in the eyes of the tasks, who are not switched
+//! within.
 //!
-//! Two are no single steps. A copy into a segment is seen in pieces, cut anywhere at eight bytes (at a page where the segment
-//! is written to by system calls), the first of them first or last: others run, and the process may die, between two of them.
-//! And a process that is killed in the middle of handing over what it appended leaves half of it.
+//! Two are no single steps. A copy into a segment is seen in pieces, cut anywhere at eight bytes
+//! (at a page where the segment is written to by system calls), the first of them first or last:
+//! others run, and the process may die, between two of them. And a process that is killed in the
+//! middle of handing over what it appended leaves half of it.
 
 use super::runtime;
 use super::world::{Life, Moment};
@@ -246,7 +248,8 @@ const TORN_ONCE_IN: u64 = 8;
 const PAGE_LEN: usize = 4096;
 
 impl SimSegment {
-    /// Fails the run if the next owner may have the file already, who would lose what it wrote there.
+    /// Fails the run if the next owner may have the file already, who would lose what it wrote
+    /// there.
     fn demand_lock(&self) {
         let path = self.path();
         let is_held = self.lock.is_none() || self.lock == self.life.lock_above(&path);

@@ -1,5 +1,6 @@
-//! What must be true of column families that come and go: a change that was acknowledged is there after any crash, one
-//! that never returned is there wholly or not at all, and what was put into a family stays with it under any name.
+//! What must be true of column families that come and go: a change that was acknowledged is there
+//! after any crash, one that never returned is there wholly or not at all, and what was put into a
+//! family stays with it under any name.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +57,8 @@ impl Guests {
         }
     }
 
-    /// Checks what a recovery found. On a damaged disk the end of the log may be gone, and contents with it.
+    /// Checks what a recovery found. On a damaged disk the end of the log may be gone, and contents
+    /// with it.
     pub(crate) fn check(
         &self,
         found: &BTreeMap<String, Content>,

@@ -1,5 +1,6 @@
-//! Other processes at a database that is open: one that would write is refused as locked, with no harm done to anything, and
-//! one that reads is shown moments of its history, each no older than the one before.
+//! Other processes at a database that is open: one that would write is refused as locked, with no
+//! harm done to anything, and one that reads is shown moments of its history, each no older than
+//! the one before.
 
 use super::observe::Sight;
 use super::workload::{self, Stage};
@@ -21,8 +22,8 @@ impl Stage {
         }
     }
 
-    /// Reads beside the database of this life, and goes on to newer moments. Not on a damaged disk, whose manifest may be an
-    /// old one.
+    /// Reads beside the database of this life, and goes on to newer moments. Not on a damaged disk,
+    /// whose manifest may be an old one.
     pub(crate) fn follow(&self, db: &str, rng: &mut fastrand::Rng) {
         if self.is_damaged {
             return;

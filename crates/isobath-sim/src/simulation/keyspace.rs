@@ -1,5 +1,5 @@
-//! The keys that a seed's lives write and read: few short ones, or thousands of every length, sometimes with
-//! the empty one among them.
+//! The keys that a seed's lives write and read: few short ones, or thousands of every length,
+//! sometimes with the empty one among them.
 
 use super::values::{Key, Place};
 use isobath::MAX_KEY_LEN;
@@ -19,8 +19,8 @@ pub(crate) struct Keyspace {
 }
 
 impl Keyspace {
-    /// Few short keys: everything happens to each of them. Or so few that each is written again and again within a flush:
-    /// a read that is late by one misses what it should see.
+    /// Few short keys: everything happens to each of them. Or so few that each is written again and
+    /// again within a flush: a read that is late by one misses what it should see.
     pub(crate) fn few(rng: &mut fastrand::Rng) -> Rc<Keyspace> {
         let count = [48, 48, 4][rng.usize(..3)];
         let keys = (0..count).map(|number| format!("key{number:03}").into_bytes().into());
@@ -31,8 +31,9 @@ impl Keyspace {
         Rc::new(Keyspace { keys, hot_from: None })
     }
 
-    /// Many keys of all lengths, most of them short: some differ in their first bytes, some only behind a long prefix
-    /// that they share, some begin others; a few are as long as keys may be.
+    /// Many keys of all lengths, most of them short: some differ in their first bytes, some only
+    /// behind a long prefix that they share, some begin others; a few are as long as keys may
+    /// be.
     pub(crate) fn many(rng: &mut fastrand::Rng) -> Rc<Keyspace> {
         let count = [100, 400, 1000, 3000][rng.usize(..4)];
         let prefixes: Vec<Vec<u8>> = (0..rng.usize(1..4)).map(|_| prefix(rng)).collect();
@@ -110,7 +111,8 @@ impl Keyspace {
         spread as usize % self.keys.len()
     }
 
-    /// The ends of a part of them, the lesser first: any part of few, of many rarely more than a window.
+    /// The ends of a part of them, the lesser first: any part of few, of many rarely more than a
+    /// window.
     pub(crate) fn range(&self, rng: &mut fastrand::Rng) -> (Key, Key) {
         let (one, other) = if self.hot_from.is_none() || rng.u8(..32) == 0 {
             (self.at(rng), self.at(rng))

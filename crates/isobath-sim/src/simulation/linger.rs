@@ -1,5 +1,5 @@
-//! What a database that is left alone must come to: one that ran out of room works again once there is some, and one
-//! that had no trouble keeps no file that nothing needs, and none that is damaged.
+//! What a database that is left alone must come to: one that ran out of room works again once there
+//! is some, and one that had no trouble keeps no file that nothing needs, and none that is damaged.
 
 use super::oracle::marker;
 use super::runtime;

@@ -1,13 +1,14 @@
-//! Reads judged as moments: all that one read found, presence and absence alike, must be explained by one moment in the
-//! order of the commits.
+//! Reads judged as moments: all that one read found, presence and absence alike, must be explained
+//! by one moment in the order of the commits.
 //!
-//! Commits are ordered by the read points that they returned. A moment lies after one commit and before the next. Of a
-//! read it is known what must be visible (all that was acknowledged before it began, and all that an earlier read had
-//! seen) and what cannot be (what began after it had pinned its view); between the two the least moment that explains
-//! everything it found is looked for. A snapshot stands at exactly one point.
+//! Commits are ordered by the read points that they returned. A moment lies after one commit and
+//! before the next. Of a read it is known what must be visible (all that was acknowledged before it
+//! began, and all that an earlier read had seen) and what cannot be (what began after it had pinned
+//! its view); between the two the least moment that explains everything it found is looked for. A
+//! snapshot stands at exactly one point.
 //!
-//! A commit that never returned has no known place. Each place that it may have, and that it is nowhere, is a guess;
-//! one guess must explain all reads of a life and what the next life recovers.
+//! A commit that never returned has no known place. Each place that it may have, and that it is
+//! nowhere, is a guess; one guess must explain all reads of a life and what the next life recovers.
 
 use super::oracle::{Commit, show, show_place};
 use super::values::{Key, Place, Value, Values};
@@ -83,7 +84,8 @@ pub(crate) struct Reading {
     pub(crate) sights: Vec<Sight>,
 }
 
-/// A place in history: so many commits whose points are known, and so many of unknown points after the last of them.
+/// A place in history: so many commits whose points are known, and so many of unknown points after
+/// the last of them.
 type Moment = (usize, usize);
 
 const END: usize = usize::MAX;
@@ -91,7 +93,8 @@ const END: usize = usize::MAX;
 /// Of each commit whose point is not known, where it is guessed to be, if anywhere.
 type Guess = Vec<Option<Moment>>;
 
-/// After so many guesses a life with several commits of unknown outcome goes unjudged from the first of them on.
+/// After so many guesses a life with several commits of unknown outcome goes unjudged from the
+/// first of them on.
 const GUESSES_MAX: usize = 20_000;
 
 /// A commit that never returned.
@@ -178,8 +181,9 @@ impl<'a> Judge<'a> {
         Judge { base, points, begun_max, unknown, places, readings }
     }
 
-    /// Finds moments for all reads, and for `recovered` after them if it is given: at or after all that they saw if
-    /// `keeps_reads`. False if there are too many guesses to try, and what is late is taken to be explained.
+    /// Finds moments for all reads, and for `recovered` after them if it is given: at or after all
+    /// that they saw if `keeps_reads`. False if there are too many guesses to try, and what is
+    /// late is taken to be explained.
     pub(crate) fn judge(
         &mut self,
         recovered: Option<&Reading>,
@@ -227,8 +231,8 @@ impl<'a> Judge<'a> {
         self.explain(recovered, guess, floor).map(drop)
     }
 
-    /// Every guess of where the commits of unknown points are: the likeliest first, that they are nowhere. None if there
-    /// are too many.
+    /// Every guess of where the commits of unknown points are: the likeliest first, that they are
+    /// nowhere. None if there are too many.
     fn guesses(&self) -> Vec<Guess> {
         let mut guesses = vec![Vec::new()];
         for unknown in &self.unknown {
@@ -279,7 +283,8 @@ impl<'a> Judge<'a> {
         let mut moment = first;
         let mut seen = 0;
         let mut at = 0;
-        // Each sight must agree with the moment; one that does not moves it on, and the others are looked at again.
+        // Each sight must agree with the moment; one that does not moves it on, and the others are
+        // looked at again.
         while seen < reading.sights.len() {
             match self.disagrees(&reading.sights[at], guess, moment) {
                 None => seen += 1,

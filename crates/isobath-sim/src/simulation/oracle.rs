@@ -1,12 +1,14 @@
-//! What must be true: the history of a simulated database, and the checks of every read and every recovery against it.
+//! What must be true: the history of a simulated database, and the checks of every read and every
+//! recovery against it.
 //!
-//! Every commit of a writer also puts the writer's own marker key to the number of the commit, so after a crash it is
-//! known exactly which commits are there: of each writer, those up to its marker. What remains unknown is the place in
-//! history of a commit that never returned (one for each writer at most). All that reads and a recovery found must fit
-//! into one order of the commits (`observe.rs`).
+//! Every commit of a writer also puts the writer's own marker key to the number of the commit, so
+//! after a crash it is known exactly which commits are there: of each writer, those up to its
+//! marker. What remains unknown is the place in history of a commit that never returned (one for
+//! each writer at most). All that reads and a recovery found must fit into one order of the commits
+//! (`observe.rs`).
 //!
-//! A disk that was damaged at rest may have lost the end of what was written, but nothing from the middle, and nothing
-//! that a close had finished.
+//! A disk that was damaged at rest may have lost the end of what was written, but nothing from the
+//! middle, and nothing that a close had finished.
 
 use super::families::Guests;
 use super::observe::{Judge, Reading, Sight};
@@ -180,12 +182,14 @@ impl History {
         Judge::new(&self.base, self.writers.iter().flatten(), &self.readings)
     }
 
-    /// Checks all reads of this life, now that every acknowledged commit is known. False if the late ones go unjudged.
+    /// Checks all reads of this life, now that every acknowledged commit is known. False if the
+    /// late ones go unjudged.
     pub(crate) fn check_reads(&self) -> Result<bool, String> {
         self.judge().judge(None, false)
     }
 
-    /// Checks what a recovery found after this life. If the disk was damaged since, the end of it may be missing.
+    /// Checks what a recovery found after this life. If the disk was damaged since, the end of it
+    /// may be missing.
     pub(crate) fn check_recovered(
         &self,
         found: &Values,
@@ -231,8 +235,9 @@ impl History {
         self.judge_recovered(found, end, is_damaged)
     }
 
-    /// What was found must be how things were at one moment: after all that must last, and after all that reads had
-    /// seen unless power went, since what is visible has been copied to where the death of the process leaves it.
+    /// What was found must be how things were at one moment: after all that must last, and after
+    /// all that reads had seen unless power went, since what is visible has been copied to
+    /// where the death of the process leaves it.
     fn judge_recovered(&self, found: &Values, end: End, is_damaged: bool) -> Result<(), String> {
         let (from, keeps_reads) = match end {
             End::Closed => (self.newest_acknowledged, true),

@@ -1,5 +1,5 @@
-//! What readers do: gets, scans from both ends, walks of a cursor, and snapshots. What each found, presence and absence
-//! alike, is told to the oracle as of one moment (`observe.rs`).
+//! What readers do: gets, scans from both ends, walks of a cursor, and snapshots. What each found,
+//! presence and absence alike, is told to the oracle as of one moment (`observe.rs`).
 
 use super::observe::Sight;
 use super::oracle::Look;
@@ -211,7 +211,8 @@ impl Stage {
         }
     }
 
-    /// Walks a range from one end or both, to where they meet or not that far. Only what was walked counts.
+    /// Walks a range from one end or both, to where they meet or not that far. Only what was walked
+    /// counts.
     fn walk(&self, range: Range, span: &Span, rng: &mut fastrand::Rng) -> Seen {
         let steps_max = if rng.bool() { usize::MAX } else { rng.usize(0..20) };
         let back_percent = [0, 0, 100, 50][rng.usize(..4)];
@@ -409,7 +410,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The ends and the number of keys are those that ranges show, of the whole family and of a span.
+    /// The ends and the number of keys are those that ranges show, of the whole family and of a
+    /// span.
     fn sum_up(&self, part: &impl Readable, span: &Span) -> isobath::Result<()> {
         let mut all = part.iter();
         let (first, last) = (all.next().transpose()?, all.next_back().transpose()?);

@@ -1,12 +1,14 @@
-//! The scheduler: tasks as coroutines on one thread, one running at a time, who goes next decided by a seed.
+//! The scheduler: tasks as coroutines on one thread, one running at a time, who goes next decided
+//! by a seed.
 //!
-//! A task gives way at labelled points, at every n-th access to what threads share (locks, atomics, views, blocks of a
-//! cache), with n drawn anew each time around a mean that the life draws, when it blocks on a lock or a condition
-//! variable, sleeps, or joins another. Then, or in the middle of a call, it may be away for long: for a time that is drawn, or
-//! until others have come to a drawn label so often. However many steps these take, a flush or a compaction is then over.
-//! Time is virtual: it moves a little with each step, and jumps to the next deadline when nobody can run. If nobody
-//! can run and nobody has a deadline, the run has deadlocked, which is a failure like any other; so is a run without
-//! an end, and a task that panics.
+//! A task gives way at labelled points, at every n-th access to what threads share (locks, atomics,
+//! views, blocks of a cache), with n drawn anew each time around a mean that the life draws, when
+//! it blocks on a lock or a condition variable, sleeps, or joins another. Then, or in the middle of
+//! a call, it may be away for long: for a time that is drawn, or until others have come to a drawn
+//! label so often. However many steps these take, a flush or a compaction is then over.
+//! Time is virtual: it moves a little with each step, and jumps to the next deadline when nobody
+//! can run. If nobody can run and nobody has a deadline, the run has deadlocked, which is a failure
+//! like any other; so is a run without an end, and a task that panics.
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -21,17 +23,20 @@ const STACK_LEN: usize = 256 << 10;
 const STEP_NS: u64 = 1_000;
 /// No life takes as many steps.
 const STEPS_MAX: u64 = 4_000_000;
-/// No task takes and gives back as many locks between two labels without ever sleeping, unless it spins.
+/// No task takes and gives back as many locks between two labels without ever sleeping, unless it
+/// spins.
 const LOOKS_MAX: u64 = 2_000_000;
 
-/// A task that the system does not run for long is away for up to two to the power of this in virtual nanoseconds: 67 ms.
+/// A task that the system does not run for long is away for up to two to the power of this in
+/// virtual nanoseconds: 67 ms.
 const STALL_NS_LOG_MAX: u32 = 26;
 /// What it waits for: nobody wakes it. Addresses are never odd.
 const STALLED: usize = usize::MAX;
 
 /// How long a task is away at most that is to come back when others have done something: 268 ms.
 const AWAITED_NS_LOG: u32 = 28;
-/// What it may be away for, each a step of others that takes something from under its feet, and how often at most.
+/// What it may be away for, each a step of others that takes something from under its feet, and how
+/// often at most.
 const AWAITED: [Point; 5] =
     [Point::Publishing, Point::Publishing, Point::Built, Point::Sealed, Point::Applied];
 const AWAITED_MAX: u32 = 8;
@@ -77,9 +82,11 @@ struct Shared {
     now_ns: u64,
     rng: fastrand::Rng,
     switch_percent: u8,
-    /// How often, of a thousand times, a task that gives way where it need not does not come back for long.
+    /// How often, of a thousand times, a task that gives way where it need not does not come back
+    /// for long.
     stall_permille: u16,
-    /// The same of tasks that read: what they have pinned or not is to become old under their hands.
+    /// The same of tasks that read: what they have pinned or not is to become old under their
+    /// hands.
     reader_stall_permille: u16,
     /// Where tasks that read wait for flushes and compactions of others.
     linger_at: Option<Point>,
@@ -96,7 +103,8 @@ struct Shared {
 thread_local! {
     static SHARED: RefCell<Shared> = RefCell::new(Shared::default());
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
-    /// How often the running task has looked at the scheduler since it last passed a label, slept or gave way of its own accord.
+    /// How often the running task has looked at the scheduler since it last passed a label, slept
+    /// or gave way of its own accord.
     static LOOKS: Cell<u64> = const { Cell::new(0) };
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
@@ -106,7 +114,8 @@ thread_local! {
 pub(crate) struct Ended {
     pub(crate) steps: u64,
     pub(crate) digest: u64,
-    /// Why it did not end well: who waited where when nobody could run any more, or which task panicked.
+    /// Why it did not end well: who waited where when nobody could run any more, or which task
+    /// panicked.
     pub(crate) failure: Option<String>,
 }
 
@@ -419,8 +428,8 @@ fn give_way(wait: Wait) {
             shared.slots[at].wait = wait;
         }
     });
-    // SAFETY: the yielder lives on the stack of the running task, which set it when it began and is suspended nowhere
-    // but in here; `resume` sets it again before the task goes on.
+    // SAFETY: the yielder lives on the stack of the running task, which set it when it began and is
+    // suspended nowhere but in here; `resume` sets it again before the task goes on.
     unsafe { (*yielder).suspend(()) };
 }
 

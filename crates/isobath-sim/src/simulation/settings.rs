@@ -1,4 +1,5 @@
-//! What is run of a seed: the profile that it draws its lives from, what is left out of them, and a planted bug.
+//! What is run of a seed: the profile that it draws its lives from, what is left out of them, and a
+//! planted bug.
 
 use isobath::env::planted::Plant;
 use std::fmt;

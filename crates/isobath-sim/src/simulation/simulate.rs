@@ -1,5 +1,5 @@
-//! One seed: a disk, and several lives of the database on it, each ended by a death or a close, each begun with the check
-//! of what the one before must have left.
+//! One seed: a disk, and several lives of the database on it, each ended by a death or a close,
+//! each begun with the check of what the one before must have left.
 
 use super::families::Guests;
 use super::oracle::{End, History};
@@ -171,7 +171,8 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         fs = life.disk().killed();
         past.note(&life, compacts, outcome.died_opening);
         if outcome.is_refused {
-            // What rots under an open database cannot be undone: it may have been written over since.
+            // What rots under an open database cannot be undone: it may have been written over
+            // since.
             let Some(damage) = damage.filter(|_| life.rot().is_none()) else { break };
             damage.undo(&fs);
             (past.is_damaged, past.may_lose) = (false, false);
@@ -210,7 +211,8 @@ fn draw(
     let trouble = if may_have_trouble && !looks { trouble } else { Trouble::None };
     let doom = match trouble {
         _ if looks => None,
-        // What a failed sync has lost is lost with the power, and missed if something was built upon it.
+        // What a failed sync has lost is lost with the power, and missed if something was built
+        // upon it.
         Trouble::Edit { .. } => {
             let nth = rng.u64(working);
             Some(Doom { death: Death::Power, moment: Moment::Any, nth })
@@ -236,7 +238,8 @@ fn draw(
     }
 }
 
-/// `working` is the operation on files that a machine dies at which is not to die at a certain moment.
+/// `working` is the operation on files that a machine dies at which is not to die at a certain
+/// moment.
 fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option<Doom> {
     let death = if rng.bool() { Death::Kill } else { Death::Power };
     let moments = [
@@ -318,7 +321,8 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
     Ok(Opened { db, side, had_side, found, guests, looked })
 }
 
-/// What an open that only reads finds before one that recovers, if there is one: it must be the same.
+/// What an open that only reads finds before one that recovers, if there is one: it must be the
+/// same.
 fn look(life: &Arc<Life>, script: &mut Script) -> Option<isobath::Result<Values>> {
     if script.is_damaged || script.rng.u8(..4) > 0 {
         return None;
@@ -418,7 +422,8 @@ fn check(before: &Before, opened: &Opened, may_lose: bool) -> Result<(), String>
     before.history.guests.check(&opened.guests, may_lose)
 }
 
-/// What becomes of a life that did not get beyond its open: what was there before must still be there for the next.
+/// What becomes of a life that did not get beyond its open: what was there before must still be
+/// there for the next.
 fn not_opened(life: &Life, before: Before, script: &Script, error: &Error) -> Outcome {
     let mut outcome = Outcome::default();
     if error.to_string().contains("panicked") {
@@ -549,11 +554,12 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
 mod tests {
     use super::*;
 
-    /// Seeds that once found a bug. Whatever changes what is drawn makes others of them, so each bug has a test of its own
-    /// in the engine, too.
+    /// Seeds that once found a bug. Whatever changes what is drawn makes others of them, so each
+    /// bug has a test of its own in the engine, too.
     const REGRESSIONS: [u64; 2] = [
-        896, // A creation that was cut short, opened, used, and lost with its directory's name when the power went.
-        3634, // Tables removed by an open for an edit that was in the page cache only.
+        // A creation that was cut short, opened, used, and lost with its directory's name when the
+        // power went.
+        896, 3634, // Tables removed by an open for an edit that was in the page cache only.
     ];
 
     #[test]

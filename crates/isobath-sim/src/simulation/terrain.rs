@@ -1,5 +1,5 @@
-//! What a seed's database looks like: few keys in flat trees, to which everything happens soon, or thousands in trees of
-//! many small tables, over a log of small segments.
+//! What a seed's database looks like: few keys in flat trees, to which everything happens soon, or
+//! thousands in trees of many small tables, over a log of small segments.
 
 use super::keyspace::Keyspace;
 use isobath::{Codec, Durability, FamilyOptions, IoMode, Options, Sizes};
@@ -11,7 +11,8 @@ use std::time::Duration;
 pub(crate) struct Terrain {
     pub(crate) keys: Rc<Keyspace>,
     is_tree: bool,
-    /// Between two flushes commits go to few keys, after the next to others, so that runs share none.
+    /// Between two flushes commits go to few keys, after the next to others, so that runs share
+    /// none.
     pub(crate) has_seasons: bool,
 }
 

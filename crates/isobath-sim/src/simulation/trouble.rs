@@ -1,8 +1,10 @@
-//! What goes wrong with a disk while a database lives on it, and between two lives; and which errors that excuses.
+//! What goes wrong with a disk while a database lives on it, and between two lives; and which
+//! errors that excuses.
 //!
-//! An operation that fails must give a typed error or none, never a wrong answer. A full disk excuses only errors that
-//! can be retried. What a disk destroys, between two lives or while the database is open (a flipped bit, a sector of zeros, an old
-//! or another's, a file that is gone) must be refused as damage, or read past as far as it was never promised to be there.
+//! An operation that fails must give a typed error or none, never a wrong answer. A full disk
+//! excuses only errors that can be retried. What a disk destroys, between two lives or while the
+//! database is open (a flipped bit, a sector of zeros, an old or another's, a file that is gone)
+//! must be refused as damage, or read past as far as it was never promised to be there.
 
 use isobath::IoMode;
 use isobath::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
@@ -65,7 +67,8 @@ impl Trouble {
             10..13 => {
                 let from_op = rng.u64(1..600);
                 let until_op = from_op + rng.u64(1..600);
-                // Next to nothing is enough for the log, which has its segments, and not for a table.
+                // Next to nothing is enough for the log, which has its segments, and not for a
+                // table.
                 let room_max = [2_000, 2_000, 20_000, 200_000][rng.usize(..4)];
                 let room = rng.u64(0..room_max);
                 Trouble::Full { from_op, until_op, room }
@@ -188,7 +191,8 @@ enum Kind {
 }
 
 impl Damage {
-    /// Damages a file of the database in `db`, if there is one. `earlier` is what the disk was a life ago.
+    /// Damages a file of the database in `db`, if there is one. `earlier` is what the disk was a
+    /// life ago.
     pub(crate) fn inflict(
         rng: &mut fastrand::Rng,
         fs: &MemoryFs,
@@ -204,7 +208,8 @@ impl Damage {
             return None;
         }
         let (path, len) = files.swap_remove(rng.usize(..files.len()));
-        // Each CURRENT is a file of its own, renamed into place: its sectors never held another's line.
+        // Each CURRENT is a file of its own, renamed into place: its sectors never held another's
+        // line.
         let earlier = earlier.filter(|_| wanted != "CURRENT");
         let kind = if rng.u8(..5) == 0 {
             let kept = Path::new("attic").join(rng.u64(..).to_string());
@@ -272,7 +277,8 @@ const SECTOR_LEN: u64 = 512;
 /// Longer than the sectors that are damaged together, and the edits of a close.
 const MANIFEST_TAIL_LEN: u64 = 6 << 10;
 
-/// Some sectors are zeros, hold what they held a life ago (a write that never came), or what belongs elsewhere.
+/// Some sectors are zeros, hold what they held a life ago (a write that never came), or what
+/// belongs elsewhere.
 fn replace_sectors(
     rng: &mut fastrand::Rng,
     fs: &MemoryFs,

@@ -1,8 +1,9 @@
-//! A second database in the same process, on the same block cache: its keys are those of the first, its values are not.
-//! It is closed, dropped and opened again while ranges and snapshots of it live, and handles of all its openings are given
-//! to both databases.
+//! A second database in the same process, on the same block cache: its keys are those of the first,
+//! its values are not. It is closed, dropped and opened again while ranges and snapshots of it
+//! live, and handles of all its openings are given to both databases.
 //!
-//! Its disk is its own and has no trouble, and one task uses it: it must always hold exactly what that task put there.
+//! Its disk is its own and has no trouble, and one task uses it: it must always hold exactly what
+//! that task put there.
 
 use super::terrain::Terrain;
 use super::values::{Draft, Key, Value};
@@ -278,7 +279,8 @@ impl Left {
         }
     }
 
-    /// A range that was begun before reads on or says that it cannot, whatever its database has become.
+    /// A range that was begun before reads on or says that it cannot, whatever its database has
+    /// become.
     fn read_on(mut self) -> Result<(), String> {
         match (self.range.next(), self.first) {
             (None, None) | (Some(Err(_)), _) => Ok(()),

@@ -1,8 +1,9 @@
-//! Keys and values as the oracle keeps them: keys are shared, values are digests, so that thousands of keys and values of
-//! megabytes cost the oracle little.
+//! Keys and values as the oracle keeps them: keys are shared, values are digests, so that thousands
+//! of keys and values of megabytes cost the oracle little.
 //!
-//! A value's bytes follow from who wrote it ([`Draft`]), so nothing has to keep them: the writer fills them in when it
-//! writes, and what a read returns is digested at once ([`Value::of`]) and compared as a [`Value`].
+//! A value's bytes follow from who wrote it ([`Draft`]), so nothing has to keep them: the writer
+//! fills them in when it writes, and what a read returns is digested at once ([`Value::of`]) and
+//! compared as a [`Value`].
 
 use std::collections::BTreeMap;
 use std::fmt;

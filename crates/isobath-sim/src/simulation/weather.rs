@@ -1,6 +1,8 @@
-//! How a disk takes its time: operations are slow, stand still for seconds, and end in another order than they began in.
+//! How a disk takes its time: operations are slow, stand still for seconds, and end in another
+//! order than they began in.
 //!
-//! An operation waits for a while, takes effect, and ends a while later, so others overtake it on both sides.
+//! An operation waits for a while, takes effect, and ends a while later, so others overtake it on
+//! both sides.
 
 use super::runtime;
 

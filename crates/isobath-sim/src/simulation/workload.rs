@@ -1,5 +1,5 @@
-//! What the tasks of a simulation do to the database: several writers, readers and a janitor at once, each drawing its
-//! next operation from the seed.
+//! What the tasks of a simulation do to the database: several writers, readers and a janitor at
+//! once, each drawing its next operation from the seed.
 
 use super::awaited::Awaited;
 use super::families::{Change, Content};
@@ -53,7 +53,8 @@ pub(crate) enum Closing {
     Done(isobath::Result<()>),
 }
 
-/// No commit is much longer: a log of the smallest segments takes twice as much and a value of the greatest length.
+/// No commit is much longer: a log of the smallest segments takes twice as much and a value of the
+/// greatest length.
 const COMMIT_LEN_MAX: usize = 2 << 20;
 
 /// How long a task waits after it met a full disk.
@@ -72,7 +73,8 @@ impl Stage {
         !matches!(*self.closing.borrow(), Closing::No)
     }
 
-    /// True if closing explains an error. On a full disk a change of families that waits for room is given up then.
+    /// True if closing explains an error. On a full disk a change of families that waits for room
+    /// is given up then.
     fn is_of_closing(&self, error: &Error) -> bool {
         match error.kind() {
             ErrorKind::Closed { .. } | ErrorKind::Cancelled { .. } => true,
@@ -130,7 +132,8 @@ impl Stage {
             }
             let number = self.history.borrow().next_number(writer);
             let mut writes = self.draw_writes(writer, number, &mut rng);
-            // Anywhere: any operation may be the first of its commit, whose sequence is a snapshot's very point.
+            // Anywhere: any operation may be the first of its commit, whose sequence is a
+            // snapshot's very point.
             let number = Some(Draft::text(number.to_string()));
             writes.insert(rng.usize(..=writes.len()), (marker(writer), number));
             let durability = match rng.u8(..16) {
@@ -203,7 +206,8 @@ impl Stage {
             runtime::sleep_ns(RETRY_NS);
             return true;
         }
-        // The commit may or may not be there: nothing more can be known of this writer in this life.
+        // The commit may or may not be there: nothing more can be known of this writer in this
+        // life.
         self.history.borrow_mut().fail(writer);
         false
     }
@@ -230,7 +234,8 @@ impl Stage {
 
     /// Flushes, compactions, syncs, and families that come and go.
     pub(crate) fn tidy(&self, count: u32, mut rng: fastrand::Rng) {
-        // What was said to be synced with a change of the families must be, when the power goes at once.
+        // What was said to be synced with a change of the families must be, when the power goes at
+        // once.
         let dies_changing = rng.u8(..5) == 0;
         for nth in 0..count {
             if self.is_over() {

@@ -1,4 +1,5 @@
-//! The world of a simulated database: a disk that can die at any operation, virtual time, seeded randomness, tasks.
+//! The world of a simulated database: a disk that can die at any operation, virtual time, seeded
+//! randomness, tasks.
 
 use super::disk::SimFs;
 use super::runtime;
@@ -104,8 +105,8 @@ pub(crate) struct Life {
     seed: u64,
 }
 
-// SAFETY: a simulation runs on one thread of the system from its beginning to its end; `Life` never leaves it. The
-// engine's traits ask for `Send` and `Sync` since real ones do.
+// SAFETY: a simulation runs on one thread of the system from its beginning to its end; `Life` never
+// leaves it. The engine's traits ask for `Send` and `Sync` since real ones do.
 unsafe impl Send for Life {}
 // SAFETY: as above.
 unsafe impl Sync for Life {}
@@ -189,8 +190,8 @@ impl Life {
         &self.trouble
     }
 
-    /// A sync of the log has failed, and a caller was told or it was tried again: no commit that begins now may be
-    /// acknowledged.
+    /// A sync of the log has failed, and a caller was told or it was tried again: no commit that
+    /// begins now may be acknowledged.
     pub(crate) fn has_failed_sync(&self) -> bool {
         self.is_failed_sync_told.get()
     }
@@ -215,8 +216,8 @@ impl Life {
         self.struck.get().unwrap_or_else(|| self.fs.struck())
     }
 
-    /// There is room on the disk from now on, nothing fails any more, and nobody is away for long: not once this returns,
-    /// as who was away then is back.
+    /// There is room on the disk from now on, nothing fails any more, and nobody is away for long:
+    /// not once this returns, as who was away then is back.
     pub(crate) fn end_trouble(&self) {
         if !self.is_over() {
             self.end_faults();
@@ -377,8 +378,9 @@ fn is_of_compaction(awaited: Moment, moment: Moment) -> bool {
         && runtime::is_thread("isobath-manifest")
 }
 
-/// One of several ways in which power goes: all that was not synced is lost; everything stays as it was at one moment; names and
-/// lengths stay, and the bytes are lost; each piece by itself, sector by sector.
+/// One of several ways in which power goes: all that was not synced is lost; everything stays as it
+/// was at one moment; names and lengths stay, and the bytes are lost; each piece by itself, sector
+/// by sector.
 fn lose_power(fs: &MemoryFs, seed: u64) -> MemoryFs {
     let mut rng = fastrand::Rng::with_seed(seed);
     let steps = fs.steps();

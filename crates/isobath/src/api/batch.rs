@@ -1,7 +1,8 @@
 //! A batch: writes, to any column families, that become visible and durable together or not at all.
 //!
-//! A batch is encoded as its log record from the first operation on (`format/payload.rs`), so that a commit
-//! copies it into the log without another pass. Room for the record header is kept in front.
+//! A batch is encoded as its log record from the first operation on (`format/payload.rs`), so that
+//! a commit copies it into the log without another pass. Room for the record header is kept in
+//! front.
 
 use crate::engine::Mention;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,11 +16,11 @@ use crate::wal::RECORD_HEADER_LEN;
 use crate::write::{OpAt, Parts};
 use crate::writes::writes;
 
-/// Writes that are committed together. The last operation on a key wins. The methods of the batch itself are for the default
-/// family, [`Batch::of`] lends the part of another one.
+/// Writes that are committed together. The last operation on a key wins. The methods of the batch
+/// itself are for the default family, [`Batch::of`] lends the part of another one.
 ///
-/// A call cannot fail: the first operation that is invalid is remembered, and [`Db::write`](crate::Db::write) names it and
-/// commits nothing.
+/// A call cannot fail: the first operation that is invalid is remembered, and
+/// [`Db::write`](crate::Db::write) names it and commits nothing.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -36,7 +37,8 @@ use crate::writes::writes;
 pub struct Batch {
     record: Vec<u8>,
     ops: Vec<OpAt>,
-    /// The families named by handles, so that a commit can check that they still exist, and in this database.
+    /// The families named by handles, so that a commit can check that they still exist, and in
+    /// this database.
     families: Vec<Mention>,
     /// What is wrong with the first operation that is invalid.
     invalid: Option<Box<str>>,
@@ -68,7 +70,8 @@ impl Batch {
         self.ops.len() + self.refused
     }
 
-    /// True if there is no operation. A batch of invalid ones is not empty: [`Db::write`](crate::Db::write) has to say so.
+    /// True if there is no operation. A batch of invalid ones is not empty:
+    /// [`Db::write`](crate::Db::write) has to say so.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -156,7 +159,8 @@ impl Batch {
         Ok(self.parts())
     }
 
-    /// The record to commit (header room in front), where its operations lie, and the families it names.
+    /// The record to commit (header room in front), where its operations lie, and the families it
+    /// names.
     pub(crate) fn parts(&mut self) -> Parts<'_> {
         set_batch_count(&mut self.record, RECORD_HEADER_LEN, self.ops.len() as u32);
         (&mut self.record, &self.ops, &self.families)

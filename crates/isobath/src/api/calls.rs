@@ -1,4 +1,5 @@
-//! Options of single calls. They double no method: `with(options)` lends a handle that offers what they apply to.
+//! Options of single calls. They double no method: `with(options)` lends a handle that offers what
+//! they apply to.
 
 use crate::engine::{Engine, Keyspace};
 use crate::options::{ReadOptions, WriteOptions};
@@ -8,8 +9,9 @@ use crate::sealed::Sealed;
 use crate::writes::{Writes, WritesFamily};
 use std::sync::Arc;
 
-/// Options of single calls, which [`Db::with`](crate::Db::with) and [`Family::with`](crate::Family::with) take:
-/// [`ReadOptions`] lend [`Reads`], [`WriteOptions`] lend [`Writes`] and [`WritesFamily`].
+/// Options of single calls, which [`Db::with`](crate::Db::with) and
+/// [`Family::with`](crate::Family::with) take: [`ReadOptions`] lend [`Reads`], [`WriteOptions`]
+/// lend [`Writes`] and [`WritesFamily`].
 pub trait CallOptions: Sealed {
     /// What offers the calls of a database.
     type Handle<'a>;

@@ -21,9 +21,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An open database; its own reads and writes are those of the default family. Cheap to clone, usable from any number of
-/// threads. When the last of its clones, families and snapshots goes, the database is closed; call [`Db::close`] to hear of
-/// errors.
+/// An open database; its own reads and writes are those of the default family. Cheap to clone,
+/// usable from any number of threads. When the last of its clones, families and snapshots goes, the
+/// database is closed; call [`Db::close`] to hear of errors.
 #[derive(Clone)]
 pub struct Db {
     owner: Arc<Owner>,
@@ -52,9 +52,9 @@ impl Options {
     /// Opens the database in `path`, recovering what an earlier process left.
     ///
     /// # Errors
-    /// [`ErrorKind::Locked`] if it is open elsewhere, [`ErrorKind::NotADatabase`] if the directory holds something
-    /// else, [`ErrorKind::Corruption`] naming the file and offset, [`ErrorKind::NewerFormat`],
-    /// [`ErrorKind::MissingCodec`], or an I/O error.
+    /// [`ErrorKind::Locked`] if it is open elsewhere, [`ErrorKind::NotADatabase`] if the directory
+    /// holds something else, [`ErrorKind::Corruption`] naming the file and offset,
+    /// [`ErrorKind::NewerFormat`], [`ErrorKind::MissingCodec`], or an I/O error.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         self.check()?;
         let open = if self.read_only { follow::open } else { recover::open };
@@ -93,13 +93,13 @@ impl Db {
         write::commit_one(engine, &engine.default_family, kind, key, value, options)
     }
 
-    /// Commits a batch: all of it or nothing, across all the families it names, now and after a crash. Whether that succeeds
-    /// or fails, a batch that is lent stays as it was: write it again, add to it, or [`Batch::clear`] it, which keeps its
-    /// memory.
+    /// Commits a batch: all of it or nothing, across all the families it names, now and after a
+    /// crash. Whether that succeeds or fails, a batch that is lent stays as it was: write it
+    /// again, add to it, or [`Batch::clear`] it, which keeps its memory.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an operation of the batch is
-    /// invalid: the first such one is named, and nothing is written.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an operation of the
+    /// batch is invalid: the first such one is named, and nothing is written.
     pub fn write(&self, mut batch: impl BorrowMut<Batch>) -> Result<Commit> {
         let (engine, options) = (self.engine(), WriteOptions::default());
         write::commit_batch(
@@ -110,7 +110,8 @@ impl Db {
         )
     }
 
-    /// The database under these options: [`Reads`](crate::Reads) or [`Writes`](crate::Writes), for one call or for many.
+    /// The database under these options: [`Reads`](crate::Reads) or [`Writes`](crate::Writes), for
+    /// one call or for many.
     #[inline]
     pub fn with<O: CallOptions>(&self, options: O) -> O::Handle<'_> {
         let engine = self.engine();
@@ -118,28 +119,32 @@ impl Db {
     }
 
     /// Returns once every commit up to `point` survives power loss: `db.sync_to(commit)`, or
-    /// `db.sync_to(snapshot.read_point())` for all that a snapshot sees. The commit may have been made before the database
-    /// was opened again.
+    /// `db.sync_to(snapshot.read_point())` for all that a snapshot sees. The commit may have been
+    /// made before the database was opened again.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the point is of another database, or did not
-    /// survive a crash; [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the sync failed.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the point is of another
+    /// database, or did not survive a crash;
+    /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the sync failed.
     pub fn sync_to(&self, point: impl Into<ReadPoint>) -> Result<()> {
         write::sync_to(self.engine(), point.into())
     }
 
-    /// True if every commit up to `point` is known to survive power loss, without waiting for it. False for a point of another
-    /// database, and where nobody knows: a database that is open for reading does not know what the writer beside it has synced.
+    /// True if every commit up to `point` is known to survive power loss, without waiting for it.
+    /// False for a point of another database, and where nobody knows: a database that is open
+    /// for reading does not know what the writer beside it has synced.
     pub fn is_durable(&self, point: impl Into<ReadPoint>) -> bool {
         write::is_durable(self.engine(), point.into())
     }
 
-    /// Has `callback` run once every commit up to `point` survives power loss, or never will: [`Db::sync_to`] without a thread
-    /// that waits. One sync serves all callbacks that wait when it begins.
+    /// Has `callback` run once every commit up to `point` survives power loss, or never will:
+    /// [`Db::sync_to`] without a thread that waits. One sync serves all callbacks that wait
+    /// when it begins.
     ///
-    /// The callback runs exactly once, with what `sync_to` would answer, on a thread of the database's own; never within this
-    /// call, also if the commits are durable already. It may call the database, close it, and own the last handle. Others
-    /// wait while it runs, and so does a close by another thread, so it should be short: hand what takes long to a thread of
+    /// The callback runs exactly once, with what `sync_to` would answer, on a thread of the
+    /// database's own; never within this call, also if the commits are durable already. It may
+    /// call the database, close it, and own the last handle. Others wait while it runs, and so
+    /// does a close by another thread, so it should be short: hand what takes long to a thread of
     /// the program's own. A panic of it ends there.
     ///
     /// ```
@@ -155,8 +160,9 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of `sync_to` that are known at once: the point is none of this database, the database is closed, or open for
-    /// reading only. Or the thread could not be started. The callback does not run then.
+    /// Those of `sync_to` that are known at once: the point is none of this database, the database
+    /// is closed, or open for reading only. Or the thread could not be started. The callback
+    /// does not run then.
     pub fn on_durable(
         &self,
         point: impl Into<ReadPoint>,
@@ -177,17 +183,17 @@ impl Db {
 
     // Column families.
 
-    /// The family of this name, which is created if there is none: `db.family("users")`, or with options
-    /// `db.family(("users", FamilyOptions::new()))`. When it returns, a family that was created and every commit before it
-    /// survive power loss; so it is with drops and renames. Options that are given become those of the family, also of one
-    /// that exists.
+    /// The family of this name, which is created if there is none: `db.family("users")`, or with
+    /// options `db.family(("users", FamilyOptions::new()))`. When it returns, a family that was
+    /// created and every commit before it survive power loss; so it is with drops and renames.
+    /// Options that are given become those of the family, also of one that exists.
     pub fn family(&self, spec: impl Into<FamilySpec>) -> Result<Family> {
         let [family] = self.families([spec])?;
         Ok(family)
     }
 
-    /// Several families, as by [`Db::family`]; up to a thousand that are new share one sync. After an error, or a power cut
-    /// that no call survived, the first few of the new ones may exist.
+    /// Several families, as by [`Db::family`]; up to a thousand that are new share one sync. After
+    /// an error, or a power cut that no call survived, the first few of the new ones may exist.
     ///
     /// ```
     /// # fn main() -> isobath::Result<()> {
@@ -235,8 +241,8 @@ impl Db {
         living.map(|family| family.name().to_string()).collect()
     }
 
-    /// Drops a family with all its keys. Iterators that have it open and snapshots from before go on reading what they
-    /// see, and hold its files until they are dropped.
+    /// Drops a family with all its keys. Iterators that have it open and snapshots from before go
+    /// on reading what they see, and hold its files until they are dropped.
     pub fn drop_family(&self, family: &Family) -> Result<()> {
         write::drop_family(self.engine(), family.of(self.engine())?)
     }
@@ -248,14 +254,16 @@ impl Db {
 
     // Maintenance.
 
-    /// Moves everything written so far from memory into tables, and returns when it is there, [`Db::metrics`] counts it and the
-    /// listener has heard of it. So do [`Db::compact`] and [`Db::wait_for_compactions`].
+    /// Moves everything written so far from memory into tables, and returns when it is there,
+    /// [`Db::metrics`] counts it and the listener has heard of it. So do [`Db::compact`] and
+    /// [`Db::wait_for_compactions`].
     pub fn flush(&self) -> Result<()> {
         self.engine().check_open()?;
         write::flush_now(self.engine())
     }
 
-    /// Compacts every family down to its last level, as of what is written now; [`Family::compact`] does one, or a part of it.
+    /// Compacts every family down to its last level, as of what is written now; [`Family::compact`]
+    /// does one, or a part of it.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         let everything = bounds_of(..);
@@ -269,8 +277,9 @@ impl Db {
         Ok(())
     }
 
-    /// Flushes, starts what compactions are due, those that could wait for an idle time included, and waits until none is
-    /// due or running. False if `timeout` is over first; compactions that run then go on. The flush is not cut short.
+    /// Flushes, starts what compactions are due, those that could wait for an idle time included,
+    /// and waits until none is due or running. False if `timeout` is over first; compactions
+    /// that run then go on. The flush is not cut short.
     ///
     /// Who has to look around meanwhile asks again and again:
     ///
@@ -293,15 +302,18 @@ impl Db {
         compact::wait_until_idle(self.engine(), deadline_ns)
     }
 
-    /// Brings a database that is open for reading ([`Options::read_only`](crate::Options::read_only)) up to what the process
-    /// that writes has committed, and answers the read point reached. Reads from then on see it; snapshots and iterators
-    /// from before go on as they are. What is seen is always a prefix of the commits, and the point never goes back.
+    /// Brings a database that is open for reading
+    /// ([`Options::read_only`](crate::Options::read_only)) up to what the process that writes
+    /// has committed, and answers the read point reached. Reads from then on see it; snapshots and
+    /// iterators from before go on as they are. What is seen is always a prefix of the commits,
+    /// and the point never goes back.
     ///
     /// A database that is open for writing is always up to date, and answers its newest read point.
     ///
     /// # Errors
-    /// [`ErrorKind::Outrun`](crate::ErrorKind::Outrun) if the writer was faster again and again: nothing changed, try again.
-    /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) if the log does not fit the memory a reader may take.
+    /// [`ErrorKind::Outrun`](crate::ErrorKind::Outrun) if the writer was faster again and again:
+    /// nothing changed, try again. [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) if
+    /// the log does not fit the memory a reader may take.
     pub fn catch_up(&self) -> Result<ReadPoint> {
         Ok(ReadPoint::new(self.engine(), follow::catch_up(self.engine())?))
     }
@@ -311,10 +323,12 @@ impl Db {
         Metrics::collect(self.engine())
     }
 
-    /// Flushes, cancels compactions, stops the background and gives up the directory. Handles, snapshots, ranges and
-    /// cursors that are left answer [`ErrorKind::Closed`](crate::ErrorKind::Closed); values that they gave stay valid.
-    /// A second close waits for the first and answers the same. A listener, which the close may be waiting for, is
-    /// answered [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once, and the close goes on behind it.
+    /// Flushes, cancels compactions, stops the background and gives up the directory. Handles,
+    /// snapshots, ranges and cursors that are left answer
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed); values that they gave stay valid.
+    /// A second close waits for the first and answers the same. A listener, which the close may be
+    /// waiting for, is answered [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once, and
+    /// the close goes on behind it.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
     }

@@ -1,4 +1,5 @@
-//! A handle on a column family: a keyspace of its own, with its own options, in one log with the others.
+//! A handle on a column family: a keyspace of its own, with its own options, in one log with the
+//! others.
 
 use crate::calls::{CallOptions, Lender};
 use crate::compact;
@@ -14,15 +15,16 @@ use crate::write::{self, Commit};
 use crate::writes::writes;
 use std::sync::Arc;
 
-/// A column family of an open database: a table that is read and written by calling it. Cheap to clone; keeps the database
-/// open.
+/// A column family of an open database: a table that is read and written by calling it. Cheap to
+/// clone; keeps the database open.
 ///
 /// Where a family is named beside something else (a part of a [`Batch`](crate::Batch) or of a
-/// [`Snapshot`](crate::Snapshot), [`Db::drop_family`](crate::Db::drop_family)), the handle has to be of the same opening of
-/// the same database, or the answer is [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). Once
-/// the database is closed the answer is [`ErrorKind::Closed`](crate::ErrorKind::Closed); once the family is
-/// dropped, [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily), except through a snapshot that was
-/// taken before. A family created later is another one, even under the same name.
+/// [`Snapshot`](crate::Snapshot), [`Db::drop_family`](crate::Db::drop_family)), the handle has to
+/// be of the same opening of the same database, or the answer is
+/// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). Once the database is closed
+/// the answer is [`ErrorKind::Closed`](crate::ErrorKind::Closed); once the family is
+/// dropped, [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily), except through a
+/// snapshot that was taken before. A family created later is another one, even under the same name.
 #[doc(alias = "ColumnFamily")]
 #[derive(Clone)]
 pub struct Family {
@@ -53,14 +55,15 @@ impl Family {
         self.keyspace.options().as_ref().clone()
     }
 
-    /// Changes the options of the family, which are kept with it. What is written from now on follows them; what is in tables
-    /// already does when compactions rewrite it. They survive power loss when it returns. On a full disk it fails, and can be tried
-    /// again.
+    /// Changes the options of the family, which are kept with it. What is written from now on
+    /// follows them; what is in tables already does when compactions rewrite it. They survive
+    /// power loss when it returns. On a full disk it fails, and can be tried again.
     pub fn set_options(&self, options: FamilyOptions) -> Result<()> {
         write::set_family_options(self.engine(), &self.keyspace, options)
     }
 
-    /// The family under these options: [`Reads`] or [`WritesFamily`](crate::WritesFamily), for one call or for many.
+    /// The family under these options: [`Reads`] or [`WritesFamily`](crate::WritesFamily), for one
+    /// call or for many.
     #[inline]
     pub fn with<O: CallOptions>(&self, options: O) -> O::Part<'_> {
         options.on_family(Lender { engine: self.engine(), family: &self.keyspace })

@@ -1,19 +1,22 @@
-//! Reading in order: [`Range`], an iterator from both ends, and [`Cursor`], which can be moved about.
+//! Reading in order: [`Range`], an iterator from both ends, and [`Cursor`], which can be moved
+//! about.
 //!
-//! Both see the database at one read point and keep what they read alive: the family's memtables and files as of
-//! the moment they were opened. Long-lived ones hold memory and disk space back. They do not keep the database open: once it is
-//! closed they answer [`ErrorKind::Closed`](crate::ErrorKind::Closed); what they gave before stays valid.
+//! Both see the database at one read point and keep what they read alive: the family's memtables
+//! and files as of the moment they were opened. Long-lived ones hold memory and disk space back.
+//! They do not keep the database open: once it is closed they answer
+//! [`ErrorKind::Closed`](crate::ErrorKind::Closed); what they gave before stays valid.
 
 use crate::error::{Error, Result};
 use crate::pinned::Value;
 use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 
-/// A cursor over the visible keys of a family, within bounds. It moves in both directions and lends the entry that it
-/// arrives at until the next move; `None` says that there is no such key.
+/// A cursor over the visible keys of a family, within bounds. It moves in both directions and lends
+/// the entry that it arrives at until the next move; `None` says that there is no such key.
 ///
-/// A fresh cursor stands outside of its keys: [`Cursor::next`] goes to the first one, [`Cursor::prev`] to the last. Beyond an
-/// end it stays beyond until it turns back, to the key at that end. After a move that failed it has no entry, and steps fail
-/// alike until a seek says where to go on. Once the database is closed every move fails with
+/// A fresh cursor stands outside of its keys: [`Cursor::next`] goes to the first one,
+/// [`Cursor::prev`] to the last. Beyond an end it stays beyond until it turns back, to the key at
+/// that end. After a move that failed it has no entry, and steps fail alike until a seek says where
+/// to go on. Once the database is closed every move fails with
 /// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
 ///
 /// ```
@@ -115,7 +118,8 @@ impl Cursor {
         Ok(self.entry())
     }
 
-    /// Moves to the greatest key at or below `key`. If there is none it stands before the first one.
+    /// Moves to the greatest key at or below `key`. If there is none it stands before the first
+    /// one.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         self.moved(Outside::Before, |scan| scan.seek_for_prev(key.as_ref()))?;
         Ok(self.entry())
@@ -166,7 +170,8 @@ impl<'a> Entry<'a> {
         self.key
     }
 
-    /// The value. Asking for it may have to read, so it can fail where the key is known; it does not today.
+    /// The value. Asking for it may have to read, so it can fail where the key is known; it does
+    /// not today.
     #[inline]
     pub fn value(&self) -> Result<&'a [u8]> {
         Ok(self.value)
@@ -191,9 +196,11 @@ impl std::fmt::Debug for Entry<'_> {
     }
 }
 
-/// The keys of a range with their values: ascending from the front, descending from the back, until both meet.
-/// After an error it ends. Once the database is closed, by [`Db::close`](crate::Db::close) or as its last handle went, the next
-/// item is [`ErrorKind::Closed`](crate::ErrorKind::Closed); keys and values that were yielded before stay valid.
+/// The keys of a range with their values: ascending from the front, descending from the back, until
+/// both meet. After an error it ends. Once the database is closed, by
+/// [`Db::close`](crate::Db::close) or as its last handle went, the next
+/// item is [`ErrorKind::Closed`](crate::ErrorKind::Closed); keys and values that were yielded
+/// before stay valid.
 pub struct Range {
     /// Both ends read the same view at the same point. An error of opening is yielded once.
     pin: Option<Result<Pin>>,

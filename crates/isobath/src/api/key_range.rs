@@ -1,12 +1,13 @@
-//! Which keys a call is about: the ranges of the standard library over anything that lends bytes, and prefixes.
+//! Which keys a call is about: the ranges of the standard library over anything that lends bytes,
+//! and prefixes.
 
 use crate::env::{Plant, planted};
 use crate::read::ScanBounds;
 use crate::sealed::Sealed;
 use std::ops::{self, Bound};
 
-/// A range of keys: a range of the standard library, a pair of bounds, [`Prefix`], or `..` for all keys. One whose end is
-/// below its start holds no keys.
+/// A range of keys: a range of the standard library, a pair of bounds, [`Prefix`], or `..` for all
+/// keys. One whose end is below its start holds no keys.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {

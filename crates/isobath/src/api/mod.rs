@@ -1,7 +1,8 @@
 //! What a program uses: the handles, and what they lend each other.
 //!
 //! - `db`, `family`, `snapshot`, `batch`: the handles
-//! - `reads`, `writes`, `calls`: the methods that several of them have, written once, and options of single calls
+//! - `reads`, `writes`, `calls`: the methods that several of them have, written once, and options
+//!   of single calls
 //! - `iter`, `key_range`: ranges, cursors and what says how far they go
 //! - `sealed`: what keeps traits from being implemented elsewhere
 //!

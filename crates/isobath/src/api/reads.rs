@@ -1,5 +1,5 @@
-//! The methods that read, written once: on [`Db`](crate::Db) (its default family), [`Family`], [`Snapshot`](crate::Snapshot)
-//! (again its default family) and [`Reads`].
+//! The methods that read, written once: on [`Db`](crate::Db) (its default family), [`Family`],
+//! [`Snapshot`](crate::Snapshot) (again its default family) and [`Reads`].
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -13,11 +13,12 @@ use crate::read::ReadAt;
 use crate::sealed::Sealed;
 use std::sync::Arc;
 
-/// Reads of a family, by options: what [`Snapshot::of`](crate::Snapshot::of), [`Snapshot::with`](crate::Snapshot::with),
-/// [`Db::with`](crate::Db::with) and [`Family::with`] lend. Made for one call or kept for many: a copy costs nothing.
+/// Reads of a family, by options: what [`Snapshot::of`](crate::Snapshot::of),
+/// [`Snapshot::with`](crate::Snapshot::with), [`Db::with`](crate::Db::with) and [`Family::with`]
+/// lend. Made for one call or kept for many: a copy costs nothing.
 ///
-/// Those of a snapshot, and their copies and parts, all see its moment. Those of a database or a family see at each call
-/// what is newest then: what belongs together is read through a snapshot.
+/// Those of a snapshot, and their copies and parts, all see its moment. Those of a database or a
+/// family see at each call what is newest then: what belongs together is read through a snapshot.
 #[derive(Clone, Copy)]
 pub struct Reads<'a> {
     place: Place<'a>,
@@ -52,7 +53,8 @@ impl<'a> Reads<'a> {
         Reads { engine, place }
     }
 
-    /// `family` by the same options: at the same moment if these are the reads of a snapshot, otherwise as it is at each call.
+    /// `family` by the same options: at the same moment if these are the reads of a snapshot,
+    /// otherwise as it is at each call.
     pub fn of<'b>(&self, family: &'b Family) -> Reads<'b>
     where
         'a: 'b,
@@ -91,16 +93,18 @@ impl std::fmt::Debug for Reads<'_> {
     }
 }
 
-/// What can be read, for functions that take any of it: `fn load(from: &impl Readable, users: &Family)`. Every method is
-/// also there without the trait, on each type. Only what a caller passes decides whether two reads see one moment: a
-/// [`Snapshot`](crate::Snapshot) and its parts do, a [`Db`](crate::Db) or a [`Family`] does not.
+/// What can be read, for functions that take any of it: `fn load(from: &impl Readable, users:
+/// &Family)`. Every method is also there without the trait, on each type. Only what a caller passes
+/// decides whether two reads see one moment: a [`Snapshot`](crate::Snapshot) and its parts do, a
+/// [`Db`](crate::Db) or a [`Family`] does not.
 pub trait Readable: Sealed {
     /// The part of a family.
     type Of<'a>: Readable
     where
         Self: 'a;
 
-    /// The part of `family`: of a snapshot, at its moment; of a database or a family, as it is at each call.
+    /// The part of `family`: of a snapshot, at its moment; of a database or a family, as it is at
+    /// each call.
     fn of<'a>(&'a self, family: &'a Family) -> Self::Of<'a>;
     /// The value of `key`.
     fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>>;
@@ -127,7 +131,8 @@ pub trait Readable: Sealed {
     fn cursor(&self, range: impl KeyRange) -> Result<Cursor>;
 }
 
-/// Expands the methods that read, and the trait that forwards to them. `self.at()` says where to read.
+/// Expands the methods that read, and the trait that forwards to them. `self.at()` says where to
+/// read.
 macro_rules! reads {
     ($type:ty) => {
         impl $type {
@@ -171,7 +176,8 @@ macro_rules! reads {
                 self.range(..)
             }
 
-            /// The keys within `range` with their values. A family that cannot be read is the first item's error.
+            /// The keys within `range` with their values. A family that cannot be read is the first
+            /// item's error.
             pub fn range(&self, range: impl $crate::KeyRange) -> $crate::Range {
                 $crate::Range::new(self.at(), $crate::key_range::bounds_of(range))
             }

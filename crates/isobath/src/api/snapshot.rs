@@ -11,12 +11,13 @@ use crate::reads::{Reads, reads};
 use crate::write::ReadPoint;
 use std::sync::Arc;
 
-/// The database at one read point; its own methods read the default family, [`Snapshot::of`] lends another one. Taking a
-/// snapshot costs a lock and no copying; while it lives, compactions keep the versions that it sees, and the database stays
-/// open.
+/// The database at one read point; its own methods read the default family, [`Snapshot::of`] lends
+/// another one. Taking a snapshot costs a lock and no copying; while it lives, compactions keep the
+/// versions that it sees, and the database stays open.
 ///
-/// A family that is dropped later can still be read through a handle from before the drop; its files, and what of it was
-/// in memory, go with the last snapshot that sees it. A family created later has no keys in the snapshot.
+/// A family that is dropped later can still be read through a handle from before the drop; its
+/// files, and what of it was in memory, go with the last snapshot that sees it. A family created
+/// later has no keys in the snapshot.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {

@@ -1,5 +1,6 @@
-//! The methods that write, written once: on [`Db`](crate::Db) (its default family), [`Family`](crate::Family), [`Writes`],
-//! [`WritesFamily`], [`Batch`](crate::Batch) and [`BatchFamily`](crate::BatchFamily).
+//! The methods that write, written once: on [`Db`](crate::Db) (its default family),
+//! [`Family`](crate::Family), [`Writes`], [`WritesFamily`], [`Batch`](crate::Batch) and
+//! [`BatchFamily`](crate::BatchFamily).
 
 use crate::batch::Batch;
 use crate::engine::{Engine, Keyspace};
@@ -10,8 +11,9 @@ use crate::write::{self, Commit};
 use std::borrow::BorrowMut;
 use std::sync::Arc;
 
-/// Writes by options of their own: what [`Db::with`](crate::Db::with) lends for [`WriteOptions`]. Single writes are to the
-/// default family, a batch is to those it names. Made for one call or kept for many: a copy costs nothing.
+/// Writes by options of their own: what [`Db::with`](crate::Db::with) lends for [`WriteOptions`].
+/// Single writes are to the default family, a batch is to those it names. Made for one call or kept
+/// for many: a copy costs nothing.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -48,9 +50,11 @@ impl std::fmt::Debug for Writes<'_> {
     }
 }
 
-/// Writes to one family by options of their own: what [`Family::with`](crate::Family::with) lends for [`WriteOptions`].
+/// Writes to one family by options of their own: what [`Family::with`](crate::Family::with) lends
+/// for [`WriteOptions`].
 ///
-/// It takes no batch, whose families are named in it: [`Batch::of`] names them, [`Writes::write`] commits it.
+/// It takes no batch, whose families are named in it: [`Batch::of`] names them, [`Writes::write`]
+/// commits it.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {

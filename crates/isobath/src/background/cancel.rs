@@ -1,4 +1,4 @@
-//! A wish that a job stop soon.
+//! A cooperative cancellation token.
 
 use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, Result};
@@ -23,8 +23,8 @@ impl CancelToken {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the job should stop. Cheap enough for every
-    /// block of a compaction.
+    /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the job should stop. Cheap enough
+    /// for every block of a compaction.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_cancelled() { Err(Error::cancelled()) } else { Ok(()) }

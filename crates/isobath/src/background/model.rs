@@ -1,7 +1,7 @@
 //! Shuttle models: every job runs once or is dropped, and a close waits for all of it.
 //!
-//! Seen to fail: `Workers::close` that does not mark the queue closed; `Ticker::kick` that wakes without setting its mark;
-//! `wait_idle` that looks at the queue alone.
+//! Seen to fail: `Workers::close` that does not mark the queue closed; `Ticker::kick` that wakes
+//! without setting its mark; `wait_idle` that looks at the queue alone.
 
 use super::*;
 use crate::env::Priority;

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Told of each panic: which threads' job it was, and the message. Must not panic itself. The owner should
-/// take it that what the job worked on is broken.
+/// Told of each panic: which threads' job it was, and the message. Must not panic itself. The owner
+/// should take it that what the job worked on is broken.
 pub(crate) type PanicReport = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// Runs `body`; a panic ends it, not the thread.

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs a body once a period, and soon after each [`Ticker::kick`]. Kicks that arrive while the body runs
-/// make for one more run. The period is the pause between two runs; a run may come early.
+/// Runs a body once a period, and soon after each [`Ticker::kick`]. Kicks that arrive while the
+/// body runs make for one more run. The period is the pause between two runs; a run may come early.
 pub(crate) struct Ticker {
     shared: Arc<Shared>,
     handle: Mutex<Option<Box<dyn ThreadHandle>>>,
@@ -67,8 +67,8 @@ impl Ticker {
         self.shared.wake.notify_one();
     }
 
-    /// Waits for a run that is under way; there is none after it. May be called again, from any thread but
-    /// the ticker's own.
+    /// Waits for a run that is under way; there is none after it. May be called again, from any
+    /// thread but the ticker's own.
     pub(crate) fn close(&self) {
         self.shared.signals.lock().is_closed = true;
         self.shared.wake.notify_one();

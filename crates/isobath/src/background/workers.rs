@@ -1,8 +1,8 @@
 //! A few threads and one queue of jobs.
 //!
-//! Jobs start in the order of their submission, as many at once as there are threads. [`Workers::close`]
-//! drops the jobs that have not started, asks the running ones to stop, and returns when the threads have
-//! ended: after it nothing runs and nothing can be submitted.
+//! Jobs start in the order of their submission, as many at once as there are threads.
+//! [`Workers::close`] drops the jobs that have not started, asks the running ones to stop, and
+//! returns when the threads have ended: after it nothing runs and nothing can be submitted.
 
 use super::cancel::CancelToken;
 use super::panics::{PanicReport, guard};
@@ -101,8 +101,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Queues a job and waits for its result, on a thread that is none of these workers' own. Fails with
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`Workers::close`], and with
+    /// Queues a job and waits for its result, on a thread that is none of these workers' own. Fails
+    /// with [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`Workers::close`], and with
     /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the job panics or is dropped.
     pub(crate) fn run<T: Send + 'static>(
         &self,
@@ -135,8 +135,8 @@ impl Workers {
         }
     }
 
-    /// Drops the jobs that have not started and asks the running ones to stop, without waiting for them: the first half of
-    /// [`Workers::close`].
+    /// Drops the jobs that have not started and asks the running ones to stop, without waiting for
+    /// them: the first half of [`Workers::close`].
     pub(crate) fn cancel(&self) {
         let dropped = {
             let mut queue = self.shared.queue.lock();
@@ -149,8 +149,8 @@ impl Workers {
         drop(dropped);
     }
 
-    /// See the module. May be called again, from any thread but the workers' own: a job would wait for
-    /// itself.
+    /// See the module. May be called again, from any thread but the workers' own: a job would wait
+    /// for itself.
     pub(crate) fn close(&self) {
         self.cancel();
         // The lock is held while joining so that a second closer returns no earlier than the first.

@@ -1,4 +1,5 @@
-//! Runs in a file system's tables and a manifest, as flushes leave them; a compaction of them, and a cursor over them.
+//! Runs in a file system's tables and a manifest, as flushes leave them; a compaction of them, and
+//! a cursor over them.
 
 use crate::background::CancelToken;
 use crate::compact::{CompactionContext, CompactionJob, Hints, Outcome, Plan, Policy, plan};
@@ -86,7 +87,8 @@ impl Runs {
         self.set.state().family(0).expect("the default family").tree.clone()
     }
 
-    /// The compaction that is due once there are enough runs, as one part; more runs of `entries` come until then.
+    /// The compaction that is due once there are enough runs, as one part; more runs of `entries`
+    /// come until then.
     pub fn due(&mut self, entries: usize, codec_in: Codec, codec_out: Codec) -> Job {
         let hints = Hints { oldest_reader: self.next_seq + 1, ..Hints::default() };
         // However small the runs are here, they are not too small to be moved.

@@ -61,7 +61,8 @@ impl Memtable {
     }
 }
 
-/// Reads one byte of each cache line of a value, as whoever copies it would, and answers its length.
+/// Reads one byte of each cache line of a value, as whoever copies it would, and answers its
+/// length.
 #[inline]
 pub fn touch(value: &[u8]) -> usize {
     value.len() + usize::from(value.iter().step_by(64).fold(0, |sum: u8, byte| sum ^ byte) == 0x5a)

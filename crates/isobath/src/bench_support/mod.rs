@@ -1,4 +1,5 @@
-//! Internals as the benchmarks see them. No part of the crate's interface: it changes without notice.
+//! Internals as the benchmarks see them. No part of the crate's interface: it changes without
+//! notice.
 #![allow(missing_docs)]
 
 pub mod compact;

@@ -1,4 +1,5 @@
-//! A table slice in a file of the system's temporary directory, and the parts that matter when it is read.
+//! A table slice in a file of the system's temporary directory, and the parts that matter when it
+//! is read.
 
 use crate::cursor::{Cursor, Entry};
 use crate::format::{Lsn, OpKind, checksum64};

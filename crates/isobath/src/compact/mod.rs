@@ -1,8 +1,8 @@
-//! Keeps the tree in shape: compacts what writers pile up, drops what nobody can read, moves what fits as it
-//! is.
+//! Keeps the tree in shape: compacts what writers pile up, drops what nobody can read, moves what
+//! fits as it is.
 //!
-//! Deciding is pure and returns a value; doing takes the value; installing is one manifest edit, made by
-//! whoever called:
+//! Deciding is pure and returns a value; doing takes the value; installing is one manifest edit,
+//! made by whoever called:
 //!
 //! - `plan/`      what to do next, computed from values alone: no file, no thread, no lock
 //! - `run/`       carries out what was planned: reads the inputs, writes tables, by several threads

@@ -1,4 +1,5 @@
-//! Bugs of compactions that a harness plants (`host/planted.rs`); without the feature `simulation` nothing of this is left.
+//! Bugs of compactions that a harness plants (`host/planted.rs`); without the feature `simulation`
+//! nothing of this is left.
 
 use super::plan::Compaction;
 use super::run::Outcome;

@@ -1,12 +1,14 @@
-//! When compactions run: after each flush and each compaction, as many disjoint ones at once as there
-//! are threads.
+//! When compactions run: after each flush and each compaction, as many disjoint ones at once as
+//! there are threads.
 //!
-//! A family's jobs under way are entered in its `Compactions` (`engine/compactions.rs`); the next plan keeps clear of
-//! them. A job is planned when a thread is free for it, not before, so that it sees the tree as it is. Parts of one job
-//! are offered to the other threads; whoever is idle helps.
+//! A family's jobs under way are entered in its `Compactions` (`engine/compactions.rs`); the next
+//! plan keeps clear of them. A job is planned when a thread is free for it, not before, so that it
+//! sees the tree as it is. Parts of one job are offered to the other threads; whoever is idle
+//! helps.
 //!
-//! On disk: outputs are written and synced, then their directory; before the edit they are orphans. One edit takes
-//! the inputs out and puts the outputs in. Then the view is swapped, and inputs go with their last reader.
+//! On disk: outputs are written and synced, then their directory; before the edit they are orphans.
+//! One edit takes the inputs out and puts the outputs in. Then the view is swapped, and inputs go
+//! with their last reader.
 
 use super::plan::{Compaction, Debts, Hints, ManualPlan, ManualRange, Plan, Policy};
 use super::plan::{debts, plan, plan_manual};
@@ -58,8 +60,8 @@ pub(crate) fn debt_bytes(engine: &Engine, family: &Keyspace) -> u64 {
 }
 
 fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debts {
-    // Debts ask for nothing else; and compactions ask for debts too often to look through the snapshots each
-    // time.
+    // Debts ask for nothing else; and compactions ask for debts too often to look through the
+    // snapshots each time.
     let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
     debts(&family.view().tree, &policy_of(engine, family), &state.busy, &hints)
 }
@@ -317,14 +319,15 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
     Ok(())
 }
 
-/// Waits until no compaction is due or running in any family, those that could wait for an idle time
-/// included. False if it is `deadline_ns` first; the compactions that run then go on.
+/// Waits until no compaction is due or running in any family, those that could wait for an idle
+/// time included. False if it is `deadline_ns` first; the compactions that run then go on.
 pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) -> Result<bool> {
     for family in engine.families.all() {
         let first = forget_failure(&family);
         loop {
             engine.check_writable()?;
-            // Asked again after each job: one that has ended is looked upon before its successor is planned.
+            // Asked again after each job: one that has ended is looked upon before its successor is
+            // planned.
             start_jobs(engine, &family, true);
             let mut state = family.compactions.state.lock();
             let had_failure = state.failure.is_some();
@@ -353,14 +356,16 @@ fn told(engine: &Engine, failure: &Error) -> Error {
     engine.check_open().err().unwrap_or_else(|| failure.clone())
 }
 
-/// Lets compactions be tried again that failed for want of space or files. Returns the name of the next job.
+/// Lets compactions be tried again that failed for want of space or files. Returns the name of the
+/// next job.
 fn forget_failure(family: &Keyspace) -> JobId {
     let mut state = family.compactions.state.lock();
     state.failure = None;
     state.busy.next_id()
 }
 
-/// Has compactions tried again that failed for want of space or files, though no flush says that there may be some.
+/// Has compactions tried again that failed for want of space or files, though no flush says that
+/// there may be some.
 pub(crate) fn retry(engine: &Arc<Engine>) {
     for family in engine.families.all() {
         let mut state = family.compactions.state.lock();

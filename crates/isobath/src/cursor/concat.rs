@@ -1,7 +1,7 @@
 //! The disjoint slices of a level as one cursor.
 //!
-//! At most one slice's cursor is open, and only once something in that slice is wanted; the bounds of the
-//! slices alone decide which. Versions of one key never span two slices.
+//! At most one slice's cursor is open, and only once something in that slice is wanted; the bounds
+//! of the slices alone decide which. Versions of one key never span two slices.
 
 use super::{Cursor, Entry};
 use crate::env::{Reach, reached, reached_if};

@@ -1,5 +1,5 @@
-//! The plainest cursor there is: a sorted list, every movement a scan straight from the contract. The tests
-//! use it as a source and, over everything at once, as the oracle.
+//! The plainest cursor there is: a sorted list, every movement a scan straight from the contract.
+//! The tests use it as a source and, over everything at once, as the oracle.
 
 use super::{Cursor, Entry};
 use crate::error::{Error, Result};

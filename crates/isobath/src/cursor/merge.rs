@@ -1,30 +1,34 @@
 //! Several cursors as one, in key order and, for equal keys, newest source first.
 //!
-//! Sources are given newest first: every version of a key in an earlier source is newer than every version
-//! of it in a later one. So equal keys order by source, and no sequences are compared between sources.
+//! Sources are given newest first: every version of a key in an earlier source is newer than every
+//! version of it in a later one. So equal keys order by source, and no sequences are compared
+//! between sources.
 //!
 //! # The ladder
 //!
-//! Sources that have an entry stand on a ladder, an array sorted by (key, source). Each rung caches the
-//! first eight bytes of its key as an integer, so that most comparisons touch neither the source nor the
-//! key. The first rung is where the merge stands, the second is the runner-up: when the first source moves
-//! and still comes before the second, that one comparison is all there is. Otherwise the rung sinks to its
-//! place: past a few rungs one by one, then by bisection, so that even a merge of dozens of runs pays about
-//! log2(sources) comparisons, as a loser tree does, plus a move of a few contiguous bytes. Going backward,
-//! the ladder is sorted by descending key, still newest source first among equals, and heads are inverted so
-//! that the same integer comparison serves.
+//! Sources that have an entry stand on a ladder, an array sorted by (key, source). Each rung caches
+//! the first eight bytes of its key as an integer, so that most comparisons touch neither the
+//! source nor the key. The first rung is where the merge stands, the second is the runner-up: when
+//! the first source moves and still comes before the second, that one comparison is all there is.
+//! Otherwise the rung sinks to its place: past a few rungs one by one, then by bisection, so that
+//! even a merge of dozens of runs pays about log2(sources) comparisons, as a loser tree does, plus
+//! a move of a few contiguous bytes. Going backward, the ladder is sorted by descending key, still
+//! newest source first among equals, and heads are inverted so that the same integer comparison
+//! serves.
 //!
-//! Keys that share their beginnings, as those of a table or a time do, have equal heads and would have to be
-//! compared whole. So heads are taken behind a prefix: the bytes that all keys on the ladder share, less a few
-//! so that the scan does not leave it at once. A key without the prefix gets the least or the greatest head,
-//! so unequal heads still order as keys do, whatever the keys. When ties are many, the prefix is chosen anew.
+//! Keys that share their beginnings, as those of a table or a time do, have equal heads and would
+//! have to be compared whole. So heads are taken behind a prefix: the bytes that all keys on the
+//! ladder share, less a few so that the scan does not leave it at once. A key without the prefix
+//! gets the least or the greatest head, so unequal heads still order as keys do, whatever the keys.
+//! When ties are many, the prefix is chosen anew.
 //!
 //! # Laziness
 //!
-//! A source that cannot change the answer yet is not positioned. [`Cursor::seek`] asks sources newest first
-//! and stops at the first that holds exactly the key sought; sources whose filter rules the key out are left
-//! alone until then. And when a backward reader looks at older versions of the current key, the sources
-//! that stand before that key stay there. Both kinds are placed once the merge leaves the key.
+//! A source that cannot change the answer yet is not positioned. [`Cursor::seek`] asks sources
+//! newest first and stops at the first that holds exactly the key sought; sources whose filter
+//! rules the key out are left alone until then. And when a backward reader looks at older versions
+//! of the current key, the sources that stand before that key stay there. Both kinds are placed
+//! once the merge leaves the key.
 
 use super::{Cursor, Entry, key_head};
 use crate::error::Result;
@@ -79,8 +83,8 @@ enum Stance {
     Placed,
     /// Nowhere in particular. It comes after every source that holds the current key.
     Unplaced,
-    /// On its greatest key before the current one, or on none if there is no such key. It does not hold the
-    /// current key.
+    /// On its greatest key before the current one, or on none if there is no such key. It does not
+    /// hold the current key.
     Behind,
 }
 
@@ -240,7 +244,8 @@ impl<C: Cursor> MergeCursor<C> {
     fn sink(&mut self, at: usize) {
         let source = self.ladder[at].source as usize;
         if self.ladder.len() == 1 {
-            // A head that is compared with none is not kept: others join it only as the ladder is built anew.
+            // A head that is compared with none is not kept: others join it only as the ladder is
+            // built anew.
             if self.sources[source].key().is_none() {
                 self.ladder.clear();
             }
@@ -358,9 +363,9 @@ impl<C: Cursor> MergeCursor<C> {
         moved
     }
 
-    /// From backward to forward without leaving the current entry. Sources that hold the current key are the
-    /// first rungs and stand on their newest version of it, as forward movement wants them; all others are
-    /// behind.
+    /// From backward to forward without leaving the current entry. Sources that hold the current
+    /// key are the first rungs and stand on their newest version of it, as forward movement
+    /// wants them; all others are behind.
     fn turn_forward(&mut self) {
         let mut tied = 1;
         while self.is_tied(tied - 1) {
@@ -400,8 +405,8 @@ impl<C: Cursor> MergeCursor<C> {
     }
 }
 
-/// Moves a cursor backward until it stands below `key`. It takes two steps at most when the cursor stands on
-/// its first entry at or above the key, or on a later version of the first key.
+/// Moves a cursor backward until it stands below `key`. It takes two steps at most when the cursor
+/// stands on its first entry at or above the key, or on a later version of the first key.
 fn step_below<C: Cursor>(cursor: &mut C, key: &[u8]) -> Result<()> {
     while cursor.key().is_some_and(|stands| stands >= key) {
         cursor.prev_key()?;

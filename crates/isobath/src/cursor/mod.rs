@@ -1,4 +1,5 @@
-//! Walking several sources of versions as one: merged, one behind the other, and as a reader at a read point sees them.
+//! Walking several sources of versions as one: merged, one behind the other, and as a reader at a
+//! read point sees them.
 
 mod concat;
 mod merge;
@@ -12,8 +13,8 @@ pub(crate) use concat::{ConcatCursor, SliceProvider};
 pub(crate) use merge::MergeCursor;
 pub(crate) use visible::VisibleCursor;
 
-/// The first eight bytes of a key as a big-endian number, zeros past its end: unequal heads order as their
-/// keys do, equal heads decide nothing.
+/// The first eight bytes of a key as a big-endian number, zeros past its end: unequal heads order
+/// as their keys do, equal heads decide nothing.
 #[inline]
 pub(crate) fn key_head(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {

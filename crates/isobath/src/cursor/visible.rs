@@ -1,5 +1,5 @@
-//! What a reader at a read point sees of a cursor over versions: each key once, with its newest value below
-//! the point, deleted keys left out, bounds kept. The public iterator wraps this.
+//! What a reader at a read point sees of a cursor over versions: each key once, with its newest
+//! value below the point, deleted keys left out, bounds kept. The public iterator wraps this.
 //!
 //! The entry is not copied: the inner cursor rests on the very version that is shown.
 
@@ -9,7 +9,8 @@ use crate::mvcc::{Lsn, Resolved, resolve};
 use std::cmp::Ordering;
 use std::ops::Bound;
 
-/// A cursor over visible keys. There is no entry until a seek; running past a bound is running off the end.
+/// A cursor over visible keys. There is no entry until a seek; running past a bound is running off
+/// the end.
 #[derive(Debug)]
 pub(crate) struct VisibleCursor<C> {
     inner: C,

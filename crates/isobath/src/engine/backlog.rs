@@ -1,9 +1,9 @@
 //! How far compactions are behind in each family, and how fast they get on: what writers are paced
 //! by.
 //!
-//! A family's backlog is measured in batches: what compactions have still to read, over what a level 0 that
-//! is due makes them read. It counts the compaction under way by what that has left, so it falls while a
-//! compaction runs and does not wait for its end, however long it takes.
+//! A family's backlog is measured in batches: what compactions have still to read, over what a
+//! level 0 that is due makes them read. It counts the compaction under way by what that has left,
+//! so it falls while a compaction runs and does not wait for its end, however long it takes.
 
 use crate::format::FamilyId;
 use std::collections::BTreeMap;
@@ -84,8 +84,8 @@ impl Backlog {
         self.pace.note(bytes, now_ns);
     }
 
-    /// How far the family is behind that is most so, 1 where it is full and more beyond, and how many bytes a second
-    /// flushes could add to it for ever, as compactions get on.
+    /// How far the family is behind that is most so, 1 where it is full and more beyond, and how
+    /// many bytes a second flushes could add to it for ever, as compactions get on.
     pub(crate) fn pressure(&self) -> (f64, f64) {
         let last = self.families.values().max_by(|a, b| a.batches().total_cmp(&b.batches()));
         let Some(debt) = last else { return (0.0, PACE_UNKNOWN) };

@@ -2,8 +2,8 @@
 
 use crate::table::{Extent, ExtentRef};
 
-/// Running jobs. Slices that they read cannot be planned with, and where they will put their outputs nothing
-/// may land, nor pass below.
+/// Running jobs. Slices that they read cannot be planned with, and where they will put their
+/// outputs nothing may land, nor pass below.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Busy {
     jobs: Vec<Job>,
@@ -76,7 +76,8 @@ impl Busy {
         self.jobs.iter().map(|job| job.claim.unread).sum()
     }
 
-    /// From what each level holds (0 for level 0) to about what it will hold once the running jobs have ended.
+    /// From what each level holds (0 for level 0) to about what it will hold once the running jobs
+    /// have ended.
     pub(crate) fn foresee(&self, held: &mut [u64]) {
         for job in &self.jobs {
             for &(level, bytes) in &job.claim.leaving {
@@ -99,8 +100,9 @@ impl Busy {
         self.jobs.iter().any(|job| job.claim.files.binary_search(&file).is_ok())
     }
 
-    /// True if outputs of a running job may land in one of the levels below `above`, down to `target`, within
-    /// an extent. What comes from level `above` must not be put there or deeper.
+    /// True if outputs of a running job may land in one of the levels below `above`, down to
+    /// `target`, within an extent. What comes from level `above` must not be put there or
+    /// deeper.
     pub(crate) fn lands_between(
         &self,
         above: usize,

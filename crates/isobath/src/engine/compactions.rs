@@ -31,8 +31,8 @@ pub(crate) struct CompactionState {
 }
 
 impl CompactionState {
-    /// Why a job failed that began as `first` or later. That one failed which began before says nothing of what may be done
-    /// now: it is forgotten.
+    /// Why a job failed that began as `first` or later. That one failed which began before says
+    /// nothing of what may be done now: it is forgotten.
     pub(crate) fn failure_since(&mut self, first: JobId) -> Option<Error> {
         self.failure.take_if(|(id, _)| *id < first);
         self.failure.as_ref().map(|(_, error)| error.clone())

@@ -1,12 +1,13 @@
 //! Epochs: generations of the in-memory state.
 //!
-//! An epoch owns an LSN range, an arena, and a memtable for each family that was written in it. One epoch is
-//! open; sealed ones wait, oldest first, for their flush.
+//! An epoch owns an LSN range, an arena, and a memtable for each family that was written in it. One
+//! epoch is open; sealed ones wait, oldest first, for their flush.
 //!
-//! Sealing must not lose a racing writer. The sealer (1) marks the open epoch closing, (2) reserves a marker
-//! record, whose end is the boundary, (3) publishes the list with the next epoch. A writer that has its LSN and then
-//! sees an open epoch that is not closing belongs to it; one that sees a closing epoch waits for the list. The proof, and
-//! what the sealer must not wait for: `docs/internals/commit.md`.
+//! Sealing must not lose a racing writer. The sealer (1) marks the open epoch closing, (2) reserves
+//! a marker record, whose end is the boundary, (3) publishes the list with the next epoch. A writer
+//! that has its LSN and then sees an open epoch that is not closing belongs to it; one that sees a
+//! closing epoch waits for the list. The proof, and what the sealer must not wait for:
+//! `docs/internals/commit.md`.
 //!
 //! The epoch is complete, and may be flushed, once `visible` has passed the marker.
 
@@ -25,7 +26,8 @@ use std::time::Duration;
 /// Sealed epochs that may wait for flush; with the open one, memory holds three budgets.
 pub(crate) const MAX_SEALED: usize = 2;
 
-/// So many flushes in a row may fail for want of room before writes pause between attempts: the want may be short.
+/// So many flushes in a row may fail for want of room before writes pause between attempts: the
+/// want may be short.
 const FREE_FAILURES: u32 = 4;
 /// The first such pause; each failure doubles it ...
 const RETRY_PAUSE_NS_MIN: u64 = 10_000_000;
@@ -197,8 +199,8 @@ impl Epochs {
             if let Some(sealed) = list.sealed.iter().find(|epoch| lsn < epoch.end()) {
                 return sealed.clone();
             }
-            // The open epoch is closing, and on which side of its boundary the LSN lies is not known yet.
-            // The sealer holds `change` until it is.
+            // The open epoch is closing, and on which side of its boundary the LSN lies is not
+            // known yet. The sealer holds `change` until it is.
             drop(self.change.lock());
         }
     }
@@ -208,7 +210,8 @@ impl Epochs {
         self.change.lock()
     }
 
-    /// Seals the open epoch. `reserve_marker` reserves the marker record; if it fails, or panics, nothing has changed.
+    /// Seals the open epoch. `reserve_marker` reserves the marker record; if it fails, or panics,
+    /// nothing has changed.
     pub(crate) fn seal<M: Marker, E>(
         &self,
         _right: &MutexGuard<'_, ()>,
@@ -234,7 +237,8 @@ impl Epochs {
         Ok((list.open.clone(), marker))
     }
 
-    /// Forgets the oldest sealed epoch, whose tables are installed, and with it that a flush failed before.
+    /// Forgets the oldest sealed epoch, whose tables are installed, and with it that a flush failed
+    /// before.
     pub(crate) fn retire_oldest(&self, epoch: &Arc<Epoch>) {
         let _right = self.change.lock();
         let list = self.list.load_full();
@@ -254,20 +258,22 @@ impl Epochs {
         self.flushed.load(Ordering::Acquire)
     }
 
-    /// Notes that the flush of an epoch is over, and wakes who waits for it. Its memory was free for writers before, by
-    /// [`Epochs::retire_oldest`].
+    /// Notes that the flush of an epoch is over, and wakes who waits for it. Its memory was free
+    /// for writers before, by [`Epochs::retire_oldest`].
     pub(crate) fn note_flushed(&self, id: u64) {
         let before = self.flushed.swap(id, Ordering::AcqRel);
         assert!(before < id, "epoch {id} is flushed after {before}");
         self.wake_all();
     }
 
-    /// Waits until an epoch was retired, or its flush is over (or someone called [`Epochs::wake_all`]), at most a moment.
+    /// Waits until an epoch was retired, or its flush is over (or someone called
+    /// [`Epochs::wake_all`]), at most a moment.
     pub(crate) fn wait_for_room(&self, right: &mut MutexGuard<'_, ()>) {
         self.changed.wait_for(right, Duration::from_millis(100));
     }
 
-    /// Wakes who waits for room, to look again why there is none. Whoever calls does not hold the right.
+    /// Wakes who waits for room, to look again why there is none. Whoever calls does not hold the
+    /// right.
     pub(crate) fn wake_all(&self) {
         // Who has looked and found no reason to give up is asleep once the lock can be had.
         drop(self.change.lock());
@@ -290,7 +296,8 @@ impl Epochs {
         self.failures.lock().untried.take()
     }
 
-    /// True if a write may have flushes tried again. On a disk that stays full each write would cost an attempt otherwise.
+    /// True if a write may have flushes tried again. On a disk that stays full each write would
+    /// cost an attempt otherwise.
     pub(crate) fn is_retry_due(&self, now_ns: u64) -> bool {
         now_ns >= self.failures.lock().retry_ns
     }

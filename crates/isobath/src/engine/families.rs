@@ -1,5 +1,5 @@
-//! The open families, by id and by name. Looked up when a handle is made and by background jobs; reads and
-//! writes go through handles.
+//! The open families, by id and by name. Looked up when a handle is made and by background jobs;
+//! reads and writes go through handles.
 
 use super::family::Keyspace;
 use crate::env::sync::{Mutex, Rank};
@@ -51,7 +51,8 @@ impl Families {
         self.lists.lock().by_id.get(&id).cloned()
     }
 
-    /// The family of a name. One whose drop is logged but not confirmed counts as gone, as it does for reads.
+    /// The family of a name. One whose drop is logged but not confirmed counts as gone, as it does
+    /// for reads.
     pub(crate) fn by_name(&self, name: &str) -> Result<Arc<Keyspace>> {
         let lists = self.lists.lock();
         let family = lists.by_name.get(name).map(|id| &lists.by_id[id]);

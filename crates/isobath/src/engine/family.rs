@@ -1,21 +1,21 @@
 //! A column family while the database is open, and the view its readers pin.
 //!
-//! A view is immutable: the memtables of the family, newest first, and the tree of its slices on disk. It is
-//! replaced when the family is first written in an epoch, when an epoch of its is installed, and when a
-//! compaction is installed. Readers reach it through an `ArcSwap`: a load takes no lock and contends with
-//! nobody, and an idle thread pins neither memory nor files.
+//! A view is immutable: the memtables of the family, newest first, and the tree of its slices on
+//! disk. It is replaced when the family is first written in an epoch, when an epoch of its is
+//! installed, and when a compaction is installed. Readers reach it through an `ArcSwap`: a load
+//! takes no lock and contends with nobody, and an idle thread pins neither memory nor files.
 //!
-//! A reader needs a view and a read point that fit: the view alone misses memtables created since, the point
-//! alone may meet a compaction that dropped what it needs. So: load the view, load `visible`, and check that
-//! the view is still current; a memtable is published before any commit in it becomes visible, hence a view
-//! that is still current holds everything below the point. A view's number becomes current before the view
-//! can be seen: a second writer may find the memtable in it, and be visible, while the first is still
-//! publishing.
+//! A reader needs a view and a read point that fit: the view alone misses memtables created since,
+//! the point alone may meet a compaction that dropped what it needs. So: load the view, load
+//! `visible`, and check that the view is still current; a memtable is published before any commit
+//! in it becomes visible, hence a view that is still current holds everything below the point. A
+//! view's number becomes current before the view can be seen: a second writer may find the memtable
+//! in it, and be visible, while the first is still publishing.
 //!
-//! A drop marks the view with its LSN before the record of the drop becomes visible, so a reader learns from the view
-//! it pinned whether the family exists at its point. The marked view keeps memtables and tree, and nothing installs
-//! into it once the edit of the drop holds: snapshots below the drop go on reading it until `snapshots.rs` has the
-//! family let go.
+//! A drop marks the view with its LSN before the record of the drop becomes visible, so a reader
+//! learns from the view it pinned whether the family exists at its point. The marked view keeps
+//! memtables and tree, and nothing installs into it once the edit of the drop holds: snapshots
+//! below the drop go on reading it until `snapshots.rs` has the family let go.
 
 use super::compactions::Compactions;
 use super::epochs::Epoch;
@@ -52,7 +52,8 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// What readers of a database that is open for reading pin: it changes by being replaced as a whole.
+    /// What readers of a database that is open for reading pin: it changes by being replaced as a
+    /// whole.
     pub(super) fn of_reader(
         memtable: Option<MemtableOf>,
         tree: Arc<Tree>,
@@ -135,7 +136,8 @@ impl Keyspace {
         self.dropped.store(true, Ordering::Release);
     }
 
-    /// Makes the family refuse writes, and readers above `lsn`, which its drop has reserved and not published.
+    /// Makes the family refuse writes, and readers above `lsn`, which its drop has reserved and not
+    /// published.
     pub(crate) fn mark_dropped(&self, lsn: Lsn) {
         self.dropped.store(true, Ordering::Release);
         self.replace(|view| view.dropped_at = lsn);
@@ -162,7 +164,8 @@ impl Keyspace {
         });
     }
 
-    /// Lets go of memory and files because the database is closed: the family exists at no point any more.
+    /// Lets go of memory and files because the database is closed: the family exists at no point
+    /// any more.
     pub(super) fn shut(&self) {
         self.replace(|view| {
             let dropped_at = 0;
@@ -204,8 +207,8 @@ impl Keyspace {
         self.view.load()
     }
 
-    /// The memtable of `epoch`, which owns an LSN that the caller has reserved; created and published if this
-    /// is the family's first write in the epoch.
+    /// The memtable of `epoch`, which owns an LSN that the caller has reserved; created and
+    /// published if this is the family's first write in the epoch.
     pub(crate) fn memtable_in(&self, epoch: &Arc<Epoch>) -> Arc<Memtable> {
         let right = self.change.lock();
         let view = self.view.load_full();
@@ -308,7 +311,8 @@ mod tests {
         Keyspace::new(3, "f", FamilyOptions::default(), 1, Arc::default())
     }
 
-    /// The epochs of the memtables that a reader finds, in its order. Each view has a number of its own, and is current.
+    /// The epochs of the memtables that a reader finds, in its order. Each view has a number of its
+    /// own, and is current.
     fn pinned(family: &Keyspace, number: u64) -> Vec<u64> {
         assert_eq!(family.current.load(Ordering::Acquire), number);
         assert_eq!(family.view().number, number);

@@ -1,9 +1,10 @@
-//! Where a reader of the log stands, and what it has made of the log so far: the families, and a memtable for each that
-//! was written since `replay from`.
+//! Where a reader of the log stands, and what it has made of the log so far: the families, and a
+//! memtable for each that was written since `replay from`.
 //!
-//! Belongs to a database that is open for reading. Records are applied one after the other, each whole or not at all, so the
-//! line can be followed on from wherever an error ended it. Readers see nothing of it before it is shown
-//! ([`super::Shown`]): what is applied has sequences above every point they may have.
+//! Belongs to a database that is open for reading. Records are applied one after the other, each
+//! whole or not at all, so the line can be followed on from wherever an error ended it. Readers see
+//! nothing of it before it is shown ([`super::Shown`]): what is applied has sequences above every
+//! point they may have.
 
 use super::epochs::Epoch;
 use super::families::Families;
@@ -68,8 +69,8 @@ impl Followed {
 }
 
 impl Line {
-    /// The line that begins where `state` says that replay begins. Families that are in `known` already keep their keyspace,
-    /// and so their handles.
+    /// The line that begins where `state` says that replay begins. Families that are in `known`
+    /// already keep their keyspace, and so their handles.
     pub(crate) fn new(
         state: &State,
         stamp: Stamp,
@@ -191,8 +192,8 @@ impl Line {
         self.families.iter().map(|(id, family)| (*id, family.view.clone())).collect()
     }
 
-    /// Makes `families` what the log says of them here: those there are, under their names, with their trees for whoever
-    /// counts.
+    /// Makes `families` what the log says of them here: those there are, under their names, with
+    /// their trees for whoever counts.
     pub(crate) fn tell_families(&self, families: &Families) {
         let living = |id: FamilyId| self.families.get(&id).filter(|family| !family.is_dropped());
         for keyspace in families.all() {

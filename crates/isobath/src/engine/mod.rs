@@ -1,4 +1,5 @@
-//! What an open database is made of: the noun that the verbs (write, read, flush, compact, recover) act on.
+//! What an open database is made of: the noun that the verbs (write, read, flush, compact, recover)
+//! act on.
 //!
 //! ```text
 //! Engine ── log        the write-ahead log and its frontiers
@@ -73,7 +74,8 @@ pub(crate) struct Engine {
     pub(crate) epochs: Epochs,
     pub(crate) families: Families,
     pub(crate) default_family: Arc<Keyspace>,
-    /// Held across syncs: threads of low priority take it through [`Engine::change_versions`] only.
+    /// Held across syncs: threads of low priority take it through [`Engine::change_versions`]
+    /// only.
     pub(crate) versions: Arc<Mutex<VersionSet>>,
     /// Where jobs get the numbers of their output files.
     pub(crate) files: Arc<FileNumbers>,
@@ -83,8 +85,8 @@ pub(crate) struct Engine {
     pub(crate) tables: TableContext,
     pub(crate) flusher: Workers,
     pub(crate) compactors: Workers,
-    /// A thread that changes the manifest, syncs names of tables, and seals, for those of low priority. What it does waits for
-    /// no flush: a flush that fails waits for it.
+    /// A thread that changes the manifest, syncs names of tables, and seals, for those of low
+    /// priority. What it does waits for no flush: a flush that fails waits for it.
     pub(crate) installer: Workers,
     pub(crate) compactor_count: usize,
     pub(crate) maintenance: Ticker,
@@ -127,7 +129,8 @@ impl Engine {
         call_back(self, || tell(&self.options, &event));
     }
 
-    /// True on a thread that is telling the listener of this database, or runs another callback for it.
+    /// True on a thread that is telling the listener of this database, or runs another callback for
+    /// it.
     pub(crate) fn is_telling(&self) -> bool {
         is_called_back_by(self)
     }
@@ -154,7 +157,8 @@ impl Engine {
         self.poison_untold(job, error).into_iter().for_each(|event| self.tell(event));
     }
 
-    /// As [`Engine::poison`], for a caller that holds locks: it tells of the event once they are gone.
+    /// As [`Engine::poison`], for a caller that holds locks: it tells of the event once they are
+    /// gone.
     #[must_use]
     pub(crate) fn poison_untold(&self, job: &'static str, error: Error) -> Option<Event> {
         if error.is_cancelled() || error.is_closed() {
@@ -172,8 +176,9 @@ impl Engine {
         (list.sealed.len() as f64 + open.min(1.0)) / (MAX_SEALED + 1) as f64
     }
 
-    /// Does something to the version set on a thread of normal priority, and waits for it. Were a thread of low priority
-    /// to sync with the lock held, writers would wait for it: through flushes, the log's ceiling and changes of families.
+    /// Does something to the version set on a thread of normal priority, and waits for it. Were a
+    /// thread of low priority to sync with the lock held, writers would wait for it: through
+    /// flushes, the log's ceiling and changes of families.
     pub(crate) fn change_versions<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut VersionSet) -> Result<T> + Send + 'static,
@@ -182,8 +187,8 @@ impl Engine {
         self.run_promptly(move || change(&mut versions.lock()))
     }
 
-    /// Does something on a thread of normal priority, and waits for it: for threads of low priority, with what holds a lock
-    /// that others wait for.
+    /// Does something on a thread of normal priority, and waits for it: for threads of low
+    /// priority, with what holds a lock that others wait for.
     pub(crate) fn run_promptly<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T> + Send + 'static,
@@ -191,8 +196,9 @@ impl Engine {
         self.installer.run(job).and_then(|done| done)
     }
 
-    /// Lets go of memory and tables at the end of a close: families and snapshots may outlive it, and hold none. A read that
-    /// got past [`Engine::check_open`] before finds its family gone, not empty.
+    /// Lets go of memory and tables at the end of a close: families and snapshots may outlive it,
+    /// and hold none. A read that got past [`Engine::check_open`] before finds its family gone,
+    /// not empty.
     pub(crate) fn let_go(&self) {
         self.families.all().iter().for_each(|family| family.shut());
         self.snapshots.shut();

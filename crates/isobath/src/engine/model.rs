@@ -1,10 +1,12 @@
-//! Models of single parts of the engine that several threads use at once: the switch of epochs, what a reader pins, the
-//! registry of snapshots, waiting for room, pacing. Each part is called as the engine calls it; what they do together is
-//! asked of a whole database, by `point_model.rs` and `db_model.rs`.
+//! Models of single parts of the engine that several threads use at once: the switch of epochs,
+//! what a reader pins, the registry of snapshots, waiting for room, pacing. Each part is called as
+//! the engine calls it; what they do together is asked of a whole database, by `point_model.rs` and
+//! `db_model.rs`.
 //!
-//! Seen to fail: `Epochs::owner` that takes the open epoch for want of a sealed one; `Keyspace::publish` that stores the
-//! number after the view; `Snapshots::register_at` that loads the point outside the lock; `Epochs::wake_all` without the lock; a
-//! `Pacer` whose setters do not take turns.
+//! Seen to fail: `Epochs::owner` that takes the open epoch for want of a sealed one;
+//! `Keyspace::publish` that stores the number after the view; `Snapshots::register_at` that loads
+//! the point outside the lock; `Epochs::wake_all` without the lock; a `Pacer` whose setters do not
+//! take turns.
 
 use super::*;
 use crate::env::model::{check, env};
@@ -74,8 +76,8 @@ fn a_compaction_knows_of_every_snapshot_below_its_horizon() {
     });
 }
 
-/// The second writer finds the memtable that the first one made, and may be visible before the first one has come to the
-/// end of publishing it.
+/// The second writer finds the memtable that the first one made, and may be visible before the
+/// first one has come to the end of publishing it.
 #[test]
 fn a_memtable_is_in_every_view_that_sees_its_commits() {
     check(8000, || {

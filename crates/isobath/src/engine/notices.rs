@@ -1,18 +1,22 @@
-//! Callbacks that wait until a commit survives power loss ([`Db::on_durable`](crate::Db::on_durable)), and the thread that syncs
-//! the log for them.
+//! Callbacks that wait until a commit survives power loss
+//! ([`Db::on_durable`](crate::Db::on_durable)), and the thread that syncs the log for them.
 //!
-//! The thread starts with the first callback and ends with the close. In each turn it takes all callbacks that wait, syncs the
-//! log once for all of them, and runs them one after the other; those that come meanwhile share the next turn.
+//! The thread starts with the first callback and ends with the close. In each turn it takes all
+//! callbacks that wait, syncs the log once for all of them, and runs them one after the other;
+//! those that come meanwhile share the next turn.
 //!
 //! What always holds:
 //!
-//! - A callback that [`Notices::add`] accepts runs exactly once: [`Notices::close`] refuses new ones and waits until the
-//!   thread has run the last of the others. A callback that is refused never runs.
-//! - A failed sync is told to the callbacks that it concerns, and so is a panic of the file system or the clock.
-//! - Callbacks run without any lock of the engine, so they may call the database. They run on its behalf
-//!   (`host/callback.rs`), so a close that one of them asks for, or the drop of the last handle, is left to another thread:
-//!   it waits for this one.
-//! - A panic of a callback ends there. Callbacks are dropped without a lock, too: they may own a handle.
+//! - A callback that [`Notices::add`] accepts runs exactly once: [`Notices::close`] refuses new
+//!   ones and waits until the thread has run the last of the others. A callback that is refused
+//!   never runs.
+//! - A failed sync is told to the callbacks that it concerns, and so is a panic of the file system
+//!   or the clock.
+//! - Callbacks run without any lock of the engine, so they may call the database. They run on its
+//!   behalf (`host/callback.rs`), so a close that one of them asks for, or the drop of the last
+//!   handle, is left to another thread: it waits for this one.
+//! - A panic of a callback ends there. Callbacks are dropped without a lock, too: they may own a
+//!   handle.
 
 use super::Engine;
 use crate::env::sync::{Condvar, Mutex, Rank};
@@ -45,8 +49,8 @@ impl Notices {
         Notices { state: Mutex::new(Rank::Notices, State::default()), work: Condvar::new() }
     }
 
-    /// Has `notice` run once everything below `lsn`, which this term has handed out, is durable, or never will be. After an
-    /// error it does not run.
+    /// Has `notice` run once everything below `lsn`, which this term has handed out, is durable, or
+    /// never will be. After an error it does not run.
     pub(crate) fn add(&self, engine: &Arc<Engine>, lsn: Lsn, notice: Notice) -> Result<()> {
         let mut state = self.state.lock();
         if state.is_closed {
@@ -67,7 +71,8 @@ impl Notices {
         Ok(())
     }
 
-    /// Refuses callbacks from now on, and returns when all others have run. From any thread but the one that runs them.
+    /// Refuses callbacks from now on, and returns when all others have run. From any thread but the
+    /// one that runs them.
     pub(crate) fn close(&self) {
         let thread = {
             let mut state = self.state.lock();

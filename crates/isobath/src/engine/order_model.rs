@@ -1,8 +1,8 @@
-//! Exhaustive models of the two places where the engine relies on the order of two atomics: the closing mark against
-//! the log's tail, and a view's number against the visible frontier.
+//! Exhaustive models of the two places where the engine relies on the order of two atomics: the
+//! closing mark against the log's tail, and a view's number against the visible frontier.
 //!
-//! Seen to fail: `Room::try_take` with relaxed exchanges; `Epochs::seal` that marks after it reserved; `Keyspace::pin` that
-//! loads point and number before the view.
+//! Seen to fail: `Room::try_take` with relaxed exchanges; `Epochs::seal` that marks after it
+//! reserved; `Keyspace::pin` that loads point and number before the view.
 
 use super::*;
 use crate::env::model::check;

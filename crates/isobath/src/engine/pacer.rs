@@ -1,17 +1,20 @@
 //! How fast writers may go.
 //!
-//! Flush and compactions drain what writers pile up. Long before memory or level 0 is full, writers are
-//! slowed a little; the fuller, the more, so that their rate settles at what the background drains, and the
-//! hard stop (no epoch to write into) is hardly ever met. There is no cliff to fall off.
+//! Flush and compactions drain what writers pile up. Long before memory or level 0 is full, writers
+//! are slowed a little; the fuller, the more, so that their rate settles at what the background
+//! drains, and the hard stop (no epoch to write into) is hardly ever met. There is no cliff to fall
+//! off.
 //!
-//! How far something is behind is a number, the *lag*, and writers are paced by what asks for more. Up to 0 they
-//! are free. From there on a byte costs more and more waiting: at one half as much as lets writers go as fast as
-//! `drain`, the smoothed rate at which the background empties what is full; at 1, where it is full, four times as much.
+//! How far something is behind is a number, the *lag*, and writers are paced by what asks for more.
+//! Up to 0 they are free. From there on a byte costs more and more waiting: at one half as much as
+//! lets writers go as fast as `drain`, the smoothed rate at which the background empties what is
+//! full; at 1, where it is full, four times as much.
 //!
-//! Compactions can be further behind than full: beside programs of a higher priority they may get no processor at all,
-//! and their rate was measured while they had one. So from a lag of 2 on, which a long compaction does not reach,
-//! the cost grows again, as it did one below. That makes nobody wait longer than a second: enough to stop small writes,
-//! and soon over when compactions go on.
+//! Compactions can be further behind than full: beside programs of a higher priority they may get
+//! no processor at all, and their rate was measured while they had one. So from a lag of 2 on,
+//! which a long compaction does not reach, the cost grows again, as it did one below. That makes
+//! nobody wait longer than a second: enough to stop small writes, and soon over when compactions go
+//! on.
 
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
@@ -78,7 +81,8 @@ impl Pacer {
         }
     }
 
-    /// Admits `bytes`, waiting if writers are paced. `fullness` tells how full write memory is, 0 to 1.
+    /// Admits `bytes`, waiting if writers are paced. `fullness` tells how full write memory is, 0
+    /// to 1.
     #[inline]
     pub(crate) fn admit(
         &self,
@@ -144,8 +148,8 @@ impl Pacer {
         self.clock.now_ns()
     }
 
-    /// Sets the pace from compactions: how far they are behind, and how many bytes a second they can
-    /// take in.
+    /// Sets the pace from compactions: how far they are behind, and how many bytes a second they
+    /// can take in.
     pub(crate) fn set_compactions(&self, lag: f64, drain: f64) {
         let _setting = self.setting.lock();
         let full = lag.min(1.0);
@@ -154,7 +158,8 @@ impl Pacer {
         self.refresh();
     }
 
-    /// Sets the pace from flushes: whether sealed epochs wait, and the rate at which they are being flushed.
+    /// Sets the pace from flushes: whether sealed epochs wait, and the rate at which they are being
+    /// flushed.
     pub(crate) fn set_flush(&self, is_behind: impl FnOnce() -> bool, rate: Option<u64>) {
         let _setting = self.setting.lock();
         self.is_flush_behind.store(is_behind(), Ordering::Relaxed);
@@ -177,7 +182,8 @@ impl Pacer {
         let is_active = self.compaction_cost_ps.load(Ordering::Relaxed) > 0
             || self.is_flush_behind.load(Ordering::Relaxed);
         if !is_active {
-            // Relief forgives what writers owed; or the next pause would begin with the rest of this one.
+            // Relief forgives what writers owed; or the next pause would begin with the rest of
+            // this one.
             self.next_ns.store(0, Ordering::Relaxed);
         }
         self.is_active.store(is_active, Ordering::Relaxed);
@@ -188,8 +194,8 @@ impl Pacer {
     }
 }
 
-/// Picoseconds a byte, when `drain` bytes a second leave: nothing up to a lag of 0, the drain rate itself at
-/// one half, four times slower than the drain at 1.
+/// Picoseconds a byte, when `drain` bytes a second leave: nothing up to a lag of 0, the drain rate
+/// itself at one half, four times slower than the drain at 1.
 fn cost(lag: f64, drain: f64) -> u64 {
     if lag <= 0.0 {
         return 0;

@@ -1,9 +1,10 @@
 //! What readers see of a database that is open for reading: one moment of it, replaced as a whole.
 //!
-//! Views and read point fit because both come from the one value that a reader loads. A snapshot reads at its own point,
-//! which may be older. As long as catching up goes on along the log, newer views serve it, since they only gained versions
-//! above it. Where it changed over to newer tables they may lack versions that the snapshot sees; so from there on
-//! (the *floor*) older points are served by the moment before, which is kept while a snapshot needs it.
+//! Views and read point fit because both come from the one value that a reader loads. A snapshot
+//! reads at its own point, which may be older. As long as catching up goes on along the log, newer
+//! views serve it, since they only gained versions above it. Where it changed over to newer tables
+//! they may lack versions that the snapshot sees; so from there on (the *floor*) older points are
+//! served by the moment before, which is kept while a snapshot needs it.
 
 use super::epochs::Epoch;
 use super::family::View;
@@ -49,13 +50,14 @@ impl Shown {
         Shown { moment, line: Mutex::new(Rank::Line, Some(line)) }
     }
 
-    /// The point that reads and snapshots begin at: the same for both, or one would go back behind the other.
+    /// The point that reads and snapshots begin at: the same for both, or one would go back behind
+    /// the other.
     pub(super) fn point(&self) -> Lsn {
         self.moment.load().point
     }
 
-    /// The view of a family and a read point it can serve: the registered `point`, or the newest. `None` if the family does
-    /// not exist there.
+    /// The view of a family and a read point it can serve: the registered `point`, or the newest.
+    /// `None` if the family does not exist there.
     pub(crate) fn pin(
         &self,
         family: FamilyId,
@@ -71,8 +73,8 @@ impl Shown {
         Some((Guard::from_inner(view.clone()), point))
     }
 
-    /// Shows where `line` stands now. With `is_anew` it has other tables than what was shown before, and its views serve no
-    /// older point.
+    /// Shows where `line` stands now. With `is_anew` it has other tables than what was shown
+    /// before, and its views serve no older point.
     pub(crate) fn show(&self, line: &Line, is_anew: bool, snapshots: &Snapshots, log: &Log) {
         let before = self.moment.load_full();
         assert!(before.point <= line.next, "points never go back");

@@ -1,5 +1,5 @@
-//! The registry of read points that compactions and flushes must respect, and of the dropped families that they still
-//! see.
+//! The registry of read points that compactions and flushes must respect, and of the dropped
+//! families that they still see.
 
 use super::family::Keyspace;
 use crate::env::sync::{Mutex, Rank};
@@ -26,7 +26,8 @@ struct Registry {
     points: BTreeMap<Lsn, usize>,
     /// Dropped families that a point sees.
     dropped: Vec<Arc<Keyspace>>,
-    /// The greatest horizon that a flush or a compaction was given: what only points below it see may be gone.
+    /// The greatest horizon that a flush or a compaction was given: what only points below it see
+    /// may be gone.
     horizon: Lsn,
 }
 
@@ -78,8 +79,8 @@ impl Snapshots {
     }
 
     pub(super) fn register_at(&self, visible: impl FnOnce() -> Lsn) -> Lsn {
-        // Loading the point under the lock makes registering and `readers` exclude each other: a compaction
-        // either sees the point or took a horizon at or below it.
+        // Loading the point under the lock makes registering and `readers` exclude each other: a
+        // compaction either sees the point or took a horizon at or below it.
         let mut registry = self.registry.lock();
         let point = visible();
         assert!(
@@ -103,8 +104,8 @@ impl Snapshots {
         unseen.iter().for_each(|family| family.let_go());
     }
 
-    /// Lets go of a dropped family now or, if a point sees it, with the last such point. The drop is visible, so no
-    /// point that comes later sees the family.
+    /// Lets go of a dropped family now or, if a point sees it, with the last such point. The drop
+    /// is visible, so no point that comes later sees the family.
     pub(crate) fn let_go(&self, family: &Arc<Keyspace>) {
         let last = self.registry.lock().note_dropped(family);
         match last {

@@ -1,4 +1,5 @@
-//! An open database as a whole: what it refuses, whom it tells, which files it removes, and how full its memory is.
+//! An open database as a whole: what it refuses, whom it tells, which files it removes, and how
+//! full its memory is.
 
 use super::*;
 use crate::Db;
@@ -64,8 +65,8 @@ fn a_job_that_fails_refuses_writes_and_is_told_of_unless_it_was_to_end() {
     db.put("key", "later").unwrap_err();
 }
 
-/// Seen from the best of some rounds: a busy machine may delay any, but a waiter whom nobody wakes sleeps a tenth of a
-/// second in each.
+/// Seen from the best of some rounds: a busy machine may delay any, but a waiter whom nobody wakes
+/// sleeps a tenth of a second in each.
 #[test]
 #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn who_waits_for_room_hears_at_once_that_writes_are_refused() {

@@ -1,13 +1,15 @@
 //! Running models: small programs of a few threads whose schedules a checker chooses.
 //!
-//! `cfg(loom)`: every interleaving up to a number of preemptions, under the memory model of the language; for a
-//! lock or a frontier. `cfg(shuttle)`: as many random schedules as asked for, half of them with few switches at
-//! arbitrary places (PCT, Burckhardt et al., ASPLOS 2010), each access in one total order; for anything up to a
-//! whole database. Neither knows time: a wait with a timeout ends when somebody ends it, so a wake-up that a
-//! timeout would hide is a deadlock here, which is reported.
+//! `cfg(loom)`: every interleaving up to a number of preemptions, under the memory model of the
+//! language; for a lock or a frontier. `cfg(shuttle)`: as many random schedules as asked for, half
+//! of them with few switches at arbitrary places (PCT, Burckhardt et al., ASPLOS 2010), each access
+//! in one total order; for anything up to a whole database. Neither knows time: a wait with a
+//! timeout ends when somebody ends it, so a wake-up that a timeout would hide is a deadlock here,
+//! which is reported.
 //!
-//! Each model prints what it explored. `ISOBATH_MODEL_TIMES=20` multiplies random schedules, `SHUTTLE_RANDOM_SEED=7`
-//! draws others. A random schedule that fails prints itself; `shuttle::replay` takes it.
+//! Each model prints what it explored. `ISOBATH_MODEL_TIMES=20` multiplies random schedules,
+//! `SHUTTLE_RANDOM_SEED=7` draws others. A random schedule that fails prints itself;
+//! `shuttle::replay` takes it.
 
 #[cfg(shuttle)]
 pub(crate) use random::{ModelThreads, check, env};

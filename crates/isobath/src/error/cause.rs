@@ -1,5 +1,5 @@
-//! Causes within a kind of error, as enums: a program decides by them, and labels in messages and metrics are derived
-//! from them.
+//! Causes within a kind of error, as enums: a program decides by them, and labels in messages and
+//! metrics are derived from them.
 
 use super::{Error, ErrorKind};
 use std::borrow::Cow;
@@ -83,7 +83,8 @@ pub enum NotADatabaseCause {
     OtherFiles,
     /// It holds another database now than the one that is open for reading.
     Replaced,
-    /// Its history ends before what was shown already: it was restored or repaired beside its readers.
+    /// Its history ends before what was shown already: it was restored or repaired beside its
+    /// readers.
     #[non_exhaustive]
     Restored {
         /// Where its history ends.
@@ -143,7 +144,8 @@ pub enum PoisonCause {
         /// What the panic said, if that is known.
         message: String,
     },
-    /// Something was given up halfway, by a panic of the calling thread: a broken invariant, which is a bug.
+    /// Something was given up halfway, by a panic of the calling thread: a broken invariant, which
+    /// is a bug.
     #[non_exhaustive]
     GivenUp {
         /// What was given up.

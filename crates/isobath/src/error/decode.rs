@@ -1,8 +1,9 @@
 //! What a decoder says of bytes that it cannot read.
 //!
-//! A decoder sees a piece of a file and knows neither the file nor where the piece lies in it. So its errors have a type
-//! of their own, and the caller, which knows both, makes an [`Error`] of them with [`DecodeError::in_file`]. Nothing
-//! converts a [`DecodeError`] into an [`Error`] without a file: an error that escapes without one does not compile.
+//! A decoder sees a piece of a file and knows neither the file nor where the piece lies in it. So
+//! its errors have a type of their own, and the caller, which knows both, makes an [`Error`] of
+//! them with [`DecodeError::in_file`]. Nothing converts a [`DecodeError`] into an [`Error`] without
+//! a file: an error that escapes without one does not compile.
 
 use super::Error;
 use std::borrow::Cow;
@@ -12,7 +13,8 @@ use std::path::Path;
 /// The result of every decoder.
 pub(crate) type Decoded<T> = Result<T, DecodeError>;
 
-/// Why a piece of a file means nothing to this version. One word long: decoders on the read path return it.
+/// Why a piece of a file means nothing to this version. One word long: decoders on the read path
+/// return it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecodeError(Box<Fault>);
 
@@ -94,7 +96,8 @@ impl fmt::Display for DecodeError {
     }
 }
 
-/// The error of work that reads files and decodes what it reads: placed already, or still to be placed by the caller.
+/// The error of work that reads files and decodes what it reads: placed already, or still to be
+/// placed by the caller.
 #[derive(Debug)]
 pub(crate) enum ReadError {
     Decode(DecodeError),

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 /// What went wrong, with its particulars: [`Error::kind`](crate::Error::kind).
 ///
-/// Kinds and their fields can be added, so a `match` needs a `_` arm, and the pattern of a kind ends with `..`.
+/// Kinds and their fields can be added, so a `match` needs a `_` arm, and the pattern of a kind
+/// ends with `..`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -42,8 +43,8 @@ pub enum ErrorKind {
         detail: String,
     },
 
-    /// The file, or the database in this directory, is compressed with a codec that this build of the crate was made
-    /// without. Nothing is damaged.
+    /// The file, or the database in this directory, is compressed with a codec that this build of
+    /// the crate was made without. Nothing is damaged.
     #[non_exhaustive]
     MissingCodec {
         /// The file, or the database's directory.
@@ -84,7 +85,8 @@ pub enum ErrorKind {
         detail: String,
     },
 
-    /// No column family has this name, or the handle's was dropped. A later one of the same name takes a new handle.
+    /// No column family has this name, or the handle's was dropped. A later one of the same name
+    /// takes a new handle.
     #[non_exhaustive]
     UnknownFamily {
         /// The name that was asked for, or that the handle's family had.
@@ -112,25 +114,29 @@ pub enum ErrorKind {
         cause: PoisonCause,
     },
 
-    /// The log failed while this commit waited for its sync, or for commits before it: whether it survives is known only
-    /// after a reopen.
+    /// The log failed while this commit waited for its sync, or for commits before it: whether it
+    /// survives is known only after a reopen.
     ///
-    /// Until then reads go by memory. A commit that waited for its sync was visible before, to all readers, and stays so, though
-    /// the next open may not find it. One that waited for commits before it becomes visible once all of these have been applied;
-    /// if one of them could not be written to the log, neither it nor any later commit does. A column family whose drop ends
-    /// so is gone until the reopen; one whose creation or renaming does is not there, or has its old name.
-    /// [`Db::sync_to`](crate::Db::sync_to) the read point of a snapshot fails where it shows what may be lost.
+    /// Until then reads go by memory. A commit that waited for its sync was visible before, to all
+    /// readers, and stays so, though the next open may not find it. One that waited for commits
+    /// before it becomes visible once all of these have been applied; if one of them could not
+    /// be written to the log, neither it nor any later commit does. A column family whose drop ends
+    /// so is gone until the reopen; one whose creation or renaming does is not there, or has its
+    /// old name. [`Db::sync_to`](crate::Db::sync_to) the read point of a snapshot fails where
+    /// it shows what may be lost.
     #[non_exhaustive]
     OutcomeUnknown {
         /// The failure.
         cause: PoisonCause,
     },
 
-    /// The database is open for reading only: see [`Options::read_only`](crate::Options::read_only).
+    /// The database is open for reading only: see
+    /// [`Options::read_only`](crate::Options::read_only).
     #[non_exhaustive]
     ReadOnly {},
 
-    /// What the log holds beyond the tables does not fit the memory that a reader may take for it. Nothing was changed.
+    /// What the log holds beyond the tables does not fit the memory that a reader may take for it.
+    /// Nothing was changed.
     #[non_exhaustive]
     MemoryLimit {
         /// The bytes that were taken when it was given up.
@@ -139,7 +145,8 @@ pub enum ErrorKind {
         limit: u64,
     },
 
-    /// The process that writes changed the files faster than they could be read, again and again. Try again.
+    /// The process that writes changed the files faster than they could be read, again and again.
+    /// Try again.
     #[non_exhaustive]
     Outrun {
         /// The directory.

@@ -1,8 +1,9 @@
 //! The one public error: few kinds, each with what happened, where, and what to do next.
 //!
-//! An [`Error`] is one word, so that a `Result` of the read path is as small as what it answers. What can be looked at is
-//! its [`ErrorKind`] and, within some kinds, a cause, which is an enum of its own. All of these can grow without breaking
-//! a program: a caller matches what it handles, and takes the rest as text.
+//! An [`Error`] is one word, so that a `Result` of the read path is as small as what it answers.
+//! What can be looked at is its [`ErrorKind`] and, within some kinds, a cause, which is an enum of
+//! its own. All of these can grow without breaking a program: a caller matches what it handles, and
+//! takes the rest as text.
 
 mod cause;
 mod decode;
@@ -24,9 +25,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed. A key that is not there is no error: reads answer `Ok(None)`.
 ///
-/// Its text says what happened, where, and what to do next, the operating system's own words included.
-/// [`std::error::Error::source`] goes on below these words, so that a chain of causes says nothing twice. A clone is the
-/// same error, and costs no more than a count.
+/// Its text says what happened, where, and what to do next, the operating system's own words
+/// included. [`std::error::Error::source`] goes on below these words, so that a chain of causes
+/// says nothing twice. A clone is the same error, and costs no more than a count.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -66,7 +67,8 @@ impl Error {
     }
 
     /// True if the same call may succeed later without anything being repaired: no space left, too
-    /// many open files, no memory in the system, a paced writer that asked not to wait, a lock held elsewhere.
+    /// many open files, no memory in the system, a paced writer that asked not to wait, a lock held
+    /// elsewhere.
     pub fn is_retryable(&self) -> bool {
         match self.kind() {
             ErrorKind::Io { source, .. } => {
@@ -105,13 +107,15 @@ impl Error {
         matches!(self.kind(), ErrorKind::Closed { .. })
     }
 
-    /// The operating system refused to `action` (a verb) the file at `path`. For file systems that a test brings along.
+    /// The operating system refused to `action` (a verb) the file at `path`. For file systems that
+    /// a test brings along.
     #[cold]
     pub fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
         Error::new(ErrorKind::Io { action, path: path.to_owned(), source })
     }
 
-    /// There is no column family of this name. For programs in which one that is not there is an error.
+    /// There is no column family of this name. For programs in which one that is not there is an
+    /// error.
     #[cold]
     pub fn unknown_family(name: &str) -> Error {
         Error::new(ErrorKind::UnknownFamily { name: name.to_owned() })

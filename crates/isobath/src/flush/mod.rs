@@ -2,19 +2,22 @@
 //!
 //! On disk, step by step, and what recovery does if power fails there:
 //!
-//! 1. the epoch's memtables are written to one new table file, a slice for each family; the file is synced, then
-//!    its directory. Before step 2 the file is an orphan: the next open removes it and replays the log.
-//! 2. one manifest edit adds the slices and moves `replay from` to the epoch's end. It holds entirely or not at
-//!    all.
-//! 3. views are swapped, and the epoch is forgotten. Until step 4 the log still holds all that the table does, should the
-//!    edit rot: without a sync marker that looks as if power had failed in step 2.
+//! 1. the epoch's memtables are written to one new table file, a slice for each family; the file is
+//!    synced, then its directory. Before step 2 the file is an orphan: the next open removes it and
+//!    replays the log.
+//! 2. one manifest edit adds the slices and moves `replay from` to the epoch's end. It holds
+//!    entirely or not at all.
+//! 3. views are swapped, and the epoch is forgotten. Until step 4 the log still holds all that the
+//!    table does, should the edit rot: without a sync marker that looks as if power had failed in
+//!    step 2.
 //! 4. the edit is confirmed, and log segments wholly below `replay from` are recycled.
 //!
-//! Step 3 makes room for writers. Those who asked for the flush are woken last, once it is counted and listeners have heard
-//! of it.
+//! Step 3 makes room for writers. Those who asked for the flush are woken last, once it is counted
+//! and listeners have heard of it.
 //!
-//! Epochs are installed strictly in order, so `replay from` never jumps over one that is only in memory. It never
-//! points where no segment is: what recovery does not find there is lost, and not just not written yet.
+//! Epochs are installed strictly in order, so `replay from` never jumps over one that is only in
+//! memory. It never points where no segment is: what recovery does not find there is lost, and not
+//! just not written yet.
 
 mod plants;
 
@@ -57,8 +60,10 @@ pub(crate) fn retry(engine: &Arc<Engine>) {
     }
 }
 
-/// What a failed flush had in memory stays there and in the log. If it can be tried again, [`retry`] will, by maintenance each
-/// second, by each flush that is asked for, and by writes, which pause between attempts; until one succeeds writers find less room, and in the end are told why.
+/// What a failed flush had in memory stays there and in the log. If it can be tried again,
+/// [`retry`] will, by maintenance each second, by each flush that is asked for, and by writes,
+/// which pause between attempts; until one succeeds writers find less room, and in the end are told
+/// why.
 fn give_up(engine: &Arc<Engine>, error: Error) {
     // What was written of the table takes room that is short.
     engine.remove_obsolete_files();
@@ -134,7 +139,8 @@ fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pendin
     live.unzip()
 }
 
-/// Writes memtables, by ascending family, to a new table file, synced. `None` if nothing is worth keeping.
+/// Writes memtables, by ascending family, to a new table file, synced. `None` if nothing is worth
+/// keeping.
 pub(crate) fn build_table(
     fs: &dyn FileSystem,
     db: &Path,
@@ -196,7 +202,8 @@ fn install(
     families: &[Arc<Keyspace>],
     built: Option<&Built>,
 ) -> Result<()> {
-    // A change of families below the epoch's end is in the manifest first: the next open reads no log there any more.
+    // A change of families below the epoch's end is in the manifest first: the next open reads no
+    // log there any more.
     drop(engine.families_pending.lock());
     let mut versions = engine.versions.lock();
     let mut edit = Edit::default();
@@ -223,10 +230,12 @@ fn install(
     retire_log(engine, replay_from)
 }
 
-/// What must hold before `replay from` moves to the epoch's end: from then on nothing of the epoch is read from the log.
+/// What must hold before `replay from` moves to the epoch's end: from then on nothing of the epoch
+/// is read from the log.
 fn check_whole(engine: &Engine, epoch: &Epoch, built: Option<&Built>, replayed_from: Lsn) {
     assert!(replayed_from <= epoch.start, "an epoch is installed after those before it");
-    // The record before the marker left room for more than the marker, so there is a segment for what begins here.
+    // The record before the marker left room for more than the marker, so there is a segment for
+    // what begins here.
     debug_assert!(engine.log.has_room_at(epoch.end()));
     debug_assert!(engine.log.visible() >= epoch.end(), "its writers have all applied");
     for slice in built.iter().flat_map(|built| &built.table.slices) {

@@ -1,4 +1,5 @@
-//! Bugs of flushes that a harness plants (`host/planted.rs`); without the feature `simulation` nothing of this is left.
+//! Bugs of flushes that a harness plants (`host/planted.rs`); without the feature `simulation`
+//! nothing of this is left.
 
 use crate::engine::{Engine, Epoch};
 use crate::env::{Plant, planted};

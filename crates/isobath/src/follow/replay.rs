@@ -15,15 +15,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Budgets of memory that the replayed log may take. A writer seals at one, lets two wait for flush, and counts a record's
-/// bytes in the log before those in memory.
+/// Budgets of memory that the replayed log may take. A writer seals at one, lets two wait for
+/// flush, and counts a record's bytes in the log before those in memory.
 const MEMORY_BUDGETS: u64 = 8;
 
 /// Looks in a row that a writer may spoil.
 const ATTEMPTS_MAX: u32 = 50;
 
-/// Looks that may fail although the manifest stayed as it was: a record that is being written while the log behind it is
-/// judged looks like damage.
+/// Looks that may fail although the manifest stayed as it was: a record that is being written while
+/// the log behind it is judged looks like damage.
 const STILL_MAX: u32 = 4;
 
 const PAUSE: Duration = Duration::from_millis(2);
@@ -50,7 +50,8 @@ impl Place<'_> {
         version::inspect(&*self.env().fs, self.db, &obsolete)
     }
 
-    /// Builds a line from `state` to the end of the log. `known` are the families that have handles.
+    /// Builds a line from `state` to the end of the log. `known` are the families that have
+    /// handles.
     pub(super) fn build(
         &self,
         stamp: Stamp,
@@ -70,8 +71,8 @@ impl Place<'_> {
         Ok(line)
     }
 
-    /// Opens the tables of `state`, so that they can be read though a writer removes them: as many as may be open. The rest
-    /// is opened when it is read.
+    /// Opens the tables of `state`, so that they can be read though a writer removes them: as many
+    /// as may be open. The rest is opened when it is read.
     fn hold_tables(&self, state: &State, tables: &TableContext) -> Result<()> {
         let mut left = self.options.open_files();
         for (_, family) in state.families() {
@@ -86,8 +87,8 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Applies what the log of the database `uuid` holds from the line's place on. It is known to be durable below
-    /// `durable`.
+    /// Applies what the log of the database `uuid` holds from the line's place on. It is known to
+    /// be durable below `durable`.
     pub(super) fn follow(&self, line: &mut Line, uuid: [u8; 16], durable: Lsn) -> Result<()> {
         let mut progress = |done_bytes, total_bytes| {
             if self.tells {
@@ -108,7 +109,8 @@ impl Place<'_> {
     }
 }
 
-/// Calls `look` with the stamp of the manifest until it succeeds, or fails for a reason that is no writer's.
+/// Calls `look` with the stamp of the manifest until it succeeds, or fails for a reason that is no
+/// writer's.
 pub(crate) fn look_until_steady<T>(
     env: &Env,
     db: &Path,
@@ -133,7 +135,8 @@ pub(crate) fn look_until_steady<T>(
     Err(Error::outrun(db, ATTEMPTS_MAX))
 }
 
-/// True for what a writer may bring about beside a reader: files that are gone, shorter than they were, or written again.
+/// True for what a writer may bring about beside a reader: files that are gone, shorter than they
+/// were, or written again.
 fn may_pass(error: &Error) -> bool {
     match error.kind() {
         ErrorKind::Corruption { .. } => true,
@@ -150,7 +153,8 @@ pub(super) fn check_history(db: &Path, uuid: [u8; 16], line: &Line, state: &Stat
     if state.uuid() != uuid {
         return refuse(NotADatabaseCause::Replaced);
     }
-    // The first later term says where the line's ended; where it goes on without a gap the line may be in it already.
+    // The first later term says where the line's ended; where it goes on without a gap the line may
+    // be in it already.
     let next_term = state.terms().iter().find(|term| term.term > line.term);
     let ended = next_term.filter(|term| term.ended_at < term.resumes_at);
     let ends_at = ended.map_or(state.ceiling(), |term| term.ended_at);

@@ -1,4 +1,5 @@
-//! What bytes mean, wherever they are: numbers, kinds, checksums and the header every file starts with.
+//! What bytes mean, wherever they are: numbers, kinds, checksums and the header every file starts
+//! with.
 //!
 //! Nothing here does I/O or waits. A codec stands beside the structure it encodes (`wal/record.rs`,
 //! `table/block.rs`, `version/edit.rs`); this folder holds only what several of them share.
@@ -20,8 +21,8 @@ pub(crate) use payload::{
 pub(crate) use prefix::{chunk, common_prefix_len};
 pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
 
-/// LSNs, and the numbers of files and terms, are below this, so that counting on from any cannot wrap, and a table has
-/// room for the sequence of whatever is written.
+/// LSNs, and the numbers of files and terms, are below this, so that counting on from any cannot
+/// wrap, and a table has room for the sequence of whatever is written.
 pub(crate) const LSN_END: Lsn = 1 << 60;
 
 /// The identity of a column family. Never reused within a database; 0 is the default family.

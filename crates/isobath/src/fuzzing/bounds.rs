@@ -5,8 +5,8 @@ use crate::options::Options;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds as _};
 
-/// The bounds of a prefix hold exactly the keys that begin with it; a range of any two bounds, crossed ones too, holds what
-/// a map's would.
+/// The bounds of a prefix hold exactly the keys that begin with it; a range of any two bounds,
+/// crossed ones too, holds what a map's would.
 pub(super) fn bounds(data: &[u8]) {
     let mut parts = data.splitn(4, |byte| *byte == b'/');
     let mut part = || parts.next().unwrap_or_default();

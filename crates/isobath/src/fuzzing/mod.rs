@@ -1,9 +1,11 @@
-//! The door through which fuzzers reach the decoders, compiled for them (`cfg(fuzzing)`) and for tests.
+//! The door through which fuzzers reach the decoders, compiled for them (`cfg(fuzzing)`) and for
+//! tests.
 //!
-//! A *target* is a function that takes any bytes and must return: it decodes them, or does what they say, and asserts what
-//! must hold of the outcome. Those of the decoders stand beside them (`table/fuzzing.rs`, `wal/fuzzing.rs`,
-//! `version/fuzzing.rs`); those of the public face are here. `fuzz/` runs them under libFuzzer, `tests.rs` for a moment in
-//! every test run, from the same seeds: so they cannot rot. Inputs that once crashed one are among its seeds.
+//! A *target* is a function that takes any bytes and must return: it decodes them, or does what
+//! they say, and asserts what must hold of the outcome. Those of the decoders stand beside them
+//! (`table/fuzzing.rs`, `wal/fuzzing.rs`, `version/fuzzing.rs`); those of the public face are here.
+//! `fuzz/` runs them under libFuzzer, `tests.rs` for a moment in every test run, from the same
+//! seeds: so they cannot rot. Inputs that once crashed one are among its seeds.
 
 mod bounds;
 mod operations;
@@ -13,7 +15,8 @@ mod tests;
 
 use crate::{table, version, wal};
 
-/// A target: its name, what it does with bytes (panics if something is wrong), and bytes to begin with.
+/// A target: its name, what it does with bytes (panics if something is wrong), and bytes to begin
+/// with.
 struct Target {
     name: &'static str,
     run: fn(&[u8]),
@@ -54,7 +57,8 @@ pub fn run(target: &str, data: &[u8]) {
     (found.expect("a target of this name").run)(data);
 }
 
-/// Plants the bug that `ISOBATH_PLANT` names in the whole process: a control, which the target must then catch.
+/// Plants the bug that `ISOBATH_PLANT` names in the whole process: a control, which the target must
+/// then catch.
 #[cfg(feature = "simulation")]
 fn plant_what_is_asked_for() {
     use crate::env::planted::{Plant, plant};

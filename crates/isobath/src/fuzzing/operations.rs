@@ -1,5 +1,6 @@
-//! Sequences of operations against a map: what bytes say is done to a database in memory and to a `BTreeMap` of each family,
-//! and every answer is compared. Flushes, compactions, closes and deaths of the process come in between.
+//! Sequences of operations against a map: what bytes say is done to a database in memory and to a
+//! `BTreeMap` of each family, and every answer is compared. Flushes, compactions, closes and deaths
+//! of the process come in between.
 
 use crate::batch::Batch;
 use crate::db::Db;
@@ -236,7 +237,8 @@ fn bounds(decoder: &mut Decoder<'_>) -> Option<Bounds> {
     Some((bound(how, decoder)?, bound(how / 3, decoder)?))
 }
 
-/// The bytes of a sequence that is meant, not drawn: keys are numbers below 96 of the default family.
+/// The bytes of a sequence that is meant, not drawn: keys are numbers below 96 of the default
+/// family.
 struct Script(Vec<u8>);
 
 impl Script {

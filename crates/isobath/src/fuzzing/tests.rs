@@ -1,4 +1,5 @@
-//! Every target over its seeds and over what chance makes of them: a moment in each test run, the same each time.
+//! Every target over its seeds and over what chance makes of them: a moment in each test run, the
+//! same each time.
 
 #[cfg(feature = "simulation")]
 mod controls;

@@ -1,5 +1,6 @@
-//! Whether the calling thread is in a callback of the program, so that a call which would wait for this very thread can
-//! tell. Tasks of a simulator share a thread, so none may give way in a callback.
+//! Whether the calling thread is in a callback of the program, so that a call which would wait for
+//! this very thread can tell. Tasks of a simulator share a thread, so none may give way in a
+//! callback.
 
 use std::cell::Cell;
 use std::ptr;

@@ -1,17 +1,17 @@
 //! The order in which a thread may take the locks of the engine, and the check of it.
 //!
-//! Every [`Mutex`](super::sync::Mutex) is made with a [`Rank`]. A thread that holds a lock takes only locks of later
-//! ranks, never a second one of the same rank; so no two threads can each hold what the other waits for. Builds with
-//! debug assertions check that before each lock is taken, whether or not another thread holds it, and panic with the
-//! names of both locks and the two places. Releases keep no ranks and check nothing; model checkers look for deadlocks
-//! themselves.
+//! Every [`Mutex`](super::sync::Mutex) is made with a [`Rank`]. A thread that holds a lock takes
+//! only locks of later ranks, never a second one of the same rank; so no two threads can each hold
+//! what the other waits for. Builds with debug assertions check that before each lock is taken,
+//! whether or not another thread holds it, and panic with the names of both locks and the two
+//! places. Releases keep no ranks and check nothing; model checkers look for deadlocks themselves.
 //!
-//! A wait on a condition variable gives its lock back and takes it again, and is checked like that. Waits that no lock
-//! expresses are in the sentences below: where the holder of one lock may wait for a thread that needs another, the
-//! other's rank is later.
+//! A wait on a condition variable gives its lock back and takes it again, and is checked like that.
+//! Waits that no lock expresses are in the sentences below: where the holder of one lock may wait
+//! for a thread that needs another, the other's rank is later.
 //!
-//! Tasks of a simulator share a thread of the system. The simulator exchanges what is held with each switch between
-//! tasks (`HeldLocks`), so the list follows the task.
+//! Tasks of a simulator share a thread of the system. The simulator exchanges what is held with
+//! each switch between tasks (`HeldLocks`), so the list follows the task.
 //!
 //! `docs/internals/locks.md` shows the ranks as a table; a test compares it with this file.
 
@@ -37,9 +37,11 @@ macro_rules! ranks {
 ranks! {
     /// Held by the thread that closes the database until it has closed; others who close wait here.
     Close at "engine/mod.rs: close_outcome",
-    /// One change of families at a time, from its check to its edit. A close holds it, too, until its threads have ended.
+    /// One change of families at a time, from its check to its edit. A close holds it, too, until
+    /// its threads have ended.
     FamiliesChange at "engine/mod.rs: families_change",
-    /// Held from a change's record in the log to its edit in the manifest; a flush waits for it before its own edit.
+    /// Held from a change's record in the log to its edit in the manifest; a flush waits for it
+    /// before its own edit.
     FamiliesPending at "engine/mod.rs: families_pending",
     /// Held while the threads of a pool are joined.
     WorkersEnd at "background/workers.rs: handles",
@@ -49,9 +51,11 @@ ranks! {
     PreparerEnd at "wal/log.rs: preparer",
     /// The lock on the directory, given back at the end of a close.
     Directory at "engine/mod.rs: lock",
-    /// Where a reader of a database that is open for reading only stands in the log; held while it catches up.
+    /// Where a reader of a database that is open for reading only stands in the log; held while it
+    /// catches up.
     Line at "engine/shown.rs: line",
-    /// Sealing and retiring epochs. Writers take it between reserving and publishing, so its holder waits for none of them.
+    /// Sealing and retiring epochs. Writers take it between reserving and publishing, so its holder
+    /// waits for none of them.
     Epochs at "engine/epochs.rs: change",
     /// What compactions of a family are under way.
     Compactions at "engine/compactions.rs: state",
@@ -170,7 +174,8 @@ mod imp {
             Ranked(rank)
         }
 
-        /// Checks and enters the lock, which is about to be taken. If `may_repeat`, others of its rank may be held.
+        /// Checks and enters the lock, which is about to be taken. If `may_repeat`, others of its
+        /// rank may be held.
         #[track_caller]
         pub(in super::super) fn enter(&self, may_repeat: bool) -> Held {
             enter(self.0, may_repeat);

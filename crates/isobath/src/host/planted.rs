@@ -1,11 +1,14 @@
-//! Bugs that a harness plants to show that it would find them: each stands where the real one would, asked for by
-//! `planted`. One that takes more than a line or two is a function in `plants.rs` of its room.
+//! Bugs that a harness plants to show that it would find them: each stands where the real one
+//! would, asked for by `planted`. One that takes more than a line or two is a function in
+//! `plants.rs` of its room.
 //!
-//! Without the feature `simulation`, which only test harnesses turn on, there is nothing to plant: `planted` is the
-//! constant `false`, and the compiler drops what it guards. With it, a harness plants one bug at a time, for the whole
-//! process ([`plant`]) or for its own thread alone ([`plant_here`]: a simulation runs on one).
+//! Without the feature `simulation`, which only test harnesses turn on, there is nothing to plant:
+//! `planted` is the constant `false`, and the compiler drops what it guards. With it, a harness
+//! plants one bug at a time, for the whole process ([`plant`]) or for its own thread alone
+//! ([`plant_here`]: a simulation runs on one).
 //!
-//! The classes are those of mistakes that have cost others data, by the numbers of `docs/testing.md`.
+//! The classes are those of mistakes that have cost others data, by the numbers of
+//! `docs/testing.md`.
 
 macro_rules! plants {
     ($($class:literal $bug:ident $name:literal $what:literal;)*) => {

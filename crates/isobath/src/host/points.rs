@@ -1,7 +1,9 @@
-//! Places where a simulator may let another thread go first: labelled ones, and every other access to what threads share.
+//! Places where a simulator may let another thread go first: labelled ones, and every other access
+//! to what threads share.
 //!
-//! Locks and atomics are such places by themselves (`sync`). Where threads meet through something of another crate
-//! (a view behind an `ArcSwap`, a block in a cache) or would otherwise run on for long, the engine says [`preempt`].
+//! Locks and atomics are such places by themselves (`sync`). Where threads meet through something
+//! of another crate (a view behind an `ArcSwap`, a block in a cache) or would otherwise run on for
+//! long, the engine says [`preempt`].
 
 /// A moment between two steps of a protocol whose interleavings matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

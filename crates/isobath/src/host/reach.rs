@@ -1,8 +1,10 @@
-//! Places in the engine that a simulation has to come to: counted, so that a run tells what it never did.
+//! Places in the engine that a simulation has to come to: counted, so that a run tells what it
+//! never did.
 //!
-//! Without the feature `simulation`, which only test harnesses turn on, there is nothing to count and `reached` is empty. With it,
-//! each thread counts for itself: a simulation runs on one. Add a place with a line here and `reached(Reach::Name)` where
-//! it is; a long run of the simulator that does not come there then fails and names it.
+//! Without the feature `simulation`, which only test harnesses turn on, there is nothing to count
+//! and `reached` is empty. With it, each thread counts for itself: a simulation runs on one. Add a
+//! place with a line here and `reached(Reach::Name)` where it is; a long run of the simulator that
+//! does not come there then fails and names it.
 
 macro_rules! places {
     ($($place:ident $name:literal $what:literal;)*) => {
@@ -146,7 +148,8 @@ mod counting {
         }
     }
 
-    /// How often the calling thread came to each place since it last asked, in the order of [`Reach::ALL`].
+    /// How often the calling thread came to each place since it last asked, in the order of
+    /// [`Reach::ALL`].
     pub fn take() -> Vec<u64> {
         COUNTS.with(|counts| counts.iter().map(Cell::take).collect())
     }

@@ -9,8 +9,8 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Runs `body` with the thread's buffer, emptied. A call within a call gets a fresh one, and so does a thread that is
-/// ending: what the program keeps for a thread may write when it is dropped.
+/// Runs `body` with the thread's buffer, emptied. A call within a call gets a fresh one, and so
+/// does a thread that is ending: what the program keeps for a thread may write when it is dropped.
 pub(crate) fn with_scratch<R>(body: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     let mut buffer = SCRATCH.try_with(Cell::take).unwrap_or_default();
     buffer.clear();

@@ -1,7 +1,8 @@
 //! Where a simulator takes over: blocking, waking and yielding, for threads that it runs.
 //!
-//! A simulator runs many tasks on one thread of the system, one at a time. It gives its functions once
-//! ([`install`]); on threads where [`Hooks::is_task`] says no, locks and waits are the real ones.
+//! A simulator runs many tasks on one thread of the system, one at a time. It gives its functions
+//! once ([`install`]); on threads where [`Hooks::is_task`] says no, locks and waits are the real
+//! ones.
 
 use super::Point;
 pub use super::lock_order::HeldLocks;
@@ -21,8 +22,8 @@ pub struct Hooks {
     pub wake: fn(on: usize, all: bool),
     /// Others should go first.
     pub yield_now: fn(),
-    /// The task is at an access to what threads share; others may go first. Says by [`preempt_after`] when to be called
-    /// again.
+    /// The task is at an access to what threads share; others may go first. Says by
+    /// [`preempt_after`] when to be called again.
     pub preempt: fn(),
 }
 
@@ -46,7 +47,8 @@ thread_local! {
     static RING_SLOTS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Calls [`Hooks::preempt`] after so many accesses to what threads share, by whatever task this thread runs then.
+/// Calls [`Hooks::preempt`] after so many accesses to what threads share, by whatever task this
+/// thread runs then.
 pub fn preempt_after(accesses: u32) {
     LEFT.set(accesses);
 }
@@ -62,7 +64,8 @@ pub(crate) fn preempt() {
 
 #[cold]
 fn give_way() {
-    // Nobody who unwinds gives way: the count of panics is the thread's, and the thread is everybody's.
+    // Nobody who unwinds gives way: the count of panics is the thread's, and the thread is
+    // everybody's.
     let hooks = task_hooks().filter(|_| !std::thread::panicking());
     if let Some(hooks) = hooks {
         (hooks.preempt)();
@@ -82,7 +85,8 @@ pub fn without_preemption<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Gives the logs that are started on this thread frontiers of so many slots, a power of two; 0 for as many as ever.
+/// Gives the logs that are started on this thread frontiers of so many slots, a power of two; 0 for
+/// as many as ever.
 pub fn ring_slots(count: usize) {
     RING_SLOTS.set(count);
 }

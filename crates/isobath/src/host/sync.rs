@@ -1,5 +1,5 @@
-//! Locks, condition variables and atomics, switched by build: `parking_lot` and the processor's atomics,
-//! or the model checkers' own.
+//! Locks, condition variables and atomics, switched by build: `parking_lot` and the processor's
+//! atomics, or the model checkers' own.
 //!
 //! Locks are not poisoned by a panic: a broken invariant stops the engine by other means.
 
@@ -61,7 +61,8 @@ pub(crate) struct Mutex<T> {
     rank: Ranked,
 }
 
-/// The right to use what a [`Mutex`] protects. The lock is given up before its entry in the list of those held.
+/// The right to use what a [`Mutex`] protects. The lock is given up before its entry in the list of
+/// those held.
 pub(crate) struct MutexGuard<'a, T>(Option<imp::MutexGuard<'a, T>>, Held);
 
 impl<T> Mutex<T> {
@@ -82,8 +83,8 @@ impl<T> Mutex<T> {
         MutexGuard(Some(imp::lock(&self.lock)), held)
     }
 
-    /// The same for a thread that holds others of this rank. Another lock that it holds must keep all other threads from
-    /// taking two of this rank.
+    /// The same for a thread that holds others of this rank. Another lock that it holds must keep
+    /// all other threads from taking two of this rank.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock_beside(&self) -> MutexGuard<'_, T> {
         let held = self.rank.enter(true);

@@ -82,8 +82,8 @@ thread_local! {
     static IS_LOW: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Panics in a debug build if the calling thread was started with low priority: what it does blocks threads that writers
-/// wait for.
+/// Panics in a debug build if the calling thread was started with low priority: what it does blocks
+/// threads that writers wait for.
 pub(crate) fn demand_normal_priority(doing: &str) {
     #[cfg(debug_assertions)]
     assert!(!IS_LOW.get(), "a thread of low priority {doing}");

@@ -1,9 +1,9 @@
 //! The arena of an epoch: memory that all its memtables allocate from and that is freed at once.
 //!
-//! Chunks from the [`ChunkPool`] are carved, under a lock, into *runs*; a run is used up by `fetch_add`. Threads
-//! are spread over several runs, so that they seldom share a cache line; tree nodes come from a run of their
-//! own, so that the index lies dense, apart from the records. Nothing is ever freed singly, so a reference
-//! into the arena is good while the arena lives.
+//! Chunks from the [`ChunkPool`] are carved, under a lock, into *runs*; a run is used up by
+//! `fetch_add`. Threads are spread over several runs, so that they seldom share a cache line; tree
+//! nodes come from a run of their own, so that the index lies dense, apart from the records.
+//! Nothing is ever freed singly, so a reference into the arena is good while the arena lives.
 //!
 //! ```text
 //! chunk   | run: header, records ...... | run: header, nodes ... | run ... | large record | unused |
@@ -104,7 +104,8 @@ impl Arena {
         }
     }
 
-    /// An allocation that would waste much of a run: straight from a chunk, or with memory of its own.
+    /// An allocation that would waste much of a run: straight from a chunk, or with memory of its
+    /// own.
     #[cold]
     fn alloc_apart(&self, len: usize) -> NonNull<u8> {
         let len = len.next_multiple_of(NODE_GRANULE);
@@ -128,7 +129,8 @@ impl Arena {
         }
         let run = self.carve(&mut carver, self.run_len).cast::<Run>();
         let len = self.run_len - RUN_HEADER_LEN;
-        // SAFETY: the carved memory is ours alone, aligned to a cache line and longer than the header.
+        // SAFETY: the carved memory is ours alone, aligned to a cache line and longer than the
+        // header.
         unsafe { run.write(Run { used: AtomicUsize::new(0), len }) };
         bump.0.store(run.as_ptr(), Release);
     }
@@ -164,8 +166,8 @@ fn take_from(run: NonNull<Run>, len: usize) -> Option<NonNull<u8>> {
     if used.checked_add(len)? > capacity {
         return None;
     }
-    // SAFETY: the run's memory follows its header, and `used + len` is within it. Every caller of `fetch_add`
-    // got another `used`, so nobody else has these bytes.
+    // SAFETY: the run's memory follows its header, and `used + len` is within it. Every caller of
+    // `fetch_add` got another `used`, so nobody else has these bytes.
     Some(unsafe { run.cast::<u8>().add(RUN_HEADER_LEN + used) })
 }
 

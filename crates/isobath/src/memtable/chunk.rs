@@ -1,8 +1,10 @@
-//! A chunk: one large piece of raw memory from the operating system, the unit that arenas are built of.
+//! A chunk: one large piece of raw memory from the operating system, the unit that arenas are built
+//! of.
 //!
-//! On Unix a chunk is an anonymous mapping; one of 2 MiB or more starts on a 2 MiB boundary and asks for huge
-//! pages, so that the tree's random accesses miss the TLB seldom. Elsewhere, and under Miri, it is a plain
-//! allocation. The bytes of a fresh chunk may be anything: arenas write before they read.
+//! On Unix a chunk is an anonymous mapping; one of 2 MiB or more starts on a 2 MiB boundary and
+//! asks for huge pages, so that the tree's random accesses miss the TLB seldom. Elsewhere, and
+//! under Miri, it is a plain allocation. The bytes of a fresh chunk may be anything: arenas write
+//! before they read.
 
 use std::alloc::handle_alloc_error;
 use std::alloc::{Layout, alloc, dealloc};
@@ -20,15 +22,17 @@ pub(super) struct Chunk {
     mapped: bool,
 }
 
-// SAFETY: a chunk owns its memory as a Box<[MaybeUninit<u8>]> does; it hands out only a raw pointer.
+// SAFETY: a chunk owns its memory as a Box<[MaybeUninit<u8>]> does; it hands out only a raw
+// pointer.
 unsafe impl Send for Chunk {}
-// SAFETY: as above; no method touches the bytes through a shared reference but `prefault`, which is called
-// before a chunk is shared.
+// SAFETY: as above; no method touches the bytes through a shared reference but `prefault`, which is
+// called before a chunk is shared.
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    /// Takes `len` bytes, aligned to a cache line at least. Like every allocation of the standard library
-    /// this ends the process when there is no memory: admission control stands before it.
+    /// Takes `len` bytes, aligned to a cache line at least. Like every allocation of the standard
+    /// library this ends the process when there is no memory: admission control stands before
+    /// it.
     pub(super) fn new(len: usize) -> Chunk {
         match map(len) {
             Some(base) => Chunk { base, len, mapped: true },
@@ -50,7 +54,8 @@ impl Chunk {
             return;
         }
         for offset in (0..self.len).step_by(PAGE_LEN) {
-            // SAFETY: the offset lies within the chunk, which `&mut self` shows is used by nobody else.
+            // SAFETY: the offset lies within the chunk, which `&mut self` shows is used by nobody
+            // else.
             unsafe { self.base.add(offset).write_volatile(0) };
         }
     }
@@ -61,7 +66,8 @@ impl Drop for Chunk {
         if self.mapped {
             unmap(self.base, self.len);
         } else {
-            // SAFETY: `base` came from `allocate` with this length and nothing refers to it any more.
+            // SAFETY: `base` came from `allocate` with this length and nothing refers to it any
+            // more.
             unsafe { dealloc(self.base.as_ptr(), layout(self.len)) };
         }
     }
@@ -100,8 +106,8 @@ fn map(len: usize) -> Option<NonNull<u8>> {
     let front = start.addr().next_multiple_of(HUGE_PAGE_LEN) - start.addr();
     let mapped_len = len.next_multiple_of(PAGE_LEN);
     let back = padded - front - mapped_len.min(padded - front);
-    // SAFETY: `front` is below the padding, so `base` and the cut ends lie within the new mapping, and
-    // nobody knows of them yet.
+    // SAFETY: `front` is below the padding, so `base` and the cut ends lie within the new mapping,
+    // and nobody knows of them yet.
     unsafe {
         let base = start.cast::<u8>().add(front);
         if front > 0 {

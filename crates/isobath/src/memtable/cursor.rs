@@ -1,11 +1,11 @@
 //! Walking a memtable in order, both ways, while others insert.
 //!
-//! The cursor remembers leaf, stamp and slot. A step reads the neighbouring slot and validates the stamp; if
-//! the leaf has changed and the key is not where it was, the step starts again from the root, by key. Leaves
-//! are never joined and bounds only fall, so a leaf entered through `next` under a valid stamp starts exactly
-//! where the last one ended: nothing that was there before is skipped, nothing comes twice. To the left,
-//! `prev` may lag behind a split; the true neighbour is the leaf whose `next` leads here, found by walking
-//! right from it.
+//! The cursor remembers leaf, stamp and slot. A step reads the neighbouring slot and validates the
+//! stamp; if the leaf has changed and the key is not where it was, the step starts again from the
+//! root, by key. Leaves are never joined and bounds only fall, so a leaf entered through `next`
+//! under a valid stamp starts exactly where the last one ended: nothing that was there before is
+//! skipped, nothing comes twice. To the left, `prev` may lag behind a split; the true neighbour is
+//! the leaf whose `next` leads here, found by walking right from it.
 
 use super::Memtable;
 use super::lock::{Backoff, Stamp};
@@ -18,7 +18,8 @@ use crate::error::Result;
 use crate::format::Lsn;
 use std::sync::Arc;
 
-/// A [`Cursor`] that keeps its memtable alive. What is inserted while it is open may or may not be met.
+/// A [`Cursor`] that keeps its memtable alive. What is inserted while it is open may or may not be
+/// met.
 pub(crate) struct MemtableCursor {
     /// Its parts live in the arena that `table` keeps.
     position: Option<Position>,
@@ -29,8 +30,8 @@ pub(crate) struct MemtableCursor {
     table: Arc<Memtable>,
 }
 
-/// How many records a forward scan keeps on their way from memory. It gets there two a step, so that a seek
-/// for one entry fetches little in vain.
+/// How many records a forward scan keeps on their way from memory. It gets there two a step, so
+/// that a seek for one entry fetches little in vain.
 const AHEAD_MAX: usize = 16;
 
 struct Position {
@@ -107,8 +108,8 @@ impl MemtableCursor {
         }
     }
 
-    /// Moves to the first entry from here on that a reader at `point` sees: an older version of this key, or
-    /// the newest such version of a key behind it.
+    /// Moves to the first entry from here on that a reader at `point` sees: an older version of
+    /// this key, or the newest such version of a key behind it.
     #[cfg(test)]
     pub(crate) fn skip_to_visible(&mut self, point: Lsn) {
         while let Some(at) = &mut self.position {
@@ -270,7 +271,8 @@ fn slot_or_right(mut leaf: Node<'_>, mut stamp: Stamp, mut index: usize) -> Step
     }
 }
 
-/// The key in the slot before `index`, or the last in the leaves to the left if there is no such slot.
+/// The key in the slot before `index`, or the last in the leaves to the left if there is no such
+/// slot.
 fn left_of_slot(mut leaf: Node<'_>, mut stamp: Stamp, mut index: usize) -> Step<'_> {
     loop {
         if let Some(before) = index.checked_sub(1) {

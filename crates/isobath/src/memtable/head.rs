@@ -1,8 +1,8 @@
 //! Key arithmetic: heads, common prefixes, and comparisons that skip what is known to be equal.
 //!
-//! The *head* of a key at an offset is the eight bytes from there, big-endian, with zeros where the key has
-//! ended, so integer order of heads is byte order of keys as far as heads can tell. Equal heads say nothing
-//! (`a` and `a\0` have equal heads): the rest is compared, then the lengths.
+//! The *head* of a key at an offset is the eight bytes from there, big-endian, with zeros where the
+//! key has ended, so integer order of heads is byte order of keys as far as heads can tell. Equal
+//! heads say nothing (`a` and `a\0` have equal heads): the rest is compared, then the lengths.
 
 use std::cmp::Ordering;
 
@@ -53,7 +53,8 @@ pub(super) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
 pub(super) fn compare_behind_head(a: &[u8], b: &[u8], offset: usize) -> Ordering {
     let from = offset + HEAD_LEN;
     if a.len() == b.len() && a.len() <= from + HEAD_LEN {
-        // What is left lies within the last eight bytes; that some of those are equal doesn't matter.
+        // What is left lies within the last eight bytes; that some of those are equal doesn't
+        // matter.
         return match (a.last_chunk(), b.last_chunk()) {
             (Some(last_a), Some(last_b)) if a.len() > from => {
                 u64::from_be_bytes(*last_a).cmp(&u64::from_be_bytes(*last_b))

@@ -1,13 +1,13 @@
 //! Inserting: find the leaf, copy key and value into the arena, lock the leaf, link them in.
 //!
-//! What is copied is ready before the lock is taken. The lock is taken by compare-exchange on the stamp of
-//! the search, so what the search found is still so under it; if not, the search starts again and the copy
-//! is kept. A second version of a key locks its leaf too, for the order of versions and the tally, but readers
-//! needn't notice.
+//! What is copied is ready before the lock is taken. The lock is taken by compare-exchange on the
+//! stamp of the search, so what the search found is still so under it; if not, the search starts
+//! again and the copy is kept. A second version of a key locks its leaf too, for the order of
+//! versions and the tally, but readers needn't notice.
 //!
-//! Two shortcuts save the descent: a key above the last leaf's lower bound tries that leaf first, and a sorted
-//! batch tries the leaf of its previous key. That key tells what the leaf's keys begin with, but only while it is
-//! one of them: a leaf whose upper bound has moved since is left alone.
+//! Two shortcuts save the descent: a key above the last leaf's lower bound tries that leaf first,
+//! and a sorted batch tries the leaf of its previous key. That key tells what the leaf's keys begin
+//! with, but only while it is one of them: a leaf whose upper bound has moved since is left alone.
 
 use super::head::head_at;
 use super::lock::{Backoff, Stamp};
@@ -78,16 +78,16 @@ enum Placed<'a> {
 }
 
 impl Memtable {
-    /// Adds a version of a key. No two versions of a key may have the same sequence; they may come in any
-    /// order. Never fails and never waits for more than another thread's few stores.
+    /// Adds a version of a key. No two versions of a key may have the same sequence; they may come
+    /// in any order. Never fails and never waits for more than another thread's few stores.
     pub(crate) fn insert(&self, key: &[u8], seq: Lsn, kind: OpKind, value: &[u8]) {
         let mut op =
             Operation { key, seq, kind, value, arena: &self.arena, copied: Copied::Nothing };
         self.place(self.rightmost_for(key), &mut op);
     }
 
-    /// Adds operations whose keys ascend (equal ones may follow each other). Neighbours in the tree cost one
-    /// descent together.
+    /// Adds operations whose keys ascend (equal ones may follow each other). Neighbours in the tree
+    /// cost one descent together.
     pub(crate) fn insert_sorted<'k>(
         &self,
         ops: impl Iterator<Item = (&'k [u8], Lsn, OpKind, &'k [u8])>,
@@ -105,7 +105,8 @@ impl Memtable {
         }
     }
 
-    /// Puts an operation in its leaf, beginning with the one given if any; answers the leaf and its upper bound.
+    /// Puts an operation in its leaf, beginning with the one given if any; answers the leaf and its
+    /// upper bound.
     #[inline]
     fn place<'a>(
         &'a self,
@@ -176,8 +177,8 @@ impl<'a> Finger<'_, 'a> {
         debug_assert!(self.key <= key, "a sorted batch ascends");
         let leaf = self.leaf;
         let stamp = leaf.lock().read()?;
-        // Bounds only fall: with this one the last key is still of this leaf. After a split it need not be, and
-        // then says nothing of the prefix.
+        // Bounds only fall: with this one the last key is still of this leaf. After a split it need
+        // not be, and then says nothing of the prefix.
         if leaf.high() != self.high {
             return None;
         }

@@ -1,15 +1,16 @@
 //! The lock of a node: a version word that writers lock and that readers only compare.
 //!
-//! Optimistic lock coupling after Leis et al., "The ART of Practical Synchronization" (DaMoN 2016). The lowest
-//! bit says locked, the second that the node was replaced, the rest counts changes. A reader takes a
-//! [`Stamp`], reads what it likes with relaxed loads, and believes it only if [`VersionLock::validate`] then
-//! finds the same stamp. A writer turns the stamp under which it read into the lock by compare-exchange, so
-//! that what it read is still so.
+//! Optimistic lock coupling after Leis et al., "The ART of Practical Synchronization" (DaMoN 2016).
+//! The lowest bit says locked, the second that the node was replaced, the rest counts changes. A
+//! reader takes a [`Stamp`], reads what it likes with relaxed loads, and believes it only if
+//! [`VersionLock::validate`] then finds the same stamp. A writer turns the stamp under which it
+//! read into the lock by compare-exchange, so that what it read is still so.
 //!
-//! Why no torn read is believed: a writer's relaxed stores follow a release fence that follows its locking
-//! store. A reader that saw one of those stores passes an acquire fence before it loads the word again; the
-//! fences synchronise, so that load sees the word locked or later, never the old stamp. A reader whose stamp
-//! came from the unlocking store, an acquire load of a release store, sees everything written before.
+//! Why no torn read is believed: a writer's relaxed stores follow a release fence that follows its
+//! locking store. A reader that saw one of those stores passes an acquire fence before it loads the
+//! word again; the fences synchronise, so that load sees the word locked or later, never the old
+//! stamp. A reader whose stamp came from the unlocking store, an acquire load of a release store,
+//! sees everything written before.
 
 use crate::env::sync::atomic::{AtomicU64, Ordering::*, fence};
 use crate::env::sync::{spin_hint, yield_now};
@@ -31,7 +32,8 @@ impl VersionLock {
         VersionLock(AtomicU64::new(0))
     }
 
-    /// Waits until nobody holds the lock. `None` if the node was replaced: start again from the root.
+    /// Waits until nobody holds the lock. `None` if the node was replaced: start again from the
+    /// root.
     #[inline]
     pub(super) fn read(&self) -> Option<Stamp> {
         let mut word = self.0.load(Acquire);
@@ -86,8 +88,8 @@ impl VersionLock {
     }
 }
 
-/// Waits a little longer each time: first on the processor, then by giving it away, since whoever holds
-/// the lock may be waiting for it.
+/// Waits a little longer each time: first on the processor, then by giving it away, since whoever
+/// holds the lock may be waiting for it.
 pub(super) struct Backoff(u32);
 
 const SPIN_ROUNDS: u32 = 6;

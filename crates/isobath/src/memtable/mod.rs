@@ -1,11 +1,12 @@
 //! The memtable: what was written lately to one family, sorted, in memory.
 //!
-//! An insert-only B+-tree whose nodes and records lie in the epoch's [`Arena`]. Readers take no locks: they
-//! read, then validate (`lock.rs`). A writer copies its key and value into the arena first, then holds the
-//! lock of one leaf for a few dozen stores. Nodes search an array of key heads (`node.rs`, `head.rs`) behind a
-//! prefix that all keys of the node share (`split.rs` chooses it); the versions of a key hang newest first
-//! off its record (`record.rs`). Nothing is removed, so what was found stays good while the arena lives.
-//! `docs/internals/memtable.md` argues the protocol and tells what was measured.
+//! An insert-only B+-tree whose nodes and records lie in the epoch's [`Arena`]. Readers take no
+//! locks: they read, then validate (`lock.rs`). A writer copies its key and value into the arena
+//! first, then holds the lock of one leaf for a few dozen stores. Nodes search an array of key
+//! heads (`node.rs`, `head.rs`) behind a prefix that all keys of the node share (`split.rs` chooses
+//! it); the versions of a key hang newest first off its record (`record.rs`). Nothing is removed,
+//! so what was found stays good while the arena lives. `docs/internals/memtable.md` argues the
+//! protocol and tells what was measured.
 
 mod arena;
 mod chunk;
@@ -77,14 +78,15 @@ impl Memtable {
         }
     }
 
-    /// The newest version of the key that a reader at `point` sees: the one with the greatest sequence
-    /// below it. Takes no lock and allocates nothing.
+    /// The newest version of the key that a reader at `point` sees: the one with the greatest
+    /// sequence below it. Takes no lock and allocates nothing.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], point: Lsn) -> Option<Found<'_>> {
         let record = loop {
             let (leaf, stamp) = self.find_leaf(Target::Key(key));
             let slot = leaf.search(key);
-            // Where others write all the time the right record is right without validation: keys stay.
+            // Where others write all the time the right record is right without validation: keys
+            // stay.
             if leaf.lock().validate(stamp) || slot.record.is_some_and(|record| record.key() == key)
             {
                 break slot.record;
@@ -94,8 +96,8 @@ impl Memtable {
         Some(Found { seq: version.seq(), kind: version.kind(), value: version.value() })
     }
 
-    /// How many versions there are. Like the other figures it walks all leaves, so ask when a table is
-    /// sealed, not for every write; while writers run it may be a little behind.
+    /// How many versions there are. Like the other figures it walks all leaves, so ask when a table
+    /// is sealed, not for every write; while writers run it may be a little behind.
     #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
         self.totals().versions

@@ -1,11 +1,13 @@
-//! Models of the tree's protocol: exhaustive for the lock and one leaf, random schedules for whole trees.
+//! Models of the tree's protocol: exhaustive for the lock and one leaf, random schedules for whole
+//! trees.
 //!
-//! Loom knows the memory model and tries everything, so its models are tiny; shuttle switches threads at every
-//! atomic access, always in one total order, and can afford splits at every level.
+//! Loom knows the memory model and tries everything, so its models are tiny; shuttle switches
+//! threads at every atomic access, always in one total order, and can afford splits at every level.
 //!
-//! Seen to fail: either fence of `lock.rs` taken out, or its unlocking store relaxed; a descent that does not look at
-//! the root or at the parent again; `Memtable::get` and `slot_or_right` that believe what they read; `left_neighbour` that
-//! takes the first leaf it finds; a batch's finger that does not look at the bound.
+//! Seen to fail: either fence of `lock.rs` taken out, or its unlocking store relaxed; a descent
+//! that does not look at the root or at the parent again; `Memtable::get` and `slot_or_right` that
+//! believe what they read; `left_neighbour` that takes the first leaf it finds; a batch's finger
+//! that does not look at the bound.
 
 use super::*;
 use crate::env::model::check;
@@ -50,9 +52,9 @@ mod exhaustive {
         }
     }
 
-    // In all of these the spawned thread reads, or runs after the main one wrote. Loom (0.7) forgets a thread's
-    // earlier loads of a word once another thread loads the same word, so it would miss the races of a reader
-    // that it lets run first.
+    // In all of these the spawned thread reads, or runs after the main one wrote. Loom (0.7)
+    // forgets a thread's earlier loads of a word once another thread loads the same word, so it
+    // would miss the races of a reader that it lets run first.
 
     /// Drop either fence of `lock.rs`, or weaken the order of any access in it, and this fails.
     #[test]
@@ -155,7 +157,8 @@ mod random {
         keys
     }
 
-    /// Three threads insert while a fourth scans both ways: order, no repetition, nothing missed that was there.
+    /// Three threads insert while a fourth scans both ways: order, no repetition, nothing missed
+    /// that was there.
     fn insert_and_scan(orders: [&'static [u8]; 3]) {
         let table = table(2);
         let before = [20, 60, 100, 140];
@@ -227,8 +230,8 @@ mod random {
         });
     }
 
-    /// A batch keeps its leaf between keys while the other thread splits it, below its last key at times: what the
-    /// leaf's keys then begin with says nothing of that key.
+    /// A batch keeps its leaf between keys while the other thread splits it, below its last key at
+    /// times: what the leaf's keys then begin with says nothing of that key.
     #[test]
     fn a_sorted_batch_survives_splits_under_its_finger() {
         check(SCHEDULES, || {

@@ -5,13 +5,14 @@
 //! inner   | header, 128 bytes | heads               | separators | children: pointer × (capacity + 1) |
 //! ```
 //!
-//! A node covers the keys from `low` to below `high`; a missing bound is open. `low`, `level` and `capacity` are
-//! fixed before a node is published; every other word is atomic, is changed only under the node's lock, and
-//! is believed by a reader only after validation. Whatever a torn read combines, it stays within the node: a
-//! slot below the capacity holds null or a record (a child) of the arena, which lives as long as the tree.
+//! A node covers the keys from `low` to below `high`; a missing bound is open. `low`, `level` and
+//! `capacity` are fixed before a node is published; every other word is atomic, is changed only
+//! under the node's lock, and is believed by a reader only after validation. Whatever a torn read
+//! combines, it stays within the node: a slot below the capacity holds null or a record (a child)
+//! of the arena, which lives as long as the tree.
 //!
-//! `heads[i]` is the head of key `i` behind the node's prefix. Heads at and above `count` are all ones, so a
-//! search needs no count. Heads and keys ascend; `count` is at most `capacity`.
+//! `heads[i]` is the head of key `i` behind the node's prefix. Heads at and above `count` are all
+//! ones, so a search needs no count. Heads and keys ascend; `count` is at most `capacity`.
 
 use super::arena::Arena;
 use super::lock::VersionLock;
@@ -44,7 +45,8 @@ pub(super) struct Header {
     tally: Tally,
 }
 
-/// What was put into a leaf. A split leaves it with the left half: only sums over all leaves mean anything.
+/// What was put into a leaf. A split leaves it with the left half: only sums over all leaves mean
+/// anything.
 struct Tally {
     versions: AtomicU64,
     bytes: AtomicU64,
@@ -57,8 +59,8 @@ struct Tally {
 pub(super) struct Prefix {
     /// How many bytes of each key lie in front of its head. All keys of the node agree in them.
     pub(super) skip: u32,
-    /// How many of those every key between the node's bounds shares; the others must be compared with
-    /// [`Node::prefix_of`]. Never above `skip`.
+    /// How many of those every key between the node's bounds shares; the others must be compared
+    /// with [`Node::prefix_of`]. Never above `skip`.
     pub(super) known: u32,
 }
 
@@ -167,7 +169,8 @@ impl<'a> Node<'a> {
         };
         let memory = arena.alloc_node(len);
         let node = Node(memory.cast(), PhantomData);
-        // SAFETY: the allocation is ours alone, aligned to a cache line, and `len` covers header and arrays.
+        // SAFETY: the allocation is ours alone, aligned to a cache line, and `len` covers header
+        // and arrays.
         unsafe {
             node.0.write(header);
             let heads = memory.add(HEADER_LEN).cast::<AtomicU64>();
@@ -184,7 +187,8 @@ impl<'a> Node<'a> {
 
     #[inline]
     fn header(self) -> &'a Header {
-        // SAFETY: written by `create`, alive as long as the arena; whatever changes in it is atomic.
+        // SAFETY: written by `create`, alive as long as the arena; whatever changes in it is
+        // atomic.
         unsafe { self.0.as_ref() }
     }
 
@@ -207,7 +211,8 @@ impl<'a> Node<'a> {
     fn child_word(self, i: usize) -> &'a AtomicPtr<Header> {
         assert!(self.level() > 0 && i <= self.capacity());
         let offset = children_offset(self.capacity());
-        // SAFETY: an inner node's array of `capacity + 1` children starts there, initialised by `create`.
+        // SAFETY: an inner node's array of `capacity + 1` children starts there, initialised by
+        // `create`.
         unsafe { self.0.byte_add(offset).cast::<AtomicPtr<Header>>().add(i).as_ref() }
     }
 
@@ -245,8 +250,8 @@ impl<'a> Node<'a> {
         self.head_word(i).load(Relaxed)
     }
 
-    /// The record in slot `i`, or the separator between children `i` and `i + 1`. `None` behind the last one,
-    /// where a torn read may lead.
+    /// The record in slot `i`, or the separator between children `i` and `i + 1`. `None` behind the
+    /// last one, where a torn read may lead.
     #[inline]
     pub(super) fn key(self, i: usize) -> Option<Record<'a>> {
         // SAFETY: slots hold null or published records of this tree's arena.
@@ -307,7 +312,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Asks for all cache lines of a full-grown leaf at once: a search needs most of them, one after another.
+    /// Asks for all cache lines of a full-grown leaf at once: a search needs most of them, one
+    /// after another.
     #[inline]
     pub(super) fn prefetch_leaf(self) {
         let start = self.0.as_ptr().cast::<u8>();
@@ -349,8 +355,8 @@ impl<'a> Node<'a> {
         self.child_word(i).store(child.0.as_ptr(), Release);
     }
 
-    /// Copies the keys from slot `from` on into `to`, which is empty and has the same prefix; the children
-    /// behind them too.
+    /// Copies the keys from slot `from` on into `to`, which is empty and has the same prefix; the
+    /// children behind them too.
     pub(super) fn copy_keys(self, from: usize, to: Node<'a>) {
         let count = self.count();
         for (i, slot) in (from..count).enumerate() {

@@ -1,8 +1,8 @@
 //! The pool that arenas take chunks from and give them back to.
 //!
 //! A chunk that comes back is warm: its pages are present. A background thread calls
-//! [`ChunkPool::prefault_spares`], so that a writer who needs a chunk finds a warm one and takes no page fault;
-//! how often it did not is counted.
+//! [`ChunkPool::prefault_spares`], so that a writer who needs a chunk finds a warm one and takes no
+//! page fault; how often it did not is counted.
 
 use super::chunk::Chunk;
 use crate::env::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -34,8 +34,9 @@ pub(crate) struct ChunkPool {
 }
 
 impl ChunkPool {
-    /// A pool of chunks of `chunk_len` bytes (1 to 2 MiB is good) that [`ChunkPool::prefault_spares`] keeps
-    /// `spares` of ready, and that never keeps more than `idle_max` idle.
+    /// A pool of chunks of `chunk_len` bytes (1 to 2 MiB is good) that
+    /// [`ChunkPool::prefault_spares`] keeps `spares` of ready, and that never keeps more than
+    /// `idle_max` idle.
     pub(crate) fn new(chunk_len: usize, spares: usize, idle_max: usize) -> ChunkPool {
         assert!(chunk_len >= 1024, "a chunk holds many records");
         ChunkPool {
@@ -75,8 +76,8 @@ impl ChunkPool {
         self.free(chunk);
     }
 
-    /// Makes idle, warm chunks until there are as many as asked for; answers how many it made. Meant for
-    /// a background thread: a chunk takes tens of microseconds to a millisecond.
+    /// Makes idle, warm chunks until there are as many as asked for; answers how many it made.
+    /// Meant for a background thread: a chunk takes tens of microseconds to a millisecond.
     pub(crate) fn prefault_spares(&self) -> usize {
         let mut made = 0;
         while self.idle.lock().len() < self.spares {

@@ -1,4 +1,5 @@
-//! Hints to the processor that memory will be read soon. They change nothing but the time things take.
+//! Hints to the processor that memory will be read soon. They change nothing but the time things
+//! take.
 
 /// Asks for the cache line at `address`, which may be any value.
 #[inline(always)]

@@ -5,9 +5,9 @@
 //! version  | older: pointer  | seq: u64 | value_len << 8 | kind: u64 | value, padded to 8 |
 //! ```
 //!
-//! All but the two pointers is immutable once a record or version is published. The versions of a key form a
-//! list by descending sequence that only grows; it is changed under the lock of the key's leaf and read
-//! without. A new key and its first version are one allocation.
+//! All but the two pointers is immutable once a record or version is published. The versions of a
+//! key form a list by descending sequence that only grows; it is changed under the lock of the
+//! key's leaf and read without. A new key and its first version are one allocation.
 
 use super::arena::Arena;
 use super::prefetch::prefetch;
@@ -58,7 +58,8 @@ impl<'a> Record<'a> {
         let key_len = u32::try_from(key.len()).expect("keys are at most 64 KiB");
         let version_at = version_offset(key.len());
         let memory = arena.alloc_record(version_at + size_of::<VersionHeader>() + value.len());
-        // SAFETY: the allocation is ours alone, aligned to 8 and long enough for header, key and version.
+        // SAFETY: the allocation is ours alone, aligned to 8 and long enough for header, key and
+        // version.
         unsafe {
             let version = write_version(memory.add(version_at), seq, kind, value);
             let record = memory.cast::<RecordHeader>();
@@ -70,7 +71,8 @@ impl<'a> Record<'a> {
 
     #[inline]
     pub(super) fn key(self) -> &'a [u8] {
-        // SAFETY: a record's header and key were written by `create` and don't change while the arena lives.
+        // SAFETY: a record's header and key were written by `create` and don't change while the
+        // arena lives.
         unsafe {
             let key_len = (*self.0.as_ptr()).key_len as usize;
             NonNull::slice_from_raw_parts(key_ptr(self.0), key_len).as_ref()
@@ -97,8 +99,8 @@ impl<'a> Record<'a> {
         Some(version)
     }
 
-    /// Puts a version in its place among the others; of two with one sequence the later linked comes
-    /// first. The caller holds the lock of the leaf that refers to this record.
+    /// Puts a version in its place among the others; of two with one sequence the later linked
+    /// comes first. The caller holds the lock of the leaf that refers to this record.
     pub(super) fn link(self, version: Version<'a>) {
         // SAFETY: the header lives as long as the arena.
         let mut link = unsafe { &(*self.0.as_ptr()).newest };
@@ -134,7 +136,8 @@ impl<'a> Record<'a> {
     }
 
     /// # Safety
-    /// `record` is null or came from [`Record::as_ptr`] of a published record of an arena that lives for `'a`.
+    /// `record` is null or came from [`Record::as_ptr`] of a published record of an arena that
+    /// lives for `'a`.
     #[inline]
     pub(super) unsafe fn from_ptr(record: *mut RecordHeader) -> Option<Record<'a>> {
         NonNull::new(record).map(|record| Record(record, PhantomData))
@@ -176,7 +179,8 @@ impl<'a> Version<'a> {
     #[inline]
     pub(super) fn value(self) -> &'a [u8] {
         let len = (self.len_and_kind() >> 8) as usize;
-        // SAFETY: the value follows its header in one allocation, written before the version was published.
+        // SAFETY: the value follows its header in one allocation, written before the version was
+        // published.
         unsafe { NonNull::slice_from_raw_parts(self.0.add(1).cast::<u8>(), len).as_ref() }
     }
 

@@ -1,8 +1,8 @@
 //! Finding a key in a node, and a leaf in the tree, without locks.
 //!
-//! A key reaches a node by routing, so it lies within the node's bounds and has the known part of the prefix;
-//! nothing is compared for that. Only at the edges of a cluster of keys is the prefix longer than what the
-//! bounds tell, and then the rest of it is compared first.
+//! A key reaches a node by routing, so it lies within the node's bounds and has the known part of
+//! the prefix; nothing is compared for that. Only at the edges of a cluster of keys is the prefix
+//! longer than what the bounds tell, and then the rest of it is compared first.
 
 use super::Memtable;
 use super::head::{compare_behind_head, equal_between, head_at};
@@ -127,7 +127,8 @@ impl Memtable {
     fn try_find_leaf(&self, target: Target<'_>) -> Option<(Node<'_>, Stamp)> {
         let mut node = self.root();
         let mut stamp = node.lock().read()?;
-        // A root that was split before the stamp was taken covers a part only; then it isn't the root any more.
+        // A root that was split before the stamp was taken covers a part only; then it isn't the
+        // root any more.
         if self.root() != node {
             return None;
         }

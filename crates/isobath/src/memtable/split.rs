@@ -1,11 +1,12 @@
 //! Making room: a full node is split, and the tree grows at its root.
 //!
-//! Room is made from the top: a full inner node met on the way down is split before its child is, so a split
-//! changes one node and its parent and holds no other lock. The left half stays in place; the right half is
-//! built unseen and is published complete, through the left one, its right neighbour and the parent.
+//! Room is made from the top: a full inner node met on the way down is split before its child is,
+//! so a split changes one node and its parent and holds no other lock. The left half stays in
+//! place; the right half is built unseen and is published complete, through the left one, its right
+//! neighbour and the parent.
 //!
-//! Where keys come in runs, the split is where the next key of the run goes, so that ascending or descending
-//! inserts leave full nodes behind.
+//! Where keys come in runs, the split is where the next key of the run goes, so that ascending or
+//! descending inserts leave full nodes behind.
 
 use super::Memtable;
 use super::head::{HEAD_LEN, common_prefix_len, head_at};
@@ -15,11 +16,13 @@ use super::record::Record;
 
 /// A prefix longer than the known one by no more than this is not worth comparing.
 const UNKNOWN_LEN_MIN: usize = HEAD_LEN / 2;
-/// Heads that start this many bytes early still tell keys apart well, and need not be computed anew.
+/// Heads that start this many bytes early still tell keys apart well, and need not be computed
+/// anew.
 const SKIP_SLACK: usize = 2;
 
 impl Memtable {
-    /// Makes sure there was a moment when the leaf of `pending`, a record not yet in the tree, had room.
+    /// Makes sure there was a moment when the leaf of `pending`, a record not yet in the tree, had
+    /// room.
     #[cold]
     pub(super) fn make_room(&self, pending: Record<'_>) {
         let mut backoff = Backoff::new();
@@ -52,7 +55,8 @@ impl Memtable {
         }
     }
 
-    /// Splits `node` if neither it nor its parent changed since they were stamped. No parent: it is the root.
+    /// Splits `node` if neither it nor its parent changed since they were stamped. No parent: it is
+    /// the root.
     fn try_split<'a>(
         &'a self,
         parent: Option<(Node<'a>, Stamp)>,
@@ -156,8 +160,8 @@ impl<'a> Node<'a> {
         head_at(key, skip)
     }
 
-    /// Chooses the prefix by the node's bounds and keys. Where there is but one key or none, `guess` tells
-    /// how long a prefix to expect and a record that has it.
+    /// Chooses the prefix by the node's bounds and keys. Where there is but one key or none,
+    /// `guess` tells how long a prefix to expect and a record that has it.
     fn settle_prefix(self, guess: Option<(usize, Record<'a>)>) {
         let count = self.count();
         let known = match (self.low(), self.high()) {
@@ -199,7 +203,8 @@ fn split_point(node: Node<'_>, key: &[u8]) -> usize {
     let slot = node.search(key);
     let goes_last = slot.index == count && node.high().is_none();
     let in_a_run = goes_last || slot.index == last + 1 || slot.index == last;
-    // Another thread may have put the key itself in; a split before it could leave the left half no range.
+    // Another thread may have put the key itself in; a split before it could leave the left half no
+    // range.
     if in_a_run && slot.record.is_none() { slot.index } else { count / 2 }
 }
 

@@ -1,5 +1,5 @@
-//! One version of one key, and the one way to walk versions in order, whatever holds them: a memtable, a table, a
-//! merge of several.
+//! One version of one key, and the one way to walk versions in order, whatever holds them: a
+//! memtable, a table, a merge of several.
 
 use super::{Lsn, OpKind};
 use crate::error::Result;
@@ -16,11 +16,12 @@ pub(crate) struct Entry<'a> {
 
 /// Walks versions ordered by key ascending, then by sequence *descending* (newest first).
 ///
-/// Forward movement visits every version. Backward movement goes key by key and always stops on the key's
-/// newest version, so that [`resolve`](super::resolve) walks on with [`Cursor::next`] in either direction.
+/// Forward movement visits every version. Backward movement goes key by key and always stops on the
+/// key's newest version, so that [`resolve`](super::resolve) walks on with [`Cursor::next`] in
+/// either direction.
 ///
-/// A cursor that has run off either end has no entry and stays so until a seek. After an error it has no
-/// entry either.
+/// A cursor that has run off either end has no entry and stays so until a seek. After an error it
+/// has no entry either.
 pub(crate) trait Cursor {
     /// Moves to the newest version of the least key.
     fn seek_first(&mut self) -> Result<()>;
@@ -43,16 +44,18 @@ pub(crate) trait Cursor {
         self.entry().map(|entry| entry.key)
     }
 
-    /// Moves past every version of the current key, to the newest version of the next key. Needs an entry.
+    /// Moves past every version of the current key, to the newest version of the next key. Needs an
+    /// entry.
     ///
-    /// A cursor that knows where its keys end overrides this; the provided way compares with a copy of the key in
-    /// `scratch`, whose content means nothing before or after.
+    /// A cursor that knows where its keys end overrides this; the provided way compares with a copy
+    /// of the key in `scratch`, whose content means nothing before or after.
     fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
         next_key_by_comparing(self, scratch)
     }
 
-    /// False only if there is surely no version of `key`. Moves nothing and costs little: a table asks its
-    /// filter. A merge asks before it positions a source. `hash` is the key's XXH3-64, as filters take it.
+    /// False only if there is surely no version of `key`. Moves nothing and costs little: a table
+    /// asks its filter. A merge asks before it positions a source. `hash` is the key's XXH3-64,
+    /// as filters take it.
     fn may_hold(&self, _key: &[u8], _hash: u64) -> Result<bool> {
         Ok(true)
     }

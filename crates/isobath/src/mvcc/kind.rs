@@ -1,15 +1,15 @@
 //! What an operation does to its key: the one place that tells kinds apart.
 //!
-//! Each question that the engine asks of a kind is a function here, and each function matches every kind, so a kind
-//! that is added does not compile until all of them are answered. No other file compares kinds or matches on some of
-//! them (`xtask/src/tidy/kinds.rs`).
+//! Each question that the engine asks of a kind is a function here, and each function matches every
+//! kind, so a kind that is added does not compile until all of them are answered. No other file
+//! compares kinds or matches on some of them (`xtask/src/tidy/kinds.rs`).
 
 use crate::error::{DecodeError, Decoded};
 
 /// The kind of an operation, as stored in log records, memtables and tables.
 ///
-/// Tables keep four bits of it, so there are 16. Values 2 to 15 are free. A file that holds one that this version does not
-/// know was written by a newer version; it is refused, not guessed at.
+/// Tables keep four bits of it, so there are 16. Values 2 to 15 are free. A file that holds one
+/// that this version does not know was written by a newer version; it is refused, not guessed at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum OpKind {
@@ -77,8 +77,8 @@ impl OpKind {
         }
     }
 
-    /// True if the operation only hides what is older. Once nothing older of its key is left it serves no reader. A
-    /// slice counts such entries as its deletes.
+    /// True if the operation only hides what is older. Once nothing older of its key is left it
+    /// serves no reader. A slice counts such entries as its deletes.
     #[inline(always)]
     pub(crate) fn is_tombstone(self) -> bool {
         match self {

@@ -1,4 +1,5 @@
-//! Multi-version concurrency: what a version of a key is, and what follows from it for readers and for rewrites.
+//! Multi-version concurrency: what a version of a key is, and what follows from it for readers and
+//! for rewrites.
 //!
 //! - `kind`      what an operation does to its key: the one place that tells kinds apart
 //! - `cursor`    a version, and the way to walk versions in order
@@ -24,9 +25,10 @@ pub(crate) use resolve::{Resolved, resolve};
 pub(crate) use retain::{Retain, Verdict};
 pub(crate) use rewrite::{Rewrite, Versions, rewrite};
 
-/// A log sequence number: a position in the flat byte space of the log, and at once an MVCC sequence
-/// number. An operation's sequence is the LSN of its commit plus its ordinal within the commit.
+/// A log sequence number: a position in the flat byte space of the log, and at once an MVCC
+/// sequence number. An operation's sequence is the LSN of its commit plus its ordinal within the
+/// commit.
 ///
-/// A *read point* is an LSN on a record's end: a reader at point `p` sees exactly the operations whose
-/// sequence is below `p`.
+/// A *read point* is an LSN on a record's end: a reader at point `p` sees exactly the operations
+/// whose sequence is below `p`.
 pub(crate) type Lsn = u64;

@@ -3,8 +3,9 @@
 use super::Lsn;
 use crate::env::{Reach, reached_if};
 
-/// Where readers stand, now or later: at the registered points, which are known one by one, and at any point from the
-/// horizon on. A reader at point `p` sees of each key the newest version with a sequence below `p`.
+/// Where readers stand, now or later: at the registered points, which are known one by one, and at
+/// any point from the horizon on. A reader at point `p` sees of each key the newest version with a
+/// sequence below `p`.
 #[derive(Clone, Debug)]
 pub(crate) struct ReaderPoints {
     /// Ascending.
@@ -29,8 +30,8 @@ impl ReaderPoints {
         self.registered.first().map_or(self.horizon, |oldest| self.horizon.min(*oldest))
     }
 
-    /// True if a reader sees a version at `seq` whose next newer one is at `newer_seq`: a point lies above the
-    /// first, and not above the second.
+    /// True if a reader sees a version at `seq` whose next newer one is at `newer_seq`: a point
+    /// lies above the first, and not above the second.
     #[inline]
     pub(crate) fn see(&self, seq: Lsn, newer_seq: Option<Lsn>) -> bool {
         let Some(newer_seq) = newer_seq else { return true };

@@ -24,8 +24,9 @@ impl Resolved {
     }
 }
 
-/// Resolves the key whose newest version `cursor` stands on, of this sequence and kind, for a reader at `point`. After
-/// `Passed` the key is in `scratch`, whose content means nothing otherwise.
+/// Resolves the key whose newest version `cursor` stands on, of this sequence and kind, for a
+/// reader at `point`. After `Passed` the key is in `scratch`, whose content means nothing
+/// otherwise.
 #[inline(always)]
 pub(crate) fn resolve<C: Cursor>(
     cursor: &mut C,

@@ -1,12 +1,13 @@
 //! Which versions of a key a reader can still see, and which may be dropped.
 //!
-//! A version is needed if a reader's point lies above its sequence and not above the sequence of the next newer
-//! version ([`ReaderPoints::see`]); everything else may go.
+//! A version is needed if a reader's point lies above its sequence and not above the sequence of
+//! the next newer version ([`ReaderPoints::see`]); everything else may go.
 //!
-//! A tombstone that is needed may still go once two things hold: nothing older of its key lies beneath, in levels
-//! below or in older runs that take no part; and it is below every reader, so that no older version in this
-//! stream stays either. The second condition is stricter than answers to reads ask for: a transaction that
-//! read the key before it was deleted must find the delete when it looks for conflicts.
+//! A tombstone that is needed may still go once two things hold: nothing older of its key lies
+//! beneath, in levels below or in older runs that take no part; and it is below every reader, so
+//! that no older version in this stream stays either. The second condition is stricter than answers
+//! to reads ask for: a transaction that read the key before it was deleted must find the delete
+//! when it looks for conflicts.
 
 use super::{Entry, Lsn, ReaderPoints};
 use crate::env::{Reach, reached_if};
@@ -62,14 +63,15 @@ impl<'a> Retain<'a> {
         self.readers.see(entry.seq, newer_seq)
     }
 
-    /// True if the entry is of another key than the one judged before, if older versions of that could follow.
+    /// True if the entry is of another key than the one judged before, if older versions of that
+    /// could follow.
     #[inline]
     pub(crate) fn enters(&self, key: &[u8]) -> bool {
         self.newer_seq.is_none() || self.key != key
     }
 
-    /// Decides on a version. `is_alone` says whether no version of the key lies beneath; it is asked only for
-    /// tombstones that nothing else keeps.
+    /// Decides on a version. `is_alone` says whether no version of the key lies beneath; it is
+    /// asked only for tombstones that nothing else keeps.
     #[inline]
     pub(crate) fn judge(&mut self, entry: &Entry<'_>, is_alone: impl FnOnce() -> bool) -> Verdict {
         reached_if(Reach::RetainAtOldest, || entry.seq == self.oldest_reader);
@@ -124,7 +126,8 @@ mod tests {
     /// Keys with one old value each, in levels below.
     type Beneath = BTreeMap<Vec<u8>, Lsn>;
 
-    /// What a reader at `point` finds: the sequence of the value it sees, for every key that has one.
+    /// What a reader at `point` finds: the sequence of the value it sees, for every key that has
+    /// one.
     fn answers(versions: &[Version], below: &Beneath, point: Lsn) -> BTreeMap<Vec<u8>, Lsn> {
         let mut newest: BTreeMap<Vec<u8>, (Lsn, OpKind)> = BTreeMap::new();
         let beneath = below.iter().map(|(key, seq)| (key, *seq, OpKind::Put));

@@ -1,11 +1,11 @@
-//! The one loop over versions that flushes, compactions and repairs share. What no reader needs stays
-//! behind.
+//! The one loop over versions that flushes, compactions and repairs share. What no reader needs
+//! stays behind.
 
 use super::{Cursor, Entry, ReaderPoints, Retain, Verdict};
 use crate::error::Result;
 
-/// What a rewrite walks: versions by key ascending, then newest first. Every [`Cursor`] is one, and what only moves
-/// forward needs no more than this.
+/// What a rewrite walks: versions by key ascending, then newest first. Every [`Cursor`] is one, and
+/// what only moves forward needs no more than this.
 pub(crate) trait Versions {
     /// Where the walk stands.
     fn entry(&self) -> Option<Entry<'_>>;
@@ -32,17 +32,18 @@ impl<C: Cursor> Versions for C {
     }
 }
 
-/// What takes the versions that stay, and what it knows that the versions do not tell. `C` is what is walked.
+/// What takes the versions that stay, and what it knows that the versions do not tell. `C` is what
+/// is walked.
 pub(crate) trait Rewrite<C> {
-    /// Asked before each version; if it refuses, the walk ends there. `enters` is false if the version may be of the
-    /// same key as the one before.
+    /// Asked before each version; if it refuses, the walk ends there. `enters` is false if the
+    /// version may be of the same key as the one before.
     #[inline(always)]
     fn goes_on(&mut self, _walked: &C, _entry: &Entry<'_>, _enters: bool) -> Result<bool> {
         Ok(true)
     }
 
-    /// True if no version of the key lies beneath what is walked. It is asked only for tombstones that nothing else
-    /// keeps; keys come ascending.
+    /// True if no version of the key lies beneath what is walked. It is asked only for tombstones
+    /// that nothing else keeps; keys come ascending.
     fn is_alone(&mut self, key: &[u8]) -> bool;
 
     /// Told what becomes of each version, before that happens.

@@ -16,18 +16,18 @@ options! {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct FamilyOptions {
-    /// The codec of each level, level 0 first; the last one holds for all deeper levels. Default: none for
-    /// level 0, which is rewritten soon, LZ4 below (none in a build without the feature `lz4`). The last level of a tree
-    /// always takes the last one.
+    /// The codec of each level, level 0 first; the last one holds for all deeper levels. Default:
+    /// none for level 0, which is rewritten soon, LZ4 below (none in a build without the feature
+    /// `lz4`). The last level of a tree always takes the last one.
     pub codecs: Vec<Codec> = vec![Codec::None, Codec::default()],
-    /// Uncompressed bytes of a data block. Default 4 KiB. Larger ones compress better and scan faster;
-    /// smaller ones make a point read of uncached data cheaper.
+    /// Uncompressed bytes of a data block. Default 4 KiB. Larger ones compress better and scan
+    /// faster; smaller ones make a point read of uncached data cheaper.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub block_size: u64 = 4 * KIB,
     /// Bits of Bloom filter a key. Default 10 (about 1% false positives); 0 turns filters off.
     pub filter_bits_per_key: u32 = 10,
-    /// How many times larger each level is than the one above. Default 10. Smaller: less space and faster
-    /// reads, more bytes rewritten.
+    /// How many times larger each level is than the one above. Default 10. Smaller: less space and
+    /// faster reads, more bytes rewritten.
     #[cfg_attr(feature = "serde", serde(alias = "level_ratio"))]
     pub level_size_ratio: u32 = 10,
 }

@@ -1,7 +1,8 @@
 //! The one list that options are: fields with their defaults, from which the setters come.
 
-/// Defines a struct of options: its fields with their defaults, `new`, `Default`, and for each field a setter of the same
-/// name. A field that is an `Option` or a `Vec` is set by all that converts into it. Fields after `with` are for this crate.
+/// Defines a struct of options: its fields with their defaults, `new`, `Default`, and for each
+/// field a setter of the same name. A field that is an `Option` or a `Vec` is set by all that
+/// converts into it. Fields after `with` are for this crate.
 macro_rules! options {
     (
         $(#[$meta:meta])*

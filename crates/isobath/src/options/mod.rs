@@ -1,7 +1,8 @@
 //! What a user can choose: few options, each with a default that is right for most.
 //!
-//! Each set of options is one list (`list.rs`): fields of plain types, their defaults, setters of the same names. Sizes are
-//! bytes; text may give them a unit (`size.rs`). A family's options are kept on disk (`stored.rs`).
+//! Each set of options is one list (`list.rs`): fields of plain types, their defaults, setters of
+//! the same names. Sizes are bytes; text may give them a unit (`size.rs`). A family's options are
+//! kept on disk (`stored.rs`).
 
 mod call;
 mod family;
@@ -51,16 +52,17 @@ pub struct Options {
     pub create_if_missing: bool = true,
     /// Refuse to open a database that exists. Default false.
     pub error_if_exists: bool = false,
-    /// Open for reading only. Default false. Nothing is created, locked, renamed or removed, and no thread is started: works
-    /// without permission to write, on a file system that is read-only, and beside the process that writes. Reads see the
-    /// database as it was when it was opened, until [`Db::catch_up`](crate::Db::catch_up); what changes something answers
-    /// [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly). The part of the log that is not in tables yet is
-    /// held in memory, at most eight times
-    /// `write_buffer` of it, and table files are held open, up to `max_open_files` of them.
+    /// Open for reading only. Default false. Nothing is created, locked, renamed or removed, and no
+    /// thread is started: works without permission to write, on a file system that is read-only,
+    /// and beside the process that writes. Reads see the database as it was when it was opened,
+    /// until [`Db::catch_up`](crate::Db::catch_up); what changes something answers
+    /// [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly). The part of the log that is not in
+    /// tables yet is held in memory, at most eight times `write_buffer` of it, and table files are
+    /// held open, up to `max_open_files` of them.
     pub read_only: bool = false,
-    /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at most three
-    /// times as much is held while flushes run. At least 64 KiB. Larger: fewer bytes rewritten by compactions; smaller:
-    /// less memory and a shorter recovery.
+    /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at
+    /// most three times as much is held while flushes run. At least 64 KiB. Larger: fewer bytes
+    /// rewritten by compactions; smaller: less memory and a shorter recovery.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub write_buffer: u64 = 64 * MIB,
     /// Bytes of decoded blocks kept. Default 64 MiB. Ignored if a shared cache is given.
@@ -68,19 +70,23 @@ pub struct Options {
     pub block_cache: u64 = 64 * MIB,
     /// When writes are acknowledged unless they say otherwise. Default [`Durability::Process`].
     pub durability: Durability = Durability::Process,
-    /// Sync the log in the background this often, at least 100 µs apart, so that power loss costs at most that much. Default
-    /// `None`, never: what a sync every second costs writers is not measured yet.
+    /// Sync the log in the background this often, at least 100 µs apart, so that power loss costs
+    /// at most that much. Default `None`, never: what a sync every second costs writers is not
+    /// measured yet.
     pub sync_interval: Option<Duration> = None,
     /// How the log and tables are reached. Default [`IoMode::Auto`].
     pub io: IoMode = IoMode::Auto,
-    /// Threads that compact tables. Default: one for each two processors, at least one, at most four.
+    /// Threads that compact tables. Default: one for each two processors, at least one, at most
+    /// four.
     pub compaction_threads: Option<usize> = None,
-    /// Table files kept open, at least 8. Default: half of what the process may open, at most 512. Larger: fewer tables are
-    /// opened again; smaller: fewer file descriptors.
+    /// Table files kept open, at least 8. Default: half of what the process may open, at most 512.
+    /// Larger: fewer tables are opened again; smaller: fewer file descriptors.
     pub max_open_files: Option<usize> = None,
-    /// The template: options of the default family, at each open, and of families that are created without their own.
-    /// Default `None`: the default family keeps the options it has, new families take the defaults. Any other family keeps
-    /// its options until [`Family::set_options`](crate::Family::set_options), or an open of it by options, changes them.
+    /// The template: options of the default family, at each open, and of families that are created
+    /// without their own. Default `None`: the default family keeps the options it has, new families
+    /// take the defaults. Any other family keeps its options until
+    /// [`Family::set_options`](crate::Family::set_options), or an open of it by options, changes
+    /// them.
     pub family: Option<FamilyOptions> = None,
 }
 with {
@@ -96,7 +102,8 @@ with {
 }
 
 impl Options {
-    /// The defaults over a file system in memory, for tests: the data goes away with the last handle.
+    /// The defaults over a file system in memory, for tests: the data goes away with the last
+    /// handle.
     pub fn in_memory() -> Options {
         let fs = Arc::new(MemoryFs::new());
         Options::new().env(Env { fs, ..Env::system() })
@@ -108,8 +115,8 @@ impl Options {
         self
     }
 
-    /// Calls `listener` with every [`Event`], on the thread where it happens: flushes, compactions, stalls, recovery, errors.
-    /// A later call replaces the listener.
+    /// Calls `listener` with every [`Event`], on the thread where it happens: flushes, compactions,
+    /// stalls, recovery, errors. A later call replaces the listener.
     ///
     /// A listener returns quickly and does not call the database, except to close it (see
     /// [`Db::close`](crate::Db::close)). A panic ends that call of the listener and nothing else.

@@ -25,7 +25,8 @@ const UNITS: [(&str, u64); 14] = [
     ("tib", 1 << 40),
 ];
 
-/// Reads `"4096"`, `"64MiB"`, `"64 mib"`, `"1.5GiB"`. `None` if it is no size, or one beyond 64 bits.
+/// Reads `"4096"`, `"64MiB"`, `"64 mib"`, `"1.5GiB"`. `None` if it is no size, or one beyond 64
+/// bits.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let number_len = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(number_len);

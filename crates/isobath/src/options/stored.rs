@@ -4,12 +4,14 @@
 //! {"codecs":["none","lz4"],"block_size":4096,"filter_bits_per_key":10,"level_size_ratio":10}
 //! ```
 //!
-//! A key that is missing has its default. What a later version adds comes in two sorts, and its name tells which:
+//! A key that is missing has its default. What a later version adds comes in two sorts, and its
+//! name tells which:
 //!
-//! - A name that begins with `!` changes what the data means. A version that does not know it cannot read the family:
-//!   [`DecodeError::newer_format`].
-//! - Any other tunes what is written next. A version that does not know it goes on without, and carries it ([`Carried`]): what
-//!   it writes in place of these options has the key and its value as they were.
+//! - A name that begins with `!` changes what the data means. A version that does not know it
+//!   cannot read the family: [`DecodeError::newer_format`].
+//! - Any other tunes what is written next. A version that does not know it goes on without, and
+//!   carries it ([`Carried`]): what it writes in place of these options has the key and its value
+//!   as they were.
 //!
 //! Versions before this rule refuse every key that they do not know.
 
@@ -43,7 +45,8 @@ impl FamilyOptions {
         out.into_bytes()
     }
 
-    /// Reads stored options. Any fault is one of a later version: checksums hold, so these bytes are what was written.
+    /// Reads stored options. Any fault is one of a later version: checksums hold, so these bytes
+    /// are what was written.
     pub(crate) fn from_stored(stored: &[u8]) -> Decoded<FamilyOptions> {
         let unreadable = |why: String| {
             DecodeError::newer_format(format!(
@@ -217,7 +220,8 @@ impl<'a> Json<'a> {
         Err(format!("a string at byte {start} does not end"))
     }
 
-    /// A value of any kind, as it stands in the text, in which lists and objects lie up to `depth` deep.
+    /// A value of any kind, as it stands in the text, in which lists and objects lie up to `depth`
+    /// deep.
     fn value(&mut self, depth: usize) -> Result<&'a str, String> {
         let first = self.peek();
         let start = self.at;

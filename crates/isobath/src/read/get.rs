@@ -1,8 +1,9 @@
-//! One key: the memtables newest first, then the runs of level 0 newest first, then one slice of each level.
+//! One key: the memtables newest first, then the runs of level 0 newest first, then one slice of
+//! each level.
 //!
-//! The first version found is the answer, since every source holds only older versions than the ones before it.
-//! A hit in memory or in a cached block makes no system call and no allocation. The key is hashed once, for all
-//! filters.
+//! The first version found is the answer, since every source holds only older versions than the
+//! ones before it. A hit in memory or in a cached block makes no system call and no allocation. The
+//! key is hashed once, for all filters.
 
 use crate::engine::View;
 use crate::env::{Plant, planted};

@@ -8,8 +8,8 @@ use crate::table::{Table, TableContext, TableCursor};
 use crate::version::{Level, Slice as TableSlice};
 use std::sync::Arc;
 
-/// One source of a scan. The tag is a byte of its own: each step looks at it, and one hidden in the fields takes twelve
-/// instructions to tell.
+/// One source of a scan. The tag is a byte of its own: each step looks at it, and one hidden in the
+/// fields takes twelve instructions to tell.
 #[repr(u8)]
 pub(crate) enum Source {
     Memtable {

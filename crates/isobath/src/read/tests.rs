@@ -1,5 +1,5 @@
-//! Reads against plain references: the bounds of scans, each source of a scan, every place that a version can be in, and
-//! which files a read leaves alone.
+//! Reads against plain references: the bounds of scans, each source of a scan, every place that a
+//! version can be in, and which files a read leaves alone.
 
 use super::source::Source;
 use super::*;
@@ -79,8 +79,8 @@ fn value_of(key: u16, round: u8) -> Vec<u8> {
     value
 }
 
-/// Writes three versions of every even key; the last of each third one is a delete. Answers them, newest first, and the
-/// snapshots that keep them.
+/// Writes three versions of every even key; the last of each third one is a delete. Answers them,
+/// newest first, and the snapshots that keep them.
 fn write_versions(db: &Db, rounds: [u8; 3]) -> (Vec<Version>, Vec<Snapshot>) {
     let (mut versions, mut snapshots) = (Vec::new(), Vec::new());
     for round in rounds {
@@ -219,7 +219,8 @@ fn compare(engine: &Arc<Engine>, point: Option<crate::format::Lsn>, contents: &C
     assert_eq!(scan.entry(), None);
 }
 
-/// Versions are moved from memory to runs and levels between the rounds, so that each point has some in each.
+/// Versions are moved from memory to runs and levels between the rounds, so that each point has
+/// some in each.
 #[test]
 fn every_point_is_read_alike_wherever_its_versions_are() {
     let db = open(&MemoryFs::new());

@@ -26,7 +26,8 @@ use crate::{compact, maintenance};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// The first log segments are shorter than the others by this factor, so that a small database takes little room on disk.
+/// The first log segments are shorter than the others by this factor, so that a small database
+/// takes little room on disk.
 const FIRST_SEGMENT_SHARE: u64 = 64;
 const FIRST_SEGMENT_LEN_MIN: u64 = 16 << 10;
 const FIRST_SEGMENT_LEN_MAX: u64 = 256 << 10;
@@ -78,9 +79,10 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     assemble(db, options, lock, versions, log, pool, &replayed)
 }
 
-/// Where the log segment ends that holds `lsn`; 0 if there is none. New segments stay above the one where replay begins:
-/// it has to keep its name until the edit that ends the term holds, since the edit that closed the database before may be
-/// known to the kernel only, and without it that segment is missed.
+/// Where the log segment ends that holds `lsn`; 0 if there is none. New segments stay above the one
+/// where replay begins: it has to keep its name until the edit that ends the term holds, since the
+/// edit that closed the database before may be known to the kernel only, and without it that
+/// segment is missed.
 fn end_of_segment(fs: &dyn FileSystem, db: &Path, lsn: Lsn) -> Result<Lsn> {
     let files = wal::inventory(fs, &db.join(LOG_DIR))?;
     let held = files.iter().rfind(|info| info.kind == SegmentKind::Log && info.holds(lsn));
@@ -130,8 +132,8 @@ fn sweep(options: &Options, leftovers: Survey) {
     }
 }
 
-/// Has what is in the database's directory survive power loss: an earlier process may have died between making a name and
-/// syncing it, and what is opened is built upon from now on.
+/// Has what is in the database's directory survive power loss: an earlier process may have died
+/// between making a name and syncing it, and what is opened is built upon from now on.
 fn sync_dirs(fs: &dyn FileSystem, db: &Path) -> Result<()> {
     for dir in [db, &db.join(LOG_DIR), &db.join(TABLE_DIR)] {
         if fs.exists(dir)? {
@@ -195,8 +197,9 @@ fn spare_segments(options: &Options, segment_len: u64) -> usize {
     (options.write_buffer * 4 / segment_len).clamp(2, 16) as usize
 }
 
-/// The length of a chunk of memory, and how many may stay idle. Chunks of 2 MiB, or less for a small budget. What two
-/// epochs hold may stay idle: in steady state every chunk that a writer takes has been used before.
+/// The length of a chunk of memory, and how many may stay idle. Chunks of 2 MiB, or less for a
+/// small budget. What two epochs hold may stay idle: in steady state every chunk that a writer
+/// takes has been used before.
 fn chunks(options: &Options) -> (usize, usize) {
     let budget = options.write_buffer;
     let chunk_len = (budget / 8).clamp(options.sizes.chunk_len_min, 2 << 20).next_power_of_two();
@@ -228,8 +231,9 @@ fn start_log(
     Log::start(&options.env, log_options, term.resumes_at, ceiling, term.term as u16).map(Arc::new)
 }
 
-/// Raises the ceiling in the manifest above what the log asks for. Maintenance asks ahead of time and the preparer for
-/// a writer that waits, possibly at once: who comes second may ask for less than there is by then, and is told that.
+/// Raises the ceiling in the manifest above what the log asks for. Maintenance asks ahead of time
+/// and the preparer for a writer that waits, possibly at once: who comes second may ask for less
+/// than there is by then, and is told that.
 fn ceiling_raiser(versions: Arc<Mutex<VersionSet>>, step: Lsn) -> RaiseCeiling {
     Box::new(move |above| {
         reached(Reach::CeilingRaised);

@@ -1,4 +1,5 @@
-//! Bugs of recovery that a harness plants (`host/planted.rs`); without the feature `simulation` nothing of this is left.
+//! Bugs of recovery that a harness plants (`host/planted.rs`); without the feature `simulation`
+//! nothing of this is left.
 
 use crate::env::{Plant, planted};
 use crate::error::Result;

@@ -24,8 +24,8 @@ pub(super) struct Replayed {
     pub(super) bytes: u64,
 }
 
-/// Replays the log into tables and changes of families, all installed but for the rest, which goes into the edit
-/// that ends the term.
+/// Replays the log into tables and changes of families, all installed but for the rest, which goes
+/// into the edit that ends the term.
 pub(super) fn replay(
     options: &Options,
     db: &Path,

@@ -1,7 +1,7 @@
 //! Walking a block backward, key by key.
 //!
-//! Prefix compression only goes forward: a step back walks from a restart again. So the walk leaves the keys
-//! it passed in a [`Run`], and the steps that follow take them from there.
+//! Prefix compression only goes forward: a step back walks from a restart again. So the walk leaves
+//! the keys it passed in a [`Run`], and the steps that follow take them from there.
 
 use super::block::{Block, RawEntry};
 use super::key_buffer::KeyBuffer;
@@ -10,8 +10,8 @@ use crate::error::{DecodeError, Decoded};
 use crate::format::Lsn;
 use std::cmp::Ordering;
 
-/// The keys between a restart and a position, each with its newest version; all but those of which the run
-/// before may hold a newer one.
+/// The keys between a restart and a position, each with its newest version; all but those of which
+/// the run before may hold a newer one.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     passed: Vec<Passed>,
@@ -39,7 +39,8 @@ impl Run {
         self.keys.extend_from_slice(self.key.as_slice());
     }
 
-    /// Drops the least key if it is that of the restart at `index`: it may have a newer version before.
+    /// Drops the least key if it is that of the restart at `index`: it may have a newer version
+    /// before.
     fn forget_first(&mut self, index: u32) {
         // The keys' bytes stay: those after it are found from their own start.
         if self.passed.first().is_some_and(|first| first.index == index) {
@@ -59,8 +60,8 @@ impl Run {
 }
 
 impl Block {
-    /// The newest version (in this block) of the greatest key below `key`, or of the greatest of all.
-    /// Its key is left in `found`, what else was passed in `run`.
+    /// The newest version (in this block) of the greatest key below `key`, or of the greatest of
+    /// all. Its key is left in `found`, what else was passed in `run`.
     pub(super) fn search_before(
         &self,
         key: Option<&[u8]>,
@@ -82,7 +83,8 @@ impl Block {
             run.forget_first(first);
             return Ok(newest);
         }
-        // Newer versions of the restart's key may end the run before. Its keys are wanted next in any case.
+        // Newer versions of the restart's key may end the run before. Its keys are wanted next in
+        // any case.
         run.clear();
         if self.pass_until(Some(found.as_slice()), restart - 1, first, run)? {
             run.forget_first(first - self.interval());
@@ -92,8 +94,8 @@ impl Block {
         Ok(self.search(found.as_slice(), Lsn::MAX)?.map(|hit| (hit.index, hit.entry)))
     }
 
-    /// Leaves the keys from a restart on, before the entry of ordinal `end`, that lie below `key` in `run`: of one interval at
-    /// most. False if one before `end` does not lie below.
+    /// Leaves the keys from a restart on, before the entry of ordinal `end`, that lie below `key`
+    /// in `run`: of one interval at most. False if one before `end` does not lie below.
     fn pass_until(
         &self,
         key: Option<&[u8]>,

@@ -13,9 +13,10 @@
 //! ```
 //!
 //! Integers are little-endian except the heads. Entries are sorted by key ascending, then sequence
-//! descending. `shared` counts the bytes a key has in common with the key before it; at a restart it is 0.
-//! The heads are searched first, without decoding a key: between two restarts at most `interval`
-//! entries are then walked. An index block is the same with an interval of 1 (see `index.rs`).
+//! descending. `shared` counts the bytes a key has in common with the key before it; at a restart
+//! it is 0. The heads are searched first, without decoding a key: between two restarts at most
+//! `interval` entries are then walked. An index block is the same with an interval of 1 (see
+//! `index.rs`).
 //!
 //! Nothing here trusts the bytes: whatever they are, a call returns or fails, it does not panic.
 
@@ -174,8 +175,8 @@ impl Block {
         }
     }
 
-    /// The same for an entry whose header is of the common form: single bytes, but for the value's length,
-    /// which may be of two. `None` for others, and if there is no entry at `at`.
+    /// The same for an entry whose header is of the common form: single bytes, but for the value's
+    /// length, which may be of two. `None` for others, and if there is no entry at `at`.
     #[inline(always)]
     pub(super) fn short_entry_at(&self, at: u32) -> Option<RawEntry> {
         // Columns and tail follow the entries, so four bytes are there after every entry's start.
@@ -315,8 +316,8 @@ impl Block {
         })
     }
 
-    /// The number of restarts that lie before `(key, point)`, provided that `key` begins with the block's
-    /// prefix; any number otherwise.
+    /// The number of restarts that lie before `(key, point)`, provided that `key` begins with the
+    /// block's prefix; any number otherwise.
     #[inline(always)]
     pub(super) fn restarts_before(&self, key: &[u8], point: Lsn) -> Decoded<u32> {
         let head = key_head(key, self.prefix_len());
@@ -347,8 +348,8 @@ impl Block {
         Ok(low)
     }
 
-    /// The first entry at or after `(key, point)`: of a greater key, or of this key with a sequence below
-    /// `point`. `None` if all entries lie before.
+    /// The first entry at or after `(key, point)`: of a greater key, or of this key with a sequence
+    /// below `point`. `None` if all entries lie before.
     #[inline]
     pub(crate) fn search(&self, key: &[u8], point: Lsn) -> Decoded<Option<Hit>> {
         let restart = self.restarts_before(key, point)?.saturating_sub(1);
@@ -380,8 +381,8 @@ impl Block {
         }
     }
 
-    /// How the prefix of the block, which a restart's entry begins with, stands to `key`. If `key` does not
-    /// begin with it, all entries stand so.
+    /// How the prefix of the block, which a restart's entry begins with, stands to `key`. If `key`
+    /// does not begin with it, all entries stand so.
     #[inline]
     pub(super) fn compare_prefix(&self, entry: RawEntry, key: &[u8]) -> Ordering {
         let stored = self.unshared(entry);
@@ -394,13 +395,13 @@ impl Block {
         }
     }
 
-    /// How the key of an entry stands to `key`. `matched` is how much of `key` the entry before has in
-    /// common with it, 0 if there is none, and becomes what this entry has. The entry before must not lie
-    /// above `key`.
+    /// How the key of an entry stands to `key`. `matched` is how much of `key` the entry before has
+    /// in common with it, 0 if there is none, and becomes what this entry has. The entry before
+    /// must not lie above `key`.
     ///
-    /// No key is put together: an entry that shares more with the one before than that shares with `key`
-    /// stands as that does, one that shares less lies above, and only an equal length needs a look (as
-    /// does a length of 0, which at a restart says nothing).
+    /// No key is put together: an entry that shares more with the one before than that shares with
+    /// `key` stands as that does, one that shares less lies above, and only an equal length
+    /// needs a look (as does a length of 0, which at a restart says nothing).
     #[inline(always)]
     pub(super) fn compare(&self, entry: RawEntry, key: &[u8], matched: &mut usize) -> Ordering {
         let shared = entry.shared as usize;
@@ -457,8 +458,9 @@ impl Block {
         }
     }
 
-    /// Passes entries from ordinal `index` at offset `at` on that lie below `key` by what a first look tells: they share more
-    /// with the entry before than that shares with `key`, or as much, and their next byte is lower. Most of a walk is such.
+    /// Passes entries from ordinal `index` at offset `at` on that lie below `key` by what a first
+    /// look tells: they share more with the entry before than that shares with `key`, or as
+    /// much, and their next byte is lower. Most of a walk is such.
     #[inline(always)]
     fn pass_lower(&self, key: &[u8], mut index: u32, mut at: u32, matched: usize) -> (u32, u32) {
         let next = key.get(matched);

@@ -35,7 +35,8 @@ impl BlockBuilder {
         self.interval = interval.clamp(1, 255);
     }
 
-    /// Appends an entry. `shared` is the length of what its key has in common with the key before it.
+    /// Appends an entry. `shared` is the length of what its key has in common with the key before
+    /// it.
     #[inline]
     pub(crate) fn add(&mut self, key: &[u8], shared: usize, seq: Lsn, kind: OpKind, value: &[u8]) {
         debug_assert!(seq <= SEQ_MAX);
@@ -91,8 +92,8 @@ impl BlockBuilder {
         (64 - greatest.leading_zeros() as usize).div_ceil(8)
     }
 
-    /// Appends the columns and the tail. `last_key` is the key of the last entry. The block stays until
-    /// [`BlockBuilder::clear`].
+    /// Appends the columns and the tail. `last_key` is the key of the last entry. The block stays
+    /// until [`BlockBuilder::clear`].
     pub(crate) fn finish(&mut self, last_key: &[u8]) -> &[u8] {
         debug_assert!(!self.is_empty());
         let first_key = self.restart_key(0);
@@ -126,7 +127,8 @@ impl BlockBuilder {
         &self.bytes[key_start..key_start + len]
     }
 
-    /// Starts the next block. Buffers that one large block made grow beyond `len_max` are given back.
+    /// Starts the next block. Buffers that one large block made grow beyond `len_max` are given
+    /// back.
     pub(crate) fn clear(&mut self, len_max: usize) {
         self.bytes.clear();
         if self.bytes.capacity() > len_max {

@@ -1,16 +1,16 @@
 //! Compression of blocks, and its undoing within bounds.
 //!
-//! A compressed payload is a varint of the decoded length, then the codec's own bytes. A block that does
-//! not shrink by an eighth is stored as it is ([`Codec::None`]), without the varint.
+//! A compressed payload is a varint of the decoded length, then the codec's own bytes. A block that
+//! does not shrink by an eighth is stored as it is ([`Codec::None`]), without the varint.
 
 #[cfg(feature = "zstd")]
 use crate::env::sync::{Mutex, Rank};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, varint_len};
 
-/// How blocks are compressed. Each codec but `None` is a feature of the crate, on by default; a build without it refuses
-/// options that name the codec, and answers [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec) to
-/// data that needs it.
+/// How blocks are compressed. Each codec but `None` is a feature of the crate, on by default; a
+/// build without it refuses options that name the codec, and answers
+/// [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec) to data that needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -75,8 +75,9 @@ const ZSTD_LEVEL: i32 = 3;
 /// LZ4 and Snappy refuse inputs near 2 and 4 GiB; so large a block is stored as it is.
 const COMPRESSIBLE_LEN_MAX: usize = 1 << 30;
 
-/// The longest decoded block that `payload_len` stored bytes may claim: what a reader allocates is bounded
-/// by what is on disk. The writer keeps the same bound, so no block of ours is ever refused by it.
+/// The longest decoded block that `payload_len` stored bytes may claim: what a reader allocates is
+/// bounded by what is on disk. The writer keeps the same bound, so no block of ours is ever refused
+/// by it.
 fn decoded_len_max(payload_len: usize) -> usize {
     (16 << 20).max(payload_len.saturating_mul(256)).min(COMPRESSIBLE_LEN_MAX)
 }
@@ -92,8 +93,8 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
-    /// The payload to store for `raw` and the codec it is stored with. A codec that fails or gains too
-    /// little is no error: the block is stored as it is.
+    /// The payload to store for `raw` and the codec it is stored with. A codec that fails or gains
+    /// too little is no error: the block is stored as it is.
     pub(crate) fn compress<'a>(&'a mut self, codec: Codec, raw: &'a [u8]) -> (Codec, &'a [u8]) {
         if codec == Codec::None || raw.len() > COMPRESSIBLE_LEN_MAX {
             return (Codec::None, raw);
@@ -162,8 +163,8 @@ fn write_varint(out: &mut [u8], mut value: u64) {
     out[at] = value as u8;
 }
 
-/// Undoes compression. Zstandard needs a context of some hundred KiB: idle ones wait here for the next
-/// reader.
+/// Undoes compression. Zstandard needs a context of some hundred KiB: idle ones wait here for the
+/// next reader.
 pub(crate) struct Decompressor {
     #[cfg(feature = "zstd")]
     zstd: Mutex<Vec<zstd::bulk::Decompressor<'static>>>,
@@ -186,7 +187,8 @@ impl std::fmt::Debug for Decompressor {
 }
 
 impl Decompressor {
-    /// Decodes `payload` into `out`, which is emptied first. The length is checked before it is allocated.
+    /// Decodes `payload` into `out`, which is emptied first. The length is checked before it is
+    /// allocated.
     pub(crate) fn decompress(
         &self,
         codec: Codec,

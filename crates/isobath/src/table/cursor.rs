@@ -1,7 +1,7 @@
 //! Walks the versions of a slice in order, in both directions.
 //!
-//! The cursor holds one data block and the index block that leads to it. A seek looks first whether its
-//! target lies in that block, then in that index block, and only then starts from the top.
+//! The cursor holds one data block and the index block that leads to it. A seek looks first whether
+//! its target lies in that block, then in that index block, and only then starts from the top.
 
 use super::backward::Run;
 use super::block::{Block, RawEntry};
@@ -110,8 +110,8 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Moves to the next entry, if it is of the block in hand, of a common form, and `wanted`. Otherwise false, and nothing
-    /// has changed.
+    /// Moves to the next entry, if it is of the block in hand, of a common form, and `wanted`.
+    /// Otherwise false, and nothing has changed.
     #[inline(always)]
     fn step_if(&mut self, wanted: impl FnOnce(&Self, &Block, RawEntry) -> bool) -> bool {
         let Some(block) = self.block.as_deref().filter(|_| self.is_valid) else { return false };
@@ -128,7 +128,8 @@ impl TableCursor {
         true
     }
 
-    /// True if an entry that shares some of the current key adds nothing to it and takes nothing away: it is of that key.
+    /// True if an entry that shares some of the current key adds nothing to it and takes nothing
+    /// away: it is of that key.
     #[inline(always)]
     fn adds_nothing(&self, entry: RawEntry) -> bool {
         entry.value_at == entry.unshared_at && entry.shared as usize == self.key.len()
@@ -149,7 +150,8 @@ impl TableCursor {
         })
     }
 
-    /// The next key, past further versions of this one, and where a key is stored whole: at a restart it is compared.
+    /// The next key, past further versions of this one, and where a key is stored whole: at a
+    /// restart it is compared.
     #[inline(never)]
     fn next_key_slowly(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
         let mut is_other_key = false;
@@ -201,8 +203,8 @@ impl TableCursor {
         self.seek_in_block(key)
     }
 
-    /// Stands on the newest version of the greatest key below `key`, or of the greatest of all. The walk
-    /// stands on the block where entries below `key` end.
+    /// Stands on the newest version of the greatest key below `key`, or of the greatest of all. The
+    /// walk stands on the block where entries below `key` end.
     fn stand_before(&mut self, key: Option<&[u8]>) -> Result<(), ReadError> {
         self.stand_before_unchecked(key)?;
         // Whoever forged blocks or an index may not lead us round in circles.

@@ -1,17 +1,20 @@
 //! The extent of a table's share: where its keys begin and where they end.
 //!
-//! Everything that asks whether tables, jobs, ranges and keys touch each other asks here: levels, plans, parts of
-//! compactions, scans, repair. An end is included, excluded or absent, so `[a, k)` and `[k, z]` are neighbours and do
-//! not overlap. No end is turned into another by adding a byte: keys may have their greatest length.
+//! Everything that asks whether tables, jobs, ranges and keys touch each other asks here: levels,
+//! plans, parts of compactions, scans, repair. An end is included, excluded or absent, so `[a, k)`
+//! and `[k, z]` are neighbours and do not overlap. No end is turned into another by adding a byte:
+//! keys may have their greatest length.
 //!
-//! Points keep their own ends beside it, for filters and seeks: `SliceMeta::smallest` and `largest`.
+//! Points keep their own ends beside it, for filters and seeks: `SliceMeta::smallest` and
+//! `largest`.
 
 use std::ops::{Bound, Deref};
 
 /// A stretch of keys. The default is all keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent<K = Box<[u8]>> {
-    /// The first key that may be in it. The empty key is the least there is, so it leaves none out.
+    /// The first key that may be in it. The empty key is the least there is, so it leaves none
+    /// out.
     pub(crate) start: K,
     pub(crate) end: End<K>,
 }

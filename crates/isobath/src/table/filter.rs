@@ -1,8 +1,8 @@
 //! Blocked Bloom filter: tells most absent keys for the price of one cache line.
 //!
-//! A key's 64-bit hash (XXH3-64 of the user key) picks one 64-byte line by its high half and bits within
-//! the line by its low half. (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom
-//! Filters", 2007.)
+//! A key's 64-bit hash (XXH3-64 of the user key) picks one 64-byte line by its high half and bits
+//! within the line by its low half. (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and
+//! Space-Efficient Bloom Filters", 2007.)
 //!
 //! ```text
 //! kind    u8: 1 = this filter

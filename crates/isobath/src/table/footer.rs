@@ -1,9 +1,9 @@
 //! The end of a table file: the directory of its slices, and the footer that leads to it.
 //!
-//! With them a table can be read without a manifest. The directory is the payload of a stored block:
-//! varint count of slices, then for each, in order of family: varint family minus the family before,
-//! varint offset of the root minus the end of the root before (or of the file header), varint length of
-//! the root. The footer is the last 64 bytes:
+//! With them a table can be read without a manifest. The directory is the payload of a stored
+//! block: varint count of slices, then for each, in order of family: varint family minus the family
+//! before, varint offset of the root minus the end of the root before (or of the file header),
+//! varint length of the root. The footer is the last 64 bytes:
 //!
 //! ```text
 //! offset len  field                    all integers little-endian

@@ -52,8 +52,9 @@ pub(crate) fn open_frame(stored: &[u8], offset: u64) -> Decoded<(Codec, &[u8])> 
     Ok((Codec::from_byte(*codec)?, payload))
 }
 
-/// The length of the stored block that begins at `offset` of a file with these bytes, found by trying: the least at
-/// which the checksum fits, up to `len_max`. `None` if there is none: the block is damaged, or none begins there.
+/// The length of the stored block that begins at `offset` of a file with these bytes, found by
+/// trying: the least at which the checksum fits, up to `len_max`. `None` if there is none: the
+/// block is damaged, or none begins there.
 pub(crate) fn find_frame(bytes: &[u8], offset: usize, len_max: usize) -> Option<usize> {
     let end = bytes.len().min(offset.saturating_add(len_max));
     let mix = (offset as u64).wrapping_mul(OFFSET_MIX);
@@ -73,9 +74,9 @@ pub(crate) fn find_frame(bytes: &[u8], offset: usize, len_max: usize) -> Option<
     None
 }
 
-/// Reads, checks and decodes the block at `handle` into `out`, whose capacity is reused. Errors name file
-/// and offset. The bytes are copied out of the file once: what is decoded is what was verified, also if another program
-/// writes to the file meanwhile.
+/// Reads, checks and decodes the block at `handle` into `out`, whose capacity is reused. Errors
+/// name file and offset. The bytes are copied out of the file once: what is decoded is what was
+/// verified, also if another program writes to the file meanwhile.
 pub(crate) fn read_block(
     file: &dyn ReadFile,
     handle: BlockHandle,

@@ -1,5 +1,6 @@
-//! What a fuzzer may feed the decoders of tables. Each of these takes any bytes and must return: the decoders answer or
-//! fail, and where bytes happen to be whole, what they say must agree with itself. See `fuzzing/mod.rs`.
+//! What a fuzzer may feed the decoders of tables. Each of these takes any bytes and must return:
+//! the decoders answer or fail, and where bytes happen to be whole, what they say must agree with
+//! itself. See `fuzzing/mod.rs`.
 
 use super::block::Block;
 use super::codec::{Codec, Compressor, Decompressor};
@@ -187,8 +188,9 @@ const NUMBER: u64 = 42;
 /// More moves than any cursor over the sample makes: a damaged block must not lead it in circles.
 const MOVES_MAX: usize = 10_000;
 
-/// A whole table file, whose blocks are changed *behind* their checksums: one block after the other is picked, patched and
-/// framed anew. Reading it may fail or give whatever was forged, but ends, and without a patch it gives the sample.
+/// A whole table file, whose blocks are changed *behind* their checksums: one block after the other
+/// is picked, patched and framed anew. Reading it may fail or give whatever was forged, but ends,
+/// and without a patch it gives the sample.
 pub(crate) fn table(data: &[u8]) {
     static SAMPLE: OnceLock<Sample> = OnceLock::new();
     let sample = SAMPLE.get_or_init(Sample::new);

@@ -1,15 +1,16 @@
 //! The index of a slice: for each block a key that no entry of the block exceeds.
 //!
-//! An index block is a block (see `block.rs`) with an interval of 1. The key of an entry is a separator: at
-//! or above the last key of the block it leads to, below the first key of the next, and as short as
-//! that allows. Its value is the block's handle: a byte that holds the lengths (0 to 8) of the two numbers
-//! that follow in its low and its high half, the offset within the slice, the length; both little-endian.
-//! Its sequence is 0; but if the versions of one key fill the end of a block and go on in the
-//! next, the separator is that key and the sequence that of the block's last entry. So
-//! [`Block::search`] for (key, point) finds the one block in which the answer can stand.
+//! An index block is a block (see `block.rs`) with an interval of 1. The key of an entry is a
+//! separator: at or above the last key of the block it leads to, below the first key of the next,
+//! and as short as that allows. Its value is the block's handle: a byte that holds the lengths (0
+//! to 8) of the two numbers that follow in its low and its high half, the offset within the slice,
+//! the length; both little-endian. Its sequence is 0; but if the versions of one key fill the end
+//! of a block and go on in the next, the separator is that key and the sequence that of the block's
+//! last entry. So [`Block::search`] for (key, point) finds the one block in which the answer can
+//! stand.
 //!
-//! When the index outgrows `index_block_len` it is cut into leaves, and a *top* of the same form leads
-//! to them (its separators are the leaves' last ones). The top lies in the slice's root.
+//! When the index outgrows `index_block_len` it is cut into leaves, and a *top* of the same form
+//! leads to them (its separators are the leaves' last ones). The top lies in the slice's root.
 
 use super::block::{Block, RawEntry};
 use super::block_builder::BlockBuilder;
@@ -17,8 +18,8 @@ use super::{BlockHandle, chunk};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Lsn, OpKind};
 
-/// Writes into `out` the shortest key that is at or above `below` and under `above`; `common` is the
-/// length of their common prefix.
+/// Writes into `out` the shortest key that is at or above `below` and under `above`; `common` is
+/// the length of their common prefix.
 pub(crate) fn shortest_separator(below: &[u8], above: &[u8], common: usize, out: &mut Vec<u8>) {
     debug_assert!(below < above);
     out.clear();
@@ -110,7 +111,8 @@ pub(crate) fn handle_of(index: &Block, entry: RawEntry, base: u64) -> Decoded<Bl
     }
 }
 
-/// The integer of `width` bytes at `at`. Columns and tail follow the entries, so eight bytes are there.
+/// The integer of `width` bytes at `at`. Columns and tail follow the entries, so eight bytes are
+/// there.
 #[inline]
 fn number(index: &Block, at: usize, width: usize) -> u64 {
     let Some(bytes) = chunk::<8>(index.bytes(), at) else { return 0 };

@@ -1,5 +1,5 @@
-//! A table file opened by its name alone: footer, directory, slices. For verification, repair and dumps,
-//! which must do without a manifest.
+//! A table file opened by its name alone: footer, directory, slices. For verification, repair and
+//! dumps, which must do without a manifest.
 
 use super::block::Block;
 use super::codec::{Codec, Decompressor};
@@ -140,8 +140,8 @@ impl TableFile {
         Error::corruption(self.file.path(), offset, detail)
     }
 
-    /// Everything that [`TableFile::verify`] would complain of, not just the first: what is wrong with each slice
-    /// as a whole, and each of its blocks that cannot be read.
+    /// Everything that [`TableFile::verify`] would complain of, not just the first: what is wrong
+    /// with each slice as a whole, and each of its blocks that cannot be read.
     pub(crate) fn check(&self, progress: Progress<'_>) -> Vec<Error> {
         let mut found = Vec::new();
         let mut end = FILE_HEADER_LEN as u64;
@@ -169,8 +169,8 @@ impl TableFile {
         found
     }
 
-    /// Shows everything in the file, in its order on disk as far as an index allows. A block that is damaged is
-    /// shown as such, and what else can be read is shown nevertheless.
+    /// Shows everything in the file, in its order on disk as far as an index allows. A block that
+    /// is damaged is shown as such, and what else can be read is shown nevertheless.
     pub(crate) fn dump(&self, show: Show<'_>) -> Result<()> {
         show(DumpItem::Header(&self.header))?;
         for meta in &self.slices {

@@ -30,7 +30,8 @@ impl KeyBuffer {
         self.len
     }
 
-    /// No write is accepted with a longer key. Prefix compression would let a small forged block unfold to any size.
+    /// No write is accepted with a longer key. Prefix compression would let a small forged block
+    /// unfold to any size.
     #[inline]
     pub(super) fn check_len(&self) -> Decoded<()> {
         if self.len <= KEY_LEN_MAX { Ok(()) } else { Err(too_long()) }
@@ -40,8 +41,8 @@ impl KeyBuffer {
         self.len = 0;
     }
 
-    /// Keeps the first `shared` bytes and puts `source[start..end]` behind them. False, and no change, if
-    /// the key is not so long or the source has no such range.
+    /// Keeps the first `shared` bytes and puts `source[start..end]` behind them. False, and no
+    /// change, if the key is not so long or the source has no such range.
     #[inline(always)]
     pub(super) fn replace_tail(
         &mut self,
@@ -54,7 +55,8 @@ impl KeyBuffer {
             || self.replace_long_tail(shared, source.get(start..end))
     }
 
-    /// The same for a tail of at most 16 bytes if there is room for it; false, and no change, otherwise.
+    /// The same for a tail of at most 16 bytes if there is room for it; false, and no change,
+    /// otherwise.
     #[inline(always)]
     pub(super) fn replace_short_tail(
         &mut self,

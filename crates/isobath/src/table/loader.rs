@@ -1,5 +1,5 @@
-//! How a cursor gets its blocks: through the cache, or past it into one buffer; with read-ahead once it
-//! is seen to walk.
+//! How a cursor gets its blocks: through the cache, or past it into one buffer; with read-ahead
+//! once it is seen to walk.
 
 use super::BlockHandle;
 use super::block::Block;
@@ -57,8 +57,8 @@ impl Loader {
         }
     }
 
-    /// The block that `walk` stands on. `before` is the block that the cursor held, whose buffer is used
-    /// again if nobody else holds it.
+    /// The block that `walk` stands on. `before` is the block that the cursor held, whose buffer is
+    /// used again if nobody else holds it.
     pub(super) fn load(
         &mut self,
         table: &Table,

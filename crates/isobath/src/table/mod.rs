@@ -11,11 +11,12 @@
 //! footer          64 bytes                             footer.rs
 //! ```
 //!
-//! Every block and root is framed (`frame.rs`): codec and checksum follow it. Writing: `writer.rs`, then
-//! `slice_writer.rs`, `block_builder.rs`, `output.rs`. Reading: `reader.rs` (get), `cursor.rs` (with
-//! `walk.rs`, `loader.rs`, `backward.rs` and `key_buffer.rs`); both go through `cache/`. `verify.rs` checks a whole file, `dump.rs` shows
-//! it. A reader finds a slice by its [`SliceMeta`], which the manifest keeps; a tool without a manifest
-//! finds all slices by the footer.
+//! Every block and root is framed (`frame.rs`): codec and checksum follow it. Writing: `writer.rs`,
+//! then `slice_writer.rs`, `block_builder.rs`, `output.rs`. Reading: `reader.rs` (get), `cursor.rs`
+//! (with `walk.rs`, `loader.rs`, `backward.rs` and `key_buffer.rs`); both go through `cache/`.
+//! `verify.rs` checks a whole file, `dump.rs` shows it. A reader finds a slice by its
+//! [`SliceMeta`], which the manifest keeps; a tool without a manifest finds all slices by the
+//! footer.
 
 mod backward;
 mod block;

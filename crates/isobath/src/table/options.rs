@@ -6,13 +6,14 @@ use super::origin::Origin;
 /// The layout and encoding of one slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableOptions {
-    /// The length of a data block before compression, in bytes. Longer blocks compress better and cost
-    /// more to read a key from.
+    /// The length of a data block before compression, in bytes. Longer blocks compress better and
+    /// cost more to read a key from.
     pub(crate) block_len: u32,
     /// Every how many entries a key is stored whole, 1 to 255. More save bytes, fewer save time.
     pub(crate) restart_interval: u32,
     pub(crate) codec: Codec,
-    /// Bits of Bloom filter per distinct key; 0 writes no filter. 10 let about 1% of absent keys through.
+    /// Bits of Bloom filter per distinct key; 0 writes no filter. 10 let about 1% of absent keys
+    /// through.
     pub(crate) filter_bits_per_key: u32,
     /// The length of an index block before compression, in bytes.
     pub(crate) index_block_len: u32,

@@ -1,13 +1,15 @@
-//! Where a slice comes from: what a repair has to know of it once the manifest is lost. Nothing else reads it.
+//! Where a slice comes from: what a repair has to know of it once the manifest is lost. Nothing
+//! else reads it.
 //!
 //! ```text
 //! label   name of the family (length, bytes), its options (length, JSON; empty: the defaults)
 //! files   varint count, then file numbers, ascending: varint difference to the one before
 //! ```
 //!
-//! The default family with default options needs no label. A slice with inputs was made by a compaction, and stands,
-//! with the compaction's other outputs, for those files' slices of its family, and for the ancestors' too: what the
-//! inputs had been made of and was still on disk when the compaction began.
+//! The default family with default options needs no label. A slice with inputs was made by a
+//! compaction, and stands, with the compaction's other outputs, for those files' slices of its
+//! family, and for the ancestors' too: what the inputs had been made of and was still on disk when
+//! the compaction began.
 
 use super::SliceMeta;
 use super::reader::{TableContext, read_root};

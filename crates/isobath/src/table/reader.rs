@@ -1,8 +1,8 @@
 //! An open slice: filter and index top at hand, everything else through the caches.
 //!
-//! A get costs one cache line of the filter, a search in the index top (and in a cached leaf, if the
-//! index has two levels), and a search in one data block; when the blocks are cached it allocates
-//! nothing and makes no system call.
+//! A get costs one cache line of the filter, a search in the index top (and in a cached leaf, if
+//! the index has two levels), and a search in one data block; when the blocks are cached it
+//! allocates nothing and makes no system call.
 
 use super::block::{Block, Hit};
 use super::codec::Decompressor;
@@ -169,8 +169,9 @@ impl Table {
         self.get_with(key, hash, point, true)
     }
 
-    /// The newest version of `key` with a sequence below `point`. `hash` is the key's XXH3-64. Without `fill_cache` the data
-    /// block that is read for it does not stay in the block cache.
+    /// The newest version of `key` with a sequence below `point`. `hash` is the key's XXH3-64.
+    /// Without `fill_cache` the data block that is read for it does not stay in the block
+    /// cache.
     pub(crate) fn get_with(
         &self,
         key: &[u8],
@@ -198,7 +199,8 @@ impl Table {
         self.get_in(block, handle, key, point)
     }
 
-    /// The handle of the only block in which the first version at or after `(key, point)` can stand.
+    /// The handle of the only block in which the first version at or after `(key, point)` can
+    /// stand.
     fn follow(
         &self,
         index: &Block,
@@ -236,8 +238,9 @@ impl Table {
         }
     }
 
-    /// A cursor over all versions. With `fill_cache` the blocks it reads stay in the block cache; without,
-    /// it reads past the cache into a buffer of its own, far ahead, as compactions should.
+    /// A cursor over all versions. With `fill_cache` the blocks it reads stay in the block cache;
+    /// without, it reads past the cache into a buffer of its own, far ahead, as compactions
+    /// should.
     pub(crate) fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
         TableCursor::new(self.clone(), fill_cache)
     }

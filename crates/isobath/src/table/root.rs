@@ -1,7 +1,7 @@
 //! A slice's root: its properties, and the way to everything else of the slice.
 //!
-//! The payload of a stored block (`frame.rs`), never compressed: fields, each a varint tag, a varint
-//! length and that many bytes.
+//! The payload of a stored block (`frame.rs`), never compressed: fields, each a varint tag, a
+//! varint length and that many bytes.
 //!
 //! ```text
 //! tag  field
@@ -381,7 +381,8 @@ mod tests {
         }
         let bytes = encoded(&good);
         for len in 0..bytes.len() {
-            // Only whole ignorable fields at the end can be cut off unnoticed: the frame notices those.
+            // Only whole ignorable fields at the end can be cut off unnoticed: the frame notices
+            // those.
             if let Ok(root) = Root::decode(&bytes[..len], HANDLE) {
                 assert_eq!(root.entries, good.entries);
             }

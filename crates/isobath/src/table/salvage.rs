@@ -1,11 +1,13 @@
-//! Gets out of a damaged table file what can be read of it, led by checksums where nothing else leads.
+//! Gets out of a damaged table file what can be read of it, led by checksums where nothing else
+//! leads.
 //!
-//! Stored blocks lie one behind the other from the file header on, and the checksum of each depends on where it
-//! begins and how long it is. So a block is found by trying lengths. Behind a damaged one the next begins where an
-//! index or a root says; if none of them can be read, places are tried byte by byte, a bounded number of them.
+//! Stored blocks lie one behind the other from the file header on, and the checksum of each depends
+//! on where it begins and how long it is. So a block is found by trying lengths. Behind a damaged
+//! one the next begins where an index or a root says; if none of them can be read, places are tried
+//! byte by byte, a bounded number of them.
 //!
-//! What a block is for is told by the root of its slice or, if that is lost, by its form: data blocks come first, and
-//! an index block holds nothing but handles.
+//! What a block is for is told by the root of its slice or, if that is lost, by its form: data
+//! blocks come first, and an index block holds nothing but handles.
 
 use super::block::{Block, SEQ_MAX};
 use super::codec::{Codec, Decompressor};
@@ -20,7 +22,8 @@ use crate::error::{Decoded, ReadError, Result};
 use crate::format::{FILE_HEADER_LEN, FamilyId};
 use std::collections::BTreeSet;
 
-/// Where nothing says how a file goes on behind damage: how many places are tried, and blocks of what length.
+/// Where nothing says how a file goes on behind damage: how many places are tried, and blocks of
+/// what length.
 const PLACES_MAX: usize = 64 << 10;
 const BLIND_LEN_MAX: usize = 16 << 10;
 
@@ -59,8 +62,9 @@ pub(crate) enum Part<'a> {
     },
 }
 
-/// Looks through the bytes of the table file `number`. `known` is what the manifest says of its slices.
-/// A sound block of a codec that this build lacks is an error: it is not to be taken for one that is lost.
+/// Looks through the bytes of the table file `number`. `known` is what the manifest says of its
+/// slices. A sound block of a codec that this build lacks is an error: it is not to be taken for
+/// one that is lost.
 pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decoded<Salvage> {
     let decompressor = Decompressor::default();
     let mut salvage = Salvage {
@@ -301,8 +305,8 @@ fn handles(index: &Block, base: u64) -> Option<Vec<BlockHandle>> {
     Some(found)
 }
 
-/// True if every entry of a data block can be read, and written again; also if that takes a newer version, so that a
-/// visit of the block says so.
+/// True if every entry of a data block can be read, and written again; also if that takes a newer
+/// version, so that a visit of the block says so.
 fn is_readable(block: &Block) -> bool {
     let is_known = |index| match block.version(index) {
         Ok((seq, _)) => seq <= SEQ_MAX,

@@ -1,7 +1,7 @@
 //! Writes one slice: data blocks as they fill, then filter, index and root.
 //!
-//! Memory is bounded by one data block, the index and the filter's hashes. Its buffers serve one slice
-//! after another.
+//! Memory is bounded by one data block, the index and the filter's hashes. Its buffers serve one
+//! slice after another.
 
 use super::block::{BLOCK_LEN_MAX, SEQ_MAX};
 use super::block_builder::BlockBuilder;
@@ -161,8 +161,8 @@ impl SliceWriter {
         Error::invalid_argument(detail)
     }
 
-    /// Writes the data block in hand. `next` is the key that will begin the next one, and how much of it
-    /// is the same as in the last.
+    /// Writes the data block in hand. `next` is the key that will begin the next one, and how much
+    /// of it is the same as in the last.
     fn cut(&mut self, next: Option<(&[u8], usize)>, out: &mut Output) -> Result<()> {
         let raw = self.data.finish(&self.last_key);
         debug_assert!(raw.len() <= BLOCK_LEN_MAX);

@@ -1,5 +1,5 @@
-//! Checks a slice from the disk up: every block's checksum and form, the order of all entries, what the
-//! index and the filter say of them, and the properties. Nothing is taken from the block cache.
+//! Checks a slice from the disk up: every block's checksum and form, the order of all entries, what
+//! the index and the filter say of them, and the properties. Nothing is taken from the block cache.
 
 use super::BlockHandle;
 use super::block::{Block, key_head};
@@ -41,7 +41,8 @@ fn ensure(holds: bool, what: &'static str) -> Decoded<()> {
 }
 
 impl Table {
-    /// Reads and checks the whole slice. The error names the file and the offset of the block at fault.
+    /// Reads and checks the whole slice. The error names the file and the offset of the block at
+    /// fault.
     pub(crate) fn verify(&self, progress: Progress<'_>) -> Result<()> {
         let file = self.context.files.get(self.file)?;
         let root = read_root(&*file, self.root_at)?;
@@ -220,8 +221,8 @@ fn separator_at(index: &Block, ordinal: u32, base: u64) -> Decoded<(&[u8], Lsn, 
 }
 
 impl Block {
-    /// Checks that restarts, heads and the prefix say what the entries are, and that the entries fill
-    /// their part of the block.
+    /// Checks that restarts, heads and the prefix say what the entries are, and that the entries
+    /// fill their part of the block.
     pub(super) fn check_columns(&self) -> Decoded<()> {
         let mut key = KeyBuffer::default();
         let mut first = Vec::new();

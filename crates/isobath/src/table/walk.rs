@@ -13,8 +13,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct IndexWalk {
     is_on: bool,
-    /// The index block over data blocks: the only one, or the one that `top_index` leads to. None if the
-    /// slice has no index.
+    /// The index block over data blocks: the only one, or the one that `top_index` leads to. None
+    /// if the slice has no index.
     leaf: Option<Arc<Block>>,
     /// Meaningful with an index of two levels only.
     top_index: u32,
@@ -51,8 +51,8 @@ impl IndexWalk {
         Ok(())
     }
 
-    /// Moves to the only block in which the least key at or above `key` can stand, if it is not the first
-    /// of the block after.
+    /// Moves to the only block in which the least key at or above `key` can stand, if it is not the
+    /// first of the block after.
     pub(super) fn seek(
         &mut self,
         table: &Table,

@@ -86,7 +86,8 @@ pub struct SegmentFile {
     pub in_use: bool,
 }
 
-/// Reads what the database in `db` consists of. Nothing is changed, and the database may be open elsewhere.
+/// Reads what the database in `db` consists of. Nothing is changed, and the database may be open
+/// elsewhere.
 pub fn inspect(db: &Path, env: &Env) -> Result<Inspection> {
     let fs = &*env.fs;
     version::Layout::examine(fs, db)?.demand_database(db)?;

@@ -1,12 +1,14 @@
-//! What tools need of a database beyond opening it: checking every file, looking at one, and reading what the
-//! manifest says. But for [`repair`] nothing here writes: damaged files stay as they are.
+//! What tools need of a database beyond opening it: checking every file, looking at one, and
+//! reading what the manifest says. But for [`repair`] nothing here writes: damaged files stay as
+//! they are.
 //!
 //! - [`verify`] checks every checksum of every file of a closed database and lists what it finds;
 //! - [`inspect`] tells what a closed database consists of;
 //! - [`dump`] shows one file, whole or damaged, item by item;
 //! - [`repair`] makes a damaged database usable again.
 //!
-//! `verify` holds a share of the database's lock, so no writer changes what it checks. Beside these rooms stands what they share: `lock.rs`, the findings in `report.rs`, and `lost_and_found.rs`.
+//! `verify` holds a share of the database's lock, so no writer changes what it checks. Beside these
+//! rooms stands what they share: `lock.rs`, the findings in `report.rs`, and `lost_and_found.rs`.
 
 mod dump;
 mod inspect;

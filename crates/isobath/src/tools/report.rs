@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Report {
-    /// Damage: bytes that are not what was written, and files that are missing. In the order in which it was
-    /// found; empty for a sound database.
+    /// Damage: bytes that are not what was written, and files that are missing. In the order in
+    /// which it was found; empty for a sound database.
     pub findings: Vec<Finding>,
     /// What is no damage but worth knowing: leftovers of a crash, which the next open clears away.
     pub notes: Vec<Finding>,

@@ -1,9 +1,10 @@
 //! The directory of a new database, and those above it.
 //!
-//! Those that are missing are made from the top down, and the name of each is synced before the next one is made. So
-//! what a creation that was cut short leaves behind has one name at most that power loss may take, the deepest, and the
-//! next creation syncs that before it goes on. `CURRENT` is made after all of this: where it is, every name above it was
-//! synced, and opening the database has to sync nothing above it, which might not be ours to sync.
+//! Those that are missing are made from the top down, and the name of each is synced before the
+//! next one is made. So what a creation that was cut short leaves behind has one name at most that
+//! power loss may take, the deepest, and the next creation syncs that before it goes on. `CURRENT`
+//! is made after all of this: where it is, every name above it was synced, and opening the database
+//! has to sync nothing above it, which might not be ours to sync.
 
 use crate::error::Result;
 use crate::vfs::FileSystem;
@@ -35,7 +36,8 @@ pub(crate) fn make_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
 fn sync_name(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     let Some(above) = above(dir) else { return Ok(()) };
     match fs.sync_dir(above) {
-        // One may make names in a directory that one may not read, and only what can be read can be synced.
+        // One may make names in a directory that one may not read, and only what can be read can be
+        // synced.
         Err(error) if error.io_kind() == Some(io::ErrorKind::PermissionDenied) => Ok(()),
         other => other,
     }

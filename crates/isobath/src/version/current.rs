@@ -4,7 +4,8 @@
 //! MANIFEST-000007 9b27af94d75fde38\n
 //! ```
 //!
-//! The manifest's name, a space, the XXH3-64 of the name in 16 lower-case hexadecimal digits, a newline.
+//! The manifest's name, a space, the XXH3-64 of the name in 16 lower-case hexadecimal digits, a
+//! newline.
 
 use super::names::{CURRENT, CURRENT_TMP, manifest_name, manifest_number};
 use crate::env::{Plant, planted};
@@ -68,7 +69,8 @@ pub(super) fn switch(fs: &dyn FileSystem, db: &Path) -> Result<()> {
     fs.replace(&db.join(CURRENT_TMP), &db.join(CURRENT))
 }
 
-/// Has the line that is in force survive power loss. After an error it is not known which line does.
+/// Has the line that is in force survive power loss. After an error it is not known which line
+/// does.
 pub(super) fn harden(dir: &dyn Directory) -> Result<()> {
     if planted(Plant::CurrentNotSynced) { Ok(()) } else { dir.sync() }
 }

@@ -1,7 +1,8 @@
 //! What an edit leads to, worked out beside the state it starts from.
 //!
-//! First the changes are folded one by one ([`Draft::new`]), each checked against what came before it; then
-//! the trees are built ([`Draft::build_trees`]) and what must hold at the edit's end is checked.
+//! First the changes are folded one by one ([`Draft::new`]), each checked against what came before
+//! it; then the trees are built ([`Draft::build_trees`]) and what must hold at the edit's end is
+//! checked.
 
 use super::edit::{Change, Edit, Term};
 use super::files::{LiveFile, ObsoleteFiles};
@@ -209,8 +210,8 @@ impl Draft {
         })
     }
 
-    /// Builds the tree of each family that lost or gained slices. A tree that the state still holds is
-    /// copied, any other is changed in place.
+    /// Builds the tree of each family that lost or gained slices. A tree that the state still holds
+    /// is copied, any other is changed in place.
     pub(super) fn build_trees(&mut self, mut files: FileSource<'_>) -> Decoded<()> {
         for drafted in self.families.values_mut() {
             let Some(family) = &mut drafted.family else { continue };
@@ -233,7 +234,8 @@ impl Draft {
 }
 
 impl FileSource<'_> {
-    /// The slice that `meta` describes; `moved` is the slice of the same file that the edit removes.
+    /// The slice that `meta` describes; `moved` is the slice of the same file that the edit
+    /// removes.
     fn resolve(&mut self, meta: SliceMeta, moved: Option<&Arc<Slice>>) -> Decoded<Arc<Slice>> {
         if let Some(moved) = moved {
             return Ok(match moved.meta == meta {

@@ -24,8 +24,8 @@
 //!  14  clean close          end (LSN)
 //! ```
 //!
-//! Tags are never reused. A change that must not be lost when an older version rewrites the manifest keeps
-//! bit 7 clear, and older versions refuse the manifest as too new.
+//! Tags are never reused. A change that must not be lost when an older version rewrites the
+//! manifest keeps bit 7 clear, and older versions refuse the manifest as too new.
 
 use super::tree::LEVELS_MAX;
 use crate::error::{DecodeError, Decoded};

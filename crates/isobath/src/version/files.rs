@@ -1,14 +1,14 @@
 //! How long a table file lives.
 //!
-//! Slices of several families may share a file, and a slice is shared by every version of its tree, every
-//! job and every iterator that uses it. All of them hold the one [`LiveFile`] of that file; when the last
-//! lets go, the file is obsolete: its number goes to the [`ObsoleteFiles`], whose owner removes the file.
-//! A job holds the `LiveFile` of its output from the moment it creates the file, so an output that is
-//! never installed is removed the same way.
+//! Slices of several families may share a file, and a slice is shared by every version of its tree,
+//! every job and every iterator that uses it. All of them hold the one [`LiveFile`] of that file;
+//! when the last lets go, the file is obsolete: its number goes to the [`ObsoleteFiles`], whose
+//! owner removes the file. A job holds the `LiveFile` of its output from the moment it creates the
+//! file, so an output that is never installed is removed the same way.
 //!
-//! It hands out nothing until the last edit is confirmed (until then a file that memory has let go may be named
-//! by the manifest that the next open finds) and forgets what it has once the database closes; what is left behind
-//! then is an orphan, and the next open removes it.
+//! It hands out nothing until the last edit is confirmed (until then a file that memory has let go
+//! may be named by the manifest that the next open finds) and forgets what it has once the database
+//! closes; what is left behind then is an orphan, and the next open removes it.
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
@@ -44,8 +44,9 @@ impl FileNumbers {
         LiveFile::new(number, &self.obsolete)
     }
 
-    /// Makes the names of the files in `dir` survive power loss. A failure is final for the files of all jobs: it may have
-    /// lost names that another job has given and would sync next, with success.
+    /// Makes the names of the files in `dir` survive power loss. A failure is final for the files
+    /// of all jobs: it may have lost names that another job has given and would sync next, with
+    /// success.
     pub(crate) fn sync_names(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
         if planted(Plant::TableNameNotSynced) {
             return Ok(());

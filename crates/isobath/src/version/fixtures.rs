@@ -11,7 +11,8 @@ use crate::vfs::MemoryFs;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A slice of 100 bytes on disk that holds `smallest..=largest` and the sequences `seqs`, ends included.
+/// A slice of 100 bytes on disk that holds `smallest..=largest` and the sequences `seqs`, ends
+/// included.
 pub(crate) fn meta(
     family: FamilyId,
     file: u64,

@@ -1,4 +1,5 @@
-//! What a fuzzer may feed the manifest: edits, and whole files of edits that were patched. See `fuzzing/mod.rs`.
+//! What a fuzzer may feed the manifest: edits, and whole files of edits that were patched. See
+//! `fuzzing/mod.rs`.
 
 use super::draft::FileSource;
 use super::edit::{Change, Edit, Term};
@@ -31,7 +32,8 @@ pub(crate) const DECODERS: [crate::error::NamedDecoder; 3] = [
     }),
 ];
 
-/// An edit: what can be decoded says the same once it is encoded again, and applying it to a state breaks nothing.
+/// An edit: what can be decoded says the same once it is encoded again, and applying it to a state
+/// breaks nothing.
 pub(crate) fn edit(data: &[u8]) {
     let Ok(edit) = Edit::decode(data) else { return };
     assert_eq!(Edit::decode(&edit.encode()).expect("an edit just made"), edit);
@@ -61,7 +63,8 @@ fn check_snapshot(state: &State) {
     assert_eq!(again.snapshot(), snapshot);
 }
 
-/// A manifest of these edits (each with its length), patched: it is read as it was written up to some edit, or refused.
+/// A manifest of these edits (each with its length), patched: it is read as it was written up to
+/// some edit, or refused.
 pub(crate) fn manifest(data: &[u8]) {
     let mut decoder = Decoder::new(data);
     let Ok(count) = decoder.u8() else { return };

@@ -1,9 +1,10 @@
 //! A sorted level: slices in ascending order, no user key in two of them.
 //!
-//! All versions of a key sit in one slice, so a reader visits at most one slice of a level. It finds that
-//! slice in a fence of 8-byte heads (of the ends of the slices' extents, behind their common prefix) that lies
-//! contiguous in memory; a whole key is compared only where heads are equal. The fence is built by the first
-//! search after a change, so that a replay of many edits does not build it for each.
+//! All versions of a key sit in one slice, so a reader visits at most one slice of a level. It
+//! finds that slice in a fence of 8-byte heads (of the ends of the slices' extents, behind their
+//! common prefix) that lies contiguous in memory; a whole key is compared only where heads are
+//! equal. The fence is built by the first search after a change, so that a replay of many edits
+//! does not build it for each.
 
 use super::slice::Slice;
 use crate::env::{Plant, planted};
@@ -140,8 +141,8 @@ fn end_key(slice: &Slice) -> Option<&[u8]> {
     }
 }
 
-/// The first 8 bytes as a big-endian integer, zeros where there are fewer: it orders as the bytes do,
-/// except that it may be equal where they are not.
+/// The first 8 bytes as a big-endian integer, zeros where there are fewer: it orders as the bytes
+/// do, except that it may be equal where they are not.
 fn head(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     let len = bytes.len().min(8);

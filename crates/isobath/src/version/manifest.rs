@@ -1,13 +1,15 @@
 //! The manifest in force: takes edits, and begins anew when it has grown.
 //!
-//! An edit holds on disk once [`Manifest::append`] has returned. Damage of it is known for damage, rather than taken for
-//! the torn tail of a write that nobody was told of, once [`Manifest::confirm`] has. The steps of an append and of a
-//! rollover, and what a power failure leaves after each, are in `docs/internals/manifest.md`; the numbers in the
-//! comments here are its. Invariants:
+//! An edit holds on disk once [`Manifest::append`] has returned. Damage of it is known for damage,
+//! rather than taken for the torn tail of a write that nobody was told of, once
+//! [`Manifest::confirm`] has. The steps of an append and of a rollover, and what a power failure
+//! leaves after each, are in `docs/internals/manifest.md`; the numbers in the comments here are
+//! its. Invariants:
 //!
-//! - the file that is appended to was begun by this value: what another open wrote is never appended to;
-//! - `CURRENT` names a manifest only once its bytes and its directory entry are synced, and no edit is
-//!   written to it before the switch itself is synced;
+//! - the file that is appended to was begun by this value: what another open wrote is never
+//!   appended to;
+//! - `CURRENT` names a manifest only once its bytes and its directory entry are synced, and no edit
+//!   is written to it before the switch itself is synced;
 //! - after a failure that leaves `CURRENT` or a synced record unknown, nothing is written any more.
 
 use super::current;
@@ -29,7 +31,8 @@ const ROLL_LEN_MIN: u64 = 4 << 20;
 pub(crate) struct Manifest {
     fs: Arc<dyn FileSystem>,
     db: PathBuf,
-    /// Held open: a sync of `CURRENT`'s name that fails is final, and must not fail for want of a file descriptor.
+    /// Held open: a sync of `CURRENT`'s name that fails is final, and must not fail for want of a
+    /// file descriptor.
     open_dir: Arc<dyn Directory>,
     /// The manifest that `CURRENT` names.
     number: u64,
@@ -139,8 +142,9 @@ impl Manifest {
 
     /// Writes and syncs an edit to `state`, the state before it.
     ///
-    /// After an error that is retryable the edit does not hold, unless the process ends before another
-    /// edit has been appended ([`Manifest::is_in_doubt`]); after any other the manifest takes no more.
+    /// After an error that is retryable the edit does not hold, unless the process ends before
+    /// another edit has been appended ([`Manifest::is_in_doubt`]); after any other the manifest
+    /// takes no more.
     pub(crate) fn append(&mut self, edit: &Edit, state: &State) -> Result<()> {
         demand_normal_priority("writes to the manifest");
         if let Some(why) = &self.poison {
@@ -187,8 +191,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Makes the last edit's sync marker survive power loss: the next record's sync does so, too, but may be long in
-    /// coming. `state` is the one that the edit led to.
+    /// Makes the last edit's sync marker survive power loss: the next record's sync does so, too,
+    /// but may be long in coming. `state` is the one that the edit led to.
     pub(crate) fn confirm(&mut self, state: &State) -> Result<()> {
         demand_normal_priority("writes to the manifest");
         if let Some(why) = &self.poison {
@@ -222,7 +226,8 @@ impl Manifest {
                 return Err(self.poison_unless_retryable(error));
             }
         };
-        // Step 3. A rename that failed for want of room is known not to have been done once `CURRENT` says so.
+        // Step 3. A rename that failed for want of room is known not to have been done once
+        // `CURRENT` says so.
         if let Err(error) = current::switch(&*self.fs, &self.db) {
             let is_undone = || current::read(&*self.fs, &self.db).is_ok_and(|at| at == self.number);
             if !error.is_retryable() || !is_undone() {

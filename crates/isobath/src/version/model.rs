@@ -1,10 +1,10 @@
-//! Models of how long table files live: jobs add and compact files, readers hold trees, the dead are removed, and
-//! the manifest fails in between. Files and manifest are real ones in memory; what a killed process would leave at
-//! any moment must open, with every file that it names.
+//! Models of how long table files live: jobs add and compact files, readers hold trees, the dead
+//! are removed, and the manifest fails in between. Files and manifest are real ones in memory; what
+//! a killed process would leave at any moment must open, with every file that it names.
 //!
-//! Seen to fail: `ObsoleteFiles::take` that ignores a hold, or hands a number out twice; `VersionSet::install` that
-//! does not hold the obsolete files after a failed append, or shut them after a failed sync, or that marks obsolete
-//! what an edit removes.
+//! Seen to fail: `ObsoleteFiles::take` that ignores a hold, or hands a number out twice;
+//! `VersionSet::install` that does not hold the obsolete files after a failed append, or shut them
+//! after a failed sync, or that marks obsolete what an edit removes.
 
 use super::*;
 use crate::env::model::check;
@@ -40,7 +40,8 @@ impl World {
         self.fs.exists(&table_path(Path::new(DB), slice.meta.file)).unwrap()
     }
 
-    /// Writes a file with these sequences and installs it in place of others; answers whether that worked.
+    /// Writes a file with these sequences and installs it in place of others; answers whether that
+    /// worked.
     fn install(&self, replaced: &[Arc<Slice>], seqs: (u64, u64)) -> bool {
         let numbers = self.versions.lock().files().clone();
         let file = numbers.allocate();

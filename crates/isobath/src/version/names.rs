@@ -13,8 +13,8 @@ pub(crate) const TABLE_DIR: &str = "table";
 /// Files are numbered below this, and terms too.
 pub(super) const NUMBER_END: u64 = LSN_END;
 
-/// A file found with this number or a greater one is no reason to count on from there: no database has made so many, and
-/// the next numbers might be none.
+/// A file found with this number or a greater one is no reason to count on from there: no database
+/// has made so many, and the next numbers might be none.
 pub(crate) const COUNTED_END: u64 = NUMBER_END / 2;
 
 const MANIFEST_PREFIX: &str = "MANIFEST-";
@@ -40,7 +40,8 @@ pub(crate) fn manifest_path(db: &Path, number: u64) -> PathBuf {
     db.join(manifest_name(number))
 }
 
-/// Readers find tables in their directory by [`cache::table_path`]; this is the same from the database's.
+/// Readers find tables in their directory by [`cache::table_path`]; this is the same from the
+/// database's.
 pub(crate) fn table_path(db: &Path, number: u64) -> PathBuf {
     cache::table_path(&db.join(TABLE_DIR), number)
 }

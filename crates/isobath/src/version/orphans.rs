@@ -1,9 +1,9 @@
 //! Compares what the manifest names with what is there, when a database is opened.
 //!
-//! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over, but for tables, which become
-//! obsolete. Both wait until an edit of this open is confirmed. A file that the manifest
-//! names is never removed, nor is one whose name is not ours; and nothing at all is removed if a file that
-//! the manifest names is missing.
+//! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over, but for tables,
+//! which become obsolete. Both wait until an edit of this open is confirmed. A file that the
+//! manifest names is never removed, nor is one whose name is not ours; and nothing at all is
+//! removed if a file that the manifest names is missing.
 
 use super::names::{
     COUNTED_END, CURRENT_TMP, TABLE_DIR, manifest_number, table_number, table_path,
@@ -88,8 +88,8 @@ impl Survey {
         tables.iter().filter_map(number).collect()
     }
 
-    /// Removes the orphans that are still there, and answers which. What cannot be removed stays for the next open; the
-    /// errors say why.
+    /// Removes the orphans that are still there, and answers which. What cannot be removed stays
+    /// for the next open; the errors say why.
     pub(crate) fn sweep(self, fs: &dyn FileSystem) -> (Vec<PathBuf>, Vec<Error>) {
         let mut errors = Vec::new();
         let mut removed = self.orphans;

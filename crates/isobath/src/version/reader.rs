@@ -51,8 +51,8 @@ impl ManifestReader {
         Edits { path: &self.path, records }
     }
 
-    /// The offsets of sync markers that are not what was written although a later record's is: they had been
-    /// synced.
+    /// The offsets of sync markers that are not what was written although a later record's is: they
+    /// had been synced.
     pub(crate) fn damaged_sync_markers(&self) -> Vec<u64> {
         let (mut damaged, mut suspects) = (Vec::new(), Vec::new());
         let mut records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
@@ -69,8 +69,9 @@ impl ManifestReader {
         damaged
     }
 
-    /// The offset of the last record's sync marker, if there is something that is neither that sync marker nor
-    /// nothing: zeros and a file that ends before are what power loss leaves of a sync marker, which is not synced.
+    /// The offset of the last record's sync marker, if there is something that is neither that sync
+    /// marker nor nothing: zeros and a file that ends before are what power loss leaves of a
+    /// sync marker, which is not synced.
     pub(crate) fn odd_last_sync_marker(&self) -> Option<u64> {
         let records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
         let last = records.map_while(Result::ok).last()?;
@@ -81,8 +82,8 @@ impl ManifestReader {
         (!is_nothing && found != expected).then_some(at as u64)
     }
 
-    /// Folds all edits. A torn tail is not an error: it holds nothing that anyone was told of. The files that the edits
-    /// named and removed are obsolete afterwards.
+    /// Folds all edits. A torn tail is not an error: it holds nothing that anyone was told of. The
+    /// files that the edits named and removed are obsolete afterwards.
     pub(crate) fn fold(&self, obsolete: &Arc<ObsoleteFiles>) -> Result<(State, Option<TornTail>)> {
         let mut state = State::default();
         let mut known = BTreeMap::new();
@@ -105,7 +106,8 @@ impl ManifestReader {
     }
 }
 
-/// The edits that can be read of the bytes of manifest `number`, whatever lies between them, with their offsets.
+/// The edits that can be read of the bytes of manifest `number`, whatever lies between them, with
+/// their offsets.
 pub(crate) fn salvage_edits(bytes: &[u8], number: u64) -> Vec<(u64, Edit)> {
     let valid = Records::new(bytes, number, FILE_HEADER_LEN).every_valid();
     valid

@@ -10,10 +10,10 @@
 //!         16 + n   8  sync marker: XXH3-64 of "isobath synced record", file number (8), offset (8)
 //! ```
 //!
-//! The sync marker is written once the record is synced. A damaged record with a sync marker, or with a
-//! valid record behind it, had been whole: that is corruption. Without either it is the torn tail of a write
-//! that nobody was told of. A sync marker counts although up to two of its bytes are damaged themselves. See
-//! `docs/internals/manifest.md`.
+//! The sync marker is written once the record is synced. A damaged record with a sync marker, or
+//! with a valid record behind it, had been whole: that is corruption. Without either it is the torn
+//! tail of a write that nobody was told of. A sync marker counts although up to two of its bytes
+//! are damaged themselves. See `docs/internals/manifest.md`.
 
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, Result};

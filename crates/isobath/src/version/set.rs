@@ -1,18 +1,22 @@
 //! The version set: the state of the database and the manifest that keeps it.
 //!
-//! One value, behind one lock of the database. Whoever has built something installs it here by one edit:
+//! One value, behind one lock of the database. Whoever has built something installs it here by one
+//! edit:
 //!
-//! 1. the edit is checked against the state and its effect drafted; nothing is written if it breaks a rule;
+//! 1. the edit is checked against the state and its effect drafted; nothing is written if it breaks
+//!    a rule;
 //! 2. it is appended to the manifest and synced;
 //! 3. the draft takes its place in memory;
 //! 4. the edit is confirmed, before anything that it made obsolete is destroyed.
 //!
-//! The caller has synced what the edit names: the table files, their directory, the log through the edit's
-//! LSN. An edit that fails in step 2 may be on disk nevertheless, so from then on no file is handed out for
-//! removal until a new manifest is in force that is known not to hold it (or until the next open).
+//! The caller has synced what the edit names: the table files, their directory, the log through the
+//! edit's LSN. An edit that fails in step 2 may be on disk nevertheless, so from then on no file is
+//! handed out for removal until a new manifest is in force that is known not to hold it (or until
+//! the next open).
 //!
-//! Between steps 2 and 4 an edit that rots looks as if it had been cut short, and an open goes on without it. So whatever
-//! the state before it needs must be there still: its tables, its log, and a log that does not go on elsewhere.
+//! Between steps 2 and 4 an edit that rots looks as if it had been cut short, and an open goes on
+//! without it. So whatever the state before it needs must be there still: its tables, its log, and
+//! a log that does not go on elsewhere.
 
 use super::ancestors::make_dir;
 use super::current;
@@ -63,8 +67,8 @@ pub(crate) struct Inspection {
 pub(crate) struct Opening {
     pub(crate) manifest_path: PathBuf,
     pub(crate) torn_tail: Option<TornTail>,
-    /// Files that nothing names, but for tables. To be swept once an edit of this open is confirmed: an open that
-    /// is refused later leaves everything for a repair to look at.
+    /// Files that nothing names, but for tables. To be swept once an edit of this open is
+    /// confirmed: an open that is refused later leaves everything for a repair to look at.
     pub(crate) leftovers: Survey,
 }
 
@@ -91,8 +95,8 @@ fn demand_manifest(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     }
 }
 
-/// Which manifest is in force, and how long it is. It grows with each edit, so two equal stamps say that there was no edit
-/// in between.
+/// Which manifest is in force, and how long it is. It grows with each edit, so two equal stamps say
+/// that there was no edit in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     number: u64,
@@ -119,8 +123,8 @@ impl Stamp {
     }
 }
 
-/// No edit follows a manifest's snapshot before the switch of `CURRENT` to it is synced. So where a newer manifest has
-/// one, `CURRENT` is not what was last written to it.
+/// No edit follows a manifest's snapshot before the switch of `CURRENT` to it is synced. So where a
+/// newer manifest has one, `CURRENT` is not what was last written to it.
 fn refuse_stale_current(fs: &dyn FileSystem, db: &Path, number: u64) -> Result<()> {
     let numbers = fs.list(db)?.into_iter().filter_map(|entry| manifest_number(&entry.name));
     for newer in numbers.filter(|other| *other > number) {
@@ -151,7 +155,8 @@ impl Drop for Alarm<'_> {
 }
 
 impl VersionSet {
-    /// Makes a new database, whose default family has `options` (JSON), in a directory that need not exist.
+    /// Makes a new database, whose default family has `options` (JSON), in a directory that need
+    /// not exist.
     pub(crate) fn create(
         fs: Arc<dyn FileSystem>,
         db: &Path,
@@ -177,10 +182,11 @@ impl VersionSet {
         Ok(VersionSet { state, manifest, files, is_let_go: false })
     }
 
-    /// Opens the database in a directory and removes nothing. The first edit starts a new manifest; until it
-    /// holds, tables stay although nothing names them: the edit that removed them
-    /// may be known to the kernel only, and an earlier state come back that needs them; or the edit that added them was
-    /// damaged, which looks as if it had been cut short, and the log will not fit the state before it.
+    /// Opens the database in a directory and removes nothing. The first edit starts a new manifest;
+    /// until it holds, tables stay although nothing names them: the edit that removed them
+    /// may be known to the kernel only, and an earlier state come back that needs them; or the edit
+    /// that added them was damaged, which looks as if it had been cut short, and the log will
+    /// not fit the state before it.
     pub(crate) fn open(fs: Arc<dyn FileSystem>, db: &Path) -> Result<(VersionSet, Opening)> {
         let obsolete = ObsoleteFiles::new();
         let mut found = inspect(&*fs, db, &obsolete)?;
@@ -208,7 +214,8 @@ impl VersionSet {
         Ok((VersionSet { state: found.state, manifest, files, is_let_go: false }, opening))
     }
 
-    /// The state that `found` says, for somebody who only reads: it takes no edits, and removes nothing.
+    /// The state that `found` says, for somebody who only reads: it takes no edits, and removes
+    /// nothing.
     pub(crate) fn for_reading(
         fs: Arc<dyn FileSystem>,
         db: &Path,
@@ -250,11 +257,11 @@ impl VersionSet {
         &self.files
     }
 
-    /// Makes an edit hold, on disk and then in memory, and returns the families it touched. `outputs` are
-    /// the files whose slices it adds.
+    /// Makes an edit hold, on disk and then in memory, and returns the families it touched.
+    /// `outputs` are the files whose slices it adds.
     ///
-    /// After an error the state in memory is as before. If the error is retryable the same edit may be
-    /// installed again; otherwise no edit is taken any more.
+    /// After an error the state in memory is as before. If the error is retryable the same edit may
+    /// be installed again; otherwise no edit is taken any more.
     pub(crate) fn install(
         &mut self,
         mut edit: Edit,
@@ -278,8 +285,9 @@ impl VersionSet {
         Ok(self.state.commit(draft))
     }
 
-    /// Sees to it that damage of the edits installed so far is known for damage: what they made obsolete may be destroyed
-    /// from then on. After an error that is retryable it may not yet; after any other no edit is taken any more.
+    /// Makes damage to the edits installed so far recognizable as corruption, not as a torn tail.
+    /// From then on, files that these edits made obsolete may be removed. After a retryable error
+    /// they may not yet; after any other error the set takes no edit any more.
     pub(crate) fn confirm(&mut self) -> Result<()> {
         let confirmed = self.guarded(Manifest::confirm);
         let obsolete = self.files.obsolete();
@@ -301,15 +309,15 @@ impl VersionSet {
         renewed
     }
 
-    /// Holds no table open any more. The database is closed: nothing is installed from here on, or a new manifest would begin
-    /// with a state that has no tables.
+    /// Holds no table open any more. The database is closed: nothing is installed from here on, or
+    /// a new manifest would begin with a state that has no tables.
     pub(crate) fn let_go(&mut self) {
         self.is_let_go = true;
         self.state.let_go();
     }
 
-    /// Does something to the manifest. Should the file system panic, what is on disk is unknown, so nothing is written to the
-    /// manifest any more, and no file is removed.
+    /// Does something to the manifest. Should the file system panic, what is on disk is unknown, so
+    /// nothing is written to the manifest any more, and no file is removed.
     fn guarded(&mut self, change: impl FnOnce(&mut Manifest, &State) -> Result<()>) -> Result<()> {
         if self.is_let_go {
             return Err(Error::closed());
@@ -330,7 +338,8 @@ impl VersionSet {
     }
 }
 
-/// Puts a new manifest in force that says what `edit` makes out of nothing, whatever is in force now. Removes nothing.
+/// Puts a new manifest in force that says what `edit` makes out of nothing, whatever is in force
+/// now. Removes nothing.
 pub(crate) fn replace_manifest(fs: &Arc<dyn FileSystem>, db: &Path, edit: &Edit) -> Result<()> {
     let obsolete = ObsoleteFiles::new();
     obsolete.shut();

@@ -1,7 +1,7 @@
 //! One family's share of one table file, as readers and jobs hold it.
 //!
-//! The table is opened by whoever needs it first and stays open as long as the slice is in use: a version
-//! that keeps a slice (or moves it to another level) keeps its filter and index top too.
+//! The table is opened by whoever needs it first and stays open as long as the slice is in use: a
+//! version that keeps a slice (or moves it to another level) keeps its filter and index top too.
 
 use super::files::LiveFile;
 use crate::error::Result;
@@ -33,8 +33,8 @@ impl Slice {
         }
     }
 
-    /// Two threads may open the table at once; one of them wins, and nobody waits with a lock held while
-    /// the other reads from the disk.
+    /// Two threads may open the table at once; one of them wins, and nobody waits with a lock held
+    /// while the other reads from the disk.
     #[cold]
     fn open(&self, context: &TableContext) -> Result<&Arc<Table>> {
         let table = Table::open(context.clone(), &self.meta)?;

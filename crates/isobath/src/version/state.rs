@@ -1,13 +1,13 @@
 //! The state of the database on disk: the fold of all edits of its manifest.
 //!
-//! An edit is applied whole or not at all: a [`Draft`] of its effect is made and checked against everything
-//! that must hold, and only then takes the place of what it changes. Both cost in proportion to the edit
-//! (and to the levels it touches), however many families there are.
+//! An edit is applied whole or not at all: a [`Draft`] of its effect is made and checked against
+//! everything that must hold, and only then takes the place of what it changes. Both cost in
+//! proportion to the edit (and to the levels it touches), however many families there are.
 //!
 //! What holds of every state, beside what [`Tree`] promises of each family:
 //!
-//! - every file in a tree is below `next_file`, every family below `next_family`, every sequence below
-//!   `ceiling`: so no number is ever used twice;
+//! - every file in a tree is below `next_file`, every family below `next_family`, every sequence
+//!   below `ceiling`: so no number is ever used twice;
 //! - the running term begins at or below `ceiling`;
 //! - `replay_from` and `durable` never move back and are not above `ceiling`;
 //! - after a clean close `ceiling` is the log's end: no LSN may be used before an edit raises it.
@@ -143,7 +143,8 @@ impl State {
         Ok(draft)
     }
 
-    /// Puts a draft in its place and returns the families it touched. No other edit may have come between.
+    /// Puts a draft in its place and returns the families it touched. No other edit may have come
+    /// between.
     pub(super) fn commit(&mut self, draft: Draft) -> Vec<FamilyId> {
         self.numbers = draft.numbers;
         self.terms.extend(draft.terms);
@@ -185,8 +186,8 @@ impl State {
         Ok(())
     }
 
-    /// The edit that makes this state out of nothing. A clean close is not part of it: a manifest that is
-    /// begun is begun for an edit, which ends it.
+    /// The edit that makes this state out of nothing. A clean close is not part of it: a manifest
+    /// that is begun is begun for an edit, which ends it.
     pub(crate) fn snapshot(&self) -> Edit {
         let numbers = &self.numbers;
         let mut changes = vec![Change::Database { uuid: self.uuid() }];

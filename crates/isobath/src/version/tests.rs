@@ -1,7 +1,9 @@
-//! Power failures, full disks and failing devices at every single operation of a version set's life.
+//! Power failures, full disks and failing devices at every single operation of a version set's
+//! life.
 //!
-//! A fault that strikes every operation from the k-th on freezes the disk as the k-th found it. From there each
-//! run cuts the power in several ways: all that was not synced is lost, none of it, or a random part.
+//! A fault that strikes every operation from the k-th on freezes the disk as the k-th found it.
+//! From there each run cuts the power in several ways: all that was not synced is lost, none of it,
+//! or a random part.
 
 use super::edit::{Change, Edit};
 use super::files::LiveFile;
@@ -65,8 +67,8 @@ fn compact(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
     Ok(())
 }
 
-/// A life with a create, flushes, compactions, rollovers, a reopen and a clean close. Notes each state that
-/// was acknowledged.
+/// A life with a create, flushes, compactions, rollovers, a reopen and a clean close. Notes each
+/// state that was acknowledged.
 fn life(fs: &MemoryFs, acked: &mut Vec<Edit>) -> Result<()> {
     let mut set = create(fs)?;
     acked.push(set.state().snapshot());
@@ -385,7 +387,8 @@ fn a_table_that_an_unsynced_edit_removed_stays_until_another_edit_holds() {
     let mut set = create(&fs).unwrap();
     set.set_roll_len_min(1 << 20);
     flush(&fs, &mut set).unwrap();
-    // The process dies before the sync of the edit that removes the table: the kernel has the edit, the disk has not.
+    // The process dies before the sync of the edit that removes the table: the kernel has the edit,
+    // the disk has not.
     fs.inject(Fault::on(FileOp::Sync).suffix("MANIFEST-000001"));
     let file = set.state().family(0).unwrap().tree.runs[0].meta.file;
     let edit = Edit::new(vec![Change::RemoveSlice { family: 0, level: 0, file }]);

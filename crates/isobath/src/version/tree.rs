@@ -1,9 +1,10 @@
 //! One family's tree: runs in level 0, sorted levels below.
 //!
-//! A tree never changes once it is shared: [`Tree::with`] makes a changed copy that shares every level it
-//! did not touch. What holds of every tree, checked each time one is made:
+//! A tree never changes once it is shared: [`Tree::with`] makes a changed copy that shares every
+//! level it did not touch. What holds of every tree, checked each time one is made:
 //!
-//! - runs stand newest first, and where two runs share keys all sequences of one are above all of the other;
+//! - runs stand newest first, and where two runs share keys all sequences of one are above all of
+//!   the other;
 //! - below level 0, the slices of a level are ascending and no user key is in two of them;
 //! - a file appears once.
 
@@ -16,7 +17,8 @@ use crate::error::{DecodeError, Decoded};
 use crate::table::ExtentRef;
 use std::sync::Arc;
 
-/// Levels a tree can have, level 0 included. Far above what any size needs; it bounds hostile input.
+/// Levels a tree can have, level 0 included. Far above what any size needs; it bounds hostile
+/// input.
 pub(crate) const LEVELS_MAX: usize = 32;
 
 /// The slices of one family.
@@ -52,8 +54,8 @@ impl Tree {
         reached_if(Reach::SlicesSixteen, || has_slices(16));
     }
 
-    /// [`Tree::with`] in place: copies only the levels that others share. After an error the tree is of no
-    /// use.
+    /// [`Tree::with`] in place: copies only the levels that others share. After an error the tree
+    /// is of no use.
     pub(super) fn change(
         &mut self,
         removed: &[(usize, u64)],
@@ -228,8 +230,8 @@ impl Tree {
     }
 }
 
-/// True if the order of two runs is clear: one is newer than the other as a whole or, where they share no
-/// key, at least by its newest version.
+/// True if the order of two runs is clear: one is newer than the other as a whole or, where they
+/// share no key, at least by its newest version.
 fn is_run_apart(a: &Slice, b: &Slice) -> bool {
     let (older, newer) = if a.meta.max_seq < b.meta.max_seq { (a, b) } else { (b, a) };
     older.meta.max_seq < newer.meta.min_seq

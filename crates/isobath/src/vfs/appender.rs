@@ -1,7 +1,8 @@
 //! A file that grows at its end, through one buffer, over whatever holds its bytes.
 //!
-//! Bytes are written by position, so a failed write can be tried again: it overwrites whatever part of it had
-//! gone through. `handed` counts the bytes that the file has, and the buffer holds those that follow.
+//! Bytes are written by position, so a failed write can be tried again: it overwrites whatever part
+//! of it had gone through. `handed` counts the bytes that the file has, and the buffer holds those
+//! that follow.
 
 use super::WriteFile;
 use crate::error::{Error, Result};
@@ -12,7 +13,8 @@ const BUFFER_LEN: usize = 128 << 10;
 
 /// What holds the bytes.
 pub(super) trait Growing: Send {
-    /// Writes all of `bytes` at `offset`. What a failed write leaves there is written over by the next.
+    /// Writes all of `bytes` at `offset`. What a failed write leaves there is written over by the
+    /// next.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Makes what was written survive power loss.
     fn sync(&self) -> io::Result<()>;

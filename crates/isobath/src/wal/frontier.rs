@@ -1,28 +1,29 @@
-//! A frontier: the LSN below which every record has reached some state (copied, visible), moved on by
-//! whoever stands at it.
+//! A frontier: the LSN below which every record has reached some state (copied, visible), moved on
+//! by whoever stands at it.
 //!
-//! Records reach the state in any order; the frontier passes them in LSN order. Each finished record
-//! leaves a mark in a ring: slot `(start / 32) % N` holds the record's end. Whoever finishes a record moves
-//! the frontier over it if it is next, and then over every finished successor, so nobody has to be
-//! scheduled just to take a turn. (On two cores, spinning for one's turn falls from 2 M to 0.04 M commits a
-//! second at 16 threads; the ring keeps above 1 M.)
+//! Records reach the state in any order; the frontier passes them in LSN order. Each finished
+//! record leaves a mark in a ring: slot `(start / 32) % N` holds the record's end. Whoever finishes
+//! a record moves the frontier over it if it is next, and then over every finished successor, so
+//! nobody has to be scheduled just to take a turn. (On two cores, spinning for one's turn falls
+//! from 2 M to 0.04 M commits a second at 16 threads; the ring keeps above 1 M.)
 //!
 //! Let `F` be the frontier.
 //!
-//! **One slot, one record.** A record is at least 32 bytes long, so two records never start in one granule
-//! of 32. A record is marked only while its granule is less than N granules after F's, so when it writes
-//! its slot, F has passed whichever record used it a lap ago. A stale slot holds the end of a record that F
-//! has passed, hence at most F; so at F, `slot > F` means: the record that starts at F is finished. If F
-//! moves on in between, the compare-and-swap from F fails, as F never returns to a value.
+//! **One slot, one record.** A record is at least 32 bytes long, so two records never start in one
+//! granule of 32. A record is marked only while its granule is less than N granules after F's, so
+//! when it writes its slot, F has passed whichever record used it a lap ago. A stale slot holds the
+//! end of a record that F has passed, hence at most F; so at F, `slot > F` means: the record that
+//! starts at F is finished. If F moves on in between, the compare-and-swap from F fails, as F never
+//! returns to a value.
 //!
-//! **No mark is forgotten** (as in Dekker's algorithm). Who moves F *to* `l` stores F, then loads the slot
-//! of `l`. Who marks the record at `l` stores the slot, then loads F. All four are sequentially consistent,
-//! so in their single order either the mover's load comes after the mark and sees it, or the marker's
-//! load comes after the move and sees F at `l` (or beyond). Whichever sees both moves F on, thereby becomes
-//! the mover to the next LSN, and the argument repeats.
+//! **No mark is forgotten** (as in Dekker's algorithm). Who moves F *to* `l` stores F, then loads
+//! the slot of `l`. Who marks the record at `l` stores the slot, then loads F. All four are
+//! sequentially consistent, so in their single order either the mover's load comes after the mark
+//! and sees it, or the marker's load comes after the move and sees F at `l` (or beyond). Whichever
+//! sees both moves F on, thereby becomes the mover to the next LSN, and the argument repeats.
 //!
-//! **No sleeper is forgotten**, by the same argument: a sleeper stores `wake_at`, then loads F; a mover
-//! stores F, then loads `wake_at`.
+//! **No sleeper is forgotten**, by the same argument: a sleeper stores `wake_at`, then loads F; a
+//! mover stores F, then loads `wake_at`.
 
 use super::waiters::{self, Waiters};
 use crate::env::sync::{Mutex, Rank, atomic::*, spin_hint};
@@ -33,7 +34,8 @@ use crossbeam_utils::CachePadded;
 /// Log bytes that share a slot; no record is shorter.
 const GRANULE: u64 = 32;
 
-/// How often a waiter looks before it sleeps: about a microsecond, longer than a small record takes.
+/// How often a waiter looks before it sleeps: about a microsecond, longer than a small record
+/// takes.
 const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 60 };
 
 /// Why a wait ended before its LSN was passed: [`Frontier::interrupt`] was called.
@@ -69,8 +71,8 @@ impl Frontier {
         self.at.load(Ordering::Acquire)
     }
 
-    /// Marks the record `[start, end)` as finished and moves the frontier as far as it goes. Once a record,
-    /// by its owner. Waits only if the record lies more than the ring's length ahead.
+    /// Marks the record `[start, end)` as finished and moves the frontier as far as it goes. Once a
+    /// record, by its owner. Waits only if the record lies more than the ring's length ahead.
     #[inline]
     pub(super) fn mark(&self, start: Lsn, end: Lsn) {
         debug_assert!(start < end);
@@ -175,8 +177,8 @@ impl Frontier {
     }
 }
 
-/// Stores a value so that it precedes the caller's next sequentially consistent load in everyone's eyes.
-/// (An exchange costs half of a store and a full fence.)
+/// Stores a value so that it precedes the caller's next sequentially consistent load in everyone's
+/// eyes. (An exchange costs half of a store and a full fence.)
 #[inline]
 fn announce(word: &AtomicU64, value: u64) {
     word.swap(value, Ordering::SeqCst);
@@ -194,7 +196,8 @@ fn fence_for_loom() {
 mod tests {
     use super::*;
 
-    /// Threads take ranges of random length, mark them, and check that what they waited for is done.
+    /// Threads take ranges of random length, mark them, and check that what they waited for is
+    /// done.
     fn stress(threads: usize, each: u64, slots: usize) {
         let frontier = Frontier::new(0, slots);
         let tail = AtomicU64::new(0);

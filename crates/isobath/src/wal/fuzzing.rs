@@ -1,5 +1,5 @@
-//! What a fuzzer may feed the log: payloads of records, and whole segments of records that were patched. See
-//! `fuzzing/mod.rs`.
+//! What a fuzzer may feed the log: payloads of records, and whole segments of records that were
+//! patched. See `fuzzing/mod.rs`.
 
 use super::record::{RECORD_HEADER_LEN, record_len, seal, stamp};
 use super::scan::{Tail, dump, scan};
@@ -33,11 +33,12 @@ const DATA_LEN: u64 = 8192;
 const BASE: Lsn = 4 * DATA_LEN;
 const GENERATION: u16 = 3;
 
-/// Two segments of records with these payloads, patched: what a scan visits is a prefix of what was written, unless it is
-/// refused, and never less than was known durable.
+/// Two segments of records with these payloads, patched: what a scan visits is a prefix of what was
+/// written, unless it is refused, and never less than was known durable.
 ///
-/// The bytes: how many records, their payloads (each with its length), how many of the first the third and later ones name
-/// as durable, and then patches, each a place (two bytes) and what the byte there becomes.
+/// The bytes: how many records, their payloads (each with its length), how many of the first the
+/// third and later ones name as durable, and then patches, each a place (two bytes) and what the
+/// byte there becomes.
 pub(crate) fn log(data: &[u8]) {
     let mut decoder = Decoder::new(data);
     let Ok(written) = write(&mut decoder) else { return };
@@ -161,7 +162,8 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
         bytes
     });
     if target == "payload" {
-        // The shortest operation, its family said in more bytes than it takes: counted by more, it was not read again.
+        // The shortest operation, its family said in more bytes than it takes: counted by more, it
+        // was not read again.
         let keyless = b"\x01\x01\0\0\0\0\x80\0\0".to_vec();
         let (mut too_long, key) = (Vec::new(), [b'k'; MAX_KEY_LEN + 1]);
         let delete = Op { kind: OpKind::Delete, family: 0, key: &key, value: b"" };

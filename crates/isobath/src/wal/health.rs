@@ -1,4 +1,5 @@
-//! Whether the log still takes records, and if not, why: it was closed, something failed, or a thread panicked.
+//! Whether the log still takes records, and if not, why: it was closed, something failed, or a
+//! thread panicked.
 
 use super::log::Inner;
 use crate::env::sync::{Mutex, Rank, atomic::*};
@@ -24,8 +25,8 @@ impl Health {
         Health { ended: AtomicBool::new(false), end: Mutex::new(Rank::Health, None) }
     }
 
-    /// Notes the failure. The first one stays, also if the log was closed before: what a close still had to
-    /// do was not done.
+    /// Notes the failure. The first one stays, also if the log was closed before: what a close
+    /// still had to do was not done.
     pub(super) fn poison(&self, cause: &Error) {
         let mut end = self.end.lock();
         if !matches!(*end, Some(End::Poisoned(_))) {

@@ -10,16 +10,18 @@
 //! ```
 //!
 //! Between reserve and publish a writer waits for its predecessors at most, so nothing deadlocks. A
-//! reservation that is dropped before it was written becomes a skip record; one dropped after poisons the
-//! log, as its record may come back at recovery though its caller gave up.
+//! reservation that is dropped before it was written becomes a skip record; one dropped after
+//! poisons the log, as its record may come back at recovery though its caller gave up.
 //!
-//! Invariants: `durable <= copied <= tail`, `visible <= copied`. `durable` moves to a value `copied` had
-//! before a sync began, or to where the log is not needed any more. Once poisoned, nothing is synced or handed out again.
+//! Invariants: `durable <= copied <= tail`, `visible <= copied`. `durable` moves to a value
+//! `copied` had before a sync began, or to where the log is not needed any more. Once poisoned,
+//! nothing is synced or handed out again.
 //!
-//! Every reservation marks `copied` in the end: its record is in the segments, or the copy failed and the log was poisoned
-//! before the mark. So what `copied` says counts only while the log is found healthy *after* `copied` was read; and a log
-//! whose `copied` has reached its tail is one that no thread will write to, poisoned or not. [`Log::close`] waits for that,
-//! since what another process does to the segments afterwards must not be undone by a late copy.
+//! Every reservation marks `copied` in the end: its record is in the segments, or the copy failed
+//! and the log was poisoned before the mark. So what `copied` says counts only while the log is
+//! found healthy *after* `copied` was read; and a log whose `copied` has reached its tail is one
+//! that no thread will write to, poisoned or not. [`Log::close`] waits for that, since what another
+//! process does to the segments afterwards must not be undone by a late copy.
 
 use super::frontier::Frontier;
 use super::health::Health;
@@ -60,12 +62,14 @@ fn frontier_slots() -> usize {
 /// Between two attempts to copy a record where there is no room.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// The ceiling is raised when less than this is left below it: more than is written in the seconds it may take.
+/// The ceiling is raised when less than this is left below it: more than is written in the seconds
+/// it may take.
 const CEILING_AHEAD: u64 = 1 << 31;
 
-/// Called off the writers' path when the ceiling should be raised above the given LSN: makes it durable in the
-/// manifest that LSNs below a new ceiling may be in use, and returns it. An error of the preparer's own attempt goes
-/// to the writers that wait for room, and the next of them has it tried again.
+/// Called off the writers' path when the ceiling should be raised above the given LSN: makes it
+/// durable in the manifest that LSNs below a new ceiling may be in use, and returns it. An error of
+/// the preparer's own attempt goes to the writers that wait for room, and the next of them has it
+/// tried again.
 pub(crate) type RaiseCeiling = Box<dyn Fn(Lsn) -> Result<Lsn> + Send + Sync>;
 
 /// How a log is opened.
@@ -130,9 +134,10 @@ pub(super) struct Inner {
 }
 
 impl Log {
-    /// Starts a term at `start`, a multiple of the segment length above every LSN that may have been handed
-    /// out before. Records at or above `start` cannot exist, so files there are taken for reuse; files
-    /// below are left alone until [`Log::retire`]. LSNs from `ceiling` on are not handed out.
+    /// Starts a term at `start`, a multiple of the segment length above every LSN that may have
+    /// been handed out before. Records at or above `start` cannot exist, so files there are
+    /// taken for reuse; files below are left alone until [`Log::retire`]. LSNs from `ceiling`
+    /// on are not handed out.
     pub(crate) fn start(
         env: &Env,
         options: LogOptions,
@@ -204,8 +209,8 @@ impl Log {
         Ticker::new(threads, "isobath-sync", priority, interval, harden, report)
     }
 
-    /// Reserves room for a record of `record_len` bytes, as sealed. Waits for room, or fails: with a
-    /// retryable error if none can be made, or because the log was poisoned or closed.
+    /// Reserves room for a record of `record_len` bytes, as sealed. Waits for room, or fails: with
+    /// a retryable error if none can be made, or because the log was poisoned or closed.
     #[inline]
     pub(crate) fn reserve(&self, record_len: u64) -> Result<Reservation<'_>> {
         self.reserve_with(record_len, Patience::Waits)
@@ -221,8 +226,9 @@ impl Log {
         self.inner.reserve(record_len, SLACK, patience)
     }
 
-    /// The same for a small record of the engine's own, which uses the room others leave. It waits for nothing, as its
-    /// caller holds what writers wait for: the others leave enough, as long as one of them comes between two of these.
+    /// The same for a small record of the engine's own, which uses the room others leave. It waits
+    /// for nothing, as its caller holds what writers wait for: the others leave enough, as long
+    /// as one of them comes between two of these.
     pub(crate) fn reserve_internal(&self, record_len: u64) -> Result<Reservation<'_>> {
         self.inner.reserve(record_len, 0, Patience::None)
     }
@@ -263,8 +269,8 @@ impl Log {
         self.inner.visible.at()
     }
 
-    /// Everything below survives power loss. It may be ahead of `visible`: a durable read point is the lesser
-    /// of both.
+    /// Everything below survives power loss. It may be ahead of `visible`: a durable read point is
+    /// the lesser of both.
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
         self.inner.syncer.durable()
@@ -291,8 +297,8 @@ impl Log {
         self.inner.health.check()
     }
 
-    /// Gives up the segments that lie wholly below `below`, of this term and of earlier ones. The manifest
-    /// durably needs nothing below any more, so all of that counts as durable from now on.
+    /// Gives up the segments that lie wholly below `below`, of this term and of earlier ones. The
+    /// manifest durably needs nothing below any more, so all of that counts as durable.
     pub(crate) fn retire(&self, below: Lsn) {
         self.inner.retire(below);
     }
@@ -302,8 +308,8 @@ impl Log {
         self.inner.room.wants_ceiling(CEILING_AHEAD).is_some()
     }
 
-    /// Has the ceiling raised if it is time. If it fails, a writer that comes to the ceiling has it tried again, and is
-    /// told. May block for long.
+    /// Has the ceiling raised if it is time. If it fails, a writer that comes to the ceiling has it
+    /// tried again, and is told. May block for long.
     pub(crate) fn raise_ceiling(&self) {
         let _ = self.inner.raise_ceiling(CEILING_AHEAD);
     }
@@ -318,9 +324,9 @@ impl Log {
         self.inner.recycler.thin_out();
     }
 
-    /// Refuses further records, waits until those reserved are written (so the caller must not hold one),
-    /// hardens them and ends the preparer. No thread writes to a segment after it, whatever it returns. A second
-    /// call does nothing.
+    /// Refuses further records, waits until those reserved are written (so the caller must not hold
+    /// one), hardens them and ends the preparer. No thread writes to a segment after it,
+    /// whatever it returns. A second call does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.health.close();
@@ -431,7 +437,8 @@ impl Inner {
 
     /// Syncs everything copied so far and returns up to where.
     fn sync_round(&self) -> Result<Lsn> {
-        // `durable` first: retiring moves it on as far as `copied` has come by then, and so never beyond what is read next.
+        // `durable` first: retiring moves it on as far as `copied` has come by then, and so never
+        // beyond what is read next.
         let durable = self.syncer.durable();
         let copied = self.to_sync();
         assert!(durable <= copied && copied <= self.room.tail(), "frontiers out of order");
@@ -451,9 +458,10 @@ impl Inner {
         self.syncer.stop();
     }
 
-    /// Returns after a pause if what failed may succeed when it is tried again. Otherwise, or once the log has ended,
-    /// poisons it. The record's LSNs are handed out and cannot be taken back: where a segment that is not mapped finds
-    /// no room for them (copy-on-write), its commit waits until there is some, and those behind it wait with it.
+    /// Returns after a pause if what failed may succeed when it is tried again. Otherwise, or once
+    /// the log has ended, poisons it. The record's LSNs are handed out and cannot be taken
+    /// back: where a segment that is not mapped finds no room for them (copy-on-write), its
+    /// commit waits until there is some, and those behind it wait with it.
     #[cold]
     fn outlast(&self, error: Error) -> Result<()> {
         if error.is_retryable() && self.health.check().is_ok() {
@@ -476,8 +484,8 @@ impl Inner {
             let room = segment.end - lsn;
             let len = usize::try_from(room).map_or(bytes.len(), |room| room.min(bytes.len()));
             let (piece, rest) = bytes.split_at(len);
-            // SAFETY: LSNs are handed out once, so nobody else writes these bytes, and nobody reads them
-            // through this segment.
+            // SAFETY: LSNs are handed out once, so nobody else writes these bytes, and nobody reads
+            // them through this segment.
             while let Err(error) = unsafe { segment.file.copy_in(segment.offset(lsn), piece) } {
                 self.outlast(error)?;
             }
@@ -541,14 +549,16 @@ impl Reservation<'_> {
     #[inline]
     fn copy(&mut self, bytes: &[u8]) {
         self.stage = Stage::Copying;
-        // SAFETY: this reservation covers the range and is not marked copied: its stage was `Reserved`.
+        // SAFETY: this reservation covers the range and is not marked copied: its stage was
+        // `Reserved`.
         let copied = unsafe { self.log.copy_in(self.start, bytes) };
         // After an error the log is poisoned, which makes the mark say only that this copy is over.
         self.stage = if copied.is_ok() { Stage::Copied } else { Stage::Done };
         self.log.copied.mark(self.start, self.end);
     }
 
-    /// Says that the commit is applied. Does not wait for its predecessors: see [`Log::wait_visible`].
+    /// Says that the commit is applied. Does not wait for its predecessors: see
+    /// [`Log::wait_visible`].
     #[inline]
     pub(crate) fn publish(mut self) {
         assert!(self.stage != Stage::Reserved, "a record is written before it is published");

@@ -1,11 +1,12 @@
 //! The write-ahead log: where a commit gets its LSN, and what survives.
 //!
 //! - [`record`]: the bytes of one record; [`segment`]: one file, its name and header page
-//! - [`log`]: the open log, `reserve → write → publish → harden`, made of
-//!   [`room`] (the tail and how far it may go), [`frontier`] (the finished prefix), [`syncer`] (one shared
-//!   sync), [`segment_table`] (from LSN to segment), [`health`] (poisoned, closed)
+//! - [`log`]: the open log, `reserve → write → publish → harden`, made of [`room`] (the tail and
+//!   how far it may go), [`frontier`] (the finished prefix), [`syncer`] (one shared sync),
+//!   [`segment_table`] (from LSN to segment), [`health`] (poisoned, closed)
 //! - [`preparer`]: the background thread; [`recycler`]: files that are not in use
-//! - [`scan`]: reading it all back after a crash; [`still`]: the log of a database that is open for reading
+//! - [`scan`]: reading it all back after a crash; [`still`]: the log of a database that is open for
+//!   reading
 //!
 //! What is on disk at each step, and what recovery makes of it: `docs/internals/log.md`.
 

@@ -1,10 +1,12 @@
-//! Exhaustive models of the places where threads meet without a common lock all the way: the tail, the frontier and
-//! the syncer. A forgotten mark or sleeper shows as a deadlock, which loom reports.
+//! Exhaustive models of the places where threads meet without a common lock all the way: the tail,
+//! the frontier and the syncer. A forgotten mark or sleeper shows as a deadlock, which loom
+//! reports.
 //!
-//! Seen to fail: `frontier::announce` with a plain store and without its fence; `Frontier::mark_ahead` that does not wait
-//! for its lap; `Frontier::at` relaxed; `Syncer::finish` that hands nothing over, or that goes on after a failure;
-//! `Syncer::finish` that stores what its round reached; `Room::shut` without the tail's top bit; `Room::try_take` that looks
-//! at the limit once only.
+//! Seen to fail: `frontier::announce` with a plain store and without its fence;
+//! `Frontier::mark_ahead` that does not wait for its lap; `Frontier::at` relaxed; `Syncer::finish`
+//! that hands nothing over, or that goes on after a failure; `Syncer::finish` that stores what its
+//! round reached; `Room::shut` without the tail's top bit; `Room::try_take` that looks at the limit
+//! once only.
 
 use super::frontier::Frontier;
 use super::room::Room;
@@ -24,7 +26,8 @@ where
     thread::spawn(move || body(&shared))
 }
 
-/// The tail of a shut log is the end of what was handed out: each byte once, none above the limit, none later.
+/// The tail of a shut log is the end of what was handed out: each byte once, none above the limit,
+/// none later.
 #[test]
 fn nothing_is_handed_out_twice_or_after_the_shut() {
     check(4, || {

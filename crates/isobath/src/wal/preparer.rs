@@ -1,15 +1,17 @@
-//! What the log's own thread does so that writers never make a system call: it prepares segments, faults
-//! their pages in ahead of the tail, and starts writing back behind it.
+//! What the log's own thread does so that writers never make a system call: it prepares segments,
+//! faults their pages in ahead of the tail, and starts writing back behind it.
 //!
-//! Writers wait for this thread when the log has no room, so it does nothing that may block for long on behalf of
-//! others: a thread of its own hardens in the interval of the option, and the engine's maintenance raises the ceiling
-//! far ahead of the tail (which waits for the manifest) and removes the files of segments that nobody needs. The
-//! preparer raises the ceiling only where a writer waits for that already.
+//! Writers wait for this thread when the log has no room, so it does nothing that may block for
+//! long on behalf of others: a thread of its own hardens in the interval of the option, and the
+//! engine's maintenance raises the ceiling far ahead of the tail (which waits for the manifest) and
+//! removes the files of segments that nobody needs. The preparer raises the ceiling only where a
+//! writer waits for that already.
 //!
-//! Only where somebody syncs now and then does it bring the log to the device ahead of them: it starts writing back what
-//! is copied, and hardens the whole of a segment before its first use. Nobody else needs the log there: most
-//! segments are retired and used again before the system would write them out of its own accord, and a page that
-//! was not written back takes its next record without a fault.
+//! Only where somebody syncs now and then does it bring the log to the device ahead of them: it
+//! starts writing back what is copied, and hardens the whole of a segment before its first use.
+//! Nobody else needs the log there: most segments are retired and used again before the system
+//! would write them out of its own accord, and a page that was not written back takes its next
+//! record without a fault.
 //!
 //! Writers wake it once for about [`WAKE_STEP`] bytes of log.
 
@@ -98,7 +100,8 @@ impl Inner {
             self.prefault();
             self.make_room();
             written_back = self.write_back(written_back);
-            // A writer may move the tail past this and yet see the old value; then the next one rings.
+            // A writer may move the tail past this and yet see the old value; then the next one
+            // rings.
             let wake_at = tail + self.wake_step(tail);
             self.wake_preparer_at.store(wake_at, Ordering::Relaxed);
             let behind = self.room.tail() >= wake_at;
@@ -133,14 +136,16 @@ impl Inner {
         }
     }
 
-    /// Prepares segments until there are enough or it fails, and has the ceiling raised if a writer waits for it.
+    /// Prepares segments until there are enough or it fails, and has the ceiling raised if a writer
+    /// waits for it.
     fn make_room(&self) {
         let asked = self.room.asked();
         if let Err(error) = self.raise_ceiling(0) {
             self.room.fail(asked, error);
         }
-        // Where little was written yet, half a segment: the first may be the only one. Later as much as was written, up to
-        // two segments, as the names of one can take a tenth of a second to reach a device that is busy with tables.
+        // Where little was written yet, half a segment: the first may be the only one. Later as
+        // much as was written, up to two segments, as the names of one can take a tenth of
+        // a second to reach a device that is busy with tables.
         let used = self.room.tail() - self.start;
         let ahead =
             used.clamp(self.table.first_len() / 2, SEGMENTS_AHEAD * self.options.segment_len);
@@ -161,7 +166,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes the next segment ready: its header page durable, then its name, then the room it gives.
+    /// Makes the next segment ready: its header page durable, then its name, then the room it
+    /// gives.
     pub(super) fn prepare_segment(&self) -> Result<()> {
         let base = self.room.prepared();
         let len = self.table.len_at(base);
@@ -179,8 +185,8 @@ impl Inner {
             },
         };
         file.renamed(&path);
-        // A failed sync of the directory is final like any other: the name may be lost though a later
-        // sync succeeds.
+        // A failed sync of the directory is final like any other: the name may be lost though a
+        // later sync succeeds.
         if !planted(Plant::SegmentNameNotSynced) {
             self.recycler.sync_dir().inspect_err(|error| self.poison(error))?;
         }
@@ -218,7 +224,8 @@ impl Inner {
                 Ok(file)
             }
             Err(error) => {
-                // Half a segment takes room that is short; if it cannot go now, the next start removes it.
+                // Half a segment takes room that is short; if it cannot go now, the next start
+                // removes it.
                 let _ = self.fs.remove(&unfinished);
                 Err(error)
             }
@@ -227,8 +234,9 @@ impl Inner {
 
     /// Opens or makes a file with `len` bytes of data.
     fn open(&self, path: &Path, len: u64) -> Result<Arc<dyn SegmentFile>> {
-        // SAFETY: the database's lock keeps other engines out, and this one opens a file of the log for writing once:
-        // when it is made, or taken as a spare for the first time since the term began.
+        // SAFETY: the database's lock keeps other engines out, and this one opens a file of the log
+        // for writing once: when it is made, or taken as a spare for the first time since
+        // the term began.
         unsafe { self.fs.open_segment(path, HEADER_PAGE_LEN + len, self.options.mode) }
     }
 
@@ -241,10 +249,11 @@ impl Inner {
         path: &Path,
     ) -> Result<Arc<dyn SegmentFile>> {
         let page = header_page(self.options.uuid, base, self.generation);
-        // SAFETY: the segment is not installed, so nobody else knows it; and records never touch this page.
+        // SAFETY: the segment is not installed, so nobody else knows it; and records never touch
+        // this page.
         unsafe { file.copy_in(0, &page) }?;
-        // Only the page has to last. What lies behind it, zeros or old records, means nothing; but where it was never
-        // on the device, the first sync there takes longer.
+        // Only the page has to last. What lies behind it, zeros or old records, means nothing; but
+        // where it was never on the device, the first sync there takes longer.
         let first = base == self.start;
         let len = if first || self.expects_syncs() { file.len() } else { page.len() as u64 };
         file.harden(0, len).inspect_err(|error| self.poison(error))?;
@@ -280,7 +289,8 @@ impl Inner {
 
     pub(super) fn retire(&self, below: Lsn) {
         assert!(below <= self.room.tail(), "the log would be given up beyond its tail");
-        // What nobody will read from the log any more need not be synced there: it survives in tables.
+        // What nobody will read from the log any more need not be synced there: it survives in
+        // tables.
         let copied_below = below.min(self.copied.at());
         self.syncer.advance(copied_below);
         let mut retired: Vec<_> = self

@@ -1,9 +1,9 @@
-//! Reading the log back by LSN: finds the segment files, joins their data into stretches, and decodes the
-//! record at an LSN or the next one after it. Only reads.
+//! Reading the log back by LSN: finds the segment files, joins their data into stretches, and
+//! decodes the record at an LSN or the next one after it. Only reads.
 //!
-//! Memory: one window of [`WINDOW_LEN`] bytes, or of one record if that is longer. A record's length is
-//! checked before room is made for it: against the bytes there are, of which no segment has more than
-//! `SEGMENT_LEN_MAX`, and against the longest record that any log takes.
+//! Memory: one window of [`WINDOW_LEN`] bytes, or of one record if that is longer. A record's
+//! length is checked before room is made for it: against the bytes there are, of which no segment
+//! has more than `SEGMENT_LEN_MAX`, and against the longest record that any log takes.
 
 use super::record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader};
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
@@ -26,7 +26,8 @@ struct Source {
     generation: Result<u16, String>,
     /// Where the unbroken run of segments from this one on ends.
     held_until: Lsn,
-    /// The same for segments that nothing is wrong with; the base if something is wrong with this one.
+    /// The same for segments that nothing is wrong with; the base if something is wrong with this
+    /// one.
     trusted_until: Lsn,
 }
 
@@ -57,8 +58,8 @@ pub(super) struct LogReader<'a> {
 }
 
 impl<'a> LogReader<'a> {
-    /// Finds the segments that hold LSNs from `from` on. With a `uuid`, all must belong to that database and be of a length
-    /// that segments have.
+    /// Finds the segments that hold LSNs from `from` on. With a `uuid`, all must belong to that
+    /// database and be of a length that segments have.
     pub(super) fn open(
         fs: &'a dyn FileSystem,
         dir: &Path,
@@ -69,8 +70,8 @@ impl<'a> LogReader<'a> {
         infos.retain(|info| info.kind == SegmentKind::Log);
         let mut sources = Vec::new();
         for (at, info) in infos.iter().enumerate() {
-            // An earlier term's longer segment may reach over the beginning of a later one: it was never
-            // used there.
+            // An earlier term's longer segment may reach over the beginning of a later one: it was
+            // never used there.
             let next_base = infos.get(at + 1).map_or(Lsn::MAX, |next| next.base);
             let end = info.end().min(next_base);
             // For whoever looks at remains, without a `uuid`, what is left of it counts.
@@ -117,7 +118,8 @@ impl<'a> LogReader<'a> {
         Ok(Found::Record { header, payload })
     }
 
-    /// The segment with a damaged header page that is all that keeps the record at `lsn` from being read.
+    /// The segment with a damaged header page that is all that keeps the record at `lsn` from being
+    /// read.
     pub(super) fn distrusted(&mut self, lsn: Lsn) -> Result<Option<Place>> {
         let end = self.first_gap(lsn);
         if !self.sight(lsn, end)?.is_some_and(|sighting| sighting.whole) {
@@ -138,14 +140,15 @@ impl<'a> LogReader<'a> {
         Ok(&bytes[RECORD_HEADER_LEN..])
     }
 
-    /// What fills a record, which was seen whole and is no skip record, up to its length in the log.
+    /// What fills a record, which was seen whole and is no skip record, up to its length in the
+    /// log.
     pub(super) fn padding(&mut self, header: &RecordHeader) -> Result<&[u8]> {
         let bytes = self.bytes(header.lsn, header.record_len())?;
         Ok(&bytes[RECORD_HEADER_LEN + header.payload_len as usize..])
     }
 
-    /// The first header at or after `lsn` that verifies, whatever the header pages say. `progress` is told
-    /// the LSN reached.
+    /// The first header at or after `lsn` that verifies, whatever the header pages say. `progress`
+    /// is told the LSN reached.
     pub(super) fn next_sighting(
         &mut self,
         mut lsn: Lsn,
@@ -321,7 +324,8 @@ fn wrong_len(info: &SegmentInfo) -> String {
     format!("no log segment has {} bytes", info.file_len)
 }
 
-/// Reads a segment's header page. Damage is a fact about the source; a foreign or newer file is an error.
+/// Reads a segment's header page. Damage is a fact about the source; a foreign or newer file is an
+/// error.
 fn check_source(
     fs: &dyn FileSystem,
     info: &SegmentInfo,

@@ -10,10 +10,10 @@
 //!     24   8  XXH3-64 of the payload; 0 for a skip record
 //! ```
 //!
-//! The caller builds a record in one buffer whose first 32 bytes are spare. [`seal`] does what does not
-//! depend on the place in the log (padding, length, payload checksum) and needs no lock; [`stamp`] does
-//! the rest once the LSN is known. The padding is lent: it goes with the [`Sealed`], so that a buffer may be
-//! extended and sealed again, whatever became of its first record.
+//! The caller builds a record in one buffer whose first 32 bytes are spare. [`seal`] does what does
+//! not depend on the place in the log (padding, length, payload checksum) and needs no lock;
+//! [`stamp`] does the rest once the LSN is known. The padding is lent: it goes with the [`Sealed`],
+//! so that a buffer may be extended and sealed again, whatever became of its first record.
 
 use crate::env::{Plant, planted};
 use crate::format::{Lsn, checksum32, checksum64};
@@ -67,8 +67,8 @@ impl Sealed<'_> {
     }
 }
 
-/// Pads the record to its length in the log and fills in the payload's length and checksum. `record`
-/// holds [`RECORD_HEADER_LEN`] spare bytes and then the payload.
+/// Pads the record to its length in the log and fills in the payload's length and checksum.
+/// `record` holds [`RECORD_HEADER_LEN`] spare bytes and then the payload.
 pub(crate) fn seal(record: &mut Vec<u8>) -> Sealed<'_> {
     assert!(record.len() >= RECORD_HEADER_LEN, "a record has room for its header");
     let payload_len = (record.len() - RECORD_HEADER_LEN) as u64;
@@ -90,7 +90,8 @@ pub(super) fn stamp(record: &mut [u8], lsn: Lsn, generation: u16, durable: Lsn) 
     record[..4].copy_from_slice(&check.to_le_bytes());
 }
 
-/// The header of a record of `len` bytes that says nothing, to fill a reservation that cannot be used.
+/// The header of a record of `len` bytes that says nothing, to fill a reservation that cannot be
+/// used.
 pub(super) fn skip_header(len: u64, lsn: Lsn, generation: u16, durable: Lsn) -> [u8; 32] {
     let mut header = [0; RECORD_HEADER_LEN];
     let payload_len = (len - RECORD_HEADER_LEN as u64) | SKIP_BIT;
@@ -119,7 +120,8 @@ pub(crate) struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// The header at `lsn`, or `None` if these bytes are not one. The first 32 bytes of `bytes` count.
+    /// The header at `lsn`, or `None` if these bytes are not one. The first 32 bytes of `bytes`
+    /// count.
     #[inline]
     pub(super) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordHeader> {
         let bytes: &[u8; RECORD_HEADER_LEN] = bytes.first_chunk()?;
@@ -142,8 +144,9 @@ impl RecordHeader {
         })
     }
 
-    /// True if a header was written at `lsn` and something of it is not what it was: its LSN still says where it stands,
-    /// or its check would match if it did. What a segment holds from another use looks like neither.
+    /// True if a header was written at `lsn` and something of it is not what it was: its LSN still
+    /// says where it stands, or its check would match if it did. What a segment holds from
+    /// another use looks like neither.
     pub(super) fn is_remnant(bytes: &[u8], lsn: Lsn) -> bool {
         let Some(bytes) = bytes.first_chunk::<RECORD_HEADER_LEN>() else { return false };
         let mut placed = *bytes;

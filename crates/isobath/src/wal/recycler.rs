@@ -1,15 +1,18 @@
-//! Segments that are not in the log: spares that wait to be written again, and what earlier terms left.
+//! Segments that are not in the log: spares that wait to be written again, and what earlier terms
+//! left.
 //!
-//! Nothing of an earlier term is touched before the engine says that the manifest no longer needs it:
-//! it is what a second recovery would read.
+//! Nothing of an earlier term is touched before the engine says that the manifest no longer needs
+//! it: it is what a second recovery would read.
 //!
-//! **One name, one file.** A spare's name is a number of its own, counted up from the greatest in the directory at open,
-//! and no rename here replaces a file. So a name never stands for a second file while the first is in use.
+//! **One name, one file.** A spare's name is a number of its own, counted up from the greatest in
+//! the directory at open, and no rename here replaces a file. So a name never stands for a second
+//! file while the first is in use.
 //!
-//! **One file, one name.** A file that was renamed is renamed again only after the directory was synced in
-//! between: if changes to names survive a power cut independently, the second without the first would leave two
-//! names of one file, and one day two segments in it. The process that gave a name may have died before it synced
-//! the directory, so what is found at open is not renamed before a sync either.
+//! **One file, one name.** A file that was renamed is renamed again only after the directory was
+//! synced in between: if changes to names survive a power cut independently, the second without the
+//! first would leave two names of one file, and one day two segments in it. The process that gave a
+//! name may have died before it synced the directory, so what is found at open is not renamed
+//! before a sync either.
 
 use super::log::LogOptions;
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
@@ -21,8 +24,8 @@ use crate::vfs::{Directory, FileSystem, SegmentFile};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A term begins with segments of the regular length if there are at least so many files of it: a clean close leaves one of
-/// them, or two if a flush failed.
+/// A term begins with segments of the regular length if there are at least so many files of it: a
+/// clean close leaves one of them, or two if a flush failed.
 const STOCK_MIN: usize = 3;
 
 /// A file that may be written again.
@@ -34,7 +37,8 @@ pub(super) struct Spare {
 
 pub(super) struct Recycler {
     dir: PathBuf,
-    /// Held open: a sync that fails is final, and one that cannot open the directory would be told for that.
+    /// Held open: a sync that fails is final, and one that cannot open the directory would be told
+    /// for that.
     open_dir: Arc<dyn Directory>,
     file_len: u64,
     spares_max: usize,
@@ -59,8 +63,9 @@ struct State {
 }
 
 impl Recycler {
-    /// Sorts what is in the directory: unfinished files are removed; spares, and segments at or above
-    /// `start` (prepared by an earlier term, never used), become spares; segments below are leftovers.
+    /// Sorts what is in the directory: unfinished files are removed; spares, and segments at or
+    /// above `start` (prepared by an earlier term, never used), become spares; segments below
+    /// are leftovers.
     pub(super) fn open(fs: &dyn FileSystem, options: &LogOptions, start: Lsn) -> Result<Recycler> {
         if !fs.exists(&options.dir)? {
             fs.create_dir_all(&options.dir)?;
@@ -210,8 +215,8 @@ impl Recycler {
         Ok(())
     }
 
-    /// Takes out the leftovers that hold nothing at or above `below`. What an earlier term's file could
-    /// hold ends where this term starts.
+    /// Takes out the leftovers that hold nothing at or above `below`. What an earlier term's file
+    /// could hold ends where this term starts.
     pub(super) fn leftovers_below(&self, below: Lsn) -> Vec<SegmentInfo> {
         let mut state = self.state.lock();
         let start = self.start;

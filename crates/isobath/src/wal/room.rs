@@ -1,14 +1,15 @@
 //! Handing out LSNs: the tail of the log, and the limit up to which there is a place to put bytes.
 //!
-//! A reservation moves `tail` in a compare-and-swap loop that never passes `limit`, so an LSN is handed out
-//! only if its segment is installed, its directory entry durable, and the manifest's LSN ceiling above it.
-//! The last [`SLACK`] bytes below the limit are for internal records (epoch markers), which must not wait
-//! for space. Shutting sets the tail's top bit: no reservation succeeds after, so the tail of a shut log is
-//! exactly the end of what was reserved; and the writers' fast path pays nothing for it.
+//! A reservation moves `tail` in a compare-and-swap loop that never passes `limit`, so an LSN is
+//! handed out only if its segment is installed, its directory entry durable, and the manifest's LSN
+//! ceiling above it. The last [`SLACK`] bytes below the limit are for internal records (epoch
+//! markers), which must not wait for space. Shutting sets the tail's top bit: no reservation
+//! succeeds after, so the tail of a shut log is exactly the end of what was reserved; and the
+//! writers' fast path pays nothing for it.
 //!
-//! A writer that finds no room asks for it: it says how much it wants, wakes the preparer and sleeps until
-//! the limit moves, an attempt to move it fails that began after it asked (it returns that error, and the
-//! next writer asks again), or the log is shut.
+//! A writer that finds no room asks for it: it says how much it wants, wakes the preparer and
+//! sleeps until the limit moves, an attempt to move it fails that began after it asked (it returns
+//! that error, and the next writer asks again), or the log is shut.
 
 use crate::env::Clock;
 use crate::env::sync::{Condvar, Mutex, Rank, atomic::*};
@@ -58,7 +59,8 @@ struct State {
     shut: bool,
     /// How often writers asked for room.
     asked: u64,
-    /// The last attempt to make room, if it failed: how often writers had asked when it began, and the error.
+    /// The last attempt to make room, if it failed: how often writers had asked when it began, and
+    /// the error.
     failure: Option<(u64, Error)>,
     waits: RoomWaits,
 }
@@ -106,8 +108,8 @@ impl Room {
         self.state.lock().waits
     }
 
-    /// Reserves `len` bytes if they end `slack` bytes below the limit or lower. Acquire and release, so
-    /// that reservations order what their owners did before and do after.
+    /// Reserves `len` bytes if they end `slack` bytes below the limit or lower. Acquire and
+    /// release, so that reservations order what their owners did before and do after.
     #[inline]
     pub(crate) fn try_take(&self, len: u64, slack: u64) -> Option<Lsn> {
         let mut start = self.tail.load(Ordering::Relaxed);
@@ -127,8 +129,8 @@ impl Room {
         }
     }
 
-    /// Reserves `len` bytes, waiting for room as far as `patience` goes. `wake_preparer` is called when something must
-    /// be done for it; `refusal` says why a log that was shut was shut.
+    /// Reserves `len` bytes, waiting for room as far as `patience` goes. `wake_preparer` is called
+    /// when something must be done for it; `refusal` says why a log that was shut was shut.
     #[cold]
     pub(super) fn take(
         &self,
@@ -140,7 +142,8 @@ impl Room {
         refusal: &dyn Fn() -> Error,
     ) -> Result<Lsn> {
         let began = clock.now_ns();
-        // Looked at before each attempt: with an LSN in hand, a panic of the clock would leave a hole in the log.
+        // Looked at before each attempt: with an LSN in hand, a panic of the clock would leave a
+        // hole in the log.
         let mut now = began;
         let mut state = self.state.lock();
         state.asked += 1;
@@ -178,16 +181,16 @@ impl Room {
         taken
     }
 
-    /// True if the next segment should be prepared: someone waits for it, or less than `ahead` is left.
-    /// Segments above the ceiling can wait.
+    /// True if the next segment should be prepared: someone waits for it, or less than `ahead` is
+    /// left. Segments above the ceiling can wait.
     pub(super) fn wants_segment(&self, ahead: u64) -> bool {
         let state = self.state.lock();
         let wanted = state.wanted.max(self.tail() + ahead);
         !state.shut && state.prepared < wanted.min(state.ceiling)
     }
 
-    /// The LSN that the ceiling should be raised above, if it is time: someone waits for it, or less than
-    /// `ahead` is left.
+    /// The LSN that the ceiling should be raised above, if it is time: someone waits for it, or
+    /// less than `ahead` is left.
     pub(super) fn wants_ceiling(&self, ahead: u64) -> Option<Lsn> {
         let state = self.state.lock();
         let wanted = state.wanted.max(self.tail() + ahead);
@@ -215,7 +218,8 @@ impl Room {
         self.state.lock().asked
     }
 
-    /// An attempt to make room failed that began when writers had asked `asked` times: those are told.
+    /// An attempt to make room failed that began when writers had asked `asked` times: those are
+    /// told.
     pub(super) fn fail(&self, asked: u64, error: Error) {
         self.change(|state| {
             state.failure = Some((asked, error));

@@ -1,11 +1,12 @@
 //! Recovery's walk over the log: every valid record in order, and what the first invalid one means.
 //!
-//! The scan ends at the first record that does not verify, the *stop*. Then it looks on to the end of every
-//! segment. If a later header names a durable LSN above the stop, or the manifest does, bytes that were
-//! synced are not what was written: corruption. The same if a whole segment is missing in front of a record,
-//! because a segment's name is durable before it is used, or behind one that goes on in it, and if nothing but a damaged header page keeps the
-//! record at the stop from being read, because that page is durable before the name. Anything else behind the stop is a
-//! tail, which a power cut leaves: it was never promised, and is reported.
+//! The scan ends at the first record that does not verify, the *stop*. Then it looks on to the end
+//! of every segment. If a later header names a durable LSN above the stop, or the manifest does,
+//! bytes that were synced are not what was written: corruption. The same if a whole segment is
+//! missing in front of a record, because a segment's name is durable before it is used, or behind
+//! one that goes on in it, and if nothing but a damaged header page keeps the record at the stop
+//! from being read, because that page is durable before the name. Anything else behind the stop is
+//! a tail, which a power cut leaves: it was never promised, and is reported.
 //!
 //! Nothing here writes, renames or removes: a second recovery sees the same bytes.
 
@@ -55,9 +56,10 @@ pub(crate) enum Tail {
     },
 }
 
-/// Visits every valid record from `from` on, verified, in LSN order. `manifest_durable` is an LSN below which
-/// the manifest knows the log durable (0 if it knows nothing). `progress` gets bytes done and in all. An error of `visit`
-/// about what the record says ends the scan, and gets the file and the offset of the record.
+/// Visits every valid record from `from` on, verified, in LSN order. `manifest_durable` is an LSN
+/// below which the manifest knows the log durable (0 if it knows nothing). `progress` gets bytes
+/// done and in all. An error of `visit` about what the record says ends the scan, and gets the file
+/// and the offset of the record.
 pub(crate) fn scan(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -163,7 +165,8 @@ fn damaged(reader: &LogReader<'_>, stop: Lsn, durable: Lsn, named_by: String) ->
     )
 }
 
-/// LSNs are handed out only once there is a segment for all of them, by a name that survives power loss.
+/// LSNs are handed out only once there is a segment for all of them, by a name that survives power
+/// loss.
 fn missing(reader: &LogReader<'_>, gap: Lsn, at: Lsn) -> Error {
     let path = reader.locate(gap).path;
     let detail = format!("the log segment is missing: the record at LSN {at:#x} goes on in it");
@@ -199,7 +202,8 @@ pub(crate) struct Dumped<'a> {
     pub(crate) header: RecordHeader,
     /// `None` if the payload does not verify, or is a skip record's.
     pub(crate) payload: Option<&'a [u8]>,
-    /// The bytes behind such a payload up to the end of the record, which no checksum covers, are zeros.
+    /// The bytes behind such a payload up to the end of the record, which no checksum covers, are
+    /// zeros.
     pub(crate) is_padded_with_zeros: bool,
 }
 

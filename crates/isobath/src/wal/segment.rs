@@ -9,8 +9,8 @@
 //! offset 4096   S bytes: LSN l lies at 4096 + (l - base)
 //! ```
 //!
-//! A file gets the name `.wal` after its header page is durable, and its LSNs are handed out after the
-//! directory is.
+//! A file gets the name `.wal` after its header page is durable, and its LSNs are handed out after
+//! the directory is.
 
 use crate::error::{Error, Result};
 use crate::format::{FileHeader, FileKind, LSN_END, Lsn};
@@ -127,8 +127,9 @@ pub(crate) fn demand_segment(fs: &dyn FileSystem, dir: &Path, lsn: Lsn) -> Resul
     Err(Error::corruption(&path, 0, detail))
 }
 
-/// Where the segment began that held `lsn` and is missing, as far as the files beside it tell. A term's segments follow each
-/// other without a gap, each as long as the one before it or twice as long.
+/// Where the segment began that held `lsn` and is missing, as far as the files beside it tell. A
+/// term's segments follow each other without a gap, each as long as the one before it or twice as
+/// long.
 fn base_of_missing(files: &[SegmentInfo], lsn: Lsn) -> Option<Lsn> {
     let mut segments = files.iter().filter(|info| info.kind == SegmentKind::Log);
     let before = segments.clone().rfind(|info| info.base <= lsn);

@@ -1,16 +1,18 @@
 //! The segments that are open, and the way from an LSN to its segment without a lock or a count.
 //!
-//! A term's first segments may be short, so that a small database is small on disk: of `F` bytes, then again `F`, `2F`,
-//! `4F` and so on, until `S` bytes of the term have a place. All that follow have `S` bytes.
+//! A term's first segments may be short, so that a small database is small on disk: of `F` bytes,
+//! then again `F`, `2F`, `4F` and so on, until `S` bytes of the term have a place. All that follow
+//! have `S` bytes.
 //!
-//! Segments are installed in LSN order before their LSNs can be reserved, and removed once everything in
-//! them is copied and no longer needed. Each short segment has a slot of its own. Of the others the one with index
-//! `base / S` stands in slot `index % M` from before its first LSN can be reserved until it is removed or, a lap later,
-//! replaced, and it is replaced only after `copied` has passed its end.
+//! Segments are installed in LSN order before their LSNs can be reserved, and removed once
+//! everything in them is copied and no longer needed. Each short segment has a slot of its own. Of
+//! the others the one with index `base / S` stands in slot `index % M` from before its first LSN
+//! can be reserved until it is removed or, a lap later, replaced, and it is replaced only after
+//! `copied` has passed its end.
 //!
 //! So whoever owns a reserved record that is not marked copied may use the pointers of the record's
-//! segments: `copied` is at or below the record's start, hence below those segments' ends, hence they are
-//! neither removed nor replaced.
+//! segments: `copied` is at or below the record's start, hence below those segments' ends, hence
+//! they are neither removed nor replaced.
 
 use super::segment::Segment;
 use crate::env::sync::{Mutex, Rank, atomic::*};
@@ -42,7 +44,8 @@ pub(super) struct SegmentTable {
 }
 
 impl SegmentTable {
-    /// Of a term that starts at `start`, a multiple of `segment_len`, with a segment of `first_len` bytes.
+    /// Of a term that starts at `start`, a multiple of `segment_len`, with a segment of `first_len`
+    /// bytes.
     pub(super) fn new(start: Lsn, first_len: u64, segment_len: u64) -> SegmentTable {
         assert!(segment_len.is_power_of_two() && first_len.is_power_of_two());
         assert!(first_len <= segment_len && start.is_multiple_of(segment_len));
@@ -75,8 +78,8 @@ impl SegmentTable {
         }
     }
 
-    /// The longest record: half of what the slots can hold at once, so that the segments of a record can
-    /// all be installed while records before it are still being copied.
+    /// The longest record: half of what the slots can hold at once, so that the segments of a
+    /// record can all be installed while records before it are still being copied.
     pub(super) fn record_len_max(&self) -> u64 {
         self.slots.len() as u64 / 2 * self.segment_len
     }
@@ -102,13 +105,14 @@ impl SegmentTable {
     /// The segment that holds `lsn`.
     ///
     /// # Safety
-    /// The caller owns a reserved record that covers `lsn` and is not yet marked copied, and does not use
-    /// the result after marking it.
+    /// The caller owns a reserved record that covers `lsn` and is not yet marked copied, and does
+    /// not use the result after marking it.
     #[inline]
     pub(super) unsafe fn find(&self, lsn: Lsn) -> &Segment {
         let segment = self.slot(lsn).load(Ordering::Acquire);
-        // SAFETY: a reserved LSN's segment is installed, so the slot is not null; since the record is not
-        // marked copied, the slot holds this very segment and `live` owns it (see the module's argument).
+        // SAFETY: a reserved LSN's segment is installed, so the slot is not null; since the record
+        // is not marked copied, the slot holds this very segment and `live` owns it (see
+        // the module's argument).
         unsafe { &*segment }
     }
 
@@ -199,7 +203,8 @@ mod tests {
             let table = SegmentTable::new(len, len, len);
             let (slots, longest) = (table.slots.len() as u64, table.record_len_max());
             assert_eq!(longest, RECORD_LEN_MAX.min(len * SLOTS_MAX / 2), "{len}");
-            // A segment may be installed once the one that had its slot is copied: none is `slots` segments away.
+            // A segment may be installed once the one that had its slot is copied: none is `slots`
+            // segments away.
             let base = 3 * slots * len;
             assert_eq!(table.installable_from(base), base - (slots - 1) * len);
             assert_eq!(table.installable_from(len), 0);

@@ -1,12 +1,12 @@
 //! One sync at a time, shared by everyone who waits for it.
 //!
-//! Whoever needs an LSN durable while nobody syncs becomes the leader and syncs everything copied so far.
-//! Those who come meanwhile sleep. At the end the leader wakes those it covered and hands the lead to one
-//! of the others, who covers them all. No cap limits a group.
+//! Whoever needs an LSN durable while nobody syncs becomes the leader and syncs everything copied
+//! so far. Those who come meanwhile sleep. At the end the leader wakes those it covered and hands
+//! the lead to one of the others, who covers them all. No cap limits a group.
 //!
-//! Writers that sync in a loop would split in two groups taking turns: the first one back would lead alone
-//! while the others are on their way. So a leader *lingers* until as many have come as were there last
-//! time, though no longer than half a sync takes; alone, it never lingers.
+//! Writers that sync in a loop would split in two groups taking turns: the first one back would
+//! lead alone while the others are on their way. So a leader *lingers* until as many have come as
+//! were there last time, though no longer than half a sync takes; alone, it never lingers.
 //!
 //! A round that fails is the last one: what it covered may be lost though later syncs succeed.
 
@@ -80,9 +80,9 @@ impl Syncer {
         self.state.lock().counts
     }
 
-    /// Returns once everything below `up_to` is durable. `round` makes everything that was finished when
-    /// it was called durable, and returns up to where; that is at least `up_to`, or the caller must not
-    /// have called yet.
+    /// Returns once everything below `up_to` is durable. `round` makes everything that was finished
+    /// when it was called durable, and returns up to where; that is at least `up_to`, or the
+    /// caller must not have called yet.
     pub(super) fn harden(
         &self,
         up_to: Lsn,
@@ -256,8 +256,8 @@ mod tests {
         assert_eq!((syncer.counts().syncs, syncer.last_asked()), (0, 0));
     }
 
-    /// Runs `harden` of each LSN on a thread of its own while the first, who asks for 100, is in its round, and `then`
-    /// once all of them wait. Rounds after the first reach 300.
+    /// Runs `harden` of each LSN on a thread of its own while the first, who asks for 100, is in
+    /// its round, and `then` once all of them wait. Rounds after the first reach 300.
     fn joined(
         lsns: &[Lsn],
         then: impl Fn(&Syncer) + Sync,

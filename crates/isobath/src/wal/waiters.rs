@@ -1,8 +1,8 @@
-//! Where threads sleep until an LSN has been passed: one condition variable a thread, so that whoever
-//! passes an LSN wakes exactly those who wait for it, and no herd.
+//! Where threads sleep until an LSN has been passed: one condition variable a thread, so that
+//! whoever passes an LSN wakes exactly those who wait for it, and no herd.
 //!
-//! A [`Waiters`] lives inside the mutex that its condition variables wait on. Slots are kept for reuse,
-//! so sleeping allocates nothing once as many slots exist as threads ever slept at once.
+//! A [`Waiters`] lives inside the mutex that its condition variables wait on. Slots are kept for
+//! reuse, so sleeping allocates nothing once as many slots exist as threads ever slept at once.
 
 use crate::env::sync::{Condvar, MutexGuard};
 use crate::format::Lsn;

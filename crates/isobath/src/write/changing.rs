@@ -1,8 +1,9 @@
 //! One change of families at a time, and what listeners are told of it.
 //!
-//! A listener may call the database, so it is told once the locks of the change are gone: of each event in order, before the
-//! call that made the change returns. A change that waits for room on a full disk may wait long; of that another thread
-//! tells at once, and the change waits for that thread after it has given its locks back.
+//! A listener may call the database, so it is told once the locks of the change are gone: of each
+//! event in order, before the call that made the change returns. A change that waits for room on a
+//! full disk may wait long; of that another thread tells at once, and the change waits for that
+//! thread after it has given its locks back.
 
 use crate::engine::Engine;
 use crate::env::sync::MutexGuard;
@@ -23,8 +24,9 @@ pub(super) struct Changing<'engine> {
 }
 
 impl<'engine> Changing<'engine> {
-    /// Begins a change: until its end no other runs and no close begins. A close that ran while this waited is over, and
-    /// nothing may be written after it; the log would refuse to, the manifest is another's by then.
+    /// Begins a change: until its end no other runs and no close begins. A close that ran while
+    /// this waited is over, and nothing may be written after it; the log would refuse to, the
+    /// manifest is another's by then.
     pub(super) fn begin(engine: &'engine Arc<Engine>) -> Result<Self> {
         engine.check_writable()?;
         let changing = Changing::lock(engine);
@@ -38,8 +40,8 @@ impl<'engine> Changing<'engine> {
         Changing { engine, lock, teller: None, untold: Vec::new() }
     }
 
-    /// Tells that the change waits since `error` kept it from its edit. Other threads may need the locks that this one
-    /// holds, so the listener is called on a thread that holds none.
+    /// Tells that the change waits since `error` kept it from its edit. Other threads may need the
+    /// locks that this one holds, so the listener is called on a thread that holds none.
     pub(super) fn tell_of_wait(&mut self, error: Error) {
         let event = Event::BackgroundError { job: JOB, error };
         let (engine, told) = (self.engine.clone(), event.clone());
@@ -77,10 +79,12 @@ mod tests {
     use std::io;
     use std::sync::{Arc, OnceLock};
 
-    /// Of each error that a listener was told: whether the change goes on, and what the listener's own call came to.
+    /// Of each error that a listener was told: whether the change goes on, and what the listener's
+    /// own call came to.
     type Told = Arc<Mutex<Vec<(bool, &'static str)>>>;
 
-    /// A database whose listener calls it back, with a call that needs the locks of a change, at each error.
+    /// A database whose listener calls it back, with a call that needs the locks of a change, at
+    /// each error.
     fn calling_back(fs: &MemoryFs) -> (Db, Told) {
         let (told, db) = (Told::new(Mutex::unranked(Vec::new())), Arc::new(OnceLock::<Db>::new()));
         let listener = {

@@ -24,11 +24,12 @@ use crate::wal::{self, Patience, RECORD_HEADER_LEN};
 use crate::write::seal;
 use std::sync::Arc;
 
-/// A batch of at least this many operations is sorted before it is applied, so that neighbours in the memtable
-/// cost no descent each.
+/// A batch of at least this many operations is sorted before it is applied, so that neighbours in
+/// the memtable cost no descent each.
 const SORT_MIN: usize = 4;
 
-/// A commit that returned. Only writes make one, and [`crate::Db::sync_to`] takes those of its own database.
+/// A commit that returned. Only writes make one, and [`crate::Db::sync_to`] takes those of its own
+/// database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Commit {
     /// The read point just after it: a reader at this point or later sees the commit.
@@ -43,8 +44,9 @@ impl Commit {
     }
 }
 
-/// A moment of a database: reads there see the commits up to it, and no other. A [`Commit`] converts to the moment just
-/// after it. Points of one database are ordered in time, but for those of commits that a crash took.
+/// A moment of a database: reads there see the commits up to it, and no other. A [`Commit`]
+/// converts to the moment just after it. Points of one database are ordered in time, but for those
+/// of commits that a crash took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadPoint {
     lsn: Lsn,
@@ -58,13 +60,14 @@ impl ReadPoint {
         ReadPoint { lsn, tag: engine.point_tag }
     }
 
-    /// The point to keep or to send elsewhere. Bytes of points of one database compare as the points do.
+    /// The point to keep or to send elsewhere. Bytes of points of one database compare as the
+    /// points do.
     pub fn to_bytes(self) -> [u8; 16] {
         (u128::from(self.lsn) << 64 | u128::from(self.tag)).to_be_bytes()
     }
 
-    /// The point that [`ReadPoint::to_bytes`] gave these bytes for. Who takes the point judges whether it is one of the
-    /// database.
+    /// The point that [`ReadPoint::to_bytes`] gave these bytes for. Who takes the point judges
+    /// whether it is one of the database.
     pub fn from_bytes(bytes: [u8; 16]) -> ReadPoint {
         let all = u128::from_be_bytes(bytes);
         ReadPoint { lsn: (all >> 64) as u64, tag: all as u64 }
@@ -102,7 +105,8 @@ impl OpAt {
     }
 }
 
-/// What a batch comes to: its record (header room in front), where its operations lie in it, and the families it names.
+/// What a batch comes to: its record (header room in front), where its operations lie in it, and
+/// the families it names.
 pub(crate) type Parts<'a> = (&'a mut Vec<u8>, &'a [OpAt], &'a [Mention]);
 
 /// Commits one operation.
@@ -179,8 +183,8 @@ fn commit(
     Ok(Commit::new(engine, point))
 }
 
-/// What is about to be acknowledged has to decode, or no open gets past it. A batch costs another pass for that, so
-/// releases do without: in them only the ways to build a record keep it so.
+/// What is about to be acknowledged has to decode, or no open gets past it. A batch costs another
+/// pass for that, so releases do without: in them only the ways to build a record keep it so.
 fn check_decodes(payload: &[u8]) {
     if cfg!(any(debug_assertions, feature = "simulation", feature = "paranoid")) {
         let decoded = decode_payload(payload);
@@ -251,8 +255,8 @@ fn apply_batch(
     }
 }
 
-/// The ordinals of a batch by family and key, without those that a later operation on the same key replaces:
-/// nobody can ever read between two operations of one commit.
+/// The ordinals of a batch by family and key, without those that a later operation on the same key
+/// replaces: nobody can ever read between two operations of one commit.
 fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
     let head = |op: &OpAt| {
         let key = op.key(record);
@@ -286,7 +290,8 @@ pub(crate) fn sync_to(engine: &Engine, point: ReadPoint) -> Result<()> {
     engine.log.harden(wanted_durable(engine, point)?)
 }
 
-/// Has `notice` run once every commit up to `point` survives power loss, or never will. After an error it does not run.
+/// Has `notice` run once every commit up to `point` survives power loss, or never will. After an
+/// error it does not run.
 pub(crate) fn on_durable(engine: &Arc<Engine>, point: ReadPoint, notice: Notice) -> Result<()> {
     engine.check_open()?;
     engine.check_not_read_only()?;
@@ -300,8 +305,9 @@ pub(crate) fn is_durable(engine: &Engine, point: ReadPoint) -> bool {
     wanted_durable(engine, point).is_ok_and(|lsn| lsn <= durable)
 }
 
-/// Up to where the log of this term has to be durable for every commit up to `point` to be: 0 if they are, as commits of an
-/// earlier term. Fails for a point that is none of this database, or of commits that may be lost.
+/// Up to where the log of this term has to be durable for every commit up to `point` to be: 0 if
+/// they are, as commits of an earlier term. Fails for a point that is none of this database, or of
+/// commits that may be lost.
 fn wanted_durable(engine: &Engine, point: ReadPoint) -> Result<Lsn> {
     let refuse =
         |why: String| Err(Error::invalid_argument(format!("the point {:#x} {why}", point.lsn)));

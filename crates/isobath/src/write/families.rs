@@ -1,20 +1,23 @@
 //! Creating, dropping and renaming column families, and changing their options.
 //!
-//! Each but the last is a record in the log, hardened, then an edit in the manifest. The record puts the change at a place in
-//! history, between the commits before and after it; the edit is what opens read. On disk, step by step:
+//! Each but the last is a record in the log, hardened, then an edit in the manifest. The record
+//! puts the change at a place in history, between the commits before and after it; the edit is what
+//! opens read. On disk, step by step:
 //!
 //! 1. the record is reserved and copied; power loss here loses an unacknowledged change
 //! 2. the log is hardened through it: from here on recovery applies the change from the log
-//! 3. the edit is appended and synced: from here on the record is a repetition, which recovery skips
+//! 3. the edit is appended and synced: from here on the record is a repetition, which recovery
+//!    skips
 //!
-//! The manifest never overtakes the log, and ids are never reused, so neither order of loss revives a family or
-//! mixes two up. Nor does a flush overtake the manifest: one that would move `replay from` over the record waits until
-//! the edit holds ([`Logged`]), or a crash in between would lose the change and keep what came after it.
+//! The manifest never overtakes the log, and ids are never reused, so neither order of loss revives
+//! a family or mixes two up. Nor does a flush overtake the manifest: one that would move `replay
+//! from` over the record waits until the edit holds ([`Logged`]), or a crash in between would lose
+//! the change and keep what came after it.
 //!
-//! Several families that are created at once have a record each, in one reservation of the log, and share the sync and the
-//! edit. Power loss in step 1 keeps a prefix of the records: the first few of the families exist, with nothing in them, or
-//! none; from step 2 on all of them do. Their ids ascend with their LSNs, so the state is one that creating them one by one
-//! goes through, too.
+//! Several families that are created at once have a record each, in one reservation of the log, and
+//! share the sync and the edit. Power loss in step 1 keeps a prefix of the records: the first few
+//! of the families exist, with nothing in them, or none; from step 2 on all of them do. Their ids
+//! ascend with their LSNs, so the state is one that creating them one by one goes through, too.
 //!
 //! Options are an edit alone, so after a power cut either the old ones hold or the new ones.
 
@@ -47,8 +50,8 @@ struct New {
     options: FamilyOptions,
 }
 
-/// Opens these families, or creates them: up to a thousand new ones by one sync of the log and one edit. Options that are
-/// given become those of the family.
+/// Opens these families, or creates them: up to a thousand new ones by one sync of the log and one
+/// edit. Options that are given become those of the family.
 pub(crate) fn open_families(
     engine: &Arc<Engine>,
     specs: &[FamilySpec],
@@ -103,8 +106,8 @@ fn create_or_change(changing: &mut Changing<'_>, specs: &[FamilySpec]) -> Result
     if news.is_empty() { Ok(()) } else { create(changing, news) }
 }
 
-/// Creates families. On disk, after a power cut: until the log is hardened, those whose records it kept, which are the first
-/// few or none; from then on all.
+/// Creates families. On disk, after a power cut: until the log is hardened, those whose records it
+/// kept, which are the first few or none; from then on all.
 fn create(changing: &mut Changing<'_>, news: Vec<New>) -> Result<()> {
     let engine = changing.engine;
     let jsons: Vec<_> = news.iter().map(|new| new.options.to_stored()).collect();
@@ -127,8 +130,8 @@ fn create(changing: &mut Changing<'_>, news: Vec<New>) -> Result<()> {
     Ok(())
 }
 
-/// Changes the options of families. The manifest alone has them: no commit depends on which options hold. On a full disk
-/// they stay, unless the process ends before another edit.
+/// Changes the options of families. The manifest alone has them: no commit depends on which options
+/// hold. On a full disk they stay, unless the process ends before another edit.
 fn set_options(
     changing: &mut Changing<'_>,
     mut changed: Vec<(Arc<Keyspace>, FamilyOptions)>,
@@ -173,7 +176,8 @@ pub(crate) fn set_family_options(
     set_options(&mut changing, vec![(family.clone(), options)])
 }
 
-/// Drops a family: its keys are gone; its memory and files go once no snapshot from before needs them.
+/// Drops a family: its keys are gone; its memory and files go once no snapshot from before needs
+/// them.
 pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Result<()> {
     engine.check_writable()?;
     if family.id == DEFAULT_FAMILY {
@@ -225,8 +229,8 @@ pub(crate) fn rename_family(
     Ok(())
 }
 
-/// Changes that are in the log and not in the manifest yet. No flush installs meanwhile: it takes the same lock once all
-/// that it flushes is visible, and this one was taken before the record was.
+/// Changes that are in the log and not in the manifest yet. No flush installs meanwhile: it takes
+/// the same lock once all that it flushes is visible, and this one was taken before the record was.
 struct Logged<'engine> {
     engine: &'engine Engine,
     lsns: Vec<Lsn>,
@@ -244,8 +248,8 @@ impl Drop for Logged<'_> {
     }
 }
 
-/// Puts a record for each payload into the log and hardens them. `mark` is told the LSN of the first before any reader is
-/// above it.
+/// Puts a record for each payload into the log and hardens them. `mark` is told the LSN of the
+/// first before any reader is above it.
 fn log_changes<'engine>(
     engine: &'engine Engine,
     payloads: &[Payload<'_>],
@@ -258,7 +262,8 @@ fn log_changes<'engine>(
     };
     let mut records: Vec<_> = payloads.iter().map(encode).collect();
     let records: Vec<_> = records.iter_mut().map(wal::seal).collect();
-    // One reservation for all: a wait for room between two would wait for a flush, which waits for this change.
+    // One reservation for all: a wait for room between two would wait for a flush, which waits for
+    // this change.
     let len = records.iter().map(|record| record.len() as u64).sum();
     let mut reservation = engine.log.reserve(len)?;
     let (start, end) = (reservation.start(), reservation.end());
@@ -283,7 +288,8 @@ impl Logged<'_> {
     }
 }
 
-/// Puts changes into the manifest by one edit. What is logged cannot be taken back, so on a full disk this waits for room.
+/// Puts changes into the manifest by one edit. What is logged cannot be taken back, so on a full
+/// disk this waits for room.
 fn install(changing: &mut Changing<'_>, changes: Vec<Change>) -> Result<()> {
     let engine = changing.engine;
     let edit = Edit::new(changes);
@@ -416,7 +422,8 @@ mod tests {
         assert_eq!(db.list_families(), ["default"]);
     }
 
-    /// Ids are never reused, and no database makes four billion families: only damage or a forger gets there.
+    /// Ids are never reused, and no database makes four billion families: only damage or a forger
+    /// gets there.
     #[test]
     fn the_last_id_is_given_to_no_family() {
         let fs = MemoryFs::new();

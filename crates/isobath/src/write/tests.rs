@@ -1,4 +1,5 @@
-//! Writes as programs make them, carelessly: objects used twice, after an error, or in another life of the database.
+//! Writes as programs make them, carelessly: objects used twice, after an error, or in another life
+//! of the database.
 
 mod commits;
 mod families;

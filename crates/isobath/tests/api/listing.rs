@@ -1,4 +1,5 @@
-//! The signatures of all that the crate's root exports, taken from the sources, and compared with the listing in the tree.
+//! The signatures of all that the crate's root exports, taken from the sources, and compared with
+//! the listing in the tree.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

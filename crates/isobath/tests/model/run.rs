@@ -431,7 +431,8 @@ fn check_both_ends(mut range: Range, expected: &[(Vec<u8>, Arc<[u8]>)], backward
 }
 
 fn check_moves(cursor: &mut Cursor, expected: &[(Vec<u8>, Arc<[u8]>)], moves: &[Move]) {
-    // Positions are one more than indices: 0 is before the first key, and a fresh cursor is nowhere.
+    // Positions are one more than indices: 0 is before the first key, and a fresh cursor is
+    // nowhere.
     let (mut at, behind) = (None, expected.len() + 1);
     for step in moves {
         let to = match *step {

@@ -77,7 +77,8 @@ impl History {
         lines.join("\n")
     }
 
-    /// Goes back to the newest state that looks as `seen` to an outsider. Fails if a cut may not leave it.
+    /// Goes back to the newest state that looks as `seen` to an outsider. Fails if a cut may not
+    /// leave it.
     pub(crate) fn cut_to(&mut self, seen: &BTreeMap<String, Map>) -> Result<(), String> {
         let looks_so = |state: &State| {
             let ours = state.by_name();

@@ -1,5 +1,6 @@
-//! What a campaign does around its mutants: jobs, nets with deadlines, results that are taken up again, builds that are not
-//! repeated, and the tables with what people said of survivors. The programs are scripts of the shell.
+//! What a campaign does around its mutants: jobs, nets with deadlines, results that are taken up
+//! again, builds that are not repeated, and the tables with what people said of survivors. The
+//! programs are scripts of the shell.
 
 use super::super::built;
 use super::super::campaign::{at_once, left};
@@ -31,7 +32,8 @@ fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Throws a mutant into units and a simulator that are such scripts; what became of it, and what the simulator was asked.
+/// Throws a mutant into units and a simulator that are such scripts; what became of it, and what
+/// the simulator was asked.
 fn thrown(name: &str, mutant: usize, units: &str, simulator: &str) -> (Verdict, Vec<String>) {
     let folder = folder(name);
     let asked = folder.join("asked");

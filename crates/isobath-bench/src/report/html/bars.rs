@@ -1,4 +1,5 @@
-//! Horizontal bars in groups: a group for each row, a bar for each engine, whiskers over the repeats.
+//! Horizontal bars in groups: a group for each row, a bar for each engine, whiskers over the
+//! repeats.
 
 use super::palette::{FAINT, FONT, INK, engine_color};
 use super::series::Group;
@@ -63,7 +64,8 @@ impl BarFigure<'_> {
                 let Some(value) = value else { continue };
                 let y = top + engine as i32 * BAR;
                 let end = LEFT + scale.pixels(value.median).max(1);
-                // Ratios grow out of their reference: to the right what is faster, to the left what is slower.
+                // Ratios grow out of their reference: to the right what is faster, to the left what
+                // is slower.
                 let start = self.reference.map_or(LEFT, |reference| LEFT + scale.pixels(reference));
                 let color = engine_color(self.engines[engine]);
                 let corners = [(start.min(end), y), (start.max(end).max(start + 1), y + BAR - 2)];
@@ -121,7 +123,8 @@ impl Scale {
         let high = reference.map_or(high, |reference| high.max(reference * 1.2));
         let least = values().map(|value| value.low).filter(|low| *low > 0.0).fold(high, f64::min);
         let least = reference.map_or(least, |reference| least.min(reference / 1.2));
-        // A bar on a logarithmic scale begins one step of ten below the least, so that all are seen.
+        // A bar on a logarithmic scale begins one step of ten below the least, so that all are
+        // seen.
         let low = match (logarithmic, reference) {
             (false, _) => 0.0,
             (true, None) => 10f64.powf(least.log10().floor() - 0.2),

@@ -1,5 +1,6 @@
-//! The seeds' 17 figures, in their order and by their definitions, ours among them: bytes by the engine's
-//! own count, anonymous memory, scaling, iteration. A figure whose rows weren't run is left out.
+//! The seeds' 17 figures, in their order and by their definitions, ours among them: bytes by the
+//! engine's own count, anonymous memory, scaling, iteration. A figure whose rows weren't run is
+//! left out.
 
 use super::bars::BarFigure;
 use super::lines::{Axes, Line, LineFigure};

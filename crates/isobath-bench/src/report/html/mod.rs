@@ -1,5 +1,5 @@
-//! One page that holds everything: figures as inline SVG, tables, the environment, the configuration.
-//! No network is needed to read it.
+//! One page that holds everything: figures as inline SVG, tables, the environment, the
+//! configuration. No network is needed to read it.
 
 mod bars;
 mod escape;

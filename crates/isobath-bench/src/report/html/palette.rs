@@ -1,5 +1,5 @@
-//! A colour for each engine, the same in every figure, told apart by colour-blind readers too (after
-//! Okabe and Ito).
+//! A colour for each engine, the same in every figure, told apart by colour-blind readers too
+//! (after Okabe and Ito).
 
 use plotters::style::RGBColor;
 

@@ -1,4 +1,5 @@
-//! fjall as a [`Store`]: its own defaults, with buffers as small as Isobath's; a family is a keyspace.
+//! fjall as a [`Store`]: its own defaults, with buffers as small as Isobath's; a family is a
+//! keyspace.
 
 use super::{Failure, Store};
 use crate::kernel::check::Found;

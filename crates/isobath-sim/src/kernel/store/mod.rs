@@ -89,11 +89,13 @@ pub(crate) trait Store: Send + Sync {
     fn write(&self, writes: &[Write], is_synced: bool) -> Result<u64, Failure>;
     /// Makes survive power loss what was written up to a place.
     fn harden(&self, point: u64) -> Result<(), Failure>;
-    /// Makes survive power loss what was written so far, and returns up to where; 0 if the engine does not tell.
+    /// Makes survive power loss what was written so far, and returns up to where; 0 if the engine
+    /// does not tell.
     fn sync(&self) -> Result<u64, Failure>;
     fn flush(&self) -> Result<(), Failure>;
     fn compact(&self) -> Result<(), Failure>;
-    /// Creates (odd steps) or drops (even steps) the passing family. False if the engine does not take part.
+    /// Creates (odd steps) or drops (even steps) the passing family. False if the engine does not
+    /// take part.
     fn step_family(&self, step: u64) -> Result<bool, Failure>;
     fn close(self: Box<Self>) -> Result<(), Failure>;
 }

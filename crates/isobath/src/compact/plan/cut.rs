@@ -1,9 +1,9 @@
 //! Where one output ends and the next begins.
 //!
-//! Outputs end where slices of the next level end, if their length allows: then a later job that takes an
-//! output down reads whole slices there and rewrites nothing for an edge. An output also ends once it lies
-//! over so much of the next level that taking it down would be a long job. Outputs never end within the
-//! versions of one key.
+//! Outputs end where slices of the next level end, if their length allows: then a later job that
+//! takes an output down reads whole slices there and rewrites nothing for an edge. An output also
+//! ends once it lies over so much of the next level that taking it down would be a long job.
+//! Outputs never end within the versions of one key.
 
 use super::Compaction;
 use crate::cursor::key_head;
@@ -11,7 +11,8 @@ use crate::env::{Reach, reached, reached_if};
 use crate::version::Slice;
 use std::sync::Arc;
 
-/// An output may end at an edge of the next level once it has this share of its length, in eighths ...
+/// An output may end at an edge of the next level once it has this share of its length, in eighths
+/// ...
 const AT_EDGE_EIGHTHS: u64 = 6;
 /// ... and ends anywhere at this one.
 const ANYWHERE_EIGHTHS: u64 = 10;

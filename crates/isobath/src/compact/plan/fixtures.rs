@@ -1,6 +1,6 @@
-//! A tree without tables, for tests: slices say how many of the integer keys between their ends they hold,
-//! spread evenly, and a compaction computes what its outputs would hold. It carries out plans with the
-//! planner's and the cutter's own code, so what is measured on it is their doing.
+//! A tree without tables, for tests: slices say how many of the integer keys between their ends
+//! they hold, spread evenly, and a compaction computes what its outputs would hold. It carries out
+//! plans with the planner's and the cutter's own code, so what is measured on it is their doing.
 
 use super::cut::Cutter;
 use super::{Compaction, Hints, Plan};

@@ -1,7 +1,7 @@
 //! Compacting a range of keys all the way down because somebody asked for it.
 //!
-//! The caller asks again after each job until the answer is [`ManualPlan::Done`]. What was written since the
-//! request is left alone, so that requests end however fast others write.
+//! The caller asks again after each job until the answer is [`ManualPlan::Done`]. What was written
+//! since the request is left alone, so that requests end however fast others write.
 
 use super::pick::Picker;
 use super::policy::{Hints, Policy};
@@ -64,7 +64,8 @@ pub(crate) fn plan_manual(
 }
 
 impl Picker<'_> {
-    /// The runs that hold something of the range, and every older run that they may share keys with.
+    /// The runs that hold something of the range, and every older run that they may share keys
+    /// with.
     fn compact_runs_of(&self, range: &ManualRange) -> Option<Plan> {
         let mut taken = Vec::new();
         for run in self.runs_free_to_leave() {

@@ -1,11 +1,13 @@
 //! What to do next for a tree: a value, computed from values.
 //!
-//! Order of need: whatever fits further down as it is, is moved; then the fullest level is relieved, level 0
-//! by its count of runs, the others by bytes over capacity; then, if there is time,
-//! slices full of deletes go down and what is left over is tidied up. Equal arguments give equal plans.
+//! Order of need: whatever fits further down as it is, is moved; then the fullest level is
+//! relieved, level 0 by its count of runs, the others by bytes over capacity; then, if there is
+//! time, slices full of deletes go down and what is left over is tidied up. Equal arguments give
+//! equal plans.
 //!
-//! Carrying out plans until there is nothing to do ends: every move and compaction takes data down or makes
-//! runs fewer, and a slice is rewritten in place only if that empties it of deletes for good.
+//! Carrying out plans until there is nothing to do ends: every move and compaction takes data down
+//! or makes runs fewer, and a slice is rewritten in place only if that empties it of deletes for
+//! good.
 
 mod beneath;
 mod cut;
@@ -89,18 +91,21 @@ pub(crate) struct Move {
 #[derive(Debug)]
 pub(crate) struct Compaction {
     pub(crate) reason: Reason,
-    /// With their levels: newest first as far as they share keys, in key order within a level below 0.
+    /// With their levels: newest first as far as they share keys, in key order within a level
+    /// below 0.
     pub(crate) inputs: Vec<(usize, Arc<Slice>)>,
     pub(crate) target: usize,
     /// Of the target: 0 for level 0, 1 for the first level below it in use, and so on.
     pub(crate) depth: usize,
     /// The target is the last level of the tree.
     pub(crate) is_last_level: bool,
-    /// No output holds keys on both sides of one of these, ascending: slices lie between that take no part.
+    /// No output holds keys on both sides of one of these, ascending: slices lie between that take
+    /// no part.
     pub(crate) fences: Vec<Box<[u8]>>,
     /// Where the job can be cut into parts of about equal work, ascending.
     pub(crate) cuts: Vec<Box<[u8]>>,
-    /// Older slices that take no part and may hold keys of the inputs: by level (or run), each in key order.
+    /// Older slices that take no part and may hold keys of the inputs: by level (or run), each in
+    /// key order.
     pub(crate) beneath: Vec<Vec<Arc<Slice>>>,
     /// The slices of the next level that the outputs will lie over, in key order.
     pub(crate) guides: Vec<Arc<Slice>>,

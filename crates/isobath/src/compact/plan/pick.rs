@@ -1,8 +1,8 @@
 //! Chooses the slices of a job.
 //!
 //! A job's outputs lie within its hull, the extent of its inputs together, so all slices of
-//! the target within the hull are inputs too, or are fenced off. No running job reads an input, and none puts
-//! anything between the job's levels within the hull.
+//! the target within the hull are inputs too, or are fenced off. No running job reads an input, and
+//! none puts anything between the job's levels within the hull.
 
 use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
@@ -14,11 +14,12 @@ use crate::version::{Slice, Tree};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A window of slices grows as long as that does not cost much more for each byte than its best slice.
+/// A window of slices grows as long as that does not cost much more for each byte than its best
+/// slice.
 const WINDOW_SLACK: f64 = 1.25;
 
-/// A level has about so many slices at least, as long as that does not make them shorter than a fraction of
-/// the policy's length.
+/// A level has about so many slices at least, as long as that does not make them shorter than a
+/// fraction of the policy's length.
 const OUTPUTS_IN_LEVEL: u64 = 16;
 const FINER_MAX: u64 = 32;
 
@@ -57,8 +58,8 @@ impl Picker<'_> {
         self.lower(level, |_| true, excess, Reason::Size)
     }
 
-    /// Takes slices of `level` that `wanted` accepts one level down: those that overlap least, for what they
-    /// weigh. Slices that overlap nothing are moved, as many as weigh `excess`.
+    /// Takes slices of `level` that `wanted` accepts one level down: those that overlap least, for
+    /// what they weigh. Slices that overlap nothing are moved, as many as weigh `excess`.
     pub(super) fn lower(
         &self,
         level: usize,
@@ -95,7 +96,8 @@ impl Picker<'_> {
         Some(Plan::Compaction(self.compaction_of_window(level, window, target, reason)))
     }
 
-    /// Bytes of the target that lie within the hull of a window of slices. `None` if something is busy.
+    /// Bytes of the target that lie within the hull of a window of slices. `None` if something is
+    /// busy.
     pub(super) fn cost_of(&self, level: usize, window: Range<usize>, target: usize) -> Option<u64> {
         let slices = &self.tree.slices(level)[window];
         let extent = hull(slices.iter())?;
@@ -125,8 +127,8 @@ impl Picker<'_> {
         self.policy.job_bytes_max.min(self.shape.batch_bytes.saturating_mul(JOB_BATCHES_MAX))
     }
 
-    /// Adds the neighbours of a slice to the job while that is cheap: those that overlap little more than
-    /// what the job reads anyway.
+    /// Adds the neighbours of a slice to the job while that is cheap: those that overlap little
+    /// more than what the job reads anyway.
     fn grow_window(
         &self,
         level: usize,
@@ -259,8 +261,8 @@ impl Picker<'_> {
         older.map(|run| vec![run.clone()]).collect()
     }
 
-    /// Cuts a job at slices of the target (or, if it reads none, of the level below it), so that each part
-    /// reads about as much of them.
+    /// Cuts a job at slices of the target (or, if it reads none, of the level below it), so that
+    /// each part reads about as much of them.
     fn cuts(&self, compaction: &Compaction) -> Vec<Box<[u8]>> {
         let bytes = compaction.input_bytes();
         let part_bytes = 2 * self.policy.target_file_bytes.max(1);
@@ -308,7 +310,8 @@ impl Picker<'_> {
             .or_else(|| self.rewrite_in_place(self.shape.bottom, is_heavy, Reason::Deletes))
     }
 
-    /// Rewrites a slice of the last level that `wanted` accepts, if that is sure to free it of all deletes.
+    /// Rewrites a slice of the last level that `wanted` accepts, if that is sure to free it of all
+    /// deletes.
     pub(super) fn rewrite_in_place(
         &self,
         level: usize,

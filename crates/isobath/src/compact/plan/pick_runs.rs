@@ -1,7 +1,7 @@
 //! Chooses what becomes of level 0.
 //!
-//! Runs may share keys, and the newer run wins. So whatever leaves level 0 takes along every older run that
-//! it may share keys with, and runs that are made into one must be neighbours in time.
+//! Runs may share keys, and the newer run wins. So whatever leaves level 0 takes along every older
+//! run that it may share keys with, and runs that are made into one must be neighbours in time.
 
 use super::pick::Picker;
 use super::{Move, Plan, Reason, hull};
@@ -15,8 +15,8 @@ const MOVED_SHARE_MIN: u64 = 4;
 const IN_PLACE_RUNS_MIN: usize = 4;
 
 impl Picker<'_> {
-    /// Runs that overlap nothing older, each with the deepest level it can go to. They are what ascending
-    /// writes leave.
+    /// Runs that overlap nothing older, each with the deepest level it can go to. They are what
+    /// ascending writes leave.
     pub(super) fn runs_in_nobodys_way(&self) -> Vec<Move> {
         let mut moves: Vec<Move> = Vec::new();
         let mut staying: Vec<&Arc<Slice>> = Vec::new();
@@ -37,7 +37,8 @@ impl Picker<'_> {
         moves
     }
 
-    /// The deepest level, from the base down, at which an extent overlaps neither that level nor one above it.
+    /// The deepest level, from the base down, at which an extent overlaps neither that level nor
+    /// one above it.
     fn landing(&self, extent: &ExtentRef<'_>) -> Option<usize> {
         let is_clear = |level: &usize| {
             self.tree.overlapping(*level, extent).is_empty()
@@ -53,8 +54,8 @@ impl Picker<'_> {
         self.compact_these_runs(runs, reason)
     }
 
-    /// A compaction of runs (newest first, with all older ones they overlap) into the base, or further down if
-    /// they overlap nothing there.
+    /// A compaction of runs (newest first, with all older ones they overlap) into the base, or
+    /// further down if they overlap nothing there.
     pub(super) fn compact_these_runs(
         &self,
         runs: Vec<&Arc<Slice>>,
@@ -92,8 +93,9 @@ impl Picker<'_> {
         free
     }
 
-    /// The newest runs as one: readers have fewer to look at while the base is busy. A run is taken in only if
-    /// it is no longer than those newer than it together, so that long runs are not rewritten for short ones.
+    /// The newest runs as one: readers have fewer to look at while the base is busy. A run is taken
+    /// in only if it is no longer than those newer than it together, so that long runs are not
+    /// rewritten for short ones.
     pub(super) fn compact_runs_in_place(&self) -> Option<Plan> {
         let mut chosen = 0;
         let mut bytes = 0;
@@ -122,7 +124,8 @@ impl Picker<'_> {
     }
 }
 
-/// True if all of `runs` together are newer than each of the others with which their hull shares keys.
+/// True if all of `runs` together are newer than each of the others with which their hull shares
+/// keys.
 fn are_apart(runs: &[Arc<Slice>], others: &[Arc<Slice>]) -> bool {
     let Some(extent) = hull(runs.iter()) else { return true };
     let oldest = runs.iter().map(|run| run.meta.min_seq).min().unwrap_or(0);

@@ -1,17 +1,19 @@
 //! How large each level of a tree should be, and how far it is from that.
 //!
-//! The largest level is taken as it is, and the capacities of the levels above it follow from its measured
-//! size (dynamic capacity adaptation; Spooky, Dayan et al., VLDB 2022). So the tree never holds more than a
-//! fixed fraction of obsolete data, at any size. Data settles in the last level; levels above come into use
-//! from the bottom up as the tree grows, and level 0 is compacted into the *base*, the first level in use.
+//! The largest level is taken as it is, and the capacities of the levels above it follow from its
+//! measured size (dynamic capacity adaptation; Spooky, Dayan et al., VLDB 2022). So the tree never
+//! holds more than a fixed fraction of obsolete data, at any size. Data settles in the last level;
+//! levels above come into use from the bottom up as the tree grows, and level 0 is compacted into
+//! the *base*, the first level in use.
 //!
 //! # How many levels, and how large
 //!
-//! Compacting a batch of `B` bytes from level 0 into a base of `C` bytes rewrites `1 + C/B` bytes for each
-//! byte of the batch. Below, jobs take the slices that overlap least, which under uniform writes finds slices
-//! twice as dense as average, so that a ratio `T` between levels costs `1 + T/2`. For `k` levels above the
-//! last one, of size `N`, the cost is least with `C/B = T/2` and equal ratios, hence `T = (2N/B)^(1/(k+1))`.
-//! The planner takes the fewest levels that keep `T` within the policy's limit.
+//! Compacting a batch of `B` bytes from level 0 into a base of `C` bytes rewrites `1 + C/B` bytes
+//! for each byte of the batch. Below, jobs take the slices that overlap least, which under uniform
+//! writes finds slices twice as dense as average, so that a ratio `T` between levels costs `1 +
+//! T/2`. For `k` levels above the last one, of size `N`, the cost is least with `C/B = T/2` and
+//! equal ratios, hence `T = (2N/B)^(1/(k+1))`. The planner takes the fewest levels that keep `T`
+//! within the policy's limit.
 
 use super::policy::{Hints, Policy};
 use crate::engine::Busy;
@@ -32,7 +34,8 @@ pub(crate) struct Shape {
     pub(crate) bottom: usize,
     /// Bytes in level 0 when it is compacted down.
     pub(crate) batch_bytes: u64,
-    /// The first level that the size of the tree calls for; levels above it are left from other times.
+    /// The first level that the size of the tree calls for; levels above it are left from other
+    /// times.
     first_needed: usize,
     /// By level, 0 for level 0.
     capacities: Vec<u64>,
@@ -81,8 +84,8 @@ impl Shape {
         level < self.first_needed
     }
 
-    /// How full each level from the base to the last but one is, leaving out what running jobs take away:
-    /// 1 is full. Deletes weigh as much as what they hide.
+    /// How full each level from the base to the last but one is, leaving out what running jobs take
+    /// away: 1 is full. Deletes weigh as much as what they hide.
     pub(crate) fn fullness(&self, tree: &Tree, busy: &Busy) -> Vec<(usize, f64)> {
         let scale = Weight::of(tree);
         let full = |level: usize| {
@@ -94,8 +97,8 @@ impl Shape {
     }
 }
 
-/// How much a slice counts for: its bytes, and for each delete the bytes of an average entry, which the
-/// delete makes free once it is compacted down.
+/// How much a slice counts for: its bytes, and for each delete the bytes of an average entry, which
+/// the delete makes free once it is compacted down.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weight {
     entry_bytes: f64,
@@ -142,7 +145,8 @@ fn middle_levels(largest: u64, batch: u64, policy: &Policy, most: usize) -> (usi
 /// What compactions have still to do, in bytes that they will read. Writers are paced by it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Debts {
-    /// By level, to bring what it holds too much to where it belongs. Level 0 counts in full, all the way down.
+    /// By level, to bring what it holds too much to where it belongs. Level 0 counts in full, all
+    /// the way down.
     pub(crate) pending_bytes: Vec<u64>,
     /// Of jobs under way.
     pub(crate) unread_bytes: u64,
@@ -158,12 +162,12 @@ impl Debts {
     }
 }
 
-/// Measures what compactions have still to do: those under way, and then those that bring the tree they will
-/// leave into shape. It neither leaps when a job begins nor when its result is installed, but falls while it
-/// reads.
+/// Measures what compactions have still to do: those under way, and then those that bring the tree
+/// they will leave into shape. It neither leaps when a job begins nor when its result is installed,
+/// but falls while it reads.
 ///
-/// Each run has a debt of its share of a batch, also those beyond the first batch, which will go along for less:
-/// or what a writer brings would seem to cost more while a batch fills than after.
+/// Each run has a debt of its share of a batch, also those beyond the first batch, which will go
+/// along for less: or what a writer brings would seem to cost more while a batch fills than after.
 pub(crate) fn debts(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> Debts {
     let shape = Shape::of(tree, policy, hints);
     let mut held: Vec<u64> = (0..=shape.bottom).map(|level| tree.disk_bytes(level)).collect();

@@ -1,9 +1,9 @@
 //! A compaction under way, which several threads may work at.
 //!
-//! The parts of a compaction are disjoint in keys, so their outputs are the compaction's outputs side by
-//! side. Whoever has a [`CompactionJob`] may take parts from it ([`CompactionJob::help`]); its owner takes
-//! parts too, then waits only for helpers that took some, until they have told of it. So a job ends with
-//! however many threads there are.
+//! The parts of a compaction are disjoint in keys, so their outputs are the compaction's outputs
+//! side by side. Whoever has a [`CompactionJob`] may take parts from it ([`CompactionJob::help`]);
+//! its owner takes parts too, then waits only for helpers that took some, until they have told of
+//! it. So a job ends with however many threads there are.
 
 use super::{CompactionContext, Written, run_part};
 use crate::compact::plan::{Compaction, Move};
@@ -33,7 +33,8 @@ struct Progress {
     error: Option<Error>,
 }
 
-/// A part that somebody works at. It ends with the part's result, or without one if the thread panics.
+/// A part that somebody works at. It ends with the part's result, or without one if the thread
+/// panics.
 struct Turn<'a> {
     job: &'a CompactionJob,
     part: usize,
@@ -119,8 +120,8 @@ impl CompactionJob {
         self.parts.len()
     }
 
-    /// Works at the job until no part is left to take, then tells how many parts it took, if any. The job does not end
-    /// before that.
+    /// Works at the job until no part is left to take, then tells how many parts it took, if any.
+    /// The job does not end before that.
     pub(crate) fn help(&self, tell: impl FnOnce(usize)) {
         let mut parts = 0;
         self.progress.lock().helpers += 1;
@@ -145,8 +146,8 @@ impl CompactionJob {
         Some(Turn { job: self, part: progress.next_part - 1, result: None })
     }
 
-    /// Works at the job, waits for helpers, and has `sync_names` make the names of the outputs durable. After
-    /// an error, all that was written is let go.
+    /// Works at the job, waits for helpers, and has `sync_names` make the names of the outputs
+    /// durable. After an error, all that was written is let go.
     pub(crate) fn finish(
         &self,
         sync_names: impl FnOnce(&CompactionContext) -> Result<()>,

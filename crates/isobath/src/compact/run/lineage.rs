@@ -8,9 +8,10 @@ use crate::vfs::FileSystem;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The origin of what `compaction` will write, but for the family's label: its inputs, and what those were made of as
-/// far as it is still on disk (for a reader, or for another family that shares the file). Fails for want of descriptors or memory only:
-/// the compaction could have them again a moment later, and its outputs would not say what they stand for.
+/// The origin of what `compaction` will write, but for the family's label: its inputs, and what
+/// those were made of as far as it is still on disk (for a reader, or for another family that
+/// shares the file). Fails for want of descriptors or memory only: the compaction could have them
+/// again a moment later, and its outputs would not say what they stand for.
 pub(in crate::compact) fn lineage(
     compaction: &Compaction,
     tables: &TableContext,

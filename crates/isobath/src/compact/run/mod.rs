@@ -1,8 +1,8 @@
 //! Carries out a part of a compaction: reads, judges, writes tables. Installs nothing.
 //!
-//! What is written becomes part of the tree only by the manifest edit that the caller makes. Until then the
-//! files are held by nothing but the outcome: if that is dropped, and after any error, they are removed as
-//! files in use by nobody are.
+//! What is written becomes part of the tree only by the manifest edit that the caller makes. Until
+//! then the files are held by nothing but the outcome: if that is dropped, and after any error,
+//! they are removed as files in use by nobody are.
 
 mod inputs;
 mod job;

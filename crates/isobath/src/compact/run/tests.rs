@@ -1,5 +1,6 @@
-//! Plans carried out on real tables, in memory, installed in a real manifest: whatever is written, deleted,
-//! snapshot and compacted, in whatever order jobs end, every reader finds what a list of all versions says.
+//! Plans carried out on real tables, in memory, installed in a real manifest: whatever is written,
+//! deleted, snapshot and compacted, in whatever order jobs end, every reader finds what a list of
+//! all versions says.
 
 use super::{CompactionContext, CompactionJob, Outcome};
 use crate::background::CancelToken;
@@ -418,8 +419,8 @@ impl Bench {
     }
 }
 
-/// Two runs of the same long values, to be compacted into one, and what the compaction should tell of its
-/// progress.
+/// Two runs of the same long values, to be compacted into one, and what the compaction should tell
+/// of its progress.
 fn with_long_values() -> (Bench, Compaction, Vec<u64>) {
     const LEN: usize = 9000;
     const COUNT: u64 = 150;
@@ -443,8 +444,8 @@ fn with_long_values() -> (Bench, Compaction, Vec<u64>) {
     let policy = Policy { job_bytes_max: 1 << 30, parts_max: 1, ..bench.policy.clone() };
     let made = plan_manual(&bench.tree(), &policy, &bench.busy, &bench.hints(false), &range);
     let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };
-    // Each key counts twice, once it has been passed; told first at the beginning, if there is anything to tell, and then
-    // with the first version behind each 256 KiB.
+    // Each key counts twice, once it has been passed; told first at the beginning, if there is
+    // anything to tell, and then with the first version behind each 256 KiB.
     let (mut told, mut passed, mut since) = (Vec::new(), 0, 0);
     for key in 0..COUNT {
         if since >= 256 << 10 {

@@ -1,5 +1,5 @@
-//! Compactions of a whole database, in memory: what starts them, what they tell, and what becomes of those that
-//! fail.
+//! Compactions of a whole database, in memory: what starts them, what they tell, and what becomes
+//! of those that fail.
 
 use super::*;
 use crate::env::Env;

@@ -10,7 +10,8 @@ use std::cell::Cell;
 struct Slices {
     slices: Vec<Vec<Version>>,
     opened: Cell<usize>,
-    /// From this opening on, each cursor fails after as many movements, and each third opening fails.
+    /// From this opening on, each cursor fails after as many movements, and each third opening
+    /// fails.
     fails_from: Option<usize>,
 }
 

@@ -333,7 +333,8 @@ fn heads_are_taken_behind_what_keys_share_and_anew_once_that_has_passed() {
     assert!(merge.prefix.starts_with(b"table-17/row-"));
 }
 
-/// What keys share is seen as they are passed, not only where a seek ends; and soon, though it did not change for long.
+/// What keys share is seen as they are passed, not only where a seek ends; and soon, though it did
+/// not change for long.
 #[test]
 fn a_walk_into_keys_that_share_something_else_chooses_another_prefix_soon() {
     let row = |n: u64| format!("rows of one and the same table/{n:010}").into_bytes();

@@ -1,4 +1,5 @@
-//! Flushes of an open database step by step: what an edit installs, what is told, what is left when a step fails.
+//! Flushes of an open database step by step: what an edit installs, what is told, what is left when
+//! a step fails.
 
 mod table;
 
@@ -165,8 +166,8 @@ fn soon(is_so: impl Fn() -> bool) -> bool {
     true
 }
 
-/// A sync after a flush leaves the log as it is: the table holds what is to be synced. So does, without the flush's
-/// edit, nothing.
+/// A sync after a flush leaves the log as it is: the table holds what is to be synced. So does,
+/// without the flush's edit, nothing.
 #[test]
 fn what_only_a_table_holds_is_not_synced_before_damage_of_its_edit_is_known_for_damage() {
     let fs = MemoryFs::new();

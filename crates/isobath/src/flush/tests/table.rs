@@ -1,4 +1,5 @@
-//! What the table of a flush holds of its memtables, and what is left when a step of its making fails.
+//! What the table of a flush holds of its memtables, and what is left when a step of its making
+//! fails.
 
 use super::*;
 use crate::cursor::fixtures::{Version, sort_versions};

@@ -1,4 +1,5 @@
-//! A reader touches nothing, shows what an open for writing would, and beside a writer only ever a prefix of its commits.
+//! A reader touches nothing, shows what an open for writing would, and beside a writer only ever a
+//! prefix of its commits.
 
 mod beside;
 
@@ -370,8 +371,8 @@ fn another_database_in_the_place_of_the_one_that_was_opened_is_refused() {
     assert_eq!(reader.get("key").unwrap().unwrap(), b"old");
 }
 
-/// Commit `n` writes `n` under `n % KEYS` in the default family and under "n" in another: so what is read tells which commit
-/// is the last that is there, and that all before it are.
+/// Commit `n` writes `n` under `n % KEYS` in the default family and under "n" in another: so what
+/// is read tells which commit is the last that is there, and that all before it are.
 const KEYS: u64 = 97;
 
 fn commit(db: &Db, family: &crate::Family, n: u64) {

@@ -1,5 +1,5 @@
-//! The controls: targets that have never failed prove nothing. So what each stands before is broken on purpose, and it must
-//! fail over the inputs that every test run gives it.
+//! The controls: targets that have never failed prove nothing. So what each stands before is broken
+//! on purpose, and it must fail over the inputs that every test run gives it.
 
 use super::*;
 use crate::env::planted::{Plant, plant_here};
@@ -37,7 +37,8 @@ fn each_target_catches_what_is_planted_for_it() {
     }
 }
 
-/// Runs the test of the target again, in a process of its own: the engine's threads do the work, so the bug is planted for all.
+/// Runs the test of the target again, in a process of its own: the engine's threads do the work, so
+/// the bug is planted for all.
 fn sequences_catch(bug: Plant) {
     const TEST: &str = "the_engine_answers_as_a_map_would_over_what_chance_makes_of_sequences";
     let test = format!("fuzzing::tests::{TEST}");

@@ -55,8 +55,8 @@ fn all_versions_survive_when_threads_write_the_same_keys() {
     }
 }
 
-/// One writer at a time owns a stride of keys and inserts them in a scattered but known order; whoever reads a
-/// key as present must find all that this writer put in before.
+/// One writer at a time owns a stride of keys and inserts them in a scattered but known order;
+/// whoever reads a key as present must find all that this writer put in before.
 #[test]
 fn what_a_reader_sees_is_ordered_and_has_no_holes() {
     for table in tables() {

@@ -54,8 +54,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Where the oracle says a cursor stands that stood at `at` before the step. It looks things up afresh, as
-/// the cursor need not but, with one thread, always does.
+/// Where the oracle says a cursor stands that stood at `at` before the step. It looks things up
+/// afresh, as the cursor need not but, with one thread, always does.
 fn expected(oracle: &Oracle, at: &Option<(Vec<u8>, Lsn)>, step: &Step) -> Option<(Vec<u8>, Lsn)> {
     let pair = |(key, seq): &(Vec<u8>, Reverse<Lsn>)| (key.clone(), seq.0);
     let newest = |key: &Vec<u8>| {
@@ -97,7 +97,8 @@ fn run(table: Arc<Memtable>, steps: &[Step]) {
         // Sequences come in an order that is not ascending; 1000 apart leaves room for a batch.
         let seq = ((i as u64 * 7919) % 4099 + 1) * 1000;
         at = match step {
-            // Versions newer than the cursor's may be missed by it, so expectations look at what it skips to.
+            // Versions newer than the cursor's may be missed by it, so expectations look at what it
+            // skips to.
             Step::Insert(..) | Step::Sorted(_) => at,
             _ => expected(&oracle, &at, step),
         };

@@ -204,8 +204,8 @@ fn write_log(env: &Env, says: &[Say]) -> Vec<Lsn> {
     lsns
 }
 
-/// The state that a log leads to, and where its replay begins if memory is flushed at `budget` and the manifest knows
-/// what the first `known` records say of families.
+/// The state that a log leads to, and where its replay begins if memory is flushed at `budget` and
+/// the manifest knows what the first `known` records say of families.
 fn folded(log: &[Say], lsns: &[Lsn], known: usize, budget: u64) -> (Families, Lsn) {
     let default = (DEFAULT_FAMILY_NAME.to_owned(), FIRST_LSN, BTreeMap::new());
     let mut families: Families = BTreeMap::from([(0, default)]);

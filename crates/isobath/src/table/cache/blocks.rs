@@ -1,8 +1,8 @@
 //! The block cache: decoded blocks, shared by the tables of one database or of several.
 //!
 //! Sharded, weighted by the bytes each block really holds, and resistant to scans (`quick_cache`, a
-//! variant of S3-FIFO and CLOCK-Pro). It has no threads, clocks or seeds: the same calls leave the same
-//! blocks. A hit costs a hash, a shared lock on one shard and a reference count.
+//! variant of S3-FIFO and CLOCK-Pro). It has no threads, clocks or seeds: the same calls leave the
+//! same blocks. A hit costs a hash, a shared lock on one shard and a reference count.
 
 use crate::env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::env::{Reach, preempt, reached_if, without_preemption};

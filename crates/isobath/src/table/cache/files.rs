@@ -68,7 +68,8 @@ impl FileCache {
         }
     }
 
-    /// Refuses files of another database: readers may outlive theirs, and another one take its directory.
+    /// Refuses files of another database: readers may outlive theirs, and another one take its
+    /// directory.
     pub(crate) fn of_database(self, uuid: [u8; 16]) -> FileCache {
         FileCache { uuid: Some(uuid), ..self }
     }
@@ -115,7 +116,8 @@ impl FileCache {
         Ok(file)
     }
 
-    /// The open file of this number, which every reader of it gets for as long as the caller keeps it.
+    /// The open file of this number, which every reader of it gets for as long as the caller keeps
+    /// it.
     pub(crate) fn hold(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
         let file = self.get(number)?;
         let mut held = self.held.lock();

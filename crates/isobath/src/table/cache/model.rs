@@ -1,9 +1,10 @@
-//! Models of what this crate adds to the caches: files are open no longer than they are used and bounded, and what open
-//! tables hold is counted exactly, whoever opens and lets go of them at once. (What lies inside `quick_cache` is its own
-//! concern: no thread switches there.)
+//! Models of what this crate adds to the caches: files are open no longer than they are used and
+//! bounded, and what open tables hold is counted exactly, whoever opens and lets go of them at
+//! once. (What lies inside `quick_cache` is its own concern: no thread switches there.)
 //!
-//! Seen to fail: `FileCache::evict` that does nothing, or comes before the last user has gone; `ResidentCharge` that is
-//! not given back; `Slice::open` that leaks the table of whoever comes second.
+//! Seen to fail: `FileCache::evict` that does nothing, or comes before the last user has gone;
+//! `ResidentCharge` that is not given back; `Slice::open` that leaks the table of whoever comes
+//! second.
 
 use super::*;
 use crate::cursor::Entry;

@@ -33,7 +33,8 @@ fn golden_bytes_hold() {
     let mut expected = b"\x00\x05\x03key-aone".to_vec();
     expected.extend_from_slice(b"\x05\x00\x00");
     expected.extend_from_slice(b"\x00\x0e\x03key-bcdefghijktwo");
-    // Heads after the prefix "key-", restarts, versions in one byte, base, count, prefix, interval, width.
+    // Heads after the prefix "key-", restarts, versions in one byte, base, count, prefix, interval,
+    // width.
     expected.extend_from_slice(b"a\0\0\0\0\0\0\0bcdefghi");
     expected.extend_from_slice(b"\0\0\0\0\x0e\0\0\0");
     expected.extend_from_slice(b"\xa1\x00\x91");
@@ -137,7 +138,8 @@ fn a_block_that_unfolds_to_keys_of_impossible_length_is_refused() {
     assert!(block.search_before(None, &mut found, &mut run).unwrap().is_some());
 }
 
-/// Entries that follow the last restart although its run is full: walking back would keep the key of each of them.
+/// Entries that follow the last restart although its run is full: walking back would keep the key
+/// of each of them.
 #[test]
 fn a_block_with_more_entries_after_a_restart_than_its_interval_is_refused() {
     let keys: Vec<_> = (0..40u8).map(|n| [vec![b'k'; 3000], vec![n]].concat()).collect();

@@ -193,7 +193,8 @@ fn a_cursor_has_no_entry_after_an_error_and_recovers_by_a_seek() {
     assert!(table.get(&versions[3].key, checksum64(&versions[3].key), Lsn::MAX).unwrap().is_some());
 }
 
-/// Behind a checksum bytes are trusted no more than in front of it: whoever forges one may get wrong answers, but an end.
+/// Behind a checksum bytes are trusted no more than in front of it: whoever forges one may get
+/// wrong answers, but an end.
 #[test]
 fn steps_back_over_a_forged_block_come_to_an_end() {
     let fixture = Fixture::new();

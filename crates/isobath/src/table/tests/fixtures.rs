@@ -1,5 +1,5 @@
-//! Tables in a file system that keeps one version of each file as plain bytes, so that tests can damage
-//! them.
+//! Tables in a file system that keeps one version of each file as plain bytes, so that tests can
+//! damage them.
 
 use crate::cursor::{Cursor, Entry};
 use crate::error::{Error, Result};

@@ -1,9 +1,10 @@
-//! Every byte of every block, changed and framed anew with the right checksum: what a writer with a bug, or a forger, could have
-//! written. And every stretch of a file lost: what a repair gets out of the rest.
+//! Every byte of every block, changed and framed anew with the right checksum: what a writer with a
+//! bug, or a forger, could have written. And every stretch of a file lost: what a repair gets out
+//! of the rest.
 //!
-//! Whatever `verify` passes must read as one slice in every way. What else it says, and what a repair finds, is compared
-//! with `forged.txt` in sums: a check that is no longer made shows there. Who changes it on purpose puts the text that the test
-//! prints into the file.
+//! Whatever `verify` passes must read as one slice in every way. What else it says, and what a
+//! repair finds, is compared with `forged.txt` in sums: a check that is no longer made shows there.
+//! Who changes it on purpose puts the text that the test prints into the file.
 
 use super::fixtures::*;
 use crate::cursor::Cursor;

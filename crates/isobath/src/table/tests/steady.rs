@@ -1,9 +1,9 @@
-//! Drawn slices: every movement of a cursor over them is compared with a list of their versions, and what is written and
-//! what is read for it with `steady.txt`.
+//! Drawn slices: every movement of a cursor over them is compared with a list of their versions,
+//! and what is written and what is read for it with `steady.txt`.
 //!
-//! A table that holds the same in other bytes is right, and so is a cursor that reads a block twice. But databases exist that hold
-//! those bytes, and each read costs: so a change of either shows here, and who means it puts the text that the test
-//! prints into the file.
+//! A table that holds the same in other bytes is right, and so is a cursor that reads a block
+//! twice. But databases exist that hold those bytes, and each read costs: so a change of either
+//! shows here, and who means it puts the text that the test prints into the file.
 
 use super::fixtures::*;
 use crate::cursor::Cursor;

@@ -1,4 +1,5 @@
-//! Shows one file of a database as a list of items: what each file's own codec says of its bytes, and where.
+//! Shows one file of a database as a list of items: what each file's own codec says of its bytes,
+//! and where.
 
 mod log;
 mod manifest;
@@ -19,7 +20,8 @@ pub struct DumpItem<'a> {
     pub offset: u64,
     /// 0 for what stands by itself, 1 for a part of the item before, and so on.
     pub depth: usize,
-    /// What it is: `header`, `edit`, `record`, `block`, `entry` and so on; `damage` for what cannot be read.
+    /// What it is: `header`, `edit`, `record`, `block`, `entry` and so on; `damage` for what
+    /// cannot be read.
     pub name: &'static str,
     /// What it says.
     pub fields: &'a [(&'static str, Field<'a>)],
@@ -92,14 +94,16 @@ impl Dump<'_> {
     }
 }
 
-/// Shows the file at `path`: a manifest, `CURRENT`, a table or a log segment, whole or damaged, of a database that
-/// is open or closed. Its header says which it is or, if that is damaged, its name. Nothing is locked and nothing
-/// changed; what another process writes meanwhile may look torn.
+/// Shows the file at `path`: a manifest, `CURRENT`, a table or a log segment, whole or damaged, of
+/// a database that is open or closed. Its header says which it is or, if that is damaged, its name.
+/// Nothing is locked and nothing changed; what another process writes meanwhile may look torn.
 ///
-/// Returns how many damaged parts it met; each was an item too. An error of `visit` ends the dump and is returned.
+/// Returns how many damaged parts it met; each was an item too. An error of `visit` ends the dump
+/// and is returned.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] if the file is none of a database, [`ErrorKind::NewerFormat`], or an I/O error.
+/// [`ErrorKind::InvalidArgument`] if the file is none of a database, [`ErrorKind::NewerFormat`], or
+/// an I/O error.
 pub fn dump(
     path: &Path,
     env: &Env,

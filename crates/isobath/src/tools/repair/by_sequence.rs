@@ -1,7 +1,8 @@
-//! Several cursors as one where nothing tells which source is the newer: equal keys order by sequence.
+//! Several cursors as one where nothing tells which source is the newer: equal keys order by
+//! sequence.
 //!
-//! [`MergeCursor`](crate::cursor::MergeCursor) orders equal keys by source, since the tree knows which slice stands above
-//! which. A repair without a manifest does not.
+//! [`MergeCursor`](crate::cursor::MergeCursor) orders equal keys by source, since the tree knows
+//! which slice stands above which. A repair without a manifest does not.
 
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
@@ -11,8 +12,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// A source and a copy of where it stands, for a heap that hands out the greatest: the least key, and of that the
-/// greatest sequence.
+/// A source and a copy of where it stands, for a heap that hands out the greatest: the least key,
+/// and of that the greatest sequence.
 struct Source<C> {
     cursor: C,
     key: Vec<u8>,
@@ -56,7 +57,8 @@ impl<C> Ord for Source<C> {
     }
 }
 
-/// Walks the versions of all sources by key, then newest first. It stands on the first of them from the beginning.
+/// Walks the versions of all sources by key, then newest first. It stands on the first of them from
+/// the beginning.
 pub(super) struct BySequence<C> {
     heap: BinaryHeap<Source<C>>,
 }

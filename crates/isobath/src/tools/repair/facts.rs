@@ -1,7 +1,8 @@
-//! What the manifests say: everything, if the one in force can be read; else what is left of all there are.
+//! What the manifests say: everything, if the one in force can be read; else what is left of all
+//! there are.
 //!
-//! Each record of a manifest stands by itself, so the edits behind a damaged one can be read too. They say less than a
-//! state: which slices came and went in edits that are lost is not known.
+//! Each record of a manifest stands by itself, so the edits behind a damaged one can be read too.
+//! They say less than a state: which slices came and went in edits that are lost is not known.
 
 use super::Repair;
 use crate::error::{ErrorKind, Result};
@@ -138,8 +139,8 @@ fn has_all_tables(repair: &Repair<'_>, state: &State) -> Result<bool> {
     Ok(true)
 }
 
-/// An edit that stands by itself was not checked against a state: numbers in it could be such that nothing can be counted
-/// on from them.
+/// An edit that stands by itself was not checked against a state: numbers in it could be such that
+/// nothing can be counted on from them.
 fn is_possible(change: &Change) -> bool {
     let number = match change {
         Change::AddSlice { meta, .. } => return meta.file < COUNTED_END && meta.is_sane(),
@@ -253,7 +254,8 @@ impl Facts {
         self.families_changed = self.families_changed.max(lsn);
     }
 
-    /// Takes a family's name from the label of a table, or makes one up, if nothing better is known.
+    /// Takes a family's name from the label of a table, or makes one up, if nothing better is
+    /// known.
     pub(super) fn name_family(
         &mut self,
         id: FamilyId,

@@ -1,14 +1,15 @@
 //! Puts the repaired state in force. On disk, step by step:
 //!
 //! 1. the new tables are written and synced, then their directory: nothing names them yet
-//! 2. whatever will be replaced gets a second name in `lost+found` (segments of the log, which the engine would write
-//!    again in place, a copy), and that directory is synced
-//! 3. a new manifest is written beside those there are, and `CURRENT` is switched to it, atomically: from here on the
-//!    database is repaired
+//! 2. whatever will be replaced gets a second name in `lost+found` (segments of the log, which the
+//!    engine would write again in place, a copy), and that directory is synced
+//! 3. a new manifest is written beside those there are, and `CURRENT` is switched to it,
+//!    atomically: from here on the database is repaired
 //! 4. the first names of what was replaced are removed
 //!
-//! A crash before 3 leaves the database as it was, beside tables that nobody needs; a second repair finds the same
-//! damage. A crash after 3 leaves files that the next open would remove, and that are in `lost+found` too.
+//! A crash before 3 leaves the database as it was, beside tables that nobody needs; a second repair
+//! finds the same damage. A crash after 3 leaves files that the next open would remove, and that
+//! are in `lost+found` too.
 
 use super::super::lost_and_found::LOST_AND_FOUND;
 use super::Repair;

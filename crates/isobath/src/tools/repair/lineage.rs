@@ -1,10 +1,11 @@
 //! Which slices are superseded, told without a manifest.
 //!
-//! A compaction writes into each of its outputs what it read. If a file it read is gone, or was read on by a later
-//! compaction that is known to have been installed, then its outputs are in force and whatever else it read is not: a
-//! put in it may be one that a delete, dropped at the last level together with it, had hidden. If all that it read is
-//! there, the compaction may never have been installed; then the inputs say all that the outputs say, and the outputs
-//! are left out. Inputs that are damaged do not say all, so then both stay, and are merged.
+//! A compaction writes into each of its outputs what it read. If a file it read is gone, or was
+//! read on by a later compaction that is known to have been installed, then its outputs are in
+//! force and whatever else it read is not: a put in it may be one that a delete, dropped at the
+//! last level together with it, had hidden. If all that it read is there, the compaction may never
+//! have been installed; then the inputs say all that the outputs say, and the outputs are left out.
+//! Inputs that are damaged do not say all, so then both stay, and are merged.
 
 use crate::format::FamilyId;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,10 +1,10 @@
 //! Reads what can be read of the log.
 //!
-//! If an open could replay the log it is left to the next open. Otherwise, or if it is not known where replay begins,
-//! every whole record counts: those before the damage, and those behind it, since each says by its LSN where it belongs.
-//! A record whose checksum holds and that means nothing is lost like one that cannot be read.
-//! Without the manifest only records of the newest term count: an earlier one's were taken into tables, or given up,
-//! before the next could begin.
+//! If an open could replay the log it is left to the next open. Otherwise, or if it is not known
+//! where replay begins, every whole record counts: those before the damage, and those behind it,
+//! since each says by its LSN where it belongs. A record whose checksum holds and that means
+//! nothing is lost like one that cannot be read. Without the manifest only records of the newest
+//! term count: an earlier one's were taken into tables, or given up, before the next could begin.
 
 use super::facts::Facts;
 use super::report::Loss;
@@ -96,7 +96,8 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn) -> Result<Lsn> {
 }
 
 impl FoundLog {
-    /// Finds where the records of the newest term begin, and takes the changes of families of all terms.
+    /// Finds where the records of the newest term begin, and takes the changes of families of all
+    /// terms.
     fn find_newest_term(&mut self, repair: &Repair<'_>, facts: &mut Facts) -> Result<()> {
         let mut first: Option<Lsn> = None;
         let mut begins_where_replay_does = false;
@@ -130,7 +131,8 @@ impl FoundLog {
         })?;
         self.from = match first {
             Some(_) if begins_where_replay_does => facts.replay_from,
-            // A term begins with a segment, so what begins within one has predecessors. They are in tables or lost.
+            // A term begins with a segment, so what begins within one has predecessors. They are in
+            // tables or lost.
             Some(first) if !begins_term && first > self.floor => self.floor,
             Some(first) => first,
             None => facts.replay_from.max(self.floor),
@@ -151,7 +153,8 @@ impl FoundLog {
         wal::dump(&*repair.fs, &dir, from, &mut |dumped| visit(self, dumped))
     }
 
-    /// Visits every whole record that counts, and says what lies between them. Returns where the last one ends.
+    /// Visits every whole record that counts, and says what lies between them. Returns where the
+    /// last one ends.
     pub(super) fn walk(
         &mut self,
         repair: &mut Repair<'_>,
@@ -242,8 +245,8 @@ impl FoundLog {
         self.floor
     }
 
-    /// True if all that a segment ever held lies below `next`: the one after it begins there. Its own length says nothing
-    /// if it was cut.
+    /// True if all that a segment ever held lies below `next`: the one after it begins there. Its
+    /// own length says nothing if it was cut.
     fn is_passed(&self, info: &SegmentInfo, next: Lsn) -> bool {
         self.segments.iter().any(|later| info.base < later.base && later.base <= next)
     }

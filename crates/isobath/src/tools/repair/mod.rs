@@ -1,13 +1,17 @@
-//! Makes a database usable again whose manifest, tables or log are damaged, with all that is readable.
+//! Makes a database usable again whose manifest, tables or log are damaged, with all that is
+//! readable.
 //!
 //! - `facts.rs`: what the manifests say
-//! - `tables.rs`: what can be read of the tables; `lineage.rs`: which of them others stand for; `place.rs`: where the
-//!   rest goes. Both decisions are pure, and needed only if the manifest is lost.
+//! - `tables.rs`: what can be read of the tables; `lineage.rs`: which of them others stand for;
+//!   `place.rs`: where the rest goes. Both decisions are pure, and needed only if the manifest is
+//!   lost.
 //! - `log.rs`: what can be read of the log
-//! - `write.rs`: new tables out of it, over `by_sequence.rs`; `install.rs`: a new manifest, put in force as the last step
+//! - `write.rs`: new tables out of it, over `by_sequence.rs`; `install.rs`: a new manifest, put in
+//!   force as the last step
 //! - `report.rs`: what was found, kept and lost
 //!
-//! Nothing that is damaged is deleted. Why it is done so, and what cannot be known: `docs/internals/repair.md`.
+//! Nothing that is damaged is deleted. Why it is done so, and what cannot be known:
+//! `docs/internals/repair.md`.
 
 mod by_sequence;
 mod facts;
@@ -45,9 +49,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tables::{FoundSlice, FoundTable};
 
-/// Where what shares keys with nothing goes, if its level is not known: the last level of default trees.
+/// Where what shares keys with nothing goes, if its level is not known: the last level of default
+/// trees.
 const LAST_LEVEL: usize = 6;
-/// If the manifest is lost, this many LSNs are skipped: more than may have been given out since the last that is seen.
+/// If the manifest is lost, this many LSNs are skipped: more than may have been given out since the
+/// last that is seen.
 const LSN_MARGIN: Lsn = 1 << 32;
 /// Files are read in pieces, so that one that the device cannot read does not cost the rest.
 const READ_LEN: usize = 64 << 10;
@@ -81,17 +87,18 @@ impl RepairOptions {
     }
 }
 
-/// Makes the database in `db`, which must be closed, usable again with all that can be read of it, and says what was
-/// lost. A sound database is left as it is. What is damaged or superseded is moved to the folder `lost+found` in the
-/// database's directory, which can be deleted once nobody wants to look at it any more.
+/// Makes the database in `db`, which must be closed, usable again with all that can be read of it,
+/// and says what was lost. A sound database is left as it is. What is damaged or superseded is
+/// moved to the folder `lost+found` in the database's directory, which can be deleted once nobody
+/// wants to look at it any more.
 ///
-/// Keys of which a newer version or a delete was lost may show an older value; the report's losses say where. Interrupted
-/// at any point, a repair can be run again. `progress` is told the bytes read and the bytes there are, and says whether
-/// to go on.
+/// Keys of which a newer version or a delete was lost may show an older value; the report's losses
+/// say where. Interrupted at any point, a repair can be run again. `progress` is told the bytes
+/// read and the bytes there are, and says whether to go on.
 ///
 /// # Errors
-/// [`ErrorKind::NotADatabase`] if nothing tells of one, [`ErrorKind::Locked`], [`ErrorKind::NewerFormat`],
-/// [`ErrorKind::MissingCodec`], [`ErrorKind::Cancelled`] if
+/// [`ErrorKind::NotADatabase`] if nothing tells of one, [`ErrorKind::Locked`],
+/// [`ErrorKind::NewerFormat`], [`ErrorKind::MissingCodec`], [`ErrorKind::Cancelled`] if
 /// `progress` broke off, or an I/O error.
 pub fn repair(
     db: &Path,

@@ -1,9 +1,10 @@
 //! Where slices go in a tree, told without a manifest, or with one that knows only some of them.
 //!
-//! Readers take the first version of a key that they find from level 0 down, so what stands above must be newer. A slice
-//! of unknown level goes to level 0 if that is so by its sequences; if not, it is merged with what it cannot be told
-//! apart from, and the result goes to level 0. Slices whose levels are known were in one tree, and stand as they stood.
-//! What shares keys with nothing goes to the last level.
+//! Readers take the first version of a key that they find from level 0 down, so what stands above
+//! must be newer. A slice of unknown level goes to level 0 if that is so by its sequences; if not,
+//! it is merged with what it cannot be told apart from, and the result goes to level 0. Slices
+//! whose levels are known were in one tree, and stand as they stood. What shares keys with nothing
+//! goes to the last level.
 
 use crate::table::Extent;
 use std::collections::BTreeMap;
@@ -76,8 +77,8 @@ pub(super) fn place(pieces: &[Piece], last_level: usize) -> Vec<Placed> {
     placed.collect()
 }
 
-/// Two groups, in the order of their least keys, that have to become one. That order holds when the second joins the
-/// first.
+/// Two groups, in the order of their least keys, that have to become one. That order holds when the
+/// second joins the first.
 fn first_clash(groups: &[(Piece, Vec<usize>)]) -> Option<(usize, usize)> {
     for (at, (piece, _)) in groups.iter().enumerate() {
         let is_near = |(other, _): &&(Piece, Vec<usize>)| !piece.extent.is_below(&other.extent);

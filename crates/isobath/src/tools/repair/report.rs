@@ -9,7 +9,8 @@ use std::path::PathBuf;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// What was wrong: files that are damaged or missing. Empty for a sound database, which is left alone.
+    /// What was wrong: files that are damaged or missing. Empty for a sound database, which is
+    /// left alone.
     pub findings: Vec<Finding>,
     /// What could not be saved, as exactly as the files tell.
     pub losses: Vec<Loss>,
@@ -19,7 +20,8 @@ pub struct RepairReport {
     pub moved: Vec<MovedFile>,
     /// Tables that stay as they are.
     pub tables_kept: u64,
-    /// Tables that were (in a dry run: would be) made out of what is readable of others and of the log.
+    /// Tables that were (in a dry run: would be) made out of what is readable of others and of the
+    /// log.
     pub tables_made: u64,
     /// Versions that were saved from damaged tables.
     pub entries_saved: u64,
@@ -42,10 +44,11 @@ pub struct Loss {
     pub family: Option<FamilyId>,
     /// Its name.
     pub family_name: Option<String>,
-    /// No key outside of these bounds, which count, is affected. The bounds themselves may be keys that were kept and
-    /// lost older versions at most.
+    /// No key outside of these bounds, which count, is affected. The bounds themselves may be keys
+    /// that were kept and lost older versions at most.
     pub keys: Option<(Vec<u8>, Vec<u8>)>,
-    /// Nothing that was committed outside of these LSNs, of which the second does not count, is affected.
+    /// Nothing that was committed outside of these LSNs, of which the second does not count, is
+    /// affected.
     pub lsns: Option<(Lsn, Lsn)>,
     /// How many versions, if that is known.
     pub entries: Option<u64>,

@@ -1,9 +1,10 @@
-//! Whether a manifest that can be read whole is older than the database: its end may have been cut off where a record
-//! ends, or an old copy may have come back.
+//! Whether a manifest that can be read whole is older than the database: its end may have been cut
+//! off where a record ends, or an old copy may have come back.
 //!
-//! What shows it are tables that it does not name. Such a table may be an output of a job that was never installed, but
-//! not if it holds sequences that the manifest says were never given out, nor if it stands for a table that the
-//! manifest names and that is gone, nor if it holds what should be in the log, and the log is gone.
+//! What shows it are tables that it does not name. Such a table may be an output of a job that was
+//! never installed, but not if it holds sequences that the manifest says were never given out, nor
+//! if it stands for a table that the manifest names and that is gone, nor if it holds what should
+//! be in the log, and the log is gone.
 
 use super::Repair;
 use super::facts::Facts;

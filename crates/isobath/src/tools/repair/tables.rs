@@ -33,7 +33,8 @@ pub(super) struct FoundSlice {
     pub(super) is_whole: bool,
 }
 
-/// Looks through the tables that the manifest names or, if not all it names is known, all there are.
+/// Looks through the tables that the manifest names or, if not all it names is known, all there
+/// are.
 pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts) -> Result<Vec<FoundTable>> {
     let dir = repair.db.join(TABLE_DIR);
     let entries = if repair.fs.exists(&dir)? { repair.fs.list(&dir)? } else { Vec::new() };
@@ -59,8 +60,8 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts) -> Result<Vec<
     Ok(found)
 }
 
-/// Says what is lost with a table that is not there. If not all that the manifest said is known, an edit that is lost may
-/// have taken it out of the tree: then another table stands for it.
+/// Says what is lost with a table that is not there. If not all that the manifest said is known, an
+/// edit that is lost may have taken it out of the tree: then another table stands for it.
 fn missing(repair: &mut Repair<'_>, facts: &Facts, number: u64, found: &[FoundTable]) {
     let path = table_path(repair.db, number);
     let slices = found.iter().flat_map(|table| &table.slices);
@@ -276,7 +277,8 @@ fn count(meta: &mut SliceMeta, entry: &Entry<'_>) {
     meta.max_seq = meta.max_seq.max(entry.seq);
 }
 
-/// Visits what can be read of a slice; entries that are not in order belong elsewhere and are left out.
+/// Visits what can be read of a slice; entries that are not in order belong elsewhere and are left
+/// out.
 pub(super) fn visit_readable(
     salvage: &Salvage,
     slice: &SalvagedSlice,

@@ -86,8 +86,8 @@ pub(super) fn save_table(
     Ok(finished.slices)
 }
 
-/// Merges slices of one family by key and sequence into new tables: of each key its newest version, deletes included.
-/// Which of the slices stood above which need not be known.
+/// Merges slices of one family by key and sequence into new tables: of each key its newest version,
+/// deletes included. Which of the slices stood above which need not be known.
 pub(super) fn merge(
     repair: &mut Repair<'_>,
     facts: &Facts,

@@ -1,11 +1,12 @@
-//! Checks the log: the header page of every segment, every record, and that no record is missing that had been
-//! durable.
+//! Checks the log: the header page of every segment, every record, and that no record is missing
+//! that had been durable.
 //!
-//! Two walks see it. The scan that an open would do judges what the database needs (from `replay from` on): it
-//! knows what a power cut may leave, and ends at the first damage. The other walk visits whatever looks like a
-//! record in every segment, needed or not, and finds the rest. There a *break* is a place where a record should
-//! begin and no whole one does. A break is damage if a record behind it (of the same term) or the manifest says
-//! that the log had been durable beyond it; otherwise it is a tail, which is no finding.
+//! Two walks see it. The scan that an open would do judges what the database needs (from `replay
+//! from` on): it knows what a power cut may leave, and ends at the first damage. The other walk
+//! visits whatever looks like a record in every segment, needed or not, and finds the rest. There a
+//! *break* is a place where a record should begin and no whole one does. A break is damage if a
+//! record behind it (of the same term) or the manifest says that the log had been durable beyond
+//! it; otherwise it is a tail, which is no finding.
 
 use super::Verification;
 use crate::error::Result;
@@ -144,7 +145,8 @@ struct Run {
     generation: u16,
     /// Where the next record should begin.
     next: Lsn,
-    /// Where no whole record begins although one should, and nothing yet says that it had been durable.
+    /// Where no whole record begins although one should, and nothing yet says that it had been
+    /// durable.
     breaks: Vec<Lsn>,
 }
 
@@ -209,7 +211,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Where the records of this term must have begun, if that is known and no segment is missing up to `lsn`.
+    /// Where the records of this term must have begun, if that is known and no segment is missing
+    /// up to `lsn`.
     fn known_start(&self, generation: u16, lsn: Lsn) -> Option<Lsn> {
         let state = self.state?;
         let term = state.terms().iter().rfind(|term| term.term as u16 == generation)?;

@@ -75,7 +75,8 @@ fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
     Ok(state)
 }
 
-/// Checks what the fold of the edits does not look into: options, and how tables and log fit together.
+/// Checks what the fold of the edits does not look into: options, and how tables and log fit
+/// together.
 fn check_state(verification: &mut Verification<'_>, path: &Path, state: &State) {
     for (id, family) in state.families() {
         if let Err(error) = FamilyOptions::from_stored(&family.options) {

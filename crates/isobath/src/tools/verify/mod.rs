@@ -1,6 +1,6 @@
-//! Checks a closed database from the disk up: `CURRENT`, the manifest, every table it names, every segment of the
-//! log. What cannot be read is a finding, and the check goes on with what can: without a manifest all tables and
-//! the whole log are checked by themselves.
+//! Checks a closed database from the disk up: `CURRENT`, the manifest, every table it names, every
+//! segment of the log. What cannot be read is a finding, and the check goes on with what can:
+//! without a manifest all tables and the whole log are checked by themselves.
 
 mod directory;
 mod log;
@@ -59,17 +59,19 @@ impl<'a> Verification<'a> {
     }
 }
 
-/// Checks every checksum of every file of the database in `db`, which must be closed and stays locked meanwhile.
-/// Changes nothing. `progress` is told the bytes checked and the bytes there are.
+/// Checks every checksum of every file of the database in `db`, which must be closed and stays
+/// locked meanwhile. Changes nothing. `progress` is told the bytes checked and the bytes there are.
 ///
-/// Damage is no error but a [`super::Finding`]. What nothing reads is not looked at: the rest of a log segment behind
-/// the last record, what segments that wait to be written again still hold, tables that the manifest does not name.
+/// Damage is no error but a [`super::Finding`]. What nothing reads is not looked at: the rest of a
+/// log segment behind the last record, what segments that wait to be written again still hold,
+/// tables that the manifest does not name.
 ///
 /// # Errors
 /// [`ErrorKind::NotADatabase`](crate::ErrorKind::NotADatabase),
-/// [`ErrorKind::Locked`](crate::ErrorKind::Locked), [`ErrorKind::NewerFormat`](crate::ErrorKind::NewerFormat),
-/// [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec), or an I/O error that says nothing of the bytes
-/// on disk, such as a missing permission.
+/// [`ErrorKind::Locked`](crate::ErrorKind::Locked),
+/// [`ErrorKind::NewerFormat`](crate::ErrorKind::NewerFormat),
+/// [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec), or an I/O error that says nothing
+/// of the bytes on disk, such as a missing permission.
 pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
     let fs = &env.fs;
     let layout = Layout::examine(&**fs, db)?;
@@ -92,7 +94,8 @@ pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Resul
     Ok(verification.report)
 }
 
-/// What is damaged in `CURRENT`, the manifest and the log of a database that the caller holds the lock of.
+/// What is damaged in `CURRENT`, the manifest and the log of a database that the caller holds the
+/// lock of.
 pub(super) fn all_but_tables(fs: &Arc<dyn FileSystem>, db: &Path) -> Result<Vec<Finding>> {
     let mut untold = |_: u64, _: u64| ();
     let mut verification = Verification::new(fs, db, Report::default(), &mut untold);

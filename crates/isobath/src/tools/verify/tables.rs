@@ -1,5 +1,5 @@
-//! Checks the table files: that each is there, is what the manifest says, and is sound from its header to its
-//! footer.
+//! Checks the table files: that each is there, is what the manifest says, and is sound from its
+//! header to its footer.
 
 use super::Verification;
 use crate::error::Result;

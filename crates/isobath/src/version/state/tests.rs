@@ -12,7 +12,8 @@ fn apply(state: &mut State, changes: Vec<Change>) -> Decoded<Vec<FamilyId>> {
     state.apply(&Edit::new(changes), FileSource::Outputs(&outputs))
 }
 
-/// A database with families 0 "default" and 1 "users", room for files below 100 and LSNs below 1000.
+/// A database with families 0 "default" and 1 "users", room for files below 100 and LSNs below
+/// 1000.
 fn sample() -> State {
     let mut state = State::default();
     apply(&mut state, first_edit().changes).unwrap();

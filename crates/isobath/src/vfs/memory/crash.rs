@@ -8,16 +8,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Something that was not synced when the power was cut, so that it may or may not be there afterwards.
+/// Something that was not synced when the power was cut, so that it may or may not be there
+/// afterwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Unsynced<'a> {
     /// The file, or the name that a directory gained, lost or changed.
     pub path: &'a Path,
     /// What of it.
     pub kind: UnsyncedKind,
-    /// The steps that changed it since it was synced, oldest first: it is left as some of them, from the
-    /// first on, made it. Steps are numbered over the whole file system, so that cutting each at the same
-    /// number leaves exactly what was there at that moment.
+    /// The steps that changed it since it was synced, oldest first: it is left as some of them,
+    /// from the first on, made it. Steps are numbered over the whole file system, so that
+    /// cutting each at the same number leaves exactly what was there at that moment.
     pub steps: &'a [u64],
 }
 
@@ -37,20 +38,21 @@ pub enum UnsyncedKind {
 }
 
 impl Unsynced<'_> {
-    /// How many of the steps are at or before `step`: to be returned where a cut is to leave what was there
-    /// at that moment.
+    /// How many of the steps are at or before `step`: to be returned where a cut is to leave what
+    /// was there at that moment.
     pub fn steps_until(&self, step: u64) -> usize {
         self.steps.partition_point(|s| *s <= step)
     }
 }
 
 impl MemoryFs {
-    /// What the death of the process leaves: all that reached the kernel, still unsynced where it was. Locks
-    /// are free, faults are gone, the capacity stays.
+    /// What the death of the process leaves: all that reached the kernel, still unsynced where it
+    /// was. Locks are free, faults are gone, the capacity stays.
     pub fn killed(&self) -> MemoryFs {
         let space = Arc::new(Space::new(self.disk.space.capacity()));
-        // Names and all files are held still before the first is copied. Nothing that is held still can have
-        // been the cause of a later change elsewhere, so the copies are of states that belong together.
+        // Names and all files are held still before the first is copied. Nothing that is held still
+        // can have been the cause of a later change elsewhere, so the copies are of states
+        // that belong together.
         let names = self.disk.tree.lock();
         let mut tree = names.clone();
         tree.forget_failed_syncs();
@@ -71,17 +73,17 @@ impl MemoryFs {
         left
     }
 
-    /// What a power cut leaves: all that was synced, and of each thing that was not, as many of its steps as
-    /// `choice` says. `|_| 0` loses all of it, `|u| u.steps.len()` none, `|u| u.steps_until(n)` what came
-    /// after step n. What is left is synced.
+    /// What a power cut leaves: all that was synced, and of each thing that was not, as many of its
+    /// steps as `choice` says. `|_| 0` loses all of it, `|u| u.steps.len()` none, `|u|
+    /// u.steps_until(n)` what came after step n. What is left is synced.
     pub fn crashed(&self, mut choice: impl FnMut(&Unsynced<'_>) -> usize) -> MemoryFs {
         let left = self.killed();
         left.disk.tree.lock().lose_power(&mut choice);
         left
     }
 
-    /// Flips the bits of `xor` in one byte, on the disk and for readers; not for those who mapped the file
-    /// before. On a sector that is not synced, a power cut may undo it.
+    /// Flips the bits of `xor` in one byte, on the disk and for readers; not for those who mapped
+    /// the file before. On a sector that is not synced, a power cut may undo it.
     pub fn corrupt(&self, path: &Path, offset: u64, xor: u8) -> Result<()> {
         self.damage("corrupt", path, |file| file.flip(offset, xor))
     }

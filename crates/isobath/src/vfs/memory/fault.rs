@@ -137,8 +137,9 @@ impl Fault {
         Fault { forever: true, ..self }
     }
 
-    /// Lets the first half of the bytes through, where the operation is on bytes: `Read`, `Write` and `CopyIn`. Of a
-    /// read the rest of the buffer is left as it was, of an append nothing counts as accepted.
+    /// Lets the first half of the bytes through, where the operation is on bytes: `Read`, `Write`
+    /// and `CopyIn`. Of a read the rest of the buffer is left as it was, of an append nothing
+    /// counts as accepted.
     pub fn short(self) -> Self {
         Fault { short: true, ..self }
     }
@@ -219,7 +220,8 @@ impl Faults {
         self.struck.load(Ordering::Relaxed)
     }
 
-    /// Counts an operation, and fails it if a fault says so. Every fault counts every match, struck or not.
+    /// Counts an operation, and fails it if a fault says so. Every fault counts every match, struck
+    /// or not.
     pub(super) fn strike(&self, op: FileOp, path: &Path) -> io::Result<()> {
         self.strike_bytes(op, path, 0).map_err(|strike| strike.error)
     }

@@ -1,7 +1,8 @@
 //! A file's bytes, and what undoes those of its writes that a power cut may lose.
 //!
-//! `bytes` is what readers see. For each sector that was written since it was last synced, the writes are kept in
-//! order, each with the bytes it replaced: undoing the last of them takes the sector back in time.
+//! `bytes` is what readers see. For each sector that was written since it was last synced, the
+//! writes are kept in order, each with the bytes it replaced: undoing the last of them takes the
+//! sector back in time.
 
 use super::Steps;
 use super::crash::{Unsynced, UnsyncedKind};
@@ -39,7 +40,8 @@ impl Space {
     }
 
     fn take(&self, bytes: u64) -> io::Result<()> {
-        // Writing over what is there needs no room, even on a disk that holds more than it may by now.
+        // Writing over what is there needs no room, even on a disk that holds more than it may by
+        // now.
         let capacity = self.capacity();
         let grown =
             |used: u64| used.checked_add(bytes).filter(|used| bytes == 0 || *used <= capacity);
@@ -69,7 +71,8 @@ struct Replaced {
 #[derive(Clone, Default)]
 struct Sector {
     writes: Vec<Replaced>,
-    /// False after a failed sync: the kernel takes the sector for clean, and the next sync leaves it out.
+    /// False after a failed sync: the kernel takes the sector for clean, and the next sync leaves
+    /// it out.
     dirty: bool,
 }
 
@@ -152,7 +155,8 @@ impl File {
         data.lengths.clear();
     }
 
-    /// Syncs the sectors that overlap `range`. A real system syncs whole pages at least; nobody should count on it.
+    /// Syncs the sectors that overlap `range`. A real system syncs whole pages at least; nobody
+    /// should count on it.
     pub(super) fn sync_range(&self, range: Range<u64>) {
         let synced = sectors_of(&range);
         let mut data = self.data.lock();

@@ -1,27 +1,31 @@
 //! A file system in memory, which can fail and lose power on purpose.
 //!
-//! It is deterministic: it has no clock, no thread and no seed of its own, lists names in order, and numbers
-//! every change it takes (its *steps*). Clones share one state, as processes share a disk.
+//! It is deterministic: it has no clock, no thread and no seed of its own, lists names in order,
+//! and numbers every change it takes (its *steps*). Clones share one state, as processes share a
+//! disk.
 //!
 //! # The device it models
 //!
-//! - A sector of 512 bytes is atomic: after a power cut it holds what it held when it was last synced, or what
-//!   any later write to it left; never part of a write to it. Sectors survive independently of each other.
-//! - A file's length survives independently of its bytes. Where the length survives and a sector does
-//!   not, the sector holds what was there before: zeros, if nothing was.
-//! - `sync` and `harden` make the bytes and the length of one file survive, a directory's `sync` the names of one
-//!   directory; neither does the other's work, and closing a file does nothing.
-//! - Changes to names survive independently of each other too; a rename within a directory is one change, a
-//!   rename across directories is two.
-//! - A `sync` or `harden` that fails leaves its sectors marked clean, as kernels do: readers go on seeing them,
-//!   later syncs do not cover them, until they are written again. A directory's `sync` that fails does the same to changes of
-//!   names: no later sync covers them, until one covers a later change of such a name, or the process has died.
-//! - What a write replaces is kept until it is synced, so files that are never synced cost memory for
-//!   every write to them.
+//! - A sector of 512 bytes is atomic: after a power cut it holds what it held when it was last
+//!   synced, or what any later write to it left; never part of a write to it. Sectors survive
+//!   independently of each other.
+//! - A file's length survives independently of its bytes. Where the length survives and a sector
+//!   does not, the sector holds what was there before: zeros, if nothing was.
+//! - `sync` and `harden` make the bytes and the length of one file survive, a directory's `sync`
+//!   the names of one directory; neither does the other's work, and closing a file does nothing.
+//! - Changes to names survive independently of each other too; a rename within a directory is one
+//!   change, a rename across directories is two.
+//! - A `sync` or `harden` that fails leaves its sectors marked clean, as kernels do: readers go on
+//!   seeing them, later syncs do not cover them, until they are written again. A directory's `sync`
+//!   that fails does the same to changes of names: no later sync covers them, until one covers a
+//!   later change of such a name, or the process has died.
+//! - What a write replaces is kept until it is synced, so files that are never synced cost memory
+//!   for every write to them.
 //! - Bytes that an appender gathers are not in the kernel yet, and die with the process.
 //!
-//! [`MemoryFs::killed`] and [`MemoryFs::crashed`] return what is left by the death of the process and by a
-//! power cut; whoever still holds handles into the old state changes nothing in the new one.
+//! [`MemoryFs::killed`] and [`MemoryFs::crashed`] return what is left by the death of the process
+//! and by a power cut; whoever still holds handles into the old state changes nothing in the new
+//! one.
 
 mod crash;
 mod fault;
@@ -55,7 +59,8 @@ pub struct MemoryFs {
     disk: Arc<Disk>,
 }
 
-/// What the clones of a file system share. The lock of the tree is taken before that of a file, never after.
+/// What the clones of a file system share. The lock of the tree is taken before that of a file,
+/// never after.
 struct Disk {
     tree: Mutex<Tree>,
     steps: Steps,
@@ -88,8 +93,8 @@ impl MemoryFs {
         MemoryFs { disk: Arc::new(disk) }
     }
 
-    /// Limits the bytes of all files together to `bytes`: what would grow beyond fails as out of space. What
-    /// is there already stays, even if it is more.
+    /// Limits the bytes of all files together to `bytes`: what would grow beyond fails as out of
+    /// space. What is there already stays, even if it is more.
     pub fn set_capacity(&self, bytes: u64) {
         self.disk.space.set_capacity(bytes);
     }
@@ -119,7 +124,8 @@ impl MemoryFs {
         self.disk.faults.struck()
     }
 
-    /// How many changes were made so far: writes to files, and changes to names. See [`Unsynced::steps`].
+    /// How many changes were made so far: writes to files, and changes to names. See
+    /// [`Unsynced::steps`].
     pub fn steps(&self) -> u64 {
         self.disk.steps.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,5 @@
-//! What faults, kills and power cuts do. What every file system does is checked in `vfs/tests/conformance.rs`.
+//! What faults, kills and power cuts do. What every file system does is checked in
+//! `vfs/tests/conformance.rs`.
 
 use super::*;
 use crate::error::ErrorKind;

@@ -1,4 +1,5 @@
-//! Directories: the names as they are now, those that would survive a power cut, and the changes between.
+//! Directories: the names as they are now, those that would survive a power cut, and the changes
+//! between.
 
 use super::Steps;
 use super::file::File;
@@ -196,7 +197,8 @@ impl Tree {
         let (synced, mut lost): (Vec<_>, Vec<_>) =
             std::mem::take(&mut dir.unsynced).into_iter().partition(|change| change.dirty);
         for change in synced {
-            // What is on disk now is what came last; a change that was lost before will not come back over it.
+            // What is on disk now is what came last; a change that was lost before will not come
+            // back over it.
             lost.retain(|lost| !lost.meets(&change));
             change.apply(&mut dir.synced);
         }
@@ -208,13 +210,15 @@ impl Tree {
         self.dirs[id].unsynced.iter_mut().for_each(|change| change.dirty = false);
     }
 
-    /// A process that comes later cannot know of a sync that failed before: its own covers what is there.
+    /// A process that comes later cannot know of a sync that failed before: its own covers what is
+    /// there.
     pub(super) fn forget_failed_syncs(&mut self) {
         let changes = self.dirs.iter_mut().flat_map(|dir| &mut dir.unsynced);
         changes.for_each(|change| change.dirty = true);
     }
 
-    /// Every file that a name stands for, now or after a power cut; several times if it has several names.
+    /// Every file that a name stands for, now or after a power cut; several times if it has several
+    /// names.
     pub(super) fn files_mut(&mut self) -> impl Iterator<Item = &mut Arc<File>> {
         self.dirs.iter_mut().flat_map(Dir::nodes_mut).filter_map(|node| match node {
             Node::File(file) => Some(file),

@@ -1,7 +1,7 @@
 //! System calls of Unix that the standard library does not offer.
 //!
-//! Those that only hint ([`will_need`], [`random_access`], [`start_write_back`]) answer nothing: a kernel or
-//! a file system that does not know the hint is as good as one that ignores it.
+//! Those that only hint ([`will_need`], [`random_access`], [`start_write_back`]) answer nothing: a
+//! kernel or a file system that does not know the hint is as good as one that ignores it.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -58,7 +58,8 @@ pub(super) fn file_system_number(dir: &Path) -> io::Result<Option<u64>> {
         if unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the structure holds integers only, for which the zeros it was made of are valid too.
+        // SAFETY: the structure holds integers only, for which the zeros it was made of are valid
+        // too.
         let stat = unsafe { stat.assume_init() };
         // The type's width and sign differ by machine; the numbers have 32 bits.
         #[allow(clippy::unnecessary_cast)]
@@ -71,7 +72,8 @@ pub(super) fn file_system_number(dir: &Path) -> io::Result<Option<u64>> {
     }
 }
 
-/// Gives the first `len` bytes room that is shared with no other file, where the file system shares room at all.
+/// Gives the first `len` bytes room that is shared with no other file, where the file system shares
+/// room at all.
 pub(super) fn unshare(file: &File, len: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -121,8 +123,8 @@ pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     super::rename_checked(from, to)
 }
 
-/// Reserves room for the first `len` bytes and leaves the length as it is, so that a lack of room shows now
-/// and the room is contiguous. False if it cannot be done here.
+/// Reserves room for the first `len` bytes and leaves the length as it is, so that a lack of room
+/// shows now and the room is contiguous. False if it cannot be done here.
 pub(super) fn reserve_room(file: &File, len: u64) -> io::Result<bool> {
     #[cfg(target_os = "linux")]
     {
@@ -169,8 +171,8 @@ fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, len, advice) };
 }
 
-/// Starts writing the dirty pages of a range to the device and does not wait for them. This makes nothing
-/// durable: neither the device's cache nor the file's metadata is flushed.
+/// Starts writing the dirty pages of a range to the device and does not wait for them. This makes
+/// nothing durable: neither the device's cache nor the file's metadata is flushed.
 pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
     #[cfg(target_os = "linux")]
     {

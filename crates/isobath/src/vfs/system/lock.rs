@@ -1,8 +1,9 @@
-//! The exclusive lock of a database: `flock` (on Windows `LockFileEx`) on a file that holds the process id of its holder as text.
+//! The exclusive lock of a database: `flock` (on Windows `LockFileEx`) on a file that holds the
+//! process id of its holder as text.
 //!
-//! The kernel releases the lock when the holder dies, however it dies, so a lock file that lies about is no
-//! obstacle. The text is for messages only: between taking the lock and writing the id it may be empty or
-//! name an earlier holder.
+//! The kernel releases the lock when the holder dies, however it dies, so a lock file that lies
+//! about is no obstacle. The text is for messages only: between taking the lock and writing the id
+//! it may be empty or name an earlier holder.
 
 use super::{Error, FileLock, Result, positional};
 use crate::error::LockHolder;

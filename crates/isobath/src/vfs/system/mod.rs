@@ -1,13 +1,15 @@
 //! The operating system's file system.
 //!
-//! Names and directories are here; each kind of open file has a file beside this one: [`reader`] (tables and
-//! blobs), [`segment`] (the log), [`lock`]; what grows is a [`File`] under an [`Appender`]. What the standard library does not
-//! offer is in [`calls`], which is another file on Windows; [`kind`] knows the file systems that there are. Files are mapped
-//! on Unix only: elsewhere [`FileAccess::Mapped`] is refused.
+//! Names and directories are here; each kind of open file has a file beside this one: [`reader`]
+//! (tables and blobs), [`segment`] (the log), [`lock`]; what grows is a [`File`] under an
+//! [`Appender`]. What the standard library does not offer is in [`calls`], which is another file on
+//! Windows; [`kind`] knows the file systems that there are. Files are mapped on Unix only:
+//! elsewhere [`FileAccess::Mapped`] is refused.
 //!
-//! Mapped bytes are only ever copied, in and out, through raw pointers: a program outside may change a file at any time,
-//! and no reference may say otherwise. An I/O error of the device under a mapping, or a file that another program cuts,
-//! raises SIGBUS; [`FileAccess::Positional`] makes it an error.
+//! Mapped bytes are only ever copied, in and out, through raw pointers: a program outside may
+//! change a file at any time, and no reference may say otherwise. An I/O error of the device under
+//! a mapping, or a file that another program cuts, raises SIGBUS; [`FileAccess::Positional`] makes
+//! it an error.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
 
 #[cfg(unix)]
@@ -149,7 +151,8 @@ impl Growing for File {
     }
 }
 
-/// Renames in two steps, which is enough where the directory's only writer is the holder of the database's lock.
+/// Renames in two steps, which is enough where the directory's only writer is the holder of the
+/// database's lock.
 fn rename_checked(from: &Path, to: &Path) -> io::Result<()> {
     match fs::symlink_metadata(to) {
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),

@@ -20,8 +20,8 @@ pub(super) fn write_all(file: &File, bytes: &[u8], offset: u64) -> io::Result<()
     file.write_all_at(bytes, offset)
 }
 
-/// Fills `buf` from `offset`. The end of the file is an error of kind `UnexpectedEof`. Each call names its place, so that
-/// the position that it moves along matters to nobody.
+/// Fills `buf` from `offset`. The end of the file is an error of kind `UnexpectedEof`. Each call
+/// names its place, so that the position that it moves along matters to nobody.
 #[cfg(windows)]
 pub(super) fn read_exact(file: &File, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !buf.is_empty() {

@@ -1,8 +1,9 @@
 //! Complete files, read at any offset: through a mapping, or by `pread`.
 //!
-//! Both tell the kernel that access is random. By default a fault that misses the page cache brings its neighbours
-//! along, which a cold point read of one block pays for and never uses. Measured on 2000 cold reads of 4 KiB at
-//! random offsets (which lie across two pages), each way of reading twice:
+//! Both tell the kernel that access is random. By default a fault that misses the page cache brings
+//! its neighbours along, which a cold point read of one block pays for and never uses. Measured on
+//! 2000 cold reads of 4 KiB at random offsets (which lie across two pages), each way of reading
+//! twice:
 //!
 //! | | µs a read | KiB read from the device |
 //! |---|---|---|
@@ -10,8 +11,9 @@
 //! | mapped, random | 135 | 7.9 |
 //! | `pread` | 74-135 | 7.9 |
 //!
-//! The price is that a mapped walk over cold bytes without `read_ahead` is slow (53 MiB/s, by default 1550): scans
-//! must say what they want, and then are as fast as the device. Faults on cached pages still map their neighbours.
+//! The price is that a mapped walk over cold bytes without `read_ahead` is slow (53 MiB/s, by
+//! default 1550): scans must say what they want, and then are as fast as the device. Faults on
+//! cached pages still map their neighbours.
 
 use super::{Error, FileAccess, ReadFile, Result, calls, positional};
 #[cfg(unix)]
@@ -52,8 +54,8 @@ fn map(_file: &File, _len: u64, _path: &Path) -> io::Result<Arc<dyn ReadFile>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// A file that is mapped whole. The descriptor is closed: the mapping keeps the file alive. No reference to its bytes is
-/// ever made, as another process may change them at any time.
+/// A file that is mapped whole. The descriptor is closed: the mapping keeps the file alive. No
+/// reference to its bytes is ever made, as another process may change them at any time.
 #[cfg(unix)]
 struct MappedFile {
     map: MmapRaw,
@@ -67,9 +69,10 @@ impl ReadFile for MappedFile {
         let start = start
             .filter(|start| start.checked_add(buf.len()).is_some_and(|end| end <= self.map.len()));
         let start = start.ok_or_else(|| past_the_end(&self.path))?;
-        // SAFETY: the source's bytes lie in the readable mapping (checked above), which lives as long as `self`. `buf`
-        // is borrowed exclusively, so it is no part of the mapping. A file is complete when it is opened for reading;
-        // should another process write to it all the same, what is copied is a mixture of bytes, which the checksum over
+        // SAFETY: the source's bytes lie in the readable mapping (checked above), which lives as
+        // long as `self`. `buf` is borrowed exclusively, so it is no part of the mapping. A
+        // file is complete when it is opened for reading; should another process write to
+        // it all the same, what is copied is a mixture of bytes, which the checksum over
         // the copy notices.
         unsafe {
             std::ptr::copy_nonoverlapping(
@@ -131,8 +134,8 @@ impl ReadFile for PositionalFile {
     }
 }
 
-/// Reads by position. Offsets come from other files, which may be damaged: the wildest of them, which the
-/// system refuses as no offsets at all, lie past the end like the rest.
+/// Reads by position. Offsets come from other files, which may be damaged: the wildest of them,
+/// which the system refuses as no offsets at all, lie past the end like the rest.
 pub(super) fn read_exact(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
     if offset.checked_add(buf.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
         return Err(io::ErrorKind::UnexpectedEof.into());

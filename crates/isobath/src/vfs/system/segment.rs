@@ -1,9 +1,11 @@
-//! Log segments: files of fixed length whose every byte is written once before use, so that writing into them
-//! allocates nothing and, once those zeros are on the device, a sync has no metadata to journal.
+//! Log segments: files of fixed length whose every byte is written once before use, so that writing
+//! into them allocates nothing and, once those zeros are on the device, a sync has no metadata to
+//! journal.
 //!
-//! A mapped segment is written by plain stores from many threads. No reference to its bytes is ever made:
-//! they are copied through raw pointers, within bounds that are checked, in ranges that the callers of
-//! `copy_in` keep apart. A positional segment is written by `pwrite`, for file systems where a mapping is unsafe.
+//! A mapped segment is written by plain stores from many threads. No reference to its bytes is ever
+//! made: they are copied through raw pointers, within bounds that are checked, in ranges that the
+//! callers of `copy_in` keep apart. A positional segment is written by `pwrite`, for file systems
+//! where a mapping is unsafe.
 
 use super::{Error, FileAccess, Result, SegmentFile, calls, positional, reader};
 use crate::host::sync::{Mutex, Rank};
@@ -14,9 +16,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many zeros a call writes when a segment is made. The page cache keeps a file in pieces as long as the writes that
-/// made them, and writes a whole piece back for any byte in it: with zeros by the megabyte, every sync of a small
-/// commit wrote a megabyte.
+/// How many zeros a call writes when a segment is made. The page cache keeps a file in pieces as
+/// long as the writes that made them, and writes a whole piece back for any byte in it: with zeros
+/// by the megabyte, every sync of a small commit wrote a megabyte.
 const ZEROS_LEN: usize = 16 << 10;
 
 pub(super) fn open(path: &Path, len: u64, mode: FileAccess) -> Result<Arc<dyn SegmentFile>> {
@@ -32,8 +34,8 @@ pub(super) fn open(path: &Path, len: u64, mode: FileAccess) -> Result<Arc<dyn Se
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             let file = open_existing(path, len)?;
             if mode == FileAccess::Mapped {
-                // A copy of the database may share its room, or have holes for zeros: then a store would need some, and
-                // might find none.
+                // A copy of the database may share its room, or have holes for zeros: then a store
+                // would need some, and might find none.
                 calls::unshare(&file, len)
                     .and_then(|()| calls::reserve_room(&file, len))
                     .map_err(|e| Error::io("prepare the log segment", path, e))?;
@@ -61,9 +63,10 @@ fn map(_file: File, _len: u64, _name: Mutex<PathBuf>) -> io::Result<Arc<dyn Segm
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Makes the length and the room for it durable, then writes zeros over all of it. Allocating alone leaves extents that
-/// are marked unwritten; the first time that bytes of one are synced the mark has to change, in the journal. Who wants
-/// quick syncs hardens the zeros first; who wants none is spared writing them to the device.
+/// Makes the length and the room for it durable, then writes zeros over all of it. Allocating alone
+/// leaves extents that are marked unwritten; the first time that bytes of one are synced the mark
+/// has to change, in the journal. Who wants quick syncs hardens the zeros first; who wants none is
+/// spared writing them to the device.
 fn write_once(file: &File, len: u64) -> io::Result<()> {
     let is_reserved = calls::reserve_room(file, len)?;
     file.set_len(len)?;
@@ -75,7 +78,8 @@ fn write_once(file: &File, len: u64) -> io::Result<()> {
         positional::write_all(file, &zeros[..chunk_len as usize], offset)?;
         offset += chunk_len;
     }
-    // Without room of its own a stored byte could find none later, when it is too late to refuse it.
+    // Without room of its own a stored byte could find none later, when it is too late to refuse
+    // it.
     if is_reserved { Ok(()) } else { file.sync_all() }
 }
 
@@ -115,9 +119,9 @@ impl SegmentFile for MappedSegment {
         let Some(target) = self.address(offset, bytes.len()) else {
             return Err(past_the_segment(self));
         };
-        // SAFETY: the target's bytes lie in the writable mapping (checked above), which lives as long as `self`.
-        // `bytes` cannot overlap it: no reference into the mapping is ever made. No other thread touches
-        // the range meanwhile: the caller promises that.
+        // SAFETY: the target's bytes lie in the writable mapping (checked above), which lives as
+        // long as `self`. `bytes` cannot overlap it: no reference into the mapping is ever
+        // made. No other thread touches the range meanwhile: the caller promises that.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
         Ok(())
     }
@@ -126,9 +130,9 @@ impl SegmentFile for MappedSegment {
         let Some(source) = self.address(offset, buf.len()) else {
             return Err(reader::past_the_end(&self.name.lock()));
         };
-        // SAFETY: the source's bytes lie in the readable mapping (checked above), which lives as long as `self`.
-        // `buf` cannot overlap it: no reference into the mapping is ever made. Nobody writes the
-        // range meanwhile: every caller of `copy_in` promises that.
+        // SAFETY: the source's bytes lie in the readable mapping (checked above), which lives as
+        // long as `self`. `buf` cannot overlap it: no reference into the mapping is ever
+        // made. Nobody writes the range meanwhile: every caller of `copy_in` promises that.
         unsafe { std::ptr::copy_nonoverlapping(source, buf.as_mut_ptr(), buf.len()) };
         Ok(())
     }
@@ -138,8 +142,8 @@ impl SegmentFile for MappedSegment {
             usize::try_from(offset).map_or(self.map.len(), |start| start.min(self.map.len()));
         let left = self.map.len() - start;
         let len = usize::try_from(len).map_or(left, |len| len.min(left));
-        // On Linux msync is an fdatasync of the range, the device's cache and errors of earlier write-back
-        // included; elsewhere it only hands the pages to the file.
+        // On Linux msync is an fdatasync of the range, the device's cache and errors of earlier
+        // write-back included; elsewhere it only hands the pages to the file.
         let mut hardened = self.map.flush_range(start, len);
         if cfg!(not(target_os = "linux")) {
             hardened = hardened.and_then(|()| self.file.sync_data());

@@ -1,5 +1,5 @@
-//! What Unix does by system calls, on Windows: those of [`super::calls`] that there is something for. Hints are ignored,
-//! nothing is mapped, and which file system a directory is on is not known.
+//! What Unix does by system calls, on Windows: those of [`super::calls`] that there is something
+//! for. Hints are ignored, nothing is mapped, and which file system a directory is on is not known.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -22,7 +22,8 @@ pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     let path: Vec<u16> = dir.as_os_str().encode_wide().chain([0]).collect();
     let mut available = 0;
     let others = std::ptr::null_mut();
-    // SAFETY: `path` ends in a zero, `available` has room for the number, and the others may be null.
+    // SAFETY: `path` ends in a zero, `available` has room for the number, and the others may be
+    // null.
     match unsafe { GetDiskFreeSpaceExW(path.as_ptr(), &raw mut available, others, others) } {
         0 => Err(io::Error::last_os_error()),
         _ => Ok(available),
@@ -62,8 +63,8 @@ pub(super) fn open_dir(dir: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(FILE_FLAG_BACKUP_SEMANTICS).open(dir)
 }
 
-/// True if a failed sync of a directory says that the file system has none: `ERROR_INVALID_FUNCTION`,
-/// `ERROR_ACCESS_DENIED`, `ERROR_NOT_SUPPORTED`.
+/// True if a failed sync of a directory says that the file system has none:
+/// `ERROR_INVALID_FUNCTION`, `ERROR_ACCESS_DENIED`, `ERROR_NOT_SUPPORTED`.
 pub(super) fn knows_no_dir_sync(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(1 | 5 | 50))
 }

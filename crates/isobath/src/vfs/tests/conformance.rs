@@ -317,7 +317,8 @@ fn threads_write_disjoint_ranges_of_a_segment_at_once() {
                 scope.spawn(move || {
                     for piece in (thread..400).step_by(4) {
                         let bytes = [piece as u8; PIECE_LEN];
-                        // SAFETY: each piece is written by one thread, once, and read after all ended.
+                        // SAFETY: each piece is written by one thread, once, and read after all
+                        // ended.
                         unsafe { segment.copy_in((piece * PIECE_LEN) as u64, &bytes).unwrap() };
                     }
                 });

@@ -92,7 +92,8 @@ fn segments_are_recycled_under_the_feet_of_many_writers() {
 }
 
 /// The same without a system, so that Miri can look on:
-/// `MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test --lib wal::tests::concurrency::in_memory`
+/// `MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test --lib
+/// wal::tests::concurrency::in_memory`
 #[test]
 fn in_memory_too() {
     let (threads, each) = if cfg!(miri) { (3, 8) } else { (8, 150) };

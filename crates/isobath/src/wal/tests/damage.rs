@@ -5,7 +5,8 @@ use crate::error::ErrorKind;
 use crate::format::Lsn;
 use crate::wal::*;
 
-/// A log of `count` records of 100 bytes, hardened after each of `synced`. Returns their starts and ends.
+/// A log of `count` records of 100 bytes, hardened after each of `synced`. Returns their starts and
+/// ends.
 fn written(home: &Home, count: u64, synced: &[u64]) -> Vec<(Lsn, Lsn)> {
     let log = home.start();
     let ranges = (0..count).map(|n| {
@@ -293,8 +294,8 @@ fn a_record_of_another_generation_ends_the_log() {
     assert_eq!(home.scan_from(0x10_0000, 0).unwrap().1, empty);
 }
 
-/// Flips every bit of a small log. The answer is exact, a typed error, or a reported end at or above what
-/// was known durable; never a wrong record.
+/// Flips every bit of a small log. The answer is exact, a typed error, or a reported end at or
+/// above what was known durable; never a wrong record.
 #[test]
 fn every_flipped_bit_is_harmless_or_noticed() {
     let home = Home::new();
@@ -324,7 +325,8 @@ fn every_flipped_bit_is_harmless_or_noticed() {
     }
 }
 
-/// Of the last record nothing else tells. One bit of its header is not enough to make it look as if it had never been.
+/// Of the last record nothing else tells. One bit of its header is not enough to make it look as if
+/// it had never been.
 #[test]
 fn a_flipped_bit_in_the_last_header_is_a_torn_tail_not_a_clean_end() {
     let home = Home::new();
@@ -347,8 +349,8 @@ fn forged_header(len: u64, lsn: Lsn) -> [u8; RECORD_HEADER_LEN] {
     header
 }
 
-/// Nothing but a hole of the file system, and a header in front of it that names a record as long: reading it would take as
-/// much memory. An open must not even look for records in it.
+/// Nothing but a hole of the file system, and a header in front of it that names a record as long:
+/// reading it would take as much memory. An open must not even look for records in it.
 #[test]
 fn a_segment_longer_than_any_is_refused_by_its_name_and_not_read() {
     for has_record in [true, false] {

@@ -1,4 +1,5 @@
-//! How much room the log takes on disk: little where little is written, and no more than is needed after that.
+//! How much room the log takes on disk: little where little is written, and no more than is needed
+//! after that.
 
 use super::support::*;
 use crate::env::Env;
@@ -115,8 +116,8 @@ fn spares_that_are_not_needed_for_a_while_are_given_up() {
     log.thin_out_spares();
     log.discard_files();
     assert!(!home.names(".spare").is_empty(), "they have just come");
-    // The preparer may have taken one, which then counts as needed, and has its old name until it is
-    // ready.
+    // The preparer may have taken one, which then counts as needed, and has its old name until it
+    // is ready.
     let mut left = 1000;
     while !home.names(".spare").is_empty() {
         log.thin_out_spares();

@@ -1,5 +1,6 @@
 //! Measurements, run by hand:
-//! `cargo test --release -p isobath --lib wal::tests::measure -- --ignored --nocapture --test-threads 1`
+//! `cargo test --release -p isobath --lib wal::tests::measure -- --ignored --nocapture
+//! --test-threads 1`
 
 use super::support::*;
 use crate::env::Env;

@@ -1,8 +1,8 @@
 //! Power cuts and deaths at any moment, over a device that loses any subset of what was not synced.
 //!
-//! The engine is played by [`Engine`]: it keeps what a manifest would, durably, and does in order what the
-//! log asks of it. Terms differ in the lengths of their segments, so that a log begins short, finds spares and leftovers of
-//! other lengths, and is recovered from segments of several.
+//! The engine is played by [`Engine`]: it keeps what a manifest would, durably, and does in order
+//! what the log asks of it. Terms differ in the lengths of their segments, so that a log begins
+//! short, finds spares and leftovers of other lengths, and is recovered from segments of several.
 
 use super::support::{UUID, payload, record_of};
 use crate::env::Env;
@@ -122,8 +122,8 @@ impl Engine {
         self.recover_from(fs, self.manifest.from, durable)
     }
 
-    /// Goes on after a crash as an engine does: everything recovered is in tables, the manifest says so, and
-    /// the next term starts above the ceiling.
+    /// Goes on after a crash as an engine does: everything recovered is in tables, the manifest
+    /// says so, and the next term starts above the ceiling.
     fn next_term(&mut self, fs: MemoryFs, lens: Lens) -> Log {
         self.fs = fs;
         self.witness = Arc::default();
@@ -154,8 +154,8 @@ fn engine(lens: Lens) -> Engine {
     }
 }
 
-/// Every segment that may be read has its header page, whatever was lost; and no file has two names, which
-/// would show as two equal headers.
+/// Every segment that may be read has its header page, whatever was lost; and no file has two
+/// names, which would show as two equal headers.
 fn check_headers(fs: &MemoryFs, from: Lsn) {
     let mut numbers = Vec::new();
     for info in inventory(fs, Path::new(WAL)).unwrap() {
@@ -173,8 +173,8 @@ fn check_headers(fs: &MemoryFs, from: Lsn) {
     assert_eq!(numbers.len(), count, "two names of one file");
 }
 
-/// Keeps the states of the disk from just before each sync, where the most is at stake, with what was
-/// promised by then.
+/// Keeps the states of the disk from just before each sync, where the most is at stake, with what
+/// was promised by then.
 #[derive(Default)]
 struct Witness {
     promised: Mutex<(Lsn, Lsn)>,
@@ -188,8 +188,8 @@ impl Witness {
     }
 
     fn look(&self, fs: &MemoryFs) {
-        // Another thread may go on meanwhile: what was durable before is on the disk, and what is not needed
-        // after may be gone from it.
+        // Another thread may go on meanwhile: what was durable before is on the disk, and what is
+        // not needed after may be gone from it.
         let (_, durable) = *self.promised.lock();
         let state = fs.killed();
         let (from, _) = *self.promised.lock();
@@ -397,7 +397,8 @@ fn a_power_cut_at_any_moment_leaves_a_prefix_that_holds_what_was_hardened() {
     assert!(cfg!(miri) || (seen.recycled > 0 && seen.lens_max > 2));
 }
 
-/// Cuts at every single step of a short life, with everything up to the step kept and nothing after.
+/// Cuts at every single step of a short life, with everything up to the step kept and nothing
+/// after.
 #[test]
 fn a_power_cut_after_each_step_leaves_a_prefix() {
     for lens in [Lens::ALL_SHORT, Lens { regular: 8 * SEGMENT_LEN, first: SEGMENT_LEN }] {

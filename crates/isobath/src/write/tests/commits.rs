@@ -1,4 +1,5 @@
-//! What one commit does: when it is acknowledged, what it refuses, and what it leaves when it is refused.
+//! What one commit does: when it is acknowledged, what it refuses, and what it leaves when it is
+//! refused.
 
 use super::{Content, content, open, refused};
 use crate::batch::Batch;

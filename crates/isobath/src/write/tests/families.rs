@@ -1,4 +1,5 @@
-//! Column families created, renamed and dropped: what is refused, what survives, and what a failure leaves.
+//! Column families created, renamed and dropped: what is refused, what survives, and what a failure
+//! leaves.
 
 use super::open;
 use crate::env::Env;
@@ -478,8 +479,8 @@ fn options_that_find_no_room_are_refused_and_can_be_set_again() {
     assert_eq!(left.family("family").unwrap().options(), small);
 }
 
-/// Three families and the options of a fourth, with a fault at each step in turn, and then a cut: of new families there are
-/// the first few, and all of what a call has returned.
+/// Three families and the options of a fourth, with a fault at each step in turn, and then a cut:
+/// of new families there are the first few, and all of what a call has returned.
 #[test]
 fn a_fault_at_any_step_and_then_a_power_cut_leave_the_first_few_families_or_all() {
     let names = ["the first", "the second", "the third"];

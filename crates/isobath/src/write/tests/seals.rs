@@ -102,7 +102,8 @@ fn an_epoch_is_sealed_on_request_if_anything_was_reserved_in_it() {
     assert_eq!(flush_now(engine).unwrap_err().name(), "POISONED");
 }
 
-/// Seals so many epochs that no more can be, and fills the next. While the guard is held none of them is installed.
+/// Seals so many epochs that no more can be, and fills the next. While the guard is held none of
+/// them is installed.
 fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, ()> {
     let engine = db.engine();
     let held = engine.families_pending.lock();

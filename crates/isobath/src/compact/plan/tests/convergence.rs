@@ -1,5 +1,5 @@
-//! Plans carried out until there is nothing to do, on random trees: several jobs at once, ending in any order.
-//! That the tree stays sound is checked at every step by `Tree` itself.
+//! Plans carried out until there is nothing to do, on random trees: several jobs at once, ending in
+//! any order. That the tree stays sound is checked at every step by `Tree` itself.
 
 use super::super::fixtures::{Done, ENTRY_BYTES, Model, small_policy};
 use super::super::shape::Shape;

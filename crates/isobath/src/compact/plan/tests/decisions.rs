@@ -1,8 +1,9 @@
 //! What the planner decides about some thousand drawn trees, against `decisions.txt`.
 //!
-//! Which of several sound jobs is the best is a matter of measurements (`docs/internals/compaction.md`), so no plain rule
-//! can say what must come out: this test says that it is still the same. Who changes a decision on purpose looks at what has
-//! changed, and puts the text that the test prints into the file.
+//! Which of several sound jobs is the best is a matter of measurements
+//! (`docs/internals/compaction.md`), so no plain rule can say what must come out: this test says
+//! that it is still the same. Who changes a decision on purpose looks at what has changed, and puts
+//! the text that the test prints into the file.
 
 use super::super::{Compaction, Cutter, ManualPlan, Plan, debts};
 use super::drawn::{Answer, KEYS, Scene, draw_of, walk};

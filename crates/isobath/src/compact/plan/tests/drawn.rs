@@ -1,6 +1,7 @@
-//! Small trees drawn from a seed, with policies, hints and requests whose numbers meet each other often, so that each
-//! side of each comparison comes up. What is planned for them step by step, while jobs begin and end, is compared with what
-//! may be planned at all (`soundness`) and with what was planned when a person last looked (`decisions`).
+//! Small trees drawn from a seed, with policies, hints and requests whose numbers meet each other
+//! often, so that each side of each comparison comes up. What is planned for them step by step,
+//! while jobs begin and end, is compared with what may be planned at all (`soundness`) and with
+//! what was planned when a person last looked (`decisions`).
 
 use super::super::{Hints, ManualPlan, ManualRange, Plan, Policy, plan, plan_manual};
 use crate::engine::{Busy, JobId};
@@ -134,7 +135,8 @@ impl Scene {
     }
 }
 
-/// Asks for plans one after the other and lets jobs begin, read and end. Tells of each answer before its job begins.
+/// Asks for plans one after the other and lets jobs begin, read and end. Tells of each answer
+/// before its job begins.
 pub(super) fn walk(seed: u64, mut tell: impl FnMut(&Scene, &Answer)) {
     let mut draw = draw_of(seed);
     let mut scene = Scene::new(&mut draw);

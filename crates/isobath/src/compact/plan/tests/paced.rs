@@ -1,6 +1,6 @@
-//! Writers who go as fast as they are let, on the model: with the planner, the debts and the pacer themselves, and time
-//! that passes by what puts and compactions cost. Each writes new keys at random, of 64 bytes on disk, so the tree
-//! grows and what it can take in for ever slowly falls.
+//! Writers who go as fast as they are let, on the model: with the planner, the debts and the pacer
+//! themselves, and time that passes by what puts and compactions cost. Each writes new keys at
+//! random, of 64 bytes on disk, so the tree grows and what it can take in for ever slowly falls.
 
 use super::super::fixtures::{Done, ENTRY_BYTES, Model};
 use super::super::{Hints, Plan, Policy, debts, plan};
@@ -40,7 +40,8 @@ struct World {
     job: Option<Job>,
     compacted_until_ns: u64,
     in_memory: u64,
-    /// The most batches that a beginning or an end of a job has made of nothing, or the other way, since asked.
+    /// The most batches that a beginning or an end of a job has made of nothing, or the other way,
+    /// since asked.
     leap_max: f64,
     runs_max: usize,
     /// Compactions get no processor.
@@ -179,8 +180,8 @@ fn writers_go_at_an_even_pace_however_long_compactions_take() {
     }
 }
 
-/// Beside programs of a higher priority compactions may get no processor at all, after their pace was
-/// measured.
+/// Beside programs of a higher priority compactions may get no processor at all, after their pace
+/// was measured.
 #[test]
 fn level_zero_stays_bounded_while_compactions_stand_still() {
     let mut world = World::new(250.0);

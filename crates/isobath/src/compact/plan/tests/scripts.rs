@@ -1,7 +1,9 @@
-//! Plans of small trees, as text: a tree, what is under way, what is asked, and the plan that must come out.
+//! Plans of small trees, as text: a tree, what is under way, what is asked, and the plan that must
+//! come out.
 //!
-//! A slice is `file:smallest..largest` and may say its length in MiB (`32M`, the default), its share of
-//! deletes in percent (`d90`) and its sequences (`@10-19`; default `@0-9` times the level, deepest oldest).
+//! A slice is `file:smallest..largest` and may say its length in MiB (`32M`, the default), its
+//! share of deletes in percent (`d90`) and its sequences (`@10-19`; default `@0-9` times the level,
+//! deepest oldest).
 
 use super::super::*;
 use crate::table::{BlockHandle, SliceMeta};

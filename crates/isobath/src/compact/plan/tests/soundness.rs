@@ -10,7 +10,8 @@ fn share_keys(a: &Slice, b: &Slice) -> bool {
     a.meta.smallest <= b.meta.largest && b.meta.smallest <= a.meta.largest
 }
 
-/// True if `other` lies so that readers look at it after `slice` of `level`: an older run or a deeper level.
+/// True if `other` lies so that readers look at it after `slice` of `level`: an older run or a
+/// deeper level.
 fn is_under(
     scene: &Scene,
     (level, slice): (usize, &Slice),

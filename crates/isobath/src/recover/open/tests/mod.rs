@@ -103,7 +103,8 @@ fn an_open_that_is_cut_short_at_any_step_can_be_repeated() {
     }
 }
 
-/// The edit of the close before may be known to the kernel only: without it, this segment is missed.
+/// The edit of the close before may be known to the kernel only: without it, this segment is
+/// missed.
 #[test]
 fn the_segment_where_replay_begins_keeps_its_name_until_the_open_has_its_edit() {
     let ops = [FileOp::Create, FileOp::OpenSegment, FileOp::Rename, FileOp::Harden];
@@ -121,7 +122,8 @@ fn the_segment_where_replay_begins_keeps_its_name_until_the_open_has_its_edit() 
     }
 }
 
-/// Without that edit the log that was replayed counts again, of which some segments were given up meanwhile.
+/// Without that edit the log that was replayed counts again, of which some segments were given up
+/// meanwhile.
 #[test]
 fn damage_of_the_edit_that_ended_a_recovery_is_no_torn_tail() {
     let fs = MemoryFs::new();

@@ -1,4 +1,5 @@
-//! The steps of an open one by one: what it is told to make, what it leaves behind, and what it tells.
+//! The steps of an open one by one: what it is told to make, what it leaves behind, and what it
+//! tells.
 
 use super::*;
 use crate::env::{Random, SystemThreads, ThreadHandle, Threads};
@@ -237,7 +238,8 @@ fn what_may_be_opened_is_judged_by_names_before_anything_is_touched() {
         let error = at(fs, options).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     };
-    // There is no directory; one that is empty; one with what a create leaves early; one with something else.
+    // There is no directory; one that is empty; one with what a create leaves early; one with
+    // something else.
     assert!(at(&fs, &create).unwrap() && at(&fs, &only_new).unwrap());
     refused(&fs, &only_open, "create_if_missing");
     fs.create_dir_all(db).unwrap();

@@ -6,7 +6,8 @@ use crate::format::{BATCH_PREFIX_LEN, Lsn, Op, OpKind, put_batch_prefix, put_op}
 use crate::version::{self, CURRENT};
 use crate::wal;
 
-/// Every so many bytes of a file, so that the debug build takes seconds; a prime, so that all kinds of places come.
+/// Every so many bytes of a file, so that the debug build takes seconds; a prime, so that all kinds
+/// of places come.
 const STEP: usize = 37;
 
 /// Damages a fresh copy, repairs it, and demands that no more is lost than is named.
@@ -236,7 +237,8 @@ fn of_a_damaged_log_all_other_records_are_kept() {
     }
 }
 
-/// Commits a record that is whole and means nothing: a batch with the padding of an earlier record in its middle.
+/// Commits a record that is whole and means nothing: a batch with the padding of an earlier record
+/// in its middle.
 fn put_meaningless(db: &crate::Db) -> Lsn {
     let op = |key| Op { kind: OpKind::Put, family: 0, key, value: b"value" };
     let mut record = vec![0; wal::RECORD_HEADER_LEN];

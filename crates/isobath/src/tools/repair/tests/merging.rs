@@ -1,4 +1,5 @@
-//! What a repair makes of slices that it cannot tell apart: of each key its newest version, wherever it stood.
+//! What a repair makes of slices that it cannot tell apart: of each key its newest version,
+//! wherever it stood.
 
 use super::*;
 use crate::cursor::Entry;

@@ -1,5 +1,5 @@
-//! Databases damaged in each way there is: what is repaired opens, verifies, and holds all that its report does not
-//! name as lost.
+//! Databases damaged in each way there is: what is repaired opens, verifies, and holds all that its
+//! report does not name as lost.
 
 mod damage;
 mod merging;
@@ -43,7 +43,8 @@ fn value(n: u32) -> Vec<u8> {
     format!("value {n} ").repeat(4).into_bytes()
 }
 
-/// A database that a process left when it was killed: two families with keys in a level, in a run and in the log.
+/// A database that a process left when it was killed: two families with keys in a level, in a run
+/// and in the log.
 fn left_behind() -> (MemoryFs, Content) {
     let fs = MemoryFs::new();
     let db = options(&fs).open(DB).unwrap();
@@ -102,7 +103,8 @@ fn repaired(fs: &MemoryFs) -> (RepairReport, Content) {
     (report, found)
 }
 
-/// Demands that everything is there but what the report says is lost, and that what it says is about right.
+/// Demands that everything is there but what the report says is lost, and that what it says is
+/// about right.
 #[track_caller]
 fn check_losses(report: &RepairReport, found: &Content, expected: &Content) {
     for (key, value) in found {

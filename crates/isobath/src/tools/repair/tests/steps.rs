@@ -153,8 +153,8 @@ fn check_hurt(hurts: Vec<Wound>) {
     let is_known = is_manifest_whole || tables(&fs).len() == tables_before;
     let is_end_there = fs.exists(&log_end).unwrap();
     let (report, mut found) = repaired(&fs);
-    // Of the last record nothing tells that it was promised, nor of the last segment if it is gone; of a table that is
-    // gone only the manifest tells.
+    // Of the last record nothing tells that it was promised, nor of the last segment if it is gone;
+    // of a table that is gone only the manifest tells.
     for (key, value) in &expected {
         let is_untold = LAST.contains(&&*key.1) || (!is_end_there && in_log_only.contains(&key.1));
         if !is_known || is_untold {
