@@ -19,7 +19,8 @@ const JOB: &str = "change of a column family";
 pub(super) struct Changing<'engine> {
     pub(super) engine: &'engine Arc<Engine>,
     lock: Option<MutexGuard<'engine, ()>>,
-    teller: Option<Box<dyn ThreadHandle>>,
+    /// One for each wait: a thousand families at a time are installed by an edit of their own.
+    tellers: Vec<Box<dyn ThreadHandle>>,
     untold: Vec<Event>,
 }
 
@@ -37,7 +38,7 @@ impl<'engine> Changing<'engine> {
     /// Begins a change, of whatever state the database is in.
     pub(super) fn lock(engine: &'engine Arc<Engine>) -> Self {
         let lock = Some(engine.families_change.lock());
-        Changing { engine, lock, teller: None, untold: Vec::new() }
+        Changing { engine, lock, tellers: Vec::new(), untold: Vec::new() }
     }
 
     /// Tells that the change waits since `error` kept it from its edit. Other threads may need the
@@ -48,7 +49,7 @@ impl<'engine> Changing<'engine> {
         let body = Box::new(move || engine.tell(told));
         let threads = &self.engine.options.env.threads;
         match threads.spawn("isobath-tell".to_owned(), Priority::Normal, body) {
-            Ok(teller) => self.teller = Some(teller),
+            Ok(teller) => self.tellers.push(teller),
             Err(_) => self.untold.push(event),
         }
     }
@@ -63,7 +64,7 @@ impl<'engine> Changing<'engine> {
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         self.lock = None;
-        self.teller.take().into_iter().for_each(|teller| teller.join());
+        self.tellers.drain(..).for_each(|teller| teller.join());
         self.untold.drain(..).for_each(|event| self.engine.tell(event));
     }
 }
@@ -71,13 +72,14 @@ impl Drop for Changing<'_> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use crate::db::Db;
-    use crate::env::Env;
     use crate::env::sync::Mutex;
+    use crate::env::{Env, SystemThreads, Threads};
     use crate::events::Event;
     use crate::options::Options;
     use crate::vfs::{Fault, FileOp, MemoryFs};
     use std::io;
     use std::sync::{Arc, OnceLock};
+    use std::time::Duration;
 
     /// Of each error that a listener was told: whether the change goes on, and what the listener's
     /// own call came to.
@@ -118,6 +120,26 @@ mod tests {
         db.family("asked for").unwrap().put("key", "value").unwrap();
         assert_eq!(*told.lock(), [(true, "OK")]);
         assert_eq!(db.list_families(), ["default", "asked for", "family 0"]);
+    }
+
+    #[test]
+    fn a_listener_has_been_told_of_every_wait_when_the_call_returns() {
+        let (fs, told) = (MemoryFs::new(), Arc::new(Mutex::unranked(0)));
+        let (counted, first) = (told.clone(), OnceLock::new());
+        let listener = move |event: &Event| {
+            let Event::BackgroundError { .. } = event else { return };
+            if first.set(()).is_ok() {
+                SystemThreads.sleep(Duration::from_millis(500));
+            }
+            *counted.lock() += 1;
+        };
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let db = Options::new().env(env).on_event(listener).open("/db").unwrap();
+        // The edit of the first thousand finds no room, nor does that of the last family.
+        fs.inject(no_room());
+        fs.inject(no_room().nth(7));
+        db.open_families((0..1001).map(|nth| nth.to_string())).unwrap();
+        assert_eq!(*told.lock(), 2);
     }
 
     #[test]
