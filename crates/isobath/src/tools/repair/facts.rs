@@ -7,13 +7,14 @@
 use super::Repair;
 use crate::error::{ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
+use crate::options::FamilyOptions;
 use crate::table::{Label, SliceMeta};
 use crate::version::{
     COUNTED_END, CURRENT, Change, DEFAULT_FAMILY_NAME, Edit, ManifestReader, ObsoleteFiles, State,
     Term, manifest_number, manifest_path, read_current, salvage_edits, table_path,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A column family.
 #[derive(Clone, Debug)]
@@ -254,6 +255,16 @@ impl Facts {
         self.families_changed = self.families_changed.max(lsn);
     }
 
+    /// Refuses families whose options only a later version can read: what their data means may
+    /// depend on them.
+    pub(super) fn check_options(&self, db: &Path) -> Result<()> {
+        let path = if self.manifest.as_os_str().is_empty() { db } else { &self.manifest };
+        for known in self.families.values() {
+            FamilyOptions::from_stored(&known.options).map_err(|error| error.in_file(path, 0))?;
+        }
+        Ok(())
+    }
+
     /// Takes a family's name from the label of a table, or makes one up, if nothing better is
     /// known.
     pub(super) fn name_family(
@@ -282,8 +293,7 @@ impl Facts {
             }
         };
         let options = label.map(|label| label.options.clone()).filter(|json| !json.is_empty());
-        let options =
-            options.unwrap_or_else(|| crate::options::FamilyOptions::unlabelled().to_stored());
+        let options = options.unwrap_or_else(|| FamilyOptions::unlabelled().to_stored());
         self.families.insert(id, KnownFamily { name, options, created: 0 });
         self.next_family = self.next_family.max(id.saturating_add(1));
     }

@@ -140,6 +140,7 @@ pub fn repair(
     let slices = tables.iter().flat_map(|table| &table.slices);
     let floor = slices.map(|slice| slice.meta.max_seq + 1).max().unwrap_or(0);
     let mut log = log::examine(&mut repair, &mut facts, floor)?;
+    facts.check_options(db)?;
     if repair.report.is_sound() {
         return Ok(repair.report);
     }

@@ -2,7 +2,6 @@
 
 use super::Verification;
 use crate::error::Result;
-use crate::format::FILE_HEADER_LEN;
 use crate::options::FamilyOptions;
 use crate::version::{
     CURRENT, ManifestReader, ObsoleteFiles, State, manifest_number, manifest_path, read_current,
@@ -70,19 +69,16 @@ fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
                       record itself is whole and counts";
         verification.report.note(&path, Some(offset), detail);
     }
-    check_state(verification, &path, &state);
+    check_state(verification, &path, &state)?;
     verification.advance(reader.len());
     Ok(state)
 }
 
 /// Checks what the fold of the edits does not look into: options, and how tables and log fit
-/// together.
-fn check_state(verification: &mut Verification<'_>, path: &Path, state: &State) {
+/// together. Options that only a later version can read are an error, as for an open.
+fn check_state(verification: &mut Verification<'_>, path: &Path, state: &State) -> Result<()> {
     for (id, family) in state.families() {
-        if let Err(error) = FamilyOptions::from_stored(&family.options) {
-            let detail = format!("the options of column family {id} ({:?}): {error}", family.name);
-            verification.report.damage(path, Some(FILE_HEADER_LEN as u64), detail);
-        }
+        FamilyOptions::from_stored(&family.options).map_err(|error| error.in_file(path, 0))?;
         let replay_from = state.replay_from();
         for (_, slice) in family.tree.iter().filter(|(_, slice)| slice.meta.max_seq >= replay_from)
         {
@@ -94,4 +90,5 @@ fn check_state(verification: &mut Verification<'_>, path: &Path, state: &State) 
             verification.report.damage(&table, Some(slice.meta.root.offset), detail);
         }
     }
+    Ok(())
 }

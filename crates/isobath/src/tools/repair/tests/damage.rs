@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::{Error, ErrorKind};
 use crate::format::{BATCH_PREFIX_LEN, Lsn, Op, OpKind, put_batch_prefix, put_op};
-use crate::version::{self, CURRENT};
+use crate::version::{self, CURRENT, Change, Edit};
 use crate::wal;
 
 /// Every so many bytes of a file, so that the debug build takes seconds; a prime, so that all kinds
@@ -379,4 +379,29 @@ fn a_log_of_a_newer_version_is_left_to_that_version() {
     assert!(is_newer(verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap_err()));
     assert!(is_newer(run(&fs, false).unwrap_err()));
     assert_eq!(everything(&fs), before);
+}
+
+#[test]
+fn options_of_a_newer_version_are_left_to_that_version() {
+    let (fs, _) = left_behind();
+    let db = options(&fs).open(DB).unwrap();
+    let change = Change::SetFamilyOptions { family: 1, options: br#"{"!adds":true}"#.to_vec() };
+    db.engine().versions.lock().install(Edit::new(vec![change]), &[]).unwrap();
+    let fs = fs.killed();
+    let is_newer = |error: Error| match error.kind() {
+        ErrorKind::NewerFormat { path, detail } => {
+            path.to_string_lossy().contains("MANIFEST") && detail.contains("!adds")
+        }
+        _ => false,
+    };
+    assert!(is_newer(options(&fs).open(DB).unwrap_err()));
+    assert!(is_newer(verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap_err()));
+    for is_current_lost in [false, true] {
+        if is_current_lost {
+            fs.remove(&Path::new(DB).join(CURRENT)).unwrap();
+        }
+        let before = everything(&fs);
+        assert!(is_newer(run(&fs, false).unwrap_err()));
+        assert_eq!(everything(&fs), before);
+    }
 }
