@@ -1,28 +1,30 @@
-//! Closing a database.
+//! Closing a database, step by step:
 //!
-//! 1. new calls are refused, and compactions are cancelled
-//! 2. what is in memory is flushed to tables; power loss here costs nothing that the log does not
-//!    hold
-//! 3. jobs are waited for; outputs that were not installed are orphans, which the next open removes
-//! 4. the log is hardened and ended
-//! 5. a new manifest begins with the state. It may stay as it is for months, and in its snapshot
-//!    nothing passes for a torn tail: damage of what the last flush said stays known as damage. The
-//!    state before that flush would lack what only tables have, as the log need not have been
-//!    synced
-//! 6. one edit says that the close was clean: the next open replays what a racing commit left, or
-//!    nothing
-//! 7. memory and tables are let go of, which handles that outlive the database would hold; the lock
-//!    is given up
-//! 8. the last callbacks of [`Db::on_durable`](crate::Db::on_durable) have run: what they may wait
-//!    for, in calls of theirs, has ended by then
+//! 1. The database refuses new calls, and compactions are cancelled.
+//! 2. The memtables are flushed to tables. A power cut during this step costs nothing that the log
+//!    does not hold.
+//! 3. The close waits for background jobs. Outputs that were not installed are orphans; the next
+//!    open removes them.
+//! 4. The log is synced and ended.
+//! 5. A new manifest begins with a snapshot of the state. It may stay in force for months. Damage
+//!    to a snapshot is always reported as corruption, never taken for a torn tail. Otherwise damage
+//!    to the last flush's edit could look like a torn tail, and the next open would go back to the
+//!    state before that flush. That state lacks commits that only the tables hold, because the log
+//!    need not have been synced.
+//! 6. One edit records that the close was clean. The next open replays only what a commit that
+//!    raced the close left in the log, which is usually nothing.
+//! 7. Memory and tables are released, so that handles that outlive the database do not hold them.
+//!    The lock on the directory is released.
+//! 8. The last callbacks of [`Db::on_durable`](crate::Db::on_durable) have run. They may call the
+//!    database and wait for it; everything that they could wait for has ended by then.
 //!
-//! A close that panics, in code of the program's own, goes on as that of a database which failed:
-//! nothing more is written.
+//! If the program's own code panics during a close, the close goes on as for a database that has
+//! failed: it writes nothing more.
 //!
-//! A listener may close the database, too, also by dropping the last handle. Closing waits for the
-//! thread that tells it, or that thread holds a lock of the close: so another thread closes then,
-//! and the listener goes on at once. The same holds for a callback of
-//! [`Db::on_durable`](crate::Db::on_durable).
+//! A listener may close the database too, for example by dropping the last handle. Closing waits
+//! for the thread that calls the listener, or that thread holds a lock that the close needs. So the
+//! close runs on another thread, and the listener continues at once. The same holds for a callback
+//! of [`Db::on_durable`](crate::Db::on_durable).
 
 use crate::engine::Engine;
 use crate::env::Priority;
@@ -33,8 +35,8 @@ use crate::write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Closes the database. A second call waits for the first and says the same; a listener's waits for
-/// nothing.
+/// Closes the database. A second call waits for the first one and returns the same result. A call
+/// from a listener waits for nothing.
 pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
     let was_closed = engine.closed.swap(true, Ordering::SeqCst);
     if engine.is_telling() {
@@ -64,21 +66,23 @@ fn close_or_fail(engine: &Arc<Engine>) -> Result<()> {
     }
 }
 
-/// Ends all background threads but the log's own and the one that changes the manifest for others.
+/// Ends all background threads but those of the log and the installer, which changes the manifest
+/// for other threads.
 fn end_jobs(engine: &Engine) {
     engine.compactors.close();
     engine.maintenance.close();
     engine.flusher.close();
 }
 
-/// Lets others have the directory. No thread writes to it any more.
+/// Releases memory, tables and the lock on the directory. No thread writes to the directory any
+/// more.
 fn give_up(engine: &Engine) {
     engine.files.obsolete().shut();
     engine.let_go();
     engine.lock.lock().take();
 }
 
-/// Has a thread of its own close the database.
+/// Starts a thread that closes the database.
 fn close_elsewhere(engine: &Arc<Engine>) -> Result<()> {
     let closing = engine.clone();
     let body = Box::new(move || drop(close(&closing)));
@@ -97,9 +101,9 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
         engine.let_go();
         return Ok(());
     }
-    // They stop while the flush runs, which waits for none of them.
+    // Compactions stop while the flush runs. The flush waits for none of them.
     engine.compactors.cancel();
-    // Whoever changes families finishes first: its record and its edit belong together.
+    // A running change of families finishes first: its log record and its edit belong together.
     let _changing = engine.families_change.lock();
     let flushed = engine.log.check_healthy().and_then(|()| write::flush_now(engine));
     end_jobs(engine);
@@ -108,11 +112,11 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     let hardened = engine.log.close();
     let noted = flushed.and(hardened).and_then(|()| {
         let end = engine.log.tail();
-        // `replay from` stays where the last flush put it: a commit that raced the close is in the
-        // log only.
+        // `replay from` stays where the last flush put it: a commit that raced the close is only in
+        // the log.
         let edit = Edit::new(vec![Change::DurableLsn { lsn: end }, Change::CleanClose { end }]);
         let mut versions = engine.versions.lock();
-        // Where there is no room for a new manifest, the old one serves.
+        // If there is no room for a new manifest, the old one stays in force.
         versions.renew().or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })?;
         versions.install(edit, &[]).map(|_| ())
     });
@@ -135,7 +139,8 @@ mod tests {
     use std::sync::{Arc, OnceLock, mpsc};
     use std::time::{Duration, Instant};
 
-    /// A writer that was admitted: puts its record into the log, says so, and is slow to apply it.
+    /// A writer that was admitted: it copies its record into the log, signals that, and applies it
+    /// late.
     fn write_slowly(engine: &Engine, copied: &mpsc::Sender<()>, go_on: &mpsc::Receiver<()>) {
         let mut batch = Batch::new();
         batch.put("racing", "value");
@@ -186,7 +191,7 @@ mod tests {
         let (may_end, end) = mpsc::channel();
         let (known, first) = (engine.clone(), OnceLock::new());
         let channels = crate::env::sync::Mutex::unranked((may_begin, is_copied));
-        // The close's own flush is over, the log is not closed yet: the closer waits for this
+        // The flush of the close has ended and the log is still open: the close waits for this
         // thread.
         let listener = move |event: &Event| {
             if matches!(event, Event::Flushed { .. })
@@ -241,8 +246,8 @@ mod tests {
         }
     }
 
-    /// The compaction is held when it first tells how far it is, with most of it still to do, and
-    /// the close at its flush.
+    /// The compaction is stopped at its first progress report, with most of its work still to do.
+    /// The close is stopped at its flush.
     #[test]
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_close_does_not_let_compactions_run_to_their_end() {
@@ -314,7 +319,7 @@ mod tests {
             let held: Arc<OnceLock<Db>> = Arc::default();
             let (answered, answer) = mpsc::channel();
             let (known, answered) = (held.clone(), crate::env::sync::Mutex::unranked(answered));
-            // Told by the flusher, which every close waits for.
+            // The flusher calls this, and every close waits for the flusher.
             let listener = move |event: &Event| {
                 if let Some(db) = known.get().filter(|_| matches!(event, Event::Flushed { .. })) {
                     answered.lock().send(db.clone().close()).unwrap();

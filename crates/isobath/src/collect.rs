@@ -1,4 +1,5 @@
-//! Reads the figures of an open database into [`Metrics`]: a look at each part, at no one moment.
+//! Reads the figures of an open database into [`Metrics`]. It reads the parts one after the other,
+//! so the figures are not of one single moment.
 
 use crate::compact::debt_bytes;
 use crate::engine::{Engine, Keyspace, PACED};

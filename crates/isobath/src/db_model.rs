@@ -1,11 +1,12 @@
 //! Models of a whole database in memory: the real engine, with its own background threads, under
-//! random schedules. There is no time here, so a wake-up that some timeout would make good is a
-//! deadlock that is reported.
+//! random schedules. A model has no time, so a wake-up that only a timeout would replace shows as a
+//! deadlock and is reported.
 //!
-//! Seen to fail: a sealer that holds the right to seal while it publishes its marker (this is how
-//! that was found); a flush that does not wait until its epoch is complete; `retire_oldest` that
-//! wakes nobody; `Epoch::owns_while_open` that does not look at the closing mark. Not seen to: a
-//! scan that does not keep its files, which is rarer than this many schedules.
+//! These bugs were planted and found: a sealer that holds the seal lock while it publishes its
+//! marker (the model found this one in the engine); a flush that does not wait until its epoch is
+//! complete; a `retire_oldest` that wakes no waiter; an `Epoch::owns_while_open` that ignores the
+//! closing mark. One planted bug was not found: a scan that does not keep its files. It shows too
+//! rarely for this many schedules.
 
 use crate::env::model::{check, env};
 use crate::vfs::MemoryFs;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const BATCHES: u8 = 3;
 
-/// Longer than a block, so that a scan comes back to its files for every value.
+/// Longer than a block, so that a scan reads from its files for every value.
 const VALUE_LEN: usize = 300;
 
 fn open(fs: &MemoryFs) -> Arc<Db> {
@@ -37,8 +38,8 @@ fn write(db: &Db, writer: u8, n: u8) {
     assert_eq!(db.get([writer, 0]).unwrap().as_deref(), Some(&[n; VALUE_LEN][..]), "the own write");
 }
 
-/// What a snapshot shows is whole batches, both ways, and stays so. Answers each writer's last
-/// batch.
+/// Checks that a snapshot shows whole batches only, in both directions, and the same at each read.
+/// Returns the number of each writer's last batch.
 fn read(db: &Db) -> [u8; 2] {
     let snapshot = db.snapshot();
     let other = db.family_if_exists("other").unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What the engine tells a listener about itself, as it happens.
+//! The events that the engine reports to a listener while it works.
 
 use crate::error::Error;
 use crate::format::Lsn;
@@ -10,44 +10,45 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// Recovery has replayed so much of the log.
+    /// Recovery replays the log and has come this far.
     RecoveryProgress {
-        /// Bytes replayed.
+        /// Bytes replayed so far.
         done_bytes: u64,
-        /// Bytes there are.
+        /// Bytes to replay in all.
         total_bytes: u64,
     },
-    /// How the log is written was settled at open: as the options say, or else by the file system.
+    /// The open decided how the log is written. The options decide or, with [`IoMode::Auto`], the
+    /// file system.
     LogModeChosen {
-        /// How it is written; never [`IoMode::Auto`].
+        /// The mode in use; never [`IoMode::Auto`].
         mode: IoMode,
-        /// The file system that the log is on: "ext4", "btrfs", or a number where it has no name
-        /// here.
+        /// The file system that holds the log, such as "ext4" or "btrfs". An unknown one is shown
+        /// as a number.
         file_system: String,
     },
-    /// The log of an earlier process ended in something that is no record: a commit that was never
-    /// acknowledged, or, after power loss, commits that were not synced.
+    /// The log of an earlier process ended in bytes that are not a record. They belong to a commit
+    /// that was never acknowledged or, after power loss, to commits that were not synced.
     LogTailDiscarded {
         /// Where the kept log ends.
         end: Lsn,
-        /// Bytes after it that held something.
+        /// Bytes after `end` that held data.
         discarded_bytes: u64,
     },
-    /// The manifest ended in something that is no edit: one that was cut short, and that nobody was
-    /// told of.
+    /// The manifest ended in an incomplete edit: its write was interrupted, and its success was
+    /// never reported.
     ManifestTailDiscarded {
         /// The manifest.
         path: PathBuf,
-        /// Where its valid edits end.
+        /// The offset at which the valid edits end.
         offset: u64,
-        /// Bytes after it.
+        /// Bytes after `offset`.
         discarded_bytes: u64,
     },
     /// A flush wrote a table.
     Flushed {
-        /// The table file, if anything survived.
+        /// The number of the table file; `None` if there was nothing to write.
         file: Option<u64>,
-        /// Families with a slice in it.
+        /// How many families the flush wrote.
         families: usize,
         /// Bytes written.
         bytes: u64,
@@ -56,11 +57,11 @@ pub enum Event {
     },
     /// A compaction finished and its result is installed.
     Compacted {
-        /// The family.
+        /// The name of the family.
         family: String,
-        /// Why it was done.
+        /// Why the compaction was due.
         reason: &'static str,
-        /// The level compacted into.
+        /// The level that the outputs are in.
         into_level: usize,
         /// Versions read.
         read_entries: u64,
@@ -73,43 +74,45 @@ pub enum Event {
         /// How long it took.
         took_us: u64,
     },
-    /// A thread has done its share of a compaction. With more than one for a job, parts were
-    /// compacted at once; each began `took_us` ago.
+    /// A thread has finished its share of a compaction. If several threads share one compaction,
+    /// each reports its own share, and each share began `took_us` before its event.
     SubcompactionDone {
-        /// The family.
+        /// The name of the family.
         family: String,
-        /// Which compaction of the family, counted up since open.
+        /// The number of the compaction within its family, counted since open.
         job: u64,
-        /// Parts that this thread compacted.
+        /// How many parts this thread compacted.
         parts: usize,
-        /// How long it worked.
+        /// How long this thread worked.
         took_us: u64,
     },
     /// A slice moved to another level without being rewritten.
     TriviallyMoved {
-        /// The family.
+        /// The name of the family.
         family: String,
-        /// From here.
+        /// The level that the slice left.
         from_level: usize,
-        /// To here.
+        /// The level that the slice is in now.
         into_level: usize,
     },
-    /// A table file was removed since nothing needs it.
+    /// The engine removed a table file that nothing needs any more.
     FileRemoved {
-        /// The file.
+        /// The removed file.
         path: PathBuf,
     },
-    /// A background job failed. If it was the log, a flush or the manifest, writes are refused from
-    /// now on.
+    /// A background job failed. If `error` can be retried, the engine tries the job again. After
+    /// any other failure of the log, a flush or the manifest, the database refuses all further
+    /// writes.
     BackgroundError {
-        /// What it was doing.
+        /// What the job was doing.
         job: &'static str,
-        /// Why it failed.
+        /// Why the job failed.
         error: Error,
     },
 }
 
-/// Told of every [`Event`]: see [`Options::on_event`](crate::Options::on_event).
+/// The function that is called with every [`Event`]: see
+/// [`Options::on_event`](crate::Options::on_event).
 pub(crate) type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -1,11 +1,11 @@
-//! Which family to open, and how: by its name, or by a name and options.
+//! Names the family to open or to create, with or without options.
 
 use crate::options::FamilyOptions;
 
-/// A family to open or to create: made from its name, or from a name and options.
+/// A family to open or to create. It is made from a name, or from a name and options.
 ///
-/// With options, they become those of the family, also of one that exists. Without, a family that
-/// exists keeps its own, and a new one takes the database's template,
+/// With options, they become the options of the family, even if the family already exists. Without
+/// options, an existing family keeps its own, and a new family takes the database's template,
 /// [`Options::family`](crate::Options::family).
 #[derive(Clone, Debug, PartialEq)]
 pub struct FamilySpec {

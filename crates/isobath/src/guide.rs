@@ -1,5 +1,5 @@
 //! The pages of the guide (`docs/guide/`) as doc tests: each program in them is compiled and run.
-//! No build has any of it.
+//! This module is in no build.
 
 #[doc = include_str!("../guide/README.md")]
 mod contents {}

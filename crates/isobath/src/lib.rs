@@ -1,7 +1,8 @@
-//! The public face of the engine. What follows is the project's README.
+//! The public interface of the engine. The text that follows is the project's README.
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// What ships reaches files, time and threads through `host` and `vfs`; tests may do so directly.
+// Shipped code reaches files, time and threads through `host` and `vfs` only. Tests may use the
+// standard library.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 #[cfg(not(any(target_pointer_width = "64", target_pointer_width = "32")))]
@@ -36,7 +37,7 @@ pub mod fuzzing;
 #[cfg(doctest)]
 mod guide;
 #[allow(dead_code, unreachable_pub, unused_imports)]
-// Public, as `env`, under the feature `testing`.
+// Public under the feature `testing`, as `env` is.
 mod host;
 mod limits;
 mod maintenance;

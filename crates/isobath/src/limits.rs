@@ -1,20 +1,20 @@
-//! What the engine accepts. Outside of these a write answers
-//! [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) and changes nothing; a read of
-//! a key that cannot be finds nothing.
+//! The longest keys, values, batches and names. A write beyond a limit fails with
+//! [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) and changes nothing. A read of
+//! a key that is too long finds nothing.
 
 use crate::env::{Reach, reached_if};
 use crate::error::{Error, Result};
 
-/// The longest key, in bytes (64 KiB). The shortest is empty, and comes before all others.
+/// The longest key, in bytes (64 KiB). The shortest key is empty and sorts before all others.
 pub const MAX_KEY_LEN: usize = 64 << 10;
 
-/// The longest value, in bytes: 4 GiB less 2 MiB, so that with its key it fits one block of a
-/// table; less on a machine of 32 bits, so that it fits a batch.
+/// The longest value, in bytes: 4 GiB less 2 MiB, so that the value and its key fit into one block
+/// of a table. On a 32-bit machine it is less, so that the value fits into a batch.
 pub const MAX_VALUE_LEN: usize =
     least(u32::MAX as u64 - (2 << 20), MAX_BATCH_LEN as u64 - (1 << 20));
 
-/// The largest encoded batch, in bytes (8 GiB, on a machine of 32 bits 512 MiB): a batch is one
-/// record of the log, built in one buffer, which may double when it grows.
+/// The largest encoded batch, in bytes: 8 GiB, or 512 MiB on a 32-bit machine. A batch is one
+/// record of the log. The engine builds it in one buffer, which may double as it grows.
 pub const MAX_BATCH_LEN: usize = least(8 << 30, isize::MAX as u64 / 4 + 1);
 
 /// The longest name of a column family, in bytes.
@@ -28,7 +28,8 @@ const fn least(a: u64, b: u64) -> usize {
     if a < b { a as usize } else { b as usize }
 }
 
-/// Counts the lengths of what is written, for those who want to know that they come about.
+/// Counts unusual lengths of written keys and values, so that a simulation can tell whether it
+/// produced them.
 #[inline(always)]
 pub(crate) fn note_written(key: &[u8], value: &[u8]) {
     reached_if(Reach::KeyEmpty, || key.is_empty());

@@ -1,7 +1,10 @@
-//! What has to be done now and then, whoever writes or not: files that the last reader let go are
-//! removed, and log segments that nobody needs, the log's ceiling is raised, memory that an idle
-//! database holds is flushed, what a full disk kept from being flushed is tried again, writers
-//! get warm memory, and figures are handed to whoever collects them.
+//! Periodic work, once a second, whether or not anything is written:
+//!
+//! - It prepares memory for writers, so that their first writes cost no page faults.
+//! - It removes table files and log segments that nothing needs any more.
+//! - It raises the log's ceiling, and tries flushes again that failed on a full disk.
+//! - It hands the database's figures to the `metrics` recorder.
+//! - When the database is idle, it starts optional compactions and then flushes what is in memory.
 
 use crate::background::{PanicReport, Ticker};
 use crate::engine::Engine;
@@ -17,36 +20,40 @@ use std::time::Duration;
 /// The pause between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Every so many rounds without a write, compactions do what pays only later; ever more rarely
-/// those are tried again that failed for want of space or files.
+/// After this many rounds without a write, and then each time as many more, compactions start that
+/// pay off only later. Compactions that failed for lack of space or file descriptors are tried
+/// again at such moments too, at ever longer intervals.
 const QUIET_ROUNDS: u32 = 5;
 
-/// After so many rounds without a write, what is in memory is flushed.
+/// After this many rounds without a write, the memtables are flushed.
 const IDLE_ROUNDS: u32 = 60;
 
-/// Every so many rounds, spare log segments are given up that were not needed meanwhile.
+/// Once in this many rounds, the log gives up spare segments that it did not need since the last
+/// time.
 const SPARE_ROUNDS: u32 = 60;
 
-/// Has the log's ceiling raised before a writer comes to it.
+/// Raises the log's ceiling before a writer reaches it, on the installer's thread.
 fn raise_ceiling(engine: &Engine) {
     if engine.log.wants_ceiling() {
         let log = engine.log.clone();
-        // An error is the close's, or a panic, which is reported.
+        // An error means that the database is closing, or that the job panicked, which is reported
+        // elsewhere.
         let _ = engine.installer.run(move || log.raise_ceiling());
     }
 }
 
-/// Has what an idle database holds in memory sealed, and so flushed.
+/// Seals the memtables of an idle database, which starts their flush.
 fn seal_idle(engine: &Arc<Engine>) {
     if write::is_anything_unsealed(engine) {
-        // Commits wait for the marker, so a thread that they may wait for writes it.
+        // Commits wait until the marker is published. So a thread of normal priority writes it.
         let sealed = engine.clone();
-        // A failure poisons the log, which the next writer is told.
+        // A failure poisons the log; the next writer gets the error.
         let _ = engine.installer.run(move || write::seal_if_room(&sealed));
     }
 }
 
-/// Starts the maintenance of a database that is being opened; `engine` is set once it is.
+/// Starts the maintenance of a database that is being opened. The caller sets `engine` once it
+/// exists.
 pub(crate) fn start(
     env: &Env,
     engine: Arc<OnceLock<Weak<Engine>>>,
@@ -93,7 +100,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// Were one of low priority to seal, it would panic, which poisons the database.
+    /// If a thread of low priority sealed, it would panic, which poisons the database.
     #[test]
     fn what_an_idle_database_holds_in_memory_is_flushed_by_threads_that_writers_may_wait_for() {
         let db = Options::in_memory().open("/db").unwrap();
@@ -149,7 +156,7 @@ mod tests {
         panic!("nobody raised it");
     }
 
-    /// Were one to, it would panic (in the manifest), which poisons the database.
+    /// If a thread of low priority did, it would panic in the manifest, which poisons the database.
     #[test]
     fn no_thread_of_low_priority_writes_to_the_manifest() {
         let fs = MemoryFs::new();
@@ -160,7 +167,8 @@ mod tests {
         let engine = db.engine();
         let ceiling = || engine.versions.lock().state().ceiling();
         let (opened_at, mut flushes) = (ceiling(), 0);
-        // A compaction, the removal of its inputs, and the log's ceiling.
+        // These must happen: a compaction, the removal of its inputs, and a raise of the log's
+        // ceiling.
         while engine.gauges.compactions.get() == 0 || ceiling() == opened_at {
             db.put("key", [flushes; 100]).unwrap();
             db.flush().unwrap();

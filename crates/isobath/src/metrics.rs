@@ -1,138 +1,147 @@
-//! All counters of an open database as one struct. Counts are since open unless they say otherwise.
+//! The counters of an open database as one struct.
 
 use crate::vfs::IoMode;
 
-/// What an open database has done and holds.
+/// What an open database has done and what it holds. [`Db::metrics`](crate::Db::metrics) returns
+/// it.
+///
+/// Counts, bytes and times cover the time since this open, except where a field says otherwise. The
+/// fields are read one after the other while the database works, so they need not add up exactly.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Metrics {
-    /// How the log is written.
+    /// How the log is written: mapped or positional. Never [`IoMode::Auto`].
     pub log_mode: IoMode,
-    /// Bytes that commits took in the log.
+    /// Bytes that commits took in the log, with the engine's own records, headers and padding.
     pub log_bytes: u64,
-    /// Log syncs done, and commits that waited for one.
+    /// Syncs of the log. One sync can serve many commits.
     pub log_syncs: u64,
-    /// Waits for a log sync.
+    /// Calls that found their bytes not yet synced, and waited for a sync or did it themselves.
     pub log_sync_waits: u64,
-    /// Log segments created, and taken again after use.
+    /// Log segments whose files were created.
     pub log_segments_created: u64,
-    /// Log segments used again.
+    /// Log segments made from spare files: files of older segments that were no longer needed.
     pub log_segments_recycled: u64,
-    /// Bytes copied into log pages that were not faulted in ahead of time.
+    /// Bytes of records that were copied into the log before the engine had touched the pages ahead
+    /// of time. In a mapped log each such page costs the writer a page fault.
     pub log_bytes_not_prefaulted: u64,
-    /// Bytes of memtables: being written and waiting for flush.
+    /// Bytes that the memtables hold now, both those being written and those waiting for a flush.
     pub memtable_bytes: u64,
-    /// Bytes of memory held for memtables, idle chunks included.
+    /// Bytes of memory reserved for memtables now, with the idle chunks that are kept for later.
     pub memtable_reserved_bytes: u64,
-    /// Chunks of memory that writers took, and those that were not warm.
+    /// Chunks of memory that memtables took.
     pub arena_chunks: u64,
-    /// Chunks whose pages had not been touched before.
+    /// Of these, chunks whose pages were not yet present. Their first writes cost page faults.
     pub arena_chunks_cold: u64,
-    /// Epochs that wait for flush now.
+    /// Generations of memtables that are full and wait for a flush now.
     pub immutable_memtables: u64,
-    /// Flushes done.
+    /// Flushes done. One flush writes one generation of memtables, of all families.
     pub flushes: u64,
-    /// Bytes they wrote.
+    /// Bytes of the tables that flushes wrote.
     pub flush_bytes: u64,
-    /// Time they took, in nanoseconds.
+    /// Time that flushes took, in nanoseconds.
     pub flush_ns: u64,
-    /// Compactions done.
+    /// Compactions done. Trivial moves are not among them.
     pub compactions: u64,
-    /// Slices moved between levels without being rewritten.
+    /// Slices that moved to another level without being rewritten.
     pub trivial_moves: u64,
-    /// Bytes that compactions read.
+    /// Bytes on disk of the slices that compactions read.
     pub compaction_read_bytes: u64,
-    /// Bytes that compactions wrote.
+    /// Bytes of the tables that compactions wrote.
     pub compaction_written_bytes: u64,
-    /// Time they took, in nanoseconds.
+    /// Time that compactions took, in nanoseconds. Compactions that ran at the same time all count,
+    /// so the sum can exceed the time that has passed.
     pub compaction_ns: u64,
-    /// Log records replayed at open, and their bytes.
+    /// Log records that the open replayed.
     pub recovered_records: u64,
-    /// Bytes of log replayed at open.
+    /// Bytes of log that the open replayed.
     pub recovered_bytes: u64,
-    /// Block cache: hits, misses, bytes of blocks, bytes of filters and index tops beside it.
+    /// Blocks that reads found in the block cache. A [`BlockCache`](crate::BlockCache) that several
+    /// databases share counts for all of them, since it was made.
     pub cache_hits: u64,
-    /// Blocks that had to be read.
+    /// Blocks that reads did not find in the block cache. Counted as `cache_hits` is.
     pub cache_misses: u64,
-    /// Bytes of cached blocks.
+    /// Bytes of the blocks in the block cache now, of all databases that share it.
     pub cache_bytes: u64,
-    /// Bytes of resident filters and index tops.
+    /// Bytes of the filters and top index blocks of open tables now, of all databases that share
+    /// the block cache. They are in memory beside the cache.
     pub filter_index_bytes: u64,
-    /// Snapshots held now.
+    /// Snapshots alive now, clones included.
     pub snapshots: u64,
-    /// Waits of writers, by cause.
+    /// How often and how long writers waited, by cause.
     pub stalls: Vec<StallMetrics>,
-    /// The families, by ascending id.
+    /// The column families, by ascending id.
     pub families: Vec<FamilyMetrics>,
 }
 
-/// Waits of writers for one cause.
+/// The waits of writers for one cause.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StallMetrics {
-    /// Why.
+    /// The label of the cause: [`StallCause::name`](crate::StallCause::name).
     pub cause: &'static str,
-    /// How often.
+    /// How many waits there were.
     pub count: u64,
-    /// How long together, in nanoseconds.
+    /// The sum of all waits, in nanoseconds.
     pub total_ns: u64,
-    /// The longest, in nanoseconds.
+    /// The longest wait, in nanoseconds.
     pub max_ns: u64,
 }
 
-/// The tree of a family.
+/// One column family and the levels of its tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct FamilyMetrics {
-    /// Its id.
+    /// The family's id.
     pub id: u32,
-    /// Its name.
+    /// The family's name.
     pub name: String,
-    /// Its levels, level 0 first.
+    /// The levels of the family's tree, level 0 first.
     pub levels: Vec<LevelMetrics>,
-    /// Bytes that compactions have still to read to bring all of it where it belongs: an estimate.
+    /// Bytes that compactions must still read until each level is within its size: an estimate.
     pub pending_compaction_bytes: u64,
 }
 
-/// A level of a tree.
+/// One level of a family's tree, as it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelMetrics {
-    /// Slices: in level 0 each is a run.
+    /// Slices in the level. A slice is the family's share of a table file. In level 0 each slice is
+    /// a run.
     pub slices: u64,
-    /// Bytes on disk.
+    /// Bytes of the level on disk.
     pub disk_bytes: u64,
-    /// Bytes of keys and values before compression.
+    /// Bytes of the level's keys and values before compression.
     pub raw_bytes: u64,
-    /// Versions, deletes included.
+    /// Versions of keys in the level, deletes included.
     pub entries: u64,
-    /// Deletes.
+    /// Deletes in the level.
     pub deletes: u64,
 }
 
 impl Metrics {
-    /// Bytes written to the device for each byte committed: log, flushes and compactions, over the
-    /// log's bytes.
+    /// Bytes written to the device for each byte of log: log, flushes and compactions together,
+    /// divided by `log_bytes`.
     pub fn write_amplification(&self) -> f64 {
         let written = self.log_bytes + self.flush_bytes + self.compaction_written_bytes;
         written as f64 / self.log_bytes.max(1) as f64
     }
 
-    /// Bytes of all tables on disk.
+    /// Bytes of all tables on disk, as the sum over all levels of all families.
     pub fn table_bytes(&self) -> u64 {
         self.families.iter().flat_map(|family| &family.levels).map(|level| level.disk_bytes).sum()
     }
 
-    /// Bytes that compactions have still to read, over all families: an estimate.
+    /// Bytes that compactions must still read, over all families: an estimate.
     pub fn pending_compaction_bytes(&self) -> u64 {
         self.families.iter().map(|family| family.pending_compaction_bytes).sum()
     }
 
-    /// Runs in the fullest level 0.
+    /// Runs in level 0 of the family that has the most of them.
     pub fn level0_runs(&self) -> u64 {
         let runs = |family: &FamilyMetrics| family.levels.first().map_or(0, |level| level.slices);
         self.families.iter().map(runs).max().unwrap_or(0)

@@ -1,4 +1,5 @@
-//! Bytes that a read hands out without copying them: they keep what they lie in alive.
+//! Keys and values that reads return without copying them. They keep the memory they point into
+//! alive.
 
 use crate::memtable::Memtable;
 use crate::table::PinnedValue;
@@ -9,12 +10,13 @@ use std::ops::{Deref, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Bytes up to this length are copied into the value itself: cheaper than keeping their home alive.
+/// Up to this length, bytes are copied into the value itself. That is cheaper than a reference
+/// count.
 const INLINE_LEN_MAX: usize = 30;
 
-/// A key or a value: bytes that can be kept, sent and compared. Dereferences to `[u8]`; cloning is
-/// cheap. While it lives, the block or the memtable that it lies in stays in memory, unless it has
-/// at most 30 bytes: see [`Value::detach`].
+/// A key or a value that a read returns. It can be kept, compared and sent to another thread. It
+/// dereferences to `[u8]`, and cloning it is cheap. While it lives, the block or the memtable that
+/// holds its bytes stays in memory, except if it has at most 30 bytes: see [`Value::detach`].
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -30,7 +32,7 @@ const INLINE_LEN_MAX: usize = 30;
 #[derive(Clone)]
 pub struct Value(Repr);
 
-/// A key that a read hands out.
+/// A key that a read returns.
 pub type Key = Value;
 
 #[derive(Clone)]
@@ -59,7 +61,7 @@ impl Value {
         Value(Repr::Heap { bytes: bytes.into(), start: 0, len: bytes.len() as u32 })
     }
 
-    /// A copy of `bytes` that needs no memory of its own, if they are at most 30.
+    /// A copy of `bytes` without a heap allocation, if there are at most 30 of them.
     #[inline(always)]
     pub(crate) fn short(bytes: &[u8]) -> Option<Value> {
         if bytes.len() > INLINE_LEN_MAX {
@@ -68,7 +70,7 @@ impl Value {
         Some(Value(Repr::Inline { len: bytes.len() as u8, bytes: short_bytes(bytes) }))
     }
 
-    /// A value that lies in a block.
+    /// The value of a block. A short one is copied.
     #[inline]
     pub(crate) fn in_block(value: PinnedValue) -> Value {
         match Value::short(&value) {
@@ -77,13 +79,13 @@ impl Value {
         }
     }
 
-    /// The same without a copy, however short it is.
+    /// The value of a block, without a copy even if it is short.
     #[inline]
     pub(crate) fn kept(value: PinnedValue) -> Value {
         Value(Repr::Block(value))
     }
 
-    /// A value that `home` returned: it lies in the arena that `home` keeps.
+    /// A value that `home` returned: its bytes lie in the arena that `home` keeps alive.
     #[inline]
     pub(crate) fn in_memtable(value: &[u8], home: &Arc<Memtable>) -> Value {
         if let Some(copy) = Value::short(value) {
@@ -97,9 +99,9 @@ impl Value {
     }
 }
 
-/// `bytes`, of which there are at most 30, with zeros behind. Whatever the length, what is loaded
-/// is shifted and stored where constants say: a copy to a place on the stack would be read back
-/// before it is written, which takes longer than all else.
+/// `bytes`, of which there are at most 30, followed by zeros. The loads, shifts and stores have the
+/// same constant sizes for every length. A copy of variable length to the stack would be read back
+/// before its stores have finished, and that wait takes longer than everything else.
 #[inline(always)]
 fn short_bytes(bytes: &[u8]) -> [u8; INLINE_LEN_MAX] {
     let len = bytes.len() as u32;
@@ -116,7 +118,7 @@ fn short_bytes(bytes: &[u8]) -> [u8; INLINE_LEN_MAX] {
     inline
 }
 
-/// The first eight of up to 15 bytes, with zeros behind.
+/// The first eight of up to 15 bytes, padded with zeros.
 #[inline(always)]
 fn first_word(bytes: &[u8]) -> u64 {
     if let Some(head) = bytes.first_chunk::<8>() {
@@ -129,7 +131,7 @@ fn first_word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// The bytes of up to 15 that follow the first eight, with zeros behind.
+/// Of up to 15 bytes, those after the first eight, padded with zeros.
 #[inline(always)]
 fn second_word(bytes: &[u8]) -> u64 {
     let tail = bytes.last_chunk::<8>().map_or(0, |tail| u64::from_le_bytes(*tail));
@@ -137,10 +139,10 @@ fn second_word(bytes: &[u8]) -> u64 {
 }
 
 impl Value {
-    /// A part of it, which shares its memory.
+    /// A part of the value. It shares the value's memory.
     ///
     /// # Panics
-    /// If the range goes beyond the end, as for a slice.
+    /// If the range goes beyond the end, as for a slice of bytes.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Value {
         let part = &self[(range.start_bound().cloned(), range.end_bound().cloned())];
         if let Some(value) = Value::short(part) {
@@ -163,8 +165,8 @@ impl Value {
         })
     }
 
-    /// A copy that keeps nothing else in memory: for a cache of the program's own, which would
-    /// otherwise hold whole blocks for the sake of short values.
+    /// A copy that keeps nothing else in memory. Use it for a cache of your own: without it, short
+    /// values could keep whole blocks in memory.
     pub fn detach(&self) -> Value {
         Value::copied(self)
     }
@@ -178,9 +180,9 @@ impl Deref for Value {
         match &self.0 {
             Repr::Inline { len, bytes } => &bytes[..usize::from(*len)],
             Repr::Block(value) => value,
-            // SAFETY: `in_memtable` took the range from a slice that the memtable lent out: it lies
-            // in the arena, whose records are immutable and which is freed only with
-            // its last memtable.
+            // SAFETY: `in_memtable` took the range from a slice that the memtable returned, so it
+            // lies in the memtable's arena. Records in the arena are immutable, and the arena is
+            // freed only with its last memtable, which `_home` keeps alive.
             Repr::Memtable { start, len, .. } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), *len)
             },
@@ -239,8 +241,8 @@ impl From<Value> for Vec<u8> {
     }
 }
 
-/// Nothing is copied: the bytes keep the value, and with it the block or the memtable that it lies
-/// in. See [`Value::detach`].
+/// Copies nothing: the bytes keep the value alive, and with it the block or the memtable that holds
+/// them. See [`Value::detach`].
 #[cfg(feature = "bytes")]
 #[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
 impl From<Value> for bytes::Bytes {
@@ -335,8 +337,8 @@ mod tests {
         }
     }
 
-    /// Under Miri too, which sees what is used after it was freed: files are in memory, and level 0
-    /// is not compressed.
+    /// This test runs under Miri too, which finds uses of freed memory. Files are in memory, and
+    /// level 0 is not compressed.
     #[test]
     fn slices_outlive_the_database_on_any_thread() {
         let db = Options::in_memory().write_buffer(64 << 10).open("/db").unwrap();

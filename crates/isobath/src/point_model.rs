@@ -1,15 +1,16 @@
 //! Models of read points, over a whole database in memory: writers race with seals, flushes,
-//! compactions and readers under random schedules. All write one key, each a value of its own, so
-//! every answer is known once the writers' points are: at a point, the value of the newest commit
-//! that ends there or below.
+//! compactions and readers under random schedules. All writers write one key, each time with a new
+//! value. So every answer is known once the commits' LSNs are known: a read at a point sees the
+//! value of the newest commit that ends at or below that point.
 //!
-//! All of it is the engine's own code, from `Db::put` to the tables that flushes and compactions
-//! write.
+//! All code under test is the engine's own, from `Db::put` to the tables that flushes and
+//! compactions write.
 //!
-//! Seen to fail: a flush that does not wait until its epoch is complete; a seal that does not mark
-//! the open epoch as closing. Not seen to, as too rare here: a point that is taken before its view,
-//! a view whose number is not looked at again. A unit test of `Keyspace::pin_at`, which replaces
-//! the view in between, and the simulator see both.
+//! These bugs were planted and found: a flush that does not wait until its epoch is complete; a
+//! seal that does not mark the open epoch as closing. Two planted bugs show too rarely to be found
+//! here: a read point that is taken before its view, and a view whose number is not checked again.
+//! A unit test of `Keyspace::pin_at`, which replaces the view in between, finds both, and so does
+//! the simulator.
 
 use crate::env::model::{check, env};
 use crate::format::Lsn;
@@ -20,7 +21,8 @@ use std::sync::{Arc, Mutex};
 
 const KEY: &[u8] = b"k";
 
-/// A database, and what its observers noted; their lock is no place to switch at.
+/// A database, and what the model's threads noted. The lock of the notes is the standard library's,
+/// so the checker never switches threads there.
 struct World {
     db: Db,
     notes: Mutex<Notes>,
@@ -29,9 +31,9 @@ struct World {
 #[derive(Default)]
 struct Notes {
     begun: u8,
-    /// Commits that returned: the point and the value.
+    /// Commits that have returned: their read points and their values.
     commits: Vec<(Lsn, u8)>,
-    /// What a snapshot at a point showed.
+    /// What a snapshot at a read point showed.
     seen: Vec<(Lsn, Option<u8>)>,
 }
 
@@ -52,7 +54,7 @@ impl World {
         self.read_newest();
     }
 
-    /// A commit that returned is seen by whoever reads then, or one that came after it.
+    /// A read sees every commit that returned before it, or a newer one.
     fn read_newest(&self) {
         let newest = self.notes.lock().unwrap().commits.iter().copied().max();
         let found = self.db.get(KEY).unwrap().map(|value| value[0]);
@@ -61,7 +63,8 @@ impl World {
         match (newest, found) {
             (None, None) => {}
             (Some(newest), None) => panic!("{newest:?} is not seen"),
-            // One that has not returned yet is newer than all that had before this read began.
+            // A commit that has not returned yet is newer than all that returned before this read
+            // began.
             (newest, Some(found)) => match point_of(found) {
                 Some((point, _)) => assert!(newest.is_none_or(|(newest, _)| newest <= *point)),
                 None => assert!(found <= notes.begun),
@@ -79,7 +82,7 @@ impl World {
         }
     }
 
-    /// Judges what the snapshots showed, now that every commit has returned.
+    /// Checks what the snapshots showed, once every commit has returned.
     fn end(&self) {
         self.read_newest();
         let mut notes = self.notes.lock().unwrap();

@@ -1,8 +1,9 @@
-//! Lengths that no program chooses: least sizes, and how far ahead something is done.
+//! Lengths that a program cannot choose: smallest sizes, and how far ahead the engine reserves.
 //!
-//! They make sense for real data and hide what a tree or a log does behind megabytes of it. A
-//! simulator makes them small, with [`crate::Options::sizes`] under the feature `simulation`, so
-//! that a few hundred kilobytes are a tree of four levels over a log that goes round.
+//! The defaults suit real data. With them a test needs many megabytes before a tree has several
+//! levels or the log reuses a segment. Under the feature `simulation` a simulator sets smaller ones
+//! by [`crate::Options::sizes`]: then a few hundred kilobytes give a tree of four levels and a log
+//! that reuses its segments.
 
 /// The lengths.
 #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))] // Public in the other build.
@@ -15,11 +16,11 @@ pub struct Sizes {
     pub segment_len_min: u64,
     /// The shortest chunk of memory for memtables, a power of two.
     pub chunk_len_min: u64,
-    /// The shortest table that a compaction cuts its output into, as long as a level is longer.
+    /// The shortest table that a compaction writes while it has more output for the level.
     pub table_len_min: u64,
-    /// Runs in level 0 that call for a compaction.
+    /// The number of runs in level 0 at which a compaction is due.
     pub l0_trigger_runs: usize,
-    /// LSNs reserved in the manifest at a time.
+    /// How many LSNs an edit of the manifest reserves at a time.
     pub ceiling_step: u64,
 }
 
@@ -31,7 +32,7 @@ impl Default for Sizes {
             chunk_len_min: 16 << 10,
             table_len_min: 64 << 10,
             l0_trigger_runs: 8,
-            // An open after a crash skips at most this many; there are enough for four billion
+            // An open after a crash skips at most this many LSNs. There are enough for four billion
             // crashes.
             ceiling_step: 1 << 32,
         }

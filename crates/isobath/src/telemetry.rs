@@ -1,24 +1,25 @@
-//! What the engine emits for others to collect: events through `tracing`, figures through
-//! `metrics`, each a feature of the crate. It installs neither a subscriber nor a recorder; without
-//! them this costs next to nothing, and never anything on the path of a read or a write: figures
-//! are handed over once a second, from [`Metrics`].
+//! What the engine reports to other libraries: events through `tracing`, figures through `metrics`.
+//! Each is a feature of the crate. The engine installs neither a subscriber nor a recorder; without
+//! them the cost is close to nothing. Reads and writes never pay: a background thread hands the
+//! figures over once a second, from [`Metrics`].
 
 use crate::events::Event;
 use crate::metrics::Metrics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs code of the program's own: a subscriber, a recorder, a listener or another callback. The
-/// engine calls it halfway through what others wait for, so a panic of it ends here.
+/// Runs the program's own code: a subscriber, a recorder, a listener or another callback. Other
+/// threads may wait for the work that the engine is in the middle of, so a panic of that code is
+/// caught here.
 pub(crate) fn call_out(body: impl FnOnce()) {
-    // The panic hook has told of it.
+    // The panic hook has already reported it.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
-        // The program may have panicked with a value whose drop panics, too.
+        // The program may have panicked with a value whose drop panics as well.
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(panic)));
         dropped.unwrap_or_else(std::mem::forget);
     }
 }
 
-/// Emits an event, in a build with the feature `tracing`.
+/// Does nothing in a build without the feature `tracing`.
 #[cfg(not(feature = "tracing"))]
 pub(crate) fn trace(_event: &Event) {}
 
@@ -85,11 +86,11 @@ pub(crate) fn trace(event: &Event) {
     }
 }
 
-/// Hands the figures of the database in `path` over, in a build with the feature `metrics`.
+/// Does nothing in a build without the feature `metrics`.
 #[cfg(not(feature = "metrics"))]
 pub(crate) fn record(_path: &str, _figures: &Metrics) {}
 
-/// Hands the figures of the database in `path` over.
+/// Hands the figures of the database at `path` to the `metrics` recorder.
 #[cfg(feature = "metrics")]
 pub(crate) fn record(path: &str, figures: &Metrics) {
     let counters = [

@@ -1,6 +1,6 @@
-//! A file system or a clock of the program's own that panics, once, wherever it is used: whoever
-//! called gets the panic or an error, nobody sleeps for ever, the database can be closed, and it
-//! opens again with all that was acknowledged.
+//! A file system or a clock of the program's own panics once, at any of its uses. The caller gets
+//! the panic or an error, no thread sleeps for ever, the database can be closed, and it opens again
+//! with every acknowledged write.
 
 use crate::env::{Clock, Env, SystemClock};
 use crate::options::{Options, WriteOptions};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time that panics at one look.
+/// A clock that panics once, at a chosen call.
 struct Fuse {
     clock: SystemClock,
     looks_left: AtomicU64,
@@ -45,14 +45,14 @@ fn over(fs: &MemoryFs, clock: Arc<dyn Clock>) -> Options {
     Options::new().write_buffer(64 << 10).compaction_threads(1).env(env)
 }
 
-/// A call's answer; `None` if it panicked or failed.
+/// The result of a call; `None` if it panicked or failed.
 fn attempt<T>(call: impl FnOnce() -> Result<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()?.ok()
 }
 
 const VALUE: [u8; 3000] = [7; 3000];
 
-/// Puts keys of one writer until a call fails, and gives how many were acknowledged.
+/// Puts keys of one writer until a call fails. Returns how many puts were acknowledged.
 fn write(db: &Db, writer: u8) -> u32 {
     for at in 0..40u32 {
         let key = [&[writer][..], &at.to_be_bytes()].concat();
@@ -64,7 +64,7 @@ fn write(db: &Db, writer: u8) -> u32 {
     40
 }
 
-/// All else that a program does.
+/// Makes all other calls that a program makes.
 fn use_otherwise(db: &Db) -> Option<()> {
     for round in 0..3 {
         let family = attempt(|| db.family(format!("family {round}")))?;
@@ -89,7 +89,7 @@ fn ended<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap()
 }
 
-/// A life that something in `options` may cut short.
+/// Opens, uses and closes a database whose `options` hold something that may panic.
 fn live(fs: &MemoryFs, options: Options) {
     let Some(db) = attempt(|| options.open("db")) else { return check(fs, &[]) };
     let spawn = |writer| {
@@ -146,8 +146,8 @@ fn a_clock_that_panics_stops_nobody_for_ever_and_loses_nothing() {
     }
 }
 
-/// The edit of a flush is synced, and its sync marker panics: memory lacks a table that the
-/// manifest names.
+/// The edit of a flush is synced, and the write of its sync marker panics: memory lacks a table
+/// that the manifest names.
 #[test]
 fn what_an_edit_names_that_a_panic_cut_short_stays() {
     let fs = MemoryFs::new();
@@ -160,7 +160,7 @@ fn what_an_edit_names_that_a_panic_cut_short_stays() {
     fs.inject(Fault::on(FileOp::Write).suffix(&manifest).nth(2).panics());
     assert_eq!(db.flush().unwrap_err().name(), "POISONED");
     assert_eq!(fs.struck(), 1);
-    // Were files still removed, the table would go now.
+    // If files were still removed, the table would go now.
     db.engine().remove_obsolete_files();
     assert!(attempt(|| db.drop_family(&family)).is_none());
     assert!(attempt(|| db.close()).is_none());
