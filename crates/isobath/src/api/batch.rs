@@ -1,8 +1,8 @@
-//! A batch: writes, to any column families, that become visible and durable together or not at all.
+//! A batch: writes to any column families, which become visible and durable together or not at all.
 //!
-//! A batch is encoded as its log record from the first operation on (`format/payload.rs`), so that
-//! a commit copies it into the log without another pass. Room for the record header is kept in
-//! front.
+//! A batch is encoded as a log record from its first operation on (`format/payload.rs`). So a
+//! commit copies it into the log without another pass. The record starts with room for the record
+//! header.
 
 use crate::engine::Mention;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,11 +16,11 @@ use crate::wal::RECORD_HEADER_LEN;
 use crate::write::{OpAt, Parts};
 use crate::writes::writes;
 
-/// Writes that are committed together. The last operation on a key wins. The methods of the batch
-/// itself are for the default family, [`Batch::of`] lends the part of another one.
+/// Writes that are committed together. The last operation on a key wins. The batch's own methods
+/// write to the default family; [`Batch::of`] gives access to another family.
 ///
-/// A call cannot fail: the first operation that is invalid is remembered, and
-/// [`Db::write`](crate::Db::write) names it and commits nothing.
+/// The methods cannot fail. The batch remembers the first invalid operation, and
+/// [`Db::write`](crate::Db::write) then returns an error that names it and commits nothing.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -37,12 +37,12 @@ use crate::writes::writes;
 pub struct Batch {
     record: Vec<u8>,
     ops: Vec<OpAt>,
-    /// The families named by handles, so that a commit can check that they still exist, and in
-    /// this database.
+    /// The families that were named by handles. A commit checks that they belong to this database
+    /// and still exist.
     families: Vec<Mention>,
     /// What is wrong with the first operation that is invalid.
     invalid: Option<Box<str>>,
-    /// How many were invalid.
+    /// The number of invalid operations.
     refused: usize,
 }
 
@@ -60,28 +60,28 @@ impl Batch {
         Batch { record, ops: Vec::new(), families: Vec::new(), invalid: None, refused: 0 }
     }
 
-    /// The part of `family`.
+    /// The part of the batch that writes to `family`.
     pub fn of<'a>(&'a mut self, family: &'a Family) -> BatchFamily<'a> {
         BatchFamily { batch: self, family }
     }
 
-    /// The number of operations, those that are invalid among them.
+    /// The number of operations, including the invalid ones.
     pub fn len(&self) -> usize {
         self.ops.len() + self.refused
     }
 
-    /// True if there is no operation. A batch of invalid ones is not empty:
-    /// [`Db::write`](crate::Db::write) has to say so.
+    /// True if there is no operation. A batch that has only invalid operations is not empty,
+    /// because [`Db::write`](crate::Db::write) must report them.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes the batch takes in the log.
+    /// The length of the batch in the log, in bytes.
     pub fn byte_len(&self) -> usize {
         self.record.len()
     }
 
-    /// Forgets the operations, keeps the memory.
+    /// Removes all operations and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.record.truncate(RECORD_HEADER_LEN + BATCH_PREFIX_LEN);
         self.ops.clear();
@@ -91,7 +91,7 @@ impl Batch {
     }
 
     fn name_family(&mut self, family: &Family) {
-        // Batches name few families and name the same one in a row.
+        // Batches name few families, and often the same one several times in a row.
         if !self.families.iter().rev().any(|known| family.is_mentioned_by(known)) {
             self.families.push(family.mention());
         }
@@ -104,7 +104,7 @@ impl Batch {
         self
     }
 
-    /// Remembers the first operation that is invalid.
+    /// Counts an invalid operation, and remembers the error of the first one.
     #[cold]
     fn refuse(&mut self, kind: OpKind, key: &[u8], error: Error) {
         self.refused += 1;
@@ -153,14 +153,14 @@ impl Batch {
         Ok(())
     }
 
-    /// The same, unless an operation was refused.
+    /// Like [`Batch::parts`], but fails if an operation was invalid.
     pub(crate) fn checked_parts(&mut self) -> Result<Parts<'_>> {
         self.check()?;
         Ok(self.parts())
     }
 
-    /// The record to commit (header room in front), where its operations lie, and the families it
-    /// names.
+    /// The record to commit (with room for its header in front), the positions of its operations,
+    /// and the families it names.
     pub(crate) fn parts(&mut self) -> Parts<'_> {
         set_batch_count(&mut self.record, RECORD_HEADER_LEN, self.ops.len() as u32);
         (&mut self.record, &self.ops, &self.families)

@@ -1,5 +1,5 @@
-//! Options of single calls. They double no method: `with(options)` lends a handle that offers what
-//! they apply to.
+//! Options of single calls. `with(options)` returns a handle that has the methods to which the
+//! options apply, so no method needs a second version that takes options.
 
 use crate::engine::{Engine, Keyspace};
 use crate::options::{ReadOptions, WriteOptions};
@@ -9,26 +9,26 @@ use crate::sealed::Sealed;
 use crate::writes::{Writes, WritesFamily};
 use std::sync::Arc;
 
-/// Options of single calls, which [`Db::with`](crate::Db::with) and
-/// [`Family::with`](crate::Family::with) take: [`ReadOptions`] lend [`Reads`], [`WriteOptions`]
-/// lend [`Writes`] and [`WritesFamily`].
+/// Options of single calls, for [`Db::with`](crate::Db::with) and
+/// [`Family::with`](crate::Family::with). [`ReadOptions`] give a [`Reads`]; [`WriteOptions`] give a
+/// [`Writes`] or a [`WritesFamily`].
 pub trait CallOptions: Sealed {
-    /// What offers the calls of a database.
+    /// The handle for calls on a database.
     type Handle<'a>;
 
-    /// What offers the calls of one family.
+    /// The handle for calls on one family.
     type Part<'a>;
 
-    /// Lends the handle of a database.
+    /// Makes the handle for a database.
     #[doc(hidden)]
     fn on(self, lender: Lender<'_>) -> Self::Handle<'_>;
 
-    /// Lends the handle of a family.
+    /// Makes the handle for a family.
     #[doc(hidden)]
     fn on_family(self, lender: Lender<'_>) -> Self::Part<'_>;
 }
 
-/// The family that options are to apply to.
+/// The engine and the family to which options apply.
 #[derive(Clone, Copy)]
 pub struct Lender<'a> {
     pub(crate) engine: &'a Arc<Engine>,

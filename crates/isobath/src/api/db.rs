@@ -1,4 +1,4 @@
-//! The database handle: what a program calls. Each call goes straight to the verb that does it.
+//! The database handle: what a program calls. Each method calls the module that does the work.
 
 use crate::batch::Batch;
 use crate::calls::{CallOptions, Lender};
@@ -21,9 +21,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An open database; its own reads and writes are those of the default family. Cheap to clone,
-/// usable from any number of threads. When the last of its clones, families and snapshots goes, the
-/// database is closed; call [`Db::close`] to hear of errors.
+/// An open database. Its own read and write methods use the default family. A `Db` is cheap to
+/// clone and can be used from any number of threads. The database closes when the last of its
+/// clones, families and snapshots is dropped; call [`Db::close`] to get the errors of closing.
 #[derive(Clone)]
 pub struct Db {
     owner: Arc<Owner>,
@@ -43,17 +43,17 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // Whoever wants to know calls `Db::close`.
+        // A program that needs the error calls `Db::close`.
         let _ = close::close(&self.engine);
     }
 }
 
 impl Options {
-    /// Opens the database in `path`, recovering what an earlier process left.
+    /// Opens the database in `path` and recovers what an earlier process left there.
     ///
     /// # Errors
-    /// [`ErrorKind::Locked`] if it is open elsewhere, [`ErrorKind::NotADatabase`] if the directory
-    /// holds something else, [`ErrorKind::Corruption`] naming the file and offset,
+    /// [`ErrorKind::Locked`] if the database is open elsewhere, [`ErrorKind::NotADatabase`] if the
+    /// directory holds something else, [`ErrorKind::Corruption`] with the file and the offset,
     /// [`ErrorKind::NewerFormat`], [`ErrorKind::MissingCodec`], or an I/O error.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         self.check()?;
@@ -66,7 +66,7 @@ reads!(Db);
 writes!(Db, self: &Self => Result<Commit>);
 
 impl Db {
-    /// Opens the database in `path` with the default options, creating it if there is none.
+    /// Opens the database in `path` with the default options, and creates it if there is none.
     pub fn open(path: impl AsRef<Path>) -> Result<Db> {
         Options::new().open(path)
     }
@@ -82,7 +82,7 @@ impl Db {
         Ok(ReadAt::newest(engine, &engine.default_family))
     }
 
-    /// A family as it is now.
+    /// Reads of a family; each read sees the newest data.
     fn part<'a>(&'a self, family: &'a Family) -> Reads<'a> {
         Reads::new(self.engine(), family, None, ReadOptions::default())
     }
@@ -93,13 +93,13 @@ impl Db {
         write::commit_one(engine, &engine.default_family, kind, key, value, options)
     }
 
-    /// Commits a batch: all of it or nothing, across all the families it names, now and after a
-    /// crash. Whether that succeeds or fails, a batch that is lent stays as it was: write it
-    /// again, add to it, or [`Batch::clear`] it, which keeps its memory.
+    /// Commits a batch: all of it or nothing, across all the families it names, also after a crash.
+    /// A batch passed by reference stays as it was, whether the write succeeds or fails. You can
+    /// write it again, add to it, or call [`Batch::clear`], which keeps its memory.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an operation of the
-    /// batch is invalid: the first such one is named, and nothing is written.
+    /// batch is invalid. The error names the first such operation, and nothing is written.
     pub fn write(&self, mut batch: impl BorrowMut<Batch>) -> Result<Commit> {
         let (engine, options) = (self.engine(), WriteOptions::default());
         write::commit_batch(
@@ -110,42 +110,42 @@ impl Db {
         )
     }
 
-    /// The database under these options: [`Reads`](crate::Reads) or [`Writes`](crate::Writes), for
-    /// one call or for many.
+    /// A handle that uses these options, for one call or for many: [`Reads`](crate::Reads) or
+    /// [`Writes`](crate::Writes).
     #[inline]
     pub fn with<O: CallOptions>(&self, options: O) -> O::Handle<'_> {
         let engine = self.engine();
         options.on(Lender { engine, family: &engine.default_family })
     }
 
-    /// Returns once every commit up to `point` survives power loss: `db.sync_to(commit)`, or
-    /// `db.sync_to(snapshot.read_point())` for all that a snapshot sees. The commit may have been
-    /// made before the database was opened again.
+    /// Returns once every commit up to `point` survives power loss. Use `db.sync_to(commit)`, or
+    /// `db.sync_to(snapshot.read_point())` for everything that a snapshot sees. A point from an
+    /// earlier opening of the same database is valid too.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the point is of another
-    /// database, or did not survive a crash;
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the point belongs to
+    /// another database, or to commits that did not survive a crash;
     /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the sync failed.
     pub fn sync_to(&self, point: impl Into<ReadPoint>) -> Result<()> {
         write::sync_to(self.engine(), point.into())
     }
 
-    /// True if every commit up to `point` is known to survive power loss, without waiting for it.
-    /// False for a point of another database, and where nobody knows: a database that is open
-    /// for reading does not know what the writer beside it has synced.
+    /// True if every commit up to `point` is known to survive power loss. Never waits. False for a
+    /// point of another database, and false if the answer is not known: a database that is open for
+    /// reading only does not know what the writing process has synced.
     pub fn is_durable(&self, point: impl Into<ReadPoint>) -> bool {
         write::is_durable(self.engine(), point.into())
     }
 
-    /// Has `callback` run once every commit up to `point` survives power loss, or never will:
-    /// [`Db::sync_to`] without a thread that waits. One sync serves all callbacks that wait
-    /// when it begins.
+    /// Runs `callback` once every commit up to `point` survives power loss, or once that has become
+    /// impossible. It is [`Db::sync_to`] without a waiting thread. One sync serves all callbacks
+    /// that are waiting when it begins.
     ///
-    /// The callback runs exactly once, with what `sync_to` would answer, on a thread of the
-    /// database's own; never within this call, also if the commits are durable already. It may
-    /// call the database, close it, and own the last handle. Others wait while it runs, and so
-    /// does a close by another thread, so it should be short: hand what takes long to a thread of
-    /// the program's own. A panic of it ends there.
+    /// The callback runs exactly once, with the result that `sync_to` would return. It runs on a
+    /// thread of the database, and never within this call, even if the commits are durable already.
+    /// It may call the database, close it, and own the last handle. Other callbacks wait while it
+    /// runs, and so does a close by another thread. So keep it short, and hand long work to a
+    /// thread of your own. A panic in the callback ends that callback and nothing else.
     ///
     /// ```
     /// # fn main() -> isobath::Result<()> {
@@ -160,9 +160,9 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of `sync_to` that are known at once: the point is none of this database, the database
-    /// is closed, or open for reading only. Or the thread could not be started. The callback
-    /// does not run then.
+    /// The errors of `sync_to` that are known at once: the point does not belong to this database,
+    /// or the database is closed or open for reading only. Also an error if the thread cannot be
+    /// started. In all these cases the callback does not run.
     pub fn on_durable(
         &self,
         point: impl Into<ReadPoint>,
@@ -176,24 +176,26 @@ impl Db {
         write::harden(self.engine(), self.engine().log.visible())
     }
 
-    /// Every family as it is now, for as long as the snapshot lives.
+    /// A snapshot of every family at this moment. It stays the same for as long as it lives.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(&self.owner)
     }
 
     // Column families.
 
-    /// The family of this name, which is created if there is none: `db.family("users")`, or with
-    /// options `db.family(("users", FamilyOptions::new()))`. When it returns, a family that was
-    /// created and every commit before it survive power loss; so it is with drops and renames.
-    /// Options that are given become those of the family, also of one that exists.
+    /// The family with this name, created if it does not exist: `db.family("users")`, or with
+    /// options `db.family(("users", FamilyOptions::new()))`. If the call created the family, the
+    /// family and every commit before it survive power loss when the call returns. The same holds
+    /// for dropping and renaming a family. If options are given, they replace the family's options,
+    /// also if the family exists.
     pub fn family(&self, spec: impl Into<FamilySpec>) -> Result<Family> {
         let [family] = self.families([spec])?;
         Ok(family)
     }
 
-    /// Several families, as by [`Db::family`]; up to a thousand that are new share one sync. After
-    /// an error, or a power cut that no call survived, the first few of the new ones may exist.
+    /// Several families, each as by [`Db::family`]. Up to a thousand new families share one sync.
+    /// After an error, or a power cut during the call, some of the new families may exist: the
+    /// first ones of the list.
     ///
     /// ```
     /// # fn main() -> isobath::Result<()> {
@@ -212,7 +214,7 @@ impl Db {
         Ok(families.try_into().expect("there is one for each name"))
     }
 
-    /// [`Db::families`] of a number that is known only when it runs.
+    /// Like [`Db::families`], for a number of families that is known only at run time.
     pub fn open_families(
         &self,
         specs: impl IntoIterator<Item = impl Into<FamilySpec>>,
@@ -222,7 +224,7 @@ impl Db {
         Ok(families.into_iter().map(|family| Family::new(family, &self.owner)).collect())
     }
 
-    /// The family of this name, or `None` if there is none.
+    /// The family with this name, or `None` if it does not exist.
     pub fn family_if_exists(&self, name: &str) -> Result<Option<Family>> {
         self.engine().check_open()?;
         let family = self.engine().families.by_name(name).ok();
@@ -234,15 +236,15 @@ impl Db {
         Family::new(self.engine().default_family.clone(), &self.owner)
     }
 
-    /// The names of all families, by the order of their creation.
+    /// The names of all families, in the order of their creation.
     pub fn list_families(&self) -> Vec<String> {
         let families = self.engine().families.all();
         let living = families.iter().filter(|family| !family.is_dropped());
         living.map(|family| family.name().to_string()).collect()
     }
 
-    /// Drops a family with all its keys. Iterators that have it open and snapshots from before go
-    /// on reading what they see, and hold its files until they are dropped.
+    /// Drops a family with all its keys. Iterators that are open on it, and snapshots taken before,
+    /// can still read it. Its files stay until these are dropped.
     pub fn drop_family(&self, family: &Family) -> Result<()> {
         write::drop_family(self.engine(), family.of(self.engine())?)
     }
@@ -254,22 +256,22 @@ impl Db {
 
     // Maintenance.
 
-    /// Moves everything written so far from memory into tables, and returns when it is there,
-    /// [`Db::metrics`] counts it and the listener has heard of it. So do [`Db::compact`] and
-    /// [`Db::wait_for_compactions`].
+    /// Moves everything written so far from memory into tables. When it returns, [`Db::metrics`]
+    /// counts the flush and the event listener has been called for it. The same holds for
+    /// [`Db::compact`] and [`Db::wait_for_compactions`].
     pub fn flush(&self) -> Result<()> {
         self.engine().check_open()?;
         write::flush_now(self.engine())
     }
 
-    /// Compacts every family down to its last level, as of what is written now; [`Family::compact`]
-    /// does one, or a part of it.
+    /// Compacts the present data of every family down to its last level. [`Family::compact`]
+    /// compacts one family, or a part of it.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         let everything = bounds_of(..);
         for family in self.engine().families.all() {
             match compact::compact_range(self.engine(), &family, &everything) {
-                // Dropped meanwhile.
+                // The family was dropped in the meantime.
                 Err(error) if matches!(error.kind(), ErrorKind::UnknownFamily { .. }) => {}
                 compacted => compacted?,
             }
@@ -277,11 +279,11 @@ impl Db {
         Ok(())
     }
 
-    /// Flushes, starts what compactions are due, those that could wait for an idle time included,
-    /// and waits until none is due or running. False if `timeout` is over first; compactions
-    /// that run then go on. The flush is not cut short.
+    /// Flushes, starts all compactions that are due, including those that would wait for an idle
+    /// time, and waits until none is due or running. Returns false if `timeout` passes first;
+    /// running compactions then continue. The timeout does not cut the flush short.
     ///
-    /// Who has to look around meanwhile asks again and again:
+    /// To do other work while you wait, call it repeatedly with a short timeout:
     ///
     /// ```
     /// # use std::time::Duration;
@@ -302,33 +304,34 @@ impl Db {
         compact::wait_until_idle(self.engine(), deadline_ns)
     }
 
-    /// Brings a database that is open for reading
-    /// ([`Options::read_only`](crate::Options::read_only)) up to what the process that writes
-    /// has committed, and answers the read point reached. Reads from then on see it; snapshots and
-    /// iterators from before go on as they are. What is seen is always a prefix of the commits,
-    /// and the point never goes back.
+    /// Updates a database that is open for reading only
+    /// ([`Options::read_only`](crate::Options::read_only)) to what the writing process has
+    /// committed, and returns the read point reached. Later reads see the new state. Existing
+    /// snapshots and iterators do not change. A reader always sees a prefix of the commits, and its
+    /// read point never goes back.
     ///
-    /// A database that is open for writing is always up to date, and answers its newest read point.
+    /// A database that is open for writing is always up to date, and returns its newest read point.
     ///
     /// # Errors
-    /// [`ErrorKind::Outrun`](crate::ErrorKind::Outrun) if the writer was faster again and again:
-    /// nothing changed, try again. [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) if
-    /// the log does not fit the memory a reader may take.
+    /// [`ErrorKind::Outrun`](crate::ErrorKind::Outrun) if the writer changed the files too fast in
+    /// every attempt: nothing changed, try again.
+    /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) if the log does not fit into the
+    /// memory that a reader may take.
     pub fn catch_up(&self) -> Result<ReadPoint> {
         Ok(ReadPoint::new(self.engine(), follow::catch_up(self.engine())?))
     }
 
-    /// All counters, as of now.
+    /// All counters, at this moment.
     pub fn metrics(&self) -> Metrics {
         Metrics::collect(self.engine())
     }
 
-    /// Flushes, cancels compactions, stops the background and gives up the directory. Handles,
-    /// snapshots, ranges and cursors that are left answer
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed); values that they gave stay valid.
-    /// A second close waits for the first and answers the same. A listener, which the close may be
-    /// waiting for, is answered [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once, and
-    /// the close goes on behind it.
+    /// Flushes, cancels compactions, stops the background threads and releases the directory.
+    /// Remaining handles, snapshots, ranges and cursors then return
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Values that they returned before stay
+    /// valid. A second close waits for the first one and returns the same result. If an event
+    /// listener calls `close`, it gets [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once and
+    /// the close continues in the background, because the close may be waiting for that listener.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
     }

@@ -1,5 +1,5 @@
-//! A handle on a column family: a keyspace of its own, with its own options, in one log with the
-//! others.
+//! A handle of a column family: a keyspace with options of its own, which shares the log with the
+//! other families.
 
 use crate::calls::{CallOptions, Lender};
 use crate::compact;
@@ -15,16 +15,17 @@ use crate::write::{self, Commit};
 use crate::writes::writes;
 use std::sync::Arc;
 
-/// A column family of an open database: a table that is read and written by calling it. Cheap to
-/// clone; keeps the database open.
+/// A column family of an open database. Its methods read and write it. A `Family` is cheap to clone
+/// and keeps the database open.
 ///
-/// Where a family is named beside something else (a part of a [`Batch`](crate::Batch) or of a
-/// [`Snapshot`](crate::Snapshot), [`Db::drop_family`](crate::Db::drop_family)), the handle has to
-/// be of the same opening of the same database, or the answer is
-/// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). Once the database is closed
-/// the answer is [`ErrorKind::Closed`](crate::ErrorKind::Closed); once the family is
-/// dropped, [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily), except through a
-/// snapshot that was taken before. A family created later is another one, even under the same name.
+/// Some calls take a family as an argument: the part of a [`Batch`](crate::Batch) or of a
+/// [`Snapshot`](crate::Snapshot), and [`Db::drop_family`](crate::Db::drop_family). The handle must
+/// then come from the same opening of the same database; otherwise the call returns
+/// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). Calls return
+/// [`ErrorKind::Closed`](crate::ErrorKind::Closed) once the database is closed, and
+/// [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily) once the family is dropped. A
+/// snapshot taken before the drop can still read the family. A family created later is a different
+/// family, even under the same name.
 #[doc(alias = "ColumnFamily")]
 #[derive(Clone)]
 pub struct Family {
@@ -40,7 +41,7 @@ impl Family {
         Family { owner: owner.clone(), keyspace }
     }
 
-    /// The number that stands for the family on disk; never reused.
+    /// The number of the family on disk. It is never reused.
     pub fn id(&self) -> u32 {
         self.keyspace.id
     }
@@ -50,26 +51,26 @@ impl Family {
         self.keyspace.name().to_string()
     }
 
-    /// The options that hold now.
+    /// The current options.
     pub fn options(&self) -> FamilyOptions {
         self.keyspace.options().as_ref().clone()
     }
 
-    /// Changes the options of the family, which are kept with it. What is written from now on
-    /// follows them; what is in tables already does when compactions rewrite it. They survive
-    /// power loss when it returns. On a full disk it fails, and can be tried again.
+    /// Changes the options of the family and stores them with it. New tables follow the new
+    /// options; existing tables change when compactions rewrite them. When the call returns, the
+    /// options survive power loss. The call fails if the disk is full, and can be tried again.
     pub fn set_options(&self, options: FamilyOptions) -> Result<()> {
         write::set_family_options(self.engine(), &self.keyspace, options)
     }
 
-    /// The family under these options: [`Reads`] or [`WritesFamily`](crate::WritesFamily), for one
-    /// call or for many.
+    /// A handle that uses these options, for one call or for many: [`Reads`] or
+    /// [`WritesFamily`](crate::WritesFamily).
     #[inline]
     pub fn with<O: CallOptions>(&self, options: O) -> O::Part<'_> {
         options.on_family(Lender { engine: self.engine(), family: &self.keyspace })
     }
 
-    /// Compacts the keys within `range` down to the last level, as of what is written now.
+    /// Compacts the present keys within `range` down to the last level.
     pub fn compact(&self, range: impl KeyRange) -> Result<()> {
         let engine = self.engine();
         engine.check_open()?;
@@ -87,7 +88,7 @@ impl Family {
         Ok(ReadAt::newest(self.engine(), &self.keyspace))
     }
 
-    /// Another family of the same database, as it is now.
+    /// Reads of another family of the same database; each read sees the newest data.
     fn part<'a>(&'a self, family: &'a Family) -> Reads<'a> {
         Reads::new(self.engine(), family, None, ReadOptions::default())
     }
@@ -98,7 +99,7 @@ impl Family {
         write::commit_one(self.engine(), &self.keyspace, kind, key, value, options)
     }
 
-    /// What a batch keeps of the handle.
+    /// What a batch remembers of the handle.
     pub(crate) fn mention(&self) -> Mention {
         Mention::new(self.engine(), &self.keyspace)
     }
@@ -108,7 +109,8 @@ impl Family {
         mention.is_of(&self.keyspace)
     }
 
-    /// The family, for the open database that the handle belongs to. There is no other way to it.
+    /// The family, if the handle belongs to this open database. All access to the family goes
+    /// through this check.
     #[inline]
     pub(crate) fn of(&self, engine: &Engine) -> Result<&Arc<Keyspace>> {
         if std::ptr::eq(&**self.engine(), engine) {

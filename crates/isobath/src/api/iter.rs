@@ -1,23 +1,24 @@
-//! Reading in order: [`Range`], an iterator from both ends, and [`Cursor`], which can be moved
-//! about.
+//! Reading in order: [`Range`], an iterator that works from both ends, and [`Cursor`], which can
+//! move to any key.
 //!
-//! Both see the database at one read point and keep what they read alive: the family's memtables
-//! and files as of the moment they were opened. Long-lived ones hold memory and disk space back.
-//! They do not keep the database open: once it is closed they answer
-//! [`ErrorKind::Closed`](crate::ErrorKind::Closed); what they gave before stays valid.
+//! Both read at one read point. They keep alive what they read: the family's memtables and files at
+//! the moment of opening. So long-lived ones hold memory and disk space. They do not keep the
+//! database open. Once it is closed they return [`ErrorKind::Closed`](crate::ErrorKind::Closed);
+//! what they returned before stays valid.
 
 use crate::error::{Error, Result};
 use crate::pinned::Value;
 use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 
-/// A cursor over the visible keys of a family, within bounds. It moves in both directions and lends
-/// the entry that it arrives at until the next move; `None` says that there is no such key.
+/// A cursor over the visible keys of a family within bounds. It moves in both directions. Each move
+/// returns the entry it arrives at, which is valid until the next move, or `None` if there is no
+/// such key.
 ///
-/// A fresh cursor stands outside of its keys: [`Cursor::next`] goes to the first one,
-/// [`Cursor::prev`] to the last. Beyond an end it stays beyond until it turns back, to the key at
-/// that end. After a move that failed it has no entry, and steps fail alike until a seek says where
-/// to go on. Once the database is closed every move fails with
-/// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+/// A new cursor is not on a key: [`Cursor::next`] goes to the first key and [`Cursor::prev`] to the
+/// last one. A cursor that moved past an end stays there until a step in the other direction brings
+/// it to the key at that end. After a failed move the cursor has no entry, and every step returns
+/// the same error until a seek sets a new position. Once the database is closed, every move fails
+/// with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -41,17 +42,17 @@ use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 pub struct Cursor {
     pin: Pin,
     scan: Scan,
-    /// Where it stands if the scan has no entry.
+    /// Where the cursor stands when the scan has no entry.
     outside: Outside,
 }
 
 /// Where a cursor without an entry stands.
 enum Outside {
-    /// It has not moved: on either side of its keys.
+    /// The cursor has not moved. A step in either direction enters its keys.
     Fresh,
     Before,
     Behind,
-    /// Its last move failed. A step from there would look like the end, so it fails too.
+    /// The last move failed. A step from here would look like the end of the keys, so it fails too.
     Failed(Error),
 }
 
@@ -61,7 +62,7 @@ impl Cursor {
         Ok(Cursor { scan: pin.scan(bounds)?, pin, outside: Outside::Fresh })
     }
 
-    /// Runs a move, which leads to `outside` if it finds no key.
+    /// Runs a move. If the move finds no key, the cursor stands at `outside`.
     #[inline]
     fn moved(&mut self, outside: Outside, go: impl FnOnce(&mut Scan) -> Result<()>) -> Result<()> {
         self.outside = outside;
@@ -100,32 +101,34 @@ impl Cursor {
         }
     }
 
-    /// Moves to the least key.
+    /// Moves to the smallest key.
     pub fn first(&mut self) -> Result<Option<Entry<'_>>> {
         self.moved(Outside::Behind, Scan::seek_first)?;
         Ok(self.entry())
     }
 
-    /// Moves to the greatest key.
+    /// Moves to the largest key.
     pub fn last(&mut self) -> Result<Option<Entry<'_>>> {
         self.moved(Outside::Before, Scan::seek_last)?;
         Ok(self.entry())
     }
 
-    /// Moves to the least key at or above `key`. If there is none it stands behind the last one.
+    /// Moves to the smallest key at or above `key`. If there is none, the cursor stands behind the
+    /// last key.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         self.moved(Outside::Behind, |scan| scan.seek(key.as_ref()))?;
         Ok(self.entry())
     }
 
-    /// Moves to the greatest key at or below `key`. If there is none it stands before the first
-    /// one.
+    /// Moves to the largest key at or below `key`. If there is none, the cursor stands before the
+    /// first key.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         self.moved(Outside::Before, |scan| scan.seek_for_prev(key.as_ref()))?;
         Ok(self.entry())
     }
 
-    /// Moves to the next key: to the first one if the cursor is fresh or stands before it.
+    /// Moves to the next key. A new cursor, and one that stands before the first key, moves to the
+    /// first key.
     #[allow(clippy::should_implement_trait)] // A cursor lends its entries, which an iterator cannot.
     #[inline]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
@@ -133,7 +136,8 @@ impl Cursor {
         Ok(self.entry())
     }
 
-    /// Moves to the key before: to the last one if the cursor is fresh or stands behind it.
+    /// Moves to the previous key. A new cursor, and one that stands behind the last key, moves to
+    /// the last key.
     #[inline]
     pub fn prev(&mut self) -> Result<Option<Entry<'_>>> {
         self.backward()?;
@@ -155,7 +159,7 @@ impl std::fmt::Debug for Cursor {
     }
 }
 
-/// A key with its value, lent by a [`Cursor`] until it moves.
+/// A key and its value, borrowed from a [`Cursor`] until its next move.
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     key: &'a [u8],
@@ -170,20 +174,20 @@ impl<'a> Entry<'a> {
         self.key
     }
 
-    /// The value. Asking for it may have to read, so it can fail where the key is known; it does
-    /// not today.
+    /// The value. It returns a `Result` because a later version may have to read the value from
+    /// disk. It does not fail today.
     #[inline]
     pub fn value(&self) -> Result<&'a [u8]> {
         Ok(self.value)
     }
 
-    /// The value, kept alive beyond the next move without being copied.
+    /// The value, without copying it. It stays valid after the cursor moves.
     pub fn pin(&self) -> Result<Value> {
         let pinned = self.scan.shown().and_then(|merge| merge.source()?.pinned());
         Ok(pinned.map_or_else(Value::default, |(_, value)| value))
     }
 
-    /// The length of the value, which is known without the value.
+    /// The length of the value. It is known without reading the value.
     #[inline]
     pub fn value_len(&self) -> u64 {
         self.value.len() as u64
@@ -196,16 +200,15 @@ impl std::fmt::Debug for Entry<'_> {
     }
 }
 
-/// The keys of a range with their values: ascending from the front, descending from the back, until
-/// both meet. After an error it ends. Once the database is closed, by
-/// [`Db::close`](crate::Db::close) or as its last handle went, the next
-/// item is [`ErrorKind::Closed`](crate::ErrorKind::Closed); keys and values that were yielded
-/// before stay valid.
+/// The keys of a range with their values: ascending from the front and descending from the back,
+/// until both ends meet. An error ends the iteration. Once the database is closed, by
+/// [`Db::close`](crate::Db::close) or because its last handle was dropped, the next item is
+/// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Keys and values returned before stay valid.
 pub struct Range {
-    /// Both ends read the same view at the same point. An error of opening is yielded once.
+    /// Both ends read the same view at the same read point. An error from opening is returned once.
     pin: Option<Result<Pin>>,
     bounds: ScanBounds,
-    /// Each rests on what it has yielded last, for the other to stop at.
+    /// Each end stays at the last item it returned, so that the other end can stop there.
     front: Option<Scan>,
     back: Option<Scan>,
     wants_values: bool,
@@ -224,18 +227,18 @@ impl Range {
         Range { pin, bounds, front: None, back: None, wants_values: true }
     }
 
-    /// The keys alone: nothing is pinned for their values.
+    /// Only the keys; values are not pinned.
     pub fn keys(mut self) -> Keys {
         self.wants_values = false;
         Keys(self)
     }
 
-    /// The values alone.
+    /// Only the values.
     pub fn values(self) -> Values {
         Values(self)
     }
 
-    /// Moves an end to its next key, opening its scan if this is its first move.
+    /// Moves an end to its next key, and opens its scan first if this is its first move.
     #[inline(always)]
     fn advance(&mut self, end: End) -> Result<()> {
         if let Some(Ok(pin)) = &self.pin {
@@ -283,7 +286,7 @@ impl Range {
         Some(Ok((Value::copied(key), value)))
     }
 
-    /// What an end has come to, unless that is where the other stands, or beyond.
+    /// The item at an end, or `None` if that end has reached or passed the other one.
     #[inline(always)]
     fn item(&self, end: End) -> Option<(&[u8], Value)> {
         let scan = match end {
@@ -299,7 +302,7 @@ impl Range {
         }
     }
 
-    /// True if the other end has not come to `key` yet.
+    /// True if the other end has not reached `key` yet.
     fn is_between(&self, key: &[u8], end: End) -> bool {
         match end {
             End::Front => self.back.as_ref().and_then(Scan::key).is_some_and(|back| key < back),
@@ -324,15 +327,15 @@ impl DoubleEndedIterator for Range {
 
 impl std::iter::FusedIterator for Range {}
 
-/// The keys of a range: see [`Range::keys`].
+/// The keys of a range. See [`Range::keys`].
 #[derive(Debug)]
 pub struct Keys(Range);
 
-/// The values of a range: see [`Range::values`].
+/// The values of a range. See [`Range::values`].
 #[derive(Debug)]
 pub struct Values(Range);
 
-/// One half of the items of a range.
+/// Expands to an iterator over one half of the items of a range: the keys or the values.
 macro_rules! half {
     ($type:ident, $half:tt) => {
         impl Iterator for $type {
@@ -382,7 +385,7 @@ mod tests {
         let mut contents = BTreeMap::new();
         for (round, keys) in [[1, 3, 5, 9], [3, 4, 7, 9]].into_iter().enumerate() {
             for key in keys {
-                // So long that a table's end, read at once, is not all of it.
+                // Long enough that the first read, of the table's end, does not cover the table.
                 let value = vec![round as u8; 3000 + usize::from(key)];
                 db.put([key], &value).unwrap();
                 contents.insert(vec![key], value);
@@ -407,7 +410,7 @@ mod tests {
             let bounds = (bound(lower), bound(upper));
             let inside = |key: u8| lower.is_none_or(|l| key >= l) && upper.is_none_or(|u| key <= u);
             let expected: Vec<_> = contents.iter().filter(|(key, _)| inside(key[0])).collect();
-            // Each choice of ends for the first pulls; all after those come from the front.
+            // Tries every choice of ends for the first pulls. All later pulls come from the front.
             for choice in 0..1u32 << 7 {
                 for wants_values in [true, false] {
                     let range = db.range(bounds);
@@ -502,7 +505,7 @@ mod tests {
         }
     }
 
-    /// A move of a cursor, with what it is called.
+    /// A move of a cursor, with its name.
     type Move = (&'static str, fn(&mut Cursor) -> Result<Option<Entry<'_>>>);
 
     #[test]

@@ -1,13 +1,13 @@
-//! Which keys a call is about: the ranges of the standard library over anything that lends bytes,
-//! and prefixes.
+//! The keys to which a call applies: ranges of the standard library over any
+//! `AsRef<[u8]>`, and prefixes.
 
 use crate::env::{Plant, planted};
 use crate::read::ScanBounds;
 use crate::sealed::Sealed;
 use std::ops::{self, Bound};
 
-/// A range of keys: a range of the standard library, a pair of bounds, [`Prefix`], or `..` for all
-/// keys. One whose end is below its start holds no keys.
+/// A range of keys: a range of the standard library, a pair of bounds, a [`Prefix`], or `..` for
+/// all keys. A range whose end is below its start holds no keys.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -22,7 +22,7 @@ use std::ops::{self, Bound};
 /// # }
 /// ```
 pub trait KeyRange: Sealed {
-    /// The lower and the upper bound, copied.
+    /// Copies of the lower and the upper bound.
     #[doc(hidden)]
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 }
@@ -31,7 +31,7 @@ pub trait KeyRange: Sealed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix<K>(pub K);
 
-/// The bounds of a range, for the verbs.
+/// The bounds of a range, in the form the engine uses.
 pub(crate) fn bounds_of(range: impl KeyRange) -> ScanBounds {
     let (lower, upper) = range.into_bounds();
     ScanBounds { lower, upper }
@@ -57,7 +57,7 @@ impl<L: AsRef<[u8]>, U: AsRef<[u8]>> KeyRange for (Bound<L>, Bound<U>) {
     }
 }
 
-/// A range of the standard library, by the bounds it has.
+/// Implements [`KeyRange`] for a range type of the standard library.
 macro_rules! key_range {
     ($type:ident, $range:ident => $lower:expr, $upper:expr) => {
         impl<K: AsRef<[u8]>> Sealed for ops::$type<K> {}

@@ -1,12 +1,12 @@
-//! What a program uses: the handles, and what they lend each other.
+//! What a program uses: the handles, and the values they return.
 //!
 //! - `db`, `family`, `snapshot`, `batch`: the handles
-//! - `reads`, `writes`, `calls`: the methods that several of them have, written once, and options
-//!   of single calls
-//! - `iter`, `key_range`: ranges, cursors and what says how far they go
-//! - `sealed`: what keeps traits from being implemented elsewhere
+//! - `reads`, `writes`, `calls`: the methods that several handles share, written once, and the
+//!   options of single calls
+//! - `iter`, `key_range`: ranges, cursors, and their bounds
+//! - `sealed`: keeps other crates from implementing the public traits
 //!
-//! All other rooms stand below this one, and none imports it.
+//! This room may import all others. No other room imports it.
 
 pub(crate) mod batch;
 pub(crate) mod calls;

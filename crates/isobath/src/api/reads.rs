@@ -13,12 +13,13 @@ use crate::read::ReadAt;
 use crate::sealed::Sealed;
 use std::sync::Arc;
 
-/// Reads of a family, by options: what [`Snapshot::of`](crate::Snapshot::of),
+/// Reads of a family with given options. [`Snapshot::of`](crate::Snapshot::of),
 /// [`Snapshot::with`](crate::Snapshot::with), [`Db::with`](crate::Db::with) and [`Family::with`]
-/// lend. Made for one call or kept for many: a copy costs nothing.
+/// return it, for one call or for many. Copying it costs nothing.
 ///
-/// Those of a snapshot, and their copies and parts, all see its moment. Those of a database or a
-/// family see at each call what is newest then: what belongs together is read through a snapshot.
+/// Reads of a snapshot, with their copies and parts, all see the snapshot's read point. Reads of a
+/// database or of a family see the newest data at each call. To read several values at one moment,
+/// use a snapshot.
 #[derive(Clone, Copy)]
 pub struct Reads<'a> {
     place: Place<'a>,
@@ -29,7 +30,7 @@ pub struct Reads<'a> {
 #[derive(Clone, Copy)]
 enum Place<'a> {
     At(ReadAt<'a>),
-    /// The handle of another database, which each read refuses.
+    /// The handle belongs to another database. Each read refuses it.
     Foreign(&'a Family, Option<Lsn>, ReadOptions),
 }
 
@@ -53,8 +54,8 @@ impl<'a> Reads<'a> {
         Reads { engine, place }
     }
 
-    /// `family` by the same options: at the same moment if these are the reads of a snapshot,
-    /// otherwise as it is at each call.
+    /// Reads of `family` with the same options. They use the same read point if these are the reads
+    /// of a snapshot; otherwise each read sees the newest data.
     pub fn of<'b>(&self, family: &'b Family) -> Reads<'b>
     where
         'a: 'b,
@@ -93,33 +94,33 @@ impl std::fmt::Debug for Reads<'_> {
     }
 }
 
-/// What can be read, for functions that take any of it: `fn load(from: &impl Readable, users:
-/// &Family)`. Every method is also there without the trait, on each type. Only what a caller passes
-/// decides whether two reads see one moment: a [`Snapshot`](crate::Snapshot) and its parts do, a
-/// [`Db`](crate::Db) or a [`Family`] does not.
+/// Everything that can be read, for functions that accept any of it: `fn load(from: &impl Readable,
+/// users: &Family)`. Every method also exists on each type without this trait. The argument decides
+/// whether two reads see the same moment: with a [`Snapshot`](crate::Snapshot) or a part of one
+/// they do; with a [`Db`](crate::Db) or a [`Family`] they need not.
 pub trait Readable: Sealed {
-    /// The part of a family.
+    /// Reads of one family.
     type Of<'a>: Readable
     where
         Self: 'a;
 
-    /// The part of `family`: of a snapshot, at its moment; of a database or a family, as it is at
-    /// each call.
+    /// Reads of `family`. A snapshot reads it at the snapshot's read point; a database or a family
+    /// reads the newest data at each call.
     fn of<'a>(&'a self, family: &'a Family) -> Self::Of<'a>;
     /// The value of `key`.
     fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>>;
     /// True if `key` has a value.
     fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool>;
-    /// The values of several keys, in their order, all as of one moment.
+    /// The values of several keys, in the order of the keys, all read at one moment.
     fn multi_get<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>>;
-    /// The least key and its value.
+    /// The smallest key and its value.
     fn first(&self) -> Result<Option<(Value, Value)>>;
-    /// The greatest key and its value.
+    /// The largest key and its value.
     fn last(&self) -> Result<Option<(Value, Value)>>;
-    /// The number of keys within `range`, counted one by one.
+    /// The number of keys within `range`. It walks over all of them.
     fn count(&self, range: impl KeyRange) -> Result<u64>;
     /// All keys with their values.
     fn iter(&self) -> Range;
@@ -131,8 +132,8 @@ pub trait Readable: Sealed {
     fn cursor(&self, range: impl KeyRange) -> Result<Cursor>;
 }
 
-/// Expands the methods that read, and the trait that forwards to them. `self.at()` says where to
-/// read.
+/// Expands to the methods that read, and to the trait that forwards to them. `self.at()` says where
+/// to read.
 macro_rules! reads {
     ($type:ty) => {
         impl $type {
@@ -148,7 +149,7 @@ macro_rules! reads {
                 self.at()?.contains(key.as_ref())
             }
 
-            /// The values of several keys, in their order, all as of one moment.
+            /// The values of several keys, in the order of the keys, all read at one moment.
             pub fn multi_get<K: AsRef<[u8]>>(
                 &self,
                 keys: impl IntoIterator<Item = K>,
@@ -156,17 +157,17 @@ macro_rules! reads {
                 self.at()?.multi_get(keys)
             }
 
-            /// The least key and its value.
+            /// The smallest key and its value.
             pub fn first(&self) -> $crate::Result<Option<($crate::Value, $crate::Value)>> {
                 self.iter().next().transpose()
             }
 
-            /// The greatest key and its value.
+            /// The largest key and its value.
             pub fn last(&self) -> $crate::Result<Option<($crate::Value, $crate::Value)>> {
                 self.iter().next_back().transpose()
             }
 
-            /// The number of keys within `range`, counted one by one. Touches no value.
+            /// The number of keys within `range`. It walks over all of them, and reads no value.
             pub fn count(&self, range: impl $crate::KeyRange) -> $crate::Result<u64> {
                 self.at()?.count(&$crate::key_range::bounds_of(range))
             }
@@ -176,13 +177,13 @@ macro_rules! reads {
                 self.range(..)
             }
 
-            /// The keys within `range` with their values. A family that cannot be read is the first
-            /// item's error.
+            /// The keys within `range` with their values. If the family cannot be read, the first
+            /// item is the error.
             pub fn range(&self, range: impl $crate::KeyRange) -> $crate::Range {
                 $crate::Range::new(self.at(), $crate::key_range::bounds_of(range))
             }
 
-            /// The keys that begin with `prefix`, with their values; errors as for `range`.
+            /// The keys that begin with `prefix`, with their values. Errors as for `range`.
             pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> $crate::Range {
                 self.range($crate::Prefix(prefix))
             }
@@ -199,7 +200,7 @@ macro_rules! reads {
     };
 }
 
-/// The trait, by the methods of the same names.
+/// Implements the trait by calling the methods of the same names.
 macro_rules! forward {
     ($type:ty) => {
         impl $crate::Readable for $type {

@@ -1,4 +1,4 @@
-//! What no other crate can implement, so that methods can be added to the public traits.
+//! A trait that no other crate can implement, so that methods can be added to the public traits.
 
-/// A type that a public trait is for.
+/// Implemented by the types that the public traits are for.
 pub trait Sealed {}

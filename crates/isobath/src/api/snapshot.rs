@@ -1,4 +1,4 @@
-//! A snapshot: every family as it was at one moment, for as long as the snapshot lives.
+//! A snapshot: every family at one moment, for as long as the snapshot lives.
 
 use crate::db::Owner;
 use crate::engine::Engine;
@@ -11,13 +11,13 @@ use crate::reads::{Reads, reads};
 use crate::write::ReadPoint;
 use std::sync::Arc;
 
-/// The database at one read point; its own methods read the default family, [`Snapshot::of`] lends
-/// another one. Taking a snapshot costs a lock and no copying; while it lives, compactions keep the
-/// versions that it sees, and the database stays open.
+/// The database at one read point. Its own methods read the default family; [`Snapshot::of`] reads
+/// another one. Taking a snapshot takes a lock and copies nothing. While the snapshot lives,
+/// compactions keep the versions that it sees, and the database stays open.
 ///
-/// A family that is dropped later can still be read through a handle from before the drop; its
-/// files, and what of it was in memory, go with the last snapshot that sees it. A family created
-/// later has no keys in the snapshot.
+/// A family that is dropped later can still be read through a handle from before the drop. Its
+/// files and its part of the memtables are freed with the last snapshot that sees them. A family
+/// created later has no keys in the snapshot.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -44,7 +44,7 @@ impl Snapshot {
         Snapshot { point: engine.register_point(), owner: owner.clone() }
     }
 
-    /// The moment that the snapshot shows.
+    /// The read point of the snapshot.
     pub fn read_point(&self) -> ReadPoint {
         ReadPoint::new(self.engine(), self.point)
     }
@@ -54,13 +54,13 @@ impl Snapshot {
         self.point
     }
 
-    /// `family` at this moment.
+    /// Reads of `family` at this read point.
     #[inline]
     pub fn of<'a>(&'a self, family: &'a Family) -> Reads<'a> {
         Reads::new(self.engine(), family, Some(self.point), ReadOptions::default())
     }
 
-    /// The snapshot under these options.
+    /// The snapshot, read with these options.
     #[inline]
     pub fn with(&self, options: ReadOptions) -> Reads<'_> {
         Reads::at_place(self.place(options))

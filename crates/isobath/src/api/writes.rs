@@ -11,9 +11,9 @@ use crate::write::{self, Commit};
 use std::borrow::BorrowMut;
 use std::sync::Arc;
 
-/// Writes by options of their own: what [`Db::with`](crate::Db::with) lends for [`WriteOptions`].
-/// Single writes are to the default family, a batch is to those it names. Made for one call or kept
-/// for many: a copy costs nothing.
+/// Writes with given options: [`Db::with`](crate::Db::with) returns it for [`WriteOptions`]. Single
+/// writes go to the default family; a batch goes to the families it names. It is for one call or
+/// for many. Copying it costs nothing.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -32,7 +32,7 @@ pub struct Writes<'a> {
 }
 
 impl Writes<'_> {
-    /// As [`Db::write`](crate::Db::write), by these options.
+    /// Like [`Db::write`](crate::Db::write), with these options.
     pub fn write(&self, mut batch: impl BorrowMut<Batch>) -> Result<Commit> {
         let WritesFamily { engine, family, options } = self.default;
         write::commit_batch(engine, family, batch.borrow_mut().checked_parts()?, options)
@@ -50,11 +50,11 @@ impl std::fmt::Debug for Writes<'_> {
     }
 }
 
-/// Writes to one family by options of their own: what [`Family::with`](crate::Family::with) lends
-/// for [`WriteOptions`].
+/// Writes to one family with given options: [`Family::with`](crate::Family::with) returns it for
+/// [`WriteOptions`].
 ///
-/// It takes no batch, whose families are named in it: [`Batch::of`] names them, [`Writes::write`]
-/// commits it.
+/// It does not take a batch, because a batch names its families itself: name them with
+/// [`Batch::of`], and commit the batch with [`Writes::write`].
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -93,7 +93,7 @@ impl std::fmt::Debug for WritesFamily<'_> {
     }
 }
 
-/// Expands the methods that write. `$this.operate(kind, key, value)` does each.
+/// Expands to the methods that write. `$this.operate(kind, key, value)` does the write.
 macro_rules! writes {
     ($type:ty, $this:ident : $receiver:ty => $answer:ty) => {
         impl $type {
@@ -107,7 +107,7 @@ macro_rules! writes {
                 $this.operate($crate::format::OpKind::Put, key.as_ref(), value.as_ref())
             }
 
-            /// Removes `key`. Not an error if it is not there.
+            /// Removes `key`. It is not an error if the key does not exist.
             #[inline]
             pub fn delete($this: $receiver, key: impl AsRef<[u8]>) -> $answer {
                 $this.operate($crate::format::OpKind::Delete, key.as_ref(), &[])

@@ -1,21 +1,21 @@
-//! Causes within a kind of error, as enums: a program decides by them, and labels in messages and
+//! Causes within a kind of error, as enums. A program can match on them. Labels in messages and
 //! metrics are derived from them.
 
 use super::{Error, ErrorKind};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Why writers wait, or why one that asked not to wait was refused.
+/// Why writers wait, or why a write that asked not to wait was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StallCause {
-    /// Writers are paced: flushes fall behind.
+    /// Writers are slowed down because flushes fall behind.
     FlushBehind,
-    /// Writers are paced: level 0 or the levels below fall behind.
+    /// Writers are slowed down because compactions of level 0 or of the levels below fall behind.
     CompactionBehind,
     /// Every memory budget is full.
     MemoryFull,
-    /// The next segment of the log is not there yet.
+    /// The next segment of the log is not ready yet.
     LogFull,
 }
 
@@ -43,13 +43,13 @@ impl fmt::Display for StallCause {
 pub enum LockHolder {
     /// Another handle in this process.
     ThisProcess,
-    /// The process of this id.
+    /// The process with this id.
     #[non_exhaustive]
     Process {
-        /// As the operating system numbers them.
+        /// The operating system's process id.
         id: u32,
     },
-    /// A process that has not said which it is.
+    /// A process that did not write its id.
     Unknown,
 }
 
@@ -63,33 +63,33 @@ impl fmt::Display for LockHolder {
     }
 }
 
-/// What a directory lacks to be a database. Its text says what to do.
+/// Why a directory is not a usable database. The text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NotADatabaseCause {
-    /// There is no `CURRENT` file, nor anything that one would belong to.
+    /// There is no `CURRENT` file, and no other file of a database.
     Empty,
-    /// The creation of the database was cut short before anything could be written to it.
+    /// The creation of the database was interrupted before anything could be written to it.
     InterruptedCreate,
-    /// `CURRENT` is missing, although other files say that there was a database.
+    /// `CURRENT` is missing, although other files show that there was a database.
     #[non_exhaustive]
     CurrentLost {
-        /// Which files, in words.
+        /// A description of these files.
         evidence: String,
     },
-    /// There is none, and the options do not allow to create one (`create_if_missing`).
+    /// There is no database, and the options do not allow creating one (`create_if_missing`).
     NotCreated,
-    /// It holds files that belong to something else.
+    /// The directory holds files of something else.
     OtherFiles,
-    /// It holds another database now than the one that is open for reading.
+    /// The directory now holds another database than the one that is open for reading.
     Replaced,
-    /// Its history ends before what was shown already: it was restored or repaired beside its
-    /// readers.
+    /// The database's history ends before the point that readers have already seen: it was restored
+    /// or repaired while readers had it open.
     #[non_exhaustive]
     Restored {
-        /// Where its history ends.
+        /// Where the history ends.
         ends_at: u64,
-        /// What was shown already.
+        /// The point that readers have already seen.
         shown: u64,
     },
 }
@@ -130,31 +130,31 @@ impl fmt::Display for NotADatabaseCause {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PoisonCause {
-    /// An operation that commits depend on failed.
+    /// An operation that commits depend on has failed.
     #[non_exhaustive]
     Failed {
-        /// How it failed.
+        /// The failure.
         error: Error,
     },
     /// A thread of the engine panicked: a broken invariant, which is a bug.
     #[non_exhaustive]
     Panicked {
-        /// What the thread did.
+        /// What the thread was doing.
         doing: Cow<'static, str>,
-        /// What the panic said, if that is known.
+        /// The panic's message, if it is known.
         message: String,
     },
-    /// Something was given up halfway, by a panic of the calling thread: a broken invariant, which
-    /// is a bug.
+    /// A panic of the calling thread left an operation half done: a broken invariant, which is a
+    /// bug.
     #[non_exhaustive]
     GivenUp {
-        /// What was given up.
+        /// The operation that was left half done.
         what: Cow<'static, str>,
     },
 }
 
 impl PoisonCause {
-    /// The cause that `error` is, or stands for.
+    /// The cause that `error` contains, or `error` itself as a cause.
     pub(crate) fn of(error: &Error) -> PoisonCause {
         match error.kind() {
             ErrorKind::Poisoned { cause } | ErrorKind::OutcomeUnknown { cause } => cause.clone(),
@@ -172,7 +172,7 @@ impl PoisonCause {
         PoisonCause::GivenUp { what: what.into() }
     }
 
-    /// What lies below the words of the cause.
+    /// The error below this cause's own text.
     pub(super) fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             PoisonCause::Failed { error } => std::error::Error::source(error),

@@ -1,9 +1,9 @@
-//! What a decoder says of bytes that it cannot read.
+//! The errors of decoders.
 //!
-//! A decoder sees a piece of a file and knows neither the file nor where the piece lies in it. So
-//! its errors have a type of their own, and the caller, which knows both, makes an [`Error`] of
-//! them with [`DecodeError::in_file`]. Nothing converts a [`DecodeError`] into an [`Error`] without
-//! a file: an error that escapes without one does not compile.
+//! A decoder sees a piece of a file. It does not know the file, or where in the file the piece
+//! lies. So decoders have their own error type. The caller knows both, and makes an [`Error`] with
+//! [`DecodeError::in_file`]. No other conversion from [`DecodeError`] to [`Error`] exists, so an
+//! error without a file does not compile.
 
 use super::Error;
 use std::borrow::Cow;
@@ -13,8 +13,8 @@ use std::path::Path;
 /// The result of every decoder.
 pub(crate) type Decoded<T> = Result<T, DecodeError>;
 
-/// Why a piece of a file means nothing to this version. One word long: decoders on the read path
-/// return it.
+/// Why this version cannot read a piece of a file. It is one word long, because decoders on the
+/// read path return it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecodeError(Box<Fault>);
 
@@ -22,7 +22,7 @@ pub(crate) struct DecodeError(Box<Fault>);
 enum Fault {
     Damage {
         what: Cow<'static, str>,
-        /// Where in the piece, in bytes, if the decoder knows.
+        /// The byte in the piece, if the decoder knows it.
         offset: Option<usize>,
     },
     NewerFormat {
@@ -34,25 +34,25 @@ enum Fault {
 }
 
 impl DecodeError {
-    /// The bytes are not what was written.
+    /// The bytes are not what was written: damage.
     #[cold]
     pub(crate) fn damaged(what: impl Into<Cow<'static, str>>) -> DecodeError {
         DecodeError::new(Fault::Damage { what: what.into(), offset: None })
     }
 
-    /// The same, known to show at this byte of the piece.
+    /// Damage found at this byte of the piece.
     #[cold]
     pub(crate) fn damaged_at(offset: usize, what: impl Into<Cow<'static, str>>) -> DecodeError {
         DecodeError::new(Fault::Damage { what: what.into(), offset: Some(offset) })
     }
 
-    /// The bytes are whole, and a later version wrote them.
+    /// The bytes are intact, but a later version wrote them.
     #[cold]
     pub(crate) fn newer_format(what: impl Into<Cow<'static, str>>) -> DecodeError {
         DecodeError::new(Fault::NewerFormat { what: what.into() })
     }
 
-    /// The bytes are whole, and need a codec that this build lacks.
+    /// The bytes are intact, but need a codec that this build lacks.
     #[cold]
     pub(crate) fn missing_codec(codec: &'static str) -> DecodeError {
         DecodeError::new(Fault::MissingCodec { codec })
@@ -73,7 +73,7 @@ impl DecodeError {
         matches!(*self.0, Fault::NewerFormat { .. })
     }
 
-    /// The error of a piece that begins at `offset` of the file at `path`.
+    /// Makes the error for a piece that begins at `offset` of the file at `path`.
     #[cold]
     pub(crate) fn in_file(self, path: &Path, offset: u64) -> Error {
         match *self.0 {
@@ -96,8 +96,8 @@ impl fmt::Display for DecodeError {
     }
 }
 
-/// The error of work that reads files and decodes what it reads: placed already, or still to be
-/// placed by the caller.
+/// The error of code that reads files and decodes them: with its file already, or without one until
+/// the caller adds it.
 #[derive(Debug)]
 pub(crate) enum ReadError {
     Decode(DecodeError),
@@ -105,7 +105,7 @@ pub(crate) enum ReadError {
 }
 
 impl ReadError {
-    /// Places what no one has placed yet.
+    /// Adds the file and the offset if they are missing.
     #[cold]
     pub(crate) fn in_file(self, path: &Path, offset: u64) -> Error {
         match self {
@@ -115,7 +115,7 @@ impl ReadError {
     }
 }
 
-/// A decoder by its name: what it complains of, if these bytes are not what it decodes.
+/// A decoder and its name. It returns its error if these bytes are not what it decodes.
 #[cfg(test)]
 pub(crate) type NamedDecoder = (&'static str, fn(&[u8]) -> Option<DecodeError>);
 

@@ -5,9 +5,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// What went wrong, with its particulars: [`Error::kind`](crate::Error::kind).
+/// What went wrong, with details: [`Error::kind`](crate::Error::kind).
 ///
-/// Kinds and their fields can be added, so a `match` needs a `_` arm, and the pattern of a kind
+/// Later versions may add kinds and fields. So a `match` needs a `_` arm, and the pattern of a kind
 /// ends with `..`.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -15,7 +15,7 @@ pub enum ErrorKind {
     /// The operating system refused an operation on a file.
     #[non_exhaustive]
     Io {
-        /// What was tried, as a verb: "open", "sync", "map".
+        /// The failed operation, as a verb: "open", "sync", "map".
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
@@ -28,28 +28,28 @@ pub enum ErrorKind {
     Corruption {
         /// The damaged file.
         path: PathBuf,
-        /// Where in the file, in bytes.
+        /// The position in the file, in bytes.
         offset: u64,
         /// What did not match.
         detail: String,
     },
 
-    /// A file was written by a newer version of Isobath.
+    /// A newer version of Isobath wrote the file.
     #[non_exhaustive]
     NewerFormat {
         /// The file.
         path: PathBuf,
-        /// What it needs.
+        /// What the file needs.
         detail: String,
     },
 
-    /// The file, or the database in this directory, is compressed with a codec that this build of
-    /// the crate was made without. Nothing is damaged.
+    /// The file, or the database in this directory, uses a codec that this build of the crate
+    /// lacks. Nothing is damaged.
     #[non_exhaustive]
     MissingCodec {
         /// The file, or the database's directory.
         path: PathBuf,
-        /// The codec, and the feature of the crate that brings it.
+        /// The codec, which is also the name of the crate feature to turn on.
         codec: &'static str,
     },
 
@@ -58,7 +58,7 @@ pub enum ErrorKind {
     NotADatabase {
         /// The directory.
         path: PathBuf,
-        /// What is missing.
+        /// What is missing or wrong.
         cause: NotADatabaseCause,
     },
 
@@ -74,22 +74,22 @@ pub enum ErrorKind {
     Locked {
         /// The directory.
         path: PathBuf,
-        /// Who holds it.
+        /// The process that holds the lock.
         holder: LockHolder,
     },
 
     /// An argument or option is outside what the engine accepts. Nothing was changed.
     #[non_exhaustive]
     InvalidArgument {
-        /// What, and what would be accepted.
+        /// What is wrong, and what would be accepted.
         detail: String,
     },
 
-    /// No column family has this name, or the handle's was dropped. A later one of the same name
-    /// takes a new handle.
+    /// No column family has this name, or the family of this handle was dropped. A new family of
+    /// the same name needs a new handle.
     #[non_exhaustive]
     UnknownFamily {
-        /// The name that was asked for, or that the handle's family had.
+        /// The requested name, or the name of the handle's family.
         name: String,
     },
 
@@ -100,30 +100,31 @@ pub enum ErrorKind {
         name: String,
     },
 
-    /// The write was asked not to wait and would have had to. Retry later.
+    /// The write asked not to wait, and would have had to wait. Retry later.
     #[non_exhaustive]
     WouldStall {
         /// What the write would have waited for.
         cause: StallCause,
     },
 
-    /// An earlier write or sync failed, so the database refuses writes; reads go on.
+    /// An earlier write or sync failed, so the database refuses writes. Reads still work.
     #[non_exhaustive]
     Poisoned {
         /// The first failure.
         cause: PoisonCause,
     },
 
-    /// The log failed while this commit waited for its sync, or for commits before it: whether it
-    /// survives is known only after a reopen.
+    /// The log failed while this commit waited for its sync or for earlier commits. Only a reopen
+    /// tells whether the commit survives.
     ///
-    /// Until then reads go by memory. A commit that waited for its sync was visible before, to all
-    /// readers, and stays so, though the next open may not find it. One that waited for commits
-    /// before it becomes visible once all of these have been applied; if one of them could not
-    /// be written to the log, neither it nor any later commit does. A column family whose drop ends
-    /// so is gone until the reopen; one whose creation or renaming does is not there, or has its
-    /// old name. [`Db::sync_to`](crate::Db::sync_to) the read point of a snapshot fails where
-    /// it shows what may be lost.
+    /// Until the reopen, reads see what is in memory. A commit that waited for its sync was already
+    /// visible to all readers and stays visible, but the next open may not find it. A commit that
+    /// waited for earlier ones becomes visible once all of them have been applied. If one of them
+    /// could not be written to the log, neither this commit nor any later one becomes visible. A
+    /// family whose drop fails this way is gone until the reopen. A family whose creation fails
+    /// does not exist, and one whose renaming fails keeps its old name.
+    /// [`Db::sync_to`](crate::Db::sync_to) the read point of a snapshot fails if the snapshot shows
+    /// commits that may be lost.
     #[non_exhaustive]
     OutcomeUnknown {
         /// The failure.
@@ -135,23 +136,23 @@ pub enum ErrorKind {
     #[non_exhaustive]
     ReadOnly {},
 
-    /// What the log holds beyond the tables does not fit the memory that a reader may take for it.
-    /// Nothing was changed.
+    /// The part of the log that is not in tables yet does not fit into the memory that a reader may
+    /// take. Nothing was changed.
     #[non_exhaustive]
     MemoryLimit {
-        /// The bytes that were taken when it was given up.
+        /// The bytes needed when the reader gave up.
         needed: u64,
-        /// The bytes that may be taken.
+        /// The maximum in bytes.
         limit: u64,
     },
 
-    /// The process that writes changed the files faster than they could be read, again and again.
-    /// Try again.
+    /// The writing process changed the files faster than this reader could read them, in several
+    /// attempts. Try again.
     #[non_exhaustive]
     Outrun {
         /// The directory.
         path: PathBuf,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
     },
 
@@ -159,13 +160,13 @@ pub enum ErrorKind {
     #[non_exhaustive]
     Closed {},
 
-    /// The operation was cancelled by its caller or by a closing database.
+    /// The operation was cancelled, by its caller or because the database closed.
     #[non_exhaustive]
     Cancelled {},
 }
 
 impl ErrorKind {
-    /// A word that never changes, for logs and bindings.
+    /// A name that never changes, for logs and bindings.
     pub fn name(&self) -> &'static str {
         match self {
             ErrorKind::Io { .. } => "IO",
@@ -256,7 +257,7 @@ impl fmt::Display for ErrorKind {
 }
 
 impl ErrorKind {
-    /// The text of the kinds that a database open for reading only has.
+    /// Formats the kinds that only a database open for reading has.
     fn fmt_of_reader(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ErrorKind::ReadOnly {} => write!(

@@ -1,9 +1,9 @@
-//! The one public error: few kinds, each with what happened, where, and what to do next.
+//! The one public error type. It has few kinds. Each says what happened, where, and what to do
+//! next.
 //!
-//! An [`Error`] is one word, so that a `Result` of the read path is as small as what it answers.
-//! What can be looked at is its [`ErrorKind`] and, within some kinds, a cause, which is an enum of
-//! its own. All of these can grow without breaking a program: a caller matches what it handles, and
-//! takes the rest as text.
+//! An [`Error`] is one word long, so a `Result` on the read path stays small. A program can inspect
+//! its [`ErrorKind`] and, for some kinds, a cause, which is an enum of its own. All of these can
+//! grow without breaking a program: match the kinds you handle, and use the text of the others.
 
 mod cause;
 mod decode;
@@ -23,11 +23,11 @@ use std::sync::Arc;
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. A key that is not there is no error: reads answer `Ok(None)`.
+/// Why a call failed. A missing key is not an error: reads return `Ok(None)`.
 ///
-/// Its text says what happened, where, and what to do next, the operating system's own words
-/// included. [`std::error::Error::source`] goes on below these words, so that a chain of causes
-/// says nothing twice. A clone is the same error, and costs no more than a count.
+/// The text says what happened, where, and what to do next. It includes the operating system's
+/// message. [`std::error::Error::source`] continues below this text, so a chain of causes says
+/// nothing twice. A clone is the same error; it costs one reference count.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -50,24 +50,24 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error(Arc<ErrorKind>);
 
 impl Error {
-    /// What went wrong, with its particulars.
+    /// What went wrong, with details.
     #[inline]
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
 
-    /// The kind as a word that never changes, for logs and bindings: `"CORRUPTION"`.
+    /// The kind as a name that never changes, for logs and bindings: `"CORRUPTION"`.
     pub fn name(&self) -> &'static str {
         self.0.name()
     }
 
-    /// True if bytes on disk were found damaged.
+    /// True if damaged bytes were found on disk.
     pub fn is_corruption(&self) -> bool {
         matches!(self.kind(), ErrorKind::Corruption { .. })
     }
 
-    /// True if the same call may succeed later without anything being repaired: no space left, too
-    /// many open files, no memory in the system, a paced writer that asked not to wait, a lock held
+    /// True if the same call may succeed later without a repair: no space left, too many open
+    /// files, no memory in the system, a slowed-down writer that asked not to wait, a lock held
     /// elsewhere.
     pub fn is_retryable(&self) -> bool {
         match self.kind() {
@@ -83,13 +83,13 @@ impl Error {
         }
     }
 
-    /// True if the file system has no room left.
+    /// True if the file system is full.
     pub fn is_out_of_space(&self) -> bool {
         matches!(self.kind(), ErrorKind::Io { source, .. }
             if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
     }
 
-    /// True if the process or the system has no file handles left.
+    /// True if the process or the system has reached its limit of open files.
     pub fn is_too_many_files(&self) -> bool {
         // ENFILE and EMFILE; on Windows ERROR_TOO_MANY_OPEN_FILES.
         let codes: &[i32] = if cfg!(windows) { &[4] } else { &[23, 24] };
@@ -97,7 +97,7 @@ impl Error {
             if source.raw_os_error().is_some_and(|code| codes.contains(&code)))
     }
 
-    /// True if a commit may or may not survive: only a reopen tells.
+    /// True if the commit may or may not survive. Only a reopen tells.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self.kind(), ErrorKind::OutcomeUnknown { .. })
     }
@@ -108,27 +108,28 @@ impl Error {
     }
 
     /// The operating system refused to `action` (a verb) the file at `path`. For file systems that
-    /// a test brings along.
+    /// a test implements.
     #[cold]
     pub fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
         Error::new(ErrorKind::Io { action, path: path.to_owned(), source })
     }
 
-    /// There is no column family of this name. For programs in which one that is not there is an
+    /// There is no column family of this name. For programs that treat a missing family as an
     /// error.
     #[cold]
     pub fn unknown_family(name: &str) -> Error {
         Error::new(ErrorKind::UnknownFamily { name: name.to_owned() })
     }
 
-    /// What a visitor answers to break off what it is called by, such as [`crate::tools::dump`].
+    /// The error that a visitor returns to stop its caller early, for example
+    /// [`crate::tools::dump`].
     #[cold]
     pub fn cancelled() -> Error {
         Error::new(ErrorKind::Cancelled {})
     }
 }
 
-/// Constructors. All cold: what calls them stays small.
+/// Constructors. All are cold, so that their callers stay small.
 impl Error {
     #[cold]
     #[inline(never)]
@@ -213,7 +214,7 @@ impl Error {
         Error::new(ErrorKind::Closed {})
     }
 
-    /// The kind of the operating system's own error.
+    /// The kind of the operating system's error.
     pub(crate) fn io_kind(&self) -> Option<io::ErrorKind> {
         match self.kind() {
             ErrorKind::Io { source, .. } => Some(source.kind()),
@@ -221,13 +222,13 @@ impl Error {
         }
     }
 
-    /// What a test poisons a database with.
+    /// The error with which a test poisons a database.
     #[cfg(test)]
     pub(crate) fn planted() -> Error {
         Error::poisoned(PoisonCause::given_up("planted"))
     }
 
-    /// True if a caller, or a close, broke off what was done.
+    /// True if a caller or a close cancelled the operation.
     pub(crate) fn is_cancelled(&self) -> bool {
         matches!(self.kind(), ErrorKind::Cancelled { .. })
     }
@@ -246,7 +247,8 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {
-    /// What lies below the words of [`Error`] itself, which include the operating system's.
+    /// The error below the text of [`Error`] itself. That text already includes the operating
+    /// system's.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self.kind() {
             ErrorKind::Io { source, .. } => source.source(),
@@ -258,7 +260,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// For callers that speak `std::io`: the kind closest to this one's, and the same text.
+/// For programs that use `std::io` errors: the closest kind, and the same text.
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = match error.kind() {
@@ -278,7 +280,7 @@ impl From<Error> for io::Error {
             ErrorKind::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
             ErrorKind::WouldStall { .. } => io::ErrorKind::WouldBlock,
             ErrorKind::MissingCodec { .. } => io::ErrorKind::Unsupported,
-            // Not `Interrupted`, at which callers try again.
+            // Not `Interrupted`, because callers retry on it.
             ErrorKind::Poisoned { .. }
             | ErrorKind::OutcomeUnknown { .. }
             | ErrorKind::Closed { .. }

@@ -1,4 +1,4 @@
-//! What an error says, once, and how small it is.
+//! Tests of the text of errors, and of their size.
 
 use super::*;
 use std::error::Error as _;
@@ -33,7 +33,7 @@ fn errors_and_the_results_of_reads_are_small() {
     const WORD: usize = size_of::<usize>();
     assert_eq!((size_of::<Error>(), size_of::<Result<()>>()), (WORD, WORD));
     assert_eq!(size_of::<Result<u64>>(), 2 * WORD);
-    // An answer takes no room for the error, or a word.
+    // The error takes no extra room in an answer, or at most a word.
     type Answer = Option<crate::Value>;
     assert_eq!(size_of::<Result<Answer>>(), size_of::<Answer>());
     type Pinned = Option<crate::table::PinnedValue>;

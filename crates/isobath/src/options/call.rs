@@ -1,47 +1,48 @@
-//! Options of a single call: how one write or one read is done.
+//! Options of a single call: how to do one write or one read.
 
 use super::list::options;
 
-/// When a commit may be acknowledged.
+/// When a commit may return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Durability {
-    /// Survives the death of the process (the kernel holds it). After power loss, what is there is
-    /// a prefix of history that may lack the newest commits.
+    /// After the write to the log. The commit survives the death of the process, because the kernel
+    /// holds it. After power loss the database holds a prefix of the commits, which may lack the
+    /// newest ones.
     #[default]
     Process,
-    /// Survives power loss: acknowledged after an fdatasync, shared by everyone who waits.
+    /// After an fdatasync, which all waiting writers share. The commit survives power loss.
     Sync,
 }
 
 options! {
-/// How one write is done.
+/// How to do one write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// When to acknowledge; `None` takes the database's default.
+    /// When the write returns. `None` uses the database's default.
     pub durability: Option<Durability> = None,
-    /// Answer [`ErrorKind::WouldStall`](crate::ErrorKind::WouldStall) rather than wait for flush,
-    /// compaction or log room. Default false.
+    /// Return [`ErrorKind::WouldStall`](crate::ErrorKind::WouldStall) instead of waiting for a
+    /// flush, a compaction or log space. Default false.
     pub fail_fast: bool = false,
 }
 }
 
 impl WriteOptions {
-    /// Acknowledge only what survives power loss.
+    /// Return only when the write survives power loss.
     pub fn sync() -> Self {
         WriteOptions::new().durability(Durability::Sync)
     }
 }
 
 options! {
-/// How one read is done.
+/// How to do one read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Keep the blocks that are read in the block cache. Default true. False is for what is read
-    /// once, such as a scan of everything: it leaves the cache to the others. A range or a cursor
-    /// then reads far ahead, and past the cache.
+    /// Keep the blocks that are read in the block cache. Default true. Use false for data that is
+    /// read only once, such as a full scan, so that it does not displace other blocks. A range or a
+    /// cursor then reads far ahead and bypasses the cache.
     pub fill_cache: bool = true,
 }
 }

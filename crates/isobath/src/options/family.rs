@@ -11,23 +11,23 @@ use crate::format::{DEFAULT_FAMILY, FamilyId};
 use crate::table::{Codec, Label, Origin, TableOptions};
 
 options! {
-/// Options of one column family. Persisted with it.
+/// Options of one column family. They are stored with the family.
 #[derive(Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct FamilyOptions {
-    /// The codec of each level, level 0 first; the last one holds for all deeper levels. Default:
-    /// none for level 0, which is rewritten soon, LZ4 below (none in a build without the feature
-    /// `lz4`). The last level of a tree always takes the last one.
+    /// The codec of each level, level 0 first. The last codec also applies to all deeper levels,
+    /// and always to the last level of a tree. Default: none for level 0, which is soon rewritten,
+    /// and LZ4 below (none in a build without the feature `lz4`).
     pub codecs: Vec<Codec> = vec![Codec::None, Codec::default()],
-    /// Uncompressed bytes of a data block. Default 4 KiB. Larger ones compress better and scan
-    /// faster; smaller ones make a point read of uncached data cheaper.
+    /// Uncompressed bytes of a data block. Default 4 KiB. Larger blocks compress better and scan
+    /// faster; smaller blocks make a point read of uncached data cheaper.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub block_size: u64 = 4 * KIB,
-    /// Bits of Bloom filter a key. Default 10 (about 1% false positives); 0 turns filters off.
+    /// Bloom filter bits per key. Default 10 (about 1% false positives). 0 turns filters off.
     pub filter_bits_per_key: u32 = 10,
-    /// How many times larger each level is than the one above. Default 10. Smaller: less space and
-    /// faster reads, more bytes rewritten.
+    /// How many times larger each level is than the level above. Default 10. A smaller ratio uses
+    /// less space and reads faster, but rewrites more bytes.
     #[cfg_attr(feature = "serde", serde(alias = "level_ratio"))]
     pub level_size_ratio: u32 = 10,
 }
@@ -44,12 +44,12 @@ impl FamilyOptions {
         self
     }
 
-    /// What a table's slice means that says no options: the same in every build.
+    /// The options of a table slice that states none. They are the same in every build.
     pub(crate) fn unlabelled() -> Self {
         FamilyOptions { codecs: vec![Codec::None, Codec::Lz4], ..FamilyOptions::default() }
     }
 
-    /// The options, unless they name a codec that this build lacks.
+    /// The options, or an error if they name a codec that this build lacks.
     pub(crate) fn demand_codecs(self) -> Decoded<Self> {
         self.codecs.iter().try_for_each(|codec| codec.demand())?;
         Ok(self)
@@ -59,7 +59,7 @@ impl FamilyOptions {
         self.codecs.get(level).or(self.codecs.last()).copied().unwrap_or(Codec::None)
     }
 
-    /// How slices of a level are written, in a family of this id and name.
+    /// How to write slices of a level, in the family with this id and name.
     pub(crate) fn table_options(&self, id: FamilyId, name: &str, level: usize) -> TableOptions {
         let options =
             if *self == FamilyOptions::unlabelled() { Vec::new() } else { self.to_stored() };
@@ -81,7 +81,7 @@ impl FamilyOptions {
         within("codecs (entries)", self.codecs.len() as u64, 1, 16)
     }
 
-    /// What a program asks for must also be there in this build.
+    /// Checks options that a program passes. Their codecs must exist in this build.
     pub(crate) fn check_asked(&self) -> Result<()> {
         self.check()?;
         match self.codecs.iter().find(|codec| !codec.is_available()) {

@@ -1,8 +1,9 @@
-//! The one list that options are: fields with their defaults, from which the setters come.
+//! The macro that defines a set of options as one list of fields with defaults, and derives the
+//! setters.
 
 /// Defines a struct of options: its fields with their defaults, `new`, `Default`, and for each
-/// field a setter of the same name. A field that is an `Option` or a `Vec` is set by all that
-/// converts into it. Fields after `with` are for this crate.
+/// field a setter of the same name. The setter of an `Option` or a `Vec` accepts everything that
+/// converts into it. Fields after `with` are visible in this crate only.
 macro_rules! options {
     (
         $(#[$meta:meta])*

@@ -1,8 +1,8 @@
-//! What a user can choose: few options, each with a default that is right for most.
+//! What a user can configure: few options, each with a default that is right for most programs.
 //!
-//! Each set of options is one list (`list.rs`): fields of plain types, their defaults, setters of
-//! the same names. Sizes are bytes; text may give them a unit (`size.rs`). A family's options are
-//! kept on disk (`stored.rs`).
+//! Each set of options is one list (`list.rs`): fields of plain types, their defaults, and setters
+//! of the same names. Sizes are in bytes; text may add a unit (`size.rs`). The options of a family
+//! are stored on disk (`stored.rs`).
 
 mod call;
 mod family;
@@ -26,12 +26,12 @@ use list::options;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Table files kept open at most, and at least, unless the options say otherwise.
+/// The range of open table files, unless the options set a number.
 const OPEN_FILES_MAX: u64 = 512;
 const OPEN_FILES_MIN: u64 = 8;
 
 options! {
-/// Options of a database, and the way to open one.
+/// Options of a database. [`Options::open`] opens the database.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -52,41 +52,42 @@ pub struct Options {
     pub create_if_missing: bool = true,
     /// Refuse to open a database that exists. Default false.
     pub error_if_exists: bool = false,
-    /// Open for reading only. Default false. Nothing is created, locked, renamed or removed, and no
-    /// thread is started: works without permission to write, on a file system that is read-only,
-    /// and beside the process that writes. Reads see the database as it was when it was opened,
-    /// until [`Db::catch_up`](crate::Db::catch_up); what changes something answers
-    /// [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly). The part of the log that is not in
-    /// tables yet is held in memory, at most eight times `write_buffer` of it, and table files are
-    /// held open, up to `max_open_files` of them.
+    /// Open for reading only. Default false. Opening then creates, locks, renames and removes
+    /// nothing, and starts no thread. So it works without write permission, on a read-only file
+    /// system, and beside the process that writes. Reads see the database as of the moment of
+    /// opening, until [`Db::catch_up`](crate::Db::catch_up). Calls that would change something
+    /// return [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly). The reader holds in memory the
+    /// part of the log that is not in tables yet, at most eight times `write_buffer`. It keeps up
+    /// to `max_open_files` table files open.
     pub read_only: bool = false,
-    /// Bytes of writes gathered in memory before they are flushed to a table. Default 64 MiB; at
-    /// most three times as much is held while flushes run. At least 64 KiB. Larger: fewer bytes
-    /// rewritten by compactions; smaller: less memory and a shorter recovery.
+    /// Bytes of writes collected in memory before they are flushed to a table. Default 64 MiB, at
+    /// least 64 KiB. While flushes run, at most three times as much is held. A larger buffer means
+    /// that compactions rewrite fewer bytes; a smaller one uses less memory and recovers faster.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub write_buffer: u64 = 64 * MIB,
-    /// Bytes of decoded blocks kept. Default 64 MiB. Ignored if a shared cache is given.
+    /// Bytes of decoded blocks to keep. Default 64 MiB. Ignored if a shared cache is given.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub block_cache: u64 = 64 * MIB,
-    /// When writes are acknowledged unless they say otherwise. Default [`Durability::Process`].
+    /// When writes return, unless a write has its own [`WriteOptions`]. Default
+    /// [`Durability::Process`].
     pub durability: Durability = Durability::Process,
-    /// Sync the log in the background this often, at least 100 µs apart, so that power loss costs
-    /// at most that much. Default `None`, never: what a sync every second costs writers is not
-    /// measured yet.
+    /// Sync the log in the background at this interval, at least 100 µs. Power loss then costs at
+    /// most the writes of one interval. Default `None`: no background sync, because the cost
+    /// of a sync every second for writers is not measured yet.
     pub sync_interval: Option<Duration> = None,
-    /// How the log and tables are reached. Default [`IoMode::Auto`].
+    /// How to access the log and tables. Default [`IoMode::Auto`].
     pub io: IoMode = IoMode::Auto,
-    /// Threads that compact tables. Default: one for each two processors, at least one, at most
+    /// Threads that compact tables. Default: one for every two processors, at least one and at most
     /// four.
     pub compaction_threads: Option<usize> = None,
-    /// Table files kept open, at least 8. Default: half of what the process may open, at most 512.
-    /// Larger: fewer tables are opened again; smaller: fewer file descriptors.
+    /// Table files to keep open, at least 8. Default: half of what the process may open, at most
+    /// 512. With a larger number, fewer tables are opened again; a smaller one uses fewer file
+    /// descriptors.
     pub max_open_files: Option<usize> = None,
-    /// The template: options of the default family, at each open, and of families that are created
-    /// without their own. Default `None`: the default family keeps the options it has, new families
-    /// take the defaults. Any other family keeps its options until
-    /// [`Family::set_options`](crate::Family::set_options), or an open of it by options, changes
-    /// them.
+    /// Options for the default family, applied at each open, and for new families that are created
+    /// without options of their own. Default `None`: the default family keeps its options, and new
+    /// families get the defaults. Any other family keeps its options until
+    /// [`Family::set_options`](crate::Family::set_options), or until it is opened with options.
     pub family: Option<FamilyOptions> = None,
 }
 with {
@@ -102,43 +103,43 @@ with {
 }
 
 impl Options {
-    /// The defaults over a file system in memory, for tests: the data goes away with the last
-    /// handle.
+    /// The default options on a file system in memory, for tests. The data is gone when the last
+    /// handle is dropped.
     pub fn in_memory() -> Options {
         let fs = Arc::new(MemoryFs::new());
         Options::new().env(Env { fs, ..Env::system() })
     }
 
-    /// Uses a cache that several databases share.
+    /// Uses a block cache that several databases share.
     pub fn shared_cache(mut self, cache: BlockCache) -> Self {
         self.shared_cache = Some(cache);
         self
     }
 
     /// Calls `listener` with every [`Event`], on the thread where it happens: flushes, compactions,
-    /// stalls, recovery, errors. A later call replaces the listener.
+    /// stalls, recovery, errors. A second listener replaces the first.
     ///
-    /// A listener returns quickly and does not call the database, except to close it (see
-    /// [`Db::close`](crate::Db::close)). A panic ends that call of the listener and nothing else.
+    /// A listener must return quickly. It must not call the database, except to close it (see
+    /// [`Db::close`](crate::Db::close)). A panic in the listener ends that call and nothing else.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.listener = Some(Arc::new(listener));
         self
     }
 
-    /// Replaces the outside world: files, clock, randomness, threads.
+    /// Replaces the environment: files, clock, random numbers, threads.
     pub fn env(mut self, env: Env) -> Self {
         self.env = env;
         self
     }
 
-    /// Replaces lengths that no program chooses.
+    /// Replaces internal sizes that a program cannot set.
     #[cfg(feature = "simulation")]
     pub fn sizes(mut self, sizes: Sizes) -> Self {
         self.sizes = sizes;
         self
     }
 
-    /// Table files kept open.
+    /// The number of table files to keep open.
     pub(crate) fn open_files(&self) -> usize {
         self.max_open_files.unwrap_or_else(|| open_files_of(self.env.fs.open_files_max()))
     }
@@ -156,13 +157,13 @@ impl Options {
         self.family.as_ref().map_or(Ok(()), FamilyOptions::check_asked)
     }
 
-    /// The options of a family that is created without its own.
+    /// The options of a family created without options of its own.
     pub(crate) fn new_family(&self) -> FamilyOptions {
         self.family.clone().unwrap_or_default()
     }
 }
 
-/// How many tables are kept open by a process that may open so many files.
+/// The number of tables to keep open in a process that may open `limit` files.
 fn open_files_of(limit: Option<u64>) -> usize {
     let half = limit.map_or(OPEN_FILES_MAX, |most| most / 2);
     half.clamp(OPEN_FILES_MIN, OPEN_FILES_MAX) as usize

@@ -1,4 +1,4 @@
-//! Sizes in bytes, and how text says them: `"64MiB"`.
+//! Sizes in bytes, and sizes as text: `"64MiB"`.
 
 /// 1024 bytes.
 pub const KIB: u64 = 1 << 10;
@@ -7,7 +7,7 @@ pub const MIB: u64 = 1 << 20;
 /// 1024 MiB.
 pub const GIB: u64 = 1 << 30;
 
-/// The units of text, in lower case. Those without an `i` are powers of ten.
+/// The units in text, in lower case. Units without an `i` are powers of ten.
 const UNITS: [(&str, u64); 14] = [
     ("", 1),
     ("b", 1),
@@ -25,8 +25,8 @@ const UNITS: [(&str, u64); 14] = [
     ("tib", 1 << 40),
 ];
 
-/// Reads `"4096"`, `"64MiB"`, `"64 mib"`, `"1.5GiB"`. `None` if it is no size, or one beyond 64
-/// bits.
+/// Parses `"4096"`, `"64MiB"`, `"64 mib"` or `"1.5GiB"`. `None` if the text is no size, or if the
+/// size does not fit 64 bits.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let number_len = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(number_len);
@@ -34,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let bytes = whole.parse::<u64>().ok()?.checked_mul(*factor)?;
-    // Fewer than 16 digits: their product with a factor fits 128 bits.
+    // There are fewer than 16 digits, so their product with a unit fits 128 bits.
     let numerator: u128 = (fraction.len() < 16).then(|| fraction.parse().ok())??;
     let part = numerator * u128::from(*factor) / 10u128.pow(fraction.len() as u32);
     bytes.checked_add(part as u64)

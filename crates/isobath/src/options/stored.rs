@@ -1,17 +1,18 @@
-//! Options of a family as they lie in the log, in the manifest and in tables: one JSON object.
+//! The stored form of a family's options, in the log, in the manifest and in tables: one JSON
+//! object.
 //!
 //! ```text
 //! {"codecs":["none","lz4"],"block_size":4096,"filter_bits_per_key":10,"level_size_ratio":10}
 //! ```
 //!
-//! A key that is missing has its default. What a later version adds comes in two sorts, and its
-//! name tells which:
+//! A missing key means the default. A later version can add two kinds of keys. The name tells the
+//! kind:
 //!
-//! - A name that begins with `!` changes what the data means. A version that does not know it
+//! - A name that begins with `!` changes what the data means. A version that does not know the key
 //!   cannot read the family: [`DecodeError::newer_format`].
-//! - Any other tunes what is written next. A version that does not know it goes on without, and
-//!   carries it ([`Carried`]): what it writes in place of these options has the key and its value
-//!   as they were.
+//! - Any other name affects only what is written next. A version that does not know the key ignores
+//!   it and carries it ([`Carried`]): when it replaces these options, it writes the key and its
+//!   value unchanged.
 //!
 //! Versions before this rule refuse every key that they do not know.
 
@@ -21,15 +22,15 @@ use crate::error::{DecodeError, Decoded};
 use crate::table::Codec;
 use std::fmt::Write;
 
-/// How deep lists and objects of a later version may lie in each other.
+/// The maximum nesting depth of lists and objects of a later version.
 const DEPTH_MAX: usize = 16;
 
-/// Options that only a later version knows: names and values as they were found.
+/// Options that only a later version knows: their names and values, unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Carried(Vec<(String, String)>);
 
 impl FamilyOptions {
-    /// The options as they are stored.
+    /// The options in stored form.
     pub(crate) fn to_stored(&self) -> Vec<u8> {
         let FamilyOptions { codecs, block_size, filter_bits_per_key, level_size_ratio, carried } =
             self;
@@ -45,8 +46,8 @@ impl FamilyOptions {
         out.into_bytes()
     }
 
-    /// Reads stored options. Any fault is one of a later version: checksums hold, so these bytes
-    /// are what was written.
+    /// Reads stored options. Checksums hold, so these bytes are what was written; any fault in them
+    /// comes from a later version.
     pub(crate) fn from_stored(stored: &[u8]) -> Decoded<FamilyOptions> {
         let unreadable = |why: String| {
             DecodeError::newer_format(format!(
@@ -55,12 +56,13 @@ impl FamilyOptions {
         };
         let text = str::from_utf8(stored).map_err(|why| unreadable(why.to_string()))?;
         let options = read(text).map_err(unreadable)?;
-        // They size what is written from now on: no call could have set others.
+        // Invalid sizes come from a later version: no call could have stored them.
         options.check().map_err(|why| unreadable(why.to_string()))?;
         Ok(options)
     }
 
-    /// Carries on what only a later version knows of `former` options, which these are to replace.
+    /// Carries over the keys of `former` that only a later version knows. These options replace
+    /// `former`.
     pub(crate) fn keep_unknown(&mut self, former: &FamilyOptions) {
         for (name, value) in &former.carried.0 {
             if self.carried.0.iter().all(|(known, _)| known != name) {
@@ -75,7 +77,8 @@ fn read(text: &str) -> Result<FamilyOptions, String> {
     let mut seen: Vec<&str> = Vec::new();
     let mut json = Json { text, at: 0 };
     json.members(|json, name| {
-        // Names as they are stored, with their quotes: an escape in a name makes it another.
+        // Names in stored form, with quotes. A name written with an escape counts as a different
+        // name.
         let key = match name {
             "\"level_ratio\"" => "\"level_size_ratio\"",
             name => name,
@@ -112,7 +115,7 @@ fn codecs(json: &mut Json<'_>) -> Result<Vec<Codec>, String> {
     Ok(codecs)
 }
 
-/// A size: a number, or text, which the first versions wrote.
+/// A size: a number, or text as the first versions wrote it.
 fn bytes(json: &mut Json<'_>) -> Result<u64, String> {
     if json.peek() != Some(b'"') {
         return number(json);
@@ -126,7 +129,7 @@ fn number<T: std::str::FromStr>(json: &mut Json<'_>) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text} is no number that fits"))
 }
 
-/// A reader of JSON that leaves every piece as it stands in the text.
+/// A JSON reader that returns each piece unchanged, as it stands in the text.
 struct Json<'a> {
     text: &'a str,
     at: usize,
@@ -137,7 +140,7 @@ impl<'a> Json<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// The next byte that is no blank.
+    /// The next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         while matches!(self.here(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
@@ -145,7 +148,7 @@ impl<'a> Json<'a> {
         self.here()
     }
 
-    /// Takes this byte, if it is the next.
+    /// Consumes this byte if it is the next one.
     fn takes(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
@@ -166,7 +169,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// An object: `each` reads the value of a name, which it is given with its quotes.
+    /// Reads an object. `each` gets a name with its quotes and reads the value.
     fn members(
         &mut self,
         mut each: impl FnMut(&mut Self, &'a str) -> Result<(), String>,
@@ -211,7 +214,7 @@ impl<'a> Json<'a> {
             self.at += 1;
             match byte {
                 b'"' => return Ok(&self.text[start..self.at]),
-                // Whatever is escaped: a quote that is does not end the string.
+                // Skips the escaped byte: an escaped quote does not end the string.
                 b'\\' if self.here().is_some_and(|next| next.is_ascii()) => self.at += 1,
                 0..0x20 => break,
                 _ => {}
@@ -220,8 +223,8 @@ impl<'a> Json<'a> {
         Err(format!("a string at byte {start} does not end"))
     }
 
-    /// A value of any kind, as it stands in the text, in which lists and objects lie up to `depth`
-    /// deep.
+    /// A value of any kind, as it stands in the text. Lists and objects in it may be nested up to
+    /// `depth` deep.
     fn value(&mut self, depth: usize) -> Result<&'a str, String> {
         let first = self.peek();
         let start = self.at;

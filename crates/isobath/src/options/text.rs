@@ -1,10 +1,10 @@
-//! Sizes in formats of `serde`.
+//! Sizes in `serde` formats.
 
 use super::size;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use std::fmt;
 
-/// Reads a size that is a number of bytes or text.
+/// Reads a size that is a number of bytes, or text with a unit.
 pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     from.deserialize_any(Size)
 }
@@ -22,7 +22,7 @@ impl Visitor<'_> for Size {
         Ok(bytes)
     }
 
-    // What formats give whose integers are signed, such as TOML.
+    // For formats with signed integers, such as TOML.
     fn visit_i64<E: Error>(self, bytes: i64) -> Result<u64, E> {
         bytes.try_into().map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))
     }
