@@ -1,26 +1,28 @@
-//! A frontier: the LSN below which every record has reached some state (copied, visible), moved on
-//! by whoever stands at it.
+//! A frontier: the LSN below which every record has reached some state (copied, visible). The
+//! threads that finish records move it.
 //!
 //! Records reach the state in any order; the frontier passes them in LSN order. Each finished
-//! record leaves a mark in a ring: slot `(start / 32) % N` holds the record's end. Whoever finishes
-//! a record moves the frontier over it if it is next, and then over every finished successor, so
-//! nobody has to be scheduled just to take a turn. (On two cores, spinning for one's turn falls
-//! from 2 M to 0.04 M commits a second at 16 threads; the ring keeps above 1 M.)
+//! record leaves a mark in a ring: slot `(start / 32) % N` holds the record's end. A thread that
+//! finishes the record at the frontier moves the frontier over it and over every finished
+//! successor. A thread that finishes a later record only leaves the mark. So no thread has to be
+//! scheduled just to take its turn. (On two cores with 16 threads, waiting for a turn by spinning
+//! falls from 2 M to 0.04 M commits a second; the ring stays above 1 M.)
 //!
 //! Let `F` be the frontier.
 //!
-//! **One slot, one record.** A record is at least 32 bytes long, so two records never start in one
-//! granule of 32. A record is marked only while its granule is less than N granules after F's, so
-//! when it writes its slot, F has passed whichever record used it a lap ago. A stale slot holds the
-//! end of a record that F has passed, hence at most F; so at F, `slot > F` means: the record that
-//! starts at F is finished. If F moves on in between, the compare-and-swap from F fails, as F never
-//! returns to a value.
+//! **One slot, one record.** A record is at least 32 bytes long, so two records never start in the
+//! same granule of 32 bytes. A record is marked only while its granule is less than N granules
+//! after F's. So when it writes its slot, F has passed the record that used the slot one lap ago. A
+//! stale slot holds the end of a record that F has passed, hence at most F. So at F, `slot > F`
+//! means: the record that starts at F is finished. If F moves on in between, the compare-and-swap
+//! from F fails, because F never returns to a value.
 //!
-//! **No mark is forgotten** (as in Dekker's algorithm). Who moves F *to* `l` stores F, then loads
-//! the slot of `l`. Who marks the record at `l` stores the slot, then loads F. All four are
-//! sequentially consistent, so in their single order either the mover's load comes after the mark
-//! and sees it, or the marker's load comes after the move and sees F at `l` (or beyond). Whichever
-//! sees both moves F on, thereby becomes the mover to the next LSN, and the argument repeats.
+//! **No mark is forgotten** (as in Dekker's algorithm). The thread that moves F *to* `l` stores F,
+//! then loads the slot of `l`. The thread that marks the record at `l` stores the slot, then loads
+//! F. All four accesses are sequentially consistent. So in their single order either the mover's
+//! load comes after the mark and sees it, or the marker's load comes after the move and sees F at
+//! `l` (or beyond). The thread that sees both moves F on; it is then the mover to the next LSN, and
+//! the argument repeats.
 //!
 //! **No sleeper is forgotten**, by the same argument: a sleeper stores `wake_at`, then loads F; a
 //! mover stores F, then loads `wake_at`.
@@ -34,18 +36,18 @@ use crossbeam_utils::CachePadded;
 /// Log bytes that share a slot; no record is shorter.
 const GRANULE: u64 = 32;
 
-/// How often a waiter looks before it sleeps: about a microsecond, longer than a small record
-/// takes.
+/// How often a waiter checks before it sleeps: for about a microsecond, which is longer than a
+/// small record takes.
 const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 60 };
 
-/// Why a wait ended before its LSN was passed: [`Frontier::interrupt`] was called.
+/// A wait ended before its LSN was passed, because [`Frontier::interrupt`] was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interrupted;
 
 #[derive(Debug)]
 pub(super) struct Frontier {
     at: CachePadded<AtomicU64>,
-    /// The least LSN a sleeper waits for. Changes only when someone sleeps or wakes.
+    /// The least LSN a sleeper waits for. Changes only when a thread sleeps or wakes.
     wake_at: CachePadded<AtomicU64>,
     interrupted: AtomicBool,
     slots: Box<[AtomicU64]>,
@@ -53,7 +55,7 @@ pub(super) struct Frontier {
 }
 
 impl Frontier {
-    /// A frontier at `start` under which records may finish up to about `32 * slots` bytes ahead.
+    /// A frontier at `start`. Records may finish up to about `32 * slots` bytes ahead of it.
     pub(super) fn new(start: Lsn, slots: usize) -> Frontier {
         assert!(slots.is_power_of_two());
         Frontier {
@@ -65,20 +67,22 @@ impl Frontier {
         }
     }
 
-    /// The frontier: every record below is finished, and what it did is visible to the caller.
+    /// The frontier: every record below is finished, and the caller sees the effects of those
+    /// records.
     #[inline]
     pub(super) fn at(&self) -> Lsn {
         self.at.load(Ordering::Acquire)
     }
 
-    /// Marks the record `[start, end)` as finished and moves the frontier as far as it goes. Once a
-    /// record, by its owner. Waits only if the record lies more than the ring's length ahead.
+    /// Marks the record `[start, end)` as finished and moves the frontier as far as possible. The
+    /// record's owner calls this once. Waits only if the record lies further ahead than the ring's
+    /// length.
     #[inline]
     pub(super) fn mark(&self, start: Lsn, end: Lsn) {
         debug_assert!(start < end);
         debug_assert!(self.at() <= start, "the frontier passed {start:#x} before it was marked");
         if self.at.load(Ordering::Acquire) == start {
-            // Nobody else can move F from here: the record that starts at F is not marked.
+            // No other thread can move F from here: the record that starts at F is not marked.
             announce(&self.at, end);
             self.help(end);
         } else {
@@ -99,7 +103,7 @@ impl Frontier {
         self.help(self.at.load(Ordering::SeqCst));
     }
 
-    /// Moves F over every finished record from `at`, a value F has or had.
+    /// Moves F over every finished record from `at` on. `at` is a present or past value of F.
     #[inline]
     fn help(&self, mut at: Lsn) {
         loop {
@@ -177,15 +181,15 @@ impl Frontier {
     }
 }
 
-/// Stores a value so that it precedes the caller's next sequentially consistent load in everyone's
-/// eyes. (An exchange costs half of a store and a full fence.)
+/// Stores a value so that in the order all threads see, it precedes the caller's next sequentially
+/// consistent load. (An exchange costs half as much as a store and a full fence.)
 #[inline]
 fn announce(word: &AtomicU64, value: u64) {
     word.swap(value, Ordering::SeqCst);
     fence_for_loom();
 }
 
-/// Loom treats sequentially consistent accesses as acquire and release ones, but knows fences.
+/// Loom treats sequentially consistent accesses as acquire and release only, but models fences.
 #[inline]
 fn fence_for_loom() {
     #[cfg(loom)]
@@ -196,8 +200,8 @@ fn fence_for_loom() {
 mod tests {
     use super::*;
 
-    /// Threads take ranges of random length, mark them, and check that what they waited for is
-    /// done.
+    /// Threads take ranges of varying length, mark them, and check that everything below the LSN
+    /// they waited for is done.
     fn stress(threads: usize, each: u64, slots: usize) {
         let frontier = Frontier::new(0, slots);
         let tail = AtomicU64::new(0);

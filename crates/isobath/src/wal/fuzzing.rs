@@ -1,5 +1,5 @@
-//! What a fuzzer may feed the log: payloads of records, and whole segments of records that were
-//! patched. See `fuzzing/mod.rs`.
+//! What a fuzzer may feed to the log: payloads of records, and whole segments of patched records.
+//! See `fuzzing/mod.rs`.
 
 use super::record::{RECORD_HEADER_LEN, record_len, seal, stamp};
 use super::scan::{Tail, dump, scan};
@@ -10,12 +10,13 @@ use crate::limits::MAX_KEY_LEN;
 use crate::vfs::{FileSystem, MemoryFs};
 use std::path::Path;
 
-/// All of them, for what they complain of.
+/// The decoders here, for a test of their error messages.
 #[cfg(test)]
 pub(crate) const DECODERS: [crate::error::NamedDecoder; 1] =
     [("payload", |bytes| decode_payload(bytes).err())];
 
-/// The payload of a record: what can be decoded says the same once it is encoded again.
+/// Feeds the bytes as a record's payload: a payload that decodes is the same after it is encoded
+/// and decoded again.
 pub(crate) fn payload(data: &[u8]) {
     let Ok(payload) = decode_payload(data) else { return };
     if let Payload::Batch(ops) = &payload {
@@ -23,7 +24,7 @@ pub(crate) fn payload(data: &[u8]) {
     }
     let mut again = Vec::new();
     put_payload(&mut again, &payload);
-    // A delete with a value cannot be said; decoding never makes one.
+    // A delete with a value cannot be encoded; decoding never makes one.
     assert_eq!(decode_payload(&again).expect("a payload just made"), payload);
 }
 
@@ -33,12 +34,12 @@ const DATA_LEN: u64 = 8192;
 const BASE: Lsn = 4 * DATA_LEN;
 const GENERATION: u16 = 3;
 
-/// Two segments of records with these payloads, patched: what a scan visits is a prefix of what was
-/// written, unless it is refused, and never less than was known durable.
+/// Two segments of records with these payloads, then patched. The scan must visit a prefix of what
+/// was written, at least up to what was known to be durable, or refuse the log.
 ///
-/// The bytes: how many records, their payloads (each with its length), how many of the first the
-/// third and later ones name as durable, and then patches, each a place (two bytes) and what the
-/// byte there becomes.
+/// The bytes: the number of records; their payloads, each with its length; how many of the first
+/// records the third and later ones name as durable; then patches, each a place (two bytes) and the
+/// new byte there.
 pub(crate) fn log(data: &[u8]) {
     let mut decoder = Decoder::new(data);
     let Ok(written) = write(&mut decoder) else { return };
@@ -79,13 +80,13 @@ pub(crate) fn log(data: &[u8]) {
 
 struct Written {
     payloads: Vec<Vec<u8>>,
-    /// Where each record begins and ends, and what it names as durable.
+    /// Where each record begins and ends, and the durable LSN it names.
     records: Vec<(Lsn, Lsn, Lsn)>,
     /// The data of both segments.
     bytes: Vec<u8>,
 }
 
-/// What the records that are still as they were name as durable.
+/// The greatest durable LSN that an unpatched record names.
 fn known_durable(written: &Written, bytes: &[u8]) -> Lsn {
     let is_whole = |&&(start, end, _): &&(Lsn, Lsn, Lsn)| {
         let range = (start - BASE) as usize..(end - BASE) as usize;
@@ -143,7 +144,7 @@ fn segments_of(bytes: &[u8]) -> MemoryFs {
     fs
 }
 
-/// Bytes to begin with.
+/// Inputs to start from.
 pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
     let ops = vec![
         Op { kind: OpKind::Put, family: 0, key: b"key", value: b"value" },
@@ -162,8 +163,9 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
         bytes
     });
     if target == "payload" {
-        // The shortest operation, its family said in more bytes than it takes: counted by more, it
-        // was not read again.
+        // The shortest operation, with its family encoded in more bytes than needed. A decoder that
+        // assumed too great a least length of an operation accepted these bytes, and refused them
+        // once encoded again.
         let keyless = b"\x01\x01\0\0\0\0\x80\0\0".to_vec();
         let (mut too_long, key) = (Vec::new(), [b'k'; MAX_KEY_LEN + 1]);
         let delete = Op { kind: OpKind::Delete, family: 0, key: &key, value: b"" };

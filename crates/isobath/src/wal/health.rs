@@ -1,11 +1,11 @@
-//! Whether the log still takes records, and if not, why: it was closed, something failed, or a
+//! Whether the log still takes records, and if not, why: it was closed, an operation failed, or a
 //! thread panicked.
 
 use super::log::Inner;
 use crate::env::sync::{Mutex, Rank, atomic::*};
 use crate::error::{Error, ErrorKind, PoisonCause, Result};
 
-/// Healthy until the first failure or the close, and never again after.
+/// Healthy until the first failure or the close; never healthy again after that.
 #[derive(Debug)]
 pub(super) struct Health {
     ended: AtomicBool,
@@ -16,7 +16,7 @@ pub(super) struct Health {
 enum End {
     Poisoned(PoisonCause),
     Closed,
-    /// It never took any.
+    /// The log was opened for reading only.
     ReadOnly,
 }
 
@@ -25,8 +25,8 @@ impl Health {
         Health { ended: AtomicBool::new(false), end: Mutex::new(Rank::Health, None) }
     }
 
-    /// Notes the failure. The first one stays, also if the log was closed before: what a close
-    /// still had to do was not done.
+    /// Records the failure. The first failure stays. It also replaces an earlier close: what the
+    /// close still had to do was not done.
     pub(super) fn poison(&self, cause: &Error) {
         let mut end = self.end.lock();
         if !matches!(*end, Some(End::Poisoned(_))) {
@@ -74,7 +74,7 @@ impl Health {
         }
     }
 
-    /// What to tell a commit that was waiting when the log ended.
+    /// The error for a commit that was waiting when the log ended.
     pub(super) fn outcome_unknown(&self) -> Error {
         match &*self.end.lock() {
             Some(End::Poisoned(cause)) => Error::outcome_unknown(cause.clone()),
@@ -84,7 +84,8 @@ impl Health {
 }
 
 impl Inner {
-    /// Runs `body`, on which others wait: a panic of it poisons the log, so that they hear of it.
+    /// Runs `body`, for which other threads wait. A panic in it poisons the log, so that their
+    /// waits end.
     pub(super) fn guard<T>(&self, doing: &'static str, body: impl FnOnce() -> T) -> T {
         let alarm = Alarm { log: self, doing };
         let done = body();
@@ -93,7 +94,7 @@ impl Inner {
     }
 }
 
-/// Poisons the log when it is dropped, which happens only if what [`Inner::guard`] runs panics.
+/// Poisons the log when it is dropped. That happens only if the body of [`Inner::guard`] panics.
 struct Alarm<'log> {
     log: &'log Inner,
     doing: &'static str,

@@ -9,19 +9,20 @@
 //! harden(end)                                                durable moves
 //! ```
 //!
-//! Between reserve and publish a writer waits for its predecessors at most, so nothing deadlocks. A
-//! reservation that is dropped before it was written becomes a skip record; one dropped after
-//! poisons the log, as its record may come back at recovery though its caller gave up.
+//! Between reserve and publish a writer waits only for its predecessors, so writers cannot
+//! deadlock. A reservation that is dropped before it was written becomes a skip record. One that is
+//! dropped after it was written poisons the log: recovery may find its record though its caller
+//! gave up.
 //!
-//! Invariants: `durable <= copied <= tail`, `visible <= copied`. `durable` moves to a value
-//! `copied` had before a sync began, or to where the log is not needed any more. Once poisoned,
-//! nothing is synced or handed out again.
+//! Invariants: `durable <= copied <= tail`, `visible <= copied`. `durable` moves either to a value
+//! that `copied` had before a sync began, or to a point below which the log is no longer needed. A
+//! poisoned log neither syncs nor hands out LSNs again.
 //!
 //! Every reservation marks `copied` in the end: its record is in the segments, or the copy failed
-//! and the log was poisoned before the mark. So what `copied` says counts only while the log is
-//! found healthy *after* `copied` was read; and a log whose `copied` has reached its tail is one
-//! that no thread will write to, poisoned or not. [`Log::close`] waits for that, since what another
-//! process does to the segments afterwards must not be undone by a late copy.
+//! and poisoned the log before the mark. So `copied` proves something only if the log is found
+//! healthy *after* `copied` was read. Once `copied` has reached the tail of a shut log, poisoned or
+//! not, no thread will write to it. [`Log::close`] waits for that: another process may use the
+//! segments next, and a late copy must not overwrite what it wrote.
 
 use super::frontier::Frontier;
 use super::health::Health;
@@ -47,10 +48,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Marks in flight at a frontier: records finish up to 32 times as many bytes ahead of it.
+/// Slots of a frontier's ring: records may finish up to 32 times as many bytes ahead of it.
 const FRONTIER_SLOTS: usize = if cfg!(any(loom, shuttle)) { 64 } else { 1 << 14 };
 
-/// A simulator draws rings so short that records go round them all the time.
+/// A simulator picks rings so short that records wrap around them all the time.
 fn frontier_slots() -> usize {
     #[cfg(feature = "simulation")]
     if let Some(slots) = crate::env::simulation::ring_slots_wanted() {
@@ -59,17 +60,17 @@ fn frontier_slots() -> usize {
     FRONTIER_SLOTS
 }
 
-/// Between two attempts to copy a record where there is no room.
+/// The pause between two attempts to copy a record when the disk has no room for it.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// The ceiling is raised when less than this is left below it: more than is written in the seconds
-/// it may take.
+/// The ceiling is raised when fewer bytes than this are left below it. Raising it may take seconds;
+/// writers fill less than this meanwhile.
 const CEILING_AHEAD: u64 = 1 << 31;
 
-/// Called off the writers' path when the ceiling should be raised above the given LSN: makes it
-/// durable in the manifest that LSNs below a new ceiling may be in use, and returns it. An error of
-/// the preparer's own attempt goes to the writers that wait for room, and the next of them has it
-/// tried again.
+/// Called when the ceiling should be raised above the given LSN, never by a writer. It records
+/// durably in the manifest that LSNs below a new ceiling may be in use, and returns the new
+/// ceiling. If it fails in the preparer, the writers that wait for room get the error; the next
+/// writer to find no room causes another attempt.
 pub(crate) type RaiseCeiling = Box<dyn Fn(Lsn) -> Result<Lsn> + Send + Sync>;
 
 /// How a log is opened.
@@ -78,17 +79,17 @@ pub(crate) struct LogOptions {
     pub(crate) uuid: [u8; 16],
     /// Bytes of data in a segment: a power of two, 4096 at least.
     pub(crate) segment_len: u64,
-    /// The same for the term's first segment, from which on they double. At most `segment_len`.
+    /// The length of the term's first segment; the next ones double. At most `segment_len`.
     pub(crate) first_segment_len: u64,
     pub(crate) mode: FileAccess,
-    /// Segments that are kept for writing again.
+    /// The most spare segments that are kept for reuse.
     pub(crate) spare_segments: usize,
-    /// Hardens everything in this interval, asked or not.
+    /// Hardens everything once in each interval, whether or not a commit asked for it.
     pub(crate) sync_interval: Option<Duration>,
     pub(crate) raise_ceiling: RaiseCeiling,
 }
 
-/// Counters of a log since it was started.
+/// Counters of a log since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogStats {
     pub(crate) mode: FileAccess,
@@ -106,7 +107,7 @@ pub(crate) struct LogStats {
 pub(crate) struct Log {
     pub(super) inner: Arc<Inner>,
     pub(super) preparer: Mutex<Option<Box<dyn ThreadHandle>>>,
-    /// Hardens in the interval of the option.
+    /// Hardens once in each [`LogOptions::sync_interval`].
     pub(super) interval: Option<Ticker>,
 }
 
@@ -116,9 +117,9 @@ pub(super) struct Inner {
     pub(super) visible: Frontier,
     pub(super) syncer: Syncer,
     pub(super) table: SegmentTable,
-    /// Bytes below were faulted in ahead of use.
+    /// The LSN below which pages were faulted in ahead of use.
     pub(super) prefaulted: AtomicU64,
-    /// The reservation that reaches this wakes the preparer.
+    /// A reservation that reaches this LSN wakes the preparer.
     pub(super) wake_preparer_at: CachePadded<AtomicU64>,
     pub(super) bytes_not_prefaulted: AtomicU64,
     pub(super) start: Lsn,
@@ -134,10 +135,10 @@ pub(super) struct Inner {
 }
 
 impl Log {
-    /// Starts a term at `start`, a multiple of the segment length above every LSN that may have
-    /// been handed out before. Records at or above `start` cannot exist, so files there are
-    /// taken for reuse; files below are left alone until [`Log::retire`]. LSNs from `ceiling`
-    /// on are not handed out.
+    /// Starts a term at `start`, a multiple of the segment length above every LSN that earlier
+    /// terms may have handed out. No record at or above `start` can exist, so segment files there
+    /// are reused. Files below stay untouched until [`Log::retire`]. LSNs from `ceiling` on are not
+    /// handed out.
     pub(crate) fn start(
         env: &Env,
         options: LogOptions,
@@ -195,10 +196,9 @@ impl Log {
         Ok(log)
     }
 
-    /// Starts what hardens in an interval.
     fn start_interval(&self, env: &Env, interval: Duration) -> Result<Ticker> {
         let (log, broken) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
-        // A failure poisons the log, which tells everyone.
+        // A failure poisons the log, which wakes and fails every waiter.
         let harden = move || drop(log.harden(log.copied.at()));
         let report = move |_: &str, message: &str| {
             let cause = PoisonCause::panicked("in a sync of the log", message);
@@ -209,14 +209,14 @@ impl Log {
         Ticker::new(threads, "isobath-sync", priority, interval, harden, report)
     }
 
-    /// Reserves room for a record of `record_len` bytes, as sealed. Waits for room, or fails: with
-    /// a retryable error if none can be made, or because the log was poisoned or closed.
+    /// Reserves room for a sealed record of `record_len` bytes. Waits until there is room. Fails
+    /// with a retryable error if no room can be made, or because the log was poisoned or closed.
     #[inline]
     pub(crate) fn reserve(&self, record_len: u64) -> Result<Reservation<'_>> {
         self.reserve_with(record_len, Patience::Waits)
     }
 
-    /// The same for a writer that may not want to wait.
+    /// Like [`Log::reserve`], for a writer that may refuse to wait.
     #[inline]
     pub(crate) fn reserve_with(
         &self,
@@ -226,9 +226,10 @@ impl Log {
         self.inner.reserve(record_len, SLACK, patience)
     }
 
-    /// The same for a small record of the engine's own, which uses the room others leave. It waits
-    /// for nothing, as its caller holds what writers wait for: the others leave enough, as long
-    /// as one of them comes between two of these.
+    /// Like [`Log::reserve`], for a small record of the engine's own. It uses the room below the
+    /// limit that other reservations leave free, and never waits: its caller holds locks that
+    /// writers wait for. There is enough room as long as an ordinary reservation comes between two
+    /// internal ones.
     pub(crate) fn reserve_internal(&self, record_len: u64) -> Result<Reservation<'_>> {
         self.inner.reserve(record_len, 0, Patience::None)
     }
@@ -245,32 +246,32 @@ impl Log {
         self.inner.room.tail()
     }
 
-    /// True if there is a segment for what begins at `lsn`, by a name that survives power loss.
+    /// True if a segment for `lsn` is installed and its name survives power loss.
     pub(crate) fn has_room_at(&self, lsn: Lsn) -> bool {
         lsn < self.inner.room.prepared()
     }
 
-    /// Every record below is in its segments.
+    /// Every record below this LSN is in its segments.
     #[inline]
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn copied(&self) -> Lsn {
         self.inner.copied.at()
     }
 
-    /// True if a thread sleeps until a copy is over.
+    /// True if a thread sleeps until a record is copied.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn has_sleepers_for_copies(&self) -> bool {
         self.inner.copied.has_sleepers()
     }
 
-    /// Every record below is applied.
+    /// Every record below this LSN is applied.
     #[inline]
     pub(crate) fn visible(&self) -> Lsn {
         self.inner.visible.at()
     }
 
-    /// Everything below survives power loss. It may be ahead of `visible`: a durable read point is
-    /// the lesser of both.
+    /// Everything below this LSN survives power loss. It may be ahead of `visible`: a durable read
+    /// point is the lesser of both.
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
         self.inner.syncer.durable()
@@ -282,12 +283,12 @@ impl Log {
         self.inner.visible.wait(lsn).map_err(|_| self.inner.health.outcome_unknown())
     }
 
-    /// Returns once everything below `up_to`, an end of a reserved record, survives power loss.
+    /// Returns once everything below `up_to`, the end of a reserved record, survives power loss.
     pub(crate) fn harden(&self, up_to: Lsn) -> Result<()> {
         self.inner.harden(up_to)
     }
 
-    /// Refuses all further records, and tells everyone who waits. The first cause stays.
+    /// Refuses all further records and fails every waiter. The first cause stays.
     pub(crate) fn poison(&self, cause: &Error) {
         self.inner.poison(cause);
     }
@@ -297,36 +298,36 @@ impl Log {
         self.inner.health.check()
     }
 
-    /// Gives up the segments that lie wholly below `below`, of this term and of earlier ones. The
-    /// manifest durably needs nothing below any more, so all of that counts as durable.
+    /// Retires the segments that lie wholly below `below`, of this term and of earlier ones. The
+    /// manifest durably needs nothing below that LSN, so all of it counts as durable.
     pub(crate) fn retire(&self, below: Lsn) {
         self.inner.retire(below);
     }
 
-    /// True if it is time to have the ceiling raised, long before it is reached.
+    /// True if the ceiling should be raised now, long before the tail reaches it.
     pub(crate) fn wants_ceiling(&self) -> bool {
         self.inner.room.wants_ceiling(CEILING_AHEAD).is_some()
     }
 
-    /// Has the ceiling raised if it is time. If it fails, a writer that comes to the ceiling has it
-    /// tried again, and is told. May block for long.
+    /// Raises the ceiling if it is time. If that fails, the writer that comes to the ceiling causes
+    /// another attempt and gets its error. May block for long.
     pub(crate) fn raise_ceiling(&self) {
         let _ = self.inner.raise_ceiling(CEILING_AHEAD);
     }
 
-    /// Removes the files of segments that nobody needs. May block for long.
+    /// Removes the files of segments that are no longer needed. May block for long.
     pub(crate) fn discard_files(&self) {
         self.inner.recycler.discard(&*self.inner.fs);
     }
 
-    /// Gives up the spare segments that were not needed since the last call.
+    /// Marks for removal the spare segments that were not used since the last call.
     pub(crate) fn thin_out_spares(&self) {
         self.inner.recycler.thin_out();
     }
 
-    /// Refuses further records, waits until those reserved are written (so the caller must not hold
-    /// one), hardens them and ends the preparer. No thread writes to a segment after it,
-    /// whatever it returns. A second call does nothing.
+    /// Refuses further records, waits until all reserved ones are written, hardens them and ends
+    /// the preparer. The caller must not hold a reservation. After the call no thread writes to a
+    /// segment, whatever it returns. A second call does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.health.close();
@@ -366,7 +367,7 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// Ends the preparer, and hardens nothing: that is what [`Log::close`] is for.
+    /// Ends the preparer and hardens nothing: [`Log::close`] does that.
     fn drop(&mut self) {
         self.inner.health.close();
         self.inner.room.shut();
@@ -429,7 +430,7 @@ impl Inner {
         self.guard("syncing the log", harden).map_err(|_| self.health.outcome_unknown())
     }
 
-    /// Returns once no copy below `up_to` is under way. Nothing interrupts it.
+    /// Returns once no copy below `up_to` is under way. Poisoning or closing does not interrupt it.
     pub(super) fn wait_copied(&self, up_to: Lsn) {
         let waited = self.copied.wait(up_to);
         debug_assert_eq!(waited, Ok(()));
@@ -437,12 +438,12 @@ impl Inner {
 
     /// Syncs everything copied so far and returns up to where.
     fn sync_round(&self) -> Result<Lsn> {
-        // `durable` first: retiring moves it on as far as `copied` has come by then, and so never
-        // beyond what is read next.
+        // Read `durable` first: retiring advances it at most to the `copied` of that moment, and
+        // `copied` only grows, so `durable <= copied` holds.
         let durable = self.syncer.durable();
         let copied = self.to_sync();
         assert!(durable <= copied && copied <= self.room.tail(), "frontiers out of order");
-        // After `copied` was read, as it moves over records whose copy failed.
+        // Check after reading `copied`: it also moves over records whose copy failed.
         self.health.check_poison()?;
         for segment in self.table.overlapping(durable, copied) {
             let hardened = segment.harden_unless_planted(durable, copied);
@@ -458,10 +459,10 @@ impl Inner {
         self.syncer.stop();
     }
 
-    /// Returns after a pause if what failed may succeed when it is tried again. Otherwise, or once
-    /// the log has ended, poisons it. The record's LSNs are handed out and cannot be taken
-    /// back: where a segment that is not mapped finds no room for them (copy-on-write), its
-    /// commit waits until there is some, and those behind it wait with it.
+    /// Pauses and returns `Ok` if the failed copy may succeed when it is tried again. If it cannot,
+    /// or the log has ended, poisons the log. The record's LSNs are handed out and cannot be taken
+    /// back: if an unmapped segment (copy-on-write) finds no room for them, the commit waits until
+    /// the disk has some, and later commits wait with it.
     #[cold]
     fn outlast(&self, error: Error) -> Result<()> {
         if error.is_retryable() && self.health.check().is_ok() {
@@ -472,7 +473,7 @@ impl Inner {
         Err(error)
     }
 
-    /// Copies `bytes` to `lsn`. If it fails for good the log is poisoned.
+    /// Copies `bytes` to `lsn`. A failure that cannot pass poisons the log.
     ///
     /// # Safety
     /// The caller owns a reserved record that covers the range and is not yet marked copied.
@@ -484,8 +485,8 @@ impl Inner {
             let room = segment.end - lsn;
             let len = usize::try_from(room).map_or(bytes.len(), |room| room.min(bytes.len()));
             let (piece, rest) = bytes.split_at(len);
-            // SAFETY: LSNs are handed out once, so nobody else writes these bytes, and nobody reads
-            // them through this segment.
+            // SAFETY: each LSN is handed out once, so no other thread writes these bytes, and no
+            // thread reads them through this segment.
             while let Err(error) = unsafe { segment.file.copy_in(segment.offset(lsn), piece) } {
                 self.outlast(error)?;
             }
@@ -499,10 +500,10 @@ impl Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Reserved,
-    /// Being copied. It stays so if that panics.
+    /// Being copied. The stage stays so if the copy panics.
     Copying,
     Copied,
-    /// Published, or poisoned on the way.
+    /// Published, or the copy failed and poisoned the log.
     Done,
 }
 
@@ -528,8 +529,8 @@ impl Reservation<'_> {
         self.end
     }
 
-    /// Copies the record, as long as was reserved, into the log. An error of the file (only
-    /// possible where segments are not mapped) poisons the log.
+    /// Copies the record, which has the reserved length, into the log. A file error, possible only
+    /// where segments are not mapped, poisons the log.
     #[inline]
     pub(crate) fn write(&mut self, record: &mut Sealed<'_>) {
         let record = record.bytes_mut();
@@ -552,13 +553,12 @@ impl Reservation<'_> {
         // SAFETY: this reservation covers the range and is not marked copied: its stage was
         // `Reserved`.
         let copied = unsafe { self.log.copy_in(self.start, bytes) };
-        // After an error the log is poisoned, which makes the mark say only that this copy is over.
+        // After an error the log is poisoned, so the mark says only that this copy is over.
         self.stage = if copied.is_ok() { Stage::Copied } else { Stage::Done };
         self.log.copied.mark(self.start, self.end);
     }
 
-    /// Says that the commit is applied. Does not wait for its predecessors: see
-    /// [`Log::wait_visible`].
+    /// Marks the commit as applied. Does not wait for its predecessors: see [`Log::wait_visible`].
     #[inline]
     pub(crate) fn publish(mut self) {
         assert!(self.stage != Stage::Reserved, "a record is written before it is published");

@@ -1,14 +1,14 @@
-//! The write-ahead log: where a commit gets its LSN, and what survives.
+//! The write-ahead log: it gives each commit its LSN and decides what survives a crash.
 //!
 //! - [`record`]: the bytes of one record; [`segment`]: one file, its name and header page
 //! - [`log`]: the open log, `reserve → write → publish → harden`, made of [`room`] (the tail and
-//!   how far it may go), [`frontier`] (the finished prefix), [`syncer`] (one shared sync),
+//!   the limit it may reach), [`frontier`] (the finished prefix), [`syncer`] (one shared sync),
 //!   [`segment_table`] (from LSN to segment), [`health`] (poisoned, closed)
 //! - [`preparer`]: the background thread; [`recycler`]: files that are not in use
-//! - [`scan`]: reading it all back after a crash; [`still`]: the log of a database that is open for
-//!   reading
+//! - [`scan`]: reads the log back after a crash; [`still`]: the log of a database that is open for
+//!   reading only
 //!
-//! What is on disk at each step, and what recovery makes of it: `docs/internals/log.md`.
+//! `docs/internals/log.md` says what is on disk at each step, and what recovery makes of it.
 
 mod frontier;
 #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing))]

@@ -1,12 +1,11 @@
 //! Exhaustive models of the places where threads meet without a common lock all the way: the tail,
-//! the frontier and the syncer. A forgotten mark or sleeper shows as a deadlock, which loom
-//! reports.
+//! the frontier and the syncer. Loom reports a forgotten mark or sleeper as a deadlock.
 //!
-//! Seen to fail: `frontier::announce` with a plain store and without its fence;
-//! `Frontier::mark_ahead` that does not wait for its lap; `Frontier::at` relaxed; `Syncer::finish`
-//! that hands nothing over, or that goes on after a failure; `Syncer::finish` that stores what its
-//! round reached; `Room::shut` without the tail's top bit; `Room::try_take` that looks at the limit
-//! once only.
+//! Each of these changes to the code was tried and makes a model fail: `frontier::announce` with a
+//! plain store and without its fence; `Frontier::mark_ahead` that does not wait for its lap;
+//! `Frontier::at` relaxed; `Syncer::finish` that hands nothing over, or that goes on after a
+//! failure; `Syncer::finish` that stores what its round reached; `Room::shut` without the tail's
+//! top bit; `Room::try_take` that reads the limit only once.
 
 use super::frontier::Frontier;
 use super::room::Room;
@@ -27,7 +26,7 @@ where
 }
 
 /// The tail of a shut log is the end of what was handed out: each byte once, none above the limit,
-/// none later.
+/// none after the shut.
 #[test]
 fn nothing_is_handed_out_twice_or_after_the_shut() {
     check(4, || {
@@ -47,7 +46,8 @@ fn nothing_is_handed_out_twice_or_after_the_shut() {
     });
 }
 
-/// Whoever has published and waited sees every record below its own, finished by whichever thread.
+/// A thread that has published and waited sees every record below its own, whichever thread
+/// finished it.
 #[test]
 fn a_record_that_is_passed_is_finished_with_all_before_it() {
     check(3, || {
@@ -73,7 +73,7 @@ fn a_record_that_is_passed_is_finished_with_all_before_it() {
     });
 }
 
-/// No mark is forgotten even if nobody waits or comes after: the frontier ends at the end.
+/// No mark is forgotten even if no thread waits or comes after: the frontier ends at the end.
 #[test]
 fn the_frontier_ends_at_the_end_of_the_last_record() {
     check(4, || {
@@ -86,7 +86,7 @@ fn the_frontier_ends_at_the_end_of_the_last_record() {
     });
 }
 
-/// A ring of two slots: a record two granules on must wait for the one that has its slot.
+/// In a ring of two slots, a record two granules ahead must wait for the record that has its slot.
 #[test]
 fn laps_of_the_ring_do_not_mix() {
     check(3, || {
@@ -130,7 +130,7 @@ impl Clock for StoppedClock {
     }
 }
 
-/// Three writers with one record each; a round covers what is copied when it begins.
+/// Three writers with one record each. A round covers what is copied when it begins.
 #[test]
 fn every_writer_is_covered_and_rounds_never_overlap() {
     check(3, || {
@@ -159,7 +159,7 @@ fn every_writer_is_covered_and_rounds_never_overlap() {
     });
 }
 
-/// Whoever is not covered when a round fails, or comes later, is told.
+/// A thread that a failed round did not cover, or that arrives later, gets an error.
 #[test]
 fn a_failed_round_is_the_last_and_everyone_hears_of_it() {
     check(3, || {
@@ -184,7 +184,7 @@ fn a_failed_round_is_the_last_and_everyone_hears_of_it() {
     });
 }
 
-/// What another way made durable is covered too, and `durable` never goes back.
+/// An LSN that became durable without a round counts, too, and `durable` never goes back.
 #[test]
 fn a_round_and_an_advance_do_not_undo_each_other() {
     check(4, || {

@@ -1,5 +1,5 @@
-//! Bugs of the log that a harness plants (`host/planted.rs`); without the feature `simulation`
-//! nothing of this is left.
+//! Bugs that a harness plants in the log (`host/planted.rs`). Without the feature `simulation` none
+//! of this code is compiled in.
 
 use super::log::Inner;
 use super::segment::Segment;
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::format::Lsn;
 
 impl Inner {
-    /// What a round of syncs covers: all that is copied. [`Plant::HoleAcknowledged`]: all that is
+    /// What a sync round covers: everything copied. With [`Plant::HoleAcknowledged`]: everything
     /// reserved.
     #[inline]
     pub(super) fn to_sync(&self) -> Lsn {
@@ -17,8 +17,8 @@ impl Inner {
 }
 
 impl Segment {
-    /// Hardens the segment. [`Plant::SyncSkipped`]: does not. [`Plant::FailedSyncRetried`]: tries
-    /// again, and believes it.
+    /// Hardens the segment. With [`Plant::SyncSkipped`] it does nothing; with
+    /// [`Plant::FailedSyncRetried`] it syncs again after a failure and trusts the second result.
     #[inline]
     pub(super) fn harden_unless_planted(&self, from: Lsn, to: Lsn) -> Result<()> {
         if planted(Plant::SyncSkipped) {

@@ -1,19 +1,19 @@
-//! What the log's own thread does so that writers never make a system call: it prepares segments,
-//! faults their pages in ahead of the tail, and starts writing back behind it.
+//! The log's own thread. It prepares segments, faults their pages in ahead of the tail, and starts
+//! write-back behind it, so that writers never make a system call.
 //!
-//! Writers wait for this thread when the log has no room, so it does nothing that may block for
-//! long on behalf of others: a thread of its own hardens in the interval of the option, and the
-//! engine's maintenance raises the ceiling far ahead of the tail (which waits for the manifest) and
-//! removes the files of segments that nobody needs. The preparer raises the ceiling only where a
-//! writer waits for that already.
+//! Writers wait for this thread when the log has no room, so it does no long-blocking work for
+//! others. A separate thread hardens in the interval of the option. The engine's maintenance raises
+//! the ceiling far ahead of the tail (which waits for the manifest) and removes the files of
+//! segments that are no longer needed. The preparer raises the ceiling only when a writer already
+//! waits for it.
 //!
-//! Only where somebody syncs now and then does it bring the log to the device ahead of them: it
-//! starts writing back what is copied, and hardens the whole of a segment before its first use.
-//! Nobody else needs the log there: most segments are retired and used again before the system
-//! would write them out of its own accord, and a page that was not written back takes its next
-//! record without a fault.
+//! The preparer writes the log to the device early only while commits sync now and then. It then
+//! starts write-back of what is copied, and hardens a whole segment before its first use, so that
+//! those syncs are short. (It always hardens the term's first segment as a whole.) Without syncs
+//! early write-back is waste: most segments are retired and reused before the system would write
+//! them, and a page that was not written back takes its next record without a page fault.
 //!
-//! Writers wake it once for about [`WAKE_STEP`] bytes of log.
+//! Writers wake this thread about once for each [`WAKE_STEP`] bytes of log.
 
 use super::log::Inner;
 use super::recycler::Spare;
@@ -30,13 +30,13 @@ use std::sync::Arc;
 const WAKE_STEP: u64 = 1 << 20;
 /// How far ahead of the tail pages are faulted in.
 const PREFAULT_AHEAD: u64 = 8 << 20;
-/// Pages are faulted in by pieces of this, so that a writer close behind soon sees some.
+/// Pages are faulted in by pieces of this length, so that a writer close behind soon benefits.
 const PREFAULT_PIECE: u64 = 256 << 10;
-/// What lies behind is written back in pieces of this; a page written back too early costs a fault.
+/// Write-back works in pieces of this length. A page that is written back too early costs a fault.
 const WRITE_BACK_PIECE: u64 = 1 << 20;
-/// A sync at most this many bytes of log ago says that there will be more.
+/// A sync within the last so many bytes of log means that more syncs are expected.
 const SYNC_MEMORY: u64 = 256 << 20;
-/// Segments are prepared so far ahead of the tail, once as much was written.
+/// The most segments that are prepared ahead of the tail, once the term has used as many.
 const SEGMENTS_AHEAD: u64 = 2;
 
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl Signal {
         self.changed.notify_one();
     }
 
-    /// Sleeps until it is notified. False if the preparer should end.
+    /// Sleeps until it is notified. False if the preparer must end.
     fn wait(&self) -> bool {
         let mut state = self.state.lock();
         if !state.is_set && !state.stopped {
@@ -88,7 +88,7 @@ impl Signal {
 }
 
 impl Inner {
-    /// The preparer's life. A panic ends it and poisons the log.
+    /// The preparer's main loop. A panic ends it and poisons the log.
     pub(super) fn work_ahead(&self) {
         self.guard("preparing the log", || self.keep());
     }
@@ -100,8 +100,8 @@ impl Inner {
             self.prefault();
             self.make_room();
             written_back = self.write_back(written_back);
-            // A writer may move the tail past this and yet see the old value; then the next one
-            // rings.
+            // A writer may move the tail past `wake_at` and still see the old value. Then the next
+            // writer wakes the preparer.
             let wake_at = tail + self.wake_step(tail);
             self.wake_preparer_at.store(wake_at, Ordering::Relaxed);
             let behind = self.room.tail() >= wake_at;
@@ -119,7 +119,7 @@ impl Inner {
         WAKE_STEP.min(used.clamp(self.table.first_len(), self.options.segment_len) / 4)
     }
 
-    /// Faults in what the writers will reach next.
+    /// Faults in the pages that writers will reach next.
     pub(super) fn prefault(&self) {
         let tail = self.room.tail();
         let mut from = self.prefaulted.load(Ordering::Relaxed).max(tail);
@@ -136,16 +136,16 @@ impl Inner {
         }
     }
 
-    /// Prepares segments until there are enough or it fails, and has the ceiling raised if a writer
-    /// waits for it.
+    /// Prepares segments until there are enough or one fails. Raises the ceiling if a writer waits
+    /// for that.
     fn make_room(&self) {
         let asked = self.room.asked();
         if let Err(error) = self.raise_ceiling(0) {
             self.room.fail(asked, error);
         }
-        // Where little was written yet, half a segment: the first may be the only one. Later as
-        // much as was written, up to two segments, as the names of one can take a tenth of
-        // a second to reach a device that is busy with tables.
+        // At first prepare half a segment ahead: the first segment may be the only one. Later
+        // prepare as much as was written, up to two segments: syncing one segment's names can take
+        // a tenth of a second on a device that is busy with tables.
         let used = self.room.tail() - self.start;
         let ahead =
             used.clamp(self.table.first_len() / 2, SEGMENTS_AHEAD * self.options.segment_len);
@@ -159,15 +159,15 @@ impl Inner {
         }
     }
 
-    /// Has the ceiling raised if less than `ahead` is left below it, or if a writer waits for it.
+    /// Raises the ceiling if less than `ahead` is left below it, or if a writer waits for it.
     pub(super) fn raise_ceiling(&self, ahead: u64) -> Result<()> {
         let Some(wanted) = self.room.wants_ceiling(ahead) else { return Ok(()) };
         self.room.raise_ceiling((self.options.raise_ceiling)(wanted)?);
         Ok(())
     }
 
-    /// Makes the next segment ready: its header page durable, then its name, then the room it
-    /// gives.
+    /// Prepares the next segment: first its header page is durable, then its name, and only then is
+    /// its room handed out.
     pub(super) fn prepare_segment(&self) -> Result<()> {
         let base = self.room.prepared();
         let len = self.table.len_at(base);
@@ -185,8 +185,8 @@ impl Inner {
             },
         };
         file.renamed(&path);
-        // A failed sync of the directory is final like any other: the name may be lost though a
-        // later sync succeeds.
+        // A failed sync of the directory is final, like any failed sync: the name may be lost
+        // though a later sync succeeds.
         if !planted(Plant::SegmentNameNotSynced) {
             self.recycler.sync_dir().inspect_err(|error| self.poison(error))?;
         }
@@ -224,19 +224,19 @@ impl Inner {
                 Ok(file)
             }
             Err(error) => {
-                // Half a segment takes room that is short; if it cannot go now, the next start
-                // removes it.
+                // An unfinished segment takes scarce room. If it cannot be removed now, the next
+                // start removes it.
                 let _ = self.fs.remove(&unfinished);
                 Err(error)
             }
         }
     }
 
-    /// Opens or makes a file with `len` bytes of data.
+    /// Opens or creates a file with `len` bytes of data.
     fn open(&self, path: &Path, len: u64) -> Result<Arc<dyn SegmentFile>> {
-        // SAFETY: the database's lock keeps other engines out, and this one opens a file of the log
-        // for writing once: when it is made, or taken as a spare for the first time since
-        // the term began.
+        // SAFETY: the database's lock keeps other engines out. This engine opens each file of the
+        // log for writing only once: when it creates the file, or when it first takes a spare from
+        // before this term. If naming the file fails, the only handle is dropped.
         unsafe { self.fs.open_segment(path, HEADER_PAGE_LEN + len, self.options.mode) }
     }
 
@@ -249,11 +249,12 @@ impl Inner {
         path: &Path,
     ) -> Result<Arc<dyn SegmentFile>> {
         let page = header_page(self.options.uuid, base, self.generation);
-        // SAFETY: the segment is not installed, so nobody else knows it; and records never touch
+        // SAFETY: the segment is not installed, so no other thread has it; and records never touch
         // this page.
         unsafe { file.copy_in(0, &page) }?;
-        // Only the page has to last. What lies behind it, zeros or old records, means nothing; but
-        // where it was never on the device, the first sync there takes longer.
+        // Only the page must be durable. The bytes after it, zeros or old records, have no meaning.
+        // But the first sync of bytes that were never on the device takes longer, so sync them here
+        // in the term's first segment, and if syncs are expected.
         let first = base == self.start;
         let len = if first || self.expects_syncs() { file.len() } else { page.len() as u64 };
         file.harden(0, len).inspect_err(|error| self.poison(error))?;
@@ -261,13 +262,13 @@ impl Inner {
         Ok(file)
     }
 
-    /// True if somebody synced not long ago.
+    /// True if a commit asked for a sync not long ago.
     fn expects_syncs(&self) -> bool {
         let asked = self.syncer.last_asked();
         asked != 0 && self.copied.at() < asked + SYNC_MEMORY
     }
 
-    /// Starts writing back the whole pieces that are copied. Returns up to where.
+    /// Starts write-back of the whole pieces that are copied. Returns the LSN reached.
     fn write_back(&self, mut from: Lsn) -> Lsn {
         let piece = WRITE_BACK_PIECE.min(self.options.segment_len);
         let copied = self.copied.at();
@@ -289,8 +290,7 @@ impl Inner {
 
     pub(super) fn retire(&self, below: Lsn) {
         assert!(below <= self.room.tail(), "the log would be given up beyond its tail");
-        // What nobody will read from the log any more need not be synced there: it survives in
-        // tables.
+        // What is no longer read from the log need not be synced there: it survives in tables.
         let copied_below = below.min(self.copied.at());
         self.syncer.advance(copied_below);
         let mut retired: Vec<_> = self
@@ -306,7 +306,7 @@ impl Inner {
             .collect();
         retired.extend(self.recycler.leftovers_below(below).into_iter().map(|info| (info, None)));
         for (info, file) in retired {
-            // A file that can be neither renamed nor removed is a leftover of the next start.
+            // A file that can be neither renamed nor removed stays until the next start.
             if let Ok(false) = self.recycler.recycle(&*self.fs, &info, file.clone()) {
                 self.recycler.mark_obsolete(info.path, file);
             }
@@ -314,7 +314,7 @@ impl Inner {
         self.signal.notify();
     }
 
-    /// Removes what only a log that goes on needs: spares, and segments above the tail.
+    /// Removes the files that only a log in use needs: spares, and segments above the tail.
     pub(super) fn give_up_unused(&self) {
         for segment in self.table.remove_above(self.room.tail()) {
             self.recycler.mark_obsolete(segment.file.path(), Some(Arc::clone(&segment.file)));

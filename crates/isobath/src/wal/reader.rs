@@ -1,9 +1,10 @@
-//! Reading the log back by LSN: finds the segment files, joins their data into stretches, and
-//! decodes the record at an LSN or the next one after it. Only reads.
+//! Reads the log back by LSN: finds the segment files, joins adjacent ones into runs, and decodes
+//! the record at an LSN or the next one after it. Only reads.
 //!
 //! Memory: one window of [`WINDOW_LEN`] bytes, or of one record if that is longer. A record's
-//! length is checked before room is made for it: against the bytes there are, of which no segment
-//! has more than `SEGMENT_LEN_MAX`, and against the longest record that any log takes.
+//! length is checked before memory is allocated for it: against the bytes that the segment files
+//! hold (no segment has more than `SEGMENT_LEN_MAX`) and against the longest record that any log
+//! takes.
 
 use super::record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader};
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
@@ -24,14 +25,13 @@ struct Source {
     end: Lsn,
     /// The generation of the segment, or what is wrong with the file.
     generation: Result<u16, String>,
-    /// Where the unbroken run of segments from this one on ends.
+    /// The end of the run of segments, without a gap, that this one belongs to.
     held_until: Lsn,
-    /// The same for segments that nothing is wrong with; the base if something is wrong with this
-    /// one.
+    /// The same for segments without damage; the base if this one is damaged.
     trusted_until: Lsn,
 }
 
-/// What stands at an LSN.
+/// What was found at an LSN.
 pub(super) enum Found<'a> {
     /// A record, verified. A skip record's payload means nothing.
     Record { header: RecordHeader, payload: &'a [u8] },
@@ -39,7 +39,7 @@ pub(super) enum Found<'a> {
     Nothing,
 }
 
-/// A header that verifies, somewhere in the log.
+/// A header that verifies, found somewhere in the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sighting {
     pub(super) header: RecordHeader,
@@ -59,7 +59,7 @@ pub(super) struct LogReader<'a> {
 
 impl<'a> LogReader<'a> {
     /// Finds the segments that hold LSNs from `from` on. With a `uuid`, all must belong to that
-    /// database and be of a length that segments have.
+    /// database and have a length that segments can have.
     pub(super) fn open(
         fs: &'a dyn FileSystem,
         dir: &Path,
@@ -70,11 +70,12 @@ impl<'a> LogReader<'a> {
         infos.retain(|info| info.kind == SegmentKind::Log);
         let mut sources = Vec::new();
         for (at, info) in infos.iter().enumerate() {
-            // An earlier term's longer segment may reach over the beginning of a later one: it was
-            // never used there.
+            // An earlier term's longer segment may overlap the beginning of a later one. The
+            // earlier term never used the overlap.
             let next_base = infos.get(at + 1).map_or(Lsn::MAX, |next| next.base);
             let end = info.end().min(next_base);
-            // For whoever looks at remains, without a `uuid`, what is left of it counts.
+            // A caller that inspects a damaged database gives no `uuid`, and also wants cut-off
+            // segments.
             if uuid.is_some() && next_base > from && info.data_len().is_none() {
                 return Err(Error::corruption(&info.path, 0, wrong_len(info)));
             }
@@ -106,7 +107,7 @@ impl<'a> LogReader<'a> {
         self.source_at(from).map_or(from, |source| source.held_until)
     }
 
-    /// The record that begins at `lsn`, if it is valid and everything about it can be trusted.
+    /// The record at `lsn`, if it is valid and all its segments' header pages are sound.
     pub(super) fn record_at(&mut self, lsn: Lsn) -> Result<Found<'_>> {
         let end = self.source_at(lsn).map_or(lsn, |source| source.trusted_until);
         let Some(sighting) = self.sight(lsn, end)? else { return Ok(Found::Nothing) };
@@ -118,8 +119,8 @@ impl<'a> LogReader<'a> {
         Ok(Found::Record { header, payload })
     }
 
-    /// The segment with a damaged header page that is all that keeps the record at `lsn` from being
-    /// read.
+    /// The segment whose damaged header page is the only reason that the record at `lsn` cannot be
+    /// trusted.
     pub(super) fn distrusted(&mut self, lsn: Lsn) -> Result<Option<Place>> {
         let end = self.first_gap(lsn);
         if !self.sight(lsn, end)?.is_some_and(|sighting| sighting.whole) {
@@ -140,15 +141,15 @@ impl<'a> LogReader<'a> {
         Ok(&bytes[RECORD_HEADER_LEN..])
     }
 
-    /// What fills a record, which was seen whole and is no skip record, up to its length in the
-    /// log.
+    /// The padding that fills a record up to its length in the log. The record was seen whole and
+    /// is not a skip record.
     pub(super) fn padding(&mut self, header: &RecordHeader) -> Result<&[u8]> {
         let bytes = self.bytes(header.lsn, header.record_len())?;
         Ok(&bytes[RECORD_HEADER_LEN + header.payload_len as usize..])
     }
 
     /// The first header at or after `lsn` that verifies, whatever the header pages say. `progress`
-    /// is told the LSN reached.
+    /// receives the LSN reached.
     pub(super) fn next_sighting(
         &mut self,
         mut lsn: Lsn,
@@ -175,7 +176,7 @@ impl<'a> LogReader<'a> {
         Ok(None)
     }
 
-    /// What verifies of the record at `lsn`, which must end by `end`.
+    /// Decodes the record at `lsn`, which must end by `end`, and says how much of it verifies.
     fn sight(&mut self, lsn: Lsn, end: Lsn) -> Result<Option<Sighting>> {
         if end.saturating_sub(lsn) < HEADER_LEN {
             return Ok(None);
@@ -193,7 +194,7 @@ impl<'a> LogReader<'a> {
         Ok(Some(Sighting { header, whole }))
     }
 
-    /// True if a header was written at `lsn`, though it does not verify any more.
+    /// True if a header was written at `lsn` but no longer verifies.
     pub(super) fn has_remnant(&mut self, lsn: Lsn) -> Result<bool> {
         let is_there = self.first_gap(lsn) - lsn >= HEADER_LEN;
         Ok(is_there && RecordHeader::is_remnant(self.bytes(lsn, HEADER_LEN)?, lsn))
@@ -208,7 +209,7 @@ impl<'a> LogReader<'a> {
         self.index_at(lsn).map(|at| &self.sources[at])
     }
 
-    /// The bytes `[lsn, lsn + len)`, all within one stretch.
+    /// The bytes `[lsn, lsn + len)`, all within one run of segments.
     fn bytes(&mut self, lsn: Lsn, len: u64) -> Result<&[u8]> {
         let window_end = self.window_start + self.window.len() as u64;
         if lsn < self.window_start || lsn + len > window_end {
@@ -218,13 +219,13 @@ impl<'a> LogReader<'a> {
         Ok(&self.window[at..at + len as usize])
     }
 
-    /// A header's length from `lsn` on, and whatever else of what follows is in the window.
+    /// The bytes from `lsn` to the end of the window, at least a header's length.
     fn header_and_more(&mut self, lsn: Lsn) -> Result<&[u8]> {
         self.bytes(lsn, HEADER_LEN)?;
         Ok(&self.window[(lsn - self.window_start) as usize..])
     }
 
-    /// Moves the window to `lsn`, keeping what it has of it.
+    /// Moves the window to `lsn` and keeps the bytes that it already has from there on.
     fn load(&mut self, lsn: Lsn, len: u64) -> Result<()> {
         let window_end = self.window_start + self.window.len() as u64;
         let kept = if (self.window_start..window_end).contains(&lsn) {
@@ -289,7 +290,7 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// Works out where each source's run of neighbours ends.
+/// Computes where the run of adjacent segments ends, for each source.
 fn join_runs(sources: &mut [Source]) {
     for at in (0..sources.len()).rev() {
         let next = sources.get(at + 1).map(|next| (next.base, next.held_until, next.trusted_until));
@@ -304,14 +305,14 @@ fn join_runs(sources: &mut [Source]) {
     }
 }
 
-/// Where an LSN lies.
+/// The file and offset of an LSN.
 pub(super) struct Place {
     pub(super) path: PathBuf,
     pub(super) offset: u64,
     pub(super) damage: Option<String>,
 }
 
-/// The first place in `bytes`, which begin at `lsn`, whose LSN field says where it stands.
+/// The first aligned place in `bytes`, which begin at `lsn`, whose LSN field equals its own LSN.
 fn first_candidate(bytes: &[u8], lsn: Lsn) -> Option<Lsn> {
     let places = bytes.windows(RECORD_HEADER_LEN).step_by(RECORD_ALIGN as usize);
     (lsn..).step_by(RECORD_ALIGN as usize).zip(places).find_map(|(place, bytes)| {
@@ -324,8 +325,8 @@ fn wrong_len(info: &SegmentInfo) -> String {
     format!("no log segment has {} bytes", info.file_len)
 }
 
-/// Reads a segment's header page. Damage is a fact about the source; a foreign or newer file is an
-/// error.
+/// Reads a segment's header page. Damage is returned as a finding about the segment; a foreign or
+/// newer file is an error.
 fn check_source(
     fs: &dyn FileSystem,
     info: &SegmentInfo,

@@ -10,16 +10,17 @@
 //!     24   8  XXH3-64 of the payload; 0 for a skip record
 //! ```
 //!
-//! The caller builds a record in one buffer whose first 32 bytes are spare. [`seal`] does what does
-//! not depend on the place in the log (padding, length, payload checksum) and needs no lock;
-//! [`stamp`] does the rest once the LSN is known. The padding is lent: it goes with the [`Sealed`],
-//! so that a buffer may be extended and sealed again, whatever became of its first record.
+//! The caller builds a record in one buffer whose first 32 bytes are reserved for the header.
+//! [`seal`] does what does not depend on the place in the log (padding, length, payload checksum)
+//! and needs no lock. [`stamp`] does the rest once the LSN is known. Dropping the [`Sealed`]
+//! removes the padding from the buffer again, so the caller may extend the buffer and seal it once
+//! more, whatever happened to its first record.
 
 use crate::env::{Plant, planted};
 use crate::format::{Lsn, checksum32, checksum64};
 use std::ops::Deref;
 
-/// The length of a record's header, and of the spare room in front of a payload.
+/// The length of a record's header, and of the reserved bytes before a payload.
 pub(crate) const RECORD_HEADER_LEN: usize = 32;
 
 /// Records begin on multiples of this.
@@ -33,7 +34,7 @@ pub(crate) const fn record_len(payload_len: u64) -> u64 {
     RECORD_HEADER_LEN as u64 + payload_len.next_multiple_of(RECORD_ALIGN)
 }
 
-/// A record as the log takes it. Its buffer has its own length again once this is dropped.
+/// A record as the log takes it. Dropping it gives the buffer its original length back.
 #[derive(Debug)]
 pub(crate) struct Sealed<'a> {
     record: &'a mut Vec<u8>,
@@ -56,7 +57,7 @@ impl Deref for Sealed<'_> {
 }
 
 impl Sealed<'_> {
-    /// What the record says.
+    /// The payload, without header and padding.
     pub(crate) fn payload(&self) -> &[u8] {
         &self.record[RECORD_HEADER_LEN..self.payload_end]
     }
@@ -68,7 +69,7 @@ impl Sealed<'_> {
 }
 
 /// Pads the record to its length in the log and fills in the payload's length and checksum.
-/// `record` holds [`RECORD_HEADER_LEN`] spare bytes and then the payload.
+/// `record` holds [`RECORD_HEADER_LEN`] reserved bytes and then the payload.
 pub(crate) fn seal(record: &mut Vec<u8>) -> Sealed<'_> {
     assert!(record.len() >= RECORD_HEADER_LEN, "a record has room for its header");
     let payload_len = (record.len() - RECORD_HEADER_LEN) as u64;
@@ -80,7 +81,7 @@ pub(crate) fn seal(record: &mut Vec<u8>) -> Sealed<'_> {
     Sealed { record, payload_end: RECORD_HEADER_LEN + payload_len as usize }
 }
 
-/// Fills in what depends on the place in the log. `record` was sealed.
+/// Fills in what depends on the place in the log. `record` is sealed.
 #[inline]
 pub(super) fn stamp(record: &mut [u8], lsn: Lsn, generation: u16, durable: Lsn) {
     record[4..6].copy_from_slice(&generation.to_le_bytes());
@@ -90,7 +91,7 @@ pub(super) fn stamp(record: &mut [u8], lsn: Lsn, generation: u16, durable: Lsn) 
     record[..4].copy_from_slice(&check.to_le_bytes());
 }
 
-/// The header of a record of `len` bytes that says nothing, to fill a reservation that cannot be
+/// The header of a record of `len` bytes without a meaning. It fills a reservation that was not
 /// used.
 pub(super) fn skip_header(len: u64, lsn: Lsn, generation: u16, durable: Lsn) -> [u8; 32] {
     let mut header = [0; RECORD_HEADER_LEN];
@@ -113,15 +114,15 @@ pub(crate) struct RecordHeader {
     pub(crate) generation: u16,
     pub(crate) payload_len: u64,
     pub(crate) payload_checksum: u64,
-    /// Everything below was durable when the record was written.
+    /// Everything below this LSN was durable when the record was written.
     pub(crate) durable: Option<Lsn>,
-    /// The record fills room that nobody used.
+    /// The record fills a reservation that was not used.
     pub(crate) skip: bool,
 }
 
 impl RecordHeader {
-    /// The header at `lsn`, or `None` if these bytes are not one. The first 32 bytes of `bytes`
-    /// count.
+    /// The header at `lsn`, or `None` if these bytes are no valid header. Only the first 32 bytes
+    /// of `bytes` matter.
     #[inline]
     pub(super) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordHeader> {
         let bytes: &[u8; RECORD_HEADER_LEN] = bytes.first_chunk()?;
@@ -144,9 +145,9 @@ impl RecordHeader {
         })
     }
 
-    /// True if a header was written at `lsn` and something of it is not what it was: its LSN still
-    /// says where it stands, or its check would match if it did. What a segment holds from
-    /// another use looks like neither.
+    /// True if a header was written at `lsn` and part of it changed since: its LSN field still
+    /// names this place, or its check would match if the field did. Bytes that a segment holds from
+    /// an earlier use match neither.
     pub(super) fn is_remnant(bytes: &[u8], lsn: Lsn) -> bool {
         let Some(bytes) = bytes.first_chunk::<RECORD_HEADER_LEN>() else { return false };
         let mut placed = *bytes;
@@ -159,7 +160,7 @@ impl RecordHeader {
         record_len(self.payload_len)
     }
 
-    /// True if `payload` is what was written.
+    /// True if `payload` has the checksum in this header; always true for a skip record.
     pub(super) fn matches(&self, payload: &[u8]) -> bool {
         self.skip
             || planted(Plant::TornTailAccepted)

@@ -1,18 +1,17 @@
-//! Segments that are not in the log: spares that wait to be written again, and what earlier terms
-//! left.
+//! Segment files that are not in use: spares kept for reuse, and leftovers of earlier terms.
 //!
-//! Nothing of an earlier term is touched before the engine says that the manifest no longer needs
-//! it: it is what a second recovery would read.
+//! Files of an earlier term stay untouched until the engine says that the manifest no longer needs
+//! them: a second recovery would read them.
 //!
-//! **One name, one file.** A spare's name is a number of its own, counted up from the greatest in
-//! the directory at open, and no rename here replaces a file. So a name never stands for a second
-//! file while the first is in use.
+//! **One name, one file.** A spare's name is a number that is counted up from the greatest in the
+//! directory at open, and no rename here replaces a file. So a name never stands for a second file
+//! while the first is in use.
 //!
 //! **One file, one name.** A file that was renamed is renamed again only after the directory was
-//! synced in between: if changes to names survive a power cut independently, the second without the
-//! first would leave two names of one file, and one day two segments in it. The process that gave a
-//! name may have died before it synced the directory, so what is found at open is not renamed
-//! before a sync either.
+//! synced in between. If changes to names survive a power cut independently, the second rename
+//! without the first would leave one file with two names, and later two segments in it. A process
+//! that renamed a file may have died before it synced the directory, so files found at open are not
+//! renamed before a sync either.
 
 use super::log::LogOptions;
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
@@ -24,21 +23,21 @@ use crate::vfs::{Directory, FileSystem, SegmentFile};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A term begins with segments of the regular length if there are at least so many files of it: a
-/// clean close leaves one of them, or two if a flush failed.
+/// A term begins with segments of the regular length if at least this many files of that length
+/// exist. A clean close leaves one of them, or two if a flush failed.
 const STOCK_MIN: usize = 3;
 
-/// A file that may be written again.
+/// A file that may be reused.
 pub(super) struct Spare {
     pub(super) path: PathBuf,
-    /// Open since it was in use, or not opened yet.
+    /// The file, if it stayed open since its last use.
     pub(super) file: Option<Arc<dyn SegmentFile>>,
 }
 
 pub(super) struct Recycler {
     dir: PathBuf,
-    /// Held open: a sync that fails is final, and one that cannot open the directory would be told
-    /// for that.
+    /// Held open: a failed sync is final, and a sync that merely could not open the directory would
+    /// be taken for one.
     open_dir: Arc<dyn Directory>,
     file_len: u64,
     spares_max: usize,
@@ -49,23 +48,23 @@ pub(super) struct Recycler {
 #[derive(Default)]
 struct State {
     spares: Vec<Spare>,
-    /// What the next spare is called.
+    /// The number in the next spare's name.
     next_number: u64,
-    /// How many files became spares, and how many of those names survive power loss.
+    /// How many files were renamed to spares, and how many of those renames survive power loss.
     named: u64,
     synced: u64,
-    /// Spares that were not needed since [`Recycler::thin_out`] was called last.
+    /// The spares that stayed unused since the last call of [`Recycler::thin_out`].
     unused: usize,
-    /// Files that nobody needs, to be removed by a thread that nobody waits for.
+    /// Files that are no longer needed. A thread that no writer waits for removes them.
     obsolete: Vec<Spare>,
     /// Segments of earlier terms.
     leftovers: Vec<SegmentInfo>,
 }
 
 impl Recycler {
-    /// Sorts what is in the directory: unfinished files are removed; spares, and segments at or
-    /// above `start` (prepared by an earlier term, never used), become spares; segments below
-    /// are leftovers.
+    /// Sorts the files in the directory. Unfinished files are removed. Spares, and segments at or
+    /// above `start` (which an earlier term prepared and never used), become spares. Segments below
+    /// `start` are leftovers.
     pub(super) fn open(fs: &dyn FileSystem, options: &LogOptions, start: Lsn) -> Result<Recycler> {
         if !fs.exists(&options.dir)? {
             fs.create_dir_all(&options.dir)?;
@@ -92,7 +91,7 @@ impl Recycler {
             match info.kind {
                 SegmentKind::Log if info.base < start => recycler.state.lock().leftovers.push(info),
                 SegmentKind::Unfinished => fs.remove(&info.path)?,
-                // What is not wanted must not keep a name that a segment will get.
+                // Remove unwanted files: they must not keep a name that a new segment will get.
                 SegmentKind::Log | SegmentKind::Spare if !recycler.recycle(fs, &info, None)? => {
                     fs.remove(&info.path)?;
                 }
@@ -102,7 +101,7 @@ impl Recycler {
         Ok(recycler)
     }
 
-    /// A recycler without a file, of a log that is only read.
+    /// A recycler without files, for a log that is only read.
     pub(super) fn bare(fs: &dyn FileSystem, options: &LogOptions, start: Lsn) -> Result<Recycler> {
         Ok(Recycler {
             dir: options.dir.clone(),
@@ -114,14 +113,15 @@ impl Recycler {
         })
     }
 
-    /// True if earlier terms wrote so much that this one need not begin with short segments.
+    /// True if earlier terms wrote so much that this one should not begin with short segments.
     pub(super) fn is_stocked(&self) -> bool {
         let state = self.state.lock();
         let regular = state.leftovers.iter().filter(|info| info.file_len == self.file_len);
         state.spares.len() + regular.count() >= STOCK_MIN
     }
 
-    /// Makes a spare of a file nobody needs. False if there are enough or it has another length.
+    /// Makes a spare of a file that is no longer needed. False if there are enough spares, or the
+    /// file has another length.
     pub(super) fn recycle(
         &self,
         fs: &dyn FileSystem,
@@ -143,7 +143,7 @@ impl Recycler {
         if let Some(file) = &file {
             file.renamed(&path);
         }
-        // In one step: a spare that can be taken is one whose name counts as not synced.
+        // In one step: once a spare can be taken, its rename is counted as not synced.
         let mut state = self.state.lock();
         state.named += 1;
         state.spares.push(Spare { path, file });
@@ -169,7 +169,7 @@ impl Recycler {
         spare
     }
 
-    /// Marks the spares obsolete that were not needed since the last call.
+    /// Marks as obsolete the spares that stayed unused since the last call.
     pub(super) fn thin_out(&self) {
         let unused = self.state.lock().unused;
         self.mark_spares_obsolete(unused);
@@ -177,7 +177,7 @@ impl Recycler {
         state.unused = state.spares.len();
     }
 
-    /// Marks so many spares obsolete, those first that have been spare longest.
+    /// Marks up to `count` spares as obsolete, the oldest first.
     pub(super) fn mark_spares_obsolete(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.spares.len());
@@ -185,19 +185,19 @@ impl Recycler {
         state.obsolete.extend(obsolete);
     }
 
-    /// Has a file removed later. Its name is one that no other file will get.
+    /// Marks a file for removal by [`Recycler::discard`]. No other file will get its name.
     pub(super) fn mark_obsolete(&self, path: PathBuf, file: Option<Arc<dyn SegmentFile>>) {
         self.state.lock().obsolete.push(Spare { path, file });
     }
 
-    /// Removes what is obsolete, and returns how many files. Takes long where files are large.
+    /// Removes the obsolete files and returns how many. Takes long if files are large.
     pub(super) fn discard(&self, fs: &dyn FileSystem) -> usize {
         let obsolete = std::mem::take(&mut self.state.lock().obsolete);
-        // A file that cannot be removed is a leftover of the next start.
+        // A file that cannot be removed stays until the next start.
         obsolete.iter().filter(|file| fs.remove(&file.path).is_ok()).count()
     }
 
-    /// Makes the spares' names survive power loss, if they might not.
+    /// Makes the spares' names survive power loss, unless they already do.
     pub(super) fn sync_names(&self) -> Result<()> {
         let all_synced = {
             let state = self.state.lock();
@@ -215,8 +215,8 @@ impl Recycler {
         Ok(())
     }
 
-    /// Takes out the leftovers that hold nothing at or above `below`. What an earlier term's file
-    /// could hold ends where this term starts.
+    /// Removes from the list the leftovers that hold nothing at or above `below`. No record of an
+    /// earlier term lies at or above this term's start.
     pub(super) fn leftovers_below(&self, below: Lsn) -> Vec<SegmentInfo> {
         let mut state = self.state.lock();
         let start = self.start;

@@ -1,15 +1,16 @@
-//! Handing out LSNs: the tail of the log, and the limit up to which there is a place to put bytes.
+//! Handing out LSNs: the tail of the log, and the limit up to which there is room for bytes.
 //!
-//! A reservation moves `tail` in a compare-and-swap loop that never passes `limit`, so an LSN is
-//! handed out only if its segment is installed, its directory entry durable, and the manifest's LSN
-//! ceiling above it. The last [`SLACK`] bytes below the limit are for internal records (epoch
-//! markers), which must not wait for space. Shutting sets the tail's top bit: no reservation
-//! succeeds after, so the tail of a shut log is exactly the end of what was reserved; and the
-//! writers' fast path pays nothing for it.
+//! A reservation moves `tail` in a compare-and-swap loop that never passes `limit`. So an LSN is
+//! handed out only if its segment is installed, the segment's directory entry is durable, and the
+//! manifest's LSN ceiling is above it. The last [`SLACK`] bytes below the limit are for internal
+//! records (epoch markers), which must not wait for room. Shutting sets the tail's top bit. No
+//! reservation succeeds after that, so the tail of a shut log is exactly the end of what was
+//! reserved, and the writers' fast path needs no extra check.
 //!
-//! A writer that finds no room asks for it: it says how much it wants, wakes the preparer and
-//! sleeps until the limit moves, an attempt to move it fails that began after it asked (it returns
-//! that error, and the next writer asks again), or the log is shut.
+//! A writer that finds no room asks for it: it states how much it wants, wakes the preparer and
+//! sleeps. It wakes when the limit moves, when the log is shut, or when an attempt to make room
+//! that began after it asked fails. In the last case it returns that error, and the next writer
+//! asks again.
 
 use crate::env::Clock;
 use crate::env::sync::{Condvar, Mutex, Rank, atomic::*};
@@ -26,14 +27,14 @@ pub(super) const SLACK: u64 = 1024;
 /// Whether a writer that finds no room waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Until there is room, or none can be made.
+    /// Waits until there is room, or an attempt to make room fails.
     Waits,
-    /// Not at all: it is told to come again.
+    /// Does not wait: the writer gets an error and may try again.
     None,
 }
 
 impl Patience {
-    /// Of a writer with, or without, `fail_fast`.
+    /// The patience of a writer with, or without, `fail_fast`.
     #[inline]
     pub(crate) fn of(fail_fast: bool) -> Patience {
         if fail_fast { Patience::None } else { Patience::Waits }
@@ -52,7 +53,7 @@ pub(crate) struct Room {
 struct State {
     /// The end of the last installed segment.
     prepared: Lsn,
-    /// No LSN at or above is handed out before the manifest says so durably.
+    /// No LSN at or above this is handed out before the manifest durably allows it.
     ceiling: Lsn,
     /// The greatest limit a writer has asked for.
     wanted: Lsn,
@@ -65,7 +66,7 @@ struct State {
     waits: RoomWaits,
 }
 
-/// Writers that had to wait for room in the log.
+/// Counts and times of writers that had to wait for room in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoomWaits {
     pub(crate) count: u64,
@@ -74,7 +75,7 @@ pub(crate) struct RoomWaits {
 }
 
 impl Room {
-    /// No room yet: nothing is prepared.
+    /// A room with nothing prepared yet: no LSN can be taken.
     pub(crate) fn new(start: Lsn, ceiling: Lsn) -> Room {
         Room {
             tail: CachePadded::new(AtomicU64::new(start)),
@@ -108,8 +109,8 @@ impl Room {
         self.state.lock().waits
     }
 
-    /// Reserves `len` bytes if they end `slack` bytes below the limit or lower. Acquire and
-    /// release, so that reservations order what their owners did before and do after.
+    /// Reserves `len` bytes if they end at least `slack` bytes below the limit. The acquire-release
+    /// exchange orders what the owners of two successive reservations did before and do after.
     #[inline]
     pub(crate) fn try_take(&self, len: u64, slack: u64) -> Option<Lsn> {
         let mut start = self.tail.load(Ordering::Relaxed);
@@ -129,8 +130,8 @@ impl Room {
         }
     }
 
-    /// Reserves `len` bytes, waiting for room as far as `patience` goes. `wake_preparer` is called
-    /// when something must be done for it; `refusal` says why a log that was shut was shut.
+    /// Reserves `len` bytes and waits for room if `patience` allows it. Calls `wake_preparer` when
+    /// the preparer must make room. `refusal` gives the error of a log that was shut.
     #[cold]
     pub(super) fn take(
         &self,
@@ -142,8 +143,8 @@ impl Room {
         refusal: &dyn Fn() -> Error,
     ) -> Result<Lsn> {
         let began = clock.now_ns();
-        // Looked at before each attempt: with an LSN in hand, a panic of the clock would leave a
-        // hole in the log.
+        // Read the clock before each attempt: if the clock panicked after an LSN was taken, the log
+        // would keep a hole.
         let mut now = began;
         let mut state = self.state.lock();
         state.asked += 1;
@@ -165,7 +166,8 @@ impl Room {
             if wanted > self.limit.load(Ordering::Relaxed) {
                 wake_preparer();
                 if patience == Patience::None {
-                    // The room that this asked for is there for whoever tries again.
+                    // The preparer makes the room this call asked for, so a later attempt can use
+                    // it.
                     let why = state.failure.as_ref().map(|(_, error)| error.clone());
                     return Err(why.unwrap_or_else(|| Error::would_stall(StallCause::LogFull)));
                 }
@@ -181,23 +183,23 @@ impl Room {
         taken
     }
 
-    /// True if the next segment should be prepared: someone waits for it, or less than `ahead` is
-    /// left. Segments above the ceiling can wait.
+    /// True if the next segment should be prepared: a writer waits for it, or fewer than `ahead`
+    /// bytes are left. Segments above the ceiling can wait.
     pub(super) fn wants_segment(&self, ahead: u64) -> bool {
         let state = self.state.lock();
         let wanted = state.wanted.max(self.tail() + ahead);
         !state.shut && state.prepared < wanted.min(state.ceiling)
     }
 
-    /// The LSN that the ceiling should be raised above, if it is time: someone waits for it, or
-    /// less than `ahead` is left.
+    /// The LSN that the ceiling should be raised above, or `None` if it is not time. It is time
+    /// when a writer waits for it, or fewer than `ahead` bytes are left.
     pub(super) fn wants_ceiling(&self, ahead: u64) -> Option<Lsn> {
         let state = self.state.lock();
         let wanted = state.wanted.max(self.tail() + ahead);
         (!state.shut && state.ceiling < wanted).then_some(wanted)
     }
 
-    /// There is a place for everything below `prepared` now.
+    /// Records that all LSNs below `prepared` now have an installed segment.
     pub(crate) fn extend(&self, prepared: Lsn) {
         self.change(|state| {
             state.prepared = state.prepared.max(prepared);
@@ -205,7 +207,7 @@ impl Room {
         });
     }
 
-    /// LSNs below `ceiling` may be handed out.
+    /// Allows LSNs below `ceiling` to be handed out.
     pub(super) fn raise_ceiling(&self, ceiling: Lsn) {
         self.change(|state| {
             state.ceiling = state.ceiling.max(ceiling);
@@ -218,8 +220,8 @@ impl Room {
         self.state.lock().asked
     }
 
-    /// An attempt to make room failed that began when writers had asked `asked` times: those are
-    /// told.
+    /// Reports that an attempt to make room failed. It began when writers had asked `asked` times,
+    /// and those writers get the error.
     pub(super) fn fail(&self, asked: u64, error: Error) {
         self.change(|state| {
             state.failure = Some((asked, error));
@@ -227,7 +229,7 @@ impl Room {
         });
     }
 
-    /// Hands out nothing more.
+    /// Stops handing out LSNs.
     pub(super) fn shut(&self) {
         self.change(|state| {
             state.shut = true;
@@ -324,7 +326,7 @@ mod tests {
         assert_eq!(room.wants_ceiling(1 << 40), None);
     }
 
-    /// A clock that panics at one look.
+    /// A clock that panics at one chosen reading.
     struct PanicsAt(AtomicU64);
 
     impl Clock for PanicsAt {
@@ -358,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Waits until so many have asked for room, and one of them sleeps.
+    /// Waits until `asked` calls have asked for room and one of them sleeps.
     fn await_asked(room: &Room, count: u64, wanted: Lsn) {
         while room.asked() < count || room.state.lock().wanted < wanted {
             std::thread::yield_now();

@@ -1,12 +1,19 @@
-//! Recovery's walk over the log: every valid record in order, and what the first invalid one means.
+//! Recovery's scan of the log: every valid record in order, and the meaning of the first invalid
+//! one.
 //!
-//! The scan ends at the first record that does not verify, the *stop*. Then it looks on to the end
-//! of every segment. If a later header names a durable LSN above the stop, or the manifest does,
-//! bytes that were synced are not what was written: corruption. The same if a whole segment is
-//! missing in front of a record, because a segment's name is durable before it is used, or behind
-//! one that goes on in it, and if nothing but a damaged header page keeps the record at the stop
-//! from being read, because that page is durable before the name. Anything else behind the stop is
-//! a tail, which a power cut leaves: it was never promised, and is reported.
+//! The scan ends at the first record that does not verify, the *stop*. Then it searches on to the
+//! end of every segment. It reports corruption in these cases:
+//!
+//! - A later header or the manifest names a durable LSN above the stop: bytes that were synced are
+//!   not what was written.
+//! - A whole segment is missing before a record, or after a record that continues in it: a
+//!   segment's name is durable before the segment is used.
+//! - The record at the stop is whole, and only a damaged header page keeps it from being trusted:
+//!   that page is durable before the name.
+//! - The header at the stop verifies, yet names more bytes than any record has.
+//!
+//! Anything else after the stop is a tail, as a power cut leaves it. No commit in it was promised
+//! to survive. The scan reports it.
 //!
 //! Nothing here writes, renames or removes: a second recovery sees the same bytes.
 
@@ -19,13 +26,13 @@ use crate::format::Lsn;
 use crate::vfs::FileSystem;
 use std::path::{Path, PathBuf};
 
-/// Progress is told after at least this many bytes.
+/// Progress is reported after at least this many bytes.
 const PROGRESS_STEP: u64 = 1 << 20;
 
-/// Takes a record: its LSN and its payload.
+/// Receives a record: its LSN and its payload.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(Lsn, &[u8]) -> Result<(), ReadError>;
 
-/// Where a scan ended, and what lay behind.
+/// Where a scan ended, and what lay after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScanEnd {
     /// The LSN after the last valid record.
@@ -35,19 +42,19 @@ pub(crate) struct ScanEnd {
     pub(crate) tail: Tail,
 }
 
-/// What follows the last valid record.
+/// What follows the last valid record. Nothing in it was promised to survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// Nothing that looks like a record.
     Clean,
     /// A record that was not written whole.
     Torn {
-        /// The bytes it would take; those of its header if that is not whole.
+        /// The bytes the record would take; the length of a header if its header is damaged.
         len: u64,
     },
-    /// Whole records behind one that is not. None of them was promised to survive.
+    /// Whole records after one that is not whole.
     Hole {
-        /// The whole records given up.
+        /// The whole records that are discarded.
         records: u64,
         /// The bytes they take.
         bytes: u64,
@@ -56,10 +63,10 @@ pub(crate) enum Tail {
     },
 }
 
-/// Visits every valid record from `from` on, verified, in LSN order. `manifest_durable` is an LSN
-/// below which the manifest knows the log durable (0 if it knows nothing). `progress` gets bytes
-/// done and in all. An error of `visit` about what the record says ends the scan, and gets the file
-/// and the offset of the record.
+/// Visits every valid record from `from` on, verified, in LSN order. According to the manifest, the
+/// log is durable below `manifest_durable` (0 if the manifest knows nothing). `progress` receives
+/// the bytes done and the total. If `visit` fails because of a record's contents, the scan ends
+/// with an error that names the record's file and offset.
 pub(crate) fn scan(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -110,7 +117,7 @@ pub(crate) fn scan(
     Ok(ScanEnd { end: stop, records, tail })
 }
 
-/// Judges what lies behind the stop.
+/// Judges what lies after the stop.
 fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> Result<Tail> {
     let gap = reader.first_gap(stop);
     let mut tail = Tail::Clean;
@@ -165,15 +172,16 @@ fn damaged(reader: &LogReader<'_>, stop: Lsn, durable: Lsn, named_by: String) ->
     )
 }
 
-/// LSNs are handed out only once there is a segment for all of them, by a name that survives power
-/// loss.
+/// The error of a missing segment. An LSN is handed out only after its segment exists under a name
+/// that survives power loss, so a crash cannot leave this.
 fn missing(reader: &LogReader<'_>, gap: Lsn, at: Lsn) -> Error {
     let path = reader.locate(gap).path;
     let detail = format!("the log segment is missing: the record at LSN {at:#x} goes on in it");
     Error::corruption(&path, 0, detail)
 }
 
-/// A crash leaves no such header: it is there as a whole or does not verify.
+/// The error of a header with an impossible length. A crash cannot leave such a header: a header is
+/// written whole or does not verify.
 fn too_long(reader: &LogReader<'_>, at: Lsn, len: u64) -> Error {
     let place = reader.locate(at);
     let detail = format!(
@@ -182,7 +190,7 @@ fn too_long(reader: &LogReader<'_>, at: Lsn, len: u64) -> Error {
     Error::corruption(&place.path, place.offset, detail)
 }
 
-/// Says where the record stands that verifies and yet is not taken.
+/// Adds the place to the error of a record that verifies but cannot be decoded.
 fn undecodable(reader: &LogReader<'_>, lsn: Lsn, error: ReadError) -> Error {
     let place = reader.locate(lsn);
     match error {
@@ -202,8 +210,8 @@ pub(crate) struct Dumped<'a> {
     pub(crate) header: RecordHeader,
     /// `None` if the payload does not verify, or is a skip record's.
     pub(crate) payload: Option<&'a [u8]>,
-    /// The bytes behind such a payload up to the end of the record, which no checksum covers, are
-    /// zeros.
+    /// True if the padding after the payload, which no checksum covers, is all zeros. True as well
+    /// without a payload.
     pub(crate) is_padded_with_zeros: bool,
 }
 

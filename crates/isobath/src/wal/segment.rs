@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! wal/{base:016x}.wal     holds the LSNs [base, base + S): S is the file's length less the header page
-//! wal/{n:016x}.spare      nobody needs it any more; waits to be written again. n only tells spares apart
+//! wal/{n:016x}.spare      no longer needed, kept for reuse; n only tells spares apart
 //! wal/{base:016x}.new     being made
 //!
 //! offset 0      the common file header (kind 1, number = base, generation = the term's), zeros after it
 //! offset 4096   S bytes: LSN l lies at 4096 + (l - base)
 //! ```
 //!
-//! A file gets the name `.wal` after its header page is durable, and its LSNs are handed out after
-//! the directory is.
+//! A file gets the name `.wal` after its header page is durable. Its LSNs are handed out after its
+//! directory entry is durable.
 
 use crate::error::{Error, Result};
 use crate::format::{FileHeader, FileKind, LSN_END, Lsn};
@@ -24,17 +24,18 @@ pub(crate) const HEADER_PAGE_LEN: u64 = 4096;
 /// The least length of a segment's data.
 pub(crate) const SEGMENT_LEN_MIN: u64 = 4096;
 
-/// The greatest. A longer file is none of ours: what is read of it is no more than this.
+/// The greatest length of a segment's data. A longer file is not a segment of ours; at most this
+/// much of it is read.
 pub(crate) const SEGMENT_LEN_MAX: u64 = 64 << 20;
 
 /// What a file in the log's directory is, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentKind {
-    /// Holds records, or is ready to.
+    /// Holds records, or is prepared for them.
     Log,
-    /// Waits to be written again.
+    /// Is kept for reuse.
     Spare,
-    /// Was being made.
+    /// Is being made, or a crash interrupted that.
     Unfinished,
 }
 
@@ -50,12 +51,12 @@ impl SegmentKind {
     }
 }
 
-/// A file of the log, as the directory shows it.
+/// A file of the log, as listed in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentInfo {
     pub(crate) path: PathBuf,
     pub(crate) kind: SegmentKind,
-    /// The LSN its name says it begins at; of a spare the number in its name, which means nothing.
+    /// The first LSN, as the name says. For a spare: the number in its name, which is not an LSN.
     pub(crate) base: Lsn,
     /// The length of the file.
     pub(crate) file_len: u64,
@@ -73,13 +74,13 @@ impl SegmentInfo {
         plausible.then_some(len)
     }
 
-    /// The LSN after the last it can hold.
+    /// The LSN after the last that the segment can hold.
     pub(crate) fn end(&self) -> Lsn {
         let len = self.file_len.saturating_sub(HEADER_PAGE_LEN);
         self.base.saturating_add(len.min(SEGMENT_LEN_MAX))
     }
 
-    /// True if the segment is the place of `lsn`.
+    /// True if the segment's range contains `lsn`.
     pub(crate) fn holds(&self, lsn: Lsn) -> bool {
         (self.base..self.end()).contains(&lsn)
     }
@@ -111,7 +112,7 @@ pub(crate) fn inventory(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<SegmentIn
     Ok(found)
 }
 
-/// Fails unless there is a segment that holds `lsn`, where the manifest says that replay begins.
+/// Fails unless a segment holds `lsn`, where replay begins according to the manifest.
 pub(crate) fn demand_segment(fs: &dyn FileSystem, dir: &Path, lsn: Lsn) -> Result<()> {
     let files = inventory(fs, dir)?;
     if files.iter().any(|info| info.kind == SegmentKind::Log && info.holds(lsn)) {
@@ -127,13 +128,12 @@ pub(crate) fn demand_segment(fs: &dyn FileSystem, dir: &Path, lsn: Lsn) -> Resul
     Err(Error::corruption(&path, 0, detail))
 }
 
-/// Where the segment began that held `lsn` and is missing, as far as the files beside it tell. A
-/// term's segments follow each other without a gap, each as long as the one before it or twice as
-/// long.
+/// The base of the missing segment that held `lsn`, as far as the segments beside it tell. A term's
+/// segments follow each other without a gap, each as long as the one before it or twice as long.
 fn base_of_missing(files: &[SegmentInfo], lsn: Lsn) -> Option<Lsn> {
     let mut segments = files.iter().filter(|info| info.kind == SegmentKind::Log);
     let before = segments.clone().rfind(|info| info.base <= lsn);
-    // One of no segment's length is what is left of it.
+    // A file with a length that no segment has is the missing segment, cut short.
     if let Some(remnant) = before.filter(|info| info.data_len().is_none()) {
         return Some(remnant.base);
     }
@@ -177,7 +177,7 @@ impl Segment {
         HEADER_PAGE_LEN + (lsn - self.base)
     }
 
-    /// Hardens what the segment has of `[from, to)`.
+    /// Hardens the part of `[from, to)` that lies in the segment.
     pub(super) fn harden(&self, from: Lsn, to: Lsn) -> Result<()> {
         let (from, to) = (from.max(self.base), to.min(self.end));
         self.file.harden(self.offset(from), to - from)
@@ -257,12 +257,13 @@ mod tests {
         for (files, lsn, expected) in [
             (vec![], 2 * U, Some(2 * U)),
             (vec![], 2 * U + 8, None),
-            // Behind the last: as long as that one at most, or else what a term begins with.
+            // After the last segment: at most as long as that one, or else it begins at the LSN
+            // itself.
             (vec![log(4, 4)], 8 * U, Some(8 * U)),
             (vec![log(4, 4)], 12 * U - 8, Some(8 * U)),
             (vec![log(4, 4)], 12 * U, Some(12 * U)),
             (vec![log(4, 4)], 12 * U + 8, None),
-            // In front of the first: as long as that, or half.
+            // Before the first segment: as long as that one, or half.
             (vec![log(8, 4)], 3 * U, None),
             (vec![log(8, 4)], 4 * U, Some(4 * U)),
             (vec![log(8, 4)], 6 * U - 8, Some(4 * U)),
@@ -270,13 +271,13 @@ mod tests {
             (vec![log(8, 1)], 7 * U, Some(7 * U)),
             (vec![log(8, 1)], 7 * U - 8, None),
             (vec![log(4, 4)], 3 * U, Some(0)),
-            // Between two.
+            // Between two segments.
             (vec![log(2, 2), log(8, 4)], 7 * U, Some(4 * U)),
             (vec![log(4, 2), log(8, 4)], 7 * U, Some(6 * U)),
             (vec![log(2, 1), log(8, 4)], 7 * U, None),
             (vec![log(2, 1), log(8, 4)], 5 * U, Some(4 * U)),
             (vec![log(2, 2), log(8, 4), log(12, 4)], 7 * U, Some(4 * U)),
-            // What was cut has its name, and tells nothing of others.
+            // A segment that was cut short still has its name, and says nothing about others.
             (vec![cut(4)], 4 * U, Some(4 * U)),
             (vec![cut(4), log(8, 1)], 4 * U, Some(4 * U)),
             (vec![log(2, 2), cut(4), log(8, 4)], 7 * U, Some(4 * U)),

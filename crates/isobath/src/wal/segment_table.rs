@@ -1,16 +1,18 @@
-//! The segments that are open, and the way from an LSN to its segment without a lock or a count.
+//! The open segments, and how to get from an LSN to its segment without a lock or a reference
+//! count.
 //!
-//! A term's first segments may be short, so that a small database is small on disk: of `F` bytes,
-//! then again `F`, `2F`, `4F` and so on, until `S` bytes of the term have a place. All that follow
-//! have `S` bytes.
+//! A term's first segments may be short, so that a small database is small on disk. Let `F` be the
+//! length of the first and `S` the regular length: the short segments have `F` bytes, then again
+//! `F`, `2F`, `4F` and so on, until together they have `S` bytes. All later segments have `S`
+//! bytes.
 //!
-//! Segments are installed in LSN order before their LSNs can be reserved, and removed once
-//! everything in them is copied and no longer needed. Each short segment has a slot of its own. Of
-//! the others the one with index `base / S` stands in slot `index % M` from before its first LSN
-//! can be reserved until it is removed or, a lap later, replaced, and it is replaced only after
-//! `copied` has passed its end.
+//! Segments are installed in LSN order, before their LSNs can be reserved. They are removed once
+//! everything in them is copied and no longer needed. Each short segment has its own slot. The
+//! regular segment with index `base / S` stands in slot `index % M` from before its first LSN can
+//! be reserved until it is removed or, a lap later, replaced. It is replaced only after `copied`
+//! has passed its end.
 //!
-//! So whoever owns a reserved record that is not marked copied may use the pointers of the record's
+//! So the owner of a reserved record that is not marked copied may use the pointers to the record's
 //! segments: `copied` is at or below the record's start, hence below those segments' ends, hence
 //! they are neither removed nor replaced.
 
@@ -21,7 +23,7 @@ use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::Arc;
 
-/// The longest record a log must take if its segments are not tiny: a value of 4 GiB and some.
+/// The longest record a log must take unless its segments are tiny: a value of 4 GiB and some more.
 const RECORD_LEN_WANTED: u64 = 6 << 30;
 /// The longest record that any log takes.
 pub(super) const RECORD_LEN_MAX: u64 = RECORD_LEN_WANTED.next_power_of_two();
@@ -32,20 +34,20 @@ const SLOTS_MIN: u64 = 64;
 pub(super) struct SegmentTable {
     segment_len: u64,
     shift: u32,
-    /// Where the term starts, and `F`.
+    /// Where the term starts.
     start: Lsn,
     first_len: u64,
-    /// From here on segments have `S` bytes.
+    /// From here on segments have the regular length.
     regular_from: Lsn,
     short: Box<[AtomicPtr<Segment>]>,
     slots: Box<[AtomicPtr<Segment>]>,
-    /// By base. Owns what the slots point to.
+    /// The open segments by base. Owns what the slots point to.
     live: Mutex<BTreeMap<Lsn, Arc<Segment>>>,
 }
 
 impl SegmentTable {
-    /// Of a term that starts at `start`, a multiple of `segment_len`, with a segment of `first_len`
-    /// bytes.
+    /// The table of a term that starts at `start`, a multiple of `segment_len`, and whose first
+    /// segment has `first_len` bytes.
     pub(super) fn new(start: Lsn, first_len: u64, segment_len: u64) -> SegmentTable {
         assert!(segment_len.is_power_of_two() && first_len.is_power_of_two());
         assert!(first_len <= segment_len && start.is_multiple_of(segment_len));
@@ -69,7 +71,7 @@ impl SegmentTable {
         self.first_len
     }
 
-    /// The length of the segment at `base`: the place of a segment is a multiple of its length.
+    /// The length of the segment at `base`. Each segment begins at a multiple of its length.
     pub(super) fn len_at(&self, base: Lsn) -> u64 {
         if base < self.regular_from {
             (base - self.start).max(self.first_len)
@@ -78,8 +80,8 @@ impl SegmentTable {
         }
     }
 
-    /// The longest record: half of what the slots can hold at once, so that the segments of a
-    /// record can all be installed while records before it are still being copied.
+    /// The longest record: half of what the slots hold at once, so that all segments of a record
+    /// can be installed while records before it are still being copied.
     pub(super) fn record_len_max(&self) -> u64 {
         self.slots.len() as u64 / 2 * self.segment_len
     }
@@ -89,7 +91,8 @@ impl SegmentTable {
         (base + self.segment_len).saturating_sub(self.slots.len() as u64 * self.segment_len)
     }
 
-    /// Makes a segment findable. `copied` has passed [`Self::installable_from`] its base.
+    /// Installs a segment so that [`Self::find`] finds it. `copied` has passed
+    /// [`Self::installable_from`] its base.
     pub(super) fn install(&self, segment: Segment) {
         let segment = Arc::new(segment);
         let mut live = self.live.lock();
@@ -110,9 +113,9 @@ impl SegmentTable {
     #[inline]
     pub(super) unsafe fn find(&self, lsn: Lsn) -> &Segment {
         let segment = self.slot(lsn).load(Ordering::Acquire);
-        // SAFETY: a reserved LSN's segment is installed, so the slot is not null; since the record
-        // is not marked copied, the slot holds this very segment and `live` owns it (see
-        // the module's argument).
+        // SAFETY: a reserved LSN's segment is installed, so the slot is not null. The record is not
+        // marked copied, so the slot holds this very segment and `live` owns it (see the module's
+        // argument).
         unsafe { &*segment }
     }
 
@@ -123,14 +126,14 @@ impl SegmentTable {
         live.values().filter(overlaps).map(Arc::clone).collect()
     }
 
-    /// Takes out the segments that begin above `lsn`, whose LSNs nobody has reserved or will.
+    /// Removes the segments that begin above `lsn`. Their LSNs are not reserved and never will be.
     pub(super) fn remove_above(&self, lsn: Lsn) -> Vec<Arc<Segment>> {
         let mut live = self.live.lock();
         let removed = live.split_off(&(lsn + 1));
         removed.into_values().inspect(|segment| self.forget(segment)).collect()
     }
 
-    /// Takes out the segments that end at or below `lsn`, which `copied` has passed.
+    /// Removes the segments that end at or below `lsn`, which `copied` has passed.
     pub(super) fn remove_below(&self, lsn: Lsn) -> Vec<Arc<Segment>> {
         let mut live = self.live.lock();
         let mut removed = Vec::new();
@@ -203,8 +206,8 @@ mod tests {
             let table = SegmentTable::new(len, len, len);
             let (slots, longest) = (table.slots.len() as u64, table.record_len_max());
             assert_eq!(longest, RECORD_LEN_MAX.min(len * SLOTS_MAX / 2), "{len}");
-            // A segment may be installed once the one that had its slot is copied: none is `slots`
-            // segments away.
+            // A segment may be installed once the segment that had its slot is copied. None of the
+            // `slots - 1` segments between shares that slot.
             let base = 3 * slots * len;
             assert_eq!(table.installable_from(base), base - (slots - 1) * len);
             assert_eq!(table.installable_from(len), 0);

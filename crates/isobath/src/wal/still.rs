@@ -1,8 +1,8 @@
-//! The log of a database that is open for reading: it stands still, but for the point that readers
-//! see.
+//! The log of a database that is open for reading only. Nothing changes in it but the point up to
+//! which readers see.
 //!
-//! It hands out no room, answers every writer [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly),
-//! has no thread, and touches no file.
+//! It hands out no room, fails every write with
+//! [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly), has no thread, and touches no file.
 
 use super::frontier::Frontier;
 use super::health::Health;
@@ -22,7 +22,7 @@ use crossbeam_utils::CachePadded;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// No record is ever marked as finished here.
+/// A ring of one slot is enough: marks are always made at the frontier.
 const FRONTIER_SLOTS: usize = 1;
 
 impl Log {
@@ -61,8 +61,8 @@ impl Log {
         Ok(Log { inner, preparer: Mutex::new(Rank::PreparerEnd, None), interval: None })
     }
 
-    /// Shows everything below `point`, which is where the log stands or above. One thread at a time
-    /// calls this, on a log that is still.
+    /// Shows everything below `point`, which is at or above the point shown so far. Only one thread
+    /// at a time calls this.
     pub(crate) fn show(&self, point: Lsn) {
         assert!(self.visible() <= point, "points never go back");
         if self.visible() < point {

@@ -1,14 +1,16 @@
-//! One sync at a time, shared by everyone who waits for it.
+//! One sync at a time, shared by all threads that wait for it.
 //!
-//! Whoever needs an LSN durable while nobody syncs becomes the leader and syncs everything copied
-//! so far. Those who come meanwhile sleep. At the end the leader wakes those it covered and hands
-//! the lead to one of the others, who covers them all. No cap limits a group.
+//! A thread that needs an LSN durable while no sync runs becomes the leader and syncs everything
+//! copied so far. Threads that arrive meanwhile sleep. When its round ends, the leader wakes the
+//! threads that the round covered and hands the lead to one of the others; the next round covers
+//! all of those. No cap limits a group.
 //!
-//! Writers that sync in a loop would split in two groups taking turns: the first one back would
-//! lead alone while the others are on their way. So a leader *lingers* until as many have come as
-//! were there last time, though no longer than half a sync takes; alone, it never lingers.
+//! Writers that sync in a loop would split into two groups that take turns: the first to return
+//! would lead alone while the others are on their way. So a leader *lingers* until as many threads
+//! wait as at the end of the last round, but at most half as long as that round took. A leader that
+//! was alone in the last round does not linger.
 //!
-//! A round that fails is the last one: what it covered may be lost though later syncs succeed.
+//! After a round fails no other begins: what it covered may be lost though later syncs succeed.
 
 use super::waiters::{self, Call, Waiters};
 use crate::env::Clock;
@@ -16,19 +18,19 @@ use crate::env::sync::{Mutex, Rank, atomic::*, yield_now};
 use crate::error::Result;
 use crate::format::Lsn;
 
-/// The longest a leader waits for others to join, whatever a sync takes.
+/// The longest time a leader lingers, however long a sync takes.
 const LINGER_NS_MAX: u64 = 200_000;
-/// The same in looks, in case time stands still.
+/// The most checks a leader makes while it lingers, in case the clock stands still.
 const LINGER_LOOKS_MAX: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 2000 };
 
-/// Why a wait for durability ended without it: a sync failed, or the syncer was stopped.
+/// A wait for durability ended because a sync failed or the syncer was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stopped;
 
 #[derive(Debug)]
 pub(super) struct Syncer {
     durable: AtomicU64,
-    /// The greatest LSN that somebody has asked to be made durable.
+    /// The greatest LSN that a caller has asked to make durable.
     last_asked: AtomicU64,
     /// Threads inside [`Syncer::harden`] that no finished round has covered.
     inside: AtomicUsize,
@@ -49,7 +51,7 @@ struct State {
 pub(crate) struct SyncCounts {
     /// Rounds that succeeded.
     pub(crate) syncs: u64,
-    /// Callers that had to wait, for their own round or another's.
+    /// Callers that had to wait, for a round of their own or of another caller.
     pub(crate) waiters: u64,
     /// Total time of the rounds.
     pub(crate) total_ns: u64,
@@ -80,9 +82,9 @@ impl Syncer {
         self.state.lock().counts
     }
 
-    /// Returns once everything below `up_to` is durable. `round` makes everything that was finished
-    /// when it was called durable, and returns up to where; that is at least `up_to`, or the
-    /// caller must not have called yet.
+    /// Returns once everything below `up_to` is durable. `round` makes everything durable that was
+    /// copied when the round began, and returns the LSN it reached. The caller ensures that a round
+    /// can reach `up_to`, so everything below it must be copied before this call.
     pub(super) fn harden(
         &self,
         up_to: Lsn,
@@ -103,7 +105,7 @@ impl Syncer {
         if self.durable() >= up_to { Ok(()) } else { Err(Stopped) }
     }
 
-    /// True if the caller is the leader now, false if `up_to` has become durable.
+    /// True if the caller now leads; false if `up_to` has become durable.
     fn join(&self, up_to: Lsn) -> Result<bool, Stopped> {
         let mut state = self.state.lock();
         if self.durable() >= up_to {
@@ -133,7 +135,7 @@ impl Syncer {
         }
     }
 
-    /// Gives those who took part in the last round a moment to come back.
+    /// Gives the threads of the last round a moment to return.
     fn linger(&self, clock: &dyn Clock) {
         let (expected, linger_ns) = {
             let state = self.state.lock();
@@ -170,7 +172,7 @@ impl Syncer {
         state.leading = state.waiters.hand_over();
     }
 
-    /// Everything below `lsn` survives power loss by other means than a round.
+    /// Records that everything below `lsn` survives power loss without a round.
     pub(super) fn advance(&self, lsn: Lsn) {
         if self.durable() < lsn {
             let mut state = self.state.lock();
@@ -180,7 +182,7 @@ impl Syncer {
         }
     }
 
-    /// Ends every wait for what is not durable. A round that runs ends as it will.
+    /// Ends every wait for an LSN that is not durable yet. A running round is not interrupted.
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
@@ -256,8 +258,8 @@ mod tests {
         assert_eq!((syncer.counts().syncs, syncer.last_asked()), (0, 0));
     }
 
-    /// Runs `harden` of each LSN on a thread of its own while the first, who asks for 100, is in
-    /// its round, and `then` once all of them wait. Rounds after the first reach 300.
+    /// Runs `harden` of each LSN on its own thread while the first call, for LSN 100, is in its
+    /// round. Calls `then` once all of them wait. Later rounds reach 300.
     fn joined(
         lsns: &[Lsn],
         then: impl Fn(&Syncer) + Sync,
@@ -322,7 +324,7 @@ mod tests {
         assert_eq!(syncer.durable(), 200);
     }
 
-    /// A clock that goes on by 10 with each look, and counts them.
+    /// A clock that advances by 10 with each reading, and counts the readings.
     struct Looks(AtomicU64);
 
     impl Clock for Looks {

@@ -1,19 +1,19 @@
-//! Where threads sleep until an LSN has been passed: one condition variable a thread, so that
-//! whoever passes an LSN wakes exactly those who wait for it, and no herd.
+//! Where threads sleep until an LSN has been passed. Each thread has its own condition variable, so
+//! a thread that passes an LSN wakes exactly the threads that wait for it.
 //!
 //! A [`Waiters`] lives inside the mutex that its condition variables wait on. Slots are kept for
-//! reuse, so sleeping allocates nothing once as many slots exist as threads ever slept at once.
+//! reuse, so sleeping allocates only when more threads sleep at once than ever before.
 
 use crate::env::sync::{Condvar, MutexGuard};
 use crate::format::Lsn;
 use std::sync::Arc;
 
-/// What a sleeper is told.
+/// Why a sleeper is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// Its LSN has been passed, or never will be: look again.
+    /// Its LSN has been passed, or never will be: it checks again.
     Passed,
-    /// It is now the one who moves things on.
+    /// It now leads: it runs the next round.
     Lead,
 }
 
@@ -52,7 +52,7 @@ impl Waiters {
         SlotId(at)
     }
 
-    /// What the sleeper in this slot was told, if it was called.
+    /// Why the sleeper in this slot was called, or `None` if it was not.
     pub(super) fn call(&self, id: &SlotId) -> Option<Call> {
         match self.slots[id.0].state {
             State::Called(call) => Some(call),
@@ -64,7 +64,7 @@ impl Waiters {
         self.slots[id.0].state = State::Vacant;
     }
 
-    /// Calls everyone who waits for `reached` or less. Returns how many.
+    /// Calls every sleeper that waits for `reached` or less. Returns how many.
     pub(super) fn pass(&mut self, reached: Lsn) -> usize {
         let mut passed = 0;
         for slot in &mut self.slots {
@@ -77,7 +77,7 @@ impl Waiters {
         passed
     }
 
-    /// Hands the lead to one of those who wait, if anyone does.
+    /// Hands the lead to one of the sleepers. False if there is none.
     pub(super) fn hand_over(&mut self) -> bool {
         let next = self.slots.iter_mut().find(|slot| matches!(slot.state, State::Waiting(_)));
         if let Some(slot) = next {
@@ -88,7 +88,7 @@ impl Waiters {
         false
     }
 
-    /// The least LSN anyone waits for; `Lsn::MAX` if nobody does.
+    /// The least LSN that a sleeper waits for; `Lsn::MAX` without sleepers.
     pub(super) fn least(&self) -> Lsn {
         let targets = self.slots.iter().filter_map(|slot| match slot.state {
             State::Waiting(target) => Some(target),
@@ -98,8 +98,8 @@ impl Waiters {
     }
 }
 
-/// Sleeps in a slot until it is woken (or, rarely, without a reason: look at
-/// [`Waiters::call`]). `waiters` finds the waiters within what the mutex protects.
+/// Sleeps in a slot until it is woken. It may also wake without a reason, so the caller checks
+/// [`Waiters::call`]. `waiters` finds the waiters within what the mutex protects.
 pub(super) fn sleep<T>(guard: &mut MutexGuard<'_, T>, id: &SlotId, waiters: fn(&T) -> &Waiters) {
     let wakeup = Arc::clone(&waiters(guard).slots[id.0].wakeup);
     wakeup.wait(guard);

@@ -1,14 +1,13 @@
-//! Several records in one reservation: they become visible together, and one sync makes all of them
-//! durable. Each is a record of its own on disk, so a crash before the sync keeps a prefix of them,
-//! as it does of single ones.
+//! Several records in one reservation. They become visible together, and one sync makes all of them
+//! durable. On disk they are separate records, so a crash before the sync keeps a prefix of them.
 
 use super::super::record::{self, Sealed};
 use super::{Reservation, Stage};
 use crate::env::{Point, yield_point};
 
 impl Reservation<'_> {
-    /// Copies records, together as long as was reserved, into the log, one after the other. Returns
-    /// the LSN of each.
+    /// Copies records into the log one after the other; together they have the reserved length.
+    /// Returns the LSN of each.
     pub(crate) fn write_several(&mut self, records: &[Sealed<'_>]) -> Vec<u64> {
         assert!(self.stage == Stage::Reserved, "records are written once");
         let (mut bytes, mut lsns) = (Vec::new(), Vec::with_capacity(records.len()));

@@ -1,11 +1,11 @@
-//! What tests reach inside a log whose threads have ended.
+//! Access for tests to the inside of a log whose threads have ended.
 
 use super::{Inner, Log};
 use crate::error::Result;
 use crate::format::Lsn;
 
 impl Log {
-    /// Ends the log's threads. What they did, the test does.
+    /// Ends the log's threads. The test then does their work.
     pub(in crate::wal) fn take_over(&self) -> &Inner {
         self.end_threads();
         &self.inner
@@ -13,7 +13,7 @@ impl Log {
 }
 
 impl Inner {
-    /// One round of a sync, whoever asked for it.
+    /// Runs one round of a sync.
     pub(in crate::wal) fn sync_once(&self) -> Result<Lsn> {
         self.sync_round()
     }
