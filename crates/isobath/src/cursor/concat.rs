@@ -1,35 +1,35 @@
-//! The disjoint slices of a level as one cursor.
+//! Presents the disjoint slices of a level as one cursor.
 //!
-//! At most one slice's cursor is open, and only once something in that slice is wanted; the bounds
-//! of the slices alone decide which. Versions of one key never span two slices.
+//! At most one slice's cursor is open. It is opened only when an entry of that slice is needed; the
+//! bounds of the slices decide which slice. Versions of one key never span two slices.
 
 use super::{Cursor, Entry};
 use crate::env::{Reach, reached, reached_if};
 use crate::error::Result;
 
-/// A row of slices in ascending key order, disjoint, none empty.
+/// A list of slices in ascending key order. They are disjoint, and none is empty.
 pub(crate) trait SliceProvider {
     type Cursor: Cursor;
-    /// How many slices there are.
+    /// The number of slices.
     fn count(&self) -> usize;
-    /// The least key of a slice.
+    /// The smallest key of a slice.
     fn smallest(&self, index: usize) -> &[u8];
-    /// The greatest key of a slice.
+    /// The largest key of a slice.
     fn largest(&self, index: usize) -> &[u8];
-    /// A cursor over a slice, not positioned.
+    /// A cursor over a slice, without a position.
     fn open(&self, index: usize) -> Result<Self::Cursor>;
-    /// Whether a slice may hold a key that lies within its bounds, by its filter.
+    /// Whether a slice may hold a key that lies within its bounds, according to its filter.
     fn may_hold(&self, _index: usize, _key: &[u8], _hash: u64) -> Result<bool> {
         Ok(true)
     }
 }
 
-/// Walks a row of slices.
+/// Walks a list of slices.
 #[derive(Debug)]
 pub(crate) struct ConcatCursor<P: SliceProvider> {
     slices: P,
     open: Option<(usize, P::Cursor)>,
-    /// False if `open` is kept only to be used again.
+    /// False if `open` is kept only for reuse.
     has_entry: bool,
 }
 
@@ -44,7 +44,7 @@ impl<P: SliceProvider> ConcatCursor<P> {
         self.open.as_ref().filter(|_| self.has_entry).map(|(_, cursor)| cursor)
     }
 
-    /// The first slice that ends at or after `key`, or the count of slices.
+    /// The index of the first slice that ends at or after `key`, or the number of slices.
     fn first_ending_at_or_after(&self, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.slices.count());
         while low < high {
@@ -54,7 +54,7 @@ impl<P: SliceProvider> ConcatCursor<P> {
         low
     }
 
-    /// Positions the cursor of slice `index`, opening it unless it is the open one.
+    /// Positions the cursor of slice `index`. Opens that slice unless it is already open.
     fn position(
         &mut self,
         index: usize,
@@ -72,13 +72,13 @@ impl<P: SliceProvider> ConcatCursor<P> {
         Ok(())
     }
 
-    /// True if the open slice's cursor has run off an end.
+    /// True if the open slice's cursor has moved past an end.
     #[inline(always)]
     fn is_off(&self) -> bool {
         self.has_entry && self.open.as_ref().is_some_and(|(_, cursor)| cursor.key().is_none())
     }
 
-    /// On to the slices after the open one, once it has run off its end.
+    /// Moves on to the slices after the open one, if its cursor has moved past its end.
     #[inline(always)]
     fn cross_forward(&mut self) -> Result<()> {
         if self.is_off() { self.open_after() } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! The plainest cursor there is: a sorted list, every movement a scan straight from the contract.
-//! The tests use it as a source and, over everything at once, as the oracle.
+//! The simplest cursor: a sorted list that implements every movement by a scan, directly from the
+//! contract. Tests use it as a source and, over all versions, as the oracle.
 
 use super::{Cursor, Entry};
 use crate::error::{Error, Result};
@@ -38,11 +38,11 @@ pub(crate) fn sort_versions(versions: &mut [Version]) {
 pub(crate) struct ListCursor {
     versions: Vec<Version>,
     at: Option<usize>,
-    /// Answer `may_hold` truly instead of "perhaps".
+    /// `may_hold` returns the exact answer instead of "perhaps".
     pub(crate) has_filter: bool,
-    /// Fail the movement after this many.
+    /// The movement after this many fails.
     pub(crate) fail_after: Option<usize>,
-    /// How many movements have failed.
+    /// The number of movements that have failed.
     pub(crate) failed: usize,
 }
 

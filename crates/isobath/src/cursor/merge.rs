@@ -1,34 +1,34 @@
-//! Several cursors as one, in key order and, for equal keys, newest source first.
+//! Merges several cursors into one, in key order and, for equal keys, newest source first.
 //!
-//! Sources are given newest first: every version of a key in an earlier source is newer than every
-//! version of it in a later one. So equal keys order by source, and no sequences are compared
-//! between sources.
+//! Sources are given newest first: for each key, every version in an earlier source is newer than
+//! every version in a later one. So equal keys order by source, and sequence numbers of different
+//! sources are never compared.
 //!
 //! # The ladder
 //!
-//! Sources that have an entry stand on a ladder, an array sorted by (key, source). Each rung caches
-//! the first eight bytes of its key as an integer, so that most comparisons touch neither the
-//! source nor the key. The first rung is where the merge stands, the second is the runner-up: when
-//! the first source moves and still comes before the second, that one comparison is all there is.
-//! Otherwise the rung sinks to its place: past a few rungs one by one, then by bisection, so that
-//! even a merge of dozens of runs pays about log2(sources) comparisons, as a loser tree does, plus
-//! a move of a few contiguous bytes. Going backward, the ladder is sorted by descending key, still
-//! newest source first among equals, and heads are inverted so that the same integer comparison
-//! serves.
+//! The sources that have an entry stand on a ladder: an array sorted by (key, source). Each rung
+//! caches the first eight bytes of its key as an integer, its head. So most comparisons touch
+//! neither the source nor the key. The merge stands on the first rung; the second rung is the
+//! runner-up. If the first source moves and still comes before the second, one comparison is
+//! enough. Otherwise its rung sinks to its place: past the first few rungs one by one, then by
+//! bisection. So even a merge of dozens of runs pays about log2(sources) comparisons, like a loser
+//! tree, and a move of a few contiguous bytes. Going backward, the ladder is sorted by descending
+//! key, with the newest source first among equal keys. Heads are inverted then, so that the same
+//! integer comparison works.
 //!
-//! Keys that share their beginnings, as those of a table or a time do, have equal heads and would
-//! have to be compared whole. So heads are taken behind a prefix: the bytes that all keys on the
-//! ladder share, less a few so that the scan does not leave it at once. A key without the prefix
-//! gets the least or the greatest head, so unequal heads still order as keys do, whatever the keys.
-//! When ties are many, the prefix is chosen anew.
+//! Keys often begin alike, for example with the name of a table or with a time. Their heads would
+//! be equal, and whole keys would have to be compared. So the head is taken after a prefix: the
+//! bytes that all keys on the ladder share, without the last few, so that the scan does not leave
+//! the prefix at once. A key without the prefix gets the smallest or the largest head. So unequal
+//! heads always order as their keys do. When there are many ties, a new prefix is chosen.
 //!
 //! # Laziness
 //!
-//! A source that cannot change the answer yet is not positioned. [`Cursor::seek`] asks sources
-//! newest first and stops at the first that holds exactly the key sought; sources whose filter
-//! rules the key out are left alone until then. And when a backward reader looks at older versions
-//! of the current key, the sources that stand before that key stay there. Both kinds are placed
-//! once the merge leaves the key.
+//! A source that cannot change the answer yet is not positioned. There are two cases. First,
+//! [`Cursor::seek`] asks the sources newest first, and stops at the first one that holds exactly
+//! the key sought; before that, it skips sources whose filter excludes the key. Second, when a
+//! backward reader looks at older versions of the current key, the sources that stand before that
+//! key stay there. Both kinds of sources are positioned when the merge leaves the key.
 
 use super::{Cursor, Entry, key_head};
 use crate::error::Result;
@@ -36,12 +36,13 @@ use crate::format::{checksum64, common_prefix_len};
 use std::cell::Cell;
 use std::cmp::Ordering;
 
-/// How many rungs a moving source is compared with one by one before bisection takes over.
+/// A moving source is compared with this many rungs one by one before bisection.
 const LINEAR_RUNGS: usize = 4;
 
-/// How many bytes of what all keys share stay outside of the prefix.
+/// This many of the bytes that all keys share are left out of the prefix.
 const SHARED_IN_HEAD: usize = 4;
-/// After so many ties the prefix is looked at again; if that does not change it, after ever more.
+/// The prefix is checked again after this many ties. If the check does not change it, the next
+/// check waits for more ties each time.
 const TIES_MIN: u32 = 8;
 const TIES_MAX: u32 = 1 << 12;
 
@@ -52,14 +53,14 @@ pub(crate) struct MergeCursor<C> {
     stances: Vec<Stance>,
     ladder: Vec<Rung>,
     direction: Direction,
-    /// Heads are taken behind this.
+    /// Heads start after this prefix.
     prefix: Vec<u8>,
-    /// Comparisons that heads did not decide, since the prefix was last looked at.
+    /// The number of comparisons since the last check of the prefix that heads did not decide.
     ties: Cell<u32>,
     ties_max: u32,
-    /// How many sources are not `Stance::Placed`. Only ever above zero going forward.
+    /// The number of sources that are not `Stance::Placed`. Above zero only when going forward.
     waiting: usize,
-    /// How often `next_key` went past the current key in a source behind the first.
+    /// How often `next_key` moved a source other than the first past the current key.
     shadowed_count: u64,
     scratch: Vec<u8>,
 }
@@ -79,11 +80,11 @@ enum Direction {
 /// Where a source stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stance {
-    /// On the ladder, or run off the end that the merge moves toward.
+    /// On the ladder, or past the end toward which the merge moves.
     Placed,
-    /// Nowhere in particular. It comes after every source that holds the current key.
+    /// At no defined position. It comes after every source that holds the current key.
     Unplaced,
-    /// On its greatest key before the current one, or on none if there is no such key. It does not
+    /// On its largest key before the current key, or on none if there is no such key. It does not
     /// hold the current key.
     Behind,
 }
@@ -105,7 +106,7 @@ impl<C: Cursor> MergeCursor<C> {
         }
     }
 
-    /// How many keys `next_key` has gone past that stood behind an equal one of a newer source.
+    /// How many keys `next_key` skipped because a newer source holds an equal key.
     pub(crate) fn shadowed_count(&self) -> u64 {
         self.shadowed_count
     }
@@ -123,7 +124,7 @@ impl<C: Cursor> MergeCursor<C> {
         self.direction = direction;
     }
 
-    /// After an error nothing is known about where sources stand: no entry until a seek.
+    /// After an error the positions of the sources are unknown, so there is no entry until a seek.
     fn give_up_on_error(&mut self, moved: Result<()>) -> Result<()> {
         if moved.is_err() {
             self.start(Direction::Forward);
@@ -158,7 +159,7 @@ impl<C: Cursor> MergeCursor<C> {
         }
     }
 
-    /// Takes heads behind what all keys on the ladder share now.
+    /// Sets the prefix to what all keys on the ladder share now, and takes new heads.
     #[cold]
     fn choose_prefix(&mut self) {
         self.ties.set(0);
@@ -183,7 +184,7 @@ impl<C: Cursor> MergeCursor<C> {
         }
     }
 
-    /// Puts a source that is not on the ladder where it belongs.
+    /// Inserts a source that is not on the ladder at its place.
     fn insert(&mut self, source: usize) {
         if let Some(rung) = self.rung(source) {
             let at = self.ladder.partition_point(|other| self.is_before(*other, rung));
@@ -239,13 +240,13 @@ impl<C: Cursor> MergeCursor<C> {
         self.key_on(a) == self.key_on(b)
     }
 
-    /// Restores the order after the source on rung `at` has moved away from the front.
+    /// Restores the order after the source on rung `at` has moved further from the front.
     #[inline(always)]
     fn sink(&mut self, at: usize) {
         let source = self.ladder[at].source as usize;
         if self.ladder.len() == 1 {
-            // A head that is compared with none is not kept: others join it only as the ladder is
-            // built anew.
+            // The head of a lone rung is not kept, because nothing is compared with it. Other rungs
+            // join it only when the ladder is rebuilt.
             if self.sources[source].key().is_none() {
                 self.ladder.clear();
             }
@@ -314,7 +315,7 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// Positions the waiting sources at or above `key`, without putting them on the ladder.
+    /// Positions the waiting sources at or above `key` without putting them on the ladder.
     fn seek_waiting(&mut self, key: &[u8]) -> Result<()> {
         for (source, stance) in self.sources.iter_mut().zip(&mut self.stances) {
             if *stance != Stance::Placed {
@@ -334,7 +335,7 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// Turns forward if need be, and positions the waiting sources at or above the current key.
+    /// Turns forward if needed, and positions the waiting sources at or above the current key.
     #[cold]
     fn place_all(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
         if self.direction == Direction::Backward {
@@ -348,7 +349,7 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// `next` while sources wait: they are placed only if the current key is left.
+    /// `next` while sources wait. They are placed only if the merge leaves the current key.
     fn next_while_waiting(&mut self) -> Result<()> {
         let mut key = std::mem::take(&mut self.scratch);
         key.clear();
@@ -363,9 +364,9 @@ impl<C: Cursor> MergeCursor<C> {
         moved
     }
 
-    /// From backward to forward without leaving the current entry. Sources that hold the current
-    /// key are the first rungs and stand on their newest version of it, as forward movement
-    /// wants them; all others are behind.
+    /// Turns from backward to forward without leaving the current entry. The sources that hold the
+    /// current key are on the first rungs and stand on their newest version of it, as forward
+    /// movement needs. All others are `Behind`.
     fn turn_forward(&mut self) {
         let mut tied = 1;
         while self.is_tied(tied - 1) {
@@ -381,7 +382,8 @@ impl<C: Cursor> MergeCursor<C> {
         self.waiting = self.sources.len() - tied;
     }
 
-    /// From forward to backward: every source goes to its greatest key before the current one.
+    /// Turns from forward to backward: moves every source to its largest key before the current
+    /// one.
     fn turn_backward(&mut self) -> Result<()> {
         let current = self.ladder[0].source as usize;
         let (newer, rest) = self.sources.split_at_mut(current);
@@ -405,8 +407,8 @@ impl<C: Cursor> MergeCursor<C> {
     }
 }
 
-/// Moves a cursor backward until it stands below `key`. It takes two steps at most when the cursor
-/// stands on its first entry at or above the key, or on a later version of the first key.
+/// Moves a cursor backward until it stands below `key`. This takes at most two steps if the cursor
+/// stands on its first entry at or above the key, or on a later version of that first key.
 fn step_below<C: Cursor>(cursor: &mut C, key: &[u8]) -> Result<()> {
     while cursor.key().is_some_and(|stands| stands >= key) {
         cursor.prev_key()?;

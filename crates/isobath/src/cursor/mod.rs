@@ -1,5 +1,5 @@
-//! Walking several sources of versions as one: merged, one behind the other, and as a reader at a
-//! read point sees them.
+//! Walks several sources of versions as one cursor: merged, concatenated, and filtered for a reader
+//! at a read point.
 
 mod concat;
 mod merge;
@@ -13,8 +13,8 @@ pub(crate) use concat::{ConcatCursor, SliceProvider};
 pub(crate) use merge::MergeCursor;
 pub(crate) use visible::VisibleCursor;
 
-/// The first eight bytes of a key as a big-endian number, zeros past its end: unequal heads order
-/// as their keys do, equal heads decide nothing.
+/// The first eight bytes of a key as a big-endian number, padded with zeros. Unequal heads order as
+/// their keys do; equal heads decide nothing.
 #[inline]
 pub(crate) fn key_head(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {

@@ -1,7 +1,8 @@
-//! What a reader at a read point sees of a cursor over versions: each key once, with its newest
-//! value below the point, deleted keys left out, bounds kept. The public iterator wraps this.
+//! Shows a cursor over versions as a reader at a read point sees it: each key within the bounds
+//! once, with its newest value below the point, and no deleted keys. The public iterator wraps this
+//! cursor.
 //!
-//! The entry is not copied: the inner cursor rests on the very version that is shown.
+//! The entry is not copied: the inner cursor stands on the version that is shown.
 
 use super::{Cursor, key_head};
 use crate::error::Result;
@@ -9,8 +10,8 @@ use crate::mvcc::{Lsn, Resolved, resolve};
 use std::cmp::Ordering;
 use std::ops::Bound;
 
-/// A cursor over visible keys. There is no entry until a seek; running past a bound is running off
-/// the end.
+/// A cursor over visible keys. There is no entry until a seek. Moving past a bound is like moving
+/// past the end.
 #[derive(Debug)]
 pub(crate) struct VisibleCursor<C> {
     inner: C,
@@ -35,14 +36,14 @@ impl BoundKey {
 }
 
 impl<C: Cursor> VisibleCursor<C> {
-    /// Shows what `inner` holds for a reader at `point`, within the bounds.
+    /// Shows `inner` to a reader at `point`, within the bounds.
     pub(crate) fn new(inner: C, point: Lsn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
         let own = |key: &[u8]| BoundKey { head: key_head(key), key: key.into() };
         let (lower, upper) = (lower.map(own), upper.map(own));
         VisibleCursor { inner, point, lower, upper, has_entry: false, scratch: Vec::new() }
     }
 
-    /// What is shown through: it rests on the very version of the entry. `None` without an entry.
+    /// The inner cursor, which stands on the version of the current entry. `None` without an entry.
     #[inline]
     pub(crate) fn shown(&self) -> Option<&C> {
         if self.has_entry { Some(&self.inner) } else { None }
@@ -53,13 +54,13 @@ impl<C: Cursor> VisibleCursor<C> {
         &self.inner
     }
 
-    /// The key where the cursor stands.
+    /// The key at the cursor's position.
     #[inline]
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.shown()?.key()
     }
 
-    /// The key and value where the cursor stands.
+    /// The key and value at the cursor's position.
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {
         self.shown()?.entry().map(|entry| (entry.key, entry.value))
@@ -71,12 +72,12 @@ impl<C: Cursor> VisibleCursor<C> {
         self.has_entry
     }
 
-    /// Has no entry any more, until a seek.
+    /// Drops the entry. There is none until the next seek.
     pub(crate) fn leave(&mut self) {
         self.has_entry = false;
     }
 
-    /// Moves to the least visible key.
+    /// Moves to the smallest visible key.
     pub(crate) fn seek_first(&mut self) -> Result<()> {
         self.has_entry = false;
         match &self.lower {
@@ -89,7 +90,7 @@ impl<C: Cursor> VisibleCursor<C> {
         self.settle_forward()
     }
 
-    /// Moves to the greatest visible key.
+    /// Moves to the largest visible key.
     pub(crate) fn seek_last(&mut self) -> Result<()> {
         self.has_entry = false;
         match &self.upper {
@@ -104,7 +105,7 @@ impl<C: Cursor> VisibleCursor<C> {
         self.settle_backward()
     }
 
-    /// Moves to the least visible key at or above `key`.
+    /// Moves to the smallest visible key at or above `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
         if self.is_below_range(key) {
             return self.seek_first();
@@ -114,7 +115,7 @@ impl<C: Cursor> VisibleCursor<C> {
         self.settle_forward()
     }
 
-    /// Moves to the greatest visible key at or below `key`.
+    /// Moves to the largest visible key at or below `key`.
     pub(crate) fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         if self.is_above_range(key) {
             return self.seek_last();
@@ -124,7 +125,7 @@ impl<C: Cursor> VisibleCursor<C> {
         self.settle_backward()
     }
 
-    /// Moves to the next visible key. Without an entry it stays without.
+    /// Moves to the next visible key. Does nothing if there is no entry.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
         if !std::mem::replace(&mut self.has_entry, false) {
@@ -134,7 +135,7 @@ impl<C: Cursor> VisibleCursor<C> {
         self.settle_forward()
     }
 
-    /// Moves to the visible key before. Without an entry it stays without.
+    /// Moves to the previous visible key. Does nothing if there is no entry.
     pub(crate) fn prev(&mut self) -> Result<()> {
         if !std::mem::replace(&mut self.has_entry, false) {
             return Ok(());
@@ -143,7 +144,7 @@ impl<C: Cursor> VisibleCursor<C> {
         self.settle_backward()
     }
 
-    /// From the newest version of some key to the first visible key, this one or a later one.
+    /// Moves from the newest version of a key to the first visible key: this one or a later one.
     #[inline(always)]
     fn settle_forward(&mut self) -> Result<()> {
         while let Some(entry) = self.inner.entry() {

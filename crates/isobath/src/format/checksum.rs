@@ -1,11 +1,11 @@
-//! The one checksum of every format: XXH3, 64 bits, or its low half where space is dear.
+//! The one checksum of every format: XXH3, 64 bits, or the low 32 bits of it where space is scarce.
 
 /// XXH3-64 of `bytes`.
 pub(crate) fn checksum64(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-/// [`checksum64`] of bytes that come piece by piece, and may be asked for in between.
+/// [`checksum64`] of bytes that are added piece by piece. The value can be read at any time.
 pub(crate) struct RunningChecksum(xxhash_rust::xxh3::Xxh3);
 
 impl RunningChecksum {

@@ -61,7 +61,7 @@ impl FileHeader {
     }
 
     /// Decodes and checks a header that must be of `kind`. The error says whether the bytes are
-    /// damaged, of another kind, or of a newer format; the caller adds the file.
+    /// damaged, belong to a file of another kind, or have a newer format. The caller adds the file.
     pub(crate) fn decode(bytes: &[u8], kind: FileKind) -> Decoded<FileHeader> {
         if bytes.len() < FILE_HEADER_LEN {
             return Err(DecodeError::damaged("the file is shorter than its header"));

@@ -1,8 +1,8 @@
-//! What bytes mean, wherever they are: numbers, kinds, checksums and the header every file starts
-//! with.
+//! The meaning of bytes, independent of where they are stored: numbers, kinds, checksums, and the
+//! header at the start of every file.
 //!
 //! Nothing here does I/O or waits. A codec stands beside the structure it encodes (`wal/record.rs`,
-//! `table/block.rs`, `version/edit.rs`); this folder holds only what several of them share.
+//! `table/block.rs`, `version/edit.rs`). This folder holds only what several of them share.
 
 mod checksum;
 mod file_header;
@@ -21,8 +21,8 @@ pub(crate) use payload::{
 pub(crate) use prefix::{chunk, common_prefix_len};
 pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
 
-/// LSNs, and the numbers of files and terms, are below this, so that counting on from any cannot
-/// wrap, and a table has room for the sequence of whatever is written.
+/// The upper limit of LSNs and of the numbers of files and terms. It leaves enough room that
+/// counting on from any of them cannot wrap, and that a table can store every sequence number.
 pub(crate) const LSN_END: Lsn = 1 << 60;
 
 /// The identity of a column family. Never reused within a database; 0 is the default family.
@@ -31,5 +31,5 @@ pub(crate) type FamilyId = u32;
 /// The family that exists in every database.
 pub(crate) const DEFAULT_FAMILY: FamilyId = 0;
 
-/// The least LSN of a record; 0 means "nothing".
+/// The smallest LSN of a record. 0 means "nothing".
 pub(crate) const FIRST_LSN: Lsn = 1 << 12;

@@ -1,4 +1,4 @@
-//! What a log record says: the payload behind the record header of `wal/record.rs`.
+//! The payload of a log record: the bytes after the record header of `wal/record.rs`.
 //!
 //! ```text
 //! payload := kind:u8 body
@@ -11,7 +11,7 @@
 //! bytes   := length:varint, then that many bytes
 //! ```
 //!
-//! Kinds 6 to 10 are kept free for prepare, commit, roll back, carry forward and ingest.
+//! Kinds 6 to 10 are reserved for prepare, commit, roll back, carry forward and ingest.
 
 use super::{Decoder, FamilyId, OpKind, put_bytes, put_varint};
 use crate::env::{Plant, planted};
@@ -68,7 +68,7 @@ pub(crate) fn put_op(out: &mut Vec<u8>, op: &Op<'_>) {
     }
 }
 
-/// Appends any payload but a batch.
+/// Appends any payload except a batch.
 pub(crate) fn put_payload(out: &mut Vec<u8>, payload: &Payload<'_>) {
     match payload {
         Payload::Batch(ops) => {
@@ -94,7 +94,7 @@ pub(crate) fn put_payload(out: &mut Vec<u8>, payload: &Payload<'_>) {
     }
 }
 
-/// Decodes a payload whose checksum was verified.
+/// Decodes a payload whose checksum has been verified.
 pub(crate) fn decode_payload(bytes: &[u8]) -> Decoded<Payload<'_>> {
     let mut decoder = Decoder::new(bytes);
     let payload = match decoder.u8()? {
@@ -126,7 +126,7 @@ fn decode_name<'a>(decoder: &mut Decoder<'a>) -> Decoded<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| decoder.malformed("a family's name is not UTF-8"))
 }
 
-/// The delete of an empty key: kind, family, the key's length.
+/// The length of the shortest operation, a delete of an empty key: kind, family, key length.
 const OP_LEN_MIN: usize = 3;
 
 fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Decoded<Vec<Op<'a>>> {
@@ -140,7 +140,7 @@ fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Decoded<Vec<Op<'a>>> {
         let kind = OpKind::decode(decoder.u8()?)?;
         let family = decoder.varint32()?;
         let key = decoder.bytes()?;
-        // No write is accepted with such a key, and tables rely on it.
+        // No write with such a key is accepted, and tables rely on that.
         if key.len() > MAX_KEY_LEN && !planted(Plant::KeyLengthBelieved) {
             return Err(decoder.malformed("an operation has a key of an impossible length"));
         }

@@ -1,6 +1,6 @@
-//! Common beginnings of keys, and bytes at a place, eight at a time.
+//! Common prefixes of keys, compared eight bytes at a time, and fixed-size reads at a position.
 
-/// How many bytes `a` and `b` have in common at their beginnings.
+/// The length of the common prefix of `a` and `b`.
 #[inline]
 pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
@@ -26,7 +26,7 @@ pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     at
 }
 
-/// The `N` bytes from `at` on, if there are so many.
+/// The `N` bytes from `at` on, if there are that many.
 #[inline(always)]
 pub(crate) fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.first_chunk()

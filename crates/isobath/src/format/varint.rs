@@ -25,8 +25,8 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads the integers and byte strings of a structure in order. Every error names the offset within
-/// the structure; the caller adds the file.
+/// Reads the integers and byte strings of a structure in order. Every error names the offset in the
+/// structure. The caller adds the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoder<'a> {
     bytes: &'a [u8],

@@ -1,5 +1,5 @@
-//! One version of one key, and the one way to walk versions in order, whatever holds them: a
-//! memtable, a table, a merge of several.
+//! One version of one key, and the trait to walk versions in order in any source: a memtable, a
+//! table, or a merge of several.
 
 use super::{Lsn, OpKind};
 use crate::error::Result;
@@ -10,35 +10,36 @@ pub(crate) struct Entry<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) seq: Lsn,
     pub(crate) kind: OpKind,
-    /// Empty if the kind has none.
+    /// Empty if the kind has no value.
     pub(crate) value: &'a [u8],
 }
 
 /// Walks versions ordered by key ascending, then by sequence *descending* (newest first).
 ///
-/// Forward movement visits every version. Backward movement goes key by key and always stops on the
-/// key's newest version, so that [`resolve`](super::resolve) walks on with [`Cursor::next`] in
-/// either direction.
+/// Forward movement visits every version. Backward movement goes key by key, and always stops at
+/// the newest version of the key. So [`resolve`](super::resolve) can continue with [`Cursor::next`]
+/// after a move in either direction.
 ///
-/// A cursor that has run off either end has no entry and stays so until a seek. After an error it
-/// has no entry either.
+/// A cursor that has moved past either end has no entry until the next seek. It has no entry after
+/// an error either.
 pub(crate) trait Cursor {
-    /// Moves to the newest version of the least key.
+    /// Moves to the newest version of the smallest key.
     fn seek_first(&mut self) -> Result<()>;
-    /// Moves to the newest version of the greatest key.
+    /// Moves to the newest version of the largest key.
     fn seek_last(&mut self) -> Result<()>;
-    /// Moves to the newest version of the least key at or above `key`.
+    /// Moves to the newest version of the smallest key at or above `key`.
     fn seek(&mut self, key: &[u8]) -> Result<()>;
-    /// Moves to the newest version of the greatest key at or below `key`.
+    /// Moves to the newest version of the largest key at or below `key`.
     fn seek_for_prev(&mut self, key: &[u8]) -> Result<()>;
-    /// Moves to the next version: of the same key, or the newest of the next key. Needs an entry.
+    /// Moves to the next version: the next older one of the same key, or the newest one of the next
+    /// key. Needs an entry.
     fn next(&mut self) -> Result<()>;
     /// Moves to the newest version of the key before the current one. Needs an entry.
     fn prev_key(&mut self) -> Result<()>;
-    /// Where the cursor stands.
+    /// The entry at the cursor's position.
     fn entry(&self) -> Option<Entry<'_>>;
 
-    /// The key of the entry. Overridden where the key alone is cheaper to come by.
+    /// The key of the entry. Overridden where getting only the key is cheaper.
     #[inline]
     fn key(&self) -> Option<&[u8]> {
         self.entry().map(|entry| entry.key)
@@ -47,15 +48,16 @@ pub(crate) trait Cursor {
     /// Moves past every version of the current key, to the newest version of the next key. Needs an
     /// entry.
     ///
-    /// A cursor that knows where its keys end overrides this; the provided way compares with a copy
-    /// of the key in `scratch`, whose content means nothing before or after.
+    /// A cursor that knows where its keys end overrides this method. The default method copies the
+    /// key into `scratch` and compares. The content of `scratch` has no meaning before or after the
+    /// call.
     fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
         next_key_by_comparing(self, scratch)
     }
 
-    /// False only if there is surely no version of `key`. Moves nothing and costs little: a table
-    /// asks its filter. A merge asks before it positions a source. `hash` is the key's XXH3-64,
-    /// as filters take it.
+    /// False only if there is certainly no version of `key`. Does not move the cursor and costs
+    /// little: a table asks its filter. A merge asks before it positions a source. `hash` is the
+    /// XXH3-64 of the key, as filters use it.
     fn may_hold(&self, _key: &[u8], _hash: u64) -> Result<bool> {
         Ok(true)
     }

@@ -1,25 +1,25 @@
-//! What an operation does to its key: the one place that tells kinds apart.
+//! What an operation does to its key. This is the only file that distinguishes kinds.
 //!
-//! Each question that the engine asks of a kind is a function here, and each function matches every
-//! kind, so a kind that is added does not compile until all of them are answered. No other file
-//! compares kinds or matches on some of them (`xtask/src/tidy/kinds.rs`).
+//! Each question that the engine asks about a kind is a function here. Each function matches every
+//! kind, so a new kind does not compile until every question is answered. No other file compares
+//! kinds or matches on some of them (`xtask/src/tidy/kinds.rs`).
 
 use crate::error::{DecodeError, Decoded};
 
 /// The kind of an operation, as stored in log records, memtables and tables.
 ///
-/// Tables keep four bits of it, so there are 16. Values 2 to 15 are free. A file that holds one
-/// that this version does not know was written by a newer version; it is refused, not guessed at.
+/// Tables store four bits of it, so there can be 16 kinds. Values 2 to 15 are free. A newer version
+/// wrote a file that holds a kind unknown to this version; the file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum OpKind {
-    /// The key has no value from here on.
+    /// From here on the key has no value.
     Delete = 0,
     /// The key has the value that follows.
     Put = 1,
 }
 
-/// What an operation means to a reader that sees none newer of its key.
+/// What an operation means to a reader for which it is the newest visible operation of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// The key has the value stored with the operation.
@@ -29,7 +29,7 @@ pub(crate) enum Effect {
 }
 
 impl OpKind {
-    /// The kind that is stored as `number`; `None` if this version knows none.
+    /// The kind stored as `number`; `None` if this version does not know it.
     #[inline(always)]
     pub(crate) fn known(number: u64) -> Option<OpKind> {
         match number {
@@ -51,7 +51,7 @@ impl OpKind {
         DecodeError::newer_format(format!("operation kind {number} is unknown to this version"))
     }
 
-    /// What it is called in dumps.
+    /// The name in dumps.
     pub(crate) fn name(self) -> &'static str {
         match self {
             OpKind::Delete => "delete",
@@ -59,7 +59,7 @@ impl OpKind {
         }
     }
 
-    /// What a reader finds that sees the operation first.
+    /// What the operation means to a reader that sees it first.
     #[inline(always)]
     pub(crate) fn effect(self) -> Effect {
         match self {
@@ -77,8 +77,8 @@ impl OpKind {
         }
     }
 
-    /// True if the operation only hides what is older. Once nothing older of its key is left it
-    /// serves no reader. A slice counts such entries as its deletes.
+    /// True if the operation only hides older versions. It serves no reader once there is no older
+    /// version of its key. A slice counts such entries as its deletes.
     #[inline(always)]
     pub(crate) fn is_tombstone(self) -> bool {
         match self {

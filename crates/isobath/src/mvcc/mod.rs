@@ -1,14 +1,14 @@
-//! Multi-version concurrency: what a version of a key is, and what follows from it for readers and
-//! for rewrites.
+//! Multi-version concurrency: what a version of a key is, and what that means for reads and
+//! rewrites.
 //!
-//! - `kind`      what an operation does to its key: the one place that tells kinds apart
-//! - `cursor`    a version, and the way to walk versions in order
-//! - `resolve`   what a reader at a read point finds of a key
-//! - `readers`   the points that readers read at, now or later
-//! - `retain`    which versions they need, and which may be dropped
+//! - `kind`      what an operation does to its key: the only place that distinguishes kinds
+//! - `cursor`    a version, and the trait to walk versions in order
+//! - `resolve`   what a reader at a read point finds for a key
+//! - `readers`   the points at which readers read, now or later
+//! - `retain`    which versions readers need, and which may be dropped
 //! - `rewrite`   the loop over versions that flushes, compactions and repairs share
 //!
-//! Nothing here knows what holds the versions: all other rooms stand above this one.
+//! Nothing here knows where versions are stored. All rooms that store them may import this one.
 
 mod cursor;
 mod kind;
@@ -25,10 +25,10 @@ pub(crate) use resolve::{Resolved, resolve};
 pub(crate) use retain::{Retain, Verdict};
 pub(crate) use rewrite::{Rewrite, Versions, rewrite};
 
-/// A log sequence number: a position in the flat byte space of the log, and at once an MVCC
-/// sequence number. An operation's sequence is the LSN of its commit plus its ordinal within the
+/// A log sequence number: a position in the byte space of the log, and also an MVCC sequence
+/// number. The sequence number of an operation is the LSN of its commit plus its ordinal in the
 /// commit.
 ///
-/// A *read point* is an LSN on a record's end: a reader at point `p` sees exactly the operations
-/// whose sequence is below `p`.
+/// A *read point* is an LSN at the end of a record. A reader at point `p` sees exactly the
+/// operations whose sequence number is below `p`.
 pub(crate) type Lsn = u64;

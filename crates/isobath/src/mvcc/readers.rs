@@ -1,11 +1,10 @@
-//! The points that readers read at: what a flush or a compaction keeps answers for.
+//! The points at which readers read. A flush or a compaction must keep the versions they need.
 
 use super::Lsn;
 use crate::env::{Reach, reached_if};
 
-/// Where readers stand, now or later: at the registered points, which are known one by one, and at
-/// any point from the horizon on. A reader at point `p` sees of each key the newest version with a
-/// sequence below `p`.
+/// The points of readers, now or later: each registered point, and any point from the horizon on.
+/// For each key, a reader at point `p` sees the newest version with a sequence number below `p`.
 #[derive(Clone, Debug)]
 pub(crate) struct ReaderPoints {
     /// Ascending.
@@ -14,24 +13,24 @@ pub(crate) struct ReaderPoints {
 }
 
 impl ReaderPoints {
-    /// Readers at `registered` (ascending) and at any point from `horizon` on.
+    /// Readers at the points `registered` (ascending) and at any point from `horizon` on.
     pub(crate) fn new(registered: Vec<Lsn>, horizon: Lsn) -> ReaderPoints {
         debug_assert!(registered.is_sorted());
         ReaderPoints { registered, horizon }
     }
 
-    /// Where nobody reads yet: of each key only the newest version counts.
+    /// No readers yet: for each key only the newest version counts.
     pub(crate) const fn newest() -> ReaderPoints {
         ReaderPoints { registered: Vec::new(), horizon: Lsn::MAX }
     }
 
-    /// No reader has a point below this, now or later.
+    /// The lowest point that a reader can have, now or later.
     pub(crate) fn oldest(&self) -> Lsn {
         self.registered.first().map_or(self.horizon, |oldest| self.horizon.min(*oldest))
     }
 
-    /// True if a reader sees a version at `seq` whose next newer one is at `newer_seq`: a point
-    /// lies above the first, and not above the second.
+    /// True if a reader needs a version at `seq` whose next newer version is at `newer_seq`: a
+    /// reader's point lies above `seq` and not above `newer_seq`.
     #[inline]
     pub(crate) fn see(&self, seq: Lsn, newer_seq: Option<Lsn>) -> bool {
         let Some(newer_seq) = newer_seq else { return true };
@@ -54,7 +53,7 @@ impl ReaderPoints {
         self.horizon
     }
 
-    /// Forgets the registered points, as no compaction may.
+    /// Removes the registered points. A real compaction must never do this.
     pub(crate) fn forget_registered(&mut self) {
         self.registered.clear();
     }

@@ -1,16 +1,17 @@
-//! What a reader at a read point finds of a key.
+//! What a reader at a read point finds for a key.
 
 use super::{Cursor, Effect, Lsn, OpKind};
 use crate::env::{Reach, preempt, reached_if};
 use crate::error::Result;
 
-/// What resolving the key that a cursor stands on has led to.
+/// The result of resolving the key at a cursor.
 pub(crate) enum Resolved {
     /// The cursor stands on the version to show.
     Shown,
-    /// Deleted. The cursor is still on a version of the key.
+    /// The key is deleted. The cursor still stands on a version of the key.
     Deleted,
-    /// No version is old enough. The cursor has left the key: it is on the next, or past the end.
+    /// No version is old enough. The cursor has left the key: it stands on the next key, or past
+    /// the end.
     Passed,
 }
 
@@ -24,9 +25,9 @@ impl Resolved {
     }
 }
 
-/// Resolves the key whose newest version `cursor` stands on, of this sequence and kind, for a
-/// reader at `point`. After `Passed` the key is in `scratch`, whose content means nothing
-/// otherwise.
+/// Resolves a key for a reader at `point`. The cursor stands on the newest version of the key,
+/// which has this sequence number and kind. After `Passed`, `scratch` holds the key. Otherwise the
+/// content of `scratch` has no meaning.
 #[inline(always)]
 pub(crate) fn resolve<C: Cursor>(
     cursor: &mut C,
@@ -39,7 +40,7 @@ pub(crate) fn resolve<C: Cursor>(
     if seq < point { Ok(Resolved::of(kind)) } else { resolve_older(cursor, point, scratch) }
 }
 
-/// Walks down the versions of the current key.
+/// Walks through the older versions of the current key.
 #[cold]
 fn resolve_older<C: Cursor>(cursor: &mut C, point: Lsn, scratch: &mut Vec<u8>) -> Result<Resolved> {
     scratch.clear();

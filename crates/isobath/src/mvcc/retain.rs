@@ -1,13 +1,13 @@
 //! Which versions of a key a reader can still see, and which may be dropped.
 //!
-//! A version is needed if a reader's point lies above its sequence and not above the sequence of
-//! the next newer version ([`ReaderPoints::see`]); everything else may go.
+//! A reader needs a version if the reader's point lies above the version's sequence number and not
+//! above that of the next newer version ([`ReaderPoints::see`]). All other versions may be dropped.
 //!
-//! A tombstone that is needed may still go once two things hold: nothing older of its key lies
-//! beneath, in levels below or in older runs that take no part; and it is below every reader, so
-//! that no older version in this stream stays either. The second condition is stricter than answers
-//! to reads ask for: a transaction that read the key before it was deleted must find the delete
-//! when it looks for conflicts.
+//! A needed tombstone may still be dropped if two conditions hold. First, no older version of its
+//! key lies beneath, in lower levels or in older runs outside this rewrite. Second, its sequence
+//! number is below every reader's point, so no older version in this stream stays either. Correct
+//! reads alone do not require the second condition. It is there for transactions: one that read the
+//! key before the delete must find the delete when it checks for conflicts.
 
 use super::{Entry, Lsn, ReaderPoints};
 use crate::env::{Reach, reached_if};
@@ -17,21 +17,21 @@ use crate::env::{Reach, reached_if};
 pub(crate) struct Retain<'a> {
     readers: &'a ReaderPoints,
     oldest_reader: Lsn,
-    /// Of the last version that is not below all readers: older ones of its key may follow.
+    /// The key of the last version that is not below all readers. Older versions of it may follow.
     key: Vec<u8>,
     newer_seq: Option<Lsn>,
 }
 
-/// What becomes of a version.
+/// What to do with a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It stays.
+    /// Keep it.
     Keep,
-    /// No reader can see it.
+    /// Drop it: no reader can see it.
     Drop,
-    /// It stays, and all older versions of its key go: move on to the next key.
+    /// Keep it and drop all older versions of its key: move on to the next key.
     KeepLast,
-    /// It and all older versions of its key go: move on to the next key.
+    /// Drop it and all older versions of its key: move on to the next key.
     DropRest,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Retain<'a> {
         Retain { readers, oldest_reader, key: Vec::new(), newer_seq: None }
     }
 
-    /// True if a reader needs the version; tombstones count as any other.
+    /// True if a reader needs the version. Tombstones are treated like other versions.
     fn keeps(&mut self, entry: &Entry<'_>) -> bool {
         if self.enters(entry.key) {
             self.key.clear();
@@ -63,23 +63,23 @@ impl<'a> Retain<'a> {
         self.readers.see(entry.seq, newer_seq)
     }
 
-    /// True if the entry is of another key than the one judged before, if older versions of that
-    /// could follow.
+    /// True if the entry is the first judged version of its key. Relies on the walk to skip the
+    /// older versions after `KeepLast` and `DropRest`.
     #[inline]
     pub(crate) fn enters(&self, key: &[u8]) -> bool {
         self.newer_seq.is_none() || self.key != key
     }
 
-    /// Decides on a version. `is_alone` says whether no version of the key lies beneath; it is
-    /// asked only for tombstones that nothing else keeps.
+    /// Decides about a version. `is_alone` tells whether no version of the key lies beneath. It is
+    /// called only for tombstones that nothing else keeps.
     #[inline]
     pub(crate) fn judge(&mut self, entry: &Entry<'_>, is_alone: impl FnOnce() -> bool) -> Verdict {
         reached_if(Reach::RetainAtOldest, || entry.seq == self.oldest_reader);
         if entry.seq >= self.oldest_reader {
             return if self.keeps(entry) { Verdict::Keep } else { Verdict::Drop };
         }
-        // Of each key only the newest version below all readers comes here. The oldest reader sees
-        // it: a newer one, if there is any, is not below that reader's point.
+        // Only the newest version below all readers comes here, once for each key. The oldest
+        // reader sees it, because any newer version is not below that reader's point.
         if entry.kind.is_tombstone() && is_alone() { Verdict::DropRest } else { Verdict::KeepLast }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// What a rewrite hands on, and the keys that something lies beneath.
+    /// The versions that a rewrite keeps, and the keys that have a version beneath.
     struct Kept<'a>(Vec<Version>, &'a Beneath);
 
     impl Rewrite<ListCursor> for Kept<'_> {
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// The stream after judging, walked as flushes and compactions walk it.
+    /// The stream after judging, walked in the same way as by flushes and compactions.
     fn judged(
         versions: &[Version],
         snapshots: &[Lsn],
@@ -123,11 +123,11 @@ mod tests {
         kept.0
     }
 
-    /// Keys with one old value each, in levels below.
+    /// Keys with one old version each in lower levels.
     type Beneath = BTreeMap<Vec<u8>, Lsn>;
 
-    /// What a reader at `point` finds: the sequence of the value it sees, for every key that has
-    /// one.
+    /// What a reader at `point` finds: for every key with a value, the sequence number of that
+    /// value.
     fn answers(versions: &[Version], below: &Beneath, point: Lsn) -> BTreeMap<Vec<u8>, Lsn> {
         let mut newest: BTreeMap<Vec<u8>, (Lsn, OpKind)> = BTreeMap::new();
         let beneath = below.iter().map(|(key, seq)| (key, *seq, OpKind::Put));

@@ -1,17 +1,17 @@
-//! The one loop over versions that flushes, compactions and repairs share. What no reader needs
-//! stays behind.
+//! The loop over versions that flushes, compactions and repairs share. It drops the versions that
+//! no reader needs.
 
 use super::{Cursor, Entry, ReaderPoints, Retain, Verdict};
 use crate::error::Result;
 
-/// What a rewrite walks: versions by key ascending, then newest first. Every [`Cursor`] is one, and
-/// what only moves forward needs no more than this.
+/// The input of a rewrite: versions by key ascending, then newest first. Every [`Cursor`] is one. A
+/// source that only moves forward needs only these methods.
 pub(crate) trait Versions {
-    /// Where the walk stands.
+    /// The entry at the current position.
     fn entry(&self) -> Option<Entry<'_>>;
-    /// As [`Cursor::next`].
+    /// Like [`Cursor::next`].
     fn next(&mut self) -> Result<()>;
-    /// As [`Cursor::next_key`].
+    /// Like [`Cursor::next_key`].
     fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()>;
 }
 
@@ -32,21 +32,21 @@ impl<C: Cursor> Versions for C {
     }
 }
 
-/// What takes the versions that stay, and what it knows that the versions do not tell. `C` is what
-/// is walked.
+/// The output of a rewrite. It takes the versions that stay, and answers questions that the
+/// versions do not. `C` is the input.
 pub(crate) trait Rewrite<C> {
-    /// Asked before each version; if it refuses, the walk ends there. `enters` is false if the
-    /// version may be of the same key as the one before.
+    /// Called before each version. If it returns false, the walk ends there. `enters` is false if
+    /// the version may have the same key as the one before.
     #[inline(always)]
     fn goes_on(&mut self, _walked: &C, _entry: &Entry<'_>, _enters: bool) -> Result<bool> {
         Ok(true)
     }
 
-    /// True if no version of the key lies beneath what is walked. It is asked only for tombstones
-    /// that nothing else keeps; keys come ascending.
+    /// True if no version of the key lies beneath the input. It is called only for tombstones that
+    /// nothing else keeps. Keys come in ascending order.
     fn is_alone(&mut self, key: &[u8]) -> bool;
 
-    /// Told what becomes of each version, before that happens.
+    /// Called with the verdict for each version, before the verdict is carried out.
     #[inline(always)]
     fn note(&mut self, _verdict: Verdict, _entry: &Entry<'_>, _enters: bool) {}
 
@@ -54,7 +54,7 @@ pub(crate) trait Rewrite<C> {
     fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()>;
 }
 
-/// Walks on from where `cursor` stands, and hands on what `readers` need.
+/// Walks on from the position of `cursor`, and passes on the versions that `readers` need.
 #[inline]
 pub(crate) fn rewrite<C: Versions>(
     cursor: &mut C,
@@ -87,7 +87,7 @@ mod tests {
     use crate::cursor::fixtures::{ListCursor, Version};
     use crate::mvcc::Lsn;
 
-    /// What is told of each version, and what stays.
+    /// Records the verdict for each version, and the versions that stay.
     #[derive(Default)]
     struct Told {
         noted: Vec<(Lsn, Verdict, bool)>,
@@ -114,7 +114,7 @@ mod tests {
     fn what_becomes_of_each_version_that_is_judged_is_told_first() {
         use Verdict::*;
         let put = |key: &[u8], seq| Version::put(key, seq, b"value");
-        // Readers at 20, and from 40 on.
+        // There are readers at 20, and at any point from 40 on.
         let keys = [
             put(b"a", 45),
             put(b"a", 30),

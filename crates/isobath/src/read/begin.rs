@@ -1,4 +1,5 @@
-//! Where every read begins: the database is open, and the family exists at the read point.
+//! The start of every read: check that the database is open and that the family exists at the read
+//! point.
 
 use crate::engine::{Engine, Keyspace, View};
 use crate::error::{Error, Result};
@@ -7,24 +8,24 @@ use crate::options::ReadOptions;
 use arc_swap::Guard;
 use std::sync::Arc;
 
-/// A family as of a point: what every read is of.
+/// A family at a read point: the subject of every read.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadAt<'a> {
     pub(crate) engine: &'a Arc<Engine>,
     pub(crate) family: &'a Arc<Keyspace>,
-    /// Registered; `None` reads at the newest point.
+    /// A registered point; `None` reads at the newest point.
     pub(crate) point: Option<Lsn>,
     pub(crate) options: ReadOptions,
 }
 
 impl<'a> ReadAt<'a> {
-    /// The family as it is now.
+    /// The newest state of the family.
     #[inline]
     pub(crate) fn newest(engine: &'a Arc<Engine>, family: &'a Arc<Keyspace>) -> ReadAt<'a> {
         ReadAt { engine, family, point: None, options: ReadOptions::default() }
     }
 
-    /// Pins a view and a read point that it can serve.
+    /// Pins a view and a read point that the view can serve.
     #[inline]
     pub(super) fn begin(&self) -> Result<(Guard<Arc<View>>, Lsn)> {
         self.engine.check_open()?;
@@ -40,7 +41,8 @@ impl<'a> ReadAt<'a> {
         }
     }
 
-    /// Why the family does not exist at the point: no view does once the database is closed.
+    /// The reason why the family has no view at the point: the database is closed, or the family
+    /// does not exist there.
     #[cold]
     fn refuse(&self) -> Error {
         match self.engine.check_open() {

@@ -1,9 +1,9 @@
-//! One key: the memtables newest first, then the runs of level 0 newest first, then one slice of
-//! each level.
+//! Reads of one key: the memtables newest first, then the runs of level 0 newest first, then one
+//! slice of each level.
 //!
-//! The first version found is the answer, since every source holds only older versions than the
-//! ones before it. A hit in memory or in a cached block makes no system call and no allocation. The
-//! key is hashed once, for all filters.
+//! The first version found is the answer, because every source holds only older versions than the
+//! sources before it. A hit in memory or in a cached block makes no system call and no allocation.
+//! The key is hashed once, for all filters.
 
 use crate::engine::View;
 use crate::env::{Plant, planted};
@@ -14,11 +14,11 @@ use crate::pinned::Value;
 use crate::read::begin::ReadAt;
 use crate::version::Slice as TableSlice;
 
-/// What the caller does with the value.
+/// What the caller wants to know.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Value,
-    /// Only whether there is one.
+    /// Only whether the key has a value.
     Presence,
 }
 
@@ -42,7 +42,7 @@ impl ReadAt<'_> {
     ) -> Result<Vec<Option<Value>>> {
         let (view, point) = self.begin()?;
         let keys = keys.into_iter();
-        // The iterator's word is good for so much memory, not for any.
+        // Limit the allocation: `size_hint` is not to be trusted for any amount of memory.
         let mut values = Vec::with_capacity(keys.size_hint().0.min(1024));
         for key in keys {
             values.push(get_in(self, &view, key.as_ref(), point, Wanted::Value)?);
@@ -83,7 +83,7 @@ fn get_in(
     Ok(None)
 }
 
-/// `None` if the slice holds no version for the reader, `Some(None)` if it holds a delete.
+/// `None` if the slice holds no version visible to the reader, `Some(None)` if it holds a delete.
 #[inline]
 fn get_in_slice(
     at: &ReadAt<'_>,

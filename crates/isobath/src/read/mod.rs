@@ -1,8 +1,7 @@
-//! How a reader finds what it asked for: [`get`] by key, [`scan`] in order, both as of a
-//! [`ReadAt`].
+//! The read path: [`get`] by key and [`scan`] in order, both at a [`ReadAt`].
 //!
-//! Both [`begin`] by pinning a view of the family (`engine/family.rs`) and resolve versions at a
-//! read point. Neither takes a lock that a writer holds.
+//! Both [`begin`] by pinning a view of the family (`engine/family.rs`), and both resolve versions
+//! at a read point. Neither takes a lock that a writer holds.
 
 mod begin;
 mod get;

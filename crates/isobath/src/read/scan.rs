@@ -1,4 +1,5 @@
-//! Many keys in order: the sources of a pinned view, merged and resolved at a read point.
+//! Reads of many keys in order: merges the sources of a pinned view and resolves versions at a read
+//! point.
 
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::engine::{Engine, View};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// A scan's cursor: visible keys within bounds.
 pub(crate) type Scan = VisibleCursor<MergeCursor<Source>>;
 
-/// The keys that a scan may show.
+/// The bounds of the keys that a scan may show.
 #[derive(Clone, Debug)]
 pub(crate) struct ScanBounds {
     pub(crate) lower: Bound<Vec<u8>>,
@@ -21,7 +22,7 @@ pub(crate) struct ScanBounds {
 }
 
 impl ScanBounds {
-    /// True if no key can lie within.
+    /// True if no key can lie within the bounds.
     pub(crate) fn is_empty(&self) -> bool {
         match (&self.lower, &self.upper) {
             (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
@@ -34,7 +35,7 @@ impl ScanBounds {
     }
 }
 
-/// What a scan reads: a view and a read point that fit.
+/// What a scan reads: a view, and a read point that the view can serve.
 pub(crate) struct Pin {
     engine: Arc<Engine>,
     view: Arc<View>,
@@ -55,7 +56,7 @@ impl Pin {
         self.engine.check_open()
     }
 
-    /// Opens a scan, not positioned. It keeps what it reads alive by itself.
+    /// Opens a scan without a position. The scan itself keeps alive what it reads.
     pub(crate) fn scan(&self, bounds: &ScanBounds) -> Result<Scan> {
         let sources = if bounds.is_empty() { Vec::new() } else { self.sources(bounds)? };
         let lower = bounds.lower.as_ref().map(Vec::as_slice);
@@ -63,7 +64,7 @@ impl Pin {
         Ok(VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper))
     }
 
-    /// Newest first.
+    /// The sources, newest first.
     fn sources(&self, bounds: &ScanBounds) -> Result<Vec<Source>> {
         let (view, tables) = (&self.view, &self.engine.tables);
         let count = view.memtables.len() + view.tree.runs.len() + view.tree.levels.len();

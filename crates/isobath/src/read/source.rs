@@ -8,15 +8,15 @@ use crate::table::{Table, TableContext, TableCursor};
 use crate::version::{Level, Slice as TableSlice};
 use std::sync::Arc;
 
-/// One source of a scan. The tag is a byte of its own: each step looks at it, and one hidden in the
-/// fields takes twelve instructions to tell.
+/// One source of a scan. The tag is a byte of its own. Each step reads the tag, and to derive a tag
+/// hidden in the fields takes twelve instructions.
 #[repr(u8)]
 pub(crate) enum Source {
     Memtable {
         cursor: MemtableCursor,
         memtable: Arc<Memtable>,
     },
-    /// The slice keeps the file, which the table opens again for each block.
+    /// The slice keeps the file; the table opens the file again for each block.
     Run {
         cursor: TableCursor,
         table: Arc<Table>,
@@ -47,7 +47,7 @@ impl Source {
         Source::Level(ConcatCursor::new(LevelSlices { level, tables, fill_cache }))
     }
 
-    /// The current key, and its value without copying it, unless it is short.
+    /// The current key and its value. The value is copied only if it is short.
     #[inline(always)]
     pub(crate) fn pinned(&self) -> Option<(&[u8], Value)> {
         let cursor = match self {

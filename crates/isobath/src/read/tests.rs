@@ -1,5 +1,5 @@
-//! Reads against plain references: the bounds of scans, each source of a scan, every place that a
-//! version can be in, and which files a read leaves alone.
+//! Tests reads against simple models: the bounds of scans, each source of a scan, every place where
+//! a version can be, and which files a read does not touch.
 
 use super::source::Source;
 use super::*;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Compactions cut their outputs after some ten kilobytes.
+/// Opens a database whose compactions cut their outputs at about ten kilobytes.
 fn open(fs: &MemoryFs) -> Db {
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
     let mut options = Options::new().write_buffer(64 << 10).env(env);
@@ -25,7 +25,7 @@ fn open(fs: &MemoryFs) -> Db {
     options.open("/db").unwrap()
 }
 
-/// Every bound whose key is one of `keys`, and none.
+/// The unbounded bound, and every bound at one of `keys`.
 fn bounds_at(keys: &[&[u8]]) -> Vec<Bound<Vec<u8>>> {
     let at = |key: &&[u8]| [Bound::Included(key.to_vec()), Bound::Excluded(key.to_vec())];
     let mut bounds: Vec<_> = keys.iter().flat_map(at).collect();
@@ -33,7 +33,7 @@ fn bounds_at(keys: &[&[u8]]) -> Vec<Bound<Vec<u8>>> {
     bounds
 }
 
-/// Bounds lie at every other key, so there is one between two that differ.
+/// Bounds lie at every other key, so there is a key between any two bounds that differ.
 #[test]
 fn bounds_are_empty_and_meet_a_slice_as_sets_of_keys_do() {
     let keys = [&b"a"[..], b"b", b"c", b"d", b"e", b"f", b"g"];
@@ -65,13 +65,13 @@ fn bounds_are_empty_and_meet_a_slice_as_sets_of_keys_do() {
     }
 }
 
-/// A version as a source shows it, but for its sequence.
+/// A version as a source shows it, without its sequence number.
 type Version = (Vec<u8>, OpKind, Vec<u8>);
 
-/// Even keys; the odd ones are in no source.
+/// The even keys are written; no source has the odd ones.
 const KEYS: std::ops::Range<u16> = 10..70;
 
-/// Something that does not compress.
+/// A value that does not compress.
 fn value_of(key: u16, round: u8) -> Vec<u8> {
     let mut draw = Draw::new(u64::from(key) << 8 | u64::from(round));
     let mut value = vec![round];
@@ -79,8 +79,8 @@ fn value_of(key: u16, round: u8) -> Vec<u8> {
     value
 }
 
-/// Writes three versions of every even key; the last of each third one is a delete. Answers them,
-/// newest first, and the snapshots that keep them.
+/// Writes three versions of every even key. The last version of every third one is a delete.
+/// Returns the versions, newest first, and the snapshots that keep them.
 fn write_versions(db: &Db, rounds: [u8; 3]) -> (Vec<Version>, Vec<Snapshot>) {
     let (mut versions, mut snapshots) = (Vec::new(), Vec::new());
     for round in rounds {
@@ -109,7 +109,7 @@ fn shown(source: &Source) -> Option<Version> {
     Some((entry.key.to_vec(), entry.kind, entry.value.to_vec()))
 }
 
-/// Compares every move from every place with what it means in the list of all versions.
+/// Compares every move from every position with the same move in a list of all versions.
 fn walk(source: &mut Source, versions: &[Version]) {
     let newest_of = |key: Option<&Version>| {
         key.and_then(|(key, ..)| versions.iter().find(|version| version.0 == *key).cloned())
@@ -155,7 +155,8 @@ fn walk(source: &mut Source, versions: &[Version]) {
     assert_eq!(shown(source), versions.first().cloned());
 }
 
-/// How many of the keys within and between those that the source has, it says it may hold.
+/// The number of present keys, and of absent keys between them, for which the source says it may
+/// hold the key.
 fn held_of_both(source: &Source) -> (usize, usize) {
     let may_hold = |key: &u16| {
         let key = key.to_be_bytes();
@@ -194,7 +195,7 @@ fn memtables_runs_and_levels_are_walked_alike() {
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Every way to read at a point, or at the newest, shows `contents`.
+/// Checks that every way to read at a point, or at the newest point, shows `contents`.
 fn compare(engine: &Arc<Engine>, point: Option<crate::format::Lsn>, contents: &Contents) {
     let family = &engine.default_family;
     let keys: Vec<Vec<u8>> = (0..24).map(|key| vec![key]).collect();
@@ -219,8 +220,8 @@ fn compare(engine: &Arc<Engine>, point: Option<crate::format::Lsn>, contents: &C
     assert_eq!(scan.entry(), None);
 }
 
-/// Versions are moved from memory to runs and levels between the rounds, so that each point has
-/// some in each.
+/// Between the rounds, versions move from memory to runs and to levels. So each point has some
+/// versions in each.
 #[test]
 fn every_point_is_read_alike_wherever_its_versions_are() {
     let db = open(&MemoryFs::new());
@@ -340,7 +341,7 @@ fn a_get_opens_no_run_that_is_newer_than_its_point_or_beside_its_key() {
     assert_eq!(files.open_count(), 1);
 }
 
-/// There is nothing in memory, and once two runs, once a level.
+/// Memory is empty. The data is in two runs at first, and then in a level.
 #[test]
 fn a_view_without_memtables_is_scanned_to_its_end() {
     let db = open(&MemoryFs::new());

@@ -1,4 +1,4 @@
-//! What a walk over the slices of one run returns, and which slices it opens.
+//! Tests what a walk over the slices of one run returns, and which slices it opens.
 
 use super::super::fixtures::{ListCursor, Version};
 use super::super::merge::tests::{moves, sources};
@@ -10,7 +10,7 @@ use std::cell::Cell;
 struct Slices {
     slices: Vec<Vec<Version>>,
     opened: Cell<usize>,
-    /// From this opening on, each cursor fails after as many movements, and each third opening
+    /// From this opening on, each cursor fails after this many movements, and every third opening
     /// fails.
     fails_from: Option<usize>,
 }

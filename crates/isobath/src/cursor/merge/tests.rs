@@ -32,7 +32,7 @@ impl Move {
     }
 }
 
-/// Keys that often share heads and extend one another.
+/// Keys that often have the same heads and extend each other.
 pub(crate) fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(0u8..3, 0..4),
@@ -54,7 +54,8 @@ pub(crate) fn moves() -> impl Strategy<Value = Vec<Move>> {
     prop::collection::vec(one, 1..60)
 }
 
-/// Sources newest first: an earlier one holds only newer versions of a key than a later one.
+/// Sources, newest first: for each key, an earlier source holds only newer versions than a later
+/// one.
 pub(crate) fn sources(most: usize) -> impl Strategy<Value = Vec<Vec<Version>>> {
     let keys = prop::collection::btree_set((key(), 0u64..4), 0..25);
     prop::collection::vec(keys, 0..most).prop_map(|sources| {
@@ -72,13 +73,13 @@ pub(crate) fn sources(most: usize) -> impl Strategy<Value = Vec<Vec<Version>>> {
 }
 
 impl<C> MergeCursor<C> {
-    /// How many cursors it merges.
+    /// The number of cursors that are merged.
     pub(crate) fn source_count(&self) -> usize {
         self.sources.len()
     }
 }
 
-/// Puts a long common beginning before most keys.
+/// Puts a long common prefix before most keys.
 fn stretch(key: &mut Vec<u8>) {
     if key.first().is_some_and(|first| *first < 2) {
         key.splice(0..0, *b"\x01what many keys have in common/");
@@ -333,8 +334,8 @@ fn heads_are_taken_behind_what_keys_share_and_anew_once_that_has_passed() {
     assert!(merge.prefix.starts_with(b"table-17/row-"));
 }
 
-/// What keys share is seen as they are passed, not only where a seek ends; and soon, though it did
-/// not change for long.
+/// The merge notices what keys share while it walks over them, not only at a seek. It notices soon,
+/// even if the prefix has not changed for a long time.
 #[test]
 fn a_walk_into_keys_that_share_something_else_chooses_another_prefix_soon() {
     let row = |n: u64| format!("rows of one and the same table/{n:010}").into_bytes();

@@ -1,4 +1,4 @@
-//! What a reader sees, against a slow and simple computation of it.
+//! Tests what a reader sees against a slow and simple computation of it.
 
 use super::super::MergeCursor;
 use super::super::fixtures::{ListCursor, Version};
@@ -145,7 +145,7 @@ fn a_delete_hides_the_key_only_from_points_above_it() {
 
 #[test]
 fn nothing_below_is_asked_to_move_without_an_entry() {
-    // The list refuses to move from nowhere, and has no entry at or beside either bound.
+    // The list refuses to move without an entry, and has no entry at or beside either bound.
     let versions = vec![Version::put(b"k", 5, b"v")];
     for versions in [vec![], versions] {
         for (lower, upper) in [
