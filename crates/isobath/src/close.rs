@@ -27,8 +27,8 @@
 //! of [`Db::on_durable`](crate::Db::on_durable).
 
 use crate::engine::Engine;
-use crate::env::Priority;
 use crate::env::sync::atomic::Ordering;
+use crate::env::{Priority, is_called_back};
 use crate::error::{Error, PoisonCause, Result};
 use crate::version::{Change, Edit};
 use crate::write;
@@ -49,6 +49,21 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
         closed
     };
     outcome.get_or_insert_with(close).clone()
+}
+
+/// Closes the database for its last handle, which nobody asks what came of it. In a callback of any
+/// database it waits for nothing: the callbacks of two databases may own the last handle of each
+/// other's.
+pub(crate) fn close_unheard(engine: &Arc<Engine>) {
+    if !is_called_back() {
+        let _ = close(engine);
+    } else if !engine.closed.swap(true, Ordering::SeqCst)
+        && close_elsewhere(engine).is_err_and(|error| !error.is_closed())
+        && !engine.is_telling()
+    {
+        // No thread could be started, so this one has to.
+        let _ = close(engine);
+    }
 }
 
 fn close_or_fail(engine: &Arc<Engine>) -> Result<()> {

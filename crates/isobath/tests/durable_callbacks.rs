@@ -6,7 +6,7 @@ use isobath::vfs::{Fault, FileOp, MemoryFs};
 use isobath::{Db, Event, Options, Result, WriteOptions};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -204,6 +204,18 @@ fn a_callback_may_call_the_database() {
     db.close().unwrap();
 }
 
+/// The database, once a close has given it up that goes on elsewhere.
+fn opened_soon(fs: &MemoryFs) -> Db {
+    for _ in 0..20_000 {
+        match over(fs).open("db") {
+            Ok(db) => return db,
+            Err(error) => assert_eq!(error.name(), "LOCKED", "the close goes on elsewhere"),
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("the close never ends")
+}
+
 #[test]
 fn a_callback_may_close_the_database_and_own_its_last_handle() {
     let fs = MemoryFs::new();
@@ -226,17 +238,7 @@ fn a_callback_may_close_the_database_and_own_its_last_handle() {
         drop(db);
         drop(release);
         soon(&receiver);
-        let reopened = || over(&fs).open("db");
-        let mut tries = 0;
-        let db = loop {
-            match reopened() {
-                Ok(db) => break db,
-                Err(error) => assert_eq!(error.name(), "LOCKED", "the close goes on elsewhere"),
-            }
-            tries += 1;
-            assert!(tries < 20_000, "the close never ends");
-            thread::sleep(Duration::from_millis(1));
-        };
+        let db = opened_soon(&fs);
         assert_eq!(db.get("key").unwrap().unwrap(), "value");
     }
 }
@@ -260,6 +262,34 @@ fn a_listener_of_another_database_may_close_the_one_whose_callback_made_it_hear(
     assert!(soon(&hears).is_err_and(|error| error.is_closed()));
     db.close().unwrap();
     over(&fs).open("db").unwrap();
+}
+
+#[test]
+fn callbacks_that_own_the_last_handles_of_each_others_databases_end() {
+    let fs = [MemoryFs::new(), MemoryFs::new()];
+    let [one, other] = fs.each_ref().map(|fs| over(fs).open("db").unwrap());
+    let commits = [&one, &other].map(|db| db.put("key", "value").unwrap());
+    let (ended, ends) = channel();
+    // Both run before either goes on.
+    let meet = Arc::new(Barrier::new(2));
+    let drops = |handle: Db| {
+        let (ended, meet) = (ended.clone(), meet.clone());
+        move |_| {
+            meet.wait();
+            drop(handle);
+            ended.send(()).unwrap();
+        }
+    };
+    let releases = [&one, &other].map(hold);
+    one.on_durable(commits[0], drops(other.clone())).unwrap();
+    other.on_durable(commits[1], drops(one.clone())).unwrap();
+    drop((one, other));
+    drop(releases);
+    soon(&ends);
+    soon(&ends);
+    for fs in &fs {
+        drop(opened_soon(fs));
+    }
 }
 
 #[test]

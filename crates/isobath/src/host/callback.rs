@@ -41,6 +41,11 @@ pub(crate) fn is_called_back_by<T>(caller: &T) -> bool {
     CALLERS.get().contains(&ptr::from_ref(caller).cast())
 }
 
+/// True within a callback, whoever it runs on behalf of.
+pub(crate) fn is_called_back() -> bool {
+    !CALLERS.get()[0].is_null()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,7 +53,11 @@ mod tests {
     #[test]
     fn a_callback_within_one_of_another_is_of_both() {
         let (outer, inner) = (1u8, 2u8);
-        let now = || [&outer, &inner].map(is_called_back_by);
+        let now = || {
+            let of_each = [&outer, &inner].map(is_called_back_by);
+            assert_eq!(is_called_back(), of_each.contains(&true));
+            of_each
+        };
         call_back(&outer, || {
             assert_eq!(now(), [true, false]);
             call_back(&inner, || {

@@ -33,7 +33,7 @@ pub mod simulation;
 pub(crate) mod sync;
 mod threads;
 
-pub(crate) use callback::{call_back, is_called_back_by};
+pub(crate) use callback::{call_back, is_called_back, is_called_back_by};
 pub use clock::{Clock, SystemClock};
 pub(crate) use planted::{Plant, planted};
 pub use points::Point;
