@@ -1,33 +1,34 @@
-//! How far compactions are behind in each family, and how fast they get on: what writers are paced
-//! by.
+//! How far compactions are behind in each family, and how fast they progress. Writers are paced by
+//! it.
 //!
-//! A family's backlog is measured in batches: what compactions have still to read, over what a
-//! level 0 that is due makes them read. It counts the compaction under way by what that has left,
-//! so it falls while a compaction runs and does not wait for its end, however long it takes.
+//! A family's backlog is measured in batches: the bytes that its compactions must still read,
+//! divided by the bytes that they read when level 0 is just due. A running compaction counts with
+//! the bytes that it has not read yet. So the backlog falls while a compaction runs, however long
+//! that takes.
 
 use crate::format::FamilyId;
 use std::collections::BTreeMap;
 
-/// Up to here writers are free: compactions wait until there is so much to do.
+/// Up to this backlog writers are not paced: compactions only start at one batch.
 const FREE_BATCHES: f64 = 1.0;
-/// Here writers are slowed to a quarter of what compactions can take in for ever: reads get slow
-/// beyond.
+/// At this backlog writers are slowed to a quarter of what compactions can sustain. Beyond it reads
+/// get slow.
 const FULL_BATCHES: f64 = 3.0;
-/// How long the pace of compactions is remembered.
+/// Measurements older than this hardly count in the pace of compactions.
 const MEMORY_NS: f64 = 4e9;
-/// Compactions that nothing is heard of for so long were not running.
+/// If compactions report nothing for this long, they were not running.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// Bytes a second, as long as nothing is known.
+/// Bytes per second, until a rate has been measured.
 const PACE_UNKNOWN: f64 = 1e9;
 
-/// What a family's compactions have to do.
+/// The work that a family's compactions have to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompactionDebt {
-    /// Bytes to read.
+    /// Bytes that compactions must still read.
     pub(crate) bytes: u64,
-    /// Bytes to read for a batch.
+    /// Bytes that compactions read for one batch.
     pub(crate) batch_debt: u64,
-    /// Bytes of a batch.
+    /// Bytes in one batch.
     pub(crate) batch_bytes: u64,
 }
 
@@ -40,12 +41,12 @@ impl CompactionDebt {
 /// The backlogs of all families.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Those that writers are paced by.
+    /// The families that are behind. Writers are paced by them.
     families: BTreeMap<FamilyId, CompactionDebt>,
     pace: Pace,
 }
 
-/// Bytes that compactions read and the time they took, the older the less they count.
+/// Bytes that compactions read, and the time they took. Older measurements count less.
 #[derive(Debug, Default)]
 struct Pace {
     bytes: f64,
@@ -64,14 +65,14 @@ impl Pace {
         }
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     fn rate(&self) -> f64 {
         if self.ns > 0.0 { self.bytes * 1e9 / self.ns } else { PACE_UNKNOWN }
     }
 }
 
 impl Backlog {
-    /// Notes the debt of a family; `None` for one that is no more.
+    /// Notes the debt of a family; `None` if the family was dropped.
     pub(crate) fn note(&mut self, family: FamilyId, debt: Option<CompactionDebt>) {
         match debt.filter(|debt| debt.batches() > FREE_BATCHES) {
             Some(debt) => self.families.insert(family, debt),
@@ -84,8 +85,9 @@ impl Backlog {
         self.pace.note(bytes, now_ns);
     }
 
-    /// How far the family is behind that is most so, 1 where it is full and more beyond, and how
-    /// many bytes a second flushes could add to it for ever, as compactions get on.
+    /// The lag of the family that is furthest behind (1 where its backlog is full, more beyond),
+    /// and how many bytes per second flushes could add to it for ever at the present pace of
+    /// compactions.
     pub(crate) fn pressure(&self) -> (f64, f64) {
         let last = self.families.values().max_by(|a, b| a.batches().total_cmp(&b.batches()));
         let Some(debt) = last else { return (0.0, PACE_UNKNOWN) };
@@ -174,12 +176,12 @@ mod tests {
         assert_eq!(rate_after(1 << 30, 70 * SECOND), PACE_UNKNOWN);
         expect(rate_after(8_000_000, 70 * SECOND + SECOND / 10), 8e6, 0.1);
         expect(rate_after(4_000_000, 70 * SECOND + SECOND / 2), 7.2e6 + 4e6, 0.09 + 0.4);
-        // A pause of a second says nothing, one that is a little shorter does.
+        // A pause of a second is not counted. A slightly shorter one is.
         expect(rate_after(5, 71 * SECOND + SECOND / 2), 11.2e6, 0.49);
         let kept = 1.0 - 0.999_999_999 / 4.0;
         let (bytes, seconds) = (11.2e6 * kept + 3e6, 0.49 * kept + 0.999_999_999);
         expect(rate_after(3_000_000, 72 * SECOND + SECOND / 2 - 1), bytes, seconds);
-        // Of two threads the second may tell first.
+        // Of two threads the one that read the clock later may report first.
         expect(rate_after(1_000_000, 72 * SECOND), bytes + 1e6, seconds);
     }
 }

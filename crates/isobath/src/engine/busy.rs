@@ -1,9 +1,9 @@
-//! The jobs under way on one tree, as far as the next plan must keep clear of them.
+//! The running jobs on one tree, as far as the next plan must avoid them.
 
 use crate::table::{Extent, ExtentRef};
 
-/// Running jobs. Slices that they read cannot be planned with, and where they will put their
-/// outputs nothing may land, nor pass below.
+/// Running jobs. A new plan must not use the slices that they read. Nothing may be placed in, or
+/// moved below, the part of the key space where their outputs will land.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Busy {
     jobs: Vec<Job>,
@@ -16,32 +16,32 @@ struct Job {
     claim: Claim,
 }
 
-/// What a job takes from other plans while it runs.
+/// What a running job reserves for itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    /// The files of the slices that it reads, ascending.
+    /// The files of the slices that the job reads, ascending.
     pub(crate) files: Vec<u64>,
-    /// Bytes on disk that leave a level for the target, by level.
+    /// Bytes on disk that leave each level for the target: pairs of level and bytes.
     pub(crate) leaving: Vec<(usize, u64)>,
-    /// Bytes that it has still to read.
+    /// Bytes that the job has still to read.
     pub(crate) unread: u64,
     pub(crate) target: usize,
-    /// Where its inputs and outputs lie.
+    /// The extent of the job's inputs and outputs.
     pub(crate) hull: Extent,
 }
 
-/// What a plan takes from others, once it is carried out.
+/// A plan that reserves something while it is carried out.
 pub(crate) trait Claims {
-    /// One for each part that ends in a target of its own.
+    /// One claim for each part of the plan that has its own target.
     fn claims(&self) -> Vec<Claim>;
 }
 
-/// Names a running job.
+/// The name of a running job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobId(pub(crate) u64);
 
 impl Busy {
-    /// Enters a plan that is about to be carried out. It is under way until [`Busy::end`].
+    /// Enters a plan that is about to be carried out. It counts as running until [`Busy::end`].
     pub(crate) fn begin(&mut self, plan: &impl Claims) -> JobId {
         let id = self.next_id;
         self.next_id += 1;
@@ -49,12 +49,12 @@ impl Busy {
         JobId(id)
     }
 
-    /// The name that the next job will have: those before it have lesser ones.
+    /// The name of the next job. All earlier jobs have smaller names.
     pub(crate) fn next_id(&self) -> JobId {
         JobId(self.next_id)
     }
 
-    /// Forgets a job, once its edit is installed or it has failed.
+    /// Forgets a job, after its edit was installed or the job failed.
     pub(crate) fn end(&mut self, id: JobId) {
         self.jobs.retain(|job| job.id != id.0);
     }
@@ -76,8 +76,8 @@ impl Busy {
         self.jobs.iter().map(|job| job.claim.unread).sum()
     }
 
-    /// From what each level holds (0 for level 0) to about what it will hold once the running jobs
-    /// have ended.
+    /// Changes `held`, the bytes of each level (0 is level 0), to about what each level will hold
+    /// when the running jobs have ended.
     pub(crate) fn foresee(&self, held: &mut [u64]) {
         for job in &self.jobs {
             for &(level, bytes) in &job.claim.leaving {
@@ -100,9 +100,9 @@ impl Busy {
         self.jobs.iter().any(|job| job.claim.files.binary_search(&file).is_ok())
     }
 
-    /// True if outputs of a running job may land in one of the levels below `above`, down to
-    /// `target`, within an extent. What comes from level `above` must not be put there or
-    /// deeper.
+    /// True if outputs of a running job may land within the extent, in one of the levels below
+    /// `above`, down to `target`. Slices from level `above` must then not be put into that level or
+    /// a deeper one.
     pub(crate) fn lands_between(
         &self,
         above: usize,

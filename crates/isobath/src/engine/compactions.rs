@@ -1,5 +1,4 @@
-//! The compactions of one family that are under way, and what the next plan has to know of the last
-//! ones.
+//! The running compactions of one family, and what the next plan needs to know of earlier ones.
 
 use super::busy::{Busy, JobId};
 use crate::env::sync::{Condvar, Mutex, Rank};
@@ -8,7 +7,7 @@ use crate::error::Error;
 /// The compactions of one family.
 pub(crate) struct Compactions {
     pub(crate) state: Mutex<CompactionState>,
-    /// A job ended.
+    /// Signalled when a job has ended.
     pub(crate) ended: Condvar,
 }
 
@@ -19,20 +18,21 @@ impl Default for Compactions {
     }
 }
 
-/// What [`Compactions`] protects.
+/// The part of [`Compactions`] that its lock protects.
 #[derive(Default)]
 pub(crate) struct CompactionState {
     pub(crate) busy: Busy,
     pub(crate) running: usize,
-    /// Smoothed bytes of the runs that flushes add.
+    /// The smoothed size in bytes of the runs that flushes add.
     pub(crate) run_bytes: u64,
-    /// Which job failed last, and why; cleared by the next flush, which tries again.
+    /// Which job failed last, and why. The next flush clears it, so that compactions are tried
+    /// again.
     pub(crate) failure: Option<(JobId, Error)>,
 }
 
 impl CompactionState {
-    /// Why a job failed that began as `first` or later. That one failed which began before says
-    /// nothing of what may be done now: it is forgotten.
+    /// The failure of a job that began as `first` or later. An older failure says nothing about
+    /// now, so it is forgotten.
     pub(crate) fn failure_since(&mut self, first: JobId) -> Option<Error> {
         self.failure.take_if(|(id, _)| *id < first);
         self.failure.as_ref().map(|(_, error)| error.clone())

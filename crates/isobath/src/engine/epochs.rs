@@ -1,15 +1,15 @@
 //! Epochs: generations of the in-memory state.
 //!
-//! An epoch owns an LSN range, an arena, and a memtable for each family that was written in it. One
-//! epoch is open; sealed ones wait, oldest first, for their flush.
+//! An epoch owns a range of LSNs, an arena, and a memtable for each family that was written in it.
+//! One epoch is open; sealed ones wait for their flush, oldest first.
 //!
-//! Sealing must not lose a racing writer. The sealer (1) marks the open epoch closing, (2) reserves
-//! a marker record, whose end is the boundary, (3) publishes the list with the next epoch. A writer
-//! that has its LSN and then sees an open epoch that is not closing belongs to it; one that sees a
-//! closing epoch waits for the list. The proof, and what the sealer must not wait for:
-//! `docs/internals/commit.md`.
+//! Sealing must not lose a racing writer. The sealer does three things in this order: (1) it marks
+//! the open epoch as closing; (2) it reserves a marker record, whose end is the boundary; (3) it
+//! publishes the list with the next epoch. A writer first has its LSN and then looks at the open
+//! epoch. If that epoch is not closing, it owns the LSN. If it is closing, the writer waits for the
+//! new list. The proof, and what the sealer must not wait for, are in `docs/internals/commit.md`.
 //!
-//! The epoch is complete, and may be flushed, once `visible` has passed the marker.
+//! An epoch is complete, and may be flushed, once `visible` has passed its marker.
 
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Condvar, Mutex, MutexGuard, Rank};
@@ -23,24 +23,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sealed epochs that may wait for flush; with the open one, memory holds three budgets.
+/// The greatest number of sealed epochs. With the open one, memory holds up to three write buffers.
 pub(crate) const MAX_SEALED: usize = 2;
 
-/// So many flushes in a row may fail for want of room before writes pause between attempts: the
-/// want may be short.
+/// How many flushes in a row may fail for lack of room before writes pause between attempts. The
+/// lack may be short.
 const FREE_FAILURES: u32 = 4;
-/// The first such pause; each failure doubles it ...
+/// The first such pause. Each further failure doubles it ...
 const RETRY_PAUSE_NS_MIN: u64 = 10_000_000;
 /// ... up to this.
 pub(crate) const RETRY_PAUSE_NS_MAX: u64 = 500_000_000;
 
-/// One generation.
+/// One generation of the in-memory state.
 pub(crate) struct Epoch {
-    /// Counts up; a newer epoch has a greater id.
+    /// Each epoch's id is greater by one than that of the epoch before.
     pub(crate) id: u64,
-    /// The first LSN it owns.
+    /// The first LSN that the epoch owns.
     pub(crate) start: Lsn,
-    /// The LSN after its marker, once sealed: where replay begins when the epoch is installed.
+    /// The LSN after the marker, once the epoch is sealed. Replay begins there once it is
+    /// installed.
     end: AtomicU64,
     closing: AtomicBool,
     pub(crate) arena: Arc<Arena>,
@@ -60,37 +61,37 @@ impl Epoch {
         })
     }
 
-    /// An epoch beside all others, for what a reader replays from `start` on.
+    /// An epoch outside of any list, for what a read-only database replays from `start` on.
     pub(crate) fn of_reader(start: Lsn, pool: &Arc<ChunkPool>) -> Arc<Epoch> {
         Epoch::new(1, start, Arc::new(Arena::new(pool.clone())))
     }
 
-    /// True if the epoch surely owns `lsn`, which its caller has reserved already.
+    /// True if the epoch certainly owns `lsn`, which the caller has already reserved.
     #[inline]
     pub(crate) fn owns_while_open(&self, lsn: Lsn) -> bool {
         let is_closing = self.closing.load(Ordering::SeqCst) && !planted(Plant::SealForgetsRacers);
         lsn >= self.start && !is_closing
     }
 
-    /// The LSN after the marker; `Lsn::MAX` while open.
+    /// The LSN after the marker; `Lsn::MAX` while the epoch is open.
     pub(crate) fn end(&self) -> Lsn {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Bytes of memory taken.
+    /// Bytes of memory that the epoch's arena has taken.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.arena.allocated_bytes() as u64
     }
 
-    /// The memtable of a family, created if this is its first write here.
+    /// The memtable of a family; the first write of the family in this epoch creates it.
     pub(crate) fn memtable(&self, family: FamilyId) -> Arc<Memtable> {
         let mut memtables = self.memtables.lock();
         let fresh = || Arc::new(Memtable::new(self.arena.clone()));
         memtables.entry(family).or_insert_with(fresh).clone()
     }
 
-    /// Every memtable, by ascending family.
+    /// All memtables, by ascending family id.
     pub(crate) fn memtables(&self) -> Vec<(FamilyId, Arc<Memtable>)> {
         self.memtables.lock().iter().map(|(id, memtable)| (*id, memtable.clone())).collect()
     }
@@ -100,7 +101,7 @@ impl Epoch {
     }
 }
 
-/// The open epoch and those waiting for flush.
+/// The open epoch and those that wait for their flush.
 pub(crate) struct EpochList {
     pub(crate) open: Arc<Epoch>,
     /// Oldest first.
@@ -109,7 +110,7 @@ pub(crate) struct EpochList {
 
 /// A reserved marker record.
 pub(crate) trait Marker {
-    /// The LSN after it: the first of the next epoch.
+    /// The LSN after the marker, which is the first of the next epoch.
     fn end(&self) -> Lsn;
 }
 
@@ -119,7 +120,8 @@ impl Marker for Reservation<'_> {
     }
 }
 
-/// The mark of an epoch that is being sealed. Dropped, it is taken back: no marker was reserved.
+/// The closing mark of an epoch that is being sealed. Dropping it takes the mark back: then no
+/// marker was reserved.
 struct Closing<'a>(&'a Epoch);
 
 impl<'a> Closing<'a> {
@@ -135,25 +137,26 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// The list, and who may change it.
+/// The list of epochs, and the lock for changing it.
 pub(crate) struct Epochs {
     list: ArcSwap<EpochList>,
-    /// Held by whoever seals or retires.
+    /// The seal lock: held while an epoch is sealed or retired.
     change: Mutex<()>,
     changed: Condvar,
-    /// The last epoch whose flush is over: installed, counted and told.
+    /// The id of the last epoch whose flush is over: installed, counted and reported to the
+    /// listener.
     flushed: AtomicU64,
     failures: Mutex<Failures>,
     pool: Arc<ChunkPool>,
 }
 
-/// Flushes that failed, and can be tried again, since one succeeded.
+/// The flushes that failed since one succeeded, and that can be tried again.
 #[derive(Default)]
 struct Failures {
     count: u32,
-    /// Why the last one failed, unless it is being tried again.
+    /// Why the last one failed; `None` while it is being tried again.
     untried: Option<Error>,
-    /// From when on a write may have it tried again.
+    /// From this time on a write may start another attempt.
     retry_ns: u64,
 }
 
@@ -169,7 +172,7 @@ impl Failures {
 }
 
 impl Epochs {
-    /// One open epoch that owns every LSN from `start` on.
+    /// Starts with one open epoch that owns every LSN from `start` on.
     pub(crate) fn new(pool: Arc<ChunkPool>, start: Lsn) -> Epochs {
         let open = Epoch::new(1, start, Arc::new(Arena::new(pool.clone())));
         let list = ArcSwap::from_pointee(EpochList { open, sealed: Vec::new() });
@@ -189,7 +192,7 @@ impl Epochs {
         &self.pool
     }
 
-    /// The epoch that owns a reserved LSN; waits while the answer is being decided.
+    /// The epoch that owns a reserved LSN. Waits while that is being decided.
     pub(crate) fn owner(&self, lsn: Lsn) -> Arc<Epoch> {
         loop {
             let list = self.list();
@@ -199,18 +202,18 @@ impl Epochs {
             if let Some(sealed) = list.sealed.iter().find(|epoch| lsn < epoch.end()) {
                 return sealed.clone();
             }
-            // The open epoch is closing, and on which side of its boundary the LSN lies is not
-            // known yet. The sealer holds `change` until it is.
+            // The open epoch is closing, and it is not known yet on which side of the boundary the
+            // LSN lies. The sealer holds `change` until it is known.
             drop(self.change.lock());
         }
     }
 
-    /// The right to seal and retire.
+    /// Takes the seal lock, which is needed to seal and to retire.
     pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
         self.change.lock()
     }
 
-    /// Seals the open epoch. `reserve_marker` reserves the marker record; if it fails, or panics,
+    /// Seals the open epoch. `reserve_marker` reserves the marker record; if it fails or panics,
     /// nothing has changed.
     pub(crate) fn seal<M: Marker, E>(
         &self,
@@ -237,8 +240,8 @@ impl Epochs {
         Ok((list.open.clone(), marker))
     }
 
-    /// Forgets the oldest sealed epoch, whose tables are installed, and with it that a flush failed
-    /// before.
+    /// Removes the oldest sealed epoch from the list, after its tables were installed. Also forgets
+    /// earlier failures of flushes.
     pub(crate) fn retire_oldest(&self, epoch: &Arc<Epoch>) {
         let _right = self.change.lock();
         let list = self.list.load_full();
@@ -248,7 +251,7 @@ impl Epochs {
         assert!(oldest.end() != Lsn::MAX, "an open epoch takes writes");
         preempt();
         self.list.store(Arc::new(EpochList { open: list.open.clone(), sealed }));
-        // An earlier flush may have failed, and this one is the proof that there is room again.
+        // The success of this flush shows that there is room again.
         *self.failures.lock() = Failures::default();
         self.changed.notify_all();
     }
@@ -258,46 +261,48 @@ impl Epochs {
         self.flushed.load(Ordering::Acquire)
     }
 
-    /// Notes that the flush of an epoch is over, and wakes who waits for it. Its memory was free
-    /// for writers before, by [`Epochs::retire_oldest`].
+    /// Notes that the flush of an epoch is over, and wakes the threads that wait for it. Writers
+    /// could use its memory before this: [`Epochs::retire_oldest`] released it.
     pub(crate) fn note_flushed(&self, id: u64) {
         let before = self.flushed.swap(id, Ordering::AcqRel);
         assert!(before < id, "epoch {id} is flushed after {before}");
         self.wake_all();
     }
 
-    /// Waits until an epoch was retired, or its flush is over (or someone called
-    /// [`Epochs::wake_all`]), at most a moment.
+    /// Waits until an epoch is retired, until its flush is over, or until [`Epochs::wake_all`], but
+    /// at most 100 milliseconds. Gives `right` back while it waits.
     pub(crate) fn wait_for_room(&self, right: &mut MutexGuard<'_, ()>) {
         self.changed.wait_for(right, Duration::from_millis(100));
     }
 
-    /// Wakes who waits for room, to look again why there is none. Whoever calls does not hold the
-    /// right.
+    /// Wakes all threads in [`Epochs::wait_for_room`], so that they check their conditions again.
+    /// The caller must not hold the seal lock.
     pub(crate) fn wake_all(&self) {
-        // Who has looked and found no reason to give up is asleep once the lock can be had.
+        // Once we hold the lock, every waiter that passed its check is asleep, so no wake-up is
+        // lost.
         drop(self.change.lock());
         self.changed.notify_all();
     }
 
-    /// Notes that a flush failed at `now_ns`, for want of space or of files, and tells who waits.
+    /// Notes at `now_ns` that a flush failed for lack of space or file descriptors, and wakes the
+    /// waiters.
     pub(crate) fn note_flush_failure(&self, error: Error, now_ns: u64) {
         self.failures.lock().note(error, now_ns);
         self.wake_all();
     }
 
-    /// Fails if flushes are stuck until somebody tries again.
+    /// Returns the failure of the last flush until the flush is tried again.
     pub(crate) fn check_flushes(&self) -> Result<()> {
         self.failures.lock().untried.clone().map_or(Ok(()), Err)
     }
 
-    /// Takes the failure, for somebody who tries again.
+    /// Takes the failure, for a caller that is about to try again.
     pub(crate) fn take_flush_failure(&self) -> Option<Error> {
         self.failures.lock().untried.take()
     }
 
-    /// True if a write may have flushes tried again. On a disk that stays full each write would
-    /// cost an attempt otherwise.
+    /// True if a write may start another attempt to flush. Without this limit each write would cost
+    /// an attempt while the disk is full.
     pub(crate) fn is_retry_due(&self, now_ns: u64) -> bool {
         now_ns >= self.failures.lock().retry_ns
     }
@@ -504,7 +509,8 @@ mod tests {
         assert!(epochs.is_retry_due(100));
     }
 
-    /// The best of some waits, in nanoseconds: a busy machine may delay any, but not shorten one.
+    /// The shortest of some waits, in nanoseconds: a busy machine may delay a wait but not shorten
+    /// it.
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn best_wait(rounds: usize, wake: impl Fn(&Epochs, Arc<Epoch>) + Sync) -> u64 {
         let clock = SystemClock::new();

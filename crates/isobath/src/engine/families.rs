@@ -1,5 +1,5 @@
-//! The open families, by id and by name. Looked up when a handle is made and by background jobs;
-//! reads and writes go through handles.
+//! The open families, by id and by name. They are looked up when a handle is made, and by
+//! background jobs; reads and writes go through handles.
 
 use super::family::Keyspace;
 use crate::env::sync::{Mutex, Rank};
@@ -8,7 +8,7 @@ use crate::format::FamilyId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Every open family.
+/// All open families.
 pub(crate) struct Families {
     lists: Mutex<Lists>,
 }
@@ -51,8 +51,8 @@ impl Families {
         self.lists.lock().by_id.get(&id).cloned()
     }
 
-    /// The family of a name. One whose drop is logged but not confirmed counts as gone, as it does
-    /// for reads.
+    /// The family with this name. A family whose drop is in the log but not yet in the manifest
+    /// counts as gone, as it does for reads.
     pub(crate) fn by_name(&self, name: &str) -> Result<Arc<Keyspace>> {
         let lists = self.lists.lock();
         let family = lists.by_name.get(name).map(|id| &lists.by_id[id]);
@@ -64,7 +64,7 @@ impl Families {
         self.lists.lock().by_name.contains_key(name)
     }
 
-    /// Every family, by ascending id.
+    /// All families, by ascending id.
     pub(crate) fn all(&self) -> Vec<Arc<Keyspace>> {
         self.lists.lock().by_id.values().cloned().collect()
     }

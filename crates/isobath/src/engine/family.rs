@@ -1,21 +1,22 @@
-//! A column family while the database is open, and the view its readers pin.
+//! A column family of an open database, and the view that its readers pin.
 //!
 //! A view is immutable: the memtables of the family, newest first, and the tree of its slices on
-//! disk. It is replaced when the family is first written in an epoch, when an epoch of its is
-//! installed, and when a compaction is installed. Readers reach it through an `ArcSwap`: a load
-//! takes no lock and contends with nobody, and an idle thread pins neither memory nor files.
+//! disk. A new view replaces it when the family is first written in an epoch, when one of its
+//! epochs is installed, and when a compaction is installed. Readers reach it through an `ArcSwap`:
+//! a load takes no lock and never contends, and an idle thread pins neither memory nor files.
 //!
-//! A reader needs a view and a read point that fit: the view alone misses memtables created since,
-//! the point alone may meet a compaction that dropped what it needs. So: load the view, load
-//! `visible`, and check that the view is still current; a memtable is published before any commit
-//! in it becomes visible, hence a view that is still current holds everything below the point. A
-//! view's number becomes current before the view can be seen: a second writer may find the memtable
-//! in it, and be visible, while the first is still publishing.
+//! A reader needs a view and a read point that fit. A view that is too old misses memtables created
+//! since. A point that is too old may need versions that a compaction has dropped. So the reader
+//! loads the view, then loads `visible`, then checks that the view is still current. A memtable is
+//! published before any commit in it becomes visible. Hence a view that is still current holds
+//! everything below the point. A view's number becomes current before the view can be seen. The
+//! reason: a second writer may find the memtable in the new view, and its commit may become
+//! visible, while the first writer is still publishing.
 //!
-//! A drop marks the view with its LSN before the record of the drop becomes visible, so a reader
-//! learns from the view it pinned whether the family exists at its point. The marked view keeps
-//! memtables and tree, and nothing installs into it once the edit of the drop holds: snapshots
-//! below the drop go on reading it until `snapshots.rs` has the family let go.
+//! A drop marks the view with its LSN before the record of the drop becomes visible. So a reader
+//! learns from the view that it pinned whether the family exists at its point. The marked view
+//! keeps its memtables and its tree, and nothing is installed into it once the edit of the drop is
+//! durable. Snapshots below the drop go on reading it until `snapshots.rs` releases the family.
 
 use super::compactions::Compactions;
 use super::epochs::Epoch;
@@ -31,7 +32,7 @@ use arc_swap::{ArcSwap, Guard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A memtable and the epoch it belongs to.
+/// A memtable and its epoch.
 #[derive(Clone)]
 pub(crate) struct MemtableOf {
     pub(crate) epoch: Arc<Epoch>,
@@ -45,15 +46,14 @@ pub(crate) struct View {
     /// Newest epoch first.
     pub(crate) memtables: Vec<MemtableOf>,
     pub(crate) tree: Arc<Tree>,
-    /// Where the log drops the family; `Lsn::MAX` while it does not.
+    /// The LSN at which the log drops the family; `Lsn::MAX` if it does not.
     dropped_at: Lsn,
-    /// No reader sees the family any more, and the view is empty for good.
+    /// No reader sees the family any more, and the view stays empty.
     is_let_go: bool,
 }
 
 impl View {
-    /// What readers of a database that is open for reading pin: it changes by being replaced as a
-    /// whole.
+    /// A view of a database that is open for reading only. It never changes; a new one replaces it.
     pub(super) fn of_reader(
         memtable: Option<MemtableOf>,
         tree: Arc<Tree>,
@@ -75,12 +75,12 @@ pub(crate) struct Keyspace {
     pub(crate) id: FamilyId,
     name: Mutex<Arc<str>>,
     options: Mutex<Arc<FamilyOptions>>,
-    /// The LSN of the record that created it.
+    /// The LSN of the log record that created the family.
     created_at: Lsn,
     view: ArcSwap<View>,
     /// The number of the current view, stored before the view itself.
     current: AtomicU64,
-    /// Held by whoever replaces the view.
+    /// Held while the view is replaced.
     change: Mutex<()>,
     dropped: AtomicBool,
     pub(crate) compactions: Compactions,
@@ -117,12 +117,12 @@ impl Keyspace {
         *self.name.lock() = name.into();
     }
 
-    /// What is written from now on is written by these.
+    /// The options for tables that are written from now on.
     pub(crate) fn options(&self) -> Arc<FamilyOptions> {
         self.options.lock().clone()
     }
 
-    /// Called once the manifest says so.
+    /// Replaces the options, after the manifest has them.
     pub(crate) fn set_options(&self, options: FamilyOptions) {
         *self.options.lock() = Arc::new(options);
     }
@@ -131,31 +131,31 @@ impl Keyspace {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// Counts the family as gone, where views say themselves from which point on it is.
+    /// Marks the family as dropped. Each view states from which point on the family is gone.
     pub(super) fn note_gone(&self) {
         self.dropped.store(true, Ordering::Release);
     }
 
-    /// Makes the family refuse writes, and readers above `lsn`, which its drop has reserved and not
-    /// published.
+    /// Makes the family refuse writes, and readers above `lsn`. The drop has reserved `lsn` and not
+    /// yet published its record.
     pub(crate) fn mark_dropped(&self, lsn: Lsn) {
         self.dropped.store(true, Ordering::Release);
         self.replace(|view| view.dropped_at = lsn);
     }
 
-    /// The greatest of `points` between the creation of the dropped family and its drop.
+    /// The greatest of `points` that lies between the creation of the dropped family and its drop.
     pub(super) fn last_seen_from<T>(&self, points: &BTreeMap<Lsn, T>) -> Option<Lsn> {
         let dropped_at = self.view.load().dropped_at;
         let mut below = points.range(..=dropped_at);
         below.next_back().map(|(point, _)| *point).filter(|point| *point > self.created_at)
     }
 
-    /// Lets go of the memory that no reader of the dropped family at `point` or below sees.
+    /// Releases the memtables that no reader of the dropped family at `point` or below sees.
     pub(super) fn cut_memory(&self, point: Lsn) {
         self.replace(|view| view.memtables.retain(|of| of.epoch.start < point));
     }
 
-    /// Lets go of memory and files, but for what readers have pinned. No reader comes any more.
+    /// Releases memory and files, except for what readers have pinned. No new reader comes.
     pub(super) fn let_go(&self) {
         self.replace(|view| {
             view.memtables = Vec::new();
@@ -164,8 +164,8 @@ impl Keyspace {
         });
     }
 
-    /// Lets go of memory and files because the database is closed: the family exists at no point
-    /// any more.
+    /// Releases memory and files because the database is closed. From here on the family exists at
+    /// no read point.
     pub(super) fn shut(&self) {
         self.replace(|view| {
             let dropped_at = 0;
@@ -174,7 +174,7 @@ impl Keyspace {
         });
     }
 
-    /// The current view and a read point it can serve.
+    /// The current view, and a read point that fits it.
     #[inline]
     pub(crate) fn pin(&self, log: &Log) -> (Guard<Arc<View>>, Lsn) {
         self.pin_at(|| log.visible())
@@ -194,21 +194,21 @@ impl Keyspace {
             if self.current.load(Ordering::Acquire) == view.number {
                 return (view, point);
             }
-            // Whoever publishes may have been interrupted halfway.
+            // The publishing thread may have been interrupted between its two stores.
             drop(view);
             yield_now();
         }
     }
 
-    /// The current view, for a reader whose point is registered or still to be taken.
+    /// The current view, for a reader whose point is registered already or is taken later.
     #[inline]
     pub(crate) fn view(&self) -> Guard<Arc<View>> {
         yield_point(Point::Viewing);
         self.view.load()
     }
 
-    /// The memtable of `epoch`, which owns an LSN that the caller has reserved; created and
-    /// published if this is the family's first write in the epoch.
+    /// The memtable of `epoch`. The epoch owns an LSN that the caller has reserved. The family's
+    /// first write in the epoch creates and publishes the memtable.
     pub(crate) fn memtable_in(&self, epoch: &Arc<Epoch>) -> Arc<Memtable> {
         let right = self.change.lock();
         let view = self.view.load_full();
@@ -218,7 +218,7 @@ impl Keyspace {
         }
         let memtable = epoch.memtable(self.id);
         if view.is_let_go || epoch.start >= view.dropped_at {
-            // A commit that raced the drop; a view that had it would keep it in memory for nothing.
+            // The commit raced the drop. A view with this memtable would only keep it in memory.
             return memtable;
         }
         let mut view = View::clone(&view);
@@ -228,7 +228,7 @@ impl Keyspace {
         memtable
     }
 
-    /// Puts a new tree in place, and leaves out the memtable of an epoch that is now in the tree.
+    /// Installs a new tree, and removes the memtable of the epoch that was flushed into it.
     pub(crate) fn install(&self, tree: Arc<Tree>, flushed: Option<&Arc<Epoch>>) {
         self.replace(|view| {
             debug_assert!(
@@ -251,7 +251,7 @@ impl Keyspace {
         self.publish(view);
     }
 
-    /// Puts a changed copy of the current view in its place. Called with `change` held.
+    /// Replaces the current view by a changed copy of it. The caller holds `change`.
     fn publish(&self, mut view: View) {
         view.number += 1;
         debug_assert!(
@@ -311,8 +311,8 @@ mod tests {
         Keyspace::new(3, "f", FamilyOptions::default(), 1, Arc::default())
     }
 
-    /// The epochs of the memtables that a reader finds, in its order. Each view has a number of its
-    /// own, and is current.
+    /// The epochs of the memtables that a reader finds, in the order in which it searches them.
+    /// Each view has its own number and is current.
     fn pinned(family: &Keyspace, number: u64) -> Vec<u64> {
         assert_eq!(family.current.load(Ordering::Acquire), number);
         assert_eq!(family.view().number, number);

@@ -1,4 +1,5 @@
-//! Counters of an open database that no noun of its own keeps. Relaxed: they are read for people.
+//! Counters of the background work of an open database. They are only shown to people, so relaxed
+//! atomics are enough.
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +18,7 @@ impl Counter {
     }
 }
 
-/// What the background has done since open.
+/// What flushes, compactions and recovery have done since open.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub(crate) flushes: Counter,

@@ -1,10 +1,10 @@
-//! Where a reader of the log stands, and what it has made of the log so far: the families, and a
-//! memtable for each that was written since `replay from`.
+//! The place in the log that a reader has reached, and the state that the log gives it so far: the
+//! families, and a memtable for each family that was written since `replay from`.
 //!
-//! Belongs to a database that is open for reading. Records are applied one after the other, each
-//! whole or not at all, so the line can be followed on from wherever an error ended it. Readers see
-//! nothing of it before it is shown ([`super::Shown`]): what is applied has sequences above every
-//! point they may have.
+//! It belongs to a database that is open for reading only. Records are applied one after the other,
+//! each whole or not at all, so a reader can go on after any error. Queries see applied records
+//! only once the line is shown ([`super::Shown`]): until then the applied records have sequences
+//! above every read point in use.
 
 use super::epochs::Epoch;
 use super::families::Families;
@@ -18,17 +18,17 @@ use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A reader's place in the log.
+/// The reader's place in the log.
 pub(crate) struct Line {
-    /// The manifest that was read last.
+    /// Identifies the manifest that was read last.
     pub(crate) stamp: Stamp,
     pub(crate) term: u64,
-    /// Everything below is in the tables of the views.
+    /// Everything below this LSN is in the tables of the views.
     pub(crate) replay_from: Lsn,
     /// The first LSN that is not applied.
     pub(crate) next: Lsn,
     pub(crate) records: u64,
-    /// Changes of families up to here are part of the state that the line began with.
+    /// Changes of families up to this LSN are already in the state that the line began with.
     pub(crate) families_changed: Lsn,
     next_family: FamilyId,
     pub(super) epoch: Arc<Epoch>,
@@ -36,14 +36,14 @@ pub(crate) struct Line {
     families: BTreeMap<FamilyId, Followed>,
 }
 
-/// A family at this place of the log.
+/// A family at this place in the log.
 struct Followed {
     keyspace: Arc<Keyspace>,
     name: Arc<str>,
     tree: Arc<Tree>,
     memtable: Option<Arc<Memtable>>,
     view: Arc<View>,
-    /// Where the log drops it.
+    /// The LSN at which the log drops the family.
     dropped_at: Lsn,
 }
 
@@ -69,8 +69,8 @@ impl Followed {
 }
 
 impl Line {
-    /// The line that begins where `state` says that replay begins. Families that are in `known`
-    /// already keep their keyspace, and so their handles.
+    /// A line that begins where `state` says that replay begins. Families that are already in
+    /// `known` keep their keyspace, so handles to them stay valid.
     pub(crate) fn new(
         state: &State,
         stamp: Stamp,
@@ -116,7 +116,8 @@ impl Line {
         self.families[&DEFAULT_FAMILY].keyspace.clone()
     }
 
-    /// Applies the record at `lsn`, the first that is not applied yet, whole or not at all.
+    /// Applies the record at `lsn`, which must be the first that is not applied yet. Applies it
+    /// whole or not at all.
     pub(crate) fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), ReadError> {
         assert!(lsn >= self.next, "records are applied once, in order");
         let needed = self.bytes();
@@ -127,7 +128,8 @@ impl Line {
         match decode_payload(payload)? {
             Payload::Batch(ops) => self.apply_batch(lsn, &ops)?,
             Payload::EpochMarker => {}
-            // What the manifest holds already is not repeated: names may have changed hands since.
+            // The manifest has these changes already. They are not repeated: names may have been
+            // reused since.
             _ if lsn <= self.families_changed => {}
             Payload::FamilyCreate { id, name, options } => self.create(lsn, id, name, options)?,
             Payload::FamilyDrop { id } => self.drop_family(lsn, id),
@@ -153,7 +155,7 @@ impl Line {
             )));
         }
         for (ordinal, op) in ops.iter().enumerate() {
-            // A write that raced the drop of its family.
+            // A write that raced the drop of its family is skipped.
             let family = self.families.get_mut(&op.family);
             let Some(family) = family.filter(|family| !family.is_dropped()) else { continue };
             if family.memtable.is_none() {
@@ -187,13 +189,13 @@ impl Line {
         }
     }
 
-    /// What readers of each family pin from now on.
+    /// The views that readers of each family pin from now on.
     pub(super) fn views(&self) -> BTreeMap<FamilyId, Arc<View>> {
         self.families.iter().map(|(id, family)| (*id, family.view.clone())).collect()
     }
 
-    /// Makes `families` what the log says of them here: those there are, under their names, with
-    /// their trees for whoever counts.
+    /// Brings `families` up to date with the log: the families that exist, their names, and their
+    /// trees for the metrics.
     pub(crate) fn tell_families(&self, families: &Families) {
         let living = |id: FamilyId| self.families.get(&id).filter(|family| !family.is_dropped());
         for keyspace in families.all() {

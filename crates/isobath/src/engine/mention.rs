@@ -1,15 +1,16 @@
-//! A family as a batch names it, and the refusal of one that belongs elsewhere.
+//! A family that is named in a batch, and the error if it belongs to another database.
 
 use super::{Engine, Keyspace};
 use crate::error::{Error, Result};
 use crate::format::FamilyId;
 use std::sync::{Arc, Weak};
 
-/// A family that a batch names. It keeps no database open.
+/// A family that is named in a batch. It does not keep the database open.
 #[derive(Clone)]
 pub(crate) struct Mention {
     keyspace: Arc<Keyspace>,
-    /// Its address tells openings apart: it is not used again while something refers to it.
+    /// The address identifies one opening of a database. It is not reused while a `Weak` refers to
+    /// it.
     engine: Weak<Engine>,
     uuid: [u8; 16],
 }
@@ -29,7 +30,7 @@ impl Mention {
         Arc::ptr_eq(&self.keyspace, keyspace)
     }
 
-    /// The family, for the open database that it was mentioned in. There is no other way to it.
+    /// The family, if it was named for this open database. There is no other access to it.
     #[inline]
     pub(crate) fn of(&self, engine: &Engine) -> Result<&Arc<Keyspace>> {
         if std::ptr::eq(self.engine.as_ptr(), engine) {
@@ -45,7 +46,7 @@ impl std::fmt::Debug for Mention {
     }
 }
 
-/// Why a handle from a database with this identity is refused.
+/// The error for a family handle that belongs to another open database.
 #[cold]
 pub(crate) fn foreign_family(keyspace: &Keyspace, uuid: [u8; 16], engine: &Engine) -> Error {
     let owner = match uuid == engine.uuid {

@@ -1,4 +1,4 @@
-//! What an open database is made of: the noun that the verbs (write, read, flush, compact, recover)
+//! The parts of an open database: the noun that the verbs (write, read, flush, compact, recover)
 //! act on.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!        ├─ versions   the manifest and the state it describes; every change of it is one edit
 //!        ├─ snapshots  the registry of read points that compactions must respect
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of compactions
-//!        └─ jobs       background workers, one of them to do for those of low priority what writers wait for
+//!        └─ jobs       background workers; `installer` does for threads of low priority what writers wait for
 //! ```
 
 mod backlog;
@@ -68,16 +68,15 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) dir: PathBuf,
     pub(crate) uuid: [u8; 16],
-    /// What read points of the running term of the log carry: see [`point_tag`].
+    /// A tag that the read points of the present term of the log carry: see [`point_tag`].
     pub(crate) point_tag: u64,
     pub(crate) log: Arc<Log>,
     pub(crate) epochs: Epochs,
     pub(crate) families: Families,
     pub(crate) default_family: Arc<Keyspace>,
-    /// Held across syncs: threads of low priority take it through [`Engine::change_versions`]
-    /// only.
+    /// Held across syncs. Threads of low priority take it only through [`Engine::change_versions`].
     pub(crate) versions: Arc<Mutex<VersionSet>>,
-    /// Where jobs get the numbers of their output files.
+    /// Jobs get the numbers of their output files here.
     pub(crate) files: Arc<FileNumbers>,
     pub(crate) snapshots: Snapshots,
     pub(crate) pacer: Pacer,
@@ -85,29 +84,30 @@ pub(crate) struct Engine {
     pub(crate) tables: TableContext,
     pub(crate) flusher: Workers,
     pub(crate) compactors: Workers,
-    /// A thread that changes the manifest, syncs names of tables, and seals, for those of low
-    /// priority. What it does waits for no flush: a flush that fails waits for it.
+    /// A thread of normal priority that changes the manifest, syncs the names of tables and seals
+    /// epochs, on behalf of threads of low priority. Its jobs never wait for a flush, because a
+    /// flush that fails waits for this thread.
     pub(crate) installer: Workers,
     pub(crate) compactor_count: usize,
     pub(crate) maintenance: Ticker,
-    /// Callbacks that wait until a commit is durable, and their thread.
+    /// Callbacks that wait until a commit is durable, and the thread that runs them.
     pub(crate) notices: Notices,
     pub(crate) closed: AtomicBool,
-    /// What the close came to, once it is over. Held while it runs.
+    /// The result of the close, once it is over. The lock is held while the close runs.
     pub(crate) close_outcome: Mutex<Option<Result<()>>>,
-    /// How far compactions are behind.
+    /// How far compactions are behind, by family.
     pub(crate) backlog: Mutex<Backlog>,
-    /// Held by whoever creates, drops or renames a family.
+    /// Held while a family is created, dropped or renamed.
     pub(crate) families_change: Mutex<()>,
-    /// Held while such a change is visible in the log and not yet in the manifest.
+    /// Held while such a change is visible in the log but not yet in the manifest.
     pub(crate) families_pending: Mutex<()>,
     /// What readers see, if the database is open for reading only.
     pub(crate) shown: Option<Box<Shown>>,
-    /// Held while the database is open for writing.
+    /// The lock on the directory, held while the database is open for writing.
     pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
 }
 
-/// What the read points of a term of a database carry, so that those of others are refused.
+/// The tag of the read points of one term of one database. Points with another tag are refused.
 pub(crate) fn point_tag(uuid: &[u8; 16], term: u64) -> u64 {
     let mut both = [0; 24];
     both[..16].copy_from_slice(uuid);
@@ -116,7 +116,7 @@ pub(crate) fn point_tag(uuid: &[u8; 16], term: u64) -> u64 {
 }
 
 impl Engine {
-    /// Registers the newest read point there is.
+    /// Registers the newest read point.
     pub(crate) fn register_point(&self) -> Lsn {
         match &self.shown {
             Some(shown) => self.snapshots.register_at(|| shown.point()),
@@ -124,13 +124,12 @@ impl Engine {
         }
     }
 
-    /// Tells the listener.
+    /// Reports an event to the listener.
     pub(crate) fn tell(&self, event: Event) {
         call_back(self, || tell(&self.options, &event));
     }
 
-    /// True on a thread that is telling the listener of this database, or runs another callback for
-    /// it.
+    /// True on a thread that is running the listener or another callback for this database.
     pub(crate) fn is_telling(&self) -> bool {
         is_called_back_by(self)
     }
@@ -152,13 +151,13 @@ impl Engine {
         if self.closed.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
     }
 
-    /// Refuses writes from now on: a job that writers depend on failed.
+    /// Refuses writes from now on, because a job that writers depend on has failed.
     pub(crate) fn poison(&self, job: &'static str, error: Error) {
         self.poison_untold(job, error).into_iter().for_each(|event| self.tell(event));
     }
 
-    /// As [`Engine::poison`], for a caller that holds locks: it tells of the event once they are
-    /// gone.
+    /// Like [`Engine::poison`], for a caller that holds locks. The caller reports the event after
+    /// it has released them.
     #[must_use]
     pub(crate) fn poison_untold(&self, job: &'static str, error: Error) -> Option<Event> {
         if error.is_cancelled() || error.is_closed() {
@@ -169,15 +168,15 @@ impl Engine {
         Some(Event::BackgroundError { job, error })
     }
 
-    /// How full write memory is: 1 when every budget is used up.
+    /// How full the memory for writes is: 1 if all write buffers are used up.
     pub(crate) fn memory_fullness(&self) -> f64 {
         let list = self.epochs.list();
         let open = list.open.bytes() as f64 / self.options.write_buffer as f64;
         (list.sealed.len() as f64 + open.min(1.0)) / (MAX_SEALED + 1) as f64
     }
 
-    /// Does something to the version set on a thread of normal priority, and waits for it. Were a
-    /// thread of low priority to sync with the lock held, writers would wait for it: through
+    /// Changes the version set on a thread of normal priority, and waits for the result. If a
+    /// thread of low priority synced while it holds this lock, writers would wait for it: through
     /// flushes, the log's ceiling and changes of families.
     pub(crate) fn change_versions<T: Send + 'static>(
         &self,
@@ -187,8 +186,8 @@ impl Engine {
         self.run_promptly(move || change(&mut versions.lock()))
     }
 
-    /// Does something on a thread of normal priority, and waits for it: for threads of low
-    /// priority, with what holds a lock that others wait for.
+    /// Runs a job on a thread of normal priority, and waits for the result. For threads of low
+    /// priority, whose job takes a lock that other threads wait for.
     pub(crate) fn run_promptly<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T> + Send + 'static,
@@ -196,9 +195,9 @@ impl Engine {
         self.installer.run(job).and_then(|done| done)
     }
 
-    /// Lets go of memory and tables at the end of a close: families and snapshots may outlive it,
-    /// and hold none. A read that got past [`Engine::check_open`] before finds its family gone,
-    /// not empty.
+    /// Releases memory and tables at the end of a close, so that families and snapshots that
+    /// outlive the close hold none. A read that passed [`Engine::check_open`] before the close
+    /// finds that its family is gone, not that it is empty.
     pub(crate) fn let_go(&self) {
         self.families.all().iter().for_each(|family| family.shut());
         self.snapshots.shut();
@@ -206,7 +205,7 @@ impl Engine {
         self.versions.lock().let_go();
     }
 
-    /// Removes the table files that nothing needs any more.
+    /// Removes table files that nothing needs any more.
     pub(crate) fn remove_obsolete_files(&self) {
         if self.files.obsolete().is_empty() {
             return;
@@ -220,7 +219,7 @@ impl Engine {
         for number in dead.unwrap_or_default() {
             self.tables.files.evict(number);
             let path = self.tables.files.path(number);
-            // A file that cannot be removed now is an orphan for the next open.
+            // A file that cannot be removed now is an orphan, which the next open removes.
             if self.options.env.fs.remove(&path).is_ok() {
                 self.tell(Event::FileRemoved { path });
             }
@@ -229,13 +228,13 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Handles that outlive the database hold none of its memory.
+    /// Releases the memory of all families, because handles may outlive the database.
     fn drop(&mut self) {
         self.families.all().iter().for_each(|family| family.let_go());
     }
 }
 
-/// Tells of an event: traces it, and hands it to the listener.
+/// Reports an event: to `tracing`, and to the listener.
 pub(crate) fn tell(options: &Options, event: &Event) {
     telemetry::call_out(|| telemetry::trace(event));
     if let Some(listener) = &options.listener {

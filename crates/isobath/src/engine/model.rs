@@ -1,12 +1,12 @@
 //! Models of single parts of the engine that several threads use at once: the switch of epochs,
 //! what a reader pins, the registry of snapshots, waiting for room, pacing. Each part is called as
-//! the engine calls it; what they do together is asked of a whole database, by `point_model.rs` and
-//! `db_model.rs`.
+//! the engine calls it. Models of a whole database, in `point_model.rs` and `db_model.rs`, check
+//! the parts together.
 //!
-//! Seen to fail: `Epochs::owner` that takes the open epoch for want of a sealed one;
-//! `Keyspace::publish` that stores the number after the view; `Snapshots::register_at` that loads
-//! the point outside the lock; `Epochs::wake_all` without the lock; a `Pacer` whose setters do not
-//! take turns.
+//! These bugs were planted and found: an `Epochs::owner` that takes the open epoch when no sealed
+//! one fits; a `Keyspace::publish` that stores the number after the view; a
+//! `Snapshots::register_at` that loads the point outside the lock; an `Epochs::wake_all` without
+//! the lock; a `Pacer` whose setters do not take its lock.
 
 use super::*;
 use crate::env::model::{check, env};
@@ -50,7 +50,8 @@ fn writers_that_race_seals_are_in_the_epoch_of_their_lsn() {
     });
 }
 
-/// A compaction keeps what a snapshot sees if it knows of the snapshot, or whatever is as new.
+/// A compaction keeps what a snapshot sees: it knows of the snapshot, or the snapshot's point is
+/// not below its horizon.
 #[test]
 fn a_compaction_knows_of_every_snapshot_below_its_horizon() {
     check(20_000, || {
@@ -76,8 +77,8 @@ fn a_compaction_knows_of_every_snapshot_below_its_horizon() {
     });
 }
 
-/// The second writer finds the memtable that the first one made, and may be visible before the
-/// first one has come to the end of publishing it.
+/// The second writer finds the memtable that the first one made. The second writer's commit may be
+/// visible before the first writer has finished publishing the memtable.
 #[test]
 fn a_memtable_is_in_every_view_that_sees_its_commits() {
     check(8000, || {
@@ -123,7 +124,7 @@ fn whoever_waits_for_room_hears_of_a_failed_flush() {
     });
 }
 
-/// Flushes and compactions set the pace at once; neither takes the other's word back.
+/// Flushes and compactions set the pace at the same time. Neither may undo what the other has set.
 #[test]
 fn writers_are_paced_while_anybody_has_a_reason() {
     check(2000, || {

@@ -5,18 +5,17 @@
 //! callbacks that wait, syncs the log once for all of them, and runs them one after the other;
 //! those that come meanwhile share the next turn.
 //!
-//! What always holds:
+//! Invariants:
 //!
-//! - A callback that [`Notices::add`] accepts runs exactly once: [`Notices::close`] refuses new
-//!   ones and waits until the thread has run the last of the others. A callback that is refused
-//!   never runs.
-//! - A failed sync is told to the callbacks that it concerns, and so is a panic of the file system
+//! - A callback that [`Notices::add`] accepts runs exactly once. [`Notices::close`] refuses new
+//!   ones and waits until the thread has run all others. A callback that is refused never runs.
+//! - A failed sync is reported to the callbacks that wait for it. So is a panic of the file system
 //!   or the clock.
 //! - Callbacks run without any lock of the engine, so they may call the database. They run on its
-//!   behalf (`host/callback.rs`), so a close that one of them asks for, or the drop of the last
-//!   handle, is left to another thread: it waits for this one.
-//! - A panic of a callback ends there. Callbacks are dropped without a lock, too: they may own a
-//!   handle.
+//!   behalf (`host/callback.rs`). A callback may close the database or drop its last handle. The
+//!   close waits for this thread, so another thread does the closing.
+//! - A panic of a callback is caught. Callbacks are also dropped without a lock, because they may
+//!   own a handle.
 
 use super::Engine;
 use crate::env::sync::{Condvar, Mutex, Rank};
@@ -27,18 +26,18 @@ use crate::telemetry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What is run once, with the outcome.
+/// A callback that runs once, with the outcome.
 pub(crate) type Notice = Box<dyn FnOnce(Result<()>) + Send>;
 
 pub(crate) struct Notices {
     state: Mutex<State>,
-    /// A callback came, or the close began.
+    /// Signalled when a callback is added or the close begins.
     work: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Callbacks with the LSN below which everything is to be durable.
+    /// Callbacks, each with the LSN below which everything must be durable.
     waiting: Vec<(Lsn, Notice)>,
     thread: Option<Box<dyn ThreadHandle>>,
     is_closed: bool,
@@ -49,8 +48,8 @@ impl Notices {
         Notices { state: Mutex::new(Rank::Notices, State::default()), work: Condvar::new() }
     }
 
-    /// Has `notice` run once everything below `lsn`, which this term has handed out, is durable, or
-    /// never will be. After an error it does not run.
+    /// Runs `notice` once everything below `lsn` is durable, or once it is clear that it never will
+    /// be. This term has handed `lsn` out. If `add` fails, `notice` never runs.
     pub(crate) fn add(&self, engine: &Arc<Engine>, lsn: Lsn, notice: Notice) -> Result<()> {
         let mut state = self.state.lock();
         if state.is_closed {
@@ -71,8 +70,8 @@ impl Notices {
         Ok(())
     }
 
-    /// Refuses callbacks from now on, and returns when all others have run. From any thread but the
-    /// one that runs them.
+    /// Refuses new callbacks, and returns when all accepted ones have run. Must not be called from
+    /// the thread that runs them.
     pub(crate) fn close(&self) {
         let thread = {
             let mut state = self.state.lock();
@@ -96,7 +95,7 @@ impl Notices {
         }
     }
 
-    /// All callbacks that wait, at least one; `None` once there will be no more.
+    /// Waits for callbacks, and takes all of them, at least one. `None` once no more will come.
     fn wait(&self) -> Option<Vec<(Lsn, Notice)>> {
         let mut state = self.state.lock();
         loop {
@@ -111,7 +110,7 @@ impl Notices {
     }
 }
 
-/// Makes everything below `up_to` durable. A panic of the file system has poisoned the log.
+/// Makes everything below `up_to` durable. If the file system panics, the log is poisoned.
 fn sync(engine: &Engine, up_to: Lsn) -> Result<()> {
     catch_unwind(AssertUnwindSafe(|| engine.log.harden(up_to))).unwrap_or_else(|_| {
         Err(Error::outcome_unknown(PoisonCause::panicked("while it synced the log", "")))

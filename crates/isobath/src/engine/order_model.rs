@@ -1,7 +1,9 @@
 //! Exhaustive models of the two places where the engine relies on the order of two atomics: the
 //! closing mark against the log's tail, and a view's number against the visible frontier.
 //!
-//! Seen to fail: `Room::try_take` with relaxed exchanges; `Epochs::seal` that marks after it
+//! These bugs were planted and found: a `Room::try_take` with relaxed exchanges; an `Epochs::seal`
+//! that sets the mark after it has reserved; a `Keyspace::pin` that loads the point and the number
+//! before the view.
 //! reserved; `Keyspace::pin` that loads point and number before the view.
 
 use super::*;
@@ -17,7 +19,8 @@ fn epochs() -> Epochs {
     Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), 64)
 }
 
-/// Whoever has an LSN and finds the epoch open is below its end, however soon that comes.
+/// If a writer has an LSN and then finds the epoch open, the LSN is below the epoch's end, however
+/// soon the epoch is sealed.
 #[test]
 fn an_open_epoch_owns_what_was_reserved_before_its_end() {
     check(4, || {
@@ -42,7 +45,7 @@ fn an_open_epoch_owns_what_was_reserved_before_its_end() {
     });
 }
 
-/// A view that is current after the point was loaded has every memtable written below the point.
+/// If a view is current after the point was loaded, it has every memtable written below the point.
 #[test]
 fn what_is_visible_is_in_the_view() {
     check(3, || {

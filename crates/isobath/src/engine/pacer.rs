@@ -1,20 +1,21 @@
 //! How fast writers may go.
 //!
-//! Flush and compactions drain what writers pile up. Long before memory or level 0 is full, writers
-//! are slowed a little; the fuller, the more, so that their rate settles at what the background
-//! drains, and the hard stop (no epoch to write into) is hardly ever met. There is no cliff to fall
-//! off.
+//! Writers fill memory and level 0; flushes and compactions empty them. The pacer slows writers a
+//! little, long before memory or level 0 is full, and more the fuller they are. So the rate of
+//! writers settles at the rate of the background work, and writers hardly ever stop for lack of
+//! memory.
 //!
-//! How far something is behind is a number, the *lag*, and writers are paced by what asks for more.
-//! Up to 0 they are free. From there on a byte costs more and more waiting: at one half as much as
-//! lets writers go as fast as `drain`, the smoothed rate at which the background empties what is
-//! full; at 1, where it is full, four times as much.
+//! How far flushes or compactions are behind is a number, the *lag*. Writers are paced by the one
+//! that costs them more. Up to a lag of 0 writers are not paced. From there on the cost of a byte,
+//! in waiting time, grows with the square of the lag. Let `drain` be the smoothed rate at which the
+//! background work empties what is full. At a lag of one half, the cost lets writers go exactly as
+//! fast as `drain`. At a lag of 1, where it is full, the cost is four times as much.
 //!
-//! Compactions can be further behind than full: beside programs of a higher priority they may get
-//! no processor at all, and their rate was measured while they had one. So from a lag of 2 on,
-//! which a long compaction does not reach, the cost grows again, as it did one below. That makes
-//! nobody wait longer than a second: enough to stop small writes, and soon over when compactions go
-//! on.
+//! Compactions can be further behind than full. Beside programs of a higher priority they may get
+//! no processor at all, while the pacer still uses the rate that was measured when they had one. So
+//! from a lag of 2 on, which a long compaction does not reach, the cost grows again, by the same
+//! law with the lag less 1. This additional cost makes a write wait for at most one second. That is
+//! enough to stop small writes, and it ends soon after compactions continue.
 
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
@@ -23,20 +24,20 @@ use crate::error::{Error, Result, StallCause};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How full write memory may be before writers are paced by flushes.
+/// How full the memory for writes may be before flushes pace writers.
 const MEMORY_FREE: f64 = 0.5;
-/// A writer sleeps once it owes this much.
+/// A writer sleeps once it owes this much time.
 const DEBT_NS: u64 = 250_000;
-/// A single wait is cut into pieces of at most this, so that relief is noticed.
+/// A wait is cut into pieces of at most this length, so that the writer notices when the lag ends.
 const NAP_NS: u64 = 5_000_000;
-/// A writer waits so long at most for what compactions are further behind than full.
+/// The longest that a write waits because compactions are further behind than full.
 const BEYOND_FULL_NS_MAX: u64 = 1_000_000_000;
 
-/// The causes whose waits the pacer counts, each in its place.
+/// The causes of waits that the pacer counts, in the order of its gauges.
 pub(crate) const PACED: [StallCause; 3] =
     [StallCause::FlushBehind, StallCause::CompactionBehind, StallCause::MemoryFull];
 
-/// Waits of one cause.
+/// The waits for one cause.
 #[derive(Debug, Default)]
 pub(crate) struct StallGauge {
     pub(crate) count: AtomicU64,
@@ -44,23 +45,23 @@ pub(crate) struct StallGauge {
     pub(crate) max_ns: AtomicU64,
 }
 
-/// The writers' brake.
+/// Slows writers down.
 pub(crate) struct Pacer {
     clock: Arc<dyn Clock>,
     threads: Arc<dyn Threads>,
-    /// False while writers are free: the one word a free writer looks at.
+    /// False while writers are not paced. A writer that is not paced reads only this word.
     is_active: AtomicBool,
-    /// Picoseconds a byte, since compactions are behind.
+    /// The cost of a byte in picoseconds, because compactions are behind.
     compaction_cost_ps: AtomicU64,
-    /// What that would be were they no further behind than full.
+    /// The same cost if the lag of compactions were at most 1.
     full_cost_ps: AtomicU64,
-    /// Bytes a second that flushes have been draining.
+    /// The smoothed rate of flushes, in bytes per second.
     flush_rate: AtomicU64,
-    /// True while sealed epochs wait behind the one being flushed.
+    /// True while sealed epochs wait behind the one that is being flushed.
     is_flush_behind: AtomicBool,
-    /// When the next byte may be written, on the clock.
+    /// The time on the clock at which the next byte may be written.
     next_ns: AtomicU64,
-    /// Held by whoever sets the pace, so that the last one has the last word.
+    /// Held while the pace is set, so that the last caller's values stay.
     setting: Mutex<()>,
     stalls: [StallGauge; 3],
 }
@@ -81,8 +82,8 @@ impl Pacer {
         }
     }
 
-    /// Admits `bytes`, waiting if writers are paced. `fullness` tells how full write memory is, 0
-    /// to 1.
+    /// Admits a write of `bytes`; it waits if writers are paced. `fullness` tells how full the
+    /// memory for writes is, 0 to 1.
     #[inline]
     pub(crate) fn admit(
         &self,
@@ -118,7 +119,8 @@ impl Pacer {
             let due = (start + price(compaction_cost)).min(now + BEYOND_FULL_NS_MAX);
             due.max(start + price(full_cost))
         };
-        // Whoever will not wait for what others owe is refused, and owes nothing for it.
+        // With `fail_fast`, a writer that would have to wait for the debt of others is refused and
+        // adds nothing to it.
         let claim = |next: u64| (!fail_fast || next < now + DEBT_NS).then_some(due_after(next));
         let claimed = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
         let Ok(before) = claimed else { return Err(Error::would_stall(cause)) };
@@ -136,7 +138,7 @@ impl Pacer {
         Ok(())
     }
 
-    /// Records a wait.
+    /// Counts a wait.
     pub(crate) fn count(&self, cause: StallCause, waited_ns: u64) {
         let gauge = &self.stalls[cause as usize];
         gauge.count.fetch_add(1, Ordering::Relaxed);
@@ -148,8 +150,7 @@ impl Pacer {
         self.clock.now_ns()
     }
 
-    /// Sets the pace from compactions: how far they are behind, and how many bytes a second they
-    /// can take in.
+    /// Sets the pace by compactions: their lag, and the bytes per second that they can sustain.
     pub(crate) fn set_compactions(&self, lag: f64, drain: f64) {
         let _setting = self.setting.lock();
         let full = lag.min(1.0);
@@ -158,8 +159,7 @@ impl Pacer {
         self.refresh();
     }
 
-    /// Sets the pace from flushes: whether sealed epochs wait, and the rate at which they are being
-    /// flushed.
+    /// Sets the pace by flushes: whether sealed epochs wait, and the rate of the last flush.
     pub(crate) fn set_flush(&self, is_behind: impl FnOnce() -> bool, rate: Option<u64>) {
         let _setting = self.setting.lock();
         self.is_flush_behind.store(is_behind(), Ordering::Relaxed);
@@ -171,19 +171,19 @@ impl Pacer {
         self.refresh();
     }
 
-    /// Whether flushes are behind, and the rate they are taken for.
+    /// Whether flushes are behind, and their smoothed rate.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn flush_pace(&self) -> (bool, u64) {
         (self.is_flush_behind.load(Ordering::Relaxed), self.flush_rate.load(Ordering::Relaxed))
     }
 
-    /// Called with `setting` held.
+    /// Recomputes `is_active`. The caller holds `setting`.
     fn refresh(&self) {
         let is_active = self.compaction_cost_ps.load(Ordering::Relaxed) > 0
             || self.is_flush_behind.load(Ordering::Relaxed);
         if !is_active {
-            // Relief forgives what writers owed; or the next pause would begin with the rest of
-            // this one.
+            // When the lag ends, the writers' debt is cancelled. Otherwise the next pause would
+            // begin with the rest of this one.
             self.next_ns.store(0, Ordering::Relaxed);
         }
         self.is_active.store(is_active, Ordering::Relaxed);
@@ -194,8 +194,8 @@ impl Pacer {
     }
 }
 
-/// Picoseconds a byte, when `drain` bytes a second leave: nothing up to a lag of 0, the drain rate
-/// itself at one half, four times slower than the drain at 1.
+/// The cost of a byte in picoseconds, at a drain of `drain` bytes per second. No cost up to a lag
+/// of 0; the drain rate itself at one half; a quarter of the drain rate at 1.
 fn cost(lag: f64, drain: f64) -> u64 {
     if lag <= 0.0 {
         return 0;
@@ -283,7 +283,7 @@ mod tests {
         (read(&gauge.count), read(&gauge.total_ns), read(&gauge.max_ns))
     }
 
-    /// At ten nanoseconds a byte.
+    /// A pacer at ten nanoseconds per byte.
     fn paced() -> (Pacer, Arc<Stage>) {
         let (pacer, stage) = pacer();
         pacer.set_compactions(0.5, 1e8);
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_writer_sleeps_once_it_owes_enough_and_to_the_end_of_that_but_for_a_rest_too_short() {
-        // Bytes, and how long their writer sleeps.
+        // The bytes of a write, and how long its writer sleeps.
         for (bytes, slept) in [
             (24_999, 0),
             (25_000, 250_000),
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn compactions_behind_beyond_full_all_but_stop_small_writes_and_make_nobody_wait_long() {
         const MS: u64 = 1_000_000;
-        // Forty nanoseconds a byte at full, a hundred times as much here.
+        // Forty nanoseconds per byte at a lag of 1, a hundred times as much here.
         for (bytes, ms) in
             [(1000, 4), (10_000, 40), (250_000, 1000), (2_500_000, 1000), (50_000_000, 2000)]
         {
@@ -400,7 +400,7 @@ mod tests {
                 refused.as_ref().map_err(Error::kind),
                 Err(ErrorKind::WouldStall { cause: why, .. }) if *why == cause
             ));
-            // One has caught up, the other has not.
+            // Compactions have caught up, flushes have not.
             pacer.set_compactions(0.0, 1e8);
             pacer.admit(1, true, || 0.75).unwrap_err();
             pacer.set_flush(|| false, None);
@@ -437,7 +437,8 @@ mod tests {
         assert_eq!(cost(1e-6, 1e9), 1, "behind is never free");
     }
 
-    /// Threads of which the first to sleep twice finds that compactions have caught up.
+    /// Threads that report, at the second sleep of the first of them, that compactions have caught
+    /// up.
     #[derive(Default)]
     struct Relief {
         stage: Stage,

@@ -1,10 +1,11 @@
-//! What readers see of a database that is open for reading: one moment of it, replaced as a whole.
+//! What readers see of a database that is open for reading only: one moment of it. Catching up
+//! replaces the moment as a whole.
 //!
-//! Views and read point fit because both come from the one value that a reader loads. A snapshot
-//! reads at its own point, which may be older. As long as catching up goes on along the log, newer
-//! views serve it, since they only gained versions above it. Where it changed over to newer tables
-//! they may lack versions that the snapshot sees; so from there on (the *floor*) older points are
-//! served by the moment before, which is kept while a snapshot needs it.
+//! A view and a read point fit because a reader loads both as one value. A snapshot reads at its
+//! own point, which may be older. While catching up only follows the log, newer views serve older
+//! points as well, since the views only gained versions above them. When catching up changes to
+//! newer tables, the new views may lack versions that a snapshot sees. So a moment has a *floor*:
+//! points below it are served by an earlier moment, which is kept while a snapshot needs it.
 
 use super::epochs::Epoch;
 use super::family::View;
@@ -17,22 +18,22 @@ use arc_swap::{ArcSwap, Guard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The moment that readers see, and the line that the next one comes from.
+/// The moment that readers see, and the line from which the next one is made.
 pub(crate) struct Shown {
     moment: ArcSwap<Moment>,
-    /// Held by whoever catches up. `None` once the database is closed.
+    /// Held while the reader catches up. `None` once the database is closed.
     pub(crate) line: Mutex<Option<Line>>,
 }
 
 #[derive(Clone)]
 struct Moment {
-    /// Readers see what has sequences below.
+    /// Readers see everything with a sequence below this point.
     point: Lsn,
     /// The least point that the views serve.
     floor: Lsn,
     views: BTreeMap<FamilyId, Arc<View>>,
     epoch: Option<Arc<Epoch>>,
-    /// Moments that held points still need, newest first.
+    /// Earlier moments that snapshots still need, newest first.
     older: Vec<Arc<Moment>>,
 }
 
@@ -44,20 +45,20 @@ impl Moment {
 }
 
 impl Shown {
-    /// Shows where `line` stands.
+    /// Shows the moment that `line` has reached.
     pub(crate) fn new(line: Line) -> Shown {
         let moment = ArcSwap::from_pointee(Moment::of(&line, line.next));
         Shown { moment, line: Mutex::new(Rank::Line, Some(line)) }
     }
 
-    /// The point that reads and snapshots begin at: the same for both, or one would go back behind
-    /// the other.
+    /// The point at which reads and snapshots begin. Both use the same one; otherwise a later read
+    /// could see an older state than an earlier one.
     pub(super) fn point(&self) -> Lsn {
         self.moment.load().point
     }
 
-    /// The view of a family and a read point it can serve: the registered `point`, or the newest.
-    /// `None` if the family does not exist there.
+    /// The view of a family, and a read point that it serves: the registered `point`, or the
+    /// newest. `None` if the family does not exist at that point.
     pub(crate) fn pin(
         &self,
         family: FamilyId,
@@ -73,8 +74,8 @@ impl Shown {
         Some((Guard::from_inner(view.clone()), point))
     }
 
-    /// Shows where `line` stands now. With `is_anew` it has other tables than what was shown
-    /// before, and its views serve no older point.
+    /// Shows the moment that `line` has reached. With `is_anew`, the line has other tables than the
+    /// moment before, and its views serve no older point.
     pub(crate) fn show(&self, line: &Line, is_anew: bool, snapshots: &Snapshots, log: &Log) {
         let before = self.moment.load_full();
         assert!(before.point <= line.next, "points never go back");
@@ -88,7 +89,7 @@ impl Shown {
         if now.older.is_empty() {
             return;
         }
-        // A snapshot whose point is not among these is taken later, and so finds this moment.
+        // A snapshot whose point is not in this list is taken later, so it finds the new moment.
         let held = snapshots.points();
         let mut end = now.floor;
         now.older.retain(|older| {
@@ -98,14 +99,14 @@ impl Shown {
         self.moment.store(Arc::new(now));
     }
 
-    /// Bytes of memory that hold what the log says.
+    /// Bytes of memory that the applied records take, over all moments.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let now = self.moment.load();
         let moments = now.older.iter().map(|older| &**older).chain([&**now]);
         moments.filter_map(|moment| moment.epoch.as_ref()).map(|epoch| epoch.bytes()).sum()
     }
 
-    /// Holds nothing any more: the database is closed.
+    /// Releases everything, because the database is closed.
     pub(super) fn let_go(&self) {
         let mut line = self.line.lock();
         let (point, floor) = (self.moment.load().point, 0);

@@ -1,5 +1,5 @@
-//! The registry of read points that compactions and flushes must respect, and of the dropped
-//! families that they still see.
+//! The registry of read points that compactions and flushes must respect, and of dropped families
+//! that some of these points still see.
 
 use super::family::Keyspace;
 use crate::env::sync::{Mutex, Rank};
@@ -9,7 +9,7 @@ use crate::wal::Log;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Read points in use, and what lives for them alone.
+/// The read points in use, and the dropped families that live only for them.
 pub(crate) struct Snapshots {
     registry: Mutex<Registry>,
 }
@@ -22,17 +22,17 @@ impl Default for Snapshots {
 
 #[derive(Default)]
 struct Registry {
-    /// With how many hold each.
+    /// Each point with the number of its holders.
     points: BTreeMap<Lsn, usize>,
-    /// Dropped families that a point sees.
+    /// Dropped families that at least one point sees.
     dropped: Vec<Arc<Keyspace>>,
-    /// The greatest horizon that a flush or a compaction was given: what only points below it see
-    /// may be gone.
+    /// The greatest horizon that a flush or a compaction was given. Versions that only points below
+    /// it see may be gone.
     horizon: Lsn,
 }
 
 impl Registry {
-    /// Gives a point back; answers the dropped families that no point sees any more.
+    /// Releases one hold of a point. Returns the dropped families that no point sees any more.
     fn give_back(&mut self, point: Lsn) -> Vec<Arc<Keyspace>> {
         let holders = self.points.get_mut(&point).expect("a point is released once by each holder");
         *holders -= 1;
@@ -50,7 +50,7 @@ impl Registry {
         self.horizon = to;
     }
 
-    /// Notes a dropped family if a point sees it; answers the last such point.
+    /// Registers a dropped family if a point sees it, and returns the last such point.
     fn note_dropped(&mut self, family: &Arc<Keyspace>) -> Option<Lsn> {
         let last = family.last_seen_from(&self.points)?;
         self.dropped.push(family.clone());
@@ -59,7 +59,7 @@ impl Registry {
 }
 
 impl Drop for Registry {
-    /// Each holder of a point holds the database, too.
+    /// Checks that no point is left: each holder of a point holds the database too.
     fn drop(&mut self) {
         debug_assert!(
             self.points.is_empty() || is_unwinding(),
@@ -70,7 +70,7 @@ impl Drop for Registry {
 }
 
 impl Snapshots {
-    /// Registers the newest read point there is.
+    /// Registers the newest read point.
     pub(crate) fn register(&self, log: &Log) -> Lsn {
         self.register_at(|| match planted(Plant::SnapshotSeesTooMuch) {
             true => log.tail(),
@@ -79,8 +79,8 @@ impl Snapshots {
     }
 
     pub(super) fn register_at(&self, visible: impl FnOnce() -> Lsn) -> Lsn {
-        // Loading the point under the lock makes registering and `readers` exclude each other: a
-        // compaction either sees the point or took a horizon at or below it.
+        // The point is loaded under the lock, so registering and `readers` exclude each other. A
+        // compaction therefore either sees the point or has taken a horizon at or below it.
         let mut registry = self.registry.lock();
         let point = visible();
         assert!(
@@ -92,20 +92,21 @@ impl Snapshots {
         point
     }
 
-    /// Registers a point once more that is held.
+    /// Adds a hold to a point that the caller already holds.
     pub(crate) fn hold_again(&self, point: Lsn) {
         let mut registry = self.registry.lock();
         *registry.points.get_mut(&point).expect("the caller holds it") += 1;
     }
 
-    /// Gives a point back, and with the last one that saw a dropped family its memory and files.
+    /// Releases one hold of a point. If it was the last that saw a dropped family, releases that
+    /// family's memory and files too.
     pub(crate) fn release(&self, point: Lsn) {
         let unseen = self.registry.lock().give_back(point);
         unseen.iter().for_each(|family| family.let_go());
     }
 
-    /// Lets go of a dropped family now or, if a point sees it, with the last such point. The drop
-    /// is visible, so no point that comes later sees the family.
+    /// Releases a dropped family now or, if a point sees it, with the last such point. The drop is
+    /// visible already, so no later point sees the family.
     pub(crate) fn let_go(&self, family: &Arc<Keyspace>) {
         let last = self.registry.lock().note_dropped(family);
         match last {
@@ -114,7 +115,7 @@ impl Snapshots {
         }
     }
 
-    /// Lets go of every dropped family: the database is closed, and nothing reads any more.
+    /// Releases all dropped families: the database is closed, and no read follows.
     pub(super) fn shut(&self) {
         let dropped = std::mem::take(&mut self.registry.lock().dropped);
         dropped.iter().for_each(|family| family.shut());
@@ -131,12 +132,12 @@ impl Snapshots {
         ReaderPoints::new(registry.points.keys().copied().collect(), registry.horizon)
     }
 
-    /// The points that are held, ascending.
+    /// The points in use, ascending.
     pub(super) fn points(&self) -> Vec<Lsn> {
         self.registry.lock().points.keys().copied().collect()
     }
 
-    /// How many points are held, and the oldest.
+    /// The number of holds, and the oldest point.
     pub(crate) fn held(&self) -> (usize, Option<Lsn>) {
         let points = &self.registry.lock().points;
         (points.values().sum(), points.keys().next().copied())
@@ -152,7 +153,7 @@ mod tests {
     use crate::options::FamilyOptions;
     use crate::version::{Tree, fixtures};
 
-    /// Where the epochs begin in which the family was written.
+    /// The first LSNs of the epochs in which the family was written.
     const STARTS: [Lsn; 4] = [90, 120, 150, 180];
     const CREATED_AT: Lsn = 100;
     const DROPPED_AT: Lsn = 200;
@@ -173,7 +174,7 @@ mod tests {
         family
     }
 
-    /// Where the epochs of the memtables begin that the family holds, and how many runs it holds.
+    /// The first LSNs of the epochs whose memtables the family holds, and the number of its runs.
     fn held_by(family: &Keyspace) -> (Vec<Lsn>, usize) {
         let view = family.view();
         let mut starts: Vec<Lsn> = view.memtables.iter().map(|of| of.epoch.start).collect();
@@ -190,7 +191,7 @@ mod tests {
             let mut points: Vec<Lsn> =
                 known.iter().enumerate().filter(chosen).map(|(_, point)| *point).collect();
             let snapshots = Snapshots::default();
-            // One is held twice.
+            // One point is held twice.
             points.extend(points.first().copied());
             for point in &points {
                 *snapshots.registry.lock().points.entry(*point).or_insert(0) += 1;

@@ -1,4 +1,4 @@
-//! An open database as a whole: what it refuses, whom it tells, which files it removes, and how
+//! An open database as a whole: what it refuses, what it reports, which files it removes, and how
 //! full its memory is.
 
 use super::*;
@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 type Told = Arc<Mutex<Vec<Event>>>;
 
-/// A database in memory with a listener that remembers.
+/// A database in memory, with a listener that records events.
 fn listened() -> (Db, MemoryFs, Told) {
     let (fs, told) = (MemoryFs::new(), Told::default());
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
@@ -27,7 +27,7 @@ fn listened() -> (Db, MemoryFs, Told) {
     (options.on_event(remember).open("/db").unwrap(), fs, told)
 }
 
-/// The jobs of which it was told that they failed.
+/// The jobs whose failures were reported.
 fn failures(told: &Told) -> Vec<&'static str> {
     let failure = |event: &Event| match event {
         Event::BackgroundError { job, .. } => Some(*job),
@@ -65,8 +65,8 @@ fn a_job_that_fails_refuses_writes_and_is_told_of_unless_it_was_to_end() {
     db.put("key", "later").unwrap_err();
 }
 
-/// Seen from the best of some rounds: a busy machine may delay any, but a waiter whom nobody wakes
-/// sleeps a tenth of a second in each.
+/// Judged by the best of some rounds: a busy machine may delay any wait, but a waiter that is not
+/// woken sleeps a tenth of a second in each round.
 #[test]
 #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn who_waits_for_room_hears_at_once_that_writes_are_refused() {
@@ -167,7 +167,7 @@ fn files_that_nothing_needs_are_closed_removed_and_told_of() {
     engine.remove_obsolete_files();
     assert!(removed(&told).is_empty() && inputs.iter().all(|path| fs.exists(path).unwrap()));
     drop(view);
-    // One cannot be removed: it stays until the next open.
+    // One file cannot be removed: it stays until the next open.
     fs.inject(Fault::on(FileOp::Remove).suffix(".tbl"));
     engine.remove_obsolete_files();
     let left: Vec<_> = inputs.iter().filter(|path| fs.exists(path).unwrap()).collect();
@@ -178,7 +178,7 @@ fn files_that_nothing_needs_are_closed_removed_and_told_of() {
     engine.check_writable().unwrap();
 }
 
-/// The sync marker of the last edit has to survive power loss first.
+/// The sync marker of the last edit must survive power loss first.
 #[test]
 fn files_stay_where_it_is_not_certain_that_nothing_needs_them() {
     for (kind, is_final) in [(io::ErrorKind::StorageFull, false), (io::ErrorKind::Other, true)] {
@@ -214,7 +214,7 @@ fn handles_that_outlive_the_database_hold_none_of_its_memory() {
     db.put("key", "value").unwrap();
     db.flush().unwrap();
     let tree = Arc::downgrade(&family.view().tree);
-    // A commit that is slow to apply comes after the close's own flush.
+    // A commit that is applied late comes after the flush of the close.
     let late = Arc::downgrade(&family.memtable_in(&engine.epochs.list().open));
     late.upgrade().unwrap().insert(b"late", 1 << 40, OpKind::Put, b"");
     assert!(tree.upgrade().is_some_and(|tree| !tree.is_empty()));
