@@ -1,14 +1,14 @@
-//! Keeps the tree in shape: compacts what writers pile up, drops what nobody can read, moves what
-//! fits as it is.
+//! Keeps the trees in shape: compacts runs and levels that have grown, drops versions that no
+//! reader can see, and moves slices that fit deeper without being rewritten.
 //!
-//! Deciding is pure and returns a value; doing takes the value; installing is one manifest edit,
-//! made by whoever called:
+//! Deciding is pure and returns a value; doing takes the value; the caller installs the result by
+//! one edit of the manifest:
 //!
-//! - `plan/`      what to do next, computed from values alone: no file, no thread, no lock
-//! - `run/`       carries out what was planned: reads the inputs, writes tables, by several threads
-//! - `schedule`   when jobs run, and the edit that installs each
+//! - `plan/`      decides what to do next, from values alone: no file, no thread, no lock
+//! - `run/`       carries out a plan: reads the inputs and writes tables, with several threads
+//! - `schedule`   starts jobs, and installs each by one edit
 //!
-//! How it decides and why so: `docs/internals/compaction.md`.
+//! How it decides, and why: `docs/internals/compaction.md`.
 
 mod plan;
 mod plants;

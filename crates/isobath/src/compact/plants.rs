@@ -1,12 +1,12 @@
-//! Bugs of compactions that a harness plants (`host/planted.rs`); without the feature `simulation`
-//! nothing of this is left.
+//! Bugs in compactions that a test harness plants (`host/planted.rs`). Without the feature
+//! `simulation` these functions do nothing.
 
 use super::plan::Compaction;
 use super::run::Outcome;
 use crate::engine::Engine;
 use crate::env::{Plant, planted};
 
-/// [`Plant::OverlappingFiles`]: leaves a file of the target level out.
+/// [`Plant::OverlappingFiles`]: omits a file of the target level from the inputs.
 #[inline]
 pub(super) fn leave_out(compaction: &mut Compaction) {
     if planted(Plant::OverlappingFiles) && compaction.target > 0 {
@@ -15,7 +15,7 @@ pub(super) fn leave_out(compaction: &mut Compaction) {
     }
 }
 
-/// [`Plant::DeletedInUse`]: removes the inputs though readers have them.
+/// [`Plant::DeletedInUse`]: removes the inputs although readers use them.
 #[inline]
 pub(super) fn delete_inputs(engine: &Engine, outcome: &Outcome) {
     if planted(Plant::DeletedInUse) {

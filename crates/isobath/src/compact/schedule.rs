@@ -1,14 +1,13 @@
 //! When compactions run: after each flush and each compaction, as many disjoint ones at once as
 //! there are threads.
 //!
-//! A family's jobs under way are entered in its `Compactions` (`engine/compactions.rs`); the next
-//! plan keeps clear of them. A job is planned when a thread is free for it, not before, so that it
-//! sees the tree as it is. Parts of one job are offered to the other threads; whoever is idle
-//! helps.
+//! The running jobs of a family are listed in its `Compactions` (`engine/compactions.rs`), and the
+//! next plan avoids them. A job is planned only when a thread is free for it, so the plan sees the
+//! present tree. The job offers its parts to the other compaction threads; idle threads take some.
 //!
-//! On disk: outputs are written and synced, then their directory; before the edit they are orphans.
-//! One edit takes the inputs out and puts the outputs in. Then the view is swapped, and inputs go
-//! with their last reader.
+//! On disk: the job writes and syncs the outputs, then syncs their directory. Until the edit they
+//! are orphans. One edit removes the inputs and adds the outputs. Then the view is replaced, and
+//! each input file is removed after its last reader.
 
 use super::plan::{Compaction, Debts, Hints, ManualPlan, ManualRange, Plan, Policy};
 use super::plan::{debts, plan, plan_manual};
@@ -27,7 +26,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a waiter sleeps at most before it looks again.
+/// A waiter checks its condition at least this often.
 const POLL: Duration = Duration::from_millis(100);
 
 /// The policy that follows from the options of a family.
@@ -54,19 +53,19 @@ fn hints_of(engine: &Engine, state: &CompactionState, is_idle: bool) -> Hints {
     Hints { run_bytes: state.run_bytes, oldest_reader, is_idle }
 }
 
-/// The bytes that compactions of `family` have still to read, as far as the planner can tell.
+/// The bytes that compactions of `family` must still read, as the planner estimates them.
 pub(crate) fn debt_bytes(engine: &Engine, family: &Keyspace) -> u64 {
     debts_of(engine, family, &family.compactions.state.lock()).total()
 }
 
 fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debts {
-    // Debts ask for nothing else; and compactions ask for debts too often to look through the
-    // snapshots each time.
+    // Debts use no other hint. Compactions compute debts often, so reading the snapshots each time
+    // would cost too much.
     let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
     debts(&family.view().tree, &policy_of(engine, family), &state.busy, &hints)
 }
 
-/// Has compactions started that flushed runs call for, and sets the writers' pace.
+/// Starts the compactions that the new runs call for, and sets the pace of writers.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     for family in families {
         let newest = family.view().tree.runs.first().map_or(0, |run| run.meta.disk_bytes);
@@ -80,9 +79,9 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     }
 }
 
-/// Sets the writers' pace by what compactions of `family` have to do, as of now.
+/// Sets the pace of writers by the present debt of `family`.
 fn note_backlog(engine: &Engine, family: &Keyspace) {
-    // Held until the end, so that nothing older is noted over it.
+    // Held until the end, so that no older figure replaces this one.
     let state = family.compactions.state.lock();
     let debt = (!family.is_dropped()).then(|| {
         let debts = debts_of(engine, family, &state);
@@ -95,7 +94,7 @@ fn note_backlog(engine: &Engine, family: &Keyspace) {
     engine.pacer.set_compactions(lag, drain);
 }
 
-/// Tells writers how a compaction gets on.
+/// The progress callback of a compaction: updates the debt and the pace of writers.
 fn progress_of(
     engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
@@ -114,19 +113,20 @@ fn progress_of(
     })
 }
 
-/// Starts what is due.
+/// Starts the jobs that are due.
 pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Keyspace>) {
     start_jobs(engine, family, false);
 }
 
-/// Starts what is due, and what pays only later: nobody has written for a while.
+/// Starts the jobs that are due, and those that pay off only later. Called when there has been no
+/// write for a while.
 pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
     for family in engine.families.all() {
         start_jobs(engine, &family, true);
     }
 }
 
-/// Starts jobs until there is nothing to do or no thread for it.
+/// Starts jobs until no job is due or no thread is free.
 fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
     let policy = policy_of(engine, family);
     loop {
@@ -172,7 +172,7 @@ fn end(family: &Keyspace, id: JobId, failure: Option<Error>) {
     family.compactions.ended.notify_all();
 }
 
-/// Runs a planned job and installs its result, then looks for the next.
+/// Runs a planned job, installs its result, and looks for the next job.
 fn carry_out(
     engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
@@ -223,7 +223,7 @@ fn run_and_install(
     let job = Arc::new(CompactionJob::new(compaction, context));
     for _ in 1..job.part_count().min(engine.compactor_count) {
         let (helped, weak, family) = (job.clone(), Arc::downgrade(engine), family.clone());
-        // Without help the job takes longer, that is all.
+        // If no helper can be queued, the job only takes longer.
         let _ = engine.compactors.submit(Box::new(move |_| {
             let Some(engine) = weak.upgrade() else { return };
             share(&engine, &family, &helped, id);
@@ -254,7 +254,7 @@ fn run_and_install(
     Ok(())
 }
 
-/// Works at a compaction and tells of it.
+/// Works at a compaction and reports what this thread did.
 fn share(engine: &Engine, family: &Keyspace, job: &CompactionJob, id: JobId) {
     let started = engine.pacer.now_ns();
     job.help(|parts| {
@@ -300,7 +300,7 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
     let worked_on = family.clone();
     let installed = engine.change_versions(move |versions| {
         if versions.state().family(worked_on.id).is_none() {
-            // Dropped meanwhile: the outputs go with their last holder.
+            // The family was dropped meanwhile. The outputs are removed with their last holder.
             return Err(Error::cancelled());
         }
         versions.install(edit, &outputs)?;
@@ -319,22 +319,21 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
     Ok(())
 }
 
-/// Waits until no compaction is due or running in any family, those that could wait for an idle
-/// time included. False if it is `deadline_ns` first; the compactions that run then go on.
+/// Waits until no compaction is due or running in any family, including those that could wait for
+/// an idle time. Returns false if `deadline_ns` passes first; running compactions then continue.
 pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) -> Result<bool> {
     for family in engine.families.all() {
         let first = forget_failure(&family);
         loop {
             engine.check_writable()?;
-            // Asked again after each job: one that has ended is looked upon before its successor is
-            // planned.
+            // Started after each job: a finished job is counted before its successor is planned.
             start_jobs(engine, &family, true);
             let mut state = family.compactions.state.lock();
             let had_failure = state.failure.is_some();
             match state.failure_since(first) {
                 Some(_) if family.is_dropped() => break,
                 Some(error) => return Err(told(engine, &error)),
-                // It kept jobs from being started.
+                // The old failure kept jobs from starting, so try again.
                 None if had_failure => {}
                 None if state.running == 0 => break,
                 None => {
@@ -351,21 +350,21 @@ pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) ->
     Ok(true)
 }
 
-/// Why a wait for compactions ends: the close, if it was that which cancelled them.
+/// The error of a wait for compactions. If a close cancelled them, it says that the database is
+/// closed.
 fn told(engine: &Engine, failure: &Error) -> Error {
     engine.check_open().err().unwrap_or_else(|| failure.clone())
 }
 
-/// Lets compactions be tried again that failed for want of space or files. Returns the name of the
-/// next job.
+/// Forgets the failure of a job, so that compactions start again. Returns the name of the next job.
 fn forget_failure(family: &Keyspace) -> JobId {
     let mut state = family.compactions.state.lock();
     state.failure = None;
     state.busy.next_id()
 }
 
-/// Has compactions tried again that failed for want of space or files, though no flush says that
-/// there may be some.
+/// Starts compactions again that failed for lack of space or file descriptors, although no flush
+/// has shown that there is room again.
 pub(crate) fn retry(engine: &Arc<Engine>) {
     for family in engine.families.all() {
         let mut state = family.compactions.state.lock();
@@ -375,12 +374,12 @@ pub(crate) fn retry(engine: &Arc<Engine>) {
     }
 }
 
-/// Takes a dropped family out of what paces writers.
+/// A dropped family no longer paces writers.
 pub(crate) fn forget(engine: &Engine, family: &Keyspace) {
     note_backlog(engine, family);
 }
 
-/// Compacts a range down to the last level, as of what is in tables now.
+/// Compacts a range down to the last level, for the data that is in tables now.
 pub(crate) fn compact_range(
     engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
@@ -410,7 +409,7 @@ pub(crate) fn compact_range(
         let hints = hints_of(engine, &state, false);
         let tree = family.view().tree.clone();
         match plan_manual(&tree, &policy, &state.busy, &hints, &range) {
-            // What a job of this call did is installed before it is counted and told.
+            // A job of this call is counted and reported only after it is installed; wait for that.
             ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {
                 family.compactions.ended.wait_for(&mut state, POLL);
             }

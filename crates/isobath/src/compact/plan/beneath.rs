@@ -1,16 +1,17 @@
-//! Whether anything older of a key lies below a compaction. It decides whether a delete can go.
+//! Tells whether older versions of a key can lie below a compaction. If none can, a delete can be
+//! dropped.
 
 use crate::version::Slice;
 use std::sync::Arc;
 
-/// Walks along the slices beneath a compaction while its keys go by, ascending.
+/// Follows the slices beneath a compaction while its keys pass in ascending order.
 #[derive(Debug)]
 pub(crate) struct Beneath<'a> {
     levels: Vec<&'a [Arc<Slice>]>,
 }
 
 impl<'a> Beneath<'a> {
-    /// Each of `levels` is in key order.
+    /// Each of `levels` must be in key order.
     pub(crate) fn new(levels: &'a [Vec<Arc<Slice>>]) -> Self {
         Beneath { levels: levels.iter().map(Vec::as_slice).collect() }
     }

@@ -1,9 +1,9 @@
 //! Where one output ends and the next begins.
 //!
-//! Outputs end where slices of the next level end, if their length allows: then a later job that
-//! takes an output down reads whole slices there and rewrites nothing for an edge. An output also
-//! ends once it lies over so much of the next level that taking it down would be a long job.
-//! Outputs never end within the versions of one key.
+//! Outputs end where slices of the next level end, if their length allows it. Then a later job that
+//! takes an output down reads only whole slices there. An output also ends when it overlaps so much
+//! of the next level that taking it down would be a long job. An output never ends between two
+//! versions of one key.
 
 use super::Compaction;
 use crate::cursor::key_head;
@@ -11,27 +11,27 @@ use crate::env::{Reach, reached, reached_if};
 use crate::version::Slice;
 use std::sync::Arc;
 
-/// An output may end at an edge of the next level once it has this share of its length, in eighths
+/// From this share of its wanted length on, in eighths, an output ends at an edge of the next level
 /// ...
 const AT_EDGE_EIGHTHS: u64 = 6;
-/// ... and ends anywhere at this one.
+/// ... and at this share it ends anywhere.
 const ANYWHERE_EIGHTHS: u64 = 10;
-/// How many outputs' lengths of the next level an output may lie over.
+/// How much of the next level an output may overlap, as a multiple of the wanted length.
 const OVERLAP_MAX: u64 = 12;
-/// An output that lies over too much ends only with at least this share of its length, in eighths.
+/// An output that overlaps too much ends only from this share of its wanted length on, in eighths.
 const OVER_TOO_MUCH_EIGHTHS: u64 = 1;
 
-/// Tells where to cut while the keys of a compaction's outputs go by, ascending.
+/// Decides where to cut, while the keys of a compaction's outputs pass in ascending order.
 #[derive(Debug)]
 pub(crate) struct Cutter<'a> {
     output_bytes: u64,
     fences: Edges<'a>,
     guides: Edges<'a>,
-    /// Of the next level, beneath the current output.
+    /// Bytes of the next level beneath the current output.
     overlap_bytes: u64,
 }
 
-/// Keys at which something happens, ascending: the next one to come, and its head.
+/// Keys at which an edge lies, ascending, with the next edge and its head.
 #[derive(Debug)]
 struct Edges<'a> {
     at: usize,
@@ -64,7 +64,7 @@ impl<'a> Edges<'a> {
         .unwrap_or(u64::MAX);
     }
 
-    /// True once for each edge that lies at or before `key`.
+    /// True once for each edge at or before `key`.
     #[inline]
     fn passes(&mut self, key: &[u8]) -> bool {
         key_head(key) >= self.head && self.passes_slowly(key)
@@ -87,7 +87,7 @@ impl<'a> Edges<'a> {
 }
 
 impl<'a> Cutter<'a> {
-    /// For the outputs of a part of `compaction` that reads about `part_bytes`.
+    /// A cutter for the outputs of a part of `compaction` that reads about `part_bytes`.
     pub(crate) fn new(compaction: &'a Compaction, part_bytes: u64) -> Self {
         let output_bytes =
             compaction.output_bytes.map_or(u64::MAX, |wanted| match compaction.guides.is_empty() {
@@ -102,7 +102,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Whether the current output, which has `bytes`, ends before `key`, the key that comes next.
+    /// Whether the current output, of `bytes`, ends before the next key `key`.
     #[inline(always)]
     pub(crate) fn cuts_before(&mut self, key: &[u8], bytes: u64) -> bool {
         let mut cuts = self.is_full(bytes);
@@ -120,7 +120,7 @@ impl<'a> Cutter<'a> {
         cuts && bytes > 0
     }
 
-    /// Whether an output of `bytes` ends before the next key in any case.
+    /// Whether an output of `bytes` ends before the next key wherever the edges lie.
     #[inline]
     pub(crate) fn is_full(&self, bytes: u64) -> bool {
         let has_guides = !matches!(self.guides.keys, EdgeKeys::Guides([]));
@@ -145,7 +145,7 @@ impl<'a> Cutter<'a> {
     }
 }
 
-/// The length at which outputs come out about equally long, so that none is left over short.
+/// The length at which all outputs are about equally long, so that the last one is not short.
 fn even_share(total: u64, wanted: u64) -> u64 {
     let count = (total.saturating_add(wanted / 2) / wanted.max(1)).max(1);
     (total / count).max(wanted / 2).saturating_add(wanted / 64)

@@ -1,6 +1,6 @@
-//! A tree without tables, for tests: slices say how many of the integer keys between their ends
-//! they hold, spread evenly, and a compaction computes what its outputs would hold. It carries out
-//! plans with the planner's and the cutter's own code, so what is measured on it is their doing.
+//! A tree without tables, for tests. A slice states how many of the integer keys between its ends
+//! it holds, spread evenly, and a compaction computes what its outputs would hold. Plans and cuts
+//! come from the real planner and cutter, so tests and figures measure those.
 
 use super::cut::Cutter;
 use super::{Compaction, Hints, Plan};
@@ -17,14 +17,14 @@ pub(crate) struct Model {
     obsolete: Arc<ObsoleteFiles>,
 }
 
-/// Entries read and written by a job.
+/// The entries that a job reads and writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
     pub(crate) entries_in: u64,
     pub(crate) entries_out: u64,
 }
 
-/// What is to change in the tree.
+/// The changes of a finished job to the tree.
 pub(crate) struct Done {
     removed: Vec<(usize, u64)>,
     added: Vec<(usize, Arc<Slice>)>,
@@ -81,7 +81,7 @@ impl Model {
         Slice::new(meta, LiveFile::new(file, &self.obsolete))
     }
 
-    /// A flush: a run over `keys`, ends included.
+    /// Adds a run over `keys`, ends included, as a flush does.
     pub(crate) fn flush(&mut self, keys: (u64, u64), entries: u64, deletes: u64) {
         let seqs = (self.next_seq, self.next_seq + entries);
         self.next_seq += entries + 1;
@@ -89,7 +89,7 @@ impl Model {
         self.tree = self.tree.with(&[], vec![(0, run)]).unwrap();
     }
 
-    /// What carrying out a plan changes.
+    /// The changes that carrying out a plan makes.
     pub(crate) fn run(&mut self, plan: &Plan, hints: &Hints) -> Done {
         match plan {
             Plan::DoNothing => Done { removed: vec![], added: vec![], work: Work::default() },
@@ -131,7 +131,7 @@ impl Model {
             if live == 0.0 {
                 continue;
             }
-            // Less than an entry is something, or a fence would not cut.
+            // Less than one entry counts as one; otherwise a fence would not cut.
             let bytes = held.ceil() as u64 * ENTRY_BYTES;
             if cutter.cuts_before(&from.to_be_bytes(), bytes) {
                 added.push((start, last, held, deletes));
@@ -159,7 +159,7 @@ impl Model {
     }
 }
 
-/// The first number of an extent, and the one behind its last.
+/// The first number of an extent, and the number after its last.
 fn ends(extent: &ExtentRef<'_>) -> (u64, u64) {
     let end = match extent.end {
         End::Included(last) => number(last) + 1,
@@ -169,7 +169,8 @@ fn ends(extent: &ExtentRef<'_>) -> (u64, u64) {
     (number(extent.start), end)
 }
 
-/// Key ranges within which nothing begins or ends, short enough to be cut between.
+/// Ranges of keys in which no slice begins or ends. They are short enough that cuts between them
+/// are fine enough.
 fn steps(compaction: &Compaction, spreads: &[Spread]) -> Vec<(u64, u64)> {
     let mut edges: Vec<u64> =
         spreads.iter().flat_map(|spread| [spread.start, spread.end]).collect();
@@ -186,7 +187,7 @@ fn steps(compaction: &Compaction, spreads: &[Spread]) -> Vec<(u64, u64)> {
     edges.windows(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// A policy for trees small enough to be looked at.
+/// A policy for trees that are small enough to read.
 #[cfg(test)]
 pub(crate) fn small_policy() -> super::Policy {
     super::Policy {

@@ -1,7 +1,7 @@
-//! Compacting a range of keys all the way down because somebody asked for it.
+//! Compacts a range of keys down to the last level on request.
 //!
 //! The caller asks again after each job until the answer is [`ManualPlan::Done`]. What was written
-//! since the request is left alone, so that requests end however fast others write.
+//! since the request is left alone, so a request ends however fast others write.
 
 use super::pick::Picker;
 use super::policy::{Hints, Policy};
@@ -12,23 +12,23 @@ use crate::format::Lsn;
 use crate::version::{Slice, Tree};
 use std::ops::Bound;
 
-/// What is to be compacted down.
+/// What a request compacts.
 #[derive(Clone, Debug)]
 pub(crate) struct ManualRange {
     pub(crate) lower: Bound<Box<[u8]>>,
     pub(crate) upper: Bound<Box<[u8]>>,
-    /// Everything with a sequence below this. The visible frontier when the request came.
+    /// Data with sequences below this. It is the visible frontier when the request came.
     pub(crate) upto: Lsn,
 }
 
 /// The next step of a request.
 #[derive(Debug)]
 pub(crate) enum ManualPlan {
-    /// Carry this out, then ask again.
+    /// Carry out this plan, then ask again.
     Do(Plan),
     /// Running jobs are in the way. Ask again when one has ended.
     Wait,
-    /// All of the range is in the last level and free of deletes that can go.
+    /// The whole range is in the last level and has no delete that can be dropped.
     Done,
 }
 
@@ -38,7 +38,7 @@ impl ManualRange {
     }
 }
 
-/// Decides on the next step to take a range down to the last level.
+/// Decides on the next job that takes a range toward the last level.
 pub(crate) fn plan_manual(
     tree: &Tree,
     policy: &Policy,
@@ -64,8 +64,8 @@ pub(crate) fn plan_manual(
 }
 
 impl Picker<'_> {
-    /// The runs that hold something of the range, and every older run that they may share keys
-    /// with.
+    /// A compaction of the runs that hold part of the range, with every older run that may share
+    /// keys with them.
     fn compact_runs_of(&self, range: &ManualRange) -> Option<Plan> {
         let mut taken = Vec::new();
         for run in self.runs_free_to_leave() {
@@ -79,7 +79,7 @@ impl Picker<'_> {
         self.compact_these_runs(taken, Reason::Manual)
     }
 
-    /// The first wanted slices of a level, as many as a job should read, one level down.
+    /// Takes the first wanted slices of a level one level down, as many as one job should read.
     fn lower_from_first(&self, level: usize, wanted: &dyn Fn(&Slice) -> bool) -> Option<Plan> {
         let target = self.shape.next(self.tree, level);
         let slices = self.tree.slices(level);
@@ -102,7 +102,8 @@ impl Picker<'_> {
         Some(Plan::Compaction(self.compaction_of_window(level, window, target, Reason::Manual)))
     }
 
-    /// True if a slice of the last level could shed deletes but for a job that is in the way.
+    /// True if a slice of the last level could lose its deletes, except that a running job is in
+    /// the way.
     fn awaits_rewrite(&self, wanted: &dyn Fn(&Slice) -> bool) -> bool {
         self.tree.slices(self.shape.bottom).iter().any(|slice| {
             slice.meta.deletes > 0 && slice.meta.max_seq < self.hints.oldest_reader && wanted(slice)

@@ -1,13 +1,13 @@
-//! What to do next for a tree: a value, computed from values.
+//! Decides what to do next for a tree: a value, computed from values.
 //!
-//! Order of need: whatever fits further down as it is, is moved; then the fullest level is
-//! relieved, level 0 by its count of runs, the others by bytes over capacity; then, if there is
-//! time, slices full of deletes go down and what is left over is tidied up. Equal arguments give
-//! equal plans.
+//! In order of need: First, slices that fit deeper as they are get moved. Then the fullest level is
+//! relieved: level 0 by its number of runs, the others by their bytes over capacity. Then, if there
+//! is time, slices with many deletes go down, and levels that are no longer needed are emptied.
+//! Equal arguments give equal plans.
 //!
-//! Carrying out plans until there is nothing to do ends: every move and compaction takes data down
-//! or makes runs fewer, and a slice is rewritten in place only if that empties it of deletes for
-//! good.
+//! Planning and carrying out always comes to an end: every move and every compaction takes data
+//! down or makes the runs fewer, and a slice is rewritten in place only if that removes all its
+//! deletes.
 
 mod beneath;
 mod cut;
@@ -41,7 +41,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) enum Plan {
     DoNothing,
-    /// Slices that change their level and nothing else, all in one edit.
+    /// Slices that only change their level, all by one edit.
     Move(Vec<Move>),
     Compaction(Compaction),
 }
@@ -79,7 +79,7 @@ impl Compaction {
     }
 }
 
-/// A slice that has nothing in its way.
+/// A slice that overlaps nothing on its way.
 #[derive(Debug)]
 pub(crate) struct Move {
     pub(crate) slice: Arc<Slice>,
@@ -91,42 +91,42 @@ pub(crate) struct Move {
 #[derive(Debug)]
 pub(crate) struct Compaction {
     pub(crate) reason: Reason,
-    /// With their levels: newest first as far as they share keys, in key order within a level
+    /// Slices with their levels: newest first where they share keys, in key order within a level
     /// below 0.
     pub(crate) inputs: Vec<(usize, Arc<Slice>)>,
     pub(crate) target: usize,
-    /// Of the target: 0 for level 0, 1 for the first level below it in use, and so on.
+    /// The depth of the target: 0 for level 0, 1 for the first level below it in use, and so on.
     pub(crate) depth: usize,
     /// The target is the last level of the tree.
     pub(crate) is_last_level: bool,
-    /// No output holds keys on both sides of one of these, ascending: slices lie between that take
-    /// no part.
+    /// Keys, ascending. No output holds keys on both sides of one of them, because slices that take
+    /// no part lie there.
     pub(crate) fences: Vec<Box<[u8]>>,
-    /// Where the job can be cut into parts of about equal work, ascending.
+    /// Keys, ascending, at which the job can be cut into parts of about equal work.
     pub(crate) cuts: Vec<Box<[u8]>>,
-    /// Older slices that take no part and may hold keys of the inputs: by level (or run), each in
-    /// key order.
+    /// Older slices that take no part and may hold keys of the inputs: by level (or run), each list
+    /// in key order.
     pub(crate) beneath: Vec<Vec<Arc<Slice>>>,
-    /// The slices of the next level that the outputs will lie over, in key order.
+    /// The slices of the next level that the outputs will overlap, in key order.
     pub(crate) guides: Vec<Arc<Slice>>,
-    /// About the length of an output; `None` puts everything into one.
+    /// About the length of an output; `None` writes one output.
     pub(crate) output_bytes: Option<u64>,
 }
 
 /// Why a compaction is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// Level 0 has enough runs.
+    /// Level 0 has too many runs.
     Runs,
-    /// Level 0 cannot be compacted down now, so its newest runs are made into one.
+    /// Level 0 cannot be compacted down now, so its newest runs become one.
     RunsInPlace,
     /// A level is full.
     Size,
     /// Slices hold many deletes.
     Deletes,
-    /// Nothing else to do.
+    /// There is nothing more urgent.
     Idle,
-    /// Somebody asked for it.
+    /// The program asked for it.
     Manual,
 }
 
@@ -144,7 +144,7 @@ impl Reason {
 }
 
 impl Compaction {
-    /// The extent of the inputs together.
+    /// The extent of all inputs together.
     pub(crate) fn hull(&self) -> ExtentRef<'_> {
         hull(self.inputs.iter().map(|(_, slice)| slice)).unwrap_or_default()
     }
@@ -154,14 +154,14 @@ impl Compaction {
         self.inputs.iter().map(|(_, slice)| slice.meta.disk_bytes).sum()
     }
 
-    /// No older version of any of the job's keys is outside of it.
+    /// True if no slice outside the job can hold older versions of its keys.
     #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn is_bottom(&self) -> bool {
         self.beneath.iter().all(|slices| slices.is_empty())
     }
 }
 
-/// The extent of some slices together.
+/// The extent that covers all of these slices.
 pub(super) fn hull<'a>(slices: impl Iterator<Item = &'a Arc<Slice>>) -> Option<ExtentRef<'a>> {
     ExtentRef::hull(slices.map(|slice| slice.extent()))
 }

@@ -1,8 +1,8 @@
 //! Chooses the slices of a job.
 //!
-//! A job's outputs lie within its hull, the extent of its inputs together, so all slices of
-//! the target within the hull are inputs too, or are fenced off. No running job reads an input, and
-//! none puts anything between the job's levels within the hull.
+//! The hull of a job is the extent of its inputs together, and its outputs lie within the hull. So
+//! all slices of the target within the hull are inputs too, or are fenced off. No running job reads
+//! an input or puts anything within the hull between the job's levels.
 
 use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
@@ -14,16 +14,16 @@ use crate::version::{Slice, Tree};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A window of slices grows as long as that does not cost much more for each byte than its best
-/// slice.
+/// A window of slices grows while its cost per byte stays below this multiple of the cost of its
+/// best slice.
 const WINDOW_SLACK: f64 = 1.25;
 
-/// A level has about so many slices at least, as long as that does not make them shorter than a
-/// fraction of the policy's length.
+/// A level has at least about this many slices, unless they would be shorter than a fraction of the
+/// policy's length.
 const OUTPUTS_IN_LEVEL: u64 = 16;
 const FINER_MAX: u64 = 32;
 
-/// How many batches of level 0 a job may read.
+/// How many batches of level 0 a job may read at most.
 const JOB_BATCHES_MAX: u64 = 4;
 
 pub(super) struct Picker<'a> {
@@ -35,7 +35,7 @@ pub(super) struct Picker<'a> {
 }
 
 impl Picker<'_> {
-    /// The fullest level that a job can be found for.
+    /// A job for the fullest level for which one can be found.
     pub(super) fn relieve_the_fullest(&self) -> Option<Plan> {
         let mut fullness = self.shape.fullness(self.tree, self.busy);
         fullness.push((0, self.runs_fullness()));
@@ -58,8 +58,9 @@ impl Picker<'_> {
         self.lower(level, |_| true, excess, Reason::Size)
     }
 
-    /// Takes slices of `level` that `wanted` accepts one level down: those that overlap least, for
-    /// what they weigh. Slices that overlap nothing are moved, as many as weigh `excess`.
+    /// Takes slices of `level` that `wanted` accepts one level down: those that overlap the fewest
+    /// bytes for their weight. If slices overlap nothing, they are moved instead, until their
+    /// weight reaches `excess`.
     pub(super) fn lower(
         &self,
         level: usize,
@@ -96,8 +97,8 @@ impl Picker<'_> {
         Some(Plan::Compaction(self.compaction_of_window(level, window, target, reason)))
     }
 
-    /// Bytes of the target that lie within the hull of a window of slices. `None` if something is
-    /// busy.
+    /// Bytes of the target within the hull of a window of slices. `None` if a running job is in the
+    /// way.
     pub(super) fn cost_of(&self, level: usize, window: Range<usize>, target: usize) -> Option<u64> {
         let slices = &self.tree.slices(level)[window];
         let extent = hull(slices.iter())?;
@@ -112,7 +113,8 @@ impl Picker<'_> {
         self.bytes_within(target, &extent)
     }
 
-    /// Bytes of the slices of a level that overlap an extent. `None` if one of them is busy.
+    /// Bytes of the slices of a level that overlap an extent. `None` if a running job reads one of
+    /// them.
     fn bytes_within(&self, level: usize, extent: &ExtentRef<'_>) -> Option<u64> {
         let Some(slices) = self.tree.levels.get(level - 1) else { return Some(0) };
         slices
@@ -122,13 +124,13 @@ impl Picker<'_> {
             .sum()
     }
 
-    /// The most a job below level 0 should read: level 0 must not fill while it runs.
+    /// The most that a job below level 0 should read, so that level 0 does not fill while it runs.
     pub(super) fn job_bytes_max(&self) -> u64 {
         self.policy.job_bytes_max.min(self.shape.batch_bytes.saturating_mul(JOB_BATCHES_MAX))
     }
 
-    /// Adds the neighbours of a slice to the job while that is cheap: those that overlap little
-    /// more than what the job reads anyway.
+    /// Adds neighbours of a slice to the job while they overlap little more than what the job reads
+    /// anyway.
     fn grow_window(
         &self,
         level: usize,
@@ -174,7 +176,7 @@ impl Picker<'_> {
         })
     }
 
-    /// False if a slice of `from` is not compressed as slices of `to` are.
+    /// False if slices of `from` are not compressed as slices of `to` are.
     pub(super) fn may_move(&self, from: usize, to: usize) -> bool {
         let is_plain = |level: usize| {
             level != self.shape.bottom && self.shape.depth(level) < self.policy.plain_depths
@@ -182,7 +184,7 @@ impl Picker<'_> {
         !is_plain(from) || is_plain(to)
     }
 
-    /// A compaction of a window of a level below 0 with what it overlaps in the target.
+    /// A compaction of a window of a level below 0 with the slices of the target that it overlaps.
     pub(super) fn compaction_of_window(
         &self,
         level: usize,
@@ -200,7 +202,7 @@ impl Picker<'_> {
         self.compaction(reason, inputs, target, Vec::new())
     }
 
-    /// Completes a compaction of slices that are chosen.
+    /// Completes a compaction whose slices are chosen.
     pub(super) fn compaction(
         &self,
         reason: Reason,
@@ -261,8 +263,8 @@ impl Picker<'_> {
         older.map(|run| vec![run.clone()]).collect()
     }
 
-    /// Cuts a job at slices of the target (or, if it reads none, of the level below it), so that
-    /// each part reads about as much of them.
+    /// Cuts a job at slices of the target, so that each part reads about the same amount of them.
+    /// If the job reads none of the target, the level below it serves.
     fn cuts(&self, compaction: &Compaction) -> Vec<Box<[u8]>> {
         let bytes = compaction.input_bytes();
         let part_bytes = 2 * self.policy.target_file_bytes.max(1);
@@ -288,7 +290,7 @@ impl Picker<'_> {
         cuts
     }
 
-    /// Slices of which a large share is deletes go down, to where the deletes meet what they hide.
+    /// Takes slices with a large share of deletes down, toward the versions that the deletes hide.
     pub(super) fn push_deletes(&self) -> Option<Plan> {
         let is_heavy = |slice: &Slice| {
             slice.meta.deletes * 100 >= slice.meta.entries * u64::from(self.policy.delete_percent)
@@ -310,7 +312,7 @@ impl Picker<'_> {
             .or_else(|| self.rewrite_in_place(self.shape.bottom, is_heavy, Reason::Deletes))
     }
 
-    /// Rewrites a slice of the last level that `wanted` accepts, if that is sure to free it of all
+    /// Rewrites a slice of the last level that `wanted` accepts, if that certainly removes all its
     /// deletes.
     pub(super) fn rewrite_in_place(
         &self,
@@ -339,7 +341,7 @@ impl Picker<'_> {
         Some(Plan::Compaction(self.compaction_of_window(level, window, level, reason)))
     }
 
-    /// With little to do, level 0 and levels that are no longer called for need not wait for more.
+    /// When there is little to do, compacts level 0 and empties levels that are no longer needed.
     pub(super) fn tidy_up(&self) -> Option<Plan> {
         let l0_bytes = self.tree.disk_bytes(0);
         let is_worth_it = self.tree.runs.len() * 2 >= self.policy.l0_trigger_runs
@@ -354,7 +356,7 @@ impl Picker<'_> {
     }
 }
 
-/// The length of the outputs in a level that holds so many bytes.
+/// The length of the outputs in a level of this many bytes.
 fn output_len(level_bytes: u64, policy: &Policy) -> u64 {
     let most = policy.target_file_bytes;
     let least = (most / FINER_MAX).max(policy.output_bytes_min).min(most);
@@ -374,7 +376,7 @@ mod tests {
         assert_eq!(output_len(64 * mib, 32 * mib), 4 * mib);
         assert_eq!(output_len(10 * 1024 * mib, 32 * mib), 32 * mib);
         assert_eq!(output_len(mib, 32 * mib), mib);
-        // A write budget of 256 KiB asks for files of 128 KiB.
+        // A write buffer of 256 KiB asks for files of 128 KiB.
         assert_eq!(output_len(6 * kib, 128 * kib), 64 * kib);
         assert_eq!(output_len(1024 * mib, 128 * kib), 128 * kib);
         assert_eq!(output_len(kib, 16 * kib), 16 * kib);

@@ -1,7 +1,7 @@
-//! Chooses what becomes of level 0.
+//! Chooses what to do with level 0.
 //!
-//! Runs may share keys, and the newer run wins. So whatever leaves level 0 takes along every older
-//! run that it may share keys with, and runs that are made into one must be neighbours in time.
+//! Runs may share keys, and the newer run wins. So each run that leaves level 0 takes along every
+//! older run that it may share keys with, and only runs that are neighbours in time can become one.
 
 use super::pick::Picker;
 use super::{Move, Plan, Reason, hull};
@@ -9,14 +9,15 @@ use crate::table::ExtentRef;
 use crate::version::Slice;
 use std::sync::Arc;
 
-/// A run shorter than this share of an output is not moved down: many of them would litter a level.
+/// A run shorter than this fraction of an output is not moved down: many such runs would fill a
+/// level with short slices.
 const MOVED_SHARE_MIN: u64 = 4;
-/// Fewer runs are not worth making into one.
+/// Fewer runs than this are not made into one.
 const IN_PLACE_RUNS_MIN: usize = 4;
 
 impl Picker<'_> {
-    /// Runs that overlap nothing older, each with the deepest level it can go to. They are what
-    /// ascending writes leave.
+    /// Runs that overlap nothing older, each with the deepest level that it can go to. Ascending
+    /// writes make such runs.
     pub(super) fn runs_in_nobodys_way(&self) -> Vec<Move> {
         let mut moves: Vec<Move> = Vec::new();
         let mut staying: Vec<&Arc<Slice>> = Vec::new();
@@ -37,8 +38,8 @@ impl Picker<'_> {
         moves
     }
 
-    /// The deepest level, from the base down, at which an extent overlaps neither that level nor
-    /// one above it.
+    /// The deepest level, from the base down, to which a slice of this extent can go without
+    /// overlapping that level or one above it.
     fn landing(&self, extent: &ExtentRef<'_>) -> Option<usize> {
         let is_clear = |level: &usize| {
             self.tree.overlapping(*level, extent).is_empty()
@@ -48,14 +49,14 @@ impl Picker<'_> {
         (deepest >= self.shape.base).then_some(deepest)
     }
 
-    /// A compaction of all runs that can leave level 0 into the base.
+    /// A compaction into the base of all runs that can leave level 0.
     pub(super) fn compact_runs(&self, reason: Reason) -> Option<Plan> {
         let runs = self.runs_free_to_leave();
         self.compact_these_runs(runs, reason)
     }
 
-    /// A compaction of runs (newest first, with all older ones they overlap) into the base, or
-    /// further down if they overlap nothing there.
+    /// A compaction of these runs into the base, or further down if they overlap nothing there. The
+    /// runs are newest first, and with each run come all older ones that it overlaps.
     pub(super) fn compact_these_runs(
         &self,
         runs: Vec<&Arc<Slice>>,
@@ -80,7 +81,7 @@ impl Picker<'_> {
         Some(Plan::Compaction(self.compaction(reason, inputs, target, fences)))
     }
 
-    /// Runs, newest first, that no job reads and that overlap no older run which has to stay.
+    /// The runs that no job reads and that overlap no older run that must stay, newest first.
     pub(super) fn runs_free_to_leave(&self) -> Vec<&Arc<Slice>> {
         let mut staying: Vec<&Arc<Slice>> = Vec::new();
         let mut free: Vec<&Arc<Slice>> = Vec::new();
@@ -93,9 +94,9 @@ impl Picker<'_> {
         free
     }
 
-    /// The newest runs as one: readers have fewer to look at while the base is busy. A run is taken
-    /// in only if it is no longer than those newer than it together, so that long runs are not
-    /// rewritten for short ones.
+    /// Makes the newest runs into one, so that readers have fewer runs to search while the base is
+    /// busy. A run is included only if it is no longer than all newer runs together, so that long
+    /// runs are not rewritten for short ones.
     pub(super) fn compact_runs_in_place(&self) -> Option<Plan> {
         let mut chosen = 0;
         let mut bytes = 0;
@@ -124,8 +125,7 @@ impl Picker<'_> {
     }
 }
 
-/// True if all of `runs` together are newer than each of the others with which their hull shares
-/// keys.
+/// True if all of `runs` together are newer than each of `others` that shares keys with their hull.
 fn are_apart(runs: &[Arc<Slice>], others: &[Arc<Slice>]) -> bool {
     let Some(extent) = hull(runs.iter()) else { return true };
     let oldest = runs.iter().map(|run| run.meta.min_seq).min().unwrap_or(0);

@@ -1,34 +1,35 @@
-//! What the planner is told: fixed choices, and what it cannot see in the tree.
+//! The inputs of the planner beside the tree: fixed choices, and hints that the tree does not show.
 
 use crate::format::Lsn;
 
-/// How a tree is kept. The defaults were chosen by simulation, see docs/internals/compaction.md.
+/// How a tree is kept. The defaults were chosen by simulation: see docs/internals/compaction.md.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Policy {
-    /// Level 0 is compacted down once it holds this many runs. More: fewer bytes rewritten, slower
-    /// reads.
+    /// Level 0 is compacted down once it holds this many runs. More runs mean fewer bytes rewritten
+    /// and slower reads.
     pub(crate) l0_trigger_runs: usize,
-    /// The most a level may be larger than the one above. Smaller: more levels, each cheaper to
-    /// compact into.
+    /// The largest ratio between a level and the one above. A smaller ratio means more levels, each
+    /// cheaper to compact into.
     pub(crate) size_ratio_max: u32,
-    /// Bytes in level 0 when it is compacted down, as long as nothing is known of the runs.
+    /// The bytes in level 0 at which it is compacted down, while the size of its runs is unknown.
     pub(crate) base_bytes: u64,
-    /// About the length of an output below level 0, in levels large enough for many of them.
+    /// About the length of an output below level 0, in levels that are large enough for many of
+    /// them.
     pub(crate) target_file_bytes: u64,
-    /// No output is cut shorter, however small its level is: below this the fixed cost of a file
-    /// outweighs what finer cuts save.
+    /// No output is shorter than this because its level is small: below this length the fixed cost
+    /// of a file exceeds what finer cuts save.
     pub(crate) output_bytes_min: u64,
-    /// About the most a job below level 0 reads, so that none takes long.
+    /// About the most that a job below level 0 reads, so that no job takes long.
     pub(crate) job_bytes_max: u64,
-    /// The most parts a job is cut into.
+    /// The most parts that a job is cut into.
     pub(crate) parts_max: usize,
-    /// Levels of a tree, level 0 included. The largest data settles in the last.
+    /// The number of levels of a tree, level 0 included. Most data ends up in the last one.
     pub(crate) levels_max: usize,
-    /// A slice with at least this share of deletes is compacted down without waiting for its level
-    /// to fill.
+    /// A slice with at least this share of deletes, in percent, is compacted down before its level
+    /// is full.
     pub(crate) delete_percent: u32,
-    /// How many depths from level 0 down are written without compression, the last level excepted:
-    /// a slice is not moved from one of these to another level but rewritten.
+    /// How many depths from level 0 down are written without compression, except the last level. A
+    /// slice of these depths is rewritten instead of moved to another level.
     pub(crate) plain_depths: usize,
 }
 
@@ -49,13 +50,13 @@ impl Default for Policy {
     }
 }
 
-/// What the tree does not show.
+/// What the planner needs to know and the tree does not show.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hints {
-    /// Smoothed bytes on disk of the runs that flushes add to this tree; 0 if unknown.
+    /// The smoothed size on disk, in bytes, of the runs that flushes add; 0 if unknown.
     pub(crate) run_bytes: u64,
-    /// The least read point of any reader, now or later.
+    /// The least read point that any reader has or will have.
     pub(crate) oldest_reader: Lsn,
-    /// Compactions have had little to do for a while: there is time for what pays only later.
+    /// Compactions have had little to do for a while, so work that pays off only later may start.
     pub(crate) is_idle: bool,
 }

@@ -1,16 +1,16 @@
 //! How large each level of a tree should be, and how far it is from that.
 //!
-//! The largest level is taken as it is, and the capacities of the levels above it follow from its
+//! The largest level is taken as it is, and the capacities of the levels above follow from its
 //! measured size (dynamic capacity adaptation; Spooky, Dayan et al., VLDB 2022). So the tree never
-//! holds more than a fixed fraction of obsolete data, at any size. Data settles in the last level;
-//! levels above come into use from the bottom up as the tree grows, and level 0 is compacted into
-//! the *base*, the first level in use.
+//! holds more than a fixed fraction of obsolete data, whatever its size. Most data is in the last
+//! level. As the tree grows, levels above it come into use from the bottom up. Level 0 is compacted
+//! into the *base*, the first level in use.
 //!
 //! # How many levels, and how large
 //!
 //! Compacting a batch of `B` bytes from level 0 into a base of `C` bytes rewrites `1 + C/B` bytes
-//! for each byte of the batch. Below, jobs take the slices that overlap least, which under uniform
-//! writes finds slices twice as dense as average, so that a ratio `T` between levels costs `1 +
+//! for each byte of the batch. Below the base, jobs take the slices that overlap least. Under
+//! uniform writes those are twice as dense as average, so a ratio `T` between levels costs `1 +
 //! T/2`. For `k` levels above the last one, of size `N`, the cost is least with `C/B = T/2` and
 //! equal ratios, hence `T = (2N/B)^(1/(k+1))`. The planner takes the fewest levels that keep `T`
 //! within the policy's limit.
@@ -19,25 +19,25 @@ use super::policy::{Hints, Policy};
 use crate::engine::Busy;
 use crate::version::{Slice, Tree};
 
-/// Below this many batches in the whole tree, compacting level 0 right into the last level is
+/// Below this many batches in the whole tree, compacting level 0 directly into the last level is
 /// cheapest.
 const BATCHES_WITHOUT_MIDDLE: f64 = 4.0;
-/// Batches are not taken for smaller than this fraction of the policy's: tiny trees need no levels.
+/// A batch counts for at least this fraction of the policy's batch: tiny trees need no levels.
 const BATCH_FRACTION_MIN: u64 = 256;
 
 /// The levels in use and their capacities.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shape {
-    /// Where level 0 is compacted to.
+    /// The level that level 0 is compacted into.
     pub(crate) base: usize,
     /// The last level.
     pub(crate) bottom: usize,
-    /// Bytes in level 0 when it is compacted down.
+    /// The bytes in level 0 at which it is compacted down.
     pub(crate) batch_bytes: u64,
-    /// The first level that the size of the tree calls for; levels above it are left from other
-    /// times.
+    /// The first level that the present size of the tree calls for. Levels above it hold data from
+    /// when the tree had more levels.
     first_needed: usize,
-    /// By level, 0 for level 0.
+    /// The capacity of each level in bytes, index 0 for level 0.
     capacities: Vec<u64>,
     ratio: f64,
 }
@@ -62,17 +62,17 @@ impl Shape {
         Shape { base, bottom, batch_bytes, first_needed, capacities, ratio }
     }
 
-    /// The bytes a level should hold at most.
+    /// The most bytes that a level should hold.
     pub(crate) fn capacity(&self, level: usize) -> u64 {
         self.capacities.get(level).copied().unwrap_or(u64::MAX)
     }
 
-    /// How many levels of data may lie above `level` at most: 0 for level 0, 1 for the base.
+    /// The most levels of data that may lie above `level`: 0 for level 0, 1 for the base.
     pub(crate) fn depth(&self, level: usize) -> usize {
         if level == 0 { 0 } else { 1 + level.saturating_sub(self.base) }
     }
 
-    /// Where a job takes what leaves `level`: the next level in use.
+    /// The level that a job takes slices of `level` to: the next level in use.
     pub(crate) fn next(&self, tree: &Tree, level: usize) -> usize {
         let filled = (level + 1..=self.bottom).find(|below| !tree.slices(*below).is_empty());
         let needed = self.first_needed.max(level + 1);
@@ -84,8 +84,8 @@ impl Shape {
         level < self.first_needed
     }
 
-    /// How full each level from the base to the last but one is, leaving out what running jobs take
-    /// away: 1 is full. Deletes weigh as much as what they hide.
+    /// How full each level from the base to the last but one is, without what running jobs take
+    /// away: 1 is full. A delete counts as much as the data that it hides.
     pub(crate) fn fullness(&self, tree: &Tree, busy: &Busy) -> Vec<(usize, f64)> {
         let scale = Weight::of(tree);
         let full = |level: usize| {
@@ -97,8 +97,8 @@ impl Shape {
     }
 }
 
-/// How much a slice counts for: its bytes, and for each delete the bytes of an average entry, which
-/// the delete makes free once it is compacted down.
+/// How much a slice counts for: its bytes, and for each delete the bytes of an average entry,
+/// because compacting the delete down frees about that much.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weight {
     entry_bytes: f64,
@@ -129,7 +129,7 @@ fn batch_bytes(tree: &Tree, policy: &Policy, hints: &Hints) -> u64 {
     run_bytes.saturating_mul(trigger).max(policy.base_bytes / BATCH_FRACTION_MIN).max(1)
 }
 
-/// How many levels between level 0 and the last, and the ratio between levels.
+/// The number of levels between level 0 and the last, and the ratio between levels.
 fn middle_levels(largest: u64, batch: u64, policy: &Policy, most: usize) -> (usize, f64) {
     let batches = largest as f64 / batch as f64;
     if batches <= BATCHES_WITHOUT_MIDDLE {
@@ -142,17 +142,18 @@ fn middle_levels(largest: u64, batch: u64, policy: &Policy, most: usize) -> (usi
     (count, if count == 0 { 1.0 } else { ratio(count) })
 }
 
-/// What compactions have still to do, in bytes that they will read. Writers are paced by it.
+/// The work that compactions have still to do, in bytes that they will read. Writers are paced by
+/// it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Debts {
-    /// By level, to bring what it holds too much to where it belongs. Level 0 counts in full, all
-    /// the way down.
+    /// For each level, the bytes to read until its excess is where it belongs. Level 0 counts in
+    /// full, down to the last level.
     pub(crate) pending_bytes: Vec<u64>,
-    /// Of jobs under way.
+    /// Bytes that running jobs have still to read.
     pub(crate) unread_bytes: u64,
-    /// What a level 0 that is just due has to read if the levels below are just full ...
+    /// The bytes to read when level 0 is just due and the levels below are just full ...
     pub(crate) batch_debt: u64,
-    /// ... and its bytes.
+    /// ... and the bytes that such a level 0 holds.
     pub(crate) batch_bytes: u64,
 }
 
@@ -162,12 +163,13 @@ impl Debts {
     }
 }
 
-/// Measures what compactions have still to do: those under way, and then those that bring the tree
-/// they will leave into shape. It neither leaps when a job begins nor when its result is installed,
-/// but falls while it reads.
+/// Measures what compactions have still to do: the running ones, and then those that bring the
+/// resulting tree into shape. The measure does not jump when a job begins or when its result is
+/// installed; it falls while the job reads.
 ///
-/// Each run has a debt of its share of a batch, also those beyond the first batch, which will go
-/// along for less: or what a writer brings would seem to cost more while a batch fills than after.
+/// Each run counts with its share of a batch. Runs beyond the first batch count so too, although
+/// they will be compacted along with it for less. Otherwise a written byte would seem to cost more
+/// while a batch fills than after it is full.
 pub(crate) fn debts(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> Debts {
     let shape = Shape::of(tree, policy, hints);
     let mut held: Vec<u64> = (0..=shape.bottom).map(|level| tree.disk_bytes(level)).collect();

@@ -1,14 +1,14 @@
-//! Write amplification and pile-up of the planner, computed on the model: the figures of
+//! Computes the planner's write amplification and backlog on the model. The figures of
 //! docs/internals/compaction.md come from here, by the benchmark `planner`.
 
 use super::fixtures::{Done, ENTRY_BYTES, Model};
 use super::{Hints, Plan, Policy, plan};
 use crate::engine::{Busy, JobId};
 
-/// A steady stream of writes of uniform random keys against a number of compaction threads.
+/// A steady stream of writes with uniform random keys, and a number of compaction threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
-    /// Distinct keys.
+    /// The number of distinct keys.
     pub(crate) keys: u64,
     pub(crate) entries_total: u64,
     pub(crate) run_entries: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Load {
 
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// Entries that jobs read, for each entry that was flushed, over the second half of the load.
+    /// Entries that jobs read for each flushed entry, over the second half of the load.
     pub(crate) passes: f64,
     pub(crate) l0_runs_max: usize,
     pub(crate) l0_runs_mean: f64,
@@ -28,7 +28,7 @@ pub(crate) struct Report {
     pub(crate) files: usize,
     pub(crate) job_s_max: f64,
     pub(crate) jobs: usize,
-    /// How long the debt took to be paid after the last write.
+    /// How long after the last write the debt was worked off.
     pub(crate) tail_s: f64,
 }
 
@@ -145,7 +145,7 @@ impl Simulation<'_> {
     }
 }
 
-/// 400 000 writes a second of 64 bytes on disk, 64 MiB of 116 bytes to a run.
+/// 400 000 writes per second of 64 bytes on disk, and runs of 64 MiB at 116 bytes per entry.
 pub(crate) fn load(keys: u64, entries_total: u64) -> Load {
     let run_entries = (64 << 20) / 128;
     Load {
@@ -162,7 +162,7 @@ pub(crate) fn load(keys: u64, entries_total: u64) -> Load {
 mod tests {
     use super::*;
 
-    /// The promises that docs/internals/compaction.md makes of the defaults.
+    /// Checks what docs/internals/compaction.md promises for the defaults.
     #[test]
     fn uniform_writes_cost_few_passes_and_level_zero_stays_short() {
         let load = Load { ns_per_entry: 250, ..load(20_000_000, 60_000_000) };

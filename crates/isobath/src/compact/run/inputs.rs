@@ -7,7 +7,8 @@ use crate::table::{TableContext, TableCursor};
 use crate::version::Slice;
 use std::sync::Arc;
 
-/// Disjoint slices of one level, or one run, read once from end to end and past the block cache.
+/// Disjoint slices of one level, or one run. They are read once from end to end, past the block
+/// cache.
 pub(super) struct InputRow {
     slices: Vec<Arc<Slice>>,
     tables: TableContext,
@@ -33,10 +34,10 @@ impl SliceProvider for InputRow {
     }
 }
 
-/// What a compaction walks.
+/// The cursor that a compaction reads.
 pub(super) type Inputs = MergeCursor<ConcatCursor<InputRow>>;
 
-/// A merge of all inputs: each run by itself, each level below 0 as a row.
+/// Merges all inputs: each run by itself, each level below 0 as one row.
 pub(super) fn open_inputs(compaction: &Compaction, tables: &TableContext) -> Inputs {
     let mut rows: Vec<(usize, Vec<Arc<Slice>>)> = Vec::new();
     for (level, slice) in &compaction.inputs {

@@ -1,9 +1,9 @@
-//! A compaction under way, which several threads may work at.
+//! A running compaction, which several threads may work at.
 //!
-//! The parts of a compaction are disjoint in keys, so their outputs are the compaction's outputs
-//! side by side. Whoever has a [`CompactionJob`] may take parts from it ([`CompactionJob::help`]);
-//! its owner takes parts too, then waits only for helpers that took some, until they have told of
-//! it. So a job ends with however many threads there are.
+//! The parts of a compaction are disjoint in keys, so the outputs of all parts together are the
+//! compaction's outputs. Every thread with the [`CompactionJob`] may take parts from it
+//! ([`CompactionJob::help`]). The owner takes parts too. Then it waits only for helpers that have
+//! started, until they have reported. So a job ends with any number of threads.
 
 use super::{CompactionContext, Written, run_part};
 use crate::compact::plan::{Compaction, Move};
@@ -15,11 +15,11 @@ use crate::table::{End, Extent, SliceMeta};
 use crate::version::{Change, LiveFile};
 use std::sync::Arc;
 
-/// A compaction, its parts and what has been written so far.
+/// A compaction, its parts, and what has been written so far.
 pub(crate) struct CompactionJob {
     compaction: Compaction,
     context: CompactionContext,
-    /// Ascending, each up to where the next begins.
+    /// The parts, ascending; each ends where the next begins.
     parts: Vec<Extent>,
     progress: Mutex<Progress>,
     helper_done: Condvar,
@@ -33,7 +33,7 @@ struct Progress {
     error: Option<Error>,
 }
 
-/// A part that somebody works at. It ends with the part's result, or without one if the thread
+/// A part that a thread is working at. It ends with the part's result, or without one if the thread
 /// panics.
 struct Turn<'a> {
     job: &'a CompactionJob,
@@ -47,7 +47,7 @@ impl Drop for Turn<'_> {
         match self.result.take() {
             Some(Ok(written)) => progress.written.push((self.part, written)),
             failed => {
-                // Nobody begins another part.
+                // No thread takes another part.
                 progress.next_part = self.job.parts.len();
                 let panicked = || Error::poisoned(PoisonCause::panicked("in a compaction", ""));
                 let error = failed.and_then(Result::err).unwrap_or_else(panicked);
@@ -57,7 +57,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A thread that works at a job, which waits for it.
+/// A thread that works at a job. The job waits for it.
 struct Helper<'a>(&'a CompactionJob);
 
 impl Drop for Helper<'_> {
@@ -67,12 +67,12 @@ impl Drop for Helper<'_> {
     }
 }
 
-/// What a job changes in the tree, once installed.
+/// What a job changes in the tree when it is installed.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) removed: Vec<(usize, u64)>,
     pub(crate) added: Vec<(usize, SliceMeta)>,
-    /// Keeps the files of what is added, until the tree does.
+    /// Keeps the files of the added slices until the tree keeps them.
     pub(crate) files: Vec<Arc<LiveFile>>,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// What moving slices changes.
+    /// The changes of slices that move.
     pub(crate) fn of_moves(moves: &[Move]) -> Outcome {
         Outcome {
             removed: moves.iter().map(|step| (step.from, step.slice.meta.file)).collect(),
@@ -91,7 +91,7 @@ impl Outcome {
         }
     }
 
-    /// The changes of one edit, to be installed as a whole.
+    /// The changes, to be installed by one edit.
     pub(crate) fn changes(&self, family: FamilyId) -> Vec<Change> {
         let removed =
             self.removed.iter().map(|&(level, file)| Change::RemoveSlice { family, level, file });
@@ -101,7 +101,7 @@ impl Outcome {
 }
 
 impl CompactionJob {
-    /// A job that nobody works at yet.
+    /// A job that no thread works at yet.
     pub(crate) fn new(compaction: Compaction, context: CompactionContext) -> CompactionJob {
         let mut parts = vec![Extent::default()];
         for cut in &compaction.cuts {
@@ -115,13 +115,13 @@ impl CompactionJob {
         CompactionJob { compaction, context, parts, progress, helper_done }
     }
 
-    /// In how many parts it can be worked at.
+    /// How many parts the job has.
     pub(crate) fn part_count(&self) -> usize {
         self.parts.len()
     }
 
-    /// Works at the job until no part is left to take, then tells how many parts it took, if any.
-    /// The job does not end before that.
+    /// Works at the job until no part is left to take. Then calls `tell` with the number of parts
+    /// it took, if any. The job does not end before that call returns.
     pub(crate) fn help(&self, tell: impl FnOnce(usize)) {
         let mut parts = 0;
         self.progress.lock().helpers += 1;
@@ -146,8 +146,8 @@ impl CompactionJob {
         Some(Turn { job: self, part: progress.next_part - 1, result: None })
     }
 
-    /// Works at the job, waits for helpers, and has `sync_names` make the names of the outputs
-    /// durable. After an error, all that was written is let go.
+    /// Works at the job, waits for helpers, and makes the names of the outputs durable by
+    /// `sync_names`. After an error, all outputs are released.
     pub(crate) fn finish(
         &self,
         sync_names: impl FnOnce(&CompactionContext) -> Result<()>,
@@ -171,7 +171,7 @@ impl CompactionJob {
         Ok(outcome)
     }
 
-    /// A compaction makes nothing up: what it writes is among what it read.
+    /// Checks that a compaction invents nothing: what it writes is among what it read.
     fn check_within(&self, outcome: &Outcome) {
         let inputs = self.compaction.inputs.iter().map(|(_, slice)| &slice.meta);
         let (oldest, newest) = inputs.fold((Lsn::MAX, 0), |(oldest, newest), meta| {

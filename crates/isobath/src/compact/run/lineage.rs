@@ -1,4 +1,4 @@
-//! What an output says of the files it was made of, for a repair that has no manifest.
+//! What an output states about the files it was made of. A repair without a manifest uses it.
 
 use crate::compact::plan::Compaction;
 use crate::error::Result;
@@ -8,10 +8,11 @@ use crate::vfs::FileSystem;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The origin of what `compaction` will write, but for the family's label: its inputs, and what
-/// those were made of as far as it is still on disk (for a reader, or for another family that
-/// shares the file). Fails for want of descriptors or memory only: the compaction could have them
-/// again a moment later, and its outputs would not say what they stand for.
+/// The origin that the outputs of `compaction` state, without the family's label: its inputs, and
+/// the files that those were made of, as far as these are still on disk (for a reader, or for
+/// another family that shares the file). Fails only for lack of file descriptors or memory. Such an
+/// error may be gone a moment later, so the compaction must not go on with outputs whose origin is
+/// incomplete.
 pub(in crate::compact) fn lineage(
     compaction: &Compaction,
     tables: &TableContext,
@@ -24,7 +25,7 @@ pub(in crate::compact) fn lineage(
     for (_, slice) in &compaction.inputs {
         let origin = match origin_of(tables, &slice.meta) {
             Err(error) if error.is_retryable() => return Err(error),
-            // What is damaged fails the compaction soon enough.
+            // A damaged input fails the compaction later.
             Err(_) => continue,
             Ok(origin) => origin,
         };

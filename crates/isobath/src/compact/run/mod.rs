@@ -1,8 +1,9 @@
-//! Carries out a part of a compaction: reads, judges, writes tables. Installs nothing.
+//! Carries out one part of a compaction: reads the inputs, decides about each version, writes
+//! tables. Installs nothing.
 //!
-//! What is written becomes part of the tree only by the manifest edit that the caller makes. Until
-//! then the files are held by nothing but the outcome: if that is dropped, and after any error,
-//! they are removed as files in use by nobody are.
+//! The outputs become part of the tree only by the manifest edit that the caller makes. Until then
+//! only the outcome holds the files. If the outcome is dropped, and after any error, they are
+//! removed like any file that is not in use.
 
 mod inputs;
 mod job;
@@ -28,12 +29,13 @@ use inputs::{Inputs, open_inputs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How many bytes go by between two looks at the cancel token, when progress is told too ...
+/// After this many bytes, a part checks the cancel token and reports progress ...
 const LOOK_BYTES: i64 = 256 << 10;
-/// ... where a version counts for its key, its value and this much work.
+/// ... where a version counts for its key, its value and this constant.
 const VERSION_BYTES: i64 = 64;
 
-/// Told now and then how many more versions a compaction has read.
+/// Called from time to time with the number of versions that a compaction has read since the last
+/// call.
 pub(crate) type Progress = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// What compactions of a family work with.
@@ -45,9 +47,9 @@ pub(crate) struct CompactionContext {
     pub(crate) family: FamilyId,
     pub(crate) tables: TableContext,
     pub(crate) files: Arc<FileNumbers>,
-    /// How outputs are written. Chosen for the compaction's depth and level.
+    /// How outputs are written, for the compaction's depth and level.
     pub(crate) options: TableOptions,
-    /// Where readers stand.
+    /// The read points that must be respected.
     pub(crate) readers: ReaderPoints,
     pub(crate) cancel: CancelToken,
     pub(crate) progress: Progress,
@@ -94,14 +96,14 @@ pub(super) fn run_part(
     work.outputs.finish()
 }
 
-/// A part under way.
+/// A part that is being worked at.
 struct PartWork<'a> {
     context: &'a CompactionContext,
     compaction: &'a Compaction,
     part: &'a Extent,
     beneath: Beneath<'a>,
     outputs: Outputs<'a>,
-    /// Versions read, and how many of these and of those passed over were told of.
+    /// Versions read, and the number of versions, read or skipped, that were reported as progress.
     read: u64,
     told: u64,
     until_look: i64,
@@ -139,7 +141,7 @@ impl Rewrite<Inputs> for PartWork<'_> {
 }
 
 impl PartWork<'_> {
-    /// Looks whether to go on, and tells of progress.
+    /// Checks whether to go on, and reports progress.
     fn look(&mut self, inputs: &Inputs) -> Result<()> {
         self.context.cancel.check()?;
         let passed = self.read + inputs.shadowed_count();
@@ -151,7 +153,7 @@ impl PartWork<'_> {
     }
 }
 
-/// Counts what becomes of a version, for those who want to know that it happens at all.
+/// Counts what happens to versions, so that a simulation can tell whether each case occurred.
 #[inline(always)]
 fn note_verdict(verdict: Verdict, entry: &Entry<'_>, enters: bool, compaction: &Compaction) {
     let is_delete = || entry.kind.is_tombstone();
@@ -175,7 +177,8 @@ impl<'a> Outputs<'a> {
         Outputs { context, cutter, writer: None, written: Written::default() }
     }
 
-    /// `enters` is false if the entry may be of the same key as the one judged before it.
+    /// Adds an entry. `enters` is false if the entry may have the same key as the one judged before
+    /// it.
     #[inline]
     fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
         if let Some(writer) = &mut self.writer

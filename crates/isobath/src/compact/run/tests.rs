@@ -1,6 +1,6 @@
-//! Plans carried out on real tables, in memory, installed in a real manifest: whatever is written,
-//! deleted, snapshot and compacted, in whatever order jobs end, every reader finds what a list of
-//! all versions says.
+//! Plans carried out on real tables in memory and installed in a real manifest. Whatever is
+//! written, deleted, snapshotted and compacted, and in whatever order jobs end, every reader must
+//! find what a list of all versions says.
 
 use super::{CompactionContext, CompactionJob, Outcome};
 use crate::background::CancelToken;
@@ -165,7 +165,7 @@ impl Bench {
     fn remove_obsolete(&mut self) {
         for number in self.set.take_obsolete().unwrap() {
             let path = table_path(&self.table_dir(), number);
-            // A number may have been taken for a file that could not be created.
+            // The number may belong to a file that could not be created.
             if self.fs.exists(&path).unwrap() {
                 self.fs.remove(&path).unwrap();
             }
@@ -227,7 +227,7 @@ impl Bench {
 enum Step {
     Flush(Vec<(u8, bool)>),
     Snapshot,
-    /// Lets go of one of the snapshots.
+    /// Releases one of the snapshots.
     Release(usize),
     Begin {
         is_idle: bool,
@@ -318,7 +318,7 @@ fn writes(count: usize, salt: usize) -> Vec<(u8, bool)> {
     (0..count).map(|n| ((n * 89 + salt * 31) as u8, n % 7 == 0)).collect()
 }
 
-/// A bench whose next plan is a compaction in several parts.
+/// A bench whose next plan is a compaction with several parts.
 fn with_a_large_compaction() -> (Bench, Compaction) {
     let mut bench = Bench::new();
     for salt in 0..40 {
@@ -419,8 +419,8 @@ impl Bench {
     }
 }
 
-/// Two runs of the same long values, to be compacted into one, and what the compaction should tell
-/// of its progress.
+/// Two runs of the same long values, to be compacted into one, and the progress that the compaction
+/// should report.
 fn with_long_values() -> (Bench, Compaction, Vec<u64>) {
     const LEN: usize = 9000;
     const COUNT: u64 = 150;
@@ -444,8 +444,8 @@ fn with_long_values() -> (Bench, Compaction, Vec<u64>) {
     let policy = Policy { job_bytes_max: 1 << 30, parts_max: 1, ..bench.policy.clone() };
     let made = plan_manual(&bench.tree(), &policy, &bench.busy, &bench.hints(false), &range);
     let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };
-    // Each key counts twice, once it has been passed; told first at the beginning, if there is
-    // anything to tell, and then with the first version behind each 256 KiB.
+    // Each key counts twice, once it has been passed. Progress is reported at the beginning, if
+    // there is any, and then at the first version after each 256 KiB.
     let (mut told, mut passed, mut since) = (Vec::new(), 0, 0);
     for key in 0..COUNT {
         if since >= 256 << 10 {

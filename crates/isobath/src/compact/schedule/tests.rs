@@ -1,5 +1,5 @@
-//! Compactions of a whole database, in memory: what starts them, what they tell, and what becomes
-//! of those that fail.
+//! Compactions of a whole database in memory: what starts them, what they report, and what happens
+//! after they fail.
 
 use super::*;
 use crate::env::Env;
@@ -38,7 +38,8 @@ impl Bench {
         self.engine().families.all().into_iter().next().unwrap()
     }
 
-    /// Keys `first`, `first + step` and so on, with values of 100 bytes, in a run of their own.
+    /// Flushes keys `first`, `first + step` and so on, with values of 100 bytes, into a run of
+    /// their own.
     fn flush(&self, first: u32, step: u32, count: u32) {
         for at in 0..count {
             self.db.put(format!("key{:06}", first + at * step), vec![b'v'; 100]).unwrap();
@@ -60,7 +61,7 @@ impl Bench {
         self.wait();
     }
 
-    /// Waits for what a background thread does soon.
+    /// Waits for something that a background thread does soon.
     fn until(&self, is_so: impl Fn() -> bool) {
         for _ in 0..20_000 {
             if is_so() {
@@ -139,7 +140,8 @@ fn hints_name_the_oldest_reader_and_about_how_long_runs_are() {
     bench.until(|| hints(false).run_bytes == (3 * second + newest) / 4);
 }
 
-/// The listener takes longer than a wait for compactions sleeps before it looks again.
+/// The listener takes longer than the interval at which a wait for compactions checks its
+/// condition.
 #[test]
 fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
     let heard = Arc::new(Mutex::unranked(0));
@@ -363,7 +365,7 @@ fn a_compaction_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flus
         matches!(event, Event::BackgroundError { job: "compaction", .. }).then_some(())
     };
     assert_eq!(bench.told(is_compaction).len(), 1);
-    // It does not go round in circles.
+    // The failed job is not tried again and again.
     schedule_idle(bench.engine());
     bench.wait();
     assert_eq!((bench.told(is_compaction).len(), bench.levels()), (1, vec![4]));
@@ -402,7 +404,7 @@ fn the_last_level_takes_the_last_codec_however_few_levels_there_are() {
     };
     let (plain, packed) = (len_with(&[Codec::None]), len_with(&[Codec::Lz4]));
     assert!(packed * 2 < plain);
-    // The tables name the codecs, too.
+    // The tables name their codecs, too, so lengths may differ a little.
     let as_long = |codecs: &[Codec], len: u64| len_with(codecs).abs_diff(len) < 100;
     assert!(as_long(&[Codec::None, Codec::None, Codec::None, Codec::Lz4], packed));
     assert!(as_long(&[Codec::Lz4, Codec::Lz4, Codec::Lz4, Codec::None], plain));

@@ -1,5 +1,5 @@
-//! Plans carried out until there is nothing to do, on random trees: several jobs at once, ending in
-//! any order. That the tree stays sound is checked at every step by `Tree` itself.
+//! Plans carried out until there is nothing to do, on random trees: several jobs at once, which end
+//! in any order. `Tree` itself checks at every step that the tree is sound.
 
 use super::super::fixtures::{Done, ENTRY_BYTES, Model, small_policy};
 use super::super::shape::Shape;
@@ -14,7 +14,7 @@ const JOBS_MAX: usize = 3000;
 
 #[derive(Clone, Debug)]
 struct Drawn {
-    /// Ends of slices by level, sorted and paired off; level 0 holds runs.
+    /// Ends of slices by level, to be sorted and paired; level 0 holds runs.
     levels: Vec<Vec<u64>>,
     runs: Vec<(u64, u64)>,
     fill: Vec<u64>,
@@ -62,7 +62,7 @@ fn build(drawn: &Drawn) -> Model {
     model
 }
 
-/// Runs jobs, up to `threads` at once, until none is planned; `picks` says which of them ends next.
+/// Runs jobs, up to `threads` at once, until none is planned. `picks` says which job ends next.
 fn settle(
     model: &mut Model,
     hints: &Hints,

@@ -1,9 +1,9 @@
-//! What the planner decides about some thousand drawn trees, against `decisions.txt`.
+//! The planner's decisions about some thousand drawn trees, compared with `decisions.txt`.
 //!
-//! Which of several sound jobs is the best is a matter of measurements
-//! (`docs/internals/compaction.md`), so no plain rule can say what must come out: this test says
-//! that it is still the same. Who changes a decision on purpose looks at what has changed, and puts
-//! the text that the test prints into the file.
+//! Which of several sound jobs is best is a matter of measurements
+//! (`docs/internals/compaction.md`), so no simple rule gives the right answer. This test only
+//! detects that a decision has changed. To change a decision on purpose, review the difference and
+//! put the text that the test prints into the file.
 
 use super::super::{Compaction, Cutter, ManualPlan, Plan, debts};
 use super::drawn::{Answer, KEYS, Scene, draw_of, walk};
@@ -12,9 +12,9 @@ use crate::version::Slice;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Trees whose plans stand in the file as they are ...
+/// The number of trees whose plans the file holds in full ...
 const TOLD: u64 = 30;
-/// ... and those of which it has sums only, so many in each.
+/// ... and the number of its checksums, each over the plans of `IN_SUM` further trees.
 const SUMS: u64 = 60;
 const IN_SUM: u64 = 50;
 

@@ -1,7 +1,7 @@
-//! Small trees drawn from a seed, with policies, hints and requests whose numbers meet each other
-//! often, so that each side of each comparison comes up. What is planned for them step by step,
-//! while jobs begin and end, is compared with what may be planned at all (`soundness`) and with
-//! what was planned when a person last looked (`decisions`).
+//! Small trees drawn from a seed, with policies, hints and requests whose numbers are often equal,
+//! so that both sides of each comparison occur. Jobs begin and end while plans are made step by
+//! step. Each plan is compared with the rules for all plans (`soundness`) and with the plans that a
+//! person last reviewed (`decisions`).
 
 use super::super::{Hints, ManualPlan, ManualRange, Plan, Policy, plan, plan_manual};
 use crate::engine::{Busy, JobId};
@@ -12,7 +12,7 @@ use crate::version::{LiveFile, ObsoleteFiles, Slice, Tree};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Keys are single bytes below this.
+/// Keys are single bytes below this value.
 pub(super) const KEYS: u8 = 64;
 const STEPS: usize = 6;
 
@@ -21,7 +21,7 @@ pub(super) fn draw_of(seed: u64) -> Draw {
     Draw::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
 }
 
-/// All that a decision is made of.
+/// The inputs of a decision.
 pub(super) struct Scene {
     pub(super) tree: Tree,
     pub(super) policy: Policy,
@@ -30,7 +30,7 @@ pub(super) struct Scene {
     pub(super) busy: Busy,
 }
 
-/// What was asked and answered.
+/// A question to the planner and its answer.
 pub(super) enum Answer {
     Planned(Plan),
     Requested(ManualPlan),
@@ -88,7 +88,7 @@ fn tree(draw: &mut Draw) -> Tree {
         let first = seq - draw.one(&[0, 0, 0, 15]);
         let bytes = draw.one(&[1, 2, 4, 8, 10, 16, 40]);
         let run = slice(draw, file, (a.min(b), a.max(b)), bytes, (first, seq + 9));
-        // Runs that share keys and sequences are none.
+        // Runs that share both keys and sequences cannot exist.
         tree = tree.with(&[], vec![(0, run)]).unwrap_or(tree);
         file += 1;
         seq += 10;
@@ -135,8 +135,8 @@ impl Scene {
     }
 }
 
-/// Asks for plans one after the other and lets jobs begin, read and end. Tells of each answer
-/// before its job begins.
+/// Asks for plans one after the other, while jobs begin, read and end. Calls `tell` with each
+/// answer before its job begins.
 pub(super) fn walk(seed: u64, mut tell: impl FnMut(&Scene, &Answer)) {
     let mut draw = draw_of(seed);
     let mut scene = Scene::new(&mut draw);

@@ -1,6 +1,6 @@
-//! Writers who go as fast as they are let, on the model: with the planner, the debts and the pacer
-//! themselves, and time that passes by what puts and compactions cost. Each writes new keys at
-//! random, of 64 bytes on disk, so the tree grows and what it can take in for ever slowly falls.
+//! Writers that go as fast as they may, on the model, with the real planner, debts and pacer. Time
+//! passes by what puts and compactions cost. Each put writes a new random key of 64 bytes on disk,
+//! so the tree grows, and the rate that it can sustain falls slowly.
 
 use super::super::fixtures::{Done, ENTRY_BYTES, Model};
 use super::super::{Hints, Plan, Policy, debts, plan};
@@ -13,10 +13,11 @@ use std::time::Duration;
 
 const KEYS: u64 = 1 << 40;
 const RUN_ENTRIES: u64 = 1 << 19;
-/// What a put takes in the log: so much more than in a table that writers are charged too much.
+/// The bytes of a put in the log. A put takes more there than in a table, so writers are charged
+/// too much.
 const LOG_BYTES: u64 = ENTRY_BYTES * 5 / 4;
 const PUT_NS: u64 = 900;
-/// Puts at a time.
+/// How many puts happen at a time.
 const STEP: u64 = 1000;
 const SECOND: u64 = 1_000_000_000;
 const WINDOW_SECONDS: u64 = 5;
@@ -40,15 +41,15 @@ struct World {
     job: Option<Job>,
     compacted_until_ns: u64,
     in_memory: u64,
-    /// The most batches that a beginning or an end of a job has made of nothing, or the other way,
-    /// since asked.
+    /// The largest jump of the debt, in batches, at the beginning or the end of a job since it was
+    /// last asked for.
     leap_max: f64,
     runs_max: usize,
     /// Compactions get no processor.
     is_starved: bool,
 }
 
-/// Five seconds.
+/// What happened in five seconds.
 #[derive(Debug)]
 struct Window {
     puts_per_second: f64,
@@ -107,7 +108,7 @@ impl World {
         self.set_pace();
     }
 
-    /// Compacts until `now`, or the end of a job: then true.
+    /// Compacts until `now` or until a job ends; true if a job ended.
     fn compact_until(&mut self, now: u64) -> bool {
         if self.is_starved {
             return false;
@@ -161,7 +162,7 @@ impl World {
     }
 }
 
-/// What docs/internals/compaction.md says of the pace.
+/// Checks what docs/internals/compaction.md says about the pace.
 #[test]
 fn writers_go_at_an_even_pace_however_long_compactions_take() {
     for compaction_ns_per_entry in [250.0, 350.0, 450.0] {

@@ -1,9 +1,9 @@
-//! Plans of small trees, as text: a tree, what is under way, what is asked, and the plan that must
-//! come out.
+//! Plans of small trees, as text: a tree, the running jobs, the request, and the plan that must
+//! result.
 //!
-//! A slice is `file:smallest..largest` and may say its length in MiB (`32M`, the default), its
-//! share of deletes in percent (`d90`) and its sequences (`@10-19`; default `@0-9` times the level,
-//! deepest oldest).
+//! A slice is `file:smallest..largest`. It may state its length in MiB (`32M`, the default), its
+//! share of deletes in percent (`d90`) and its sequences (`@10-19`). By default the sequences of
+//! level `n` are the ten from `(9 - n) * 1000` on, so deeper levels are older.
 
 use super::super::*;
 use crate::table::{BlockHandle, SliceMeta};
@@ -254,7 +254,7 @@ fn levels_left_over_from_a_larger_tree_are_emptied_once_there_is_time() {
     expect_idle(tree, 20_000, "Idle 6: 3/5 6/1 6/2");
 }
 
-/// Plans, enters the plan as running, and plans again.
+/// Plans, marks the plan as running, and plans again.
 fn plans_while_running(tree: &str, count: usize) -> Vec<String> {
     let (tree, mut busy) = (parse_tree(tree), Busy::default());
     let mut made = Vec::new();
@@ -386,7 +386,7 @@ fn debts_pass_from_the_plan_to_the_job_and_fall_while_it_reads() {
     assert_eq!(of(&tree, &busy), (0, 656));
     busy.note_read(job, 600 << 20);
     assert_eq!(of(&tree, &busy), (0, 56));
-    // Whoever comes now will be compacted with what the job leaves.
+    // A run that comes now will be compacted with the runs that the job leaves.
     let with_one_more = tree.replace("0 |", "0 | 19:a..z,");
     assert_eq!(of(&with_one_more, &busy), (32 + 656 / 8, 56));
     busy.note_read(job, 600 << 20);

@@ -1,4 +1,4 @@
-//! What any job may do, said once more and plainly: by looking at every slice of the tree.
+//! The rules for every job, stated a second time and simply: by looking at every slice of the tree.
 
 use super::super::shape::Shape;
 use super::super::{Compaction, Move, Plan};
@@ -10,7 +10,7 @@ fn share_keys(a: &Slice, b: &Slice) -> bool {
     a.meta.smallest <= b.meta.largest && b.meta.smallest <= a.meta.largest
 }
 
-/// True if `other` lies so that readers look at it after `slice` of `level`: an older run or a
+/// True if readers look at `other` after `slice` of `level`: `other` is an older run or lies in a
 /// deeper level.
 fn is_under(
     scene: &Scene,
@@ -29,7 +29,7 @@ fn numbers(slices: &[Arc<Slice>]) -> Vec<u64> {
     slices.iter().map(|slice| slice.meta.file).collect()
 }
 
-/// Nothing that `slice` hides may stay where a reader would then look first.
+/// Checks that no slice that `slice` hides stays where a reader would look first.
 fn check_nothing_is_passed(
     scene: &Scene,
     from: (usize, &Slice),
@@ -99,7 +99,7 @@ fn check_compaction(scene: &Scene, compaction: &Compaction) {
     assert!(compaction.cuts.len() < policy.parts_max);
 }
 
-/// What a compaction says of the slices around it.
+/// Checks what a compaction states about the slices around it.
 fn check_around(scene: &Scene, compaction: &Compaction, shape: &Shape) {
     let tree = &scene.tree;
     let hull = compaction.hull();
