@@ -1,9 +1,9 @@
-//! The arena of an epoch: memory that all its memtables allocate from and that is freed at once.
+//! The arena of an epoch: the memory from which all its memtables allocate. It is freed as a whole.
 //!
-//! Chunks from the [`ChunkPool`] are carved, under a lock, into *runs*; a run is used up by
-//! `fetch_add`. Threads are spread over several runs, so that they seldom share a cache line; tree
-//! nodes come from a run of their own, so that the index lies dense, apart from the records.
-//! Nothing is ever freed singly, so a reference into the arena is good while the arena lives.
+//! Under a lock, chunks from the [`ChunkPool`] are cut into *runs*. Allocations take a run's memory
+//! by `fetch_add`. Threads use several runs, so they seldom share a cache line. Tree nodes have a
+//! run of their own, so the index is dense and apart from the records. No allocation is freed
+//! alone, so a reference into the arena is valid while the arena lives.
 //!
 //! ```text
 //! chunk   | run: header, records ...... | run: header, nodes ... | run ... | large record | unused |
@@ -35,11 +35,11 @@ pub(crate) struct Arena {
     pool: Arc<ChunkPool>,
 }
 
-/// Where one shard allocates now.
+/// The run from which one shard allocates now.
 #[derive(Debug)]
 struct Bump(AtomicPtr<Run>);
 
-/// The head of a run; its memory follows at the next node granule.
+/// The header of a run. The run's memory starts at the next node granule.
 struct Run {
     used: AtomicUsize,
     len: usize,
@@ -49,7 +49,7 @@ const RUN_HEADER_LEN: usize = size_of::<Run>().next_multiple_of(NODE_GRANULE);
 
 #[derive(Debug)]
 struct Carver {
-    /// The last one is being carved.
+    /// Runs are cut from the last one.
     chunks: Vec<Chunk>,
     carved: usize,
     /// Allocations too large for a chunk.
@@ -72,18 +72,18 @@ impl Arena {
         }
     }
 
-    /// Bytes taken so far, counted by the run: what the epoch's memory budget is charged with.
+    /// Bytes taken so far, counted in whole runs. They are charged to the epoch's memory budget.
     pub(crate) fn allocated_bytes(&self) -> usize {
         self.allocated_bytes.load(Relaxed)
     }
 
-    /// `len` uninitialised bytes, aligned to 8, that live as long as the arena.
+    /// `len` uninitialised bytes, aligned to 8, which live as long as the arena.
     #[inline]
     pub(super) fn alloc_record(&self, len: usize) -> NonNull<u8> {
         self.alloc(&self.records[thread_slot() % SHARDS], len.next_multiple_of(RECORD_GRANULE))
     }
 
-    /// `len` uninitialised bytes, aligned to a cache line, that live as long as the arena.
+    /// `len` uninitialised bytes, aligned to a cache line, which live as long as the arena.
     pub(super) fn alloc_node(&self, len: usize) -> NonNull<u8> {
         self.alloc(&self.nodes, len.next_multiple_of(NODE_GRANULE))
     }
@@ -104,8 +104,8 @@ impl Arena {
         }
     }
 
-    /// An allocation that would waste much of a run: straight from a chunk, or with memory of its
-    /// own.
+    /// An allocation that would waste much of a run. It comes directly from a chunk, or gets memory
+    /// of its own.
     #[cold]
     fn alloc_apart(&self, len: usize) -> NonNull<u8> {
         let len = len.next_multiple_of(NODE_GRANULE);
@@ -120,7 +120,7 @@ impl Arena {
         memory
     }
 
-    /// Puts a fresh run in place of `spent`, unless another thread has.
+    /// Replaces the run `spent` by a new one, unless another thread has already done so.
     #[cold]
     fn refill(&self, bump: &Bump, spent: *mut Run) {
         let mut carver = self.carver.lock();
@@ -129,7 +129,7 @@ impl Arena {
         }
         let run = self.carve(&mut carver, self.run_len).cast::<Run>();
         let len = self.run_len - RUN_HEADER_LEN;
-        // SAFETY: the carved memory is ours alone, aligned to a cache line and longer than the
+        // SAFETY: the memory just cut is ours alone, aligned to a cache line and longer than the
         // header.
         unsafe { run.write(Run { used: AtomicUsize::new(0), len }) };
         bump.0.store(run.as_ptr(), Release);
@@ -166,8 +166,8 @@ fn take_from(run: NonNull<Run>, len: usize) -> Option<NonNull<u8>> {
     if used.checked_add(len)? > capacity {
         return None;
     }
-    // SAFETY: the run's memory follows its header, and `used + len` is within it. Every caller of
-    // `fetch_add` got another `used`, so nobody else has these bytes.
+    // SAFETY: the run's memory follows its header, and `used + len` is within it. Each caller of
+    // `fetch_add` got a different `used`, so no other caller has these bytes.
     Some(unsafe { run.cast::<u8>().add(RUN_HEADER_LEN + used) })
 }
 
@@ -238,7 +238,7 @@ mod tests {
             arena.alloc_record(1);
             assert_eq!(arena.allocated_bytes(), 512 * (n / in_run + 1));
         }
-        // A quarter of a run still comes from one, a quarter of a chunk from a chunk.
+        // A quarter of a run is still taken from a run, and a quarter of a chunk from a chunk.
         let mut bytes = arena.allocated_bytes();
         for (len, more, chunks) in
             [(128, 512, 1), (128, 0, 1), (129, 192, 1), (4096, 4096, 1), (4097, 4160, 1)]

@@ -1,10 +1,9 @@
-//! A chunk: one large piece of raw memory from the operating system, the unit that arenas are built
-//! of.
+//! A chunk: one large piece of raw memory from the operating system. Arenas are built of chunks.
 //!
-//! On Unix a chunk is an anonymous mapping; one of 2 MiB or more starts on a 2 MiB boundary and
-//! asks for huge pages, so that the tree's random accesses miss the TLB seldom. Elsewhere, and
-//! under Miri, it is a plain allocation. The bytes of a fresh chunk may be anything: arenas write
-//! before they read.
+//! On Unix a chunk is an anonymous mapping. A chunk of 2 MiB or more starts on a 2 MiB boundary and
+//! asks for huge pages, so that the tree's random accesses seldom miss the TLB. On other systems,
+//! and under Miri, a chunk is a plain allocation. The bytes of a new chunk can have any value:
+//! arenas write before they read.
 
 use std::alloc::handle_alloc_error;
 use std::alloc::{Layout, alloc, dealloc};
@@ -14,7 +13,7 @@ const PAGE_LEN: usize = 4096;
 #[cfg(any(unix, test))]
 const HUGE_PAGE_LEN: usize = 2 << 20;
 
-/// Raw memory, given back on drop.
+/// Raw memory, freed on drop.
 #[derive(Debug)]
 pub(super) struct Chunk {
     base: NonNull<u8>,
@@ -25,14 +24,14 @@ pub(super) struct Chunk {
 // SAFETY: a chunk owns its memory as a Box<[MaybeUninit<u8>]> does; it hands out only a raw
 // pointer.
 unsafe impl Send for Chunk {}
-// SAFETY: as above; no method touches the bytes through a shared reference but `prefault`, which is
-// called before a chunk is shared.
+// SAFETY: as above. No method touches the bytes through a shared reference, and `prefault`, which
+// does touch them, is called before a chunk is shared.
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    /// Takes `len` bytes, aligned to a cache line at least. Like every allocation of the standard
-    /// library this ends the process when there is no memory: admission control stands before
-    /// it.
+    /// Allocates `len` bytes, aligned at least to a cache line. Like every allocation of the
+    /// standard library, this ends the process when there is no memory. Admission control limits
+    /// memory before it comes to that.
     pub(super) fn new(len: usize) -> Chunk {
         match map(len) {
             Some(base) => Chunk { base, len, mapped: true },
@@ -48,14 +47,14 @@ impl Chunk {
         self.len
     }
 
-    /// Makes every page present, so that no later access faults.
+    /// Makes every page present, so that no later access causes a page fault.
     pub(super) fn prefault(&mut self) {
         if self.mapped && populate(self.base, self.len) {
             return;
         }
         for offset in (0..self.len).step_by(PAGE_LEN) {
-            // SAFETY: the offset lies within the chunk, which `&mut self` shows is used by nobody
-            // else.
+            // SAFETY: the offset lies within the chunk, and `&mut self` shows that no other code
+            // uses it.
             unsafe { self.base.add(offset).write_volatile(0) };
         }
     }
@@ -66,7 +65,7 @@ impl Drop for Chunk {
         if self.mapped {
             unmap(self.base, self.len);
         } else {
-            // SAFETY: `base` came from `allocate` with this length and nothing refers to it any
+            // SAFETY: `base` came from `allocate` with this length, and nothing refers to it any
             // more.
             unsafe { dealloc(self.base.as_ptr(), layout(self.len)) };
         }
@@ -89,7 +88,8 @@ fn map(len: usize) -> Option<NonNull<u8>> {
         return None;
     }
     let padded = len.checked_add(HUGE_PAGE_LEN)?;
-    // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches nothing.
+    // SAFETY: a new private anonymous mapping at an address that the kernel chooses touches
+    // nothing.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -106,8 +106,8 @@ fn map(len: usize) -> Option<NonNull<u8>> {
     let front = start.addr().next_multiple_of(HUGE_PAGE_LEN) - start.addr();
     let mapped_len = len.next_multiple_of(PAGE_LEN);
     let back = padded - front - mapped_len.min(padded - front);
-    // SAFETY: `front` is below the padding, so `base` and the cut ends lie within the new mapping,
-    // and nobody knows of them yet.
+    // SAFETY: `front` is below the padding, so `base` and the ends cut off lie within the new
+    // mapping. No other code knows the mapping yet.
     unsafe {
         let base = start.cast::<u8>().add(front);
         if front > 0 {
@@ -129,17 +129,17 @@ fn map(_len: usize) -> Option<NonNull<u8>> {
 
 #[cfg(all(unix, not(miri)))]
 fn unmap(base: NonNull<u8>, len: usize) {
-    // SAFETY: exactly this range was mapped by `map`, and its owner is being dropped.
+    // SAFETY: `map` mapped exactly this range, and its owner is being dropped.
     unsafe { libc::munmap(base.as_ptr().cast(), len.next_multiple_of(PAGE_LEN)) };
 }
 
 #[cfg(any(not(unix), miri))]
 fn unmap(_base: NonNull<u8>, _len: usize) {}
 
-/// Asks the kernel for all pages in one call (Linux 5.14); false if it can't.
+/// Asks the kernel for all pages in one call (Linux 5.14). False if that is not possible.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn populate(base: NonNull<u8>, len: usize) -> bool {
-    // SAFETY: the range is a mapping of the caller's own; populating changes no byte.
+    // SAFETY: the range is a mapping that the caller owns, and populating it changes no byte.
     unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) == 0 }
 }
 
@@ -162,7 +162,7 @@ mod tests {
             chunk.prefault();
             assert_eq!(chunk.base().as_ptr().addr() % 64, 0);
             for at in [0, len / 2, len - 1] {
-                // SAFETY: within the chunk, which this test alone uses.
+                // SAFETY: within the chunk, which only this test uses.
                 unsafe {
                     chunk.base().add(at).write(0xab);
                     assert_eq!(chunk.base().add(at).read(), 0xab);
@@ -178,7 +178,8 @@ mod tests {
         assert_eq!(chunk.base().as_ptr().addr() % HUGE_PAGE_LEN, 0);
     }
 
-    /// All of them at once would be 16 GiB of address space.
+    /// The test frees each chunk before it makes the next: all at once would take 16 GiB of address
+    /// space.
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn a_chunk_gives_its_addresses_back() {

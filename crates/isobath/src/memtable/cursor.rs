@@ -1,11 +1,12 @@
-//! Walking a memtable in order, both ways, while others insert.
+//! Walks a memtable in order, in both directions, while other threads insert.
 //!
 //! The cursor remembers leaf, stamp and slot. A step reads the neighbouring slot and validates the
-//! stamp; if the leaf has changed and the key is not where it was, the step starts again from the
-//! root, by key. Leaves are never joined and bounds only fall, so a leaf entered through `next`
-//! under a valid stamp starts exactly where the last one ended: nothing that was there before is
-//! skipped, nothing comes twice. To the left, `prev` may lag behind a split; the true neighbour is
-//! the leaf whose `next` leads here, found by walking right from it.
+//! stamp. If the leaf has changed and the key is not where it was, the step searches again from the
+//! root, by key. Leaves are never joined, and bounds only fall. So a leaf that is reached through
+//! `next` under a valid stamp starts exactly where the previous one ended: the walk skips nothing
+//! that was there before, and returns nothing twice. To the left, `prev` may be out of date after a
+//! split. The true neighbour is the leaf whose `next` leads here; the cursor finds it by walking
+//! right from `prev`.
 
 use super::Memtable;
 use super::lock::{Backoff, Stamp};
@@ -18,20 +19,20 @@ use crate::error::Result;
 use crate::format::Lsn;
 use std::sync::Arc;
 
-/// A [`Cursor`] that keeps its memtable alive. What is inserted while it is open may or may not be
-/// met.
+/// A [`Cursor`] that keeps its memtable alive. It may or may not see what is inserted while it is
+/// open.
 pub(crate) struct MemtableCursor {
-    /// Its parts live in the arena that `table` keeps.
+    /// The nodes and records in it live in the arena that `table` keeps.
     position: Option<Position>,
-    /// How many records behind this one were asked for already.
+    /// How many records after this one were prefetched already.
     ahead: usize,
-    /// The leaf whose right neighbour was asked for last.
+    /// The leaf whose right neighbour was prefetched last.
     next_leaf_of: Option<Node<'static>>,
     table: Arc<Memtable>,
 }
 
-/// How many records a forward scan keeps on their way from memory. It gets there two a step, so
-/// that a seek for one entry fetches little in vain.
+/// How many records a forward scan prefetches ahead. The number grows by two a step, so that a seek
+/// for one entry fetches little in vain.
 const AHEAD_MAX: usize = 16;
 
 struct Position {
@@ -42,7 +43,7 @@ struct Position {
     version: Version<'static>,
 }
 
-/// A key and where it was when the leaf had this stamp.
+/// A key, and its position when the leaf had this stamp.
 struct Spot<'a> {
     leaf: Node<'a>,
     stamp: Stamp,
@@ -50,22 +51,23 @@ struct Spot<'a> {
     record: Record<'a>,
 }
 
-/// Where a step through the leaves led.
+/// The result of a step through the leaves.
 enum Step<'a> {
     At(Spot<'a>),
-    /// There is no key that way.
+    /// There is no key in that direction.
     End,
-    /// A leaf changed: search by key.
+    /// A leaf changed: search again by key.
     Changed,
 }
 
 impl MemtableCursor {
-    /// A cursor without an entry: seek first.
+    /// A cursor without an entry. Seek before you move.
     pub(crate) fn new(table: Arc<Memtable>) -> MemtableCursor {
         MemtableCursor { position: None, ahead: 0, next_leaf_of: None, table }
     }
 
-    /// Moves to the newest version of the next key, past all older ones of this. Needs an entry.
+    /// Moves to the newest version of the next key, past all older versions of this key. Needs an
+    /// entry.
     pub(crate) fn next_key(&mut self) {
         let Some(at) = &self.position else { return };
         let mut step = slot_or_right(at.leaf, at.stamp, at.index + 1);
@@ -83,12 +85,12 @@ impl MemtableCursor {
                 slot_or_right(leaf, stamp, slot.index + usize::from(slot.record.is_some()))
             });
         }
-        // SAFETY: `self` keeps the arena.
+        // SAFETY: `self` keeps the arena alive.
         self.position = unsafe { step.detach() };
         self.look_ahead();
     }
 
-    /// Asks for the memory that the next steps forward will read.
+    /// Prefetches the memory that the next steps forward will read.
     #[inline]
     fn look_ahead(&mut self) {
         let Some(at) = &self.position else { return };
@@ -108,8 +110,8 @@ impl MemtableCursor {
         }
     }
 
-    /// Moves to the first entry from here on that a reader at `point` sees: an older version of
-    /// this key, or the newest such version of a key behind it.
+    /// Moves forward to the first entry, from this one on, that a reader at `point` sees: an older
+    /// version of this key, or the newest such version of a later key.
     #[cfg(test)]
     pub(crate) fn skip_to_visible(&mut self, point: Lsn) {
         while let Some(at) = &mut self.position {
@@ -124,7 +126,7 @@ impl MemtableCursor {
         }
     }
 
-    /// Searches from the root and steps from there, again until nothing changes meanwhile.
+    /// Searches from the root and does `step` there. Repeats both until no leaf changes in between.
     fn settle(&mut self, target: Target<'_>, step: impl for<'a> Fn(Node<'a>, Stamp) -> Step<'a>) {
         self.ahead = 0;
         let mut backoff = Backoff::new();
@@ -132,7 +134,7 @@ impl MemtableCursor {
             let (leaf, stamp) = self.table.find_leaf(target);
             match step(leaf, stamp) {
                 Step::Changed => backoff.wait(),
-                // SAFETY: `self` keeps the arena.
+                // SAFETY: `self` keeps the arena alive.
                 arrived => return self.position = unsafe { arrived.detach() },
             }
         }
@@ -160,7 +162,7 @@ impl Cursor for MemtableCursor {
 
     fn seek_last(&mut self) -> Result<()> {
         self.settle(Target::Last, |leaf, stamp| {
-            // A leaf that was split since has its last keys elsewhere.
+            // If the leaf was split in the meantime, its last keys are in another leaf.
             if leaf.next().is_some() {
                 return Step::Changed;
             }
@@ -204,7 +206,7 @@ impl Cursor for MemtableCursor {
                     left_of_slot(leaf, stamp, leaf.search(key).index)
                 });
             }
-            // SAFETY: `self` keeps the arena.
+            // SAFETY: `self` keeps the arena alive.
             step => self.position = unsafe { step.detach() },
         }
         Ok(())
@@ -233,7 +235,7 @@ impl Cursor for MemtableCursor {
     }
 }
 
-/// Asks for the record in a slot of this leaf or, behind its end, of the next.
+/// Prefetches the record in a slot of this leaf or, past its end, of the next leaf.
 #[inline]
 fn prefetch_slot(leaf: Node<'_>, index: usize) {
     let count = leaf.count();
@@ -248,7 +250,7 @@ fn prefetch_slot(leaf: Node<'_>, index: usize) {
     }
 }
 
-/// The key in slot `index`, or the first in the leaves to the right if there is no such slot.
+/// The key in slot `index`, or the first key of the leaves to the right if there is no such slot.
 #[inline]
 fn slot_or_right(mut leaf: Node<'_>, mut stamp: Stamp, mut index: usize) -> Step<'_> {
     loop {
@@ -271,8 +273,8 @@ fn slot_or_right(mut leaf: Node<'_>, mut stamp: Stamp, mut index: usize) -> Step
     }
 }
 
-/// The key in the slot before `index`, or the last in the leaves to the left if there is no such
-/// slot.
+/// The key in the slot before `index`, or the last key of the leaves to the left if there is no
+/// such slot.
 fn left_of_slot(mut leaf: Node<'_>, mut stamp: Stamp, mut index: usize) -> Step<'_> {
     loop {
         if let Some(before) = index.checked_sub(1) {
@@ -296,7 +298,7 @@ fn left_of_slot(mut leaf: Node<'_>, mut stamp: Stamp, mut index: usize) -> Step<
     }
 }
 
-/// The leaf before this one, and how many keys it had when it had this stamp.
+/// The leaf before this one, with a stamp and the number of keys it had under that stamp.
 fn left_neighbour(leaf: Node<'_>) -> Option<(Node<'_>, Stamp, usize)> {
     let mut left = leaf.prev()?;
     loop {

@@ -1,14 +1,14 @@
-//! Key arithmetic: heads, common prefixes, and comparisons that skip what is known to be equal.
+//! Key arithmetic: heads, common prefixes, and comparisons that skip bytes known to be equal.
 //!
-//! The *head* of a key at an offset is the eight bytes from there, big-endian, with zeros where the
-//! key has ended, so integer order of heads is byte order of keys as far as heads can tell. Equal
-//! heads say nothing (`a` and `a\0` have equal heads): the rest is compared, then the lengths.
+//! The *head* of a key at an offset is the eight bytes from there, big-endian, padded with zeros
+//! after the end of the key. So unequal heads order as the keys do. Equal heads decide nothing (`a`
+//! and `a\0` have equal heads): then the rest of the keys is compared, then the lengths.
 
 use std::cmp::Ordering;
 
 pub(super) const HEAD_LEN: usize = 8;
 
-/// The head of `key` at `offset`, which may lie behind its end.
+/// The head of `key` at `offset`. The offset may lie past the key's end.
 #[inline]
 pub(super) fn head_at(key: &[u8], offset: usize) -> u64 {
     match key.get(offset..).and_then(|rest| rest.first_chunk::<HEAD_LEN>()) {
@@ -31,7 +31,7 @@ fn short_head(key: &[u8], offset: usize) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// How many bytes the keys have in common.
+/// The length of the keys' common prefix.
 #[inline]
 pub(super) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
@@ -48,13 +48,13 @@ pub(super) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     whole + a[whole..].iter().zip(&b[whole..]).take_while(|(x, y)| x == y).count()
 }
 
-/// Compares keys whose first `offset` bytes and whose heads there are equal.
+/// Compares two keys whose first `offset` bytes are equal, and whose heads at `offset` are equal.
 #[inline]
 pub(super) fn compare_behind_head(a: &[u8], b: &[u8], offset: usize) -> Ordering {
     let from = offset + HEAD_LEN;
     if a.len() == b.len() && a.len() <= from + HEAD_LEN {
-        // What is left lies within the last eight bytes; that some of those are equal doesn't
-        // matter.
+        // The bytes not yet compared lie within the last eight. Some of these may be known to be
+        // equal, which does no harm.
         return match (a.last_chunk(), b.last_chunk()) {
             (Some(last_a), Some(last_b)) if a.len() > from => {
                 u64::from_be_bytes(*last_a).cmp(&u64::from_be_bytes(*last_b))
@@ -66,7 +66,7 @@ pub(super) fn compare_behind_head(a: &[u8], b: &[u8], offset: usize) -> Ordering
     rest_a.cmp(rest_b).then(a.len().cmp(&b.len()))
 }
 
-/// True if the keys agree from `from` to before `to`, given that they do in front of `from`.
+/// True if the keys agree from `from` to before `to`. The bytes before `from` must be equal.
 #[inline]
 pub(super) fn equal_between(a: &[u8], b: &[u8], from: usize, to: usize) -> bool {
     let (Some(a), Some(b)) = (a.get(..to), b.get(..to)) else { return false };

@@ -1,13 +1,14 @@
 //! Inserting: find the leaf, copy key and value into the arena, lock the leaf, link them in.
 //!
-//! What is copied is ready before the lock is taken. The lock is taken by compare-exchange on the
-//! stamp of the search, so what the search found is still so under it; if not, the search starts
-//! again and the copy is kept. A second version of a key locks its leaf too, for the order of
-//! versions and the tally, but readers needn't notice.
+//! The copy is complete before the lock is taken. The lock is taken by compare-exchange on the
+//! stamp of the search. So under the lock, everything that the search found still holds. If the
+//! exchange fails, the search starts again and the copy is kept. A second version of a key also
+//! locks the key's leaf, for the order of versions and for the tally, but readers need not notice
+//! it.
 //!
-//! Two shortcuts save the descent: a key above the last leaf's lower bound tries that leaf first,
-//! and a sorted batch tries the leaf of its previous key. That key tells what the leaf's keys begin
-//! with, but only while it is one of them: a leaf whose upper bound has moved since is left alone.
+//! Two shortcuts save the descent. A key above the last leaf's lower bound tries that leaf first. A
+//! sorted batch tries the leaf of its previous key. That key shows what the leaf's keys begin with,
+//! but only while it belongs to the leaf. So a leaf whose upper bound has moved since is not used.
 
 use super::head::head_at;
 use super::lock::{Backoff, Stamp};
@@ -19,7 +20,7 @@ use crate::env::sync::atomic::Ordering::Relaxed;
 use crate::format::{Lsn, OpKind};
 use std::cmp::Ordering;
 
-/// An operation on its way into the tree.
+/// An operation to be inserted into the tree.
 struct Operation<'k, 'a> {
     key: &'k [u8],
     seq: Lsn,
@@ -29,12 +30,12 @@ struct Operation<'k, 'a> {
     copied: Copied<'a>,
 }
 
-/// What of an operation is in the arena already.
+/// The part of an operation that is already in the arena.
 enum Copied<'a> {
     Nothing,
-    /// Key and value. If the key turns out to be in the tree, the version alone is used.
+    /// Key and value. If the key turns out to be in the tree already, only the version is used.
     Record(Record<'a>),
-    /// The value: the key was seen in the tree, and keys stay.
+    /// Only the value: the key was found in the tree, and keys are never removed.
     Version(Version<'a>),
 }
 
@@ -61,7 +62,7 @@ impl<'a> Operation<'_, 'a> {
     }
 }
 
-/// Where a sorted batch put its last key: a leaf, and the bound that it had above the key.
+/// The leaf where a sorted batch put its last key, and the leaf's upper bound at that time.
 struct Finger<'k, 'a> {
     leaf: Node<'a>,
     high: Option<Record<'a>>,
@@ -69,25 +70,26 @@ struct Finger<'k, 'a> {
 }
 
 enum Placed<'a> {
-    /// In a leaf with this upper bound.
+    /// Done, in a leaf with this upper bound.
     Below(Option<Record<'a>>),
-    /// The leaf changed since it was stamped.
+    /// The leaf has changed since its stamp was taken.
     Changed,
     /// The leaf has no room for another key.
     Full,
 }
 
 impl Memtable {
-    /// Adds a version of a key. No two versions of a key may have the same sequence; they may come
-    /// in any order. Never fails and never waits for more than another thread's few stores.
+    /// Adds a version of a key. No two versions of a key may have the same sequence number; they
+    /// may come in any order. Never fails. The only wait is for the few stores of another thread in
+    /// the same leaf.
     pub(crate) fn insert(&self, key: &[u8], seq: Lsn, kind: OpKind, value: &[u8]) {
         let mut op =
             Operation { key, seq, kind, value, arena: &self.arena, copied: Copied::Nothing };
         self.place(self.rightmost_for(key), &mut op);
     }
 
-    /// Adds operations whose keys ascend (equal ones may follow each other). Neighbours in the tree
-    /// cost one descent together.
+    /// Adds operations in ascending key order; equal keys may follow each other. Keys that are
+    /// neighbours in the tree share one descent.
     pub(crate) fn insert_sorted<'k>(
         &self,
         ops: impl Iterator<Item = (&'k [u8], Lsn, OpKind, &'k [u8])>,
@@ -105,8 +107,8 @@ impl Memtable {
         }
     }
 
-    /// Puts an operation in its leaf, beginning with the one given if any; answers the leaf and its
-    /// upper bound.
+    /// Puts an operation into its leaf. Tries the leaf in `start` first, if there is one. Returns
+    /// the leaf and its upper bound.
     #[inline]
     fn place<'a>(
         &'a self,
@@ -125,7 +127,7 @@ impl Memtable {
         }
     }
 
-    /// The last leaf, if the key belongs there.
+    /// The last leaf of the tree, if the key belongs there.
     #[inline]
     fn rightmost_for(&self, key: &[u8]) -> Option<(Node<'_>, Stamp)> {
         if head_at(key, 0) < self.rightmost_head.load(Relaxed) {
@@ -172,19 +174,20 @@ impl<'a> Node<'a> {
 }
 
 impl<'a> Finger<'_, 'a> {
-    /// A stamp of the leaf, if `key`, not below the last one, belongs to it too.
+    /// A stamp of the leaf, if `key` belongs to it too. `key` must not be below the last key.
     fn stamp_if_below_high(&self, key: &[u8]) -> Option<(Node<'a>, Stamp)> {
         debug_assert!(self.key <= key, "a sorted batch ascends");
         let leaf = self.leaf;
         let stamp = leaf.lock().read()?;
-        // Bounds only fall: with this one the last key is still of this leaf. After a split it need
-        // not be, and then says nothing of the prefix.
+        // Bounds only fall. So if the upper bound is the same, the last key still belongs to this
+        // leaf. After a split it may not, and then it says nothing about the leaf's prefix.
         if leaf.high() != self.high {
             return None;
         }
         let Some(high) = self.high else { return Some((leaf, stamp)) };
         let known = leaf.prefix().known as usize;
-        // The leaf's keys share the known prefix: a greater key without it lies beyond them.
+        // The leaf's keys share the known prefix. A greater key without that prefix lies beyond
+        // them.
         if key.len() < known || self.key.get(..known) != key.get(..known) {
             return None;
         }
@@ -266,7 +269,7 @@ mod tests {
             let found = table.rightmost_for(key);
             assert_eq!(found.map(|(leaf, _)| leaf == last), belongs.then_some(true), "{key:?}");
         }
-        // The same head as the bound, and yet below it.
+        // The key has the same head as the bound, but is below it.
         let table = table_of(&["the same1", "the same2", "the same3", "the same4", "the same5"]);
         let last = table.find_leaf(Target::Last).0;
         assert!(last.low().unwrap().key() > &b"the same1"[..]);
@@ -278,7 +281,7 @@ mod tests {
     fn a_sorted_batch_stays_in_its_leaf_below_the_bound_of_that_and_only_there() {
         for (keys, below, beyond) in [
             (["k1", "k2", "k3", "k4", "k5"], "k1x", "k9"),
-            // The bound's head tells nothing.
+            // The head of the bound decides nothing.
             (["the same1", "the same2", "the same3", "the same4", "the same5"], "the same1x", "zz"),
         ] {
             let table = table_of(&keys);

@@ -1,16 +1,16 @@
-//! The lock of a node: a version word that writers lock and that readers only compare.
+//! The lock of a node: a version word that writers lock and readers only compare.
 //!
-//! Optimistic lock coupling after Leis et al., "The ART of Practical Synchronization" (DaMoN 2016).
-//! The lowest bit says locked, the second that the node was replaced, the rest counts changes. A
-//! reader takes a [`Stamp`], reads what it likes with relaxed loads, and believes it only if
-//! [`VersionLock::validate`] then finds the same stamp. A writer turns the stamp under which it
-//! read into the lock by compare-exchange, so that what it read is still so.
+//! This is optimistic lock coupling after Leis et al., "The ART of Practical Synchronization"
+//! (DaMoN 2016). The lowest bit means locked. The second bit means that the node was replaced. The
+//! other bits count changes. A reader takes a [`Stamp`], reads with relaxed loads, and uses what it
+//! read only if [`VersionLock::validate`] then finds the same stamp. A writer takes the lock by a
+//! compare-exchange on the stamp under which it read. So under the lock, what it read still holds.
 //!
-//! Why no torn read is believed: a writer's relaxed stores follow a release fence that follows its
-//! locking store. A reader that saw one of those stores passes an acquire fence before it loads the
-//! word again; the fences synchronise, so that load sees the word locked or later, never the old
-//! stamp. A reader whose stamp came from the unlocking store, an acquire load of a release store,
-//! sees everything written before.
+//! Why a reader never uses a torn read: a writer makes its locking store, then a release fence,
+//! then its relaxed stores. A reader that saw one of these stores passes an acquire fence before it
+//! loads the word again. The two fences synchronise, so that load returns the locked value or a
+//! later one, never the old stamp. And if a reader's stamp came from an unlocking store, it came by
+//! an acquire load of a release store. So that reader sees everything written before the unlock.
 
 use crate::env::sync::atomic::{AtomicU64, Ordering::*, fence};
 use crate::env::sync::{spin_hint, yield_now};
@@ -23,7 +23,7 @@ const CHANGE: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp(u64);
 
-/// A version word; see the head of the file.
+/// A version word. The head of this file explains it.
 #[derive(Debug)]
 pub(super) struct VersionLock(AtomicU64);
 
@@ -32,8 +32,7 @@ impl VersionLock {
         VersionLock(AtomicU64::new(0))
     }
 
-    /// Waits until nobody holds the lock. `None` if the node was replaced: start again from the
-    /// root.
+    /// Waits until the lock is free. `None` if the node was replaced: start again from the root.
     #[inline]
     pub(super) fn read(&self) -> Option<Stamp> {
         let mut word = self.0.load(Acquire);
@@ -55,14 +54,14 @@ impl VersionLock {
         }
     }
 
-    /// True if all that was read since `stamp` was taken is consistent.
+    /// True if everything that was read since `stamp` was taken is consistent.
     #[inline]
     pub(super) fn validate(&self, stamp: Stamp) -> bool {
         fence(Acquire);
         self.0.load(Relaxed) == stamp.0
     }
 
-    /// Locks, if nothing changed since `stamp`.
+    /// Takes the lock if nothing has changed since `stamp`.
     #[inline]
     pub(super) fn try_lock(&self, stamp: Stamp) -> bool {
         let locked = self.0.compare_exchange(stamp.0, stamp.0 | LOCKED, Acquire, Relaxed).is_ok();
@@ -70,26 +69,26 @@ impl VersionLock {
         locked
     }
 
-    /// Unlocks a node in which readers may have seen a change.
+    /// Unlocks a node after a change that readers can see.
     #[inline]
     pub(super) fn unlock_changed(&self, stamp: Stamp) {
         self.0.store(stamp.0 + CHANGE, Release);
     }
 
-    /// Unlocks a node in which nothing changed that readers validate.
+    /// Unlocks a node after no change that readers validate.
     #[inline]
     pub(super) fn unlock_unchanged(&self, stamp: Stamp) {
         self.0.store(stamp.0, Release);
     }
 
-    /// Unlocks a node that must not be used any more.
+    /// Unlocks a node that must not be used again.
     pub(super) fn unlock_replaced(&self, stamp: Stamp) {
         self.0.store((stamp.0 + CHANGE) | REPLACED, Release);
     }
 }
 
-/// Waits a little longer each time: first on the processor, then by giving it away, since whoever
-/// holds the lock may be waiting for it.
+/// Waits a little longer each time. At first it spins; later it yields the processor, because the
+/// thread that holds the lock may be waiting for it.
 pub(super) struct Backoff(u32);
 
 const SPIN_ROUNDS: u32 = 6;

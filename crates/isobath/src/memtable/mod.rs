@@ -1,12 +1,12 @@
-//! The memtable: what was written lately to one family, sorted, in memory.
+//! The memtable: the newest writes to one family, sorted, in memory.
 //!
-//! An insert-only B+-tree whose nodes and records lie in the epoch's [`Arena`]. Readers take no
-//! locks: they read, then validate (`lock.rs`). A writer copies its key and value into the arena
-//! first, then holds the lock of one leaf for a few dozen stores. Nodes search an array of key
-//! heads (`node.rs`, `head.rs`) behind a prefix that all keys of the node share (`split.rs` chooses
-//! it); the versions of a key hang newest first off its record (`record.rs`). Nothing is removed,
-//! so what was found stays good while the arena lives. `docs/internals/memtable.md` argues the
-//! protocol and tells what was measured.
+//! It is an insert-only B+-tree whose nodes and records lie in the epoch's [`Arena`]. Readers take
+//! no locks: they read, then validate (`lock.rs`). A writer first copies its key and value into the
+//! arena, then holds the lock of one leaf for a few dozen stores. Nodes search an array of key
+//! heads (`node.rs`, `head.rs`) after a prefix that all keys of the node share (`split.rs` chooses
+//! it). The versions of a key form a list from its record, newest first (`record.rs`). Nothing is
+//! removed, so everything found stays valid while the arena lives. `docs/internals/memtable.md`
+//! proves the protocol and lists measurements.
 
 mod arena;
 mod chunk;
@@ -37,15 +37,15 @@ use record::Record;
 use search::Target;
 use std::sync::Arc;
 
-/// Slots of the first leaf: a family with a few keys costs some hundred bytes.
+/// Slots of the first leaf. A family with a few keys then takes some hundred bytes.
 const FIRST_LEAF_CAPACITY: usize = 8;
 
-/// A sorted map from keys to their versions, written by any number of threads at once.
+/// A sorted map from keys to their versions. Any number of threads can write at once.
 pub(crate) struct Memtable {
     root: Link,
-    /// The last leaf, or one that was the last until lately; none before the first split.
+    /// The last leaf, or a leaf that was the last one until recently. None before the first split.
     rightmost: Link,
-    /// The head of the last leaf's lower bound: keys below it can't belong there.
+    /// The head of the last leaf's lower bound. A key with a lower head cannot belong to that leaf.
     rightmost_head: AtomicU64,
     fanout: usize,
     arena: Arc<Arena>,
@@ -78,15 +78,15 @@ impl Memtable {
         }
     }
 
-    /// The newest version of the key that a reader at `point` sees: the one with the greatest
-    /// sequence below it. Takes no lock and allocates nothing.
+    /// The newest version of the key that a reader at `point` sees: the one with the largest
+    /// sequence number below it. Takes no lock and allocates nothing.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], point: Lsn) -> Option<Found<'_>> {
         let record = loop {
             let (leaf, stamp) = self.find_leaf(Target::Key(key));
             let slot = leaf.search(key);
-            // Where others write all the time the right record is right without validation: keys
-            // stay.
+            // If the record found has the right key, it is right even without validation, because
+            // keys are never removed. This matters where other threads write all the time.
             if leaf.lock().validate(stamp) || slot.record.is_some_and(|record| record.key() == key)
             {
                 break slot.record;
@@ -96,32 +96,32 @@ impl Memtable {
         Some(Found { seq: version.seq(), kind: version.kind(), value: version.value() })
     }
 
-    /// How many versions there are. Like the other figures it walks all leaves, so ask when a table
-    /// is sealed, not for every write; while writers run it may be a little behind.
+    /// The number of versions. Like the other figures it walks over all leaves, so ask when a table
+    /// is sealed, not at every write. While writers run it may be slightly behind.
     #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
         self.totals().versions
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     #[cfg(test)]
     pub(crate) fn keys(&self) -> u64 {
         self.totals().keys
     }
 
-    /// The bytes of keys and values, the key counted with each of its versions.
+    /// The bytes of keys and values. A key counts once for each of its versions.
     #[cfg(test)]
     pub(crate) fn key_value_bytes(&self) -> u64 {
         self.totals().bytes
     }
 
-    /// The least sequence of a version; `Lsn::MAX` if there is none.
+    /// The smallest sequence number of a version; `Lsn::MAX` if there is none.
     #[cfg(test)]
     pub(crate) fn min_seq(&self) -> Lsn {
         self.totals().min_seq
     }
 
-    /// The greatest sequence of a version; 0 if there is none.
+    /// The largest sequence number of a version; 0 if there is none.
     #[cfg(test)]
     pub(crate) fn max_seq(&self) -> Lsn {
         self.totals().max_seq
@@ -147,7 +147,7 @@ impl Memtable {
             if !leaf.lock().validate(stamp) {
                 match leaf.lock().read() {
                     Some(again) => stamp = again,
-                    // Only a root that is a leaf is ever replaced, so nothing was summed yet.
+                    // Only a root that is a leaf is ever replaced, so nothing has been summed yet.
                     None => (leaf, stamp) = self.find_leaf(Target::First),
                 }
                 continue;
@@ -171,7 +171,7 @@ impl Memtable {
         unsafe { self.rightmost.load() }
     }
 
-    /// Called under the lock of the leaf that was the last so far.
+    /// The caller holds the lock of the leaf that was the last one until now.
     fn set_rightmost(&self, leaf: Node<'_>, low: Record<'_>) {
         self.rightmost_head.store(head_at(low.key(), 0), Relaxed);
         self.rightmost.store(leaf);

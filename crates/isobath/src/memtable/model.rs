@@ -1,13 +1,14 @@
-//! Models of the tree's protocol: exhaustive for the lock and one leaf, random schedules for whole
-//! trees.
+//! Models of the tree's protocol: exhaustive ones for the lock and for one leaf, and random
+//! schedules for whole trees.
 //!
-//! Loom knows the memory model and tries everything, so its models are tiny; shuttle switches
-//! threads at every atomic access, always in one total order, and can afford splits at every level.
+//! Loom simulates the memory model and tries every execution, so its models are tiny. Shuttle
+//! switches threads at every atomic access, but always in one total order; it can afford splits at
+//! every level.
 //!
-//! Seen to fail: either fence of `lock.rs` taken out, or its unlocking store relaxed; a descent
-//! that does not look at the root or at the parent again; `Memtable::get` and `slot_or_right` that
-//! believe what they read; `left_neighbour` that takes the first leaf it finds; a batch's finger
-//! that does not look at the bound.
+//! Each of these planted bugs made a model fail: a fence of `lock.rs` removed (either one), or its
+//! unlocking store relaxed; a descent that does not check the root again, or the parent again;
+//! `Memtable::get` and `slot_or_right` without validation; `left_neighbour` that takes the first
+//! leaf it finds; a batch's finger that does not check the bound.
 
 use super::*;
 use crate::env::model::check;
@@ -38,7 +39,7 @@ mod exhaustive {
         Arc::new(Pair { lock: VersionLock::new(), words: [AtomicU64::new(0), AtomicU64::new(0)] })
     }
 
-    /// Adds one to both words, however often it must try.
+    /// Adds one to both words, and retries until it succeeds.
     fn bump(pair: &Pair) {
         loop {
             let stamp = pair.lock.read().unwrap();
@@ -52,11 +53,12 @@ mod exhaustive {
         }
     }
 
-    // In all of these the spawned thread reads, or runs after the main one wrote. Loom (0.7)
-    // forgets a thread's earlier loads of a word once another thread loads the same word, so it
-    // would miss the races of a reader that it lets run first.
+    // In all of these models the spawned thread reads, or runs after the main thread wrote. Loom
+    // (0.7) forgets a thread's earlier loads of a word once another thread loads the same word. So
+    // it would miss the races of a reader that it runs first.
 
-    /// Drop either fence of `lock.rs`, or weaken the order of any access in it, and this fails.
+    /// Fails if either fence of `lock.rs` is removed, or if the ordering of any access in it is
+    /// weakened.
     #[test]
     fn a_validated_read_is_never_torn() {
         check(3, || {
@@ -157,8 +159,8 @@ mod random {
         keys
     }
 
-    /// Three threads insert while a fourth scans both ways: order, no repetition, nothing missed
-    /// that was there.
+    /// Three threads insert while a fourth scans in both directions. Checks the order, that nothing
+    /// is repeated, and that nothing that was there before is missed.
     fn insert_and_scan(orders: [&'static [u8]; 3]) {
         let table = table(2);
         let before = [20, 60, 100, 140];
@@ -230,8 +232,8 @@ mod random {
         });
     }
 
-    /// A batch keeps its leaf between keys while the other thread splits it, below its last key at
-    /// times: what the leaf's keys then begin with says nothing of that key.
+    /// A batch keeps its leaf between keys while the other thread splits that leaf, sometimes below
+    /// the batch's last key. After that, the prefix of the leaf's keys says nothing about that key.
     #[test]
     fn a_sorted_batch_survives_splits_under_its_finger() {
         check(SCHEDULES, || {

@@ -1,18 +1,18 @@
-//! Nodes of the tree: their memory, and nothing of what the tree does with them.
+//! Nodes of the tree: only their memory, not what the tree does with them.
 //!
 //! ```text
 //! leaf    | header, 128 bytes | heads: u64 × capacity | records: pointer × capacity |
 //! inner   | header, 128 bytes | heads               | separators | children: pointer × (capacity + 1) |
 //! ```
 //!
-//! A node covers the keys from `low` to below `high`; a missing bound is open. `low`, `level` and
-//! `capacity` are fixed before a node is published; every other word is atomic, is changed only
-//! under the node's lock, and is believed by a reader only after validation. Whatever a torn read
-//! combines, it stays within the node: a slot below the capacity holds null or a record (a child)
-//! of the arena, which lives as long as the tree.
+//! A node covers the keys from `low` to below `high`. A missing bound is open. `low`, `level` and
+//! `capacity` are set before a node is published. Every other word is atomic, changes only under
+//! the node's lock, and is used by a reader only after validation. Whatever a torn read combines,
+//! it stays within the node: a slot below the capacity holds null or a record (or child) of the
+//! arena, which lives as long as the tree.
 //!
-//! `heads[i]` is the head of key `i` behind the node's prefix. Heads at and above `count` are all
-//! ones, so a search needs no count. Heads and keys ascend; `count` is at most `capacity`.
+//! `heads[i]` is the head of key `i` after the node's prefix. Heads at and above `count` are all
+//! ones, so a search does not need the count. Heads and keys ascend. `count` is at most `capacity`.
 
 use super::arena::Arena;
 use super::lock::VersionLock;
@@ -23,14 +23,14 @@ use crate::format::Lsn;
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 
-/// Slots of a full-grown node.
+/// Slots of a node of full size.
 pub(super) const FANOUT: usize = 64;
 
 #[repr(C, align(64))]
 pub(super) struct Header {
     lock: VersionLock,
     count: AtomicU16,
-    /// Where the last key went in: consecutive inserts tell a run of ascending or descending keys.
+    /// The slot of the last insert. Consecutive inserts show a run of ascending or descending keys.
     last_insert: AtomicU16,
     level: u16,
     capacity: u16,
@@ -40,13 +40,13 @@ pub(super) struct Header {
     high_head: AtomicU64,
     low: *mut RecordHeader,
     next: AtomicPtr<Header>,
-    // The second cache line is for leaves, and for writers and backward cursors only.
+    // The second cache line is used only in leaves, and only by writers and backward cursors.
     prev: AtomicPtr<Header>,
     tally: Tally,
 }
 
-/// What was put into a leaf. A split leaves it with the left half: only sums over all leaves mean
-/// anything.
+/// Sums over what was put into a leaf. A split leaves them all with the left half, so only sums
+/// over all leaves have a meaning.
 struct Tally {
     versions: AtomicU64,
     bytes: AtomicU64,
@@ -54,13 +54,14 @@ struct Tally {
     max_seq: AtomicU64,
 }
 
-/// The bytes in front of the heads.
+/// The bytes before the heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Prefix {
-    /// How many bytes of each key lie in front of its head. All keys of the node agree in them.
+    /// The number of bytes of each key before its head. All keys of the node have the same bytes
+    /// there.
     pub(super) skip: u32,
-    /// How many of those every key between the node's bounds shares; the others must be compared
-    /// with [`Node::prefix_of`]. Never above `skip`.
+    /// How many of these bytes every possible key between the node's bounds shares. The others must
+    /// be compared with [`Node::prefix_of`]. Never above `skip`.
     pub(super) known: u32,
 }
 
@@ -102,7 +103,7 @@ impl PartialEq for Node<'_> {
     }
 }
 
-/// A pointer to a node, or to none, that may change.
+/// A changeable pointer to a node, or to none.
 pub(super) struct Link(AtomicPtr<Header>);
 
 impl Link {
@@ -115,7 +116,7 @@ impl Link {
     }
 
     /// # Safety
-    /// Only nodes of an arena that lives for `'a` were ever stored.
+    /// Only nodes of an arena that lives for `'a` were ever stored in it.
     #[inline]
     pub(super) unsafe fn load<'a>(&self) -> Option<Node<'a>> {
         NonNull::new(self.0.load(Acquire)).map(|node| Node(node, PhantomData))
@@ -138,7 +139,7 @@ fn children_offset(capacity: usize) -> usize {
 }
 
 impl<'a> Node<'a> {
-    /// An empty node that nobody else knows of yet.
+    /// An empty node that is not published yet.
     pub(super) fn create(
         arena: &'a Arena,
         level: u16,
@@ -187,8 +188,8 @@ impl<'a> Node<'a> {
 
     #[inline]
     fn header(self) -> &'a Header {
-        // SAFETY: written by `create`, alive as long as the arena; whatever changes in it is
-        // atomic.
+        // SAFETY: `create` wrote it, and it lives as long as the arena. All words in it that change
+        // are atomic.
         unsafe { self.0.as_ref() }
     }
 
@@ -221,7 +222,7 @@ impl<'a> Node<'a> {
         &self.header().lock
     }
 
-    /// 0 for a leaf, else the distance to the leaves.
+    /// 0 for a leaf; otherwise the distance to the leaves.
     #[inline]
     pub(super) fn level(self) -> u16 {
         self.header().level
@@ -250,8 +251,8 @@ impl<'a> Node<'a> {
         self.head_word(i).load(Relaxed)
     }
 
-    /// The record in slot `i`, or the separator between children `i` and `i + 1`. `None` behind the
-    /// last one, where a torn read may lead.
+    /// The record in slot `i`, or the separator between children `i` and `i + 1`. `None` past the
+    /// last one; a torn read can lead there.
     #[inline]
     pub(super) fn key(self, i: usize) -> Option<Record<'a>> {
         // SAFETY: slots hold null or published records of this tree's arena.
@@ -285,18 +286,18 @@ impl<'a> Node<'a> {
         unsafe { Record::from_ptr(self.header().high.load(Acquire)) }
     }
 
-    /// The head of the upper bound behind the known part of the prefix.
+    /// The head of the upper bound after the known part of the prefix.
     pub(super) fn high_head(self) -> u64 {
         self.header().high_head.load(Relaxed)
     }
 
-    /// The leaf to the right: its `low` is this leaf's `high`.
+    /// The leaf to the right. Its `low` is this leaf's `high`.
     #[inline]
     pub(super) fn next(self) -> Option<Node<'a>> {
         NonNull::new(self.header().next.load(Acquire)).map(|node| Node(node, PhantomData))
     }
 
-    /// A leaf to the left; while a neighbour splits it need not be the nearest.
+    /// A leaf to the left. While a neighbour splits, it may not be the nearest one.
     pub(super) fn prev(self) -> Option<Node<'a>> {
         NonNull::new(self.header().prev.load(Acquire)).map(|node| Node(node, PhantomData))
     }
@@ -312,7 +313,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Asks for all cache lines of a full-grown leaf at once: a search needs most of them, one
+    /// Prefetches all cache lines of a leaf of full size at once: a search needs most of them, one
     /// after another.
     #[inline]
     pub(super) fn prefetch_leaf(self) {
@@ -330,7 +331,7 @@ impl<'a> Node<'a> {
 
 /// Changes. The caller holds the node's lock, or the node is not published yet.
 impl<'a> Node<'a> {
-    /// Puts a key in slot `i`, moving up those from there on.
+    /// Inserts a key at slot `i` and moves the keys from there on up by one.
     #[inline]
     pub(super) fn insert_key(self, i: usize, head: u64, record: Record<'a>) {
         let count = self.count();
@@ -347,7 +348,8 @@ impl<'a> Node<'a> {
         self.header().last_insert.store(i as u16, Relaxed);
     }
 
-    /// Puts a child in place `i`, moving up those from there on; `children` is how many there are.
+    /// Inserts a child at place `i` and moves the children from there on up by one. `children` is
+    /// their number.
     pub(super) fn insert_child(self, i: usize, child: Node<'a>, children: usize) {
         for place in (i..children).rev() {
             self.child_word(place + 1).store(self.child_word(place).load(Relaxed), Release);
@@ -355,8 +357,8 @@ impl<'a> Node<'a> {
         self.child_word(i).store(child.0.as_ptr(), Release);
     }
 
-    /// Copies the keys from slot `from` on into `to`, which is empty and has the same prefix; the
-    /// children behind them too.
+    /// Copies the keys from slot `from` on, and the children after them, into `to`. `to` is empty
+    /// and has the same prefix.
     pub(super) fn copy_keys(self, from: usize, to: Node<'a>) {
         let count = self.count();
         for (i, slot) in (from..count).enumerate() {
@@ -401,7 +403,8 @@ impl<'a> Node<'a> {
         self.header().next.store(next.map_or(null_mut(), |next| next.0.as_ptr()), Release);
     }
 
-    /// Needs the lock of the leaf that `prev` was split from, not this node's own.
+    /// Needs the lock of the leaf that `prev` was split from. It does not need this node's own
+    /// lock.
     pub(super) fn set_prev(self, prev: Node<'a>) {
         self.header().prev.store(prev.0.as_ptr(), Release);
     }
@@ -425,9 +428,9 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Search. Without the lock the answer means nothing until validated.
+/// Search. Without the lock, the answer means nothing until it is validated.
 impl Node<'_> {
-    /// How many heads are below `head`.
+    /// The number of heads below `head`.
     #[inline]
     pub(super) fn heads_below(self, head: u64) -> usize {
         if self.capacity() != FANOUT {
@@ -435,7 +438,7 @@ impl Node<'_> {
         }
         // SAFETY: the array of `capacity` heads starts there, initialised by `create`.
         let heads: &[AtomicU64; FANOUT] = unsafe { self.0.byte_add(HEADER_LEN).cast().as_ref() };
-        // The loads of either step don't depend on each other, so their cache misses overlap.
+        // The loads within each step do not depend on each other, so their cache misses overlap.
         let group: usize =
             (0..7).map(|group| usize::from(heads[group * 8 + 7].load(Relaxed) < head)).sum();
         let start = group * 8;

@@ -1,27 +1,27 @@
-//! The pool that arenas take chunks from and give them back to.
+//! The pool from which arenas take chunks, and to which they return them.
 //!
-//! A chunk that comes back is warm: its pages are present. A background thread calls
-//! [`ChunkPool::prefault_spares`], so that a writer who needs a chunk finds a warm one and takes no
-//! page fault; how often it did not is counted.
+//! A returned chunk is warm: its pages are present. A background thread calls
+//! [`ChunkPool::prefault_spares`], so that a writer that needs a chunk gets a warm one and takes no
+//! page fault. The pool counts how often it had to give out a cold one.
 
 use super::chunk::Chunk;
 use crate::env::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::env::sync::{Mutex, Rank};
 
-/// Figures of a [`ChunkPool`] since it was made.
+/// Figures of a [`ChunkPool`] since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChunkPoolStats {
-    /// Chunks handed out.
+    /// Chunks given out.
     pub(crate) handed_out: u64,
-    /// Of those, chunks whose pages were not present yet.
+    /// Chunks given out whose pages were not present yet.
     pub(crate) handed_out_cold: u64,
-    /// Bytes of all chunks now, in arenas and idle.
+    /// Bytes of all chunks, in arenas and idle.
     pub(crate) held_bytes: usize,
-    /// Bytes of the idle chunks now.
+    /// Bytes of the idle chunks.
     pub(crate) idle_bytes: usize,
 }
 
-/// Hands out memory chunks of one length.
+/// Gives out memory chunks of one length.
 #[derive(Debug)]
 pub(crate) struct ChunkPool {
     chunk_len: usize,
@@ -34,9 +34,8 @@ pub(crate) struct ChunkPool {
 }
 
 impl ChunkPool {
-    /// A pool of chunks of `chunk_len` bytes (1 to 2 MiB is good) that
-    /// [`ChunkPool::prefault_spares`] keeps `spares` of ready, and that never keeps more than
-    /// `idle_max` idle.
+    /// A pool of chunks of `chunk_len` bytes (1 to 2 MiB is good). [`ChunkPool::prefault_spares`]
+    /// keeps `spares` of them ready. The pool never keeps more than `idle_max` idle chunks.
     pub(crate) fn new(chunk_len: usize, spares: usize, idle_max: usize) -> ChunkPool {
         assert!(chunk_len >= 1024, "a chunk holds many records");
         ChunkPool {
@@ -54,7 +53,7 @@ impl ChunkPool {
         self.chunk_len
     }
 
-    /// A warm chunk if there is one, else a new one.
+    /// A warm chunk if there is one; otherwise a new one.
     pub(super) fn take(&self) -> Chunk {
         self.handed_out.fetch_add(1, Relaxed);
         let warm = self.idle.lock().pop();
@@ -64,7 +63,7 @@ impl ChunkPool {
         })
     }
 
-    /// Takes back a chunk that [`ChunkPool::take`] gave out.
+    /// Takes back a chunk from [`ChunkPool::take`].
     pub(super) fn give_back(&self, chunk: Chunk) {
         debug_assert_eq!(chunk.len(), self.chunk_len);
         let mut idle = self.idle.lock();
@@ -76,8 +75,8 @@ impl ChunkPool {
         self.free(chunk);
     }
 
-    /// Makes idle, warm chunks until there are as many as asked for; answers how many it made.
-    /// Meant for a background thread: a chunk takes tens of microseconds to a millisecond.
+    /// Makes warm idle chunks until there are as many as asked for. Returns how many it made. For a
+    /// background thread: a chunk takes from tens of microseconds to a millisecond.
     pub(crate) fn prefault_spares(&self) -> usize {
         let mut made = 0;
         while self.idle.lock().len() < self.spares {
@@ -89,7 +88,7 @@ impl ChunkPool {
         made
     }
 
-    /// Gives all idle chunks back to the system; answers their bytes.
+    /// Returns all idle chunks to the system, and returns their number of bytes.
     #[cfg(test)]
     pub(crate) fn trim(&self) -> usize {
         let idle = std::mem::take(&mut *self.idle.lock());

@@ -1,7 +1,6 @@
-//! Hints to the processor that memory will be read soon. They change nothing but the time things
-//! take.
+//! Hints to the processor that memory will be read soon. They change only how long things take.
 
-/// Asks for the cache line at `address`, which may be any value.
+/// Prefetches the cache line at `address`, which may be any value.
 #[inline(always)]
 pub(super) fn prefetch<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -5,9 +5,10 @@
 //! version  | older: pointer  | seq: u64 | value_len << 8 | kind: u64 | value, padded to 8 |
 //! ```
 //!
-//! All but the two pointers is immutable once a record or version is published. The versions of a
-//! key form a list by descending sequence that only grows; it is changed under the lock of the
-//! key's leaf and read without. A new key and its first version are one allocation.
+//! Everything except the two pointers is immutable once a record or version is published. The
+//! versions of a key form a list by descending sequence number, which only grows. The list changes
+//! under the lock of the key's leaf, and is read without the lock. A new key and its first version
+//! are one allocation.
 
 use super::arena::Arena;
 use super::prefetch::prefetch;
@@ -30,11 +31,11 @@ struct VersionHeader {
     len_and_kind: u64,
 }
 
-/// A key with its versions, somewhere in an arena that lives for `'a`.
+/// A key with its versions, in an arena that lives for `'a`.
 #[derive(Clone, Copy)]
 pub(super) struct Record<'a>(NonNull<RecordHeader>, PhantomData<&'a Arena>);
 
-/// One version of a key, somewhere in an arena that lives for `'a`.
+/// One version of a key, in an arena that lives for `'a`.
 #[derive(Clone, Copy)]
 pub(super) struct Version<'a>(NonNull<VersionHeader>, PhantomData<&'a Arena>);
 
@@ -47,7 +48,7 @@ const GRANULE: usize = align_of::<VersionHeader>();
 const _: () = assert!(align_of::<RecordHeader>() <= GRANULE && GRANULE <= 8);
 
 impl<'a> Record<'a> {
-    /// Copies a key and its first version into the arena. Not published yet.
+    /// Copies a key and its first version into the arena. They are not published yet.
     pub(super) fn create(
         arena: &'a Arena,
         key: &[u8],
@@ -71,7 +72,7 @@ impl<'a> Record<'a> {
 
     #[inline]
     pub(super) fn key(self) -> &'a [u8] {
-        // SAFETY: a record's header and key were written by `create` and don't change while the
+        // SAFETY: `create` wrote the record's header and key, and they do not change while the
         // arena lives.
         unsafe {
             let key_len = (*self.0.as_ptr()).key_len as usize;
@@ -81,7 +82,7 @@ impl<'a> Record<'a> {
 
     #[inline]
     pub(super) fn newest(self) -> Version<'a> {
-        // SAFETY: `newest` is never null, and points to versions of this arena only.
+        // SAFETY: `newest` is never null, and points only to versions of this arena.
         unsafe {
             let newest = (*self.0.as_ptr()).newest.load(Acquire);
             Version(NonNull::new_unchecked(newest), PhantomData)
@@ -99,8 +100,9 @@ impl<'a> Record<'a> {
         Some(version)
     }
 
-    /// Puts a version in its place among the others; of two with one sequence the later linked
-    /// comes first. The caller holds the lock of the leaf that refers to this record.
+    /// Links a version at its place in the list. Of two versions with the same sequence number, the
+    /// one linked later comes first. The caller holds the lock of the leaf that refers to this
+    /// record.
     pub(super) fn link(self, version: Version<'a>) {
         // SAFETY: the header lives as long as the arena.
         let mut link = unsafe { &(*self.0.as_ptr()).newest };
@@ -117,7 +119,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Asks for the cache lines behind the first: a short key's version and the start of its value.
+    /// Prefetches the cache lines after the first: a short key's version and the start of its
+    /// value.
     #[inline]
     pub(super) fn prefetch_rest(self) {
         let start = self.0.as_ptr().cast::<u8>();
@@ -158,7 +161,7 @@ impl PartialEq for Record<'_> {
 }
 
 impl<'a> Version<'a> {
-    /// Copies a version of an existing key into the arena. Not published yet.
+    /// Copies a version of an existing key into the arena. It is not published yet.
     pub(super) fn create(arena: &'a Arena, seq: Lsn, kind: OpKind, value: &[u8]) -> Version<'a> {
         let memory = arena.alloc_record(size_of::<VersionHeader>() + value.len());
         // SAFETY: the allocation is ours alone, aligned to 8 and long enough.
@@ -237,10 +240,10 @@ fn version_offset(key_len: usize) -> usize {
 }
 
 /// # Safety
-/// `record` has its key behind it, in the same allocation.
+/// `record` is followed by its key in the same allocation.
 #[inline]
 unsafe fn key_ptr(record: NonNull<RecordHeader>) -> NonNull<u8> {
-    // SAFETY: by the contract above the offset stays within the allocation.
+    // SAFETY: by the contract above, the offset stays within the allocation.
     unsafe { record.add(1).cast::<u8>() }
 }
 

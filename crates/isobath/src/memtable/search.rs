@@ -1,8 +1,8 @@
-//! Finding a key in a node, and a leaf in the tree, without locks.
+//! Finds a key in a node, and a leaf in the tree, without locks.
 //!
-//! A key reaches a node by routing, so it lies within the node's bounds and has the known part of
-//! the prefix; nothing is compared for that. Only at the edges of a cluster of keys is the prefix
-//! longer than what the bounds tell, and then the rest of it is compared first.
+//! The search reaches a node by routing. So the key lies within the node's bounds and has the known
+//! part of the prefix; no comparison is needed for that. Only at the edges of a cluster of keys is
+//! the prefix longer than what the bounds show. Then the rest of the prefix is compared first.
 
 use super::Memtable;
 use super::head::{compare_behind_head, equal_between, head_at};
@@ -11,13 +11,13 @@ use super::node::{Node, Prefix};
 use super::record::Record;
 use std::cmp::Ordering;
 
-/// Where a key is in a node, or would go.
+/// The position of a key in a node, or the position where it would be inserted.
 pub(super) struct Slot<'a> {
-    /// The first slot whose key is not below the one searched for.
+    /// The first slot whose key is not below the key searched for.
     pub(super) index: usize,
-    /// The key itself, if it is there.
+    /// The key itself, if it exists.
     pub(super) record: Option<Record<'a>>,
-    /// Its head; meaningless if the key doesn't have the node's prefix.
+    /// The head of the key searched for. Meaningless if that key does not have the node's prefix.
     pub(super) head: u64,
     pub(super) has_prefix: bool,
 }
@@ -42,7 +42,7 @@ impl<'a> Node<'a> {
         Slot { index: index.min(count), record: None, head, has_prefix: true }
     }
 
-    /// On which side of all keys with this prefix the key lies; `None` if it has the prefix.
+    /// On which side of all keys with the node's prefix the key lies. `None` if it has the prefix.
     #[inline]
     fn beside_prefix(self, key: &[u8], prefix: Prefix) -> Option<Ordering> {
         let of = self.prefix_of()?.key();
@@ -50,7 +50,7 @@ impl<'a> Node<'a> {
         if equal_between(key, of, known, skip) {
             return None;
         }
-        // A torn read may have found a record without the prefix; validation will tell.
+        // A torn read may have found a record without the prefix. Validation will detect it.
         let side = key[..key.len().min(skip)].cmp(&of[..of.len().min(skip)]);
         (side != Ordering::Equal).then_some(side)
     }
@@ -91,7 +91,7 @@ impl<'a> Node<'a> {
         slot(low, None)
     }
 
-    /// The child of an inner node whose range holds the key; `None` only in a torn read.
+    /// The child of an inner node whose range holds the key. `None` only in a torn read.
     #[inline]
     pub(super) fn child_for(self, key: &[u8]) -> Option<Node<'a>> {
         let slot = self.search(key);
@@ -99,7 +99,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Which way to go down the tree.
+/// Where to go down the tree.
 #[derive(Clone, Copy)]
 pub(super) enum Target<'k> {
     First,
@@ -108,7 +108,7 @@ pub(super) enum Target<'k> {
 }
 
 impl Memtable {
-    /// The leaf where the target belongs, and the stamp under which that is so.
+    /// The leaf to which the target belongs, and the stamp under which that is true.
     #[inline]
     pub(super) fn find_leaf(&self, target: Target<'_>) -> (Node<'_>, Stamp) {
         if let Some(found) = self.try_find_leaf(target) {
@@ -127,8 +127,8 @@ impl Memtable {
     fn try_find_leaf(&self, target: Target<'_>) -> Option<(Node<'_>, Stamp)> {
         let mut node = self.root();
         let mut stamp = node.lock().read()?;
-        // A root that was split before the stamp was taken covers a part only; then it isn't the
-        // root any more.
+        // If the root was split before the stamp was taken, this node covers only a part of the
+        // keys. It is not the root any more then.
         if self.root() != node {
             return None;
         }
@@ -143,7 +143,8 @@ impl Memtable {
                 child.prefetch_leaf();
             }
             let child_stamp = child.lock().read()?;
-            // Validated after the child was stamped: a split of the child changes this node first.
+            // Validate after the child's stamp is taken: a split of the child changes this node
+            // first.
             if !node.lock().validate(stamp) {
                 return None;
             }

@@ -1,11 +1,11 @@
-//! Making room: a full node is split, and the tree grows at its root.
+//! Makes room: a full node is split, and the tree grows at its root.
 //!
-//! Room is made from the top: a full inner node met on the way down is split before its child is,
-//! so a split changes one node and its parent and holds no other lock. The left half stays in
-//! place; the right half is built unseen and is published complete, through the left one, its right
-//! neighbour and the parent.
+//! Room is made from the top. On the way down, a full inner node is split before its child is. So a
+//! split changes one node and its parent, and holds no other lock. The left half stays in place.
+//! The right half is built before it is visible and is complete when it is published: through the
+//! left half, its right neighbour and the parent.
 //!
-//! Where keys come in runs, the split is where the next key of the run goes, so that ascending or
+//! If keys come in runs, the node is split where the next key of the run goes. So ascending or
 //! descending inserts leave full nodes behind.
 
 use super::Memtable;
@@ -14,14 +14,14 @@ use super::lock::{Backoff, Stamp};
 use super::node::{Node, Prefix};
 use super::record::Record;
 
-/// A prefix longer than the known one by no more than this is not worth comparing.
+/// A prefix that is longer than the known one by no more than this is not worth comparing.
 const UNKNOWN_LEN_MIN: usize = HEAD_LEN / 2;
-/// Heads that start this many bytes early still tell keys apart well, and need not be computed
-/// anew.
+/// If the best prefix is longer than the present one by no more than this, the heads still
+/// distinguish keys well, and are not recomputed.
 const SKIP_SLACK: usize = 2;
 
 impl Memtable {
-    /// Makes sure there was a moment when the leaf of `pending`, a record not yet in the tree, had
+    /// Returns after a moment at which the leaf for `pending`, a record not yet in the tree, had
     /// room.
     #[cold]
     pub(super) fn make_room(&self, pending: Record<'_>) {
@@ -55,8 +55,8 @@ impl Memtable {
         }
     }
 
-    /// Splits `node` if neither it nor its parent changed since they were stamped. No parent: it is
-    /// the root.
+    /// Splits `node` if neither it nor its parent has changed since their stamps were taken.
+    /// Without a parent, `node` is the root.
     fn try_split<'a>(
         &'a self,
         parent: Option<(Node<'a>, Stamp)>,
@@ -94,7 +94,7 @@ impl Memtable {
         true
     }
 
-    /// Puts a larger leaf in place of a root that is a small leaf, so that small tables stay small.
+    /// Replaces a root that is a small leaf by a larger leaf. So small tables stay small.
     fn grow(&self, leaf: Node<'_>) {
         let capacity = (leaf.capacity() * 4).min(self.fanout);
         let larger = Node::create(&self.arena, 0, capacity, None);
@@ -105,18 +105,19 @@ impl Memtable {
         self.root.store(larger);
     }
 
-    /// Moves the upper part of a locked node to a new one, and links that in among the leaves.
+    /// Moves the upper part of a locked node to a new one, and links the new one in among the
+    /// leaves.
     fn split<'a>(&'a self, node: Node<'a>, pending: Record<'a>) -> (Record<'a>, Node<'a>) {
         let count = node.count();
         let (first, last) = (key_in(node, 0), key_in(node, count - 1));
-        // What the keys to come in a half that starts nearly empty will have in common, at a guess.
+        // A guess: the prefix that later keys will share in a half that starts nearly empty.
         let guess = common_prefix_len(first.key(), last.key())
             .min(common_prefix_len(first.key(), pending.key()));
         let at = split_point(node, pending.key());
         let separator = if at == count { pending } else { key_in(node, at) };
         let right = Node::create(&self.arena, node.level(), self.fanout, Some(separator));
         right.set_prefix(node.prefix(), node.prefix_of());
-        // The separator of an inner node moves up: its children on both sides stay.
+        // The separator of an inner node moves up; its children on both sides stay.
         node.copy_keys(at + usize::from(node.level() > 0), right);
         right.set_high(node.high());
         right.settle_prefix(Some((guess, pending)));
@@ -137,7 +138,7 @@ impl Memtable {
 }
 
 impl<'a> Node<'a> {
-    /// Adds a child to the right of the one that covered `separator` so far.
+    /// Adds a child to the right of the one that covered `separator` until now.
     fn insert_separator(self, separator: Record<'a>, right: Node<'a>) {
         let slot = self.search(separator.key());
         let head = if slot.has_prefix { slot.head } else { self.shorten_prefix(separator.key()) };
@@ -149,7 +150,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Makes the prefix short enough for a key that doesn't have it; answers the key's head.
+    /// Shortens the prefix so that a key without it fits. Returns the key's head.
     pub(super) fn shorten_prefix(self, key: &[u8]) -> u64 {
         let Prefix { known, .. } = self.prefix();
         let of = self.prefix_of();
@@ -160,8 +161,8 @@ impl<'a> Node<'a> {
         head_at(key, skip)
     }
 
-    /// Chooses the prefix by the node's bounds and keys. Where there is but one key or none,
-    /// `guess` tells how long a prefix to expect and a record that has it.
+    /// Chooses the prefix from the node's bounds and keys. If there is only one key or none,
+    /// `guess` gives the expected length of the prefix, and a record that has it.
     fn settle_prefix(self, guess: Option<(usize, Record<'a>)>) {
         let count = self.count();
         let known = match (self.low(), self.high()) {
@@ -192,7 +193,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// How many keys stay in the left half when `key` makes the node split.
+/// The number of keys that stay in the left half when `key` makes the node split.
 fn split_point(node: Node<'_>, key: &[u8]) -> usize {
     let count = node.count();
     let last = node.last_insert();
@@ -203,8 +204,8 @@ fn split_point(node: Node<'_>, key: &[u8]) -> usize {
     let slot = node.search(key);
     let goes_last = slot.index == count && node.high().is_none();
     let in_a_run = goes_last || slot.index == last + 1 || slot.index == last;
-    // Another thread may have put the key itself in; a split before it could leave the left half no
-    // range.
+    // Another thread may have inserted the same key. A split before that key could leave the left
+    // half without a range.
     if in_a_run && slot.record.is_none() { slot.index } else { count / 2 }
 }
 

@@ -1,4 +1,4 @@
-//! The memtable against a `BTreeMap`, one thread at a time and many.
+//! Tests the memtable against a `BTreeMap`, with one thread and with many.
 
 mod concurrent;
 mod oracle;
@@ -8,14 +8,14 @@ use crate::cursor::Cursor;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Every version by key, newest first: the order a cursor promises.
+/// Every version by key, newest first: the order that a cursor promises.
 type Oracle = BTreeMap<(Vec<u8>, Reverse<Lsn>), (OpKind, Vec<u8>)>;
 
 fn arena() -> Arc<Arena> {
     Arc::new(Arena::new(Arc::new(ChunkPool::new(64 << 10, 0, 0))))
 }
 
-/// Tables that split after few keys, and one as it is used.
+/// Two tables that split after few keys, and one with the normal sizes.
 fn tables() -> [Arc<Memtable>; 3] {
     [(2, 4), (3, 7), (FIRST_LEAF_CAPACITY, FANOUT)]
         .map(|(first_leaf, fanout)| Arc::new(Memtable::with_fanout(arena(), first_leaf, fanout)))
@@ -196,7 +196,7 @@ fn a_sorted_batch_meets_what_is_there() {
     }
 }
 
-/// What the iterator puts in between two of its keys stands for other threads.
+/// What the iterator inserts between two of its keys stands for other threads.
 #[test]
 fn a_sorted_batch_notices_that_others_split_its_leaf_below_its_last_key() {
     let cases = (0..12u64).flat_map(|before| (1..8).map(move |n| (before, n)));

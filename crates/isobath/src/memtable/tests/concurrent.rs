@@ -1,4 +1,4 @@
-//! Threads that insert and read at once.
+//! Tests threads that insert and read at once.
 
 use super::*;
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -55,8 +55,8 @@ fn all_versions_survive_when_threads_write_the_same_keys() {
     }
 }
 
-/// One writer at a time owns a stride of keys and inserts them in a scattered but known order;
-/// whoever reads a key as present must find all that this writer put in before.
+/// One writer at a time owns a stride of keys and inserts them in a scattered but known order. If a
+/// reader finds a key, it must also find all keys that this writer inserted before it.
 #[test]
 fn what_a_reader_sees_is_ordered_and_has_no_holes() {
     for table in tables() {
@@ -91,7 +91,8 @@ fn before(finished: &[AtomicU64; 2]) -> u64 {
     finished.iter().map(|count| count.load(Acquire)).sum()
 }
 
-/// Counts the entries that were complete before the scan began: all of them must be met, in order.
+/// Counts the entries that were complete before the scan began. The scan must return all of them,
+/// in order.
 fn check_forward_scan(table: &Arc<Memtable>, finished: &[AtomicU64; 2]) {
     let known: Vec<u64> = finished.iter().map(|count| count.load(Acquire)).collect();
     let all = forward(table);

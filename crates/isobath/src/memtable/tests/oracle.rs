@@ -6,7 +6,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Step {
     Insert(Vec<u8>, OpKind, Vec<u8>),
-    /// A batch; sorted before it goes in.
+    /// A batch. It is sorted before it is inserted.
     Sorted(Vec<Vec<u8>>),
     Seek(Vec<u8>),
     SeekForPrev(Vec<u8>),
@@ -15,7 +15,7 @@ enum Step {
     NextKey,
 }
 
-/// Keys that share prefixes, are prefixes of one another, have equal heads, or lie at the ends.
+/// Keys that share prefixes, are prefixes of each other, have equal heads, or lie at the ends.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let tail = || prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xff)], 0..4);
     prop_oneof![
@@ -54,8 +54,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Where the oracle says a cursor stands that stood at `at` before the step. It looks things up
-/// afresh, as the cursor need not but, with one thread, always does.
+/// The expected position of a cursor after `step` from position `at`, according to the oracle. It
+/// searches from the start. A cursor need not see later inserts, but with one thread it always
+/// does.
 fn expected(oracle: &Oracle, at: &Option<(Vec<u8>, Lsn)>, step: &Step) -> Option<(Vec<u8>, Lsn)> {
     let pair = |(key, seq): &(Vec<u8>, Reverse<Lsn>)| (key.clone(), seq.0);
     let newest = |key: &Vec<u8>| {
@@ -94,11 +95,11 @@ fn run(table: Arc<Memtable>, steps: &[Step]) {
     let mut cursor = MemtableCursor::new(table.clone());
     let mut at = None;
     for (i, step) in steps.iter().enumerate() {
-        // Sequences come in an order that is not ascending; 1000 apart leaves room for a batch.
+        // Sequence numbers do not ascend. They are 1000 apart, which leaves room for a batch.
         let seq = ((i as u64 * 7919) % 4099 + 1) * 1000;
         at = match step {
-            // Versions newer than the cursor's may be missed by it, so expectations look at what it
-            // skips to.
+            // The cursor may miss versions newer than its own. So the expectation uses the position
+            // to which the cursor skips.
             Step::Insert(..) | Step::Sorted(_) => at,
             _ => expected(&oracle, &at, step),
         };
