@@ -149,7 +149,8 @@ impl Options {
         within("write_buffer", self.write_buffer, budget_min, 64 << 30)?;
         within("compaction_threads", self.compaction_threads.unwrap_or(1) as u64, 1, 256)?;
         if let Some(interval) = self.sync_interval {
-            within("sync_interval (microseconds)", interval.as_micros() as u64, 100, 1 << 50)?;
+            let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
+            within("sync_interval (microseconds)", micros, 100, 1 << 50)?;
         }
         if let Some(files) = self.max_open_files {
             within("max_open_files", files as u64, OPEN_FILES_MIN, 1 << 20)?;
@@ -206,5 +207,12 @@ mod tests {
     fn senseless_values_are_refused_with_the_range() {
         let error = Options::in_memory().write_buffer(1).open("x").unwrap_err();
         assert!(error.to_string().contains("write_buffer must be from"), "{error}");
+        // The last one's microseconds are 200 more than fit 64 bits.
+        for interval in
+            [Duration::ZERO, Duration::MAX, Duration::new(18_446_744_073_709, 551_816_000)]
+        {
+            let error = Options::in_memory().sync_interval(interval).open("x").unwrap_err();
+            assert!(error.to_string().contains("sync_interval"), "{error}");
+        }
     }
 }
