@@ -53,9 +53,9 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
 
 /// Closes the database for its last handle, which nobody asks what came of it. In a callback of any
 /// database it waits for nothing: the callbacks of two databases may own the last handle of each
-/// other's.
+/// other's. One that is open for reading has nothing to wait for, and starts no thread.
 pub(crate) fn close_unheard(engine: &Arc<Engine>) {
-    if !is_called_back() {
+    if !is_called_back() || engine.shown.is_some() {
         let _ = close(engine);
     } else if !engine.closed.swap(true, Ordering::SeqCst)
         && close_elsewhere(engine).is_err_and(|error| !error.is_closed())
@@ -144,7 +144,7 @@ mod tests {
     use crate::batch::Batch;
     use crate::db::Db;
     use crate::engine::Engine;
-    use crate::env::Env;
+    use crate::env::{Env, call_back};
     use crate::error::Error;
     use crate::events::Event;
     use crate::options::Options;
@@ -323,6 +323,17 @@ mod tests {
         second.close().unwrap();
         options.open("/db").unwrap();
         first.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn the_last_handle_for_reading_closes_where_it_is_dropped() {
+        let fs = Arc::new(MemoryFs::new());
+        let options = Options::new().env(Env { fs, ..Env::system() });
+        options.open("/db").unwrap().close().unwrap();
+        let reader = options.clone().read_only(true).open("/db").unwrap();
+        let engine = reader.engine().clone();
+        call_back(&options, || drop(reader));
+        assert!(engine.close_outcome.lock().is_some());
     }
 
     #[test]
