@@ -1,9 +1,9 @@
-//! One change of families at a time, and what listeners are told of it.
+//! Runs one change of families at a time, and reports it to listeners.
 //!
-//! A listener may call the database, so it is told once the locks of the change are gone: of each
-//! event in order, before the call that made the change returns. A change that waits for room on a
-//! full disk may wait long; of that another thread tells at once, and the change waits for that
-//! thread after it has given its locks back.
+//! A listener may call the database, so it is called only after the change has released its locks.
+//! It receives each event in order, before the call that made the change returns. A change that
+//! waits for room on a full disk may wait long. Another thread reports that wait at once; the
+//! change joins that thread after it has released its locks.
 
 use crate::engine::Engine;
 use crate::env::sync::MutexGuard;
@@ -12,22 +12,24 @@ use crate::error::{Error, PoisonCause, Result};
 use crate::events::Event;
 use std::sync::Arc;
 
-/// What events call a change.
+/// The name of a change in events.
 const JOB: &str = "change of a column family";
 
-/// The lock of a change, and what is to be told after it.
+/// The lock of a change, and the events to report after it.
 pub(super) struct Changing<'engine> {
     pub(super) engine: &'engine Arc<Engine>,
     lock: Option<MutexGuard<'engine, ()>>,
-    /// One for each wait: a thousand families at a time are installed by an edit of their own.
+    /// One thread for each wait: each thousand families are installed by their own edit, which may
+    /// wait.
     tellers: Vec<Box<dyn ThreadHandle>>,
     untold: Vec<Event>,
 }
 
 impl<'engine> Changing<'engine> {
-    /// Begins a change: until its end no other runs and no close begins. A close that ran while
-    /// this waited is over, and nothing may be written after it; the log would refuse to, the
-    /// manifest is another's by then.
+    /// Begins a change. Until it ends, no other change runs and no close begins. A close may have
+    /// run while this call waited for the lock. Nothing may be written after it, so the state is
+    /// checked again: the log would refuse a write, but the manifest may belong to another process
+    /// by then.
     pub(super) fn begin(engine: &'engine Arc<Engine>) -> Result<Self> {
         engine.check_writable()?;
         let changing = Changing::lock(engine);
@@ -35,14 +37,15 @@ impl<'engine> Changing<'engine> {
         Ok(changing)
     }
 
-    /// Begins a change, of whatever state the database is in.
+    /// Begins a change without checking the state of the database.
     pub(super) fn lock(engine: &'engine Arc<Engine>) -> Self {
         let lock = Some(engine.families_change.lock());
         Changing { engine, lock, tellers: Vec::new(), untold: Vec::new() }
     }
 
-    /// Tells that the change waits since `error` kept it from its edit. Other threads may need the
-    /// locks that this one holds, so the listener is called on a thread that holds none.
+    /// Reports that `error` keeps the change from installing its edit, so that it waits. Other
+    /// threads may need the locks that this thread holds, so a thread without locks calls the
+    /// listener.
     pub(super) fn tell_of_wait(&mut self, error: Error) {
         let event = Event::BackgroundError { job: JOB, error };
         let (engine, told) = (self.engine.clone(), event.clone());
@@ -54,7 +57,7 @@ impl<'engine> Changing<'engine> {
         }
     }
 
-    /// Ends the writing: nobody knows whether an edit holds.
+    /// Ends all writing: it is unknown whether the edit is on disk.
     pub(super) fn give_up(&mut self, error: Error) -> Error {
         self.untold.extend(self.engine.poison_untold(JOB, error.clone()));
         Error::outcome_unknown(PoisonCause::of(&error))
@@ -81,12 +84,11 @@ mod tests {
     use std::sync::{Arc, OnceLock};
     use std::time::Duration;
 
-    /// Of each error that a listener was told: whether the change goes on, and what the listener's
-    /// own call came to.
+    /// For each error the listener received: whether the change goes on, and the outcome of the
+    /// listener's own call.
     type Told = Arc<Mutex<Vec<(bool, &'static str)>>>;
 
-    /// A database whose listener calls it back, with a call that needs the locks of a change, at
-    /// each error.
+    /// A database whose listener, at each error, makes a call that needs the locks of a change.
     fn calling_back(fs: &MemoryFs) -> (Db, Told) {
         let (told, db) = (Told::new(Mutex::unranked(Vec::new())), Arc::new(OnceLock::<Db>::new()));
         let listener = {
@@ -135,7 +137,7 @@ mod tests {
         };
         let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
         let db = Options::new().env(env).on_event(listener).open("/db").unwrap();
-        // The edit of the first thousand finds no room, nor does that of the last family.
+        // Neither the edit of the first thousand finds room, nor that of the last family.
         fs.inject(no_room());
         fs.inject(no_room().nth(7));
         db.open_families((0..1001).map(|nth| nth.to_string())).unwrap();

@@ -24,12 +24,12 @@ use crate::wal::{self, Patience, RECORD_HEADER_LEN};
 use crate::write::seal;
 use std::sync::Arc;
 
-/// A batch of at least this many operations is sorted before it is applied, so that neighbours in
-/// the memtable cost no descent each.
+/// A batch of at least this many operations is sorted before it is applied: neighbouring keys then
+/// share most of the search in the memtable.
 const SORT_MIN: usize = 4;
 
-/// A commit that returned. Only writes make one, and [`crate::Db::sync_to`] takes those of its own
-/// database.
+/// The result of a write that succeeded. Only writes make one, and [`crate::Db::sync_to`] accepts
+/// only commits of its own database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Commit {
     /// The read point just after it: a reader at this point or later sees the commit.
@@ -44,13 +44,13 @@ impl Commit {
     }
 }
 
-/// A moment of a database: reads there see the commits up to it, and no other. A [`Commit`]
-/// converts to the moment just after it. Points of one database are ordered in time, but for those
-/// of commits that a crash took.
+/// A point in the history of a database: a read there sees the commits up to it, and no others. A
+/// [`Commit`] converts to the point just after it. Points of one database are ordered in time,
+/// except points of commits that a crash lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadPoint {
     lsn: Lsn,
-    /// Of the database and the term of its log: see [`point_tag`].
+    /// Identifies the database and the term of its log: see [`point_tag`].
     tag: u64,
 }
 
@@ -60,14 +60,14 @@ impl ReadPoint {
         ReadPoint { lsn, tag: engine.point_tag }
     }
 
-    /// The point to keep or to send elsewhere. Bytes of points of one database compare as the
+    /// The point as bytes, to store or to send. For points of one database, the bytes order as the
     /// points do.
     pub fn to_bytes(self) -> [u8; 16] {
         (u128::from(self.lsn) << 64 | u128::from(self.tag)).to_be_bytes()
     }
 
-    /// The point that [`ReadPoint::to_bytes`] gave these bytes for. Who takes the point judges
-    /// whether it is one of the database.
+    /// The point that [`ReadPoint::to_bytes`] encoded. The method that receives the point checks
+    /// whether it belongs to the database.
     pub fn from_bytes(bytes: [u8; 16]) -> ReadPoint {
         let all = u128::from_be_bytes(bytes);
         ReadPoint { lsn: (all >> 64) as u64, tag: all as u64 }
@@ -105,8 +105,8 @@ impl OpAt {
     }
 }
 
-/// What a batch comes to: its record (header room in front), where its operations lie in it, and
-/// the families it names.
+/// The parts of an encoded batch: its record (with room for the header), where its operations lie
+/// in the record, and the families it names.
 pub(crate) type Parts<'a> = (&'a mut Vec<u8>, &'a [OpAt], &'a [Mention]);
 
 /// Commits one operation.
@@ -183,8 +183,8 @@ fn commit(
     Ok(Commit::new(engine, point))
 }
 
-/// What is about to be acknowledged has to decode, or no open gets past it. A batch costs another
-/// pass for that, so releases do without: in them only the ways to build a record keep it so.
+/// A commit that does not decode would make every later open fail. The check costs another pass
+/// over a batch, so releases leave it out: in them only the code that builds records ensures this.
 fn check_decodes(payload: &[u8]) {
     if cfg!(any(debug_assertions, feature = "simulation", feature = "paranoid")) {
         let decoded = decode_payload(payload);
@@ -192,7 +192,7 @@ fn check_decodes(payload: &[u8]) {
     }
 }
 
-/// Everything that can wait or fail before an LSN is taken.
+/// Does everything that can wait or fail before an LSN is taken.
 #[inline(always)]
 fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
     engine.check_writable()?;
@@ -255,8 +255,8 @@ fn apply_batch(
     }
 }
 
-/// The ordinals of a batch by family and key, without those that a later operation on the same key
-/// replaces: nobody can ever read between two operations of one commit.
+/// The ordinals of a batch by family and key, without operations that a later one on the same key
+/// replaces: no reader can read between two operations of one commit.
 fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
     let head = |op: &OpAt| {
         let key = op.key(record);
@@ -276,7 +276,7 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
     if !order.is_sorted_by(|a, b| by_key(a, b).is_lt()) {
         order.sort_unstable_by(by_key);
     }
-    // Of equal keys the newest comes first.
+    // Of equal keys the last operation comes first, so it is the one that stays.
     order.dedup_by(|later, kept| {
         later.0 == kept.0 && ops[later.2 as usize].key(record) == ops[kept.2 as usize].key(record)
     });
@@ -290,8 +290,8 @@ pub(crate) fn sync_to(engine: &Engine, point: ReadPoint) -> Result<()> {
     engine.log.harden(wanted_durable(engine, point)?)
 }
 
-/// Has `notice` run once every commit up to `point` survives power loss, or never will. After an
-/// error it does not run.
+/// Runs `notice` once every commit up to `point` survives power loss, or once it is known that they
+/// never will. If this returns an error, `notice` does not run.
 pub(crate) fn on_durable(engine: &Arc<Engine>, point: ReadPoint, notice: Notice) -> Result<()> {
     engine.check_open()?;
     engine.check_not_read_only()?;
@@ -300,14 +300,14 @@ pub(crate) fn on_durable(engine: &Arc<Engine>, point: ReadPoint, notice: Notice)
 
 /// True if every commit up to `point` is known to survive power loss.
 pub(crate) fn is_durable(engine: &Engine, point: ReadPoint) -> bool {
-    // A reader does not know what the writer beside it has synced.
+    // A reader does not know what the writing process has synced.
     let durable = if engine.shown.is_some() { 0 } else { engine.log.durable() };
     wanted_durable(engine, point).is_ok_and(|lsn| lsn <= durable)
 }
 
-/// Up to where the log of this term has to be durable for every commit up to `point` to be: 0 if
-/// they are, as commits of an earlier term. Fails for a point that is none of this database, or of
-/// commits that may be lost.
+/// The LSN below which this term's log must be durable so that every commit up to `point` survives
+/// power loss: 0 if they survive already, as commits of an earlier term do. Fails if the point does
+/// not belong to this database, or if its commits may be lost.
 fn wanted_durable(engine: &Engine, point: ReadPoint) -> Result<Lsn> {
     let refuse =
         |why: String| Err(Error::invalid_argument(format!("the point {:#x} {why}", point.lsn)));
@@ -320,7 +320,7 @@ fn wanted_durable(engine: &Engine, point: ReadPoint) -> Result<Lsn> {
             )),
         };
     }
-    // What a recovery took from the log is in tables, and synced.
+    // What recovery took from the log of an earlier term is in tables, and synced.
     let versions = engine.versions.lock();
     let is_of_term_before =
         |next: &&Term| point.tag == point_tag(&engine.uuid, next.term.wrapping_sub(1));
@@ -337,7 +337,7 @@ fn wanted_durable(engine: &Engine, point: ReadPoint) -> Result<Lsn> {
     }
 }
 
-/// Waits until everything below `point`, which this term has handed out, survives power loss.
+/// Waits until everything below `point`, an LSN of this term, survives power loss.
 pub(crate) fn harden(engine: &Engine, point: Lsn) -> Result<()> {
     engine.check_open()?;
     engine.check_not_read_only()?;
@@ -430,7 +430,7 @@ mod tests {
             let foreign = Commit { tag: point_tag(&other, term), ..commit };
             assert_refused(engine, foreign, "another database");
         }
-        // The last of its term is behind the end of the log of the next, which is short.
+        // The last point of its term lies beyond the end of the next term's log, which is short.
         let db = open(&fs.killed());
         let engine = db.engine();
         let ended_at = engine.versions.lock().state().term().ended_at;

@@ -1,25 +1,26 @@
 //! Creating, dropping and renaming column families, and changing their options.
 //!
-//! Each but the last is a record in the log, hardened, then an edit in the manifest. The record
-//! puts the change at a place in history, between the commits before and after it; the edit is what
-//! opens read. On disk, step by step:
+//! All but a change of options are a record in the log, hardened, then an edit in the manifest. The
+//! record gives the change its place in history, between the commits before and after it. The edit
+//! is what opens read. On disk, step by step:
 //!
 //! 1. the record is reserved and copied; power loss here loses an unacknowledged change
-//! 2. the log is hardened through it: from here on recovery applies the change from the log
+//! 2. the log is hardened through the record: from here on recovery applies the change from the log
 //! 3. the edit is appended and synced: from here on the record is a repetition, which recovery
 //!    skips
 //!
-//! The manifest never overtakes the log, and ids are never reused, so neither order of loss revives
-//! a family or mixes two up. Nor does a flush overtake the manifest: one that would move `replay
-//! from` over the record waits until the edit holds ([`Logged`]), or a crash in between would lose
-//! the change and keep what came after it.
+//! The manifest never overtakes the log, and ids are never reused, so a loss at any step neither
+//! revives a family nor confuses two. A flush does not overtake the manifest either. A flush that
+//! would move `replay from` past the record waits until the edit holds ([`Logged`]); otherwise a
+//! crash in between would lose the change and keep what came after it.
 //!
 //! Several families that are created at once have a record each, in one reservation of the log, and
-//! share the sync and the edit. Power loss in step 1 keeps a prefix of the records: the first few
-//! of the families exist, with nothing in them, or none; from step 2 on all of them do. Their ids
-//! ascend with their LSNs, so the state is one that creating them one by one goes through, too.
+//! share the sync and the edit. Power loss in step 1 keeps a prefix of the records: only the first
+//! few of the families exist, with nothing in them, or none. From step 2 on all of them exist.
+//! Their ids ascend with their LSNs, so creating them one by one passes through the same states.
 //!
-//! Options are an edit alone, so after a power cut either the old ones hold or the new ones.
+//! A change of options is only an edit, so after a power cut either the old options hold or the new
+//! ones.
 
 use super::changing::Changing;
 use crate::compact;
@@ -40,7 +41,7 @@ use std::time::Duration;
 /// How long a change that found no room on the disk waits before it tries again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// New families that are logged and installed together at most.
+/// The most new families that are logged and installed together.
 const AT_ONCE_MAX: usize = 1000;
 
 /// A family that is to be created.
@@ -50,8 +51,8 @@ struct New {
     options: FamilyOptions,
 }
 
-/// Opens these families, or creates them: up to a thousand new ones by one sync of the log and one
-/// edit. Options that are given become those of the family.
+/// Opens these families, and creates those that do not exist: up to a thousand new ones by one sync
+/// of the log and one edit. Options that a spec gives become the family's options.
 pub(crate) fn open_families(
     engine: &Arc<Engine>,
     specs: &[FamilySpec],
@@ -73,7 +74,7 @@ pub(crate) fn open_families(
     by_name()
 }
 
-/// Creates what does not exist, and sets the options that differ.
+/// Creates the families that do not exist, and sets the options that differ.
 fn create_or_change(changing: &mut Changing<'_>, specs: &[FamilySpec]) -> Result<()> {
     let engine = changing.engine;
     let (mut news, mut places) = (Vec::<New>::new(), BTreeMap::<&String, usize>::new());
@@ -87,7 +88,8 @@ fn create_or_change(changing: &mut Changing<'_>, specs: &[FamilySpec]) -> Result
             (Ok(_), _, None) | (Err(_), Some(_), None) => {}
             (Err(_), Some(place), Some(options)) => news[*place].options = options.clone(),
             (Err(_), None, options) => {
-                // The drop of one of this name is not confirmed, nor will it be.
+                // A family of this name was dropped, but the drop failed before its edit and never
+                // will be confirmed.
                 if engine.families.contains_name(name) {
                     return Err(Error::family_exists(name));
                 }
@@ -106,8 +108,8 @@ fn create_or_change(changing: &mut Changing<'_>, specs: &[FamilySpec]) -> Result
     if news.is_empty() { Ok(()) } else { create(changing, news) }
 }
 
-/// Creates families. On disk, after a power cut: until the log is hardened, those whose records it
-/// kept, which are the first few or none; from then on all.
+/// Creates families. After a power cut before the log is hardened, only those whose records it kept
+/// exist: the first few, or none. After that point all of them exist.
 fn create(changing: &mut Changing<'_>, news: Vec<New>) -> Result<()> {
     let engine = changing.engine;
     let jsons: Vec<_> = news.iter().map(|new| new.options.to_stored()).collect();
@@ -130,14 +132,15 @@ fn create(changing: &mut Changing<'_>, news: Vec<New>) -> Result<()> {
     Ok(())
 }
 
-/// Changes the options of families. The manifest alone has them: no commit depends on which options
-/// hold. On a full disk they stay, unless the process ends before another edit.
+/// Changes the options of families. Only the manifest stores them: no commit depends on which
+/// options hold. If the disk is full, the old options stay. But if the process ends before another
+/// edit, the next open may find the new ones.
 fn set_options(
     changing: &mut Changing<'_>,
     mut changed: Vec<(Arc<Keyspace>, FamilyOptions)>,
 ) -> Result<()> {
     let engine = changing.engine;
-    // What a later version tunes stays, whatever this one changes.
+    // Keep options of a later version that this version does not know.
     for (family, options) in &mut changed {
         options.keep_unknown(&family.options());
     }
@@ -162,7 +165,7 @@ fn set_options(
     Ok(())
 }
 
-/// Changes the options of a family, from what is written next.
+/// Changes the options of a family. Data written from now on uses them.
 pub(crate) fn set_family_options(
     engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
@@ -176,8 +179,8 @@ pub(crate) fn set_family_options(
     set_options(&mut changing, vec![(family.clone(), options)])
 }
 
-/// Drops a family: its keys are gone; its memory and files go once no snapshot from before needs
-/// them.
+/// Drops a family. Its keys are gone at once; its memory and files are freed when no earlier
+/// snapshot needs them.
 pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Result<()> {
     engine.check_writable()?;
     if family.id == DEFAULT_FAMILY {
@@ -189,8 +192,8 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
     }
     let payload = Payload::FamilyDrop { id: family.id };
     let mut logged = log_changes(engine, &[payload], |lsn| family.mark_dropped(lsn))?;
-    // From here on compactions of the family no longer install: they find it gone, under the same
-    // lock.
+    // Once this edit is installed, no compaction of the family is: it looks for the family under
+    // the same lock, and finds it gone.
     if planted(Plant::FamilyHalfDropped) {
         logged.is_settled = true;
     } else {
@@ -229,8 +232,9 @@ pub(crate) fn rename_family(
     Ok(())
 }
 
-/// Changes that are in the log and not in the manifest yet. No flush installs meanwhile: it takes
-/// the same lock once all that it flushes is visible, and this one was taken before the record was.
+/// Changes that are in the log and not yet in the manifest. No flush is installed meanwhile: a
+/// flush takes the `families_pending` lock once everything it flushes is visible, and the change
+/// took that lock before its record became visible.
 struct Logged<'engine> {
     engine: &'engine Engine,
     lsns: Vec<Lsn>,
@@ -239,7 +243,8 @@ struct Logged<'engine> {
 }
 
 impl Drop for Logged<'_> {
-    /// A change that is given up halfway, by a panic, is known to memory and log alone.
+    /// A panic that interrupts a change leaves it in memory and in the log only, so it poisons the
+    /// log.
     fn drop(&mut self) {
         if !self.is_settled {
             let cause = PoisonCause::given_up("a change of a column family, which is logged,");
@@ -248,8 +253,8 @@ impl Drop for Logged<'_> {
     }
 }
 
-/// Puts a record for each payload into the log and hardens them. `mark` is told the LSN of the
-/// first before any reader is above it.
+/// Writes a record for each payload into the log and hardens them. `mark` receives the LSN of the
+/// first before any reader's point is above it.
 fn log_changes<'engine>(
     engine: &'engine Engine,
     payloads: &[Payload<'_>],
@@ -262,8 +267,8 @@ fn log_changes<'engine>(
     };
     let mut records: Vec<_> = payloads.iter().map(encode).collect();
     let records: Vec<_> = records.iter_mut().map(wal::seal).collect();
-    // One reservation for all: a wait for room between two would wait for a flush, which waits for
-    // this change.
+    // One reservation for all: between two reservations, a wait for room would wait for a flush,
+    // and the flush waits for this change.
     let len = records.iter().map(|record| record.len() as u64).sum();
     let mut reservation = engine.log.reserve(len)?;
     let (start, end) = (reservation.start(), reservation.end());
@@ -288,8 +293,8 @@ impl Logged<'_> {
     }
 }
 
-/// Puts changes into the manifest by one edit. What is logged cannot be taken back, so on a full
-/// disk this waits for room.
+/// Puts changes into the manifest by one edit. A logged change cannot be taken back, so if the disk
+/// is full this waits for room.
 fn install(changing: &mut Changing<'_>, changes: Vec<Change>) -> Result<()> {
     let engine = changing.engine;
     let edit = Edit::new(changes);
@@ -328,7 +333,7 @@ mod tests {
         Options::new().env(Env { fs, ..Env::system() })
     }
 
-    /// The change's first edit finds no room.
+    /// Makes the change's first edit find no room.
     fn fill_up(fs: &MemoryFs) {
         fs.inject(no_room());
     }
@@ -356,7 +361,7 @@ mod tests {
         let left = thread::scope(|scope| {
             let dropper = scope.spawn(|| db.drop_family(&family));
             is_told.recv().unwrap();
-            // The drop is in the log, and there is no room for its edit.
+            // The drop is in the log, and its edit finds no room.
             db.with(WriteOptions::sync()).put("later", "value").unwrap();
             let flusher = scope.spawn(|| db.flush());
             let began = Instant::now();
@@ -374,7 +379,7 @@ mod tests {
         assert!(db.family_if_exists("family").unwrap().is_none());
     }
 
-    /// Threads that do not sleep.
+    /// Threads whose sleep panics.
     struct Sleepless;
 
     impl Threads for Sleepless {
@@ -422,8 +427,8 @@ mod tests {
         assert_eq!(db.list_families(), ["default"]);
     }
 
-    /// Ids are never reused, and no database makes four billion families: only damage or a forger
-    /// gets there.
+    /// Ids are never reused, and no real database creates four billion families: only damage or
+    /// forgery reaches the last id.
     #[test]
     fn the_last_id_is_given_to_no_family() {
         let fs = MemoryFs::new();
@@ -436,7 +441,7 @@ mod tests {
         let refused = db.family("one more").unwrap_err();
         assert!(refused.to_string().contains("ids for column families are used up"), "{refused}");
         db.with(WriteOptions::sync()).put("key", "value").unwrap();
-        // By what the log says, by the manifest, and by what a close left.
+        // Each open reads another source: the log, the manifest, and what the open before left.
         let mut left = fs.killed();
         for _ in 0..3 {
             let db = over(&left).open("/db").unwrap();
@@ -447,7 +452,8 @@ mod tests {
         }
     }
 
-    /// It holds no table any more, so a manifest that began with what it holds would name none.
+    /// A closed database holds no tables any more, so a manifest written from its state would name
+    /// none.
     #[test]
     fn no_manifest_is_written_for_a_database_that_is_closed() {
         let small = crate::options::FamilyOptions::new().block_size(512);

@@ -1,7 +1,7 @@
-//! The only way in: how a commit gets from its caller into the log and the memtables.
+//! The only way to write: how a commit gets from its caller into the log and the memtables.
 //!
-//! `docs/internals/commit.md` is the essay about it: what must hold, the stages with what each may
-//! wait for, what a failure at each leaves, the race with a seal, and what was tried and rejected.
+//! `docs/internals/commit.md` explains it: the invariants, the stages and what each may wait for,
+//! what a failure at each stage leaves, the race with a seal, and what was tried and rejected.
 
 mod changing;
 mod commit;

@@ -1,8 +1,7 @@
-//! Sealing the open epoch: when its memory or its log bytes reach the budget, or when asked to.
+//! Seals the open epoch: when its memory or its log bytes reach the budget, or on request.
 //!
-//! On disk: a marker record in the log, nothing else. A crash before the marker is in the log
-//! leaves the epoch open for recovery, one after it changes nothing that recovery does: it replays
-//! by its own budget.
+//! On disk: a marker record in the log, nothing else. Recovery skips markers and divides the log by
+//! its own budget, so a crash before or after the marker leads to the same result.
 
 use crate::engine::{Engine, Epoch, MAX_SEALED};
 use crate::env::sync::MutexGuard;
@@ -37,8 +36,8 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
             break seal(engine, right).map(|_| ());
         }
         if let Err(error) = engine.epochs.check_flushes() {
-            // What made that flush fail may be over: it is tried once more before a caller that can
-            // wait is told, unless it was tried just now.
+            // The cause of the failure may be over. Try the flush once more before an error goes to
+            // a caller that can wait, unless it was tried just now.
             if is_retried || !engine.epochs.is_retry_due(engine.pacer.now_ns()) {
                 break Err(error);
             }
@@ -67,8 +66,8 @@ pub(crate) fn is_anything_unsealed(engine: &Engine) -> bool {
     !list.open.is_empty() || engine.log.tail() != list.open.start
 }
 
-/// Seals the open epoch if anything was written in it and, unlike [`seal_if_written`], waits for no
-/// flush: not while too many sealed epochs await theirs.
+/// Seals the open epoch if anything was written in it. Unlike [`seal_if_written`] it never waits
+/// for a flush: while too many sealed epochs await theirs, it does nothing.
 pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
     let right = engine.epochs.lock();
     engine.log.check_healthy()?;
@@ -94,15 +93,15 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
     }
 }
 
-/// Failed flushes, as one call meets them that asks for a flush.
+/// Failed flushes that one request for a flush meets.
 #[derive(Default)]
 struct Failures {
     is_retried: bool,
 }
 
 impl Failures {
-    /// Fails if flushes fail. The first failure is tried again: that flush may have begun before
-    /// this call, and what made it fail may have been over by then.
+    /// Fails if flushes fail. It retries the first failure: that flush may have begun before this
+    /// call, and its cause may be over by now.
     fn check(&mut self, engine: &Arc<Engine>) -> Result<()> {
         let Err(error) = engine.epochs.check_flushes() else { return Ok(()) };
         if self.is_retried {
@@ -114,10 +113,10 @@ impl Failures {
     }
 }
 
-/// Seals an epoch in which something was reserved, and has it flushed. That record left room in the
-/// log for the marker, so this waits for none: with the right held, writers that must not wait
-/// would wait for it, too. Later commits become visible once the marker is published, so they wait
-/// for this thread.
+/// Seals an epoch in which something was reserved, and submits its flush. The reservation left room
+/// in the log for the marker, so the marker does not wait for room. It must not: this thread holds
+/// the seal lock, so writers that must not wait would wait for the room, too. Later commits become
+/// visible only once this thread has published the marker.
 fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
     demand_normal_priority("seals an epoch");
     let mut marker = vec![0; RECORD_HEADER_LEN];
@@ -126,8 +125,8 @@ fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
     yield_point(Point::Sealing);
     let reserve = || engine.log.reserve_internal(marker.len() as u64);
     let (sealed, mut reservation) = engine.epochs.seal(&right, reserve)?;
-    // Publishing waits for commits that are far behind, and those may wait for the right to learn
-    // their epoch.
+    // Release the seal lock before publishing: publishing may wait for commits far behind, and
+    // those may need the lock to learn their epoch.
     drop(right);
     yield_point(Point::Sealed);
     reservation.write(&mut marker);
@@ -137,8 +136,8 @@ fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
     Ok(sealed)
 }
 
-/// Flushes everything written so far and waits until it is in tables, and until flushes of others
-/// that hold some of it are over.
+/// Flushes everything written so far. Waits until it is in tables, and until other flushes that
+/// contain part of it have ended.
 pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
     flush::retry(engine);
     let last = match seal_if_written(engine)? {

@@ -1,5 +1,5 @@
-//! Writes as programs make them, carelessly: objects used twice, after an error, or in another life
-//! of the database.
+//! Writes by careless programs: objects used twice, used after an error, or used after the database
+//! was closed and opened again.
 
 mod commits;
 mod families;
@@ -204,7 +204,8 @@ fn a_write_that_would_not_wait_is_refused_when_the_log_has_no_room() {
     db.with(patient).put("key", "value").unwrap();
 }
 
-/// The preparer is at it, and nothing has failed: who waits would wait for the manifest.
+/// The preparer is making room and nothing has failed: a write that waits would wait for the
+/// manifest.
 #[test]
 #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn a_write_that_would_not_wait_is_refused_while_room_in_the_log_is_being_made() {
@@ -214,7 +215,7 @@ fn a_write_that_would_not_wait_is_refused_while_room_in_the_log_is_being_made() 
         options.sizes = Sizes { ceiling_step: 1 << 20, ..options.sizes };
         let db = options.open("db").unwrap();
         let ceiling = db.engine().log.tail() + (1 << 20);
-        // On a busy machine maintenance may have raised it by now.
+        // On a busy machine maintenance may have raised the ceiling by now.
         if db.engine().versions.lock().state().ceiling() == ceiling {
             break (db, ceiling);
         }
@@ -326,7 +327,7 @@ fn a_cursor_that_failed_does_not_look_like_one_at_its_end() {
     }
 }
 
-/// Another life of the database, or another database, in the same directory meanwhile.
+/// Meanwhile the same directory is opened again, or holds another database.
 #[test]
 fn a_range_that_outlives_its_database_shows_what_it_saw_or_fails() {
     for is_replaced in [false, true] {

@@ -1,5 +1,5 @@
-//! What one commit does: when it is acknowledged, what it refuses, and what it leaves when it is
-//! refused.
+//! What one commit does: when it is acknowledged, what it refuses, and what a refused commit
+//! leaves.
 
 use super::{Content, content, open, refused};
 use crate::batch::Batch;
@@ -135,7 +135,7 @@ fn a_commit_whose_sync_fails_is_not_acknowledged_and_the_last() {
     assert_eq!(db.write(Batch::new()).unwrap_err().name(), "POISONED");
     assert!(db.sync_to(before).is_err() && db.sync().is_err());
     assert_eq!(db.get("before").unwrap().unwrap(), b"1");
-    // It was visible before its sync, and stays so, but not to who asks for what is durable.
+    // It was visible before its sync and stays visible, but it never counts as durable.
     assert_eq!(db.get("key").unwrap().unwrap(), b"value");
     assert_eq!(db.sync_to(db.snapshot().read_point()).unwrap_err().name(), "OUTCOME_UNKNOWN");
 }
@@ -170,7 +170,7 @@ fn a_closed_database_takes_no_commit_and_hardens_none() {
     assert_eq!(crate::write::harden(&engine, commit.point).unwrap_err().name(), "CLOSED");
 }
 
-/// Few keys, some with the same first bytes, so that operations of one batch meet on them.
+/// Few keys, some with the same first bytes, so that operations of one batch often share a key.
 #[test]
 fn batches_of_any_length_over_any_families_do_what_their_operations_say_in_turn() {
     let fs = MemoryFs::new();

@@ -120,7 +120,7 @@ fn a_renamed_family_keeps_its_rows_its_handles_and_nothing_of_its_name() {
     }
 }
 
-/// It is in the log before it is in the manifest, which an open would follow.
+/// The change is in the log before it is in the manifest, which an open would follow.
 #[test]
 fn a_change_of_families_survives_power_loss_once_it_returns_in_log_and_manifest() {
     let fs = MemoryFs::new();
@@ -159,7 +159,7 @@ fn a_closed_database_says_so_before_all_else() {
     }
 }
 
-/// Nothing that an open reads from the manifest may overtake a commit that an open might miss.
+/// The manifest must not say anything that depends on a commit which the next open may not find.
 #[test]
 fn a_change_is_not_in_the_manifest_before_all_that_came_before_it_is_visible() {
     let db = open(&MemoryFs::new());
@@ -184,7 +184,7 @@ fn a_change_is_not_in_the_manifest_before_all_that_came_before_it_is_visible() {
     assert_eq!(engine.versions.lock().state().next_family(), next_family + 1);
 }
 
-/// A database whose failures to put a change of families into the manifest are counted.
+/// A database, and a count of its failures to put a change of families into the manifest.
 fn counting(fs: &MemoryFs) -> (Db, Arc<AtomicU64>) {
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);
@@ -245,7 +245,7 @@ fn a_change_whose_edit_fails_for_good_has_an_unknown_outcome_and_is_the_last() {
         fs.clear_faults();
         assert_eq!(db.put("key", "value").unwrap_err().name(), "POISONED");
         assert!(db.family_if_exists("another").unwrap().is_none(), "{change}");
-        // The log knows of it, and so does who opens next.
+        // The log has the change, so the next open applies it.
         let expected: &[&str] = match change {
             "create" => &["default", "another", "family"],
             "rename" => &["default", "another"],
@@ -291,7 +291,7 @@ fn families_that_are_created_together_share_a_sync_and_an_edit() {
     assert_eq!(open(&fs).list_families().len(), many.len() + 4);
 }
 
-/// The record of one of them does not reach the disk, as if it had been cut off there.
+/// The record of one family does not reach the disk, as if the power was cut there.
 #[test]
 fn a_power_cut_leaves_the_first_few_of_the_families_that_were_created_together() {
     let names = ["the first", "the second", "the third", "the fourth"];
@@ -338,7 +338,7 @@ fn options_of_a_family_change_while_it_lives_and_are_kept() {
         (family.options(), db.family("family").unwrap().options()),
         (sparse.clone(), sparse)
     );
-    // Without options they stay, with options they change.
+    // A family opened without options keeps its options; one opened with options changes to them.
     db.family(("family", small.clone())).unwrap();
     family.put("key", [7; 2000]).unwrap();
     family.put("key 2", [7; 2000]).unwrap();
@@ -378,7 +378,7 @@ fn the_template_is_for_the_default_family_at_each_open_and_for_new_ones() {
     assert_eq!(with(None).family("new").unwrap().options(), FamilyOptions::new());
 }
 
-/// Options as a later version may have left them.
+/// Stores options as a later version may have written them.
 fn persist(db: &Db, family: u32, options: &str) {
     let options = options.as_bytes().to_vec();
     let edit = Edit::new(vec![Change::SetFamilyOptions { family, options }]);
@@ -423,7 +423,7 @@ fn options_by_which_a_later_version_changes_what_data_means_are_a_newer_format()
     }
 }
 
-/// The close's flag is up before they get the lock, whoever gets it first.
+/// The close sets its flag before the calls get the lock, whichever of them is first.
 #[test]
 fn options_that_waited_for_a_lock_while_the_database_was_closed_are_refused() {
     let db = open(&MemoryFs::new());
@@ -433,7 +433,7 @@ fn options_that_waited_for_a_lock_while_the_database_was_closed_are_refused() {
     thread::scope(|scope| {
         let live = scope.spawn(|| family.set_options(small.clone()));
         let by_name = scope.spawn(|| db.family(("family", small.clone())).map(drop));
-        // Time to find the database open.
+        // Gives the calls time to find the database open.
         thread::sleep(Duration::from_millis(100));
         let closer = scope.spawn(|| db.clone().close());
         while engine.check_open().is_ok() {
@@ -479,8 +479,9 @@ fn options_that_find_no_room_are_refused_and_can_be_set_again() {
     assert_eq!(left.family("family").unwrap().options(), small);
 }
 
-/// Three families and the options of a fourth, with a fault at each step in turn, and then a cut:
-/// of new families there are the first few, and all of what a call has returned.
+/// Creates three families and changes the options of a fourth, with a fault at each step in turn
+/// and then a crash. Afterwards the first few of the new families exist, and everything that a call
+/// acknowledged.
 #[test]
 fn a_fault_at_any_step_and_then_a_power_cut_leave_the_first_few_families_or_all() {
     let names = ["the first", "the second", "the third"];

@@ -1,4 +1,5 @@
-//! When an epoch is sealed, who waits for its flush, and what is told to those who do not.
+//! When an epoch is sealed, who waits for its flush, and which errors the callers that do not wait
+//! get.
 
 use super::open;
 use crate::Error;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 /// The bytes of a marker in the log: its payload is one byte.
 const MARKER_LEN: u64 = RECORD_HEADER_LEN as u64 + RECORD_ALIGN;
 
-/// Reserves the log until the open epoch has `bytes` of it, and writes nothing there.
+/// Reserves log space until the open epoch has `bytes` of it, and writes nothing there.
 fn fill_log(engine: &Engine, bytes: u64) {
     let start = engine.epochs.list().open.start;
     drop(engine.log.reserve(start + bytes - engine.log.tail()).unwrap());
@@ -102,7 +103,7 @@ fn an_epoch_is_sealed_on_request_if_anything_was_reserved_in_it() {
     assert_eq!(flush_now(engine).unwrap_err().name(), "POISONED");
 }
 
-/// Seals so many epochs that no more can be, and fills the next. While the guard is held none of
+/// Seals the most epochs that may be sealed, and fills the next. While the guard is held none of
 /// them is installed.
 fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, ()> {
     let engine = db.engine();
@@ -117,7 +118,7 @@ fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, ()> {
     held
 }
 
-/// The system's time, a fortnight on.
+/// The system's time, moved forward by 13 days.
 struct Later(SystemClock);
 
 impl Clock for Later {
@@ -223,7 +224,7 @@ fn writers_are_paced_while_a_sealed_epoch_waits_behind_another() {
     let db = open(&MemoryFs::new());
     let engine = db.engine();
     let held = engine.families_pending.lock();
-    // The first owes for so much that the second would have to wait.
+    // The first write adds so much debt that the second would have to wait.
     let admit = || engine.pacer.admit(1 << 30, true, || 1.0);
     for is_behind in [false, true] {
         db.put("key", "value").unwrap();
@@ -251,7 +252,7 @@ fn a_write_that_is_paced_is_refused_before_it_is_logged_if_it_was_asked_not_to_w
     hasty().unwrap();
 }
 
-/// Time that a test moves on.
+/// A clock that a test moves by hand.
 struct Hand(AtomicU64);
 
 impl Clock for Hand {
@@ -282,14 +283,14 @@ fn writes_into_full_memory_cost_few_flushes_while_the_disk_stays_full() {
         }
         assert!(make_room(engine, false).unwrap_err().is_out_of_space());
     };
-    // Maintenance tries, too, once a second.
+    // Maintenance tries once a second, too.
     let (began, tried) = (Instant::now(), fs.tried(FileOp::Create));
     for _ in 0..300 {
         write();
     }
     let of_maintenance = |began: Instant| began.elapsed().as_secs() + 1;
     assert!(fs.tried(FileOp::Create) - tried <= 8 + of_maintenance(began));
-    // Once there is room, no write is told otherwise for longer than the longest pause.
+    // Once there is room, writes get the old error for no longer than the longest pause.
     fs.clear_faults();
     hand.0.fetch_add(RETRY_PAUSE_NS_MAX, Ordering::Relaxed);
     make_room(engine, false).unwrap();
@@ -315,7 +316,7 @@ fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
     let told = hasty().unwrap_err();
     assert!(told.is_out_of_space(), "{told}");
     fs.clear_faults();
-    // The hasty writes themselves have it tried again.
+    // The writes with `fail_fast` themselves cause another attempt.
     let mut left = 2000;
     while let Err(told) = hasty() {
         assert!(told.is_retryable(), "{told}");
@@ -338,7 +339,7 @@ fn a_flush_is_not_told_of_the_failure_of_one_that_began_before() {
         failing.recv().unwrap();
         let error = Error::would_stall(StallCause::LogFull);
         began_before.epochs.note_flush_failure(error, began_before.pacer.now_ns());
-        // The next one does not begin before the failure was heard of.
+        // The next flush does not begin before the failure was seen.
         let began = Instant::now();
         while began_before.epochs.check_flushes().is_err() && began.elapsed().as_secs() < 2 {
             thread::yield_now();
