@@ -1,23 +1,24 @@
-//! From a sealed epoch to a table.
+//! Flushes: from a sealed epoch to a table.
 //!
 //! On disk, step by step, and what recovery does if power fails there:
 //!
-//! 1. the epoch's memtables are written to one new table file, a slice for each family; the file is
+//! 1. The epoch's memtables are written to one new table file, a slice for each family; the file is
 //!    synced, then its directory. Before step 2 the file is an orphan: the next open removes it and
 //!    replays the log.
-//! 2. one manifest edit adds the slices and moves `replay from` to the epoch's end. It holds
+//! 2. One manifest edit adds the slices and moves `replay from` to the epoch's end. It holds
 //!    entirely or not at all.
-//! 3. views are swapped, and the epoch is forgotten. Until step 4 the log still holds all that the
-//!    table does, should the edit rot: without a sync marker that looks as if power had failed in
-//!    step 2.
-//! 4. the edit is confirmed, and log segments wholly below `replay from` are recycled.
+//! 3. Views are swapped, and the epoch is forgotten. The log still holds everything that the table
+//!    holds. So damage to the edit loses nothing: without a sync marker it looks as if power had
+//!    failed in step 2.
+//! 4. The edit is confirmed by a sync marker, and log segments wholly below `replay from` are
+//!    recycled.
 //!
-//! Step 3 makes room for writers. Those who asked for the flush are woken last, once it is counted
-//! and listeners have heard of it.
+//! Step 3 makes room for writers. Callers that asked for the flush are woken last, after the flush
+//! is counted and listeners have been told.
 //!
-//! Epochs are installed strictly in order, so `replay from` never jumps over one that is only in
-//! memory. It never points where no segment is: what recovery does not find there is lost, and not
-//! just not written yet.
+//! Epochs are installed strictly in order, so `replay from` never passes an epoch that is only in
+//! memory. And `replay from` always lies in a segment that exists: if recovery finds no segment
+//! there, it takes that segment for lost, not for one that was never written.
 
 mod plants;
 
@@ -41,10 +42,11 @@ use std::sync::Arc;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-/// Has the sealed epochs flushed in the background.
+/// Submits a background flush of the sealed epochs.
 pub(crate) fn submit(engine: &Arc<Engine>) {
     let weak = Arc::downgrade(engine);
-    // A closed queue means a closing database, which flushes nothing more.
+    // A closed queue means that the database is closing, and a closing database flushes nothing
+    // more.
     let _ = engine.flusher.submit(Box::new(move |_cancel| {
         let Some(engine) = weak.upgrade() else { return };
         if let Err(error) = flush_sealed(&engine) {
@@ -53,19 +55,19 @@ pub(crate) fn submit(engine: &Arc<Engine>) {
     }));
 }
 
-/// Has a flush that failed for want of space or of files tried again.
+/// Submits another flush after one failed because disk space or file descriptors ran out.
 pub(crate) fn retry(engine: &Arc<Engine>) {
     if engine.epochs.take_flush_failure().is_some() {
         submit(engine);
     }
 }
 
-/// What a failed flush had in memory stays there and in the log. If it can be tried again,
-/// [`retry`] will, by maintenance each second, by each flush that is asked for, and by writes,
-/// which pause between attempts; until one succeeds writers find less room, and in the end are told
-/// why.
+/// Handles a failed flush. Its data stays in memory and in the log. If the error is retryable, a
+/// later [`retry`] repeats the flush: by maintenance each second, by each requested flush, and by
+/// writes, which pause between attempts. Until one succeeds, writers find less and less room, and
+/// in the end get the error.
 fn give_up(engine: &Arc<Engine>, error: Error) {
-    // What was written of the table takes room that is short.
+    // The part of the table that was written takes room that is short.
     engine.remove_obsolete_files();
     if !error.is_retryable() {
         return engine.poison("flush", error);
@@ -80,7 +82,7 @@ pub(crate) struct Built {
     pub(crate) table: Finished,
 }
 
-/// A memtable to be written, and how.
+/// A memtable to write, and the options of its slice.
 pub(crate) struct Pending {
     pub(crate) family: FamilyId,
     pub(crate) options: TableOptions,
@@ -129,7 +131,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     Ok(())
 }
 
-/// The families written in an epoch that still exist, and their memtables.
+/// The families that were written in an epoch and still exist, and their memtables.
 fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pending>) {
     let live = epoch.memtables().into_iter().filter_map(|(id, memtable)| {
         let family = engine.families.by_id(id)?;
@@ -139,8 +141,8 @@ fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pendin
     live.unzip()
 }
 
-/// Writes memtables, by ascending family, to a new table file, synced. `None` if nothing is worth
-/// keeping.
+/// Writes memtables, by ascending family, to a new table file and syncs it. `None` if no version is
+/// worth keeping.
 pub(crate) fn build_table(
     fs: &dyn FileSystem,
     db: &Path,
@@ -152,7 +154,7 @@ pub(crate) fn build_table(
     if pending.is_empty() {
         return Ok(None);
     }
-    // Should anything fail, dropping `file` has the file removed.
+    // If a later step fails, dropping `file` marks the file for removal.
     let file = numbers.allocate();
     let path = table_path(&db.join(TABLE_DIR), file.number());
     let mut writer = TableWriter::create(fs.create(&path)?, uuid, file.number())?;
@@ -169,7 +171,7 @@ pub(crate) fn build_table(
     Ok(Some(Built { file, table }))
 }
 
-/// Adds every version that a reader needs.
+/// Adds every version that a reader needs to the table.
 fn write_memtable(
     writer: &mut TableWriter,
     memtable: &Arc<Memtable>,
@@ -180,11 +182,11 @@ fn write_memtable(
     rewrite(&mut cursor, readers, &mut IntoTable(writer))
 }
 
-/// Takes the versions of a memtable.
+/// Writes the versions of a memtable to a table.
 struct IntoTable<'a>(&'a mut TableWriter);
 
 impl Rewrite<MemtableCursor> for IntoTable<'_> {
-    /// The whole tree lies beneath, and nothing is asked of it.
+    /// Older versions of any key may lie in the tree below. A flush does not look.
     #[inline(always)]
     fn is_alone(&mut self, _key: &[u8]) -> bool {
         false
@@ -202,13 +204,13 @@ fn install(
     families: &[Arc<Keyspace>],
     built: Option<&Built>,
 ) -> Result<()> {
-    // A change of families below the epoch's end is in the manifest first: the next open reads no
-    // log there any more.
+    // Wait until a change of families below the epoch's end is in the manifest: after this edit the
+    // next open no longer reads that part of the log.
     drop(engine.families_pending.lock());
     let mut versions = engine.versions.lock();
     let mut edit = Edit::default();
     for slice in built.iter().flat_map(|built| &built.table.slices) {
-        // A family dropped since the table was begun takes its slice with it.
+        // Leave out the slice of a family that was dropped after the table was begun.
         if versions.state().family(slice.family).is_some() {
             edit.push(Change::AddSlice { level: 0, meta: slice.clone() });
         }
@@ -224,17 +226,17 @@ fn install(
             family.install(state.tree.clone(), Some(epoch));
         }
     }
-    // The list of epochs is locked before the manifest, never after.
+    // Lock order: the list of epochs before the manifest, never after.
     drop(versions);
     engine.epochs.retire_oldest(epoch);
     retire_log(engine, replay_from)
 }
 
-/// What must hold before `replay from` moves to the epoch's end: from then on nothing of the epoch
-/// is read from the log.
+/// Checks what must hold before `replay from` moves to the epoch's end: after that, nothing of the
+/// epoch is read from the log.
 fn check_whole(engine: &Engine, epoch: &Epoch, built: Option<&Built>, replayed_from: Lsn) {
     assert!(replayed_from <= epoch.start, "an epoch is installed after those before it");
-    // The record before the marker left room for more than the marker, so there is a segment for
+    // The record before the marker left more room than the marker needs, so a segment exists for
     // what begins here.
     debug_assert!(engine.log.has_room_at(epoch.end()));
     debug_assert!(engine.log.visible() >= epoch.end(), "its writers have all applied");
@@ -251,7 +253,7 @@ fn check_whole(engine: &Engine, epoch: &Epoch, built: Option<&Built>, replayed_f
     }
 }
 
-/// Gives up the log below `replay_from`, where the last edit says that replay begins.
+/// Confirms the last edit and retires the log below `replay_from`, where replay now begins.
 fn retire_log(engine: &Engine, replay_from: Lsn) -> Result<()> {
     let mut versions = engine.versions.lock();
     let confirmed = versions.confirm();
@@ -264,7 +266,7 @@ fn retire_log(engine: &Engine, replay_from: Lsn) -> Result<()> {
             )
         }
         Ok(()) => engine.log.retire(replay_from),
-        // The next flush gives up these segments, too.
+        // The next flush retires these segments, too.
         Err(error) if error.is_retryable() => {
             engine.tell(Event::BackgroundError { job: "recycling of the log", error });
         }

@@ -1,5 +1,5 @@
-//! Flushes of an open database step by step: what an edit installs, what is told, what is left when
-//! a step fails.
+//! Flushes of an open database step by step: what an edit installs, what listeners hear, and what a
+//! failed step leaves.
 
 mod table;
 
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 const TABLES: &str = "/db/table";
 
-/// Time that passes whenever somebody looks.
+/// A clock that advances with each reading.
 struct Watched(AtomicU64);
 
 impl Clock for Watched {
@@ -36,7 +36,7 @@ impl Clock for Watched {
 
 const BEGINNING_NS: u64 = 1 << 50;
 
-/// An open database whose flusher is held until `release` is dropped, and what it told.
+/// An open database whose flusher is held until `release` is dropped, and the events it reported.
 struct Held {
     release: Option<mpsc::Sender<()>>,
     db: Db,
@@ -86,7 +86,7 @@ impl Held {
         self.engine().flusher.wait_idle();
     }
 
-    /// An epoch that is sealed with one key in it, and more than a segment of the log.
+    /// Writes one key and more than a log segment of filler, and seals the epoch.
     fn written(&self, key: &str) -> Arc<Epoch> {
         self.db.put(key, "value").unwrap();
         for _ in 0..40 {
@@ -126,7 +126,7 @@ impl Held {
         logs.map(|info| (info.base, info.end())).collect()
     }
 
-    /// True if segments that end at `lsn` or below are gone in time.
+    /// True if the segments that end at `lsn` or below are gone soon.
     fn soon_holds_log_from(&self, lsn: Lsn) -> bool {
         soon(|| self.segments().iter().all(|(_, end)| *end > lsn))
     }
@@ -135,7 +135,7 @@ impl Held {
         self.fs.list(Path::new(TABLES)).unwrap().len()
     }
 
-    /// The background errors of a job.
+    /// The background errors that a job reported.
     fn errors(&self, of: &str) -> Vec<Error> {
         let told = self.told.lock();
         let errors = told.iter().filter_map(|event| match event {
@@ -154,7 +154,7 @@ fn memtables(family: &Arc<Keyspace>) -> usize {
     family.view().memtables.len()
 }
 
-/// True if `is_so` becomes true in time.
+/// True if `is_so` becomes true within 20 seconds.
 fn soon(is_so: impl Fn() -> bool) -> bool {
     let began = Instant::now();
     while !is_so() {
@@ -166,8 +166,8 @@ fn soon(is_so: impl Fn() -> bool) -> bool {
     true
 }
 
-/// A sync after a flush leaves the log as it is: the table holds what is to be synced. So does,
-/// without the flush's edit, nothing.
+/// A sync after a flush does not sync the log, because the table holds the data. Without the
+/// flush's edit, nothing holds it.
 #[test]
 fn what_only_a_table_holds_is_not_synced_before_damage_of_its_edit_is_known_for_damage() {
     let fs = MemoryFs::new();
@@ -334,7 +334,7 @@ fn no_edit_moves_the_start_of_replay_over_a_change_of_families_that_is_only_logg
     assert_eq!(held.replay_from(), epoch.end());
 }
 
-/// A commit of one put that is reserved, and in no memtable yet.
+/// A commit of one put that is reserved but not yet in a memtable.
 fn reserved(engine: &Engine) -> (Vec<u8>, wal::Reservation<'_>) {
     let mut record = vec![0; RECORD_HEADER_LEN];
     put_batch_prefix(&mut record, 1);
@@ -408,7 +408,7 @@ fn a_flush_that_found_no_room_leaves_nothing_and_is_tried_again_when_asked() {
     engine.flusher.wait_idle();
     assert_eq!((held.tables(), held.replay_from()), (1, epoch.end()));
     engine.epochs.check_flushes().unwrap();
-    // There is nothing to try again any more.
+    // Nothing is left to retry.
     held.hold();
     retry(&engine);
     assert_eq!(engine.flusher.queued_count(), 0);
@@ -450,7 +450,7 @@ fn an_edit_that_failed_for_good_installs_nothing() {
     assert_eq!(held.db.put("more", "value").unwrap_err().name(), "POISONED");
 }
 
-/// A new manifest would confirm the edit, too.
+/// A new manifest would confirm the edit as well, so it finds no room either.
 #[test]
 fn log_segments_wait_for_the_next_flush_while_there_is_no_room_for_a_sync_marker() {
     let mut held = Held::new();
@@ -485,7 +485,7 @@ fn a_sync_marker_that_fails_for_good_has_writes_refused_and_keeps_the_log() {
     assert_eq!(held.db.put("more", "value").unwrap_err().name(), "POISONED");
 }
 
-/// A version that the log has beyond the epoch's end would be read from the table and from the log.
+/// A version from beyond the epoch's end would be read twice: from the table and from the log.
 #[test]
 fn an_epoch_that_holds_what_is_not_its_own_is_not_installed() {
     let mut held = Held::new();

@@ -1,5 +1,4 @@
-//! What the table of a flush holds of its memtables, and what is left when a step of its making
-//! fails.
+//! What a flush writes of its memtables into the table, and what a failed step leaves.
 
 use super::*;
 use crate::cursor::fixtures::{Version, sort_versions};
@@ -15,7 +14,7 @@ use std::io;
 
 const TABLES: &str = "/db/table";
 
-/// A directory for tables, which survives power loss, and the numbers of files from 7 on.
+/// A directory for tables that survives power loss, and file numbers that begin at 7.
 fn workshop() -> (MemoryFs, Arc<FileNumbers>) {
     let fs = MemoryFs::new();
     fs.create_dir_all(Path::new(TABLES)).unwrap();
@@ -44,7 +43,7 @@ fn build(
 
 const NEWEST: ReaderPoints = ReaderPoints::newest();
 
-/// All that a table holds, by family.
+/// All versions that a table holds, by family.
 fn contents(fs: &MemoryFs, table: &Finished) -> BTreeMap<FamilyId, Vec<Version>> {
     let files = FileCache::new(Arc::new(fs.clone()), TABLES.into(), FileAccess::Positional, 4);
     let context = TableContext::new(Arc::new(files), BlockCache::new(0));
@@ -106,7 +105,7 @@ proptest! {
         let built = build(&fs, &numbers, &pending, &readers).unwrap().unwrap();
         let expected: BTreeMap<_, _> =
             memory.iter().map(|(id, versions)| (*id, kept(versions, &readers))).collect();
-        // Power is lost: what is installed next must survive that.
+        // A power cut here must not lose what is installed next.
         let left = fs.crashed(|_| 0);
         prop_assert_eq!(contents(&left, &built.table), expected);
         let path = table_path(Path::new(TABLES), built.file.number());
@@ -120,7 +119,7 @@ fn nothing_to_keep_makes_no_table() {
     let (fs, numbers) = workshop();
     assert!(build(&fs, &numbers, &[], &NEWEST).unwrap().is_none());
     assert_eq!(fs.tried(FileOp::Create), 0);
-    // A family gets its memtable before its first operation.
+    // A family may get its memtable before its first operation.
     assert!(build(&fs, &numbers, &[pending(3, &[])], &NEWEST).unwrap().is_none());
     assert_eq!(numbers.obsolete().take(), [7]);
 }
@@ -143,7 +142,7 @@ fn a_table_that_fails_at_any_step_is_reported_and_given_up() {
     assert!(steps.count() > 5);
 }
 
-/// A value so long is written when its slice is finished; all that is written behind it finds room.
+/// A value this long is written when its slice is finished; everything written after it finds room.
 #[test]
 fn a_slice_that_cannot_be_finished_is_reported_though_the_next_one_can() {
     let noise = (0..300_000u32).map(|i| checksum64(&i.to_le_bytes()) as u8).collect::<Vec<_>>();
