@@ -1,31 +1,32 @@
 //! From a directory to an open database.
 //!
-//! What opening does, and what is on disk after each step, should power fail there:
+//! What opening does, and what is on disk if power fails after each step:
 //!
-//! 1. the directory is judged by names; one that holds something else is left untouched
-//! 2. LOCK is taken
-//! 3. the manifest is read, and what it names is looked for; nothing is removed
-//! 4. the log is replayed from `replay from` into memtables; whenever they reach the budget they
-//!    are flushed to a table, which one edit installs together with `replay from` behind its last
-//!    record: a second open replays only what is behind it. The log itself is not touched.
-//! 5. the first segment of the new term is made, above every LSN that may ever have been handed out
-//!    and above the segment where replay begins, which keeps its name: a second open finds it empty
-//!    and makes it again
-//! 6. one edit installs the rest and ends the term: it says where the log ended and that LSNs go on
-//!    in the new segment. Should it rot before step 7, a second open takes it for torn and replays
-//!    the old segments again.
-//! 7. that edit is confirmed. From here on the old segments are of no use, and the log takes them
-//!    over; and records are written to the new one, which nobody would look for without that edit.
-//!    Files that the manifest of step 3 did not name are removed now: an open that is refused
-//!    leaves all there is to a repair.
+//! 1. The directory is judged by the names in it. A directory that holds something else stays
+//!    untouched.
+//! 2. The engine takes LOCK.
+//! 3. The manifest is read, and the files that it names are looked for. Nothing is removed.
+//! 4. The log is replayed from `replay from` into memtables. Whenever they reach the budget they
+//!    are flushed to a table. One edit installs the table and moves `replay from` past its last
+//!    record, so a second open replays only what comes after. The log itself stays untouched.
+//! 5. The first segment of the new term is made. It lies above every LSN that may have been handed
+//!    out, and above the segment where replay begins, which keeps its name. A second open finds it
+//!    empty and makes it again.
+//! 6. One edit installs the rest and ends the term: it says where the log ended and that LSNs
+//!    continue in the new segment. If the edit is damaged before step 7, a second open takes it for
+//!    torn and replays the old segments again.
+//! 7. That edit is confirmed. From here on the old segments are not needed, so the log reuses them.
+//!    Only now are records written to the new segment: without that edit no recovery would look for
+//!    them. Files that the manifest of step 3 did not name are removed only now, so that an open
+//!    that fails leaves everything for a repair.
 //!
-//! So whatever the manifest says of `replay from`, the segment that holds it is on disk, as long as
-//! an LSN from there on may have been handed out (`replay from` lies below the ceiling). If it is
-//! not there it was lost, and the open fails rather than take what it held for an empty log.
-//! Flushes keep to the same ([`crate::flush`]).
+//! So the segment that holds `replay from` is on disk as long as an LSN at or above it may have
+//! been handed out (`replay from` is below the ceiling). If that segment is missing, it was lost.
+//! The open then fails; it does not treat the lost records as an empty log. Flushes keep the same
+//! rule ([`crate::flush`]).
 //!
-//! Nothing is ever appended to a segment of an earlier term: what recovery could read of it may be
-//! in the page cache only, and its tail may hold records that were never promised.
+//! Nothing is ever appended to a segment of an earlier term. What recovery read from it may be in
+//! the page cache only, and its tail may hold records that were never promised to survive.
 
 mod open;
 mod plants;

@@ -1,4 +1,4 @@
-//! Opening: see the module's list of steps.
+//! Opening a database for writing. The module's documentation lists the steps.
 
 use super::plants;
 use super::replay::{Replayed, replay};
@@ -32,7 +32,7 @@ const FIRST_SEGMENT_SHARE: u64 = 64;
 const FIRST_SEGMENT_LEN_MIN: u64 = 16 << 10;
 const FIRST_SEGMENT_LEN_MAX: u64 = 256 << 10;
 
-/// Chunks of memory that are made warm ahead of writers.
+/// Chunks of memory whose pages are faulted in ahead of writers.
 const WARM_CHUNKS: usize = 4;
 
 /// Opens the database in `db`.
@@ -79,10 +79,10 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     assemble(db, options, lock, versions, log, pool, &replayed)
 }
 
-/// Where the log segment ends that holds `lsn`; 0 if there is none. New segments stay above the one
-/// where replay begins: it has to keep its name until the edit that ends the term holds, since the
-/// edit that closed the database before may be known to the kernel only, and without it that
-/// segment is missed.
+/// The end of the log segment that holds `lsn`; 0 if there is none. New segments start above the
+/// segment where replay begins, so that it keeps its name until the edit that ends the term holds.
+/// The edit of the last close may be in the page cache only. If power fails and that edit is lost,
+/// recovery needs the segment.
 fn end_of_segment(fs: &dyn FileSystem, db: &Path, lsn: Lsn) -> Result<Lsn> {
     let files = wal::inventory(fs, &db.join(LOG_DIR))?;
     let held = files.iter().rfind(|info| info.kind == SegmentKind::Log && info.holds(lsn));
@@ -102,10 +102,10 @@ fn install_last(
     versions.install(edit, outputs).map(drop)
 }
 
-/// The options that the default family is to have, if they are others than it has.
+/// The change that gives the default family the options in `options`, if it has others.
 fn template_of(options: &Options, state: &State) -> Option<Change> {
     let mut template = options.family.clone()?;
-    // Options that cannot be read are not replaced: the open is refused.
+    // Do not replace options that cannot be read: the open fails because of them.
     let former = FamilyOptions::from_stored(&state.family(DEFAULT_FAMILY)?.options).ok()?;
     template.keep_unknown(&former);
     let options = template.to_stored();
@@ -132,8 +132,9 @@ fn sweep(options: &Options, leftovers: Survey) {
     }
 }
 
-/// Has what is in the database's directory survive power loss: an earlier process may have died
-/// between making a name and syncing it, and what is opened is built upon from now on.
+/// Makes the names in the database's directories survive power loss. An earlier process may have
+/// died between creating a name and syncing its directory, and this process now relies on those
+/// names.
 fn sync_dirs(fs: &dyn FileSystem, db: &Path) -> Result<()> {
     for dir in [db, &db.join(LOG_DIR), &db.join(TABLE_DIR)] {
         if fs.exists(dir)? {
@@ -143,7 +144,7 @@ fn sync_dirs(fs: &dyn FileSystem, db: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Says whether a database is to be created, or refuses, before anything is touched.
+/// Decides, before anything is touched, whether to create a database, open one, or refuse.
 fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
     if db.as_os_str().is_empty() {
         return Err(Error::invalid_argument("the path of the database is empty"));
@@ -152,7 +153,7 @@ fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
     match Layout::examine(fs, db)? {
         Layout::Database if options.error_if_exists => Err(Error::already_exists(db)),
         Layout::Database => Ok(false),
-        // The version set says what was lost, and touches nothing.
+        // Opening the version set reports what was lost, and touches nothing.
         Layout::Lost { .. } => Ok(false),
         _ if !options.create_if_missing => not_a_database(NotADatabaseCause::NotCreated),
         Layout::InterruptedCreate => {
@@ -183,7 +184,7 @@ fn new_uuid(env: &Env) -> [u8; 16] {
     uuid
 }
 
-/// Log segments are a quarter of the write budget.
+/// The length of log segments: a quarter of the write buffer.
 fn segment_len(options: &Options) -> u64 {
     let quarter = options.write_buffer / 4;
     quarter
@@ -192,14 +193,14 @@ fn segment_len(options: &Options) -> u64 {
         .min(SEGMENT_LEN_MAX)
 }
 
-/// Segments of the log that are kept for writing again: what four budgets take.
+/// How many spare segments are kept for reuse: as many as four write buffers need, from 2 to 16.
 fn spare_segments(options: &Options, segment_len: u64) -> usize {
     (options.write_buffer * 4 / segment_len).clamp(2, 16) as usize
 }
 
-/// The length of a chunk of memory, and how many may stay idle. Chunks of 2 MiB, or less for a
-/// small budget. What two epochs hold may stay idle: in steady state every chunk that a writer
-/// takes has been used before.
+/// The length of a memory chunk, and how many may stay idle. A chunk has 2 MiB, or less if the
+/// write buffer is small. As many may stay idle as two epochs hold, so that in steady state every
+/// chunk that a writer takes has been used before.
 fn chunks(options: &Options) -> (usize, usize) {
     let budget = options.write_buffer;
     let chunk_len = (budget / 8).clamp(options.sizes.chunk_len_min, 2 << 20).next_power_of_two();
@@ -231,9 +232,9 @@ fn start_log(
     Log::start(&options.env, log_options, term.resumes_at, ceiling, term.term as u16).map(Arc::new)
 }
 
-/// Raises the ceiling in the manifest above what the log asks for. Maintenance asks ahead of time
-/// and the preparer for a writer that waits, possibly at once: who comes second may ask for less
-/// than there is by then, and is told that.
+/// Raises the ceiling in the manifest above the LSN that the log asks for. Maintenance asks ahead
+/// of time, and the preparer asks for a writer that waits, possibly at the same time. The second of
+/// them may ask for less than the ceiling already is; it then gets the ceiling as it is.
 fn ceiling_raiser(versions: Arc<Mutex<VersionSet>>, step: Lsn) -> RaiseCeiling {
     Box::new(move |above| {
         reached(Reach::CeilingRaised);
@@ -246,9 +247,9 @@ fn ceiling_raiser(versions: Arc<Mutex<VersionSet>>, step: Lsn) -> RaiseCeiling {
     })
 }
 
-/// How the log is written.
+/// How the log's files are accessed.
 fn log_access(options: &Options, dir: &Path) -> FileAccess {
-    // A system that does not tell is one more that is not known.
+    // If the system cannot tell the kind of file system, treat it as unknown.
     let unknown = |_| FileSystemKind { name: "unknown".to_owned(), stores_in_place: false };
     let kind = options.env.fs.kind(dir).unwrap_or_else(unknown);
     let access = options.io.of_log(&kind);
@@ -256,7 +257,7 @@ fn log_access(options: &Options, dir: &Path) -> FileAccess {
     access
 }
 
-/// Where the tables of the database with this identity are read.
+/// The context that reads the tables of the database with this identity.
 pub(crate) fn tables_of(options: &Options, db: &Path, uuid: [u8; 16]) -> TableContext {
     let (fs, dir) = (options.env.fs.clone(), db.join(TABLE_DIR));
     let files =
@@ -342,7 +343,8 @@ fn families_of(versions: &VersionSet) -> Result<Families> {
     Ok(families)
 }
 
-/// A job that panics leaves a broken invariant behind: the database refuses writes from then on.
+/// Poisons the log when a job panics: an invariant is broken, so the database refuses writes from
+/// then on.
 fn panic_report(log: &Arc<Log>) -> PanicReport {
     let log = Arc::downgrade(log);
     Arc::new(move |name, message| {

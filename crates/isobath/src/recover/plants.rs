@@ -1,5 +1,5 @@
-//! Bugs of recovery that a harness plants (`host/planted.rs`); without the feature `simulation`
-//! nothing of this is left.
+//! Bugs that a harness plants in recovery (`host/planted.rs`). Without the feature `simulation`
+//! none of this code is compiled in.
 
 use crate::env::{Plant, planted};
 use crate::error::Result;
@@ -8,7 +8,7 @@ use crate::vfs::FileSystem;
 use crate::wal;
 use std::path::Path;
 
-/// [`Plant::RecoveryEatsLog`]: removes the old log before the edit that does without it.
+/// With [`Plant::RecoveryEatsLog`], removes the old log before the edit that makes it unnecessary.
 #[inline]
 pub(super) fn eat_log(fs: &dyn FileSystem, db: &Path, versions: &VersionSet) -> Result<()> {
     if planted(Plant::RecoveryEatsLog) {
@@ -22,7 +22,8 @@ pub(super) fn eat_log(fs: &dyn FileSystem, db: &Path, versions: &VersionSet) -> 
     Ok(())
 }
 
-/// [`Plant::RecoveryInTwoEdits`]: ends the term by itself, and leaves in `edit` what was replayed.
+/// With [`Plant::RecoveryInTwoEdits`], ends the term by an edit of its own and leaves in `edit`
+/// what was replayed.
 #[inline]
 pub(super) fn split(versions: &mut VersionSet, edit: &mut Edit) -> Result<()> {
     if planted(Plant::RecoveryInTwoEdits) {

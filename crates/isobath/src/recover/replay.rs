@@ -16,16 +16,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the replay found.
+/// What the replay found in the log.
 pub(super) struct Replayed {
-    /// The LSN after the last record that counts.
+    /// The LSN after the last valid record.
     pub(super) end: Lsn,
     pub(super) records: u64,
     pub(super) bytes: u64,
 }
 
-/// Replays the log into tables and changes of families, all installed but for the rest, which goes
-/// into the edit that ends the term.
+/// Replays the log into tables and changes of families. Installs all of them except the rest, which
+/// goes into the edit that ends the term.
 pub(super) fn replay(
     options: &Options,
     db: &Path,
@@ -81,7 +81,7 @@ fn tell_of_tail(options: &Options, scanned: &ScanEnd) {
     engine::tell(options, &Event::LogTailDiscarded { end: scanned.end, discarded_bytes });
 }
 
-/// What the last edit of the recovery has to install.
+/// What the last edit of the recovery must install.
 pub(super) struct Rest {
     pub(super) changes: Vec<Change>,
     pub(super) built: Option<flush::Built>,
@@ -94,9 +94,9 @@ struct Replayer<'a> {
     pool: &'a Arc<ChunkPool>,
     arena: Arc<Arena>,
     memtables: BTreeMap<FamilyId, Arc<Memtable>>,
-    /// Changes of families that the log knows and the manifest does not.
+    /// Changes of families that are in the log and not in the manifest.
     changes: Vec<Change>,
-    /// The families there are at this point of the log, with how their tables are written.
+    /// The families that exist at this point of the log, with the options of their tables.
     families: BTreeMap<FamilyId, TableOptions>,
 }
 
@@ -112,7 +112,7 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// Below this, an unknown id is that of a family dropped since.
+    /// An unknown id below this one belongs to a family that was dropped since.
     fn next_family(&self) -> FamilyId {
         let created = self.changes.iter().filter_map(|change| match change {
             Change::CreateFamily { family, .. } => Some(family + 1),
@@ -122,7 +122,8 @@ impl Replayer<'_> {
     }
 
     fn record(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), ReadError> {
-        // Not behind the last record: a segment that goes on there need not exist.
+        // Install before a record, never after the last one: the segment that continues there need
+        // not exist.
         if self.arena.allocated_bytes() as u64 >= self.options.write_buffer {
             reached(Reach::RecoveryInPieces);
             self.install_so_far(lsn)?;
@@ -134,7 +135,8 @@ impl Replayer<'_> {
                 }
             }
             Payload::EpochMarker => {}
-            // What the manifest holds already is not repeated: names may have changed hands since.
+            // Skip changes that the manifest holds already: since then a name may have gone to
+            // another family.
             _ if lsn <= self.versions.state().families_changed()
                 && !planted(Plant::FamilyReplayedTwice) => {}
             Payload::FamilyCreate { id, name, options } => self.create(lsn, id, name, options)?,
@@ -160,7 +162,7 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// No open creates the greatest id: the next one would be none.
+    /// No family has the greatest id, because no next id would be left.
     fn create(&mut self, lsn: Lsn, id: FamilyId, name: &str, options: &[u8]) -> Decoded<()> {
         if id < self.next_family() || id == FamilyId::MAX {
             return Err(DecodeError::damaged(format!(

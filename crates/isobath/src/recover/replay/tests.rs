@@ -1,4 +1,5 @@
-//! Logs of every kind replayed, whole and in pieces, against a plain fold of their records.
+//! Logs of every kind, replayed whole and in pieces, and compared with a plain fold of their
+//! records.
 
 use super::*;
 use crate::cursor::Cursor;
@@ -21,7 +22,7 @@ const CEILING: Lsn = 1 << 30;
 /// A record to be replayed.
 #[derive(Clone, Debug)]
 enum Say {
-    /// Puts, and deletes where there is no value.
+    /// A put if there is a value, otherwise a delete.
     Batch(Vec<(FamilyId, &'static str, Option<u64>)>),
     Create(FamilyId, String),
     Drop(FamilyId),
@@ -56,7 +57,7 @@ impl Say {
         record
     }
 
-    /// Keeps the set of families there are.
+    /// Updates the set of existing families.
     fn settle(&self, live: &mut BTreeSet<FamilyId>) {
         match self {
             Say::Create(id, _) => drop(live.insert(*id)),
@@ -65,7 +66,7 @@ impl Say {
         }
     }
 
-    /// The edit that a manifest has for it.
+    /// The manifest's change for this record, if any.
     fn change(&self, lsn: Lsn) -> Option<Change> {
         match self.clone() {
             Say::Batch(_) | Say::Marker | Say::Newer => None,
@@ -88,7 +89,7 @@ fn batch(family: FamilyId, key: &'static str, value: u64) -> Say {
     Say::Batch(vec![(family, key, Some(value))])
 }
 
-/// What a process left that died: a manifest and a log.
+/// What a dead process left: a manifest and a log.
 struct Left {
     fs: MemoryFs,
     versions: VersionSet,
@@ -142,7 +143,7 @@ impl Left {
         TableContext::new(Arc::new(files), BlockCache::new(0))
     }
 
-    /// Names and creations of the families, with the newest version of each key.
+    /// The families' names and creation LSNs, with the newest version of each key.
     fn found(&self) -> Families {
         let state = self.versions.state();
         let of = |id| {
@@ -205,7 +206,7 @@ fn write_log(env: &Env, says: &[Say]) -> Vec<Lsn> {
 }
 
 /// The state that a log leads to, and where its replay begins if memory is flushed at `budget` and
-/// the manifest knows what the first `known` records say of families.
+/// the manifest already has the changes of families in the first `known` records.
 fn folded(log: &[Say], lsns: &[Lsn], known: usize, budget: u64) -> (Families, Lsn) {
     let default = (DEFAULT_FAMILY_NAME.to_owned(), FIRST_LSN, BTreeMap::new());
     let mut families: Families = BTreeMap::from([(0, default)]);
@@ -248,11 +249,11 @@ fn folded(log: &[Say], lsns: &[Lsn], known: usize, budget: u64) -> (Families, Ls
     (families, replay_from)
 }
 
-/// Records that a database could have written, whatever was drawn.
+/// Turns any drawn values into records that a database could have written.
 fn sensible(drawn: Vec<(u8, u8, Option<u64>)>) -> Vec<Say> {
     const KEYS: [&str; 4] = ["a", "b", "kettle", "zebra"];
     let (mut live, mut dropped, mut next) = (vec![0], Vec::new(), 1);
-    // No family was ever changed by the first record there is.
+    // The first record of a database never changes a family.
     let mut log = vec![Say::Marker];
     for (at, (kind, pick, value)) in drawn.into_iter().enumerate() {
         let one = |of: &[FamilyId]| of[pick as usize % of.len()];
@@ -270,7 +271,7 @@ fn sensible(drawn: Vec<(u8, u8, Option<u64>)>) -> Vec<Say> {
             }
             2 if live.len() > 1 => Say::Rename(one(&live[1..]), format!("family {at}")),
             3 => Say::Marker,
-            // A writer whose family was dropped before its commit.
+            // A commit that a writer began before its family was dropped.
             4 if !dropped.is_empty() => Say::Batch(vec![(one(&dropped), key, value)]),
             5 => Say::Batch(live.iter().map(|family| (*family, key, value)).collect()),
             _ => Say::Batch(vec![(one(&live), key, value), (0, KEYS[at % 4], Some(at as u64))]),
@@ -291,7 +292,7 @@ proptest! {
         let log = sensible(drawn);
         let mut left = Left::by(&log);
         left.set_budget(budget);
-        // The manifest knows the first changes of families already.
+        // The manifest has the first changes of families already.
         let changes = log.iter().zip(&left.lsns).take(known);
         let changes: Vec<_> = changes.filter_map(|(say, lsn)| say.change(*lsn)).collect();
         changes.into_iter().for_each(|change| left.install(vec![change]));
@@ -336,7 +337,7 @@ fn a_piece_that_cannot_be_installed_ends_the_replay() {
     assert_eq!(left.found()[&0].2.len(), 2);
 }
 
-/// How the replay of a log is refused whose families the manifest knows up to the id 4.
+/// The error of replaying a log, if the manifest knows of families up to the id 4.
 fn refusal(log: &[Say]) -> Option<String> {
     let mut left = Left::by(&[&[Say::Marker], log].concat());
     left.install(vec![Change::NextFamily { family: 5 }]);
@@ -411,7 +412,7 @@ fn a_slice_is_labelled_with_the_last_name_of_its_family() {
     }
 }
 
-/// Commits of a family that was passed over would be lost for good.
+/// If the replay skipped such a family, its commits would be lost for good.
 #[test]
 fn a_family_whose_options_cannot_be_read_stops_the_replay() {
     for json in [&b"{\"block_size\": 0}"[..], b"no JSON"] {
@@ -439,7 +440,7 @@ fn a_clean_log_is_replayed_with_a_word_of_progress_and_of_no_loss() {
 #[test]
 fn what_is_given_up_of_a_log_is_told() {
     let log: Vec<_> = (0..5).map(|i| batch(0, "a", i)).collect();
-    // The last record is torn; one in the middle is, and whole ones follow.
+    // First the last record is torn; then one in the middle, with whole ones after it.
     for (flipped, given_up) in [(4, 4..5), (2, 3..5)] {
         let mut left = Left::by(&log);
         left.flip(flipped);

@@ -1,4 +1,4 @@
-//! What an open makes of what death, power loss and lost files left.
+//! What an open does with the files that a killed process, a power cut or a loss of files left.
 
 mod steps;
 
@@ -13,7 +13,7 @@ fn options(fs: &MemoryFs) -> Options {
     Options::new().write_buffer(64 << 10).env(Env { fs, ..Env::system() })
 }
 
-/// What is left of a database by the death of its process, and the names of its log segments.
+/// What the death of a database's process leaves, and the paths of its log segments.
 fn killed(db: &crate::Db, fs: &MemoryFs) -> (MemoryFs, Vec<std::path::PathBuf>) {
     let replay_from = db.engine().versions.lock().state().replay_from();
     let fs = fs.killed();
@@ -54,7 +54,7 @@ fn a_first_log_segment_that_is_missing_is_no_empty_log() {
         for _ in 0..2 {
             let error = options(&fs).open("db").unwrap_err();
             let first = segments[0].to_str().unwrap();
-            // Behind a flush only other segments would tell its name.
+            // After a flush only other segments could tell the name of the missing one.
             let path = if flushes == 0 { first } else { "db/wal" };
             let words = [path, "is missing", "isobath repair"];
             assert!(error.is_corruption(), "{error}");
@@ -103,8 +103,8 @@ fn an_open_that_is_cut_short_at_any_step_can_be_repeated() {
     }
 }
 
-/// The edit of the close before may be known to the kernel only: without it, this segment is
-/// missed.
+/// The edit of the last close may be in the page cache only. If it is lost, recovery needs this
+/// segment.
 #[test]
 fn the_segment_where_replay_begins_keeps_its_name_until_the_open_has_its_edit() {
     let ops = [FileOp::Create, FileOp::OpenSegment, FileOp::Rename, FileOp::Harden];
@@ -122,7 +122,7 @@ fn the_segment_where_replay_begins_keeps_its_name_until_the_open_has_its_edit() 
     }
 }
 
-/// Without that edit the log that was replayed counts again, of which some segments were given up
+/// Without that edit the replayed log would count again, but some of its segments were reused
 /// meanwhile.
 #[test]
 fn damage_of_the_edit_that_ended_a_recovery_is_no_torn_tail() {
@@ -135,7 +135,7 @@ fn damage_of_the_edit_that_ended_a_recovery_is_no_torn_tail() {
     let (fs, segments) = killed(&db, &fs);
     assert!(segments.len() > 2);
     let db = large(&fs).open("db").unwrap();
-    // Power is lost, and with it whatever was not synced but for the names of those segments.
+    // A power cut loses everything that was not synced, except the names of the other segments.
     let is_first = |path: &Path| path.file_stem() == segments[0].file_stem();
     let left = fs.crashed(|unsynced| match unsynced.kind {
         UnsyncedKind::Name if !is_first(unsynced.path) => unsynced.steps.len(),
@@ -212,7 +212,7 @@ fn a_time_without_file_descriptors_stops_nothing_for_good() {
     let refused = (100..2000).find_map(|i| put(i).err()).unwrap();
     assert!(refused.is_too_many_files() && refused.is_retryable(), "{refused}");
     fs.clear_faults();
-    // It may be a flush that failed, which is tried again at once only if somebody asks.
+    // The refusal may come from a failed flush, which is retried at once only on request.
     db.flush().unwrap();
     (2000..2300).for_each(|i| put(i).unwrap());
     db.flush().unwrap();

@@ -1,5 +1,4 @@
-//! The steps of an open one by one: what it is told to make, what it leaves behind, and what it
-//! tells.
+//! The steps of an open one by one: what it creates, what it leaves, and what it reports.
 
 use super::*;
 use crate::env::{Random, SystemThreads, ThreadHandle, Threads};
@@ -24,7 +23,7 @@ fn listening(fs: &MemoryFs) -> (Options, Told) {
     (options(fs).on_event(listener), told)
 }
 
-/// A database that was killed with a record in its log, and where the log ended.
+/// What a killed database left: a record in its log. Also where the log ended, and its ceiling.
 fn left_behind() -> (MemoryFs, Lsn, Lsn) {
     let fs = MemoryFs::new();
     let db = options(&fs).open("db").unwrap();
@@ -62,7 +61,7 @@ fn the_edit_that_ends_a_term_says_where_the_log_ended_and_where_it_goes_on() {
     let db = options(&fs).open("db").unwrap();
     let last = db.engine().log.tail();
     db.close().unwrap();
-    // A close gives the LSNs back that it did not use.
+    // A close gives back the LSNs that were not used.
     let db = options(&fs).open("db").unwrap();
     assert!(db.engine().log.tail() <= last + segment_len(&options(&fs)));
 }
@@ -105,7 +104,7 @@ fn new_segments_begin_behind_the_one_that_holds_the_start_of_replay() {
 
 #[test]
 fn an_open_whose_last_edit_fails_is_refused_and_keeps_the_log() {
-    // The manifest's beginning, the edit, its sync marker; and of the directory the switch to it.
+    // Of the new manifest: its beginning, the edit, its sync marker.
     let steps = [(FileOp::Create, 1), (FileOp::Write, 2), (FileOp::Sync, 3)];
     for (op, nth) in steps.into_iter().flat_map(|(op, max)| (1..=max).map(move |nth| (op, nth))) {
         let (fs, _, _) = left_behind();
@@ -150,7 +149,7 @@ fn a_log_that_was_replayed_is_given_up() {
 fn leftovers_go_once_the_open_has_its_edit_and_each_is_told() {
     let (fs, _, _) = left_behind();
     let leave = |name: &str| drop(fs.create(&Path::new("db").join(name)).unwrap());
-    // A successor of the manifest in force that was never finished.
+    // A later manifest than the one in force, which was never finished.
     let old = manifest_path(Path::new("db"), 5);
     drop(fs.create(&old).unwrap());
     leave("another's");
@@ -219,7 +218,7 @@ fn the_names_in_a_database_are_made_to_survive_before_it_is_built_upon() {
         fs.inject(Fault::on(FileOp::SyncDir).suffix(dir.to_str().unwrap()));
         sync_dirs(&fs, db).unwrap_err();
     }
-    // That no table is made and no name changed does not spare an open the sync.
+    // An open syncs the directory even if it creates no table and renames nothing.
     let (fs, _, _) = left_behind();
     drop(options(&fs).open("db").unwrap().close());
     fs.inject(Fault::on(FileOp::SyncDir).suffix(TABLE_DIR));
@@ -238,8 +237,8 @@ fn what_may_be_opened_is_judged_by_names_before_anything_is_touched() {
         let error = at(fs, options).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     };
-    // There is no directory; one that is empty; one with what a create leaves early; one with
-    // something else.
+    // The directory does not exist; is empty; holds what a create leaves early; holds something
+    // else.
     assert!(at(&fs, &create).unwrap() && at(&fs, &only_new).unwrap());
     refused(&fs, &only_open, "create_if_missing");
     fs.create_dir_all(db).unwrap();
@@ -264,7 +263,7 @@ fn what_may_be_opened_is_judged_by_names_before_anything_is_touched() {
     refused(&fs, &only_new, "error_if_exists");
 }
 
-/// Bits as they are handed in.
+/// Random bits that a test supplies.
 struct Scripted(Mutex<Vec<u64>>);
 
 impl Random for Scripted {
@@ -313,7 +312,7 @@ fn lengths_follow_the_write_buffer() {
     assert_eq!(first_segment(128 << 20), FIRST_SEGMENT_LEN_MAX);
 }
 
-/// Threads of a system with so many processors.
+/// The threads of a system with this many processors.
 struct Processors(usize);
 
 impl Threads for Processors {
