@@ -7,26 +7,26 @@ use crate::format::Lsn;
 use crate::version::{LOG_DIR, Stamp, State};
 use std::sync::Arc;
 
-/// Looks after which a reader is content with what it has, though the manifest goes on changing: it
-/// has a prefix.
+/// The most looks of one call. If the manifest still changes then, the reader keeps what it has: a
+/// prefix of the commits.
 const ROUNDS_MAX: u32 = 8;
 
-/// Shows what the writer has committed, and answers the point reached.
+/// Shows what the writer has committed, and returns the point reached.
 pub(crate) fn catch_up(engine: &Arc<Engine>) -> Result<Lsn> {
     engine.check_open()?;
     let Some(shown) = &engine.shown else { return Ok(engine.log.visible()) };
     let mut line = shown.line.lock();
     let line = line.as_mut().ok_or(Error::closed())?;
-    // A listener may close the database or catch up, and either waits for the line: so nothing is
-    // told here.
+    // Report no progress here: a listener may close the database or catch up, and both wait for the
+    // line, which this call holds.
     let pool = engine.epochs.pool();
     let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
     for _ in 0..ROUNDS_MAX {
         let look = &mut |stamp| go_on(engine, shown, place, line, stamp);
         look_until_steady(&engine.options.env, &engine.dir, look)?;
-        // Segments are taken out of the log after an edit only. So without one the log ended where
-        // the line does; else the segment may have been taken away under the reader, which
-        // looks like the end of the log.
+        // Segments leave the log only after an edit. So if the manifest has not changed, the log
+        // ended where the line does. If it has changed, a segment may have been removed during the
+        // read, which looks like the end of the log.
         if Stamp::read(&*engine.options.env.fs, &engine.dir).is_ok_and(|stamp| stamp == line.stamp)
         {
             break;
@@ -35,7 +35,7 @@ pub(crate) fn catch_up(engine: &Arc<Engine>) -> Result<Lsn> {
     Ok(engine.log.visible())
 }
 
-/// One look: along the log, or anew from the manifest.
+/// One look: continues along the log, or begins anew from the manifest.
 fn go_on(
     engine: &Arc<Engine>,
     shown: &Shown,
@@ -68,8 +68,8 @@ fn go_on(
     Ok(())
 }
 
-/// Refuses a line that ends before what is shown, or before a change of families that it began
-/// with: a segment was written again under the reader, which looks like the end of the log.
+/// Refuses a line that ends before the moment already shown, or before a change of families that it
+/// began with. A segment was overwritten during the read, which looks like the end of the log.
 fn demand_progress(engine: &Engine, line: &Line, anew: &Line) -> Result<()> {
     let least = line.next.max(anew.families_changed);
     if anew.next >= least {
@@ -79,8 +79,8 @@ fn demand_progress(engine: &Engine, line: &Line, anew: &Line) -> Result<()> {
     Err(Error::corruption(&engine.dir.join(LOG_DIR), 0, detail))
 }
 
-/// True if the log in front of the line is gone, or will not be continued; or if tables hold what
-/// takes much memory.
+/// True if the log ahead of the line is gone or will not be continued, or if tables now hold data
+/// that takes much memory.
 fn begins_anew(engine: &Engine, line: &Line, state: &State) -> bool {
     let is_heavy = line.bytes() >= engine.options.write_buffer;
     state.term().term != line.term

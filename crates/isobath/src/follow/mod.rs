@@ -1,18 +1,18 @@
-//! Reading a database without touching it, alone or beside the process that writes.
+//! Reading a database without changing it, alone or beside the process that writes.
 //!
-//! 1. the manifest is read, and with it the tables there are; each is opened, and held open while a
-//!    reader may need it
-//! 2. the log is replayed into memory from `replay from` to the first record that is not whole
-//! 3. what was found is shown, as one moment (`engine/shown.rs`)
+//! 1. The manifest and the list of existing tables are read. Each table is opened, and stays open
+//!    while a reader may need it.
+//! 2. The log is replayed into memory from `replay from` to the first record that is not whole.
+//! 3. The result is shown to readers, as one moment (`engine/shown.rs`).
 //!
-//! [`catch_up`] goes on along the log, or begins anew from a newer manifest: where the log in front
-//! of the reader is gone because tables hold it, where a new term has begun, and where that gives
-//! back memory.
+//! [`catch_up`] continues along the log, or begins anew from a newer manifest. It begins anew if
+//! the next part of the log is gone because tables hold it, if a new term has begun, or if that
+//! frees memory.
 //!
-//! A writer may take away any file between two steps. Whatever it takes away, an edit of the
-//! manifest says so first: so an error while the manifest changed means "look again", and one while
-//! it did not is told. What may be met at each step, and why what is shown is a prefix of the
-//! commits: `docs/internals/read-only.md`.
+//! A writer may remove any file between two steps, but an edit of the manifest always says so
+//! first. So an error while the manifest changed means "look again", and an error while it did not
+//! change is reported. `docs/internals/read-only.md` lists what may happen at each step, and
+//! explains why readers see a prefix of the commits.
 
 mod catch_up;
 mod open;

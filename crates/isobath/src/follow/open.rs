@@ -1,4 +1,4 @@
-//! Opening for reading.
+//! Opening a database for reading only.
 
 use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
@@ -25,7 +25,7 @@ struct Found {
     tables: TableContext,
 }
 
-/// Opens the database in `db` for reading. Touches nothing.
+/// Opens the database in `db` for reading. Changes nothing on disk.
 pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     if options.error_if_exists {
         let detail = "`read_only` opens what exists, and `error_if_exists` refuses it".to_owned();
@@ -41,12 +41,12 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
         Ok(Found { line, inspection, tables })
     })?;
     let engine = assemble(db, options, pool, found)?;
-    // The writer may have gone on, and taken away the end of the log before it was read.
+    // The writer may have gone on and retired the end of the log before it was read.
     catch_up(&engine)?;
     Ok(engine)
 }
 
-/// The length of a chunk of memory: as a writer with these options has it.
+/// The length of a memory chunk: the same as a writer with these options uses.
 fn chunk_len(options: &Options) -> usize {
     let eighth = options.write_buffer / 8;
     eighth.clamp(options.sizes.chunk_len_min, 2 << 20).next_power_of_two() as usize

@@ -15,26 +15,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Budgets of memory that the replayed log may take. A writer seals at one, lets two wait for
-/// flush, and counts a record's bytes in the log before those in memory.
+/// How many of its own write buffers a reader may use for the replayed log. A writer seals an epoch
+/// at one budget, lets two sealed epochs wait for their flush, and reserves a record's bytes in the
+/// log before it counts them in memory.
 const MEMORY_BUDGETS: u64 = 8;
 
-/// Looks in a row that a writer may spoil.
+/// How many looks in a row a writer may spoil before the reader gives up.
 const ATTEMPTS_MAX: u32 = 50;
 
-/// Looks that may fail although the manifest stayed as it was: a record that is being written while
-/// the log behind it is judged looks like damage.
+/// How many looks may fail although the manifest did not change. A record that is being written
+/// while the log after it is judged looks like damage.
 const STILL_MAX: u32 = 4;
 
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What is read, and with what.
+/// The database to read, and what to read it with.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) options: &'a Options,
     pub(super) db: &'a Path,
     pub(super) pool: &'a Arc<ChunkPool>,
-    /// The listener is told of progress.
+    /// Whether the listener receives progress.
     pub(super) tells: bool,
 }
 
@@ -43,14 +44,14 @@ impl Place<'_> {
         &self.options.env
     }
 
-    /// Reads the manifest in force, and looks for the tables that it names.
+    /// Reads the manifest in force, and checks that the tables that it names exist.
     pub(super) fn inspect(&self) -> Result<Inspection> {
         let obsolete = ObsoleteFiles::new();
         obsolete.shut();
         version::inspect(&*self.env().fs, self.db, &obsolete)
     }
 
-    /// Builds a line from `state` to the end of the log. `known` are the families that have
+    /// Builds a line from `state` to the end of the log. `known` are the families that already have
     /// handles.
     pub(super) fn build(
         &self,
@@ -71,8 +72,8 @@ impl Place<'_> {
         Ok(line)
     }
 
-    /// Opens the tables of `state`, so that they can be read though a writer removes them: as many
-    /// as may be open. The rest is opened when it is read.
+    /// Opens the tables of `state`, so that they stay readable after a writer removes them. Opens
+    /// only as many as the options allow; the rest are opened when they are read.
     fn hold_tables(&self, state: &State, tables: &TableContext) -> Result<()> {
         let mut left = self.options.open_files();
         for (_, family) in state.families() {
@@ -87,8 +88,8 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Applies what the log of the database `uuid` holds from the line's place on. It is known to
-    /// be durable below `durable`.
+    /// Applies the records of the log of database `uuid` from the line's place on. The log is known
+    /// to be durable below `durable`.
     pub(super) fn follow(&self, line: &mut Line, uuid: [u8; 16], durable: Lsn) -> Result<()> {
         let mut progress = |done_bytes, total_bytes| {
             if self.tells {
@@ -109,8 +110,8 @@ impl Place<'_> {
     }
 }
 
-/// Calls `look` with the stamp of the manifest until it succeeds, or fails for a reason that is no
-/// writer's.
+/// Calls `look` with the stamp of the manifest until it succeeds. Fails once an error cannot be the
+/// work of a writer, or after too many attempts.
 pub(crate) fn look_until_steady<T>(
     env: &Env,
     db: &Path,
@@ -135,8 +136,8 @@ pub(crate) fn look_until_steady<T>(
     Err(Error::outrun(db, ATTEMPTS_MAX))
 }
 
-/// True for what a writer may bring about beside a reader: files that are gone, shorter than they
-/// were, or written again.
+/// True for an error that a writer beside the reader can cause: files that are gone, shorter than
+/// before, or overwritten.
 fn may_pass(error: &Error) -> bool {
     match error.kind() {
         ErrorKind::Corruption { .. } => true,
@@ -147,14 +148,14 @@ fn may_pass(error: &Error) -> bool {
     }
 }
 
-/// Refuses a manifest that is not the later one of the same history.
+/// Refuses a manifest that does not continue the line's history.
 pub(super) fn check_history(db: &Path, uuid: [u8; 16], line: &Line, state: &State) -> Result<()> {
     let refuse = |cause| Err(Error::not_a_database(db, cause));
     if state.uuid() != uuid {
         return refuse(NotADatabaseCause::Replaced);
     }
-    // The first later term says where the line's ended; where it goes on without a gap the line may
-    // be in it already.
+    // The first later term says where the line's term ended. If the later term continues without a
+    // gap, the line may be in it already.
     let next_term = state.terms().iter().find(|term| term.term > line.term);
     let ended = next_term.filter(|term| term.ended_at < term.resumes_at);
     let ends_at = ended.map_or(state.ceiling(), |term| term.ended_at);

@@ -1,4 +1,4 @@
-//! What a reader must withstand of the writer beside it, and of people who move directories about.
+//! What a reader must withstand: the writer beside it, and people who move or replace directories.
 
 use super::{options, read, reading};
 use crate::Db;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-/// Puts the files of `from` into the place of those of `to`.
+/// Replaces the files of `to` by copies of those of `from`.
 fn put_copy(from: &MemoryFs, to: &MemoryFs) {
     for dir in ["/db", "/db/wal", "/db/table"].map(Path::new) {
         for entry in to.list(dir).unwrap().into_iter().filter(|entry| !entry.is_dir) {
@@ -70,7 +70,7 @@ fn tables_that_the_writer_removed_are_held_open_for_snapshots_only() {
     assert!(open <= there + 20, "{open} are open, {there} exist");
 }
 
-/// Does something to the database when it is told that `catch_up` replays.
+/// A listener that calls the database at each event.
 struct Meddler {
     db: OnceLock<Db>,
     told: AtomicUsize,

@@ -1,5 +1,5 @@
-//! A reader touches nothing, shows what an open for writing would, and beside a writer only ever a
-//! prefix of its commits.
+//! A reader changes nothing on disk and shows what an open for writing would show. Beside a writer
+//! it always shows a prefix of the writer's commits.
 
 mod beside;
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Starts no thread.
+/// Fails the test if a thread is started.
 struct NoThreads;
 
 impl Threads for NoThreads {
@@ -36,7 +36,7 @@ impl Threads for NoThreads {
     }
 }
 
-/// Small, so that a little data is flushed, compacted and goes round the log.
+/// Small sizes, so that a little data is flushed and compacted and the log reuses its segments.
 fn options(fs: &MemoryFs) -> Options {
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
     let mut options = Options::new().write_buffer(64 << 10).env(env);
@@ -55,7 +55,7 @@ fn read(fs: &MemoryFs) -> Db {
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// All families with all that is in them.
+/// All families with everything in them.
 fn contents(db: &Db) -> Vec<(String, Entries)> {
     let snapshot = db.snapshot();
     let entries = |name: &str| -> Entries {
@@ -66,7 +66,7 @@ fn contents(db: &Db) -> Vec<(String, Entries)> {
     db.list_families().into_iter().map(|name| (name.clone(), entries(&name))).collect()
 }
 
-/// A database that was written for a while, and its process killed: tables, families, a log.
+/// A database that was written for a while, and whose process was killed: tables, families, a log.
 fn left_behind(rounds: u32) -> MemoryFs {
     let fs = MemoryFs::new();
     let db = options(&fs).open("/db").unwrap();
@@ -87,7 +87,7 @@ fn left_behind(rounds: u32) -> MemoryFs {
     fs.killed()
 }
 
-/// Every operation that changes something fails from now on.
+/// Makes every operation that changes something fail from now on.
 fn forbid_changes(fs: &MemoryFs) {
     use FileOp::*;
     for op in [
@@ -371,8 +371,8 @@ fn another_database_in_the_place_of_the_one_that_was_opened_is_refused() {
     assert_eq!(reader.get("key").unwrap().unwrap(), b"old");
 }
 
-/// Commit `n` writes `n` under `n % KEYS` in the default family and under "n" in another: so what
-/// is read tells which commit is the last that is there, and that all before it are.
+/// Commit `n` writes `n` under `n % KEYS` in the default family and under "n" in another. So a read
+/// tells which commit is the last one present, and that all before it are present.
 const KEYS: u64 = 97;
 
 fn commit(db: &Db, family: &crate::Family, n: u64) {
@@ -382,7 +382,7 @@ fn commit(db: &Db, family: &crate::Family, n: u64) {
     db.write(batch).unwrap();
 }
 
-/// The last commit that is there. Panics unless exactly those up to it are.
+/// The last commit that is present. Panics unless exactly the commits up to it are.
 fn check_prefix(db: &Db, snapshot: &crate::Snapshot) -> u64 {
     let number = |bytes: &[u8]| u64::from_be_bytes(*bytes.first_chunk().unwrap());
     let last = snapshot.of(&db.family("other").unwrap()).get("n").unwrap();
