@@ -1,17 +1,17 @@
-//! The directory of a new database, and those above it.
+//! The directory of a new database, and the directories above it.
 //!
-//! Those that are missing are made from the top down, and the name of each is synced before the
-//! next one is made. So what a creation that was cut short leaves behind has one name at most that
-//! power loss may take, the deepest, and the next creation syncs that before it goes on. `CURRENT`
-//! is made after all of this: where it is, every name above it was synced, and opening the database
-//! has to sync nothing above it, which might not be ours to sync.
+//! Missing directories are made from the top down, and the name of each is synced before the next
+//! one is made. So an interrupted creation leaves at most one name that power loss may take, the
+//! deepest, and the next creation syncs that name before it goes on. `CURRENT` is made after all of
+//! this. Hence, where `CURRENT` exists, every name above it was synced, and opening the database
+//! syncs nothing above it. Those directories may belong to someone else.
 
 use crate::error::Result;
 use crate::vfs::FileSystem;
 use std::io;
 use std::path::Path;
 
-/// Makes the directory of a new database, unless it is there, and has its name survive power loss.
+/// Makes the directory of a new database, unless it exists, and makes its name durable.
 pub(crate) fn make_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
     let mut missing = Vec::new();
     let mut deepest = Some(db);
@@ -21,7 +21,7 @@ pub(crate) fn make_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
     }
     if let Some(deepest) = deepest {
         match sync_name(fs, deepest) {
-            // It was there before, on a disk that takes no changes: so its name is safe.
+            // The directory existed before, on a disk that takes no changes, so its name is safe.
             Err(error) if error.io_kind() == Some(io::ErrorKind::ReadOnlyFilesystem) => {}
             other => other?,
         }
@@ -36,14 +36,14 @@ pub(crate) fn make_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
 fn sync_name(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     let Some(above) = above(dir) else { return Ok(()) };
     match fs.sync_dir(above) {
-        // One may make names in a directory that one may not read, and only what can be read can be
-        // synced.
+        // A process may have the right to make names in a directory without the right to read it,
+        // and only a readable directory can be synced.
         Err(error) if error.io_kind() == Some(io::ErrorKind::PermissionDenied) => Ok(()),
         other => other,
     }
 }
 
-/// The directory that holds the entry of `dir`.
+/// The directory that contains the entry of `dir`.
 fn above(dir: &Path) -> Option<&Path> {
     let above = dir.parent()?;
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };

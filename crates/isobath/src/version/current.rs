@@ -42,7 +42,7 @@ pub(crate) fn read(fs: &dyn FileSystem, db: &Path) -> Result<u64> {
     decode(&bytes).map_err(|error| error.in_file(&path, 0))
 }
 
-/// Writes the line under a name of its own, and syncs it and every name in the directory.
+/// Writes the line to `CURRENT.tmp`, and syncs it and every name in the directory.
 pub(super) fn prepare(
     fs: &dyn FileSystem,
     db: &Path,
@@ -64,13 +64,12 @@ pub(super) fn prepare(
     dir.sync()
 }
 
-/// Puts the prepared line in force, for those who look now.
+/// Puts the prepared line in force for processes that read it from now on.
 pub(super) fn switch(fs: &dyn FileSystem, db: &Path) -> Result<()> {
     fs.replace(&db.join(CURRENT_TMP), &db.join(CURRENT))
 }
 
-/// Has the line that is in force survive power loss. After an error it is not known which line
-/// does.
+/// Makes the line in force durable. After an error it is not known which line survives power loss.
 pub(super) fn harden(dir: &dyn Directory) -> Result<()> {
     if planted(Plant::CurrentNotSynced) { Ok(()) } else { dir.sync() }
 }

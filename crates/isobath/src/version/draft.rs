@@ -1,8 +1,8 @@
-//! What an edit leads to, worked out beside the state it starts from.
+//! The effect of an edit, worked out beside the state that it starts from.
 //!
-//! First the changes are folded one by one ([`Draft::new`]), each checked against what came before
-//! it; then the trees are built ([`Draft::build_trees`]) and what must hold at the edit's end is
-//! checked.
+//! First the changes are applied one by one ([`Draft::new`]), each checked against the result of
+//! those before it. Then the trees are built ([`Draft::build_trees`]), and the conditions at the
+//! end of an edit are checked.
 
 use super::edit::{Change, Edit, Term};
 use super::files::{LiveFile, ObsoleteFiles};
@@ -19,19 +19,19 @@ use std::sync::Arc;
 /// Where the files of added slices come from.
 #[derive(Debug)]
 pub(crate) enum FileSource<'a> {
-    /// The job that made the edit has held its output files since it created them.
+    /// A job made the edit, and has held its output files since it created them.
     Outputs(&'a [Arc<LiveFile>]),
-    /// A manifest is replayed: each file is taken in charge when it is first named.
+    /// A manifest is replayed: each file gets its [`LiveFile`] when an edit first names it.
     Replay { known: &'a mut BTreeMap<u64, Arc<LiveFile>>, obsolete: &'a Arc<ObsoleteFiles> },
 }
 
-/// The outcome of an edit, not yet in place.
+/// The effect of an edit, not yet in place.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) numbers: Numbers,
     pub(super) terms: Vec<Term>,
     pub(super) families: BTreeMap<FamilyId, DraftedFamily>,
-    /// Names that changed hands.
+    /// Names that an edit gives to a family or frees.
     pub(super) names: BTreeMap<Arc<str>, Option<FamilyId>>,
 }
 
@@ -211,7 +211,7 @@ impl Draft {
     }
 
     /// Builds the tree of each family that lost or gained slices. A tree that the state still holds
-    /// is copied, any other is changed in place.
+    /// is copied; any other is changed in place.
     pub(super) fn build_trees(&mut self, mut files: FileSource<'_>) -> Decoded<()> {
         for drafted in self.families.values_mut() {
             let Some(family) = &mut drafted.family else { continue };
@@ -234,7 +234,7 @@ impl Draft {
 }
 
 impl FileSource<'_> {
-    /// The slice that `meta` describes; `moved` is the slice of the same file that the edit
+    /// The slice that `meta` describes. `moved` is the slice of the same file that the edit
     /// removes.
     fn resolve(&mut self, meta: SliceMeta, moved: Option<&Arc<Slice>>) -> Decoded<Arc<Slice>> {
         if let Some(moved) = moved {
@@ -260,13 +260,13 @@ impl FileSource<'_> {
     }
 }
 
-/// Notes that families changed at `lsn`, which may come behind a later change.
+/// Notes that families changed at `lsn`. The state may already have a later change.
 fn note_change(numbers: &mut Numbers, lsn: Lsn) -> Decoded<()> {
     let newest = lsn.max(numbers.families_changed);
     advance("families' change", &mut numbers.families_changed, newest)
 }
 
-/// Moves a number that may only grow, and not so far that counting on could wrap.
+/// Raises a number that may only grow, within limits that keep later additions from wrapping.
 fn advance(what: &str, number: &mut u64, to: u64) -> Decoded<()> {
     check(to < NUMBER_END, || format!("the {what} cannot be {to}"))?;
     check(to >= *number, || format!("the {what} moves back from {number} to {to}"))?;

@@ -42,7 +42,7 @@ pub(crate) struct Edit {
 /// One change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Which database this is: the first change of every manifest.
+    /// Which database this is. The first change of every manifest.
     Database {
         uuid: [u8; 16],
     },
@@ -53,7 +53,7 @@ pub(crate) enum Change {
         options: Vec<u8>,
         lsn: Lsn,
     },
-    /// A family and all its slices are gone.
+    /// A family and all its slices are removed.
     DropFamily {
         family: FamilyId,
         lsn: Lsn,
@@ -76,7 +76,7 @@ pub(crate) enum Change {
         level: usize,
         file: u64,
     },
-    /// All epochs below `lsn` are installed: replay of the log starts there.
+    /// All epochs below `lsn` are installed; replay of the log starts there.
     ReplayFrom {
         lsn: Lsn,
     },
@@ -92,9 +92,9 @@ pub(crate) enum Change {
     NextFamily {
         family: FamilyId,
     },
-    /// A recovery kept the log up to `ended_at`; LSNs go on at `resumes_at`.
+    /// A recovery kept the log up to `ended_at`; new LSNs begin at `resumes_at`.
     Term(Term),
-    /// The log was durable through `lsn`: invalid bytes below it are corruption, not a tail.
+    /// The log was durable up to `lsn`: invalid bytes below it are corruption, not a torn tail.
     DurableLsn {
         lsn: Lsn,
     },
@@ -102,18 +102,18 @@ pub(crate) enum Change {
     FamiliesChanged {
         lsn: Lsn,
     },
-    /// The log ends at `end`, synced, and no LSN at or above it is in use.
+    /// The log ends at `end` and is synced, and no LSN at or above `end` is in use.
     CleanClose {
         end: Lsn,
     },
 }
 
-/// A stretch of LSNs between two recoveries.
+/// The LSNs that are given out between two recoveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Term {
-    /// Counts from 1.
+    /// The number of the term; the first is 1.
     pub(crate) term: u64,
-    /// Where the term before ended: LSNs of that term at or above it were discarded.
+    /// Where the term before ended. LSNs of that term at or above it were discarded.
     pub(crate) ended_at: Lsn,
     /// The least LSN of this term.
     pub(crate) resumes_at: Lsn,
@@ -141,7 +141,8 @@ impl Edit {
         out
     }
 
-    /// Decodes what [`Edit::encode`] made. Changes of unknown tags are skipped if they may be.
+    /// Decodes what [`Edit::encode`] has written. A change with an unknown tag is skipped if its
+    /// tag allows that.
     pub(crate) fn decode(bytes: &[u8]) -> Decoded<Edit> {
         let mut decoder = Decoder::new(bytes);
         let mut changes = Vec::new();
@@ -310,7 +311,7 @@ fn take_level(body: &mut Decoder<'_>) -> Decoded<usize> {
         .ok_or_else(|| body.malformed("a level is out of range"))
 }
 
-/// One line a person can read.
+/// One line for people to read.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -477,7 +478,7 @@ mod tests {
             tag in 1u8..16,
         ) {
             let _ = Edit::decode(&bytes);
-            // A plausible frame, so that the bodies are reached.
+            // A plausible frame, so that the decoders of the bodies are reached.
             let mut framed = vec![tag];
             bytes.truncate(127);
             put_bytes(&mut framed, &bytes);

@@ -1,14 +1,14 @@
 //! How long a table file lives.
 //!
-//! Slices of several families may share a file, and a slice is shared by every version of its tree,
-//! every job and every iterator that uses it. All of them hold the one [`LiveFile`] of that file;
-//! when the last lets go, the file is obsolete: its number goes to the [`ObsoleteFiles`], whose
-//! owner removes the file. A job holds the `LiveFile` of its output from the moment it creates the
-//! file, so an output that is never installed is removed the same way.
+//! Slices of several families may share a file. A slice is shared by all versions of its tree, and
+//! by all jobs and iterators that use it. All of them hold the one [`LiveFile`] of that file. When
+//! the last holder drops it, the file is obsolete: its number goes to the [`ObsoleteFiles`], whose
+//! owner removes the file. A job holds the `LiveFile` of an output from before it creates the file,
+//! so an output that is never installed is removed in the same way.
 //!
-//! It hands out nothing until the last edit is confirmed (until then a file that memory has let go
-//! may be named by the manifest that the next open finds) and forgets what it has once the database
-//! closes; what is left behind then is an orphan, and the next open removes it.
+//! [`ObsoleteFiles`] hands out no number until the last edit is confirmed: until then the manifest
+//! that the next open finds may name a file that memory no longer refers to. When the database
+//! closes, it forgets its numbers. Their files are then orphans, which the next open removes.
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
@@ -18,12 +18,12 @@ use crate::vfs::{FileSystem, ReadFile};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// Gives out file numbers, each once. Shared by all jobs.
+/// Gives out file numbers, each once. All jobs share it.
 #[derive(Debug)]
 pub(crate) struct FileNumbers {
     next: AtomicU64,
     obsolete: Arc<ObsoleteFiles>,
-    /// Why names may be lost for good. Held while they are synced.
+    /// Why names of files may be lost for good. Held while the names are synced.
     names_lost: Mutex<Option<PoisonCause>>,
 }
 
@@ -36,17 +36,17 @@ impl FileNumbers {
         })
     }
 
-    /// Takes charge of a new file, which the caller may now create.
+    /// Reserves the number of a new file, which the caller may now create.
     pub(crate) fn allocate(&self) -> Arc<LiveFile> {
-        // Only the number's uniqueness matters, so no order with other memory is needed.
+        // The order with other memory accesses does not matter: the number only has to be unique.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let number = if planted(Plant::FileNumberWraps) { number % 24 + 1 } else { number };
         LiveFile::new(number, &self.obsolete)
     }
 
-    /// Makes the names of the files in `dir` survive power loss. A failure is final for the files
-    /// of all jobs: it may have lost names that another job has given and would sync next, with
-    /// success.
+    /// Makes the names of the files in `dir` durable. A failure is final for the files of all jobs:
+    /// it may have lost names of another job's files, and that job's next sync would succeed
+    /// nevertheless.
     pub(crate) fn sync_names(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
         if planted(Plant::TableNameNotSynced) {
             return Ok(());
@@ -63,7 +63,7 @@ impl FileNumbers {
         synced
     }
 
-    /// Above every number given out so far.
+    /// A number above all that were given out so far.
     pub(super) fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
@@ -73,16 +73,17 @@ impl FileNumbers {
     }
 }
 
-/// A table file in use.
+/// A table file that is in use.
 pub(crate) struct LiveFile {
     number: u64,
     obsolete: Arc<ObsoleteFiles>,
-    /// Kept open by readers beside a process that writes, which may remove its name at any time.
+    /// An open handle, for readers beside a writing process, which may remove the file's name at
+    /// any time.
     open: OnceLock<Arc<dyn ReadFile>>,
 }
 
 impl LiveFile {
-    /// Takes charge of file `number`. There must be one `LiveFile` of a number at any time.
+    /// The [`LiveFile`] of file `number`. There must be at most one for each number at any time.
     pub(crate) fn new(number: u64, obsolete: &Arc<ObsoleteFiles>) -> Arc<LiveFile> {
         let obsolete = Arc::clone(obsolete);
         Arc::new(LiveFile { number, obsolete, open: OnceLock::new() })
@@ -92,7 +93,7 @@ impl LiveFile {
         self.number
     }
 
-    /// Keeps the file open as long as anything refers to it.
+    /// Keeps the file open while anything refers to it.
     pub(crate) fn keep_open(&self, file: Arc<dyn ReadFile>) {
         self.open.get_or_init(|| file);
     }
@@ -110,7 +111,7 @@ impl Drop for LiveFile {
     }
 }
 
-/// The numbers of files that nothing in memory refers to.
+/// The numbers of files that nothing in memory refers to any more.
 #[derive(Debug)]
 pub(crate) struct ObsoleteFiles {
     inner: Mutex<Inner>,
@@ -148,12 +149,12 @@ impl ObsoleteFiles {
         }
     }
 
-    /// True if no file waits to be removed.
+    /// True if no file is waiting to be removed.
     pub(crate) fn is_empty(&self) -> bool {
         self.inner.lock().numbers.is_empty()
     }
 
-    /// The files to remove now. Each number is handed out once.
+    /// The files to remove now. Each number is handed out only once.
     pub(crate) fn take(&self) -> Vec<u64> {
         let mut inner = self.inner.lock();
         match inner.access {
@@ -162,7 +163,8 @@ impl ObsoleteFiles {
         }
     }
 
-    /// Keeps every file for now: the next open's manifest may name files that memory has let go.
+    /// Keeps every file for now: the manifest that the next open finds may name files that memory
+    /// no longer refers to.
     pub(crate) fn hold(&self) {
         let mut inner = self.inner.lock();
         if inner.access == Access::Open {
@@ -170,7 +172,7 @@ impl ObsoleteFiles {
         }
     }
 
-    /// Ends [`ObsoleteFiles::hold`]: what the manifest names is known again.
+    /// Ends [`ObsoleteFiles::hold`]: it is known again what the manifest names.
     pub(crate) fn release(&self) {
         let mut inner = self.inner.lock();
         if inner.access == Access::Held {
@@ -178,7 +180,8 @@ impl ObsoleteFiles {
         }
     }
 
-    /// Removes nothing ever again: the database closes, or no longer knows what the manifest names.
+    /// Hands out no number ever again: the database closes, or no longer knows what its manifest
+    /// names.
     pub(crate) fn shut(&self) {
         let mut inner = self.inner.lock();
         inner.access = Access::Shut;
@@ -201,8 +204,8 @@ mod tests {
         assert!(numbers.sync_names(&fs, dir).unwrap_err().is_retryable());
         fs.clear_faults();
         numbers.sync_names(&fs, dir).unwrap();
-        // A flush has made its file, a compaction fails to sync all names, and the flush would
-        // succeed.
+        // A flush has created its file. A compaction fails to sync all names. After that the
+        // flush's own sync would succeed.
         drop(fs.create(&dir.join("flushed")).unwrap());
         fs.inject(Fault::on(FileOp::SyncDir));
         numbers.sync_names(&fs, dir).unwrap_err();

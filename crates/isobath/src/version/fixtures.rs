@@ -1,4 +1,4 @@
-//! For tests: slices that need no table behind them, and a manifest that rots.
+//! For tests: slices without a table behind them, and damage to a manifest.
 
 use super::edit::{Change, Edit, Term};
 use super::files::{LiveFile, ObsoleteFiles};
@@ -11,8 +11,8 @@ use crate::vfs::MemoryFs;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A slice of 100 bytes on disk that holds `smallest..=largest` and the sequences `seqs`, ends
-/// included.
+/// A slice of 100 bytes on disk that holds the keys `smallest..=largest` and the sequences `seqs`,
+/// both ends included.
 pub(crate) fn meta(
     family: FamilyId,
     file: u64,
@@ -35,13 +35,13 @@ pub(crate) fn meta(
     }
 }
 
-/// A slice of family 0 in a file of its own.
+/// A slice of family 0 in its own file.
 pub(crate) fn slice(file: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<Slice> {
     let file_of_its_own = LiveFile::new(file, &ObsoleteFiles::new());
     Slice::new(meta(0, file, smallest, largest, seqs), file_of_its_own)
 }
 
-/// The edit that a manifest of an empty database begins with.
+/// The first edit of the manifest of an empty database.
 pub(crate) fn first_edit() -> Edit {
     Edit::new(vec![
         Change::Database { uuid: [7; 16] },
@@ -56,7 +56,7 @@ pub(crate) fn first_edit() -> Edit {
     ])
 }
 
-/// Flips a bit of the last edit of the manifest in force.
+/// Flips a bit in the last edit of the manifest in force.
 pub(crate) fn damage_last_edit(fs: &MemoryFs, db: &Path) {
     let path = manifest_path(db, super::current::read(fs, db).unwrap());
     let manifest = ManifestReader::open(fs, &path).unwrap();

@@ -1,5 +1,5 @@
-//! What a fuzzer may feed the manifest: edits, and whole files of edits that were patched. See
-//! `fuzzing/mod.rs`.
+//! The entry points of the fuzzer for the manifest: single edits, and whole files of edits with
+//! some bytes changed. See `fuzzing/mod.rs`.
 
 use super::draft::FileSource;
 use super::edit::{Change, Edit, Term};
@@ -20,7 +20,7 @@ const UUID: [u8; 16] = [7; 16];
 const NUMBER: u64 = 5;
 const DB: &str = "/db";
 
-/// All of them, for what they complain of.
+/// All decoders of this room, with the names they have in errors.
 #[cfg(test)]
 pub(crate) const DECODERS: [crate::error::NamedDecoder; 3] = [
     ("file header", |bytes| FileHeader::decode(bytes, FileKind::Manifest).err()),
@@ -32,8 +32,8 @@ pub(crate) const DECODERS: [crate::error::NamedDecoder; 3] = [
     }),
 ];
 
-/// An edit: what can be decoded says the same once it is encoded again, and applying it to a state
-/// breaks nothing.
+/// An edit: decoding, encoding and decoding again gives the same edit, and applying it breaks no
+/// invariant of the state.
 pub(crate) fn edit(data: &[u8]) {
     let Ok(edit) = Edit::decode(data) else { return };
     assert_eq!(Edit::decode(&edit.encode()).expect("an edit just made"), edit);
@@ -50,7 +50,7 @@ pub(crate) fn edit(data: &[u8]) {
     }
 }
 
-/// A state comes back from its own snapshot.
+/// A state is restored from its own snapshot.
 fn check_snapshot(state: &State) {
     if state.uuid() == [0; 16] {
         return;
@@ -63,8 +63,8 @@ fn check_snapshot(state: &State) {
     assert_eq!(again.snapshot(), snapshot);
 }
 
-/// A manifest of these edits (each with its length), patched: it is read as it was written up to
-/// some edit, or refused.
+/// A manifest of these edits (each with its length) with some bytes changed. It must be read as
+/// written up to some edit, or be refused.
 pub(crate) fn manifest(data: &[u8]) {
     let mut decoder = Decoder::new(data);
     let Ok(count) = decoder.u8() else { return };
@@ -147,7 +147,7 @@ fn first_edit() -> Edit {
     ])
 }
 
-/// Bytes to begin with.
+/// The first inputs of the fuzzer.
 pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
     let meta = SliceMeta {
         file: 9,

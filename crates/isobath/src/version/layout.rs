@@ -1,4 +1,4 @@
-//! What a directory holds, judged by names alone.
+//! What kind of directory an open or a create finds, judged by names alone.
 
 use super::names::{CURRENT, LOG_DIR, TABLE_DIR, manifest_number, table_number};
 use crate::error::{Error, NotADatabaseCause, Result};
@@ -8,13 +8,13 @@ use std::path::Path;
 /// What an open or a create finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// No directory, or nothing of ours in it.
+    /// There is no directory, or no file of ours in it.
     Nothing,
-    /// What a create leaves that was interrupted before anything could be written to the database.
+    /// What an interrupted create leaves. Nothing was written to the database yet.
     InterruptedCreate,
     /// `CURRENT` is there.
     Database,
-    /// `CURRENT` is missing, although these files say that there was a database.
+    /// `CURRENT` is missing, although the named files show that there was a database.
     Lost { evidence: String },
 }
 
@@ -43,7 +43,7 @@ impl Layout {
         Ok(if manifests.is_empty() { Layout::Nothing } else { Layout::InterruptedCreate })
     }
 
-    /// An error that says what to do, unless there is a database.
+    /// Returns an error that says what to do, unless there is a database.
     pub(crate) fn demand_database(self, db: &Path) -> Result<()> {
         let cause = match self {
             Layout::Database => return Ok(()),
@@ -54,7 +54,7 @@ impl Layout {
         Err(Error::not_a_database(db, cause))
     }
 
-    /// An error that says what to do, unless a database can be created.
+    /// Returns an error that says what to do, unless a database can be created here.
     pub(super) fn demand_room(self, db: &Path) -> Result<()> {
         match self {
             Layout::Nothing | Layout::InterruptedCreate => Ok(()),
@@ -66,7 +66,7 @@ impl Layout {
     }
 }
 
-/// The names in a directory that may not be there.
+/// The names in a directory; none if it does not exist.
 fn names(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<String>> {
     if !fs.exists(dir)? {
         return Ok(Vec::new());

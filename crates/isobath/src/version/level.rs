@@ -1,10 +1,10 @@
-//! A sorted level: slices in ascending order, no user key in two of them.
+//! A sorted level: slices in ascending order, with no user key in two of them.
 //!
-//! All versions of a key sit in one slice, so a reader visits at most one slice of a level. It
-//! finds that slice in a fence of 8-byte heads (of the ends of the slices' extents, behind their
-//! common prefix) that lies contiguous in memory; a whole key is compared only where heads are
-//! equal. The fence is built by the first search after a change, so that a replay of many edits
-//! does not build it for each.
+//! All versions of a key are in one slice, so a reader visits at most one slice of a level. It
+//! finds that slice by a fence: an array of 8-byte heads, contiguous in memory. Each head holds 8
+//! bytes of the key at which a slice's extent ends, those after the prefix that all these keys
+//! share. A whole key is compared only where heads are equal. The first search after a change
+//! builds the fence, so that a replay of many edits does not build it for each.
 
 use super::slice::Slice;
 use crate::env::{Plant, planted};
@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Level {
     slices: Vec<Arc<Slice>>,
-    /// The file of each slice, so that a removal need not visit the slices.
+    /// The file of each slice, so that a removal does not visit the slices.
     files: Vec<u64>,
     disk_bytes: u64,
     fence: OnceLock<Fence>,
@@ -25,9 +25,9 @@ pub(crate) struct Level {
 
 #[derive(Clone, Debug)]
 struct Fence {
-    /// Bytes that all ends begin with.
+    /// The length of the prefix that all ends share.
     prefix_len: usize,
-    /// Of each slice but a last one without an end.
+    /// The head of each slice's end. The last slice may have no end, and then no head.
     heads: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Level {
         self.disk_bytes
     }
 
-    /// The file of each slice, in the slices' order.
+    /// The file of each slice, in the order of the slices.
     pub(super) fn files(&self) -> &[u64] {
         &self.files
     }
@@ -66,7 +66,7 @@ impl Level {
         low + self.slices[low..low + equal].partition_point(|slice| slice.extent().ends_before(key))
     }
 
-    /// The slice that holds `key`, if one can.
+    /// The slice that may hold `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<Slice>> {
         let slice = self.slices.get(self.lower_bound(key))?;
         (!slice.extent().starts_after(key)).then_some(slice)
@@ -94,7 +94,7 @@ impl Level {
         Some(slice)
     }
 
-    /// Puts a slice in its place. An error leaves the level as it was.
+    /// Inserts a slice at its place. An error leaves the level as it was.
     pub(super) fn insert(&mut self, slice: Arc<Slice>) -> Decoded<()> {
         let at = self.slices.partition_point(|other| other.extent().is_below(&slice.extent()));
         if let Some(next) = self.slices.get(at)
@@ -113,7 +113,8 @@ impl Level {
         Ok(())
     }
 
-    /// What every level keeps to, whatever made it. Not in releases: it visits all slices.
+    /// The invariant of every level, however it was made. Not checked in releases, because it
+    /// visits all slices.
     #[cfg(any(test, debug_assertions, feature = "paranoid", feature = "bench-internals"))]
     pub(super) fn is_ascending_and_disjoint(&self) -> bool {
         self.slices.windows(2).all(|pair| pair[0].extent().is_below(&pair[1].extent()))
@@ -132,7 +133,7 @@ impl Fence {
     }
 }
 
-/// The key at which a slice ends; none if nothing ends it.
+/// The key at which a slice ends; `None` if it has no end.
 #[inline]
 fn end_key(slice: &Slice) -> Option<&[u8]> {
     match slice.extent().end {
@@ -141,8 +142,8 @@ fn end_key(slice: &Slice) -> Option<&[u8]> {
     }
 }
 
-/// The first 8 bytes as a big-endian integer, zeros where there are fewer: it orders as the bytes
-/// do, except that it may be equal where they are not.
+/// The first 8 bytes as a big-endian integer, padded with zeros. It orders as the bytes do, but can
+/// be equal for different bytes.
 fn head(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     let len = bytes.len().min(8);
@@ -228,7 +229,7 @@ mod tests {
                         let extent = Extent { start: low, end };
                         let found = level.overlapping(&extent).iter().map(|s| s.meta.file);
                         let expected = level.iter().filter(|s| s.extent().overlaps(&extent));
-                        // Nothing lies between an end that is excluded and the same start.
+                        // No key lies between an end that is excluded and a start at the same key.
                         let is_some = low < high || end != End::Excluded(high);
                         prop_assert!(!is_some || found.eq(expected.map(|s| s.meta.file)));
                     }

@@ -1,16 +1,16 @@
-//! The manifest in force: takes edits, and begins anew when it has grown.
+//! The manifest in force. It takes edits, and is replaced by a new manifest when it has grown.
 //!
-//! An edit holds on disk once [`Manifest::append`] has returned. Damage of it is known for damage,
-//! rather than taken for the torn tail of a write that nobody was told of, once
-//! [`Manifest::confirm`] has. The steps of an append and of a rollover, and what a power failure
-//! leaves after each, are in `docs/internals/manifest.md`; the numbers in the comments here are
-//! its. Invariants:
+//! An edit is durable once [`Manifest::append`] has returned. After [`Manifest::confirm`], damage
+//! to the edit is reported as corruption; before, it looks like the torn tail of an unfinished
+//! write. The steps of an append and of a rollover, and what a power failure leaves after each, are
+//! in `docs/internals/manifest.md`; comments here use its numbers. Invariants:
 //!
-//! - the file that is appended to was begun by this value: what another open wrote is never
-//!   appended to;
-//! - `CURRENT` names a manifest only once its bytes and its directory entry are synced, and no edit
-//!   is written to it before the switch itself is synced;
-//! - after a failure that leaves `CURRENT` or a synced record unknown, nothing is written any more.
+//! - The file that is appended to was begun by this value. A manifest that another open wrote is
+//!   never appended to.
+//! - `CURRENT` names a manifest only after the manifest's bytes and its directory entry are synced.
+//!   No edit is written to that manifest before the switch itself is synced.
+//! - After a failure that leaves the state of `CURRENT` or of a synced record unknown, nothing more
+//!   is written.
 
 use super::current;
 use super::edit::Edit;
@@ -24,46 +24,47 @@ use crate::vfs::{Directory, FileSystem, WriteFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A manifest shorter than this is not worth replacing: reading it takes a few milliseconds.
+/// A manifest shorter than this is not replaced: reading it takes a few milliseconds.
 const ROLL_LEN_MIN: u64 = 4 << 20;
 
 /// The manifest in force.
 pub(crate) struct Manifest {
     fs: Arc<dyn FileSystem>,
     db: PathBuf,
-    /// Held open: a sync of `CURRENT`'s name that fails is final, and must not fail for want of a
+    /// Held open: a failed sync of `CURRENT`'s name is final, so it must not fail for lack of a
     /// file descriptor.
     open_dir: Arc<dyn Directory>,
     /// The manifest that `CURRENT` names.
     number: u64,
-    /// Above the number of every manifest in the directory that counts.
+    /// A number above those of all manifests in the directory. File numbers of [`COUNTED_END`] and
+    /// more are ignored.
     number_next: u64,
-    /// The manifest in force, if it can be appended to.
+    /// The manifest in force, if this value began it and it takes edits.
     log: Option<Log>,
-    /// An edit may be on disk although its append failed.
+    /// True if an edit may be on disk although its append failed.
     in_doubt: bool,
-    /// Why nothing more is written.
+    /// Why nothing more is written, if so.
     poison: Option<PoisonCause>,
     roll_len_min: u64,
 }
 
 struct Log {
     file: Box<dyn WriteFile>,
-    /// From this length on the next edit goes to a new manifest.
+    /// Once the file is this long, the next edit goes to a new manifest.
     roll_at: u64,
-    /// The last record's sync marker survives power loss.
+    /// True if the last record's sync marker is durable.
     is_confirmed: bool,
 }
 
 impl Manifest {
-    /// Begins the manifest of a new database in a directory that is there and holds none.
+    /// Begins the manifest of a new database in an existing directory that holds none.
     pub(super) fn create(fs: Arc<dyn FileSystem>, db: &Path, state: &State) -> Result<Manifest> {
         let mut manifest = Manifest::new(fs, db, 0, 1)?;
         manifest.roll(state)?;
         Ok(manifest)
     }
 
-    /// The manifest `number`, which `CURRENT` names and which is not going to be appended to.
+    /// The manifest `number`, which `CURRENT` names. It is not appended to.
     pub(super) fn resume(fs: Arc<dyn FileSystem>, db: &Path, number: u64) -> Result<Manifest> {
         let entries = fs.list(db)?;
         let numbers = entries.iter().filter_map(|entry| manifest_number(&entry.name));
@@ -72,14 +73,14 @@ impl Manifest {
         Manifest::new(fs, db, number, next)
     }
 
-    /// Puts a manifest of `state` in force, beside all others there are.
+    /// Puts a new manifest of `state` in force. Other manifests in the directory stay.
     pub(super) fn replace(fs: Arc<dyn FileSystem>, db: &Path, state: &State) -> Result<()> {
         let number = current::read(&*fs, db).unwrap_or(0);
         let next = Manifest::resume(Arc::clone(&fs), db, number)?.number_next;
         Manifest::new(fs, db, 0, next)?.roll(state)
     }
 
-    /// The manifest `number` for somebody who only reads: it takes no edits.
+    /// The manifest `number` for a reader: it takes no edits.
     pub(super) fn for_reading(fs: Arc<dyn FileSystem>, db: &Path, number: u64) -> Result<Manifest> {
         let mut manifest = Manifest::new(fs, db, number, number + 1)?;
         manifest.poison = Some(PoisonCause::of(&Error::read_only()));
@@ -118,18 +119,18 @@ impl Manifest {
         manifest_path(&self.db, self.number)
     }
 
-    /// Where the next edit would lie in the manifest in force; 0 if it goes to a new one.
+    /// The offset of the next edit in the manifest in force; 0 if the next edit goes to a new one.
     pub(super) fn len(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.file.len())
     }
 
-    /// Takes no further edit: a panic of the file system left unknown what is on disk.
+    /// Takes no further edit: after a panic of the file system it is unknown what is on disk.
     pub(super) fn poison_after_panic(&mut self) {
         let why = || PoisonCause::panicked("while it wrote to the manifest", "");
         self.poison.get_or_insert_with(why);
     }
 
-    /// True if an edit whose append failed may be on disk all the same.
+    /// True if an edit whose append failed may be on disk.
     #[cfg(test)]
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.in_doubt
@@ -142,9 +143,9 @@ impl Manifest {
 
     /// Writes and syncs an edit to `state`, the state before it.
     ///
-    /// After an error that is retryable the edit does not hold, unless the process ends before
-    /// another edit has been appended ([`Manifest::is_in_doubt`]); after any other the manifest
-    /// takes no more.
+    /// After a retryable error the edit does not count, except if the process ends before another
+    /// edit has been appended ([`Manifest::is_in_doubt`]). After any other error the manifest takes
+    /// no more edits.
     pub(crate) fn append(&mut self, edit: &Edit, state: &State) -> Result<()> {
         demand_normal_priority("writes to the manifest");
         if let Some(why) = &self.poison {
@@ -153,7 +154,7 @@ impl Manifest {
         match &mut self.log {
             None => self.roll(state)?,
             Some(log) if log.file.len() >= log.roll_at => {
-                // Until there is room for a new manifest, the old one serves.
+                // Until there is room for a new manifest, the old one stays in force.
                 log.roll_at = log.roll_at.saturating_mul(2);
                 match self.roll(state) {
                     Err(error) if self.poison.is_some() => return Err(error),
@@ -172,7 +173,8 @@ impl Manifest {
             self.in_doubt = true;
             return Err(self.poison_unless_retryable(error));
         }
-        // The plant does without the second sync, too, which might write what the first one lost.
+        // The planted bug skips the second sync too, because that one might write what the first
+        // one lost.
         log.is_confirmed = false;
         match log.file.sync() {
             Err(_) if planted(Plant::FailedEditIgnored) => log.is_confirmed = true,
@@ -185,21 +187,23 @@ impl Manifest {
         }
         let marker = sync_marker(number, offset);
         if log.file.append(&marker).and_then(|()| log.file.flush()).is_err() {
-            // The edit holds; what lies behind it is unknown, so the next one goes elsewhere.
+            // The edit is durable. What follows it is unknown, so the next edit goes to a new
+            // manifest.
             self.log = None;
         }
         Ok(())
     }
 
-    /// Makes the last edit's sync marker survive power loss: the next record's sync does so, too,
-    /// but may be long in coming. `state` is the one that the edit led to.
+    /// Makes the last edit's sync marker durable. The next record's sync would do so as well, but
+    /// may come much later. `state` is the state after that edit.
     pub(crate) fn confirm(&mut self, state: &State) -> Result<()> {
         demand_normal_priority("writes to the manifest");
         if let Some(why) = &self.poison {
             return Err(Error::poisoned(why.clone()));
         }
         match &mut self.log {
-            // There is no place for a sync marker; a new manifest's own covers all edits before it.
+            // There is no place for a sync marker. The snapshot of a new manifest covers all
+            // earlier edits.
             None => return self.roll(state),
             Some(log) if log.is_confirmed => return Ok(()),
             Some(log) => log.file.sync().map(|()| log.is_confirmed = true),
@@ -207,7 +211,8 @@ impl Manifest {
         .map_err(|error| self.poison_by(error))
     }
 
-    /// The same by a new manifest, in which there is no edit that could be taken for a torn tail.
+    /// Makes all edits safe from being taken for a torn tail, as `confirm` does, by a new manifest
+    /// that begins with the state.
     pub(super) fn renew(&mut self, state: &State) -> Result<()> {
         if let Some(why) = &self.poison {
             return Err(Error::poisoned(why.clone()));
@@ -226,8 +231,8 @@ impl Manifest {
                 return Err(self.poison_unless_retryable(error));
             }
         };
-        // Step 3. A rename that failed for want of room is known not to have been done once
-        // `CURRENT` says so.
+        // Step 3. A rename that failed for lack of room did not happen if `CURRENT` still names the
+        // old manifest.
         if let Err(error) = current::switch(&*self.fs, &self.db) {
             let is_undone = || current::read(&*self.fs, &self.db).is_ok_and(|at| at == self.number);
             if !error.is_retryable() || !is_undone() {
@@ -248,13 +253,14 @@ impl Manifest {
         Ok(())
     }
 
-    /// What cannot be removed now is an orphan for the next open.
+    /// Removes a manifest that is not in force. If that fails, it is an orphan for the next open.
     fn remove_successor(&self, number: u64) {
         let _ = self.fs.remove(&manifest_path(&self.db, number));
         let _ = self.fs.remove(&self.db.join(CURRENT_TMP));
     }
 
-    /// Steps 1 and 2: all of a new manifest, but not in force.
+    /// Steps 1 and 2: writes a complete new manifest and `CURRENT.tmp`, without putting the
+    /// manifest in force.
     fn write_successor(&self, number: u64, state: &State) -> Result<Log> {
         let header =
             FileHeader { kind: FileKind::Manifest, uuid: state.uuid(), number, generation: 0 };

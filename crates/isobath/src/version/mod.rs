@@ -1,14 +1,15 @@
-//! The state of the tree on disk, and what changes it.
+//! The state of the database on disk, and what changes it.
 //!
-//! - A [`Tree`] is one family's [`Level`]s: immutable, shared, replaced by a changed copy. Its
-//!   parts are [`Slice`]s of table files, and a table file lives while anything refers to it
+//! - A [`Tree`] is one family's [`Level`]s: immutable, shared, replaced by a changed copy. It
+//!   consists of [`Slice`]s of table files. A table file lives while anything refers to it
 //!   ([`LiveFile`]).
-//! - A [`State`] is all families and the numbers beside them: the fold of all [`Edit`]s. An edit is
-//!   checked and drafted (`draft.rs`) before it is written.
+//! - A [`State`] is all families and the numbers beside them: the result of all [`Edit`]s. An edit
+//!   is checked, and its effect drafted (`draft.rs`), before it is written.
 //! - A [`Manifest`] keeps the edits on disk (`record.rs` frames them, `current.rs` names the file
 //!   in force, `reader.rs` reads it back).
-//! - The [`VersionSet`] is the state and its manifest: jobs install their edits there.
-//! - `layout.rs` and `orphans.rs` judge what lies in the directory; `ancestors.rs` makes it.
+//! - The [`VersionSet`] is the state and its manifest. Jobs install their edits there.
+//! - `layout.rs` and `orphans.rs` judge the files in the directory; `ancestors.rs` makes the
+//!   directory.
 //!
 //! What is on disk at each step, and what a power failure leaves: `docs/internals/manifest.md`.
 

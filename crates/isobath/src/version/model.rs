@@ -1,10 +1,12 @@
-//! Models of how long table files live: jobs add and compact files, readers hold trees, the dead
-//! are removed, and the manifest fails in between. Files and manifest are real ones in memory; what
-//! a killed process would leave at any moment must open, with every file that it names.
+//! Models of how long table files live. Jobs add and compact files, readers hold trees, obsolete
+//! files are removed, and the manifest fails in between. Files and manifest are the real ones, in
+//! memory. At any moment, what a killed process would leave must open and have every file that it
+//! names.
 //!
-//! Seen to fail: `ObsoleteFiles::take` that ignores a hold, or hands a number out twice;
-//! `VersionSet::install` that does not hold the obsolete files after a failed append, or shut them
-//! after a failed sync, or that marks obsolete what an edit removes.
+//! These bugs were planted and found: an `ObsoleteFiles::take` that ignores a hold, or hands a
+//! number out twice; a `VersionSet::install` that does not hold the obsolete files after a failed
+//! append, or does not shut them after a failed sync, or that marks as obsolete what an edit
+//! removes.
 
 use super::*;
 use crate::env::model::check;
@@ -40,7 +42,7 @@ impl World {
         self.fs.exists(&table_path(Path::new(DB), slice.meta.file)).unwrap()
     }
 
-    /// Writes a file with these sequences and installs it in place of others; answers whether that
+    /// Writes a file with these sequences and installs it in place of others. Returns whether that
     /// worked.
     fn install(&self, replaced: &[Arc<Slice>], seqs: (u64, u64)) -> bool {
         let numbers = self.versions.lock().files().clone();
@@ -76,7 +78,8 @@ impl World {
         }
     }
 
-    /// As `Engine::remove_obsolete_files` does it. A number that is handed out twice has no file.
+    /// Removes obsolete files as `Engine::remove_obsolete_files` does. If a number is handed out
+    /// twice, its file is missing the second time.
     fn remove_dead(&self) {
         let dead = self.versions.lock().take_obsolete().unwrap_or_default();
         for number in dead {
@@ -84,7 +87,8 @@ impl World {
         }
     }
 
-    /// What a killed process would leave opens, and names only what is there.
+    /// Checks that what a killed process would leave can be opened, and that every file it names
+    /// exists.
     fn outlive(&self) {
         let fs = self.fs.killed();
         let (versions, _) = VersionSet::open(Arc::new(fs.clone()), Path::new(DB)).unwrap();
@@ -100,7 +104,7 @@ impl World {
         entries.iter().filter_map(|entry| table_number(&entry.name)).collect()
     }
 
-    /// Everybody at once; afterwards nothing is left but what the manifest names.
+    /// Runs all threads at once. Afterwards only the files that the manifest names exist.
     fn run(self: Arc<World>) {
         self.add(10);
         self.add(20);

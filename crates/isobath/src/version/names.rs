@@ -1,4 +1,4 @@
-//! What the files of a database are called, and where they are.
+//! The names and places of the files of a database.
 
 use crate::format::LSN_END;
 use crate::table::cache;
@@ -10,11 +10,11 @@ pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const LOG_DIR: &str = "wal";
 pub(crate) const TABLE_DIR: &str = "table";
 
-/// Files are numbered below this, and terms too.
+/// The end of the numbers of files and terms.
 pub(super) const NUMBER_END: u64 = LSN_END;
 
-/// A file found with this number or a greater one is no reason to count on from there: no database
-/// has made so many, and the next numbers might be none.
+/// A file with this number or a greater one does not raise the next number. No database makes so
+/// many files, and the numbers after it might run out.
 pub(crate) const COUNTED_END: u64 = NUMBER_END / 2;
 
 const MANIFEST_PREFIX: &str = "MANIFEST-";
@@ -23,7 +23,7 @@ pub(crate) fn manifest_name(number: u64) -> String {
     format!("{MANIFEST_PREFIX}{number:06}")
 }
 
-/// The number of a manifest, if `name` is exactly what [`manifest_name`] makes of a number.
+/// The number of a manifest, if `name` is exactly the name that [`manifest_name`] makes.
 pub(crate) fn manifest_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix(MANIFEST_PREFIX)?.parse().ok()?;
     (number < NUMBER_END && manifest_name(number) == name).then_some(number)
@@ -40,8 +40,8 @@ pub(crate) fn manifest_path(db: &Path, number: u64) -> PathBuf {
     db.join(manifest_name(number))
 }
 
-/// Readers find tables in their directory by [`cache::table_path`]; this is the same from the
-/// database's.
+/// The path of a table from the database's directory. Readers use [`cache::table_path`], which
+/// starts from the table directory.
 pub(crate) fn table_path(db: &Path, number: u64) -> PathBuf {
     cache::table_path(&db.join(TABLE_DIR), number)
 }

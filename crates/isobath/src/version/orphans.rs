@@ -1,9 +1,9 @@
-//! Compares what the manifest names with what is there, when a database is opened.
+//! Compares what the manifest names with the files that exist, when a database is opened.
 //!
-//! [`survey`] only looks; [`Survey::sweep`] removes what it found to be left over, but for tables,
-//! which become obsolete. Both wait until an edit of this open is confirmed. A file that the
-//! manifest names is never removed, nor is one whose name is not ours; and nothing at all is
-//! removed if a file that the manifest names is missing.
+//! [`survey`] only looks. [`Survey::sweep`] removes the orphans it found, except tables; those
+//! become obsolete files. Nothing is removed until an edit of this open is confirmed. A file that
+//! the manifest names is never removed, nor is one whose name is not ours. If a file that the
+//! manifest names is missing, nothing at all is removed.
 
 use super::names::{
     COUNTED_END, CURRENT_TMP, TABLE_DIR, manifest_number, table_number, table_path,
@@ -14,16 +14,17 @@ use crate::vfs::FileSystem;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What is there beside what the manifest names.
+/// The files that exist beside those that the manifest names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
-    /// Files of ours that nothing names, in the order of their paths.
+    /// Files of ours that nothing names, by ascending path.
     pub(crate) orphans: Vec<PathBuf>,
-    /// The number of the newest table file that counts, named or not; 0 if there is none.
+    /// The greatest number of a table file, named or not; 0 if there is none. Numbers that are too
+    /// great to count are ignored.
     pub(crate) table_number_max: u64,
 }
 
-/// Looks for orphans, and for files that are missing or too short to hold what the manifest says.
+/// Looks for orphans, and for files that are missing or shorter than the manifest requires.
 pub(super) fn survey(
     fs: &dyn FileSystem,
     db: &Path,
@@ -63,7 +64,7 @@ pub(super) fn survey(
     Ok(survey)
 }
 
-/// The table files that the manifest names, each with the least length it can have.
+/// The table files that the manifest names, each with its minimum length.
 fn named_tables(state: &State) -> BTreeMap<u64, u64> {
     let mut named = BTreeMap::new();
     for (_, family) in state.families() {
@@ -78,7 +79,7 @@ fn named_tables(state: &State) -> BTreeMap<u64, u64> {
 }
 
 impl Survey {
-    /// Takes the tables out of the orphans, and answers their numbers.
+    /// Takes the tables out of the orphans and returns their numbers.
     pub(super) fn spare_tables(&mut self) -> Vec<u64> {
         let number = |path: &PathBuf| path.file_name()?.to_str().and_then(table_number);
         let (tables, others) = std::mem::take(&mut self.orphans)
@@ -88,7 +89,7 @@ impl Survey {
         tables.iter().filter_map(number).collect()
     }
 
-    /// Removes the orphans that are still there, and answers which. What cannot be removed stays
+    /// Removes the orphans that still exist, and returns them. A file that cannot be removed stays
     /// for the next open; the errors say why.
     pub(crate) fn sweep(self, fs: &dyn FileSystem) -> (Vec<PathBuf>, Vec<Error>) {
         let mut errors = Vec::new();

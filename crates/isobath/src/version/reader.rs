@@ -1,4 +1,4 @@
-//! Reads a manifest: record by record for tools, or folded into the state it stands for.
+//! Reads a manifest: record by record for tools, or folded into the state that it describes.
 
 use super::draft::FileSource;
 use super::edit::Edit;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A manifest's bytes, its header checked.
+/// The bytes of a manifest whose header has been checked.
 #[derive(Debug)]
 pub(crate) struct ManifestReader {
     path: PathBuf,
@@ -51,8 +51,8 @@ impl ManifestReader {
         Edits { path: &self.path, records }
     }
 
-    /// The offsets of sync markers that are not what was written although a later record's is: they
-    /// had been synced.
+    /// The offsets of sync markers that are wrong although a later record's is right. They had been
+    /// synced, so they are damaged.
     pub(crate) fn damaged_sync_markers(&self) -> Vec<u64> {
         let (mut damaged, mut suspects) = (Vec::new(), Vec::new());
         let mut records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
@@ -69,9 +69,9 @@ impl ManifestReader {
         damaged
     }
 
-    /// The offset of the last record's sync marker, if there is something that is neither that sync
-    /// marker nor nothing: zeros and a file that ends before are what power loss leaves of a
-    /// sync marker, which is not synced.
+    /// The offset of the last record's sync marker, if its bytes are neither the sync marker nor
+    /// absent. Zeros, and a file that ends early, count as absent: power loss leaves them where a
+    /// sync marker was not synced yet.
     pub(crate) fn odd_last_sync_marker(&self) -> Option<u64> {
         let records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
         let last = records.map_while(Result::ok).last()?;
@@ -82,8 +82,8 @@ impl ManifestReader {
         (!is_nothing && found != expected).then_some(at as u64)
     }
 
-    /// Folds all edits. A torn tail is not an error: it holds nothing that anyone was told of. The
-    /// files that the edits named and removed are obsolete afterwards.
+    /// Folds all edits into a state. A torn tail is not an error: the success of its edit was never
+    /// reported. The files that the edits added and removed again are obsolete afterwards.
     pub(crate) fn fold(&self, obsolete: &Arc<ObsoleteFiles>) -> Result<(State, Option<TornTail>)> {
         let mut state = State::default();
         let mut known = BTreeMap::new();
@@ -106,8 +106,8 @@ impl ManifestReader {
     }
 }
 
-/// The edits that can be read of the bytes of manifest `number`, whatever lies between them, with
-/// their offsets.
+/// All edits that can be read from the bytes of manifest `number`, with their offsets, whatever
+/// bytes lie between them.
 pub(crate) fn salvage_edits(bytes: &[u8], number: u64) -> Vec<(u64, Edit)> {
     let valid = Records::new(bytes, number, FILE_HEADER_LEN).every_valid();
     valid
@@ -116,7 +116,7 @@ pub(crate) fn salvage_edits(bytes: &[u8], number: u64) -> Vec<(u64, Edit)> {
         .collect()
 }
 
-/// The edits of a manifest. Ends after an error.
+/// The edits of a manifest. It ends after an error.
 #[derive(Debug)]
 pub(crate) struct Edits<'a> {
     path: &'a Path,
@@ -124,7 +124,7 @@ pub(crate) struct Edits<'a> {
 }
 
 impl Edits<'_> {
-    /// Once the iterator has ended: what lies behind the last valid record.
+    /// What follows the last valid record. Call it once the iterator has ended.
     pub(crate) fn torn_tail(&self) -> Option<TornTail> {
         self.records.torn_tail()
     }

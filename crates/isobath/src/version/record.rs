@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The sync marker is written once the record is synced. A damaged record with a sync marker, or
-//! with a valid record behind it, had been whole: that is corruption. Without either it is the torn
-//! tail of a write that nobody was told of. A sync marker counts although up to two of its bytes
-//! are damaged themselves. See `docs/internals/manifest.md`.
+//! with a valid record behind it, had been complete: that is corruption. Without either, it is the
+//! torn tail of a write whose success was never reported. A sync marker counts even if up to two of
+//! its bytes are damaged. See `docs/internals/manifest.md`.
 
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, Result};
@@ -22,21 +22,21 @@ use crate::format::{checksum32, checksum64};
 pub(super) const RECORD_HEADER_LEN: usize = 16;
 pub(super) const SYNC_MARKER_LEN: usize = 8;
 
-/// So many bytes of a sync marker do not stand there by chance.
+/// This many right bytes of a sync marker are no coincidence.
 const SYNC_MARKER_BYTES_TELLING: usize = 6;
 
-/// The longest payload. Far above any real edit; a snapshot of five million slices fits.
+/// The longest payload, far above any real edit: a snapshot of five million slices fits.
 pub(super) const PAYLOAD_LEN_MAX: usize = 1 << 30;
 
 /// A valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
-    /// Where in the file the record begins.
+    /// The offset of the record in the file.
     pub(super) offset: u64,
     pub(super) payload: &'a [u8],
 }
 
-/// Appends a record that is to lie at `offset` of file `number`, without its sync marker.
+/// Appends a record for `offset` of file `number`, without its sync marker.
 pub(super) fn put_record(
     out: &mut Vec<u8>,
     number: u64,
@@ -59,7 +59,7 @@ pub(super) fn put_record(
     Ok(())
 }
 
-/// What follows a record at `offset` once it is synced.
+/// The sync marker of a record at `offset`, which is written after the record is synced.
 pub(super) fn sync_marker(number: u64, offset: u64) -> [u8; SYNC_MARKER_LEN] {
     const TITLE: &[u8; 21] = b"isobath synced record";
     let mut bytes = [0; 37];
@@ -78,7 +78,7 @@ fn header_checksum(number: u64, offset: u64, len: u32, payload_sum: u64) -> u32 
     checksum32(&bytes)
 }
 
-/// Where a manifest's valid records end although its bytes go on.
+/// The end of the valid records of a manifest whose bytes go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TornTail {
     pub(crate) offset: u64,
@@ -100,23 +100,23 @@ impl<'a> Records<'a> {
         Records { bytes, number, offset: offset.min(bytes.len()), failed: false }
     }
 
-    /// Once the iterator has ended: what lies behind the last valid record.
+    /// What follows the last valid record. Call it once the iterator has ended.
     pub(super) fn torn_tail(&self) -> Option<TornTail> {
         let len = (self.bytes.len() - self.offset) as u64;
         (len > 0 && !self.failed).then_some(TornTail { offset: self.offset as u64, len })
     }
 
-    /// Where the next record is expected.
+    /// The offset of the next record.
     pub(super) fn offset(&self) -> u64 {
         self.offset as u64
     }
 
-    /// Ends the iteration: what the last record holds makes no sense.
+    /// Ends the iteration, because the last record's content makes no sense.
     pub(super) fn stop(&mut self) {
         self.failed = true;
     }
 
-    /// Every valid record, whatever lies between them.
+    /// Every valid record, whatever bytes lie between them.
     pub(super) fn every_valid(&self) -> Vec<Record<'a>> {
         let mut found = Vec::new();
         let mut offset = self.offset;
@@ -145,7 +145,8 @@ impl<'a> Records<'a> {
         is_whole.then_some(Record { offset: offset as u64, payload })
     }
 
-    /// What proves that the damaged record at the current offset had been whole, if anything does.
+    /// The evidence that the damaged record at the current offset had been complete, if there is
+    /// any.
     fn proof_of_a_whole_record(&self) -> Option<String> {
         let marker = sync_marker(self.number, self.offset as u64);
         let rest = &self.bytes[self.offset..];
@@ -185,7 +186,7 @@ mod tests {
 
     const NUMBER: u64 = 3;
 
-    /// Records behind 10 bytes of something else, each with its sync marker.
+    /// Records after 10 other bytes, each with its sync marker.
     fn sample(payloads: &[&[u8]]) -> Vec<u8> {
         let mut out = vec![0xee; 10];
         for payload in payloads {

@@ -1,22 +1,21 @@
 //! The version set: the state of the database and the manifest that keeps it.
 //!
-//! One value, behind one lock of the database. Whoever has built something installs it here by one
-//! edit:
+//! It is one value, behind one lock of the database. A job installs its results here by one edit:
 //!
-//! 1. the edit is checked against the state and its effect drafted; nothing is written if it breaks
-//!    a rule;
-//! 2. it is appended to the manifest and synced;
-//! 3. the draft takes its place in memory;
-//! 4. the edit is confirmed, before anything that it made obsolete is destroyed.
+//! 1. The edit is checked against the state, and its effect is drafted. If it breaks a rule,
+//!    nothing is written.
+//! 2. The edit is appended to the manifest and synced.
+//! 3. The draft takes its place in memory.
+//! 4. The edit is confirmed, before anything that it made obsolete is destroyed.
 //!
-//! The caller has synced what the edit names: the table files, their directory, the log through the
-//! edit's LSN. An edit that fails in step 2 may be on disk nevertheless, so from then on no file is
-//! handed out for removal until a new manifest is in force that is known not to hold it (or until
-//! the next open).
+//! Before, the caller has synced what the edit names: the table files, their directory, and the log
+//! up to the edit's LSN. If step 2 fails, the edit may be on disk nevertheless. From then on no
+//! file is handed out for removal until a new manifest is in force that certainly lacks the edit,
+//! or until the next open.
 //!
-//! Between steps 2 and 4 an edit that rots looks as if it had been cut short, and an open goes on
-//! without it. So whatever the state before it needs must be there still: its tables, its log, and
-//! a log that does not go on elsewhere.
+//! Between steps 2 and 4, damage to the edit looks like a torn tail, and an open ignores the edit.
+//! So everything that the state before it needs must still exist: its tables, its log, and no newer
+//! term's records in the log.
 
 use super::ancestors::make_dir;
 use super::current;
@@ -52,27 +51,27 @@ pub(crate) struct VersionSet {
     is_let_go: bool,
 }
 
-/// What a look at a database's manifest found.
+/// What an inspection of a database's manifest found.
 #[derive(Debug)]
 pub(crate) struct Inspection {
     pub(crate) manifest: u64,
     pub(crate) state: State,
-    /// The end of the manifest that was dropped: an edit that nobody was told of.
+    /// The end of the manifest that was dropped: an edit whose success was never reported.
     pub(crate) torn_tail: Option<TornTail>,
     pub(crate) survey: Survey,
 }
 
-/// What an open found and did, to be reported.
+/// What an open found and did, for its events.
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) manifest_path: PathBuf,
     pub(crate) torn_tail: Option<TornTail>,
-    /// Files that nothing names, but for tables. To be swept once an edit of this open is
-    /// confirmed: an open that is refused later leaves everything for a repair to look at.
+    /// Files that nothing names, except tables. They are removed once an edit of this open is
+    /// confirmed, so that an open that is refused later leaves everything for a repair.
     pub(crate) leftovers: Survey,
 }
 
-/// Reads the state of a database and looks at its files. Touches nothing.
+/// Reads the state of a database and looks at its files. Changes nothing.
 pub(crate) fn inspect(
     fs: &dyn FileSystem,
     db: &Path,
@@ -95,8 +94,8 @@ fn demand_manifest(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     }
 }
 
-/// Which manifest is in force, and how long it is. It grows with each edit, so two equal stamps say
-/// that there was no edit in between.
+/// Identifies the manifest in force and its length. Each edit makes it longer, so between two equal
+/// stamps there was no edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     number: u64,
@@ -106,12 +105,12 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// The manifest.
+    /// The path of the manifest.
     pub(crate) fn manifest_path(&self, db: &Path) -> PathBuf {
         manifest_path(db, self.number)
     }
 
-    /// The stamp of now.
+    /// The present stamp.
     pub(crate) fn read(fs: &dyn FileSystem, db: &Path) -> Result<Stamp> {
         let number = current::read(fs, db)?;
         let path = manifest_path(db, number);
@@ -123,8 +122,8 @@ impl Stamp {
     }
 }
 
-/// No edit follows a manifest's snapshot before the switch of `CURRENT` to it is synced. So where a
-/// newer manifest has one, `CURRENT` is not what was last written to it.
+/// A manifest gets an edit after its snapshot only once the switch of `CURRENT` to it is synced. So
+/// if a newer manifest has such an edit, `CURRENT` is not what was last written to it.
 fn refuse_stale_current(fs: &dyn FileSystem, db: &Path, number: u64) -> Result<()> {
     let numbers = fs.list(db)?.into_iter().filter_map(|entry| manifest_number(&entry.name));
     for newer in numbers.filter(|other| *other > number) {
@@ -141,7 +140,8 @@ fn refuse_stale_current(fs: &dyn FileSystem, db: &Path, number: u64) -> Result<(
     Ok(())
 }
 
-/// Dropped only when a change of the manifest panics: see [`VersionSet::guarded`].
+/// Stops edits and removals when it is dropped, which happens only if a change of the manifest
+/// panics: see [`VersionSet::guarded`].
 struct Alarm<'a> {
     manifest: &'a mut Manifest,
     obsolete: &'a ObsoleteFiles,
@@ -155,8 +155,8 @@ impl Drop for Alarm<'_> {
 }
 
 impl VersionSet {
-    /// Makes a new database, whose default family has `options` (JSON), in a directory that need
-    /// not exist.
+    /// Creates a database in a directory that need not exist. `options` are those of the default
+    /// family, as JSON.
     pub(crate) fn create(
         fs: Arc<dyn FileSystem>,
         db: &Path,
@@ -182,11 +182,11 @@ impl VersionSet {
         Ok(VersionSet { state, manifest, files, is_let_go: false })
     }
 
-    /// Opens the database in a directory and removes nothing. The first edit starts a new manifest;
-    /// until it holds, tables stay although nothing names them: the edit that removed them
-    /// may be known to the kernel only, and an earlier state come back that needs them; or the edit
-    /// that added them was damaged, which looks as if it had been cut short, and the log will
-    /// not fit the state before it.
+    /// Opens the database in a directory, and removes nothing. The first edit starts a new
+    /// manifest. Until that edit is durable, tables that nothing names stay, for two reasons. The
+    /// edit that removed them may be known to the kernel only; after a power cut an earlier state
+    /// that needs them could come back. Or the edit that added them was damaged and looks like a
+    /// torn tail; then the log does not continue the state before that edit.
     pub(crate) fn open(fs: Arc<dyn FileSystem>, db: &Path) -> Result<(VersionSet, Opening)> {
         let obsolete = ObsoleteFiles::new();
         let mut found = inspect(&*fs, db, &obsolete)?;
@@ -214,8 +214,7 @@ impl VersionSet {
         Ok((VersionSet { state: found.state, manifest, files, is_let_go: false }, opening))
     }
 
-    /// The state that `found` says, for somebody who only reads: it takes no edits, and removes
-    /// nothing.
+    /// The state that `found` describes, for a reader: the set takes no edits and removes nothing.
     pub(crate) fn for_reading(
         fs: Arc<dyn FileSystem>,
         db: &Path,
@@ -228,7 +227,7 @@ impl VersionSet {
         Ok(VersionSet { state: found.state, manifest, files, is_let_go: false })
     }
 
-    /// Takes the state that was read later.
+    /// Takes a state that was read later.
     pub(crate) fn adopt(&mut self, state: State) {
         self.state = state;
     }
@@ -247,21 +246,21 @@ impl VersionSet {
         &self.manifest
     }
 
-    /// The manifest in force.
+    /// The path of the manifest in force.
     pub(crate) fn manifest_path(&self) -> PathBuf {
         self.manifest.path()
     }
 
-    /// Where jobs get the numbers of their output files.
+    /// Jobs get the numbers of their output files here.
     pub(crate) fn files(&self) -> &Arc<FileNumbers> {
         &self.files
     }
 
-    /// Makes an edit hold, on disk and then in memory, and returns the families it touched.
-    /// `outputs` are the files whose slices it adds.
+    /// Makes an edit take effect, on disk and then in memory, and returns the families that it
+    /// changed. `outputs` are the files of the slices that it adds.
     ///
-    /// After an error the state in memory is as before. If the error is retryable the same edit may
-    /// be installed again; otherwise no edit is taken any more.
+    /// After an error the state in memory is as before. If the error is retryable, the same edit
+    /// may be installed again; otherwise the set takes no more edits.
     pub(crate) fn install(
         &mut self,
         mut edit: Edit,
@@ -285,9 +284,9 @@ impl VersionSet {
         Ok(self.state.commit(draft))
     }
 
-    /// Makes damage to the edits installed so far recognizable as corruption, not as a torn tail.
-    /// From then on, files that these edits made obsolete may be removed. After a retryable error
-    /// they may not yet; after any other error the set takes no edit any more.
+    /// Confirms the edits installed so far: from now on damage to them is reported as corruption,
+    /// not taken for a torn tail. After that, files that these edits made obsolete may be removed.
+    /// After a retryable error they may not yet; after any other error the set takes no more edits.
     pub(crate) fn confirm(&mut self) -> Result<()> {
         let confirmed = self.guarded(Manifest::confirm);
         let obsolete = self.files.obsolete();
@@ -299,7 +298,7 @@ impl VersionSet {
         confirmed
     }
 
-    /// Puts a new manifest in force that begins with the state as it is. Errors as of
+    /// Puts a new manifest in force that begins with the present state. Errors mean the same as for
     /// [`VersionSet::confirm`].
     pub(crate) fn renew(&mut self) -> Result<()> {
         let renewed = self.guarded(Manifest::renew);
@@ -309,15 +308,15 @@ impl VersionSet {
         renewed
     }
 
-    /// Holds no table open any more. The database is closed: nothing is installed from here on, or
-    /// a new manifest would begin with a state that has no tables.
+    /// Releases all tables, because the database is closed. Nothing may be installed from here on:
+    /// a new manifest would begin with a state without tables.
     pub(crate) fn let_go(&mut self) {
         self.is_let_go = true;
         self.state.let_go();
     }
 
-    /// Does something to the manifest. Should the file system panic, what is on disk is unknown, so
-    /// nothing is written to the manifest any more, and no file is removed.
+    /// Changes the manifest. If the file system panics, it is unknown what is on disk, so nothing
+    /// more is written to the manifest and no file is removed.
     fn guarded(&mut self, change: impl FnOnce(&mut Manifest, &State) -> Result<()>) -> Result<()> {
         if self.is_let_go {
             return Err(Error::closed());
@@ -328,7 +327,7 @@ impl VersionSet {
         changed
     }
 
-    /// The numbers of the table files to remove now, each handed out once.
+    /// The numbers of the table files to remove now. Each is handed out only once.
     pub(crate) fn take_obsolete(&mut self) -> Result<Vec<u64>> {
         if self.files.obsolete().is_empty() {
             return Ok(Vec::new());
@@ -338,8 +337,7 @@ impl VersionSet {
     }
 }
 
-/// Puts a new manifest in force that says what `edit` makes out of nothing, whatever is in force
-/// now. Removes nothing.
+/// Puts a new manifest in force that holds only `edit`, whatever is in force now. Removes nothing.
 pub(crate) fn replace_manifest(fs: &Arc<dyn FileSystem>, db: &Path, edit: &Edit) -> Result<()> {
     let obsolete = ObsoleteFiles::new();
     obsolete.shut();

@@ -1,24 +1,25 @@
 //! One family's share of one table file, as readers and jobs hold it.
 //!
-//! The table is opened by whoever needs it first and stays open as long as the slice is in use: a
-//! version that keeps a slice (or moves it to another level) keeps its filter and index top too.
+//! The first reader or job that needs the table opens it, and it stays open while the slice is in
+//! use. A version that keeps a slice, or moves it to another level, keeps its filter and top index
+//! block too.
 
 use super::files::LiveFile;
 use crate::error::Result;
 use crate::table::{ExtentRef, SliceMeta, Table, TableContext};
 use std::sync::{Arc, OnceLock};
 
-/// A slice in use: what the manifest says of it, and the file it keeps alive.
+/// A slice in use: its description in the manifest, and the file that it keeps alive.
 #[derive(Debug)]
 pub(crate) struct Slice {
     pub(crate) meta: SliceMeta,
-    // Before the file: the table goes first.
+    // Declared before the file, so that the table is dropped first.
     table: OnceLock<Arc<Table>>,
     pub(crate) file: Arc<LiveFile>,
 }
 
 impl Slice {
-    /// The slice that `meta` describes, in `file`, whose number must be the one `meta` names.
+    /// The slice that `meta` describes, in `file`, whose number must be the one in `meta`.
     pub(crate) fn new(meta: SliceMeta, file: Arc<LiveFile>) -> Arc<Slice> {
         debug_assert_eq!(meta.file, file.number());
         Arc::new(Slice { meta, table: OnceLock::new(), file })
@@ -33,15 +34,15 @@ impl Slice {
         }
     }
 
-    /// Two threads may open the table at once; one of them wins, and nobody waits with a lock held
-    /// while the other reads from the disk.
+    /// Two threads may open the table at once, and one of the two results is kept. No thread waits
+    /// for a lock while another reads from the disk.
     #[cold]
     fn open(&self, context: &TableContext) -> Result<&Arc<Table>> {
         let table = Table::open(context.clone(), &self.meta)?;
         Ok(self.table.get_or_init(|| table))
     }
 
-    /// Where its keys lie.
+    /// The extent of its keys.
     #[inline]
     pub(crate) fn extent(&self) -> ExtentRef<'_> {
         self.meta.extent()

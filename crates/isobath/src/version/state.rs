@@ -1,16 +1,16 @@
-//! The state of the database on disk: the fold of all edits of its manifest.
+//! The state of the database on disk: the result of all edits of its manifest.
 //!
-//! An edit is applied whole or not at all: a [`Draft`] of its effect is made and checked against
-//! everything that must hold, and only then takes the place of what it changes. Both cost in
-//! proportion to the edit (and to the levels it touches), however many families there are.
+//! An edit is applied whole or not at all. A [`Draft`] of its effect is made and checked, and only
+//! then replaces what it changes. The cost of both depends on the edit and the levels that it
+//! touches, not on the number of families.
 //!
-//! What holds of every state, beside what [`Tree`] promises of each family:
+//! Invariants of every state, beside those that [`Tree`] keeps for each family:
 //!
-//! - every file in a tree is below `next_file`, every family below `next_family`, every sequence
-//!   below `ceiling`: so no number is ever used twice;
-//! - the running term begins at or below `ceiling`;
-//! - `replay_from` and `durable` never move back and are not above `ceiling`;
-//! - after a clean close `ceiling` is the log's end: no LSN may be used before an edit raises it.
+//! - Every file in a tree is below `next_file`, every family below `next_family`, every sequence
+//!   below `ceiling`. So no number is ever used twice.
+//! - The running term begins at or below `ceiling`.
+//! - `replay_from` and `durable` never move back and are never above `ceiling`.
+//! - After a clean close `ceiling` is the log's end: an edit must raise it before any LSN is used.
 
 use super::draft::{Draft, FileSource};
 use super::edit::{Change, Edit, Term};
@@ -20,21 +20,21 @@ use crate::format::{FamilyId, Lsn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Terms a manifest remembers. A cursor from an older term cannot be resumed.
+/// How many terms a manifest keeps. A cursor from an older term cannot be resumed.
 const TERMS_KEPT: usize = 64;
 
 /// A column family.
 #[derive(Clone, Debug)]
 pub(crate) struct Family {
     pub(crate) name: Arc<str>,
-    /// Its options as JSON, which this folder does not look into.
+    /// The family's options as JSON. This room does not read them.
     pub(crate) options: Arc<[u8]>,
     pub(crate) tree: Arc<Tree>,
     /// The LSN of the log record that created it.
     pub(crate) created: Lsn,
 }
 
-/// Everything the manifest says.
+/// Everything that the manifest says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(super) numbers: Numbers,
@@ -55,13 +55,13 @@ pub(super) struct Numbers {
     pub(super) clean_close: Option<Lsn>,
     /// The greatest LSN of a creation, drop or rename of a family.
     pub(super) families_changed: Lsn,
-    /// Above every sequence of every slice there has been since the manifest's snapshot.
+    /// A number above every sequence of every slice that existed since the manifest's snapshot.
     pub(super) seq_end: Lsn,
     pub(super) last_term: Option<Term>,
 }
 
 impl State {
-    /// The files that hold slices.
+    /// The files that contain slices.
     pub(crate) fn table_numbers(&self) -> BTreeSet<u64> {
         let slices = self.families().flat_map(|(_, family)| family.tree.iter());
         slices.map(|(_, slice)| slice.meta.file).collect()
@@ -76,12 +76,12 @@ impl State {
         self.families.get(&id)
     }
 
-    /// Lets go of all tables: the database is closed.
+    /// Releases all tables, because the database is closed.
     pub(super) fn let_go(&mut self) {
         self.families.values_mut().for_each(|family| family.tree = Arc::default());
     }
 
-    /// All families in the order of their ids.
+    /// All families, by ascending id.
     pub(crate) fn families(&self) -> impl Iterator<Item = (FamilyId, &Family)> {
         self.families.iter().map(|(id, family)| (*id, family))
     }
@@ -101,7 +101,7 @@ impl State {
         self.numbers.next_family
     }
 
-    /// Where the replay of the log begins: everything below is in tables.
+    /// Where replay of the log begins. Everything below is in tables.
     pub(crate) fn replay_from(&self) -> Lsn {
         self.numbers.replay_from
     }
@@ -111,12 +111,12 @@ impl State {
         self.numbers.ceiling
     }
 
-    /// The log is known to have been durable up to here.
+    /// The log is known to be durable up to this LSN.
     pub(crate) fn durable(&self) -> Lsn {
         self.numbers.durable
     }
 
-    /// The end of the log, if the database was closed cleanly and nothing happened since.
+    /// The end of the log, if the database was closed cleanly and no edit followed.
     pub(crate) fn clean_close(&self) -> Option<Lsn> {
         self.numbers.clean_close
     }
@@ -131,20 +131,20 @@ impl State {
         self.numbers.last_term.unwrap_or(Term { term: 0, ended_at: 0, resumes_at: 0 })
     }
 
-    /// The terms that are remembered, oldest first.
+    /// The terms that are kept, oldest first.
     pub(crate) fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// Checks an edit and works out what it leads to, changing nothing.
+    /// Checks an edit and works out its effect, without changing anything.
     pub(super) fn draft(&self, edit: &Edit, files: FileSource<'_>) -> Decoded<Draft> {
         let mut draft = Draft::new(self, edit)?;
         draft.build_trees(files)?;
         Ok(draft)
     }
 
-    /// Puts a draft in its place and returns the families it touched. No other edit may have come
-    /// between.
+    /// Puts a draft in place and returns the families that it changed. No other edit may have come
+    /// in between.
     pub(super) fn commit(&mut self, draft: Draft) -> Vec<FamilyId> {
         self.numbers = draft.numbers;
         self.terms.extend(draft.terms);
@@ -167,13 +167,15 @@ impl State {
         touched
     }
 
-    /// Applies an edit whole or, if it breaks a rule, not at all. Returns the families it touched.
+    /// Applies an edit whole or, if it breaks a rule, not at all. Returns the families that it
+    /// changed.
     pub(crate) fn apply(&mut self, edit: &Edit, files: FileSource<'_>) -> Decoded<Vec<FamilyId>> {
         let draft = self.draft(edit, files)?;
         Ok(self.commit(draft))
     }
 
-    /// [`State::apply`] in place: no level is copied, but after an error the state is of no use.
+    /// Like [`State::apply`], in place: no level is copied, but after an error the state is
+    /// unusable.
     pub(super) fn replay(&mut self, edit: &Edit, files: FileSource<'_>) -> Decoded<()> {
         let mut draft = Draft::new(self, edit)?;
         for id in draft.families.keys() {
@@ -186,12 +188,12 @@ impl State {
         Ok(())
     }
 
-    /// The edit that makes this state out of nothing. A clean close is not part of it: a manifest
-    /// that is begun is begun for an edit, which ends it.
+    /// The edit that makes this state from an empty one. A clean close is not part of it: a new
+    /// manifest begins because an edit follows, and that edit ends the clean close.
     pub(crate) fn snapshot(&self) -> Edit {
         let numbers = &self.numbers;
         let mut changes = vec![Change::Database { uuid: self.uuid() }];
-        // Terms come before the ceiling: each must begin above the ceiling of its day.
+        // Terms come before the ceiling, because each must begin above the ceiling at its time.
         changes.extend(self.terms.iter().copied().map(Change::Term));
         changes.extend([
             Change::LsnCeiling { lsn: numbers.ceiling },

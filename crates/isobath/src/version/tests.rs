@@ -1,8 +1,8 @@
-//! Power failures, full disks and failing devices at every single operation of a version set's
-//! life.
+//! Power failures, full disks and failing devices at every single operation in the life of a
+//! version set.
 //!
-//! A fault that strikes every operation from the k-th on freezes the disk as the k-th found it.
-//! From there each run cuts the power in several ways: all that was not synced is lost, none of it,
+//! A fault that fails every operation from the k-th on leaves the disk as it was before the k-th.
+//! From there each run cuts the power in several ways: all unsynced changes are lost, none of them,
 //! or a random part.
 
 use super::edit::{Change, Edit};
@@ -34,7 +34,7 @@ fn create(fs: &MemoryFs) -> Result<VersionSet> {
     Ok(set)
 }
 
-/// What a flush does: a synced table in a synced directory, then the edit.
+/// Does what a flush does: a synced table in a synced directory, then the edit.
 fn flush(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
     let (output, edit) = build(fs, set)?;
     set.install(edit, &[output]).map(drop)
@@ -52,7 +52,7 @@ fn build(fs: &MemoryFs, set: &VersionSet) -> Result<(Arc<LiveFile>, Edit)> {
     Ok((output, Edit::new(changes)))
 }
 
-/// What a compaction does: all runs leave, and their files go.
+/// Does what a compaction does: all runs are removed, and their files too.
 fn compact(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
     let tree = Arc::clone(&set.state().family(0).unwrap().tree);
     let gone = tree.runs.iter().map(|run| {
@@ -67,8 +67,8 @@ fn compact(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
     Ok(())
 }
 
-/// A life with a create, flushes, compactions, rollovers, a reopen and a clean close. Notes each
-/// state that was acknowledged.
+/// A life with a create, flushes, compactions, rollovers, a reopen and a clean close. Records each
+/// acknowledged state.
 fn life(fs: &MemoryFs, acked: &mut Vec<Edit>) -> Result<()> {
     let mut set = create(fs)?;
     acked.push(set.state().snapshot());
@@ -89,7 +89,7 @@ fn life(fs: &MemoryFs, acked: &mut Vec<Edit>) -> Result<()> {
     Ok(())
 }
 
-/// The states of an undisturbed life, and how many operations it takes.
+/// The states of a life without faults, and its number of operations.
 fn undisturbed() -> (Vec<Edit>, u64) {
     let fs = MemoryFs::new();
     let mut states = Vec::new();
@@ -104,7 +104,7 @@ fn operation_count(fs: &MemoryFs) -> u64 {
     all.into_iter().map(|op| fs.tried(op)).sum()
 }
 
-/// Ways to cut the power: nothing unsynced survives, all of it, or parts by a seed.
+/// The ways to cut the power: no unsynced change survives, all do, or a part chosen by a seed.
 fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
     let mut draw = Draw::new(way);
     fs.crashed(|unsynced| match way {
@@ -116,7 +116,7 @@ fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
 
 const WAYS: u64 = 12;
 
-/// Opens what a cut has left, which must be one of two neighbouring states.
+/// Opens what a cut has left. Its state must be one of two neighbouring ones.
 fn recover(fs: &MemoryFs, states: &[Edit], acked: usize, what: &str) -> Option<VersionSet> {
     if acked == 0 && Layout::examine(fs, Path::new(DB)).unwrap() != Layout::Database {
         let set = create(fs).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -346,7 +346,7 @@ fn a_failed_sync_is_final_and_keeps_every_file() {
     assert!(matches!(refused.kind(), ErrorKind::Poisoned { .. }), "{refused}");
     assert_eq!(fs.tried(FileOp::Write), tried);
     assert!(set.files().obsolete().take().is_empty());
-    // The kernel shows the edit, so an open finds it and must find its file too.
+    // The kernel has the edit, so an open finds it and must find its file too.
     let runs = open(&fs.killed()).unwrap().state().family(0).unwrap().tree.runs.len();
     assert_eq!(runs, 2);
     let runs = open(&cut(&fs, 0)).unwrap().state().family(0).unwrap().tree.runs.len();
@@ -388,7 +388,7 @@ fn a_table_that_an_unsynced_edit_removed_stays_until_another_edit_holds() {
     set.set_roll_len_min(1 << 20);
     flush(&fs, &mut set).unwrap();
     // The process dies before the sync of the edit that removes the table: the kernel has the edit,
-    // the disk has not.
+    // the disk does not.
     fs.inject(Fault::on(FileOp::Sync).suffix("MANIFEST-000001"));
     let file = set.state().family(0).unwrap().tree.runs[0].meta.file;
     let edit = Edit::new(vec![Change::RemoveSlice { family: 0, level: 0, file }]);
@@ -405,7 +405,7 @@ fn a_table_that_an_unsynced_edit_removed_stays_until_another_edit_holds() {
     assert_eq!(set.take_obsolete().unwrap(), [file]);
 }
 
-/// Opens what a cut has left, once a bit of the manifest's last edit has rotted.
+/// Opens what a cut has left, after a bit of the manifest's last edit was flipped.
 fn open_with_last_edit_damaged(left: &MemoryFs) -> Result<VersionSet> {
     fixtures::damage_last_edit(left, Path::new(DB));
     open(left)
@@ -421,7 +421,7 @@ fn damage_of_an_edit_is_no_torn_tail_once_what_the_edit_removed_may_go() {
     let file = set.state().family(0).unwrap().tree.runs[0].meta.file;
     let edit = Edit::new(vec![Change::RemoveSlice { family: 0, level: 0, file }]);
     set.install(edit, &[]).unwrap();
-    // Nobody has let anything go yet that needs the edit.
+    // Nothing that the earlier state needs has been removed yet.
     let left = open_with_last_edit_damaged(&cut(&fs, 0)).unwrap();
     assert_eq!(left.state().family(0).unwrap().tree.runs.len(), 1);
     assert_eq!(set.take_obsolete().unwrap(), [file]);
@@ -442,7 +442,7 @@ fn an_edit_whose_sync_marker_found_no_room_is_confirmed_by_a_new_manifest() {
         set.set_roll_len_min(1 << 20);
         flush(&fs, &mut set).unwrap();
         let file = set.state().family(0).unwrap().tree.runs[0].meta.file;
-        // The edit is written, its sync marker is not, nor is a new manifest.
+        // The edit is written. Its sync marker is not, nor is a new manifest.
         let full = Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull);
         fs.inject(full.nth(2).forever());
         let edit = Edit::new(vec![Change::RemoveSlice { family: 0, level: 0, file }]);
@@ -499,7 +499,8 @@ fn raise(set: &mut VersionSet) {
     set.install(Edit::new(vec![Change::LsnCeiling { lsn }]), &[]).unwrap();
 }
 
-/// A sync of a directory is final, and an attempt that could not open it would be taken for one.
+/// A failed sync of a directory is final. An attempt that could not open the directory would be
+/// taken for one.
 #[test]
 fn no_step_of_an_edit_opens_a_directory() {
     let fs = MemoryFs::new();

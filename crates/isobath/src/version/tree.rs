@@ -1,12 +1,12 @@
 //! One family's tree: runs in level 0, sorted levels below.
 //!
 //! A tree never changes once it is shared: [`Tree::with`] makes a changed copy that shares every
-//! level it did not touch. What holds of every tree, checked each time one is made:
+//! level it did not touch. Invariants of every tree, checked each time one is made:
 //!
-//! - runs stand newest first, and where two runs share keys all sequences of one are above all of
-//!   the other;
-//! - below level 0, the slices of a level are ascending and no user key is in two of them;
-//! - a file appears once.
+//! - Runs are ordered newest first. Where two runs share keys, all sequences of one are above all
+//!   sequences of the other.
+//! - Below level 0, the slices of a level are ascending, and no user key is in two of them.
+//! - A file appears once.
 
 use super::level::Level;
 use super::slice::Slice;
@@ -17,8 +17,8 @@ use crate::error::{DecodeError, Decoded};
 use crate::table::ExtentRef;
 use std::sync::Arc;
 
-/// Levels a tree can have, level 0 included. Far above what any size needs; it bounds hostile
-/// input.
+/// The greatest number of levels, level 0 included. No real tree needs nearly as many; it bounds
+/// hostile input.
 pub(crate) const LEVELS_MAX: usize = 32;
 
 /// The slices of one family.
@@ -43,7 +43,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Counts what trees come to look like.
+    /// Counts shapes of trees, so that a simulation can tell which ones occurred.
     fn note_shape(&self) {
         let depth = || self.levels.iter().filter(|level| !level.is_empty()).count();
         reached_if(Reach::LevelsTwo, || depth() >= 2);
@@ -54,8 +54,8 @@ impl Tree {
         reached_if(Reach::SlicesSixteen, || has_slices(16));
     }
 
-    /// [`Tree::with`] in place: copies only the levels that others share. After an error the tree
-    /// is of no use.
+    /// Like [`Tree::with`], in place: copies only the levels that are shared. After an error the
+    /// tree is unusable.
     pub(super) fn change(
         &mut self,
         removed: &[(usize, u64)],
@@ -90,7 +90,7 @@ impl Tree {
         })
     }
 
-    /// A few files are looked for one by one, a snapshot's many are sorted: neither is slow.
+    /// A few files are searched for one by one, the many of a snapshot are sorted. Neither is slow.
     fn check_each_is_new(&self, mut files: Vec<u64>) -> Decoded<()> {
         const FEW: usize = 16;
         let here = |file: &u64| {
@@ -139,12 +139,12 @@ impl Tree {
         Ok(())
     }
 
-    /// The number of levels up to the deepest that has slices, level 0 included: at least 1.
+    /// The number of levels down to the deepest that has slices, level 0 included: at least 1.
     pub(crate) fn level_count(&self) -> usize {
         1 + self.levels.len()
     }
 
-    /// The slices of a level: of level 0 newest first, of the others in key order.
+    /// The slices of a level: newest first for level 0, in key order for the others.
     pub(crate) fn slices(&self, level: usize) -> &[Arc<Slice>] {
         match level {
             0 => &self.runs,
@@ -172,7 +172,7 @@ impl Tree {
         (0..self.level_count()).map(|level| self.disk_bytes(level)).sum()
     }
 
-    /// The slice of a level below 0 that holds `key`, if one can.
+    /// The slice of a level below 0 that may hold `key`.
     #[cfg(test)]
     pub(crate) fn find(&self, level: usize, key: &[u8]) -> Option<&Arc<Slice>> {
         self.levels.get(level.checked_sub(1)?)?.find(key)
@@ -205,7 +205,7 @@ impl Tree {
         self.runs.is_empty() && self.levels.is_empty()
     }
 
-    /// The invariants of this module, checked on the whole tree.
+    /// Checks the invariants of this module on the whole tree.
     #[cfg(any(test, debug_assertions, feature = "paranoid", feature = "bench-internals"))]
     pub(crate) fn is_sound(&self) -> bool {
         let runs_descend =
@@ -230,8 +230,8 @@ impl Tree {
     }
 }
 
-/// True if the order of two runs is clear: one is newer than the other as a whole or, where they
-/// share no key, at least by its newest version.
+/// True if it is clear which of two runs is newer: all of one is newer than all of the other or, if
+/// they share no key, at least its newest version is.
 fn is_run_apart(a: &Slice, b: &Slice) -> bool {
     let (older, newer) = if a.meta.max_seq < b.meta.max_seq { (a, b) } else { (b, a) };
     older.meta.max_seq < newer.meta.min_seq

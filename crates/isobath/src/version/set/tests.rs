@@ -199,7 +199,7 @@ fn a_named_file_that_is_missing_or_cut_short_is_corruption_and_nothing_is_remove
     assert!(error.contains("0000000001.tbl") && error.contains("missing"), "{error}");
 }
 
-/// A device that wrote a sector of `CURRENT` to nowhere, or brings an old one back.
+/// A device that lost a write to the sector of `CURRENT`, or brings an old content back.
 #[test]
 fn a_current_older_than_the_last_switch_is_corruption_and_costs_no_manifest() {
     let scratch = Scratch::new();
@@ -337,7 +337,7 @@ fn every_flipped_bit_of_a_manifest_gives_the_right_state_or_an_error() {
             }
         }
     }
-    // Only the sync markers may be damaged without harm: two of 8 bytes after the snapshot's own.
+    // Only the three sync markers, of 8 bytes each, can be damaged without harm.
     assert_eq!(errors, good.len() * 8 - 3 * 64);
 }
 
@@ -362,7 +362,7 @@ fn a_torn_last_edit_is_dropped_and_reported() {
     assert_eq!(runs(&scratch.open().0), [3, 1]);
 }
 
-/// An edit without a sync marker that rots looks as if it had been cut short.
+/// Damage to an edit without a sync marker looks like a torn tail.
 #[test]
 fn an_open_that_installs_nothing_leaves_the_tables_of_a_damaged_last_edit() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Edits that states take, and edits that they refuse.
+//! Edits that states accept, and edits that they refuse.
 
 use super::super::files::{LiveFile, ObsoleteFiles};
 use super::super::fixtures::{self, first_edit};
@@ -36,7 +36,7 @@ fn refused(changes: Vec<Change>) {
     let mut state = sample();
     apply(&mut state, vec![add(0, 1, 1, (1, 5))]).unwrap();
     let before = format!("{state:?}");
-    // A good change first: none of the edit may stay.
+    // A valid change comes first: no part of the edit may take effect.
     let mut edit = vec![Change::DurableLsn { lsn: 77 }, add(1, 0, 50, (6, 7))];
     edit.extend(changes.iter().cloned());
     let error = apply(&mut state, edit).expect_err(&format!("{changes:?}"));
@@ -320,7 +320,7 @@ fn replaying_in_place_gives_what_applying_gives() {
     assert!(obsolete.take().is_empty(), "files 1 and 2 are still in use");
 }
 
-/// Changes that often make sense together, and often do not.
+/// Changes that are often valid together, and often are not.
 fn any_change() -> impl Strategy<Value = Change> {
     let family = 0u32..4;
     let name = prop_oneof![Just("default"), Just("users"), Just("x"), Just("y")];
