@@ -1,7 +1,7 @@
-//! Walking a block backward, key by key.
+//! Walks a block backward, key by key.
 //!
-//! Prefix compression only goes forward: a step back walks from a restart again. So the walk leaves
-//! the keys it passed in a [`Run`], and the steps that follow take them from there.
+//! Prefix compression works only forward, so a step back walks again from a restart. The walk keeps
+//! the keys it passed in a [`Run`], and the next steps back take them from there.
 
 use super::block::{Block, RawEntry};
 use super::key_buffer::KeyBuffer;
@@ -10,14 +10,14 @@ use crate::error::{DecodeError, Decoded};
 use crate::format::Lsn;
 use std::cmp::Ordering;
 
-/// The keys between a restart and a position, each with its newest version; all but those of which
-/// the run before may hold a newer one.
+/// The keys between a restart and a position, each with its newest version. A key of which the run
+/// before may hold a newer version is left out.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     passed: Vec<Passed>,
     /// The keys, one after another.
     keys: Vec<u8>,
-    /// The key of the entry that a walk has come to.
+    /// The key of the entry at which a walk stands.
     key: KeyBuffer,
 }
 
@@ -39,16 +39,16 @@ impl Run {
         self.keys.extend_from_slice(self.key.as_slice());
     }
 
-    /// Drops the least key if it is that of the restart at `index`: it may have a newer version
-    /// before.
+    /// Drops the smallest key if it is the key of the restart at `index`: a newer version of it may
+    /// stand before the restart.
     fn forget_first(&mut self, index: u32) {
-        // The keys' bytes stay: those after it are found from their own start.
+        // The bytes of the key stay. The keys after it are found from their own start.
         if self.passed.first().is_some_and(|first| first.index == index) {
             self.passed.remove(0);
         }
     }
 
-    /// Takes the greatest key out, and puts it into `key`.
+    /// Removes the largest key and puts it into `key`.
     #[inline]
     pub(super) fn pop(&mut self, key: &mut KeyBuffer) -> Option<(u32, RawEntry)> {
         let Passed { index, entry, key_start } = self.passed.pop()?;
@@ -60,8 +60,8 @@ impl Run {
 }
 
 impl Block {
-    /// The newest version (in this block) of the greatest key below `key`, or of the greatest of
-    /// all. Its key is left in `found`, what else was passed in `run`.
+    /// The newest version (in this block) of the largest key below `key`, or of the largest of all
+    /// keys. Puts that key into `found`, and the other keys passed into `run`.
     pub(super) fn search_before(
         &self,
         key: Option<&[u8]>,
@@ -83,8 +83,8 @@ impl Block {
             run.forget_first(first);
             return Ok(newest);
         }
-        // Newer versions of the restart's key may end the run before. Its keys are wanted next in
-        // any case.
+        // Newer versions of the restart's key may stand at the end of the run before. The keys of
+        // that run are needed next in any case.
         run.clear();
         if self.pass_until(Some(found.as_slice()), restart - 1, first, run)? {
             run.forget_first(first - self.interval());
@@ -94,8 +94,9 @@ impl Block {
         Ok(self.search(found.as_slice(), Lsn::MAX)?.map(|hit| (hit.index, hit.entry)))
     }
 
-    /// Leaves the keys from a restart on, before the entry of ordinal `end`, that lie below `key`
-    /// in `run`: of one interval at most. False if one before `end` does not lie below.
+    /// Puts the keys below `key` into `run`, from a restart on and before the entry with ordinal
+    /// `end`; at most one interval of them. Returns false if an entry before `end` is not below
+    /// `key`.
     fn pass_until(
         &self,
         key: Option<&[u8]>,
@@ -117,7 +118,7 @@ impl Block {
             let is_same_key =
                 entry.unshared_at == entry.value_at && entry.shared as usize == run.key.len();
             if index - first == self.interval() {
-                // The keys of a forged block would fill the memory.
+                // In a forged block, these keys could fill the memory.
                 return Err(DecodeError::damaged(
                     "a block has more entries behind a restart than it says",
                 ));
@@ -135,7 +136,7 @@ impl Block {
         Ok(true)
     }
 
-    /// True if the key of an entry lies above that of the entry before, which is `before`.
+    /// True if the key of an entry is above `before`, the key of the entry before it.
     #[inline]
     fn is_above(&self, entry: RawEntry, before: &[u8]) -> bool {
         let stored = self.unshared(entry);
@@ -143,7 +144,7 @@ impl Block {
             || planted(Plant::DescentBelieved)
     }
 
-    /// The last restart whose key lies below `key`.
+    /// The last restart with a key below `key`.
     fn last_restart_before(&self, key: &[u8]) -> Decoded<Option<u32>> {
         let count = self.restarts_before(key, Lsn::MAX)?;
         let entry = self.entry_at(self.restart(count.saturating_sub(1)))?;

@@ -1,4 +1,4 @@
-//! A decoded block, data or index alike, and the search in it.
+//! A decoded block, of data or of the index, and the search in it.
 //!
 //! ```text
 //! entries    per entry: shared, unshared, value length (varints), unshared key bytes, value
@@ -12,13 +12,14 @@
 //! width      u8, 1 to 8
 //! ```
 //!
-//! Integers are little-endian except the heads. Entries are sorted by key ascending, then sequence
-//! descending. `shared` counts the bytes a key has in common with the key before it; at a restart
-//! it is 0. The heads are searched first, without decoding a key: between two restarts at most
-//! `interval` entries are then walked. An index block is the same with an interval of 1 (see
-//! `index.rs`).
+//! Integers are little-endian except the heads. Entries are sorted by key ascending, then by
+//! sequence number descending. `shared` is the number of bytes that a key has in common with the
+//! key before it; at a restart it is 0. A search looks at the heads first, without decoding a key.
+//! Then it walks over at most `interval` entries between two restarts. An index block has the same
+//! layout, with an interval of 1 (see `index.rs`).
 //!
-//! Nothing here trusts the bytes: whatever they are, a call returns or fails, it does not panic.
+//! Nothing here trusts the bytes. For any bytes, a call returns a result or an error and does not
+//! panic.
 
 use super::key_buffer::KeyBuffer;
 use super::{chunk, common_prefix_len};
@@ -34,14 +35,14 @@ pub(crate) const KIND_BITS: u32 = 4;
 
 pub(crate) const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
 
-/// The longest decoded block. Offsets within it, and the headers behind them, fit 32 bits.
+/// The maximum length of a decoded block. Offsets within it and the headers after them fit 32 bits.
 pub(crate) const BLOCK_LEN_MAX: usize = (u32::MAX - (1 << 20)) as usize;
 
-/// The greatest sequence a block can hold.
+/// The largest sequence number a block can hold.
 pub(crate) const SEQ_MAX: Lsn = Lsn::MAX >> KIND_BITS;
 const _: () = assert!(LSN_END - 1 <= SEQ_MAX, "what the log takes can be flushed");
 
-/// The 8 bytes of `key` that follow a prefix, as an integer that sorts as they do.
+/// The 8 bytes of `key` after a prefix, as an integer with the same order.
 #[inline]
 pub(crate) fn key_head(key: &[u8], prefix_len: usize) -> u64 {
     let rest = key.get(prefix_len..).unwrap_or_default();
@@ -55,7 +56,7 @@ pub(crate) fn key_head(key: &[u8], prefix_len: usize) -> u64 {
     }
 }
 
-/// A block in its decoded form. Cached, shared and immutable.
+/// A block in its decoded form. It is cached, shared and immutable.
 #[derive(Default)]
 pub(crate) struct Block {
     bytes: Vec<u8>,
@@ -71,27 +72,27 @@ pub(crate) struct Block {
     version_mask: u64,
 }
 
-/// Where the parts of an entry lie in their block.
+/// The positions of an entry's parts in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawEntry {
-    /// How much of the key before is the beginning of this key.
+    /// The number of bytes that the key has in common with the key before.
     pub(crate) shared: u32,
     pub(crate) unshared_at: u32,
-    /// Where the unshared part of the key ends and the value begins.
+    /// The end of the unshared part of the key, where the value begins.
     pub(crate) value_at: u32,
-    /// Where the value ends and the next entry begins.
+    /// The end of the value, where the next entry begins.
     pub(crate) end: u32,
 }
 
-/// An entry found by a search.
+/// An entry that a search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hit {
-    /// Its ordinal in the block.
+    /// The entry's ordinal in the block.
     pub(crate) index: u32,
-    /// Its key begins with this many bytes of the key searched for.
+    /// The entry's key begins with this many bytes of the key searched for.
     pub(crate) shared: u32,
     pub(crate) entry: RawEntry,
-    /// True if its key is the one searched for.
+    /// True if the entry's key is the key searched for.
     pub(crate) is_equal: bool,
 }
 
@@ -101,7 +102,7 @@ fn malformed(what: &str) -> DecodeError {
 }
 
 impl Block {
-    /// Takes the decoded bytes and checks that the columns fit.
+    /// Takes the decoded bytes, and checks that the columns fit.
     pub(crate) fn parse(bytes: Vec<u8>) -> Decoded<Block> {
         let Some((body, tail)) = bytes.split_last_chunk::<TAIL_LEN>() else {
             return Err(malformed("is shorter than its tail"));
@@ -139,7 +140,7 @@ impl Block {
         })
     }
 
-    /// Gives the buffer back for another block.
+    /// Returns the buffer for use in another block.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -155,18 +156,18 @@ impl Block {
         self.entry_count
     }
 
-    /// Where the entries end.
+    /// The offset at which the entries end.
     #[inline]
     pub(crate) fn entries_end(&self) -> u32 {
         self.heads_at
     }
 
-    /// Bytes of memory.
+    /// The memory that the block takes, in bytes.
     pub(crate) fn charge(&self) -> usize {
         self.bytes.capacity() + size_of::<Block>() + 2 * size_of::<usize>()
     }
 
-    /// Decodes where the parts of the entry at offset `at` lie.
+    /// Decodes the positions of the parts of the entry at offset `at`.
     #[inline(always)]
     pub(crate) fn entry_at(&self, at: u32) -> Decoded<RawEntry> {
         match self.short_entry_at(at) {
@@ -175,11 +176,12 @@ impl Block {
         }
     }
 
-    /// The same for an entry whose header is of the common form: single bytes, but for the value's
-    /// length, which may be of two. `None` for others, and if there is no entry at `at`.
+    /// The same for an entry whose header has the common form: one byte for each length, or two for
+    /// the value's length. `None` for other forms, and if there is no entry at `at`.
     #[inline(always)]
     pub(super) fn short_entry_at(&self, at: u32) -> Option<RawEntry> {
-        // Columns and tail follow the entries, so four bytes are there after every entry's start.
+        // Columns and tail follow the entries, so four bytes can be read at the start of every
+        // entry.
         let word = u32::from_le_bytes(*chunk::<4>(&self.bytes, at as usize)?);
         if word & 0x0000_8080 != 0 || word & 0x8080_0000 == 0x8080_0000 {
             return None;
@@ -196,7 +198,7 @@ impl Block {
         Some(RawEntry { shared: word & 0x7f, unshared_at, value_at, end })
     }
 
-    /// The general form. Every malformed entry ends here.
+    /// Decodes the general form. Every malformed entry ends up here.
     #[cold]
     fn long_entry_at(&self, at: u32) -> Decoded<RawEntry> {
         let entries = &self.bytes[..self.heads_at as usize];
@@ -227,7 +229,7 @@ impl Block {
         &self.bytes[entry.value_at as usize..entry.end as usize]
     }
 
-    /// Sequence and kind of the entry of this ordinal.
+    /// The sequence number and kind of the entry with this ordinal.
     #[inline]
     pub(crate) fn version(&self, index: u32) -> Decoded<(Lsn, OpKind)> {
         match self.known_version(index) {
@@ -236,7 +238,7 @@ impl Block {
         }
     }
 
-    /// The same; `None` if there is no such entry, or its kind is unknown.
+    /// The same. `None` if there is no such entry, or if its kind is unknown.
     #[inline(always)]
     pub(super) fn known_version(&self, index: u32) -> Option<(Lsn, OpKind)> {
         let word = self.version_word(index);
@@ -254,7 +256,7 @@ impl Block {
 
     #[inline]
     fn version_word(&self, index: u32) -> u64 {
-        // The tail of 16 bytes follows the column: eight bytes are there.
+        // The tail of 16 bytes follows the column, so eight bytes can be read here.
         let at = self.versions_at as usize + index as usize * usize::from(self.width);
         match chunk::<8>(&self.bytes, at) {
             Some(word) => u64::from_le_bytes(*word) & self.version_mask,
@@ -276,7 +278,7 @@ impl Block {
         }
     }
 
-    /// The entry offset of a restart.
+    /// The offset of a restart's entry.
     #[inline]
     pub(crate) fn restart(&self, restart: u32) -> u32 {
         let at = self.restarts_at as usize + restart as usize * RESTART_LEN;
@@ -296,12 +298,12 @@ impl Block {
         u32::from(self.interval)
     }
 
-    /// Length of the prefix that all keys of the block share.
+    /// The length of the prefix that all keys of the block share.
     pub(crate) fn prefix_len(&self) -> usize {
         usize::from(self.prefix_len)
     }
 
-    /// How `(key, point)` stands to a restart's entry.
+    /// How `(key, point)` compares to a restart's entry.
     #[inline]
     fn is_restart_before(&self, restart: u32, key: &[u8], point: Lsn) -> Decoded<bool> {
         let entry = self.entry_at(self.restart(restart))?;
@@ -316,8 +318,8 @@ impl Block {
         })
     }
 
-    /// The number of restarts that lie before `(key, point)`, provided that `key` begins with the
-    /// block's prefix; any number otherwise.
+    /// The number of restarts before `(key, point)` if `key` begins with the block's prefix. Any
+    /// number otherwise.
     #[inline(always)]
     pub(super) fn restarts_before(&self, key: &[u8], point: Lsn) -> Decoded<u32> {
         let head = key_head(key, self.prefix_len());
@@ -334,7 +336,7 @@ impl Block {
         Ok(low)
     }
 
-    /// Continues where heads cannot decide: whole keys, then sequences.
+    /// Continues where heads cannot decide: compares whole keys, then sequence numbers.
     fn equal_restarts_before(&self, first: u32, head: u64, key: &[u8], point: Lsn) -> Decoded<u32> {
         let (mut low, mut high) = (first, self.restart_count);
         while low < high {
@@ -348,8 +350,8 @@ impl Block {
         Ok(low)
     }
 
-    /// The first entry at or after `(key, point)`: of a greater key, or of this key with a sequence
-    /// below `point`. `None` if all entries lie before.
+    /// The first entry at or after `(key, point)`: one with a larger key, or with this key and a
+    /// sequence number below `point`. `None` if all entries come before.
     #[inline]
     pub(crate) fn search(&self, key: &[u8], point: Lsn) -> Decoded<Option<Hit>> {
         let restart = self.restarts_before(key, point)?.saturating_sub(1);
@@ -381,8 +383,8 @@ impl Block {
         }
     }
 
-    /// How the prefix of the block, which a restart's entry begins with, stands to `key`. If `key`
-    /// does not begin with it, all entries stand so.
+    /// How the block's prefix, with which a restart's entry begins, compares to `key`. If `key`
+    /// does not begin with the prefix, all entries compare the same way.
     #[inline]
     pub(super) fn compare_prefix(&self, entry: RawEntry, key: &[u8]) -> Ordering {
         let stored = self.unshared(entry);
@@ -395,13 +397,14 @@ impl Block {
         }
     }
 
-    /// How the key of an entry stands to `key`. `matched` is how much of `key` the entry before has
-    /// in common with it, 0 if there is none, and becomes what this entry has. The entry before
-    /// must not lie above `key`.
+    /// How the key of an entry compares to `key`. `matched` is the number of bytes that the entry
+    /// before has in common with `key` (0 if there is no entry before). The call updates it for
+    /// this entry. The entry before must not be above `key`.
     ///
-    /// No key is put together: an entry that shares more with the one before than that shares with
-    /// `key` stands as that does, one that shares less lies above, and only an equal length
-    /// needs a look (as does a length of 0, which at a restart says nothing).
+    /// The comparison does not reconstruct the entry's key. If the entry shares more bytes with the
+    /// entry before than that one shares with `key`, both compare the same way to `key`. If it
+    /// shares fewer, it is above `key`. Bytes have to be compared only if the lengths are equal, or
+    /// if the length is 0, which says nothing at a restart.
     #[inline(always)]
     pub(super) fn compare(&self, entry: RawEntry, key: &[u8], matched: &mut usize) -> Ordering {
         let shared = entry.shared as usize;
@@ -428,8 +431,9 @@ impl Block {
         }
     }
 
-    /// Walks forward from the entry of ordinal `index` at offset `at` to the first one at or after
-    /// `(key, point)`; what is before must lie before that. `matched` as in [`Block::compare`].
+    /// Walks forward from the entry with ordinal `index` at offset `at` to the first one at or
+    /// after `(key, point)`. All entries before `index` must be before `(key, point)`. `matched` is
+    /// as in [`Block::compare`].
     #[inline(always)]
     fn walk(
         &self,
@@ -458,9 +462,10 @@ impl Block {
         }
     }
 
-    /// Passes entries from ordinal `index` at offset `at` on that lie below `key` by what a first
-    /// look tells: they share more with the entry before than that shares with `key`, or as
-    /// much, and their next byte is lower. Most of a walk is such.
+    /// Skips entries that a first check shows to be below `key`, starting with the entry of ordinal
+    /// `index` at offset `at`. Such an entry shares more bytes with the entry before than that one
+    /// shares with `key`; or it shares as many, and its next byte is lower. Most entries of a walk
+    /// are skipped here.
     #[inline(always)]
     fn pass_lower(&self, key: &[u8], mut index: u32, mut at: u32, matched: usize) -> (u32, u32) {
         let next = key.get(matched);
@@ -479,7 +484,7 @@ impl Block {
         (index, at)
     }
 
-    /// Turns the key of the entry before into that of `entry`.
+    /// Changes `key` from the key of the entry before to the key of `entry`.
     #[inline(always)]
     pub(super) fn extend_key(&self, entry: RawEntry, key: &mut KeyBuffer) -> Decoded<()> {
         let (start, end) = (entry.unshared_at as usize, entry.value_at as usize);

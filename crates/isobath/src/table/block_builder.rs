@@ -1,10 +1,10 @@
-//! Builds one block in its decoded form; the layout is drawn in `block.rs`.
+//! Builds one block in its decoded form. `block.rs` draws the layout.
 
 use super::block::{HEAD_LEN, KIND_BITS, KIND_MASK, RESTART_LEN, SEQ_MAX, TAIL_LEN, key_head};
 use crate::env::{Plant, planted};
 use crate::format::{Lsn, OpKind};
 
-/// Collects the entries of one block after another, in one set of buffers.
+/// Collects the entries of one block after another, and reuses its buffers.
 #[derive(Debug)]
 pub(crate) struct BlockBuilder {
     interval: u32,
@@ -29,13 +29,14 @@ impl BlockBuilder {
         }
     }
 
-    /// Sets every how many entries a restart stands, before the first entry of a block.
+    /// Sets the number of entries from one restart to the next. Call it before the first entry of a
+    /// block.
     pub(crate) fn set_interval(&mut self, interval: u32) {
         debug_assert!(self.is_empty());
         self.interval = interval.clamp(1, 255);
     }
 
-    /// Appends an entry. `shared` is the length of what its key has in common with the key before
+    /// Appends an entry. `shared` is the length of the common prefix of its key and the key before
     /// it.
     #[inline]
     pub(crate) fn add(&mut self, key: &[u8], shared: usize, seq: Lsn, kind: OpKind, value: &[u8]) {
@@ -77,7 +78,7 @@ impl BlockBuilder {
         self.versions.is_empty()
     }
 
-    /// The length the block would have if it were finished now.
+    /// The length of the block if it were finished now.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         let per_restart = HEAD_LEN + RESTART_LEN;
@@ -93,7 +94,7 @@ impl BlockBuilder {
     }
 
     /// Appends the columns and the tail. `last_key` is the key of the last entry. The block stays
-    /// until [`BlockBuilder::clear`].
+    /// valid until [`BlockBuilder::clear`].
     pub(crate) fn finish(&mut self, last_key: &[u8]) -> &[u8] {
         debug_assert!(!self.is_empty());
         let first_key = self.restart_key(0);
@@ -117,7 +118,7 @@ impl BlockBuilder {
         &self.bytes
     }
 
-    /// The key of a restart entry, which is stored whole.
+    /// The key of a restart's entry, which is stored in full.
     fn restart_key(&self, i: usize) -> &[u8] {
         let start = self.restarts[i] as usize;
         let mut decoder = crate::format::Decoder::new(&self.bytes[start..]);
@@ -127,8 +128,7 @@ impl BlockBuilder {
         &self.bytes[key_start..key_start + len]
     }
 
-    /// Starts the next block. Buffers that one large block made grow beyond `len_max` are given
-    /// back.
+    /// Starts the next block. Frees buffers that one large block made longer than `len_max`.
     pub(crate) fn clear(&mut self, len_max: usize) {
         self.bytes.clear();
         if self.bytes.capacity() > len_max {

@@ -1,30 +1,30 @@
-//! Compression of blocks, and its undoing within bounds.
+//! Compression of blocks, and decompression within bounds.
 //!
 //! A compressed payload is a varint of the decoded length, then the codec's own bytes. A block that
-//! does not shrink by an eighth is stored as it is ([`Codec::None`]), without the varint.
+//! does not shrink by an eighth is stored uncompressed ([`Codec::None`]), without the varint.
 
 #[cfg(feature = "zstd")]
 use crate::env::sync::{Mutex, Rank};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, varint_len};
 
-/// How blocks are compressed. Each codec but `None` is a feature of the crate, on by default; a
-/// build without it refuses options that name the codec, and answers
-/// [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec) to data that needs it.
+/// How blocks are compressed. Each codec except `None` is a feature of the crate, on by default. A
+/// build without the feature refuses options that name the codec. For data that needs the codec it
+/// returns [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum Codec {
-    /// Not at all: fastest to read, largest.
+    /// No compression: the fastest to read, and the largest.
     #[cfg_attr(not(feature = "lz4"), default)]
     None = 0,
-    /// LZ4: about half a microsecond to decode a 4 KiB block. The default of a build that has it.
+    /// LZ4: decodes a 4 KiB block in about half a microsecond. The default of a build that has it.
     #[cfg_attr(feature = "lz4", default)]
     Lz4 = 1,
-    /// Zstandard: smaller, two to three times LZ4's decoding time.
+    /// Zstandard: smaller than LZ4, and takes two to three times as long to decode.
     Zstd = 2,
-    /// Snappy: close to LZ4 in size, slower to decode.
+    /// Snappy: close to LZ4 in size, and slower to decode.
     Snappy = 3,
 }
 
@@ -42,7 +42,7 @@ impl Codec {
         }
     }
 
-    /// What options call it, and the feature of the crate that brings it.
+    /// The name in options, which is also the name of the crate's feature.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Codec::None => "none",
@@ -52,7 +52,7 @@ impl Codec {
         }
     }
 
-    /// Refuses a codec that this build lacks.
+    /// Returns an error if this build lacks the codec.
     pub(crate) fn demand(self) -> Decoded<()> {
         if self.is_available() { Ok(()) } else { Err(DecodeError::missing_codec(self.name())) }
     }
@@ -72,12 +72,12 @@ impl Codec {
 #[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 3;
 
-/// LZ4 and Snappy refuse inputs near 2 and 4 GiB; so large a block is stored as it is.
+/// LZ4 and Snappy refuse inputs near 2 and 4 GiB. A block longer than this is stored uncompressed.
 const COMPRESSIBLE_LEN_MAX: usize = 1 << 30;
 
-/// The longest decoded block that `payload_len` stored bytes may claim: what a reader allocates is
-/// bounded by what is on disk. The writer keeps the same bound, so no block of ours is ever refused
-/// by it.
+/// The longest decoded block that `payload_len` stored bytes may claim. So what is on disk bounds
+/// what a reader allocates. The writer keeps the same bound, so a reader never refuses a block of
+/// ours for it.
 fn decoded_len_max(payload_len: usize) -> usize {
     (16 << 20).max(payload_len.saturating_mul(256)).min(COMPRESSIBLE_LEN_MAX)
 }
@@ -93,14 +93,15 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
-    /// The payload to store for `raw` and the codec it is stored with. A codec that fails or gains
-    /// too little is no error: the block is stored as it is.
+    /// The payload to store for `raw`, and the codec with which it is stored. If the codec fails or
+    /// saves too little, that is not an error: the block is stored uncompressed.
     pub(crate) fn compress<'a>(&'a mut self, codec: Codec, raw: &'a [u8]) -> (Codec, &'a [u8]) {
         if codec == Codec::None || raw.len() > COMPRESSIBLE_LEN_MAX {
             return (Codec::None, raw);
         }
         let prefix_len = varint_len(raw.len() as u64);
-        // Output that would not gain an eighth has no room, which lets the codec give up early.
+        // There is no room for output that would save less than an eighth, so the codec can stop
+        // early.
         let room = raw.len() - raw.len() / 8;
         let buffer_len = match codec {
             #[cfg(feature = "snappy")]
@@ -144,7 +145,7 @@ impl Compressor {
         }
     }
 
-    /// Gives back what one unusually large block made the buffer grow by.
+    /// Frees memory if one unusually large block made the buffer longer than `len_max`.
     pub(crate) fn trim(&mut self, len_max: usize) {
         if self.buffer.len() > len_max {
             self.buffer.truncate(len_max);
@@ -163,8 +164,8 @@ fn write_varint(out: &mut [u8], mut value: u64) {
     out[at] = value as u8;
 }
 
-/// Undoes compression. Zstandard needs a context of some hundred KiB: idle ones wait here for the
-/// next reader.
+/// Decompresses blocks. Zstandard needs a context of some hundred KiB; idle contexts are kept here
+/// for the next reader.
 pub(crate) struct Decompressor {
     #[cfg(feature = "zstd")]
     zstd: Mutex<Vec<zstd::bulk::Decompressor<'static>>>,
@@ -187,7 +188,7 @@ impl std::fmt::Debug for Decompressor {
 }
 
 impl Decompressor {
-    /// Decodes `payload` into `out`, which is emptied first. The length is checked before it is
+    /// Decodes `payload` into `out`, which is emptied first. The length is checked before memory is
     /// allocated.
     pub(crate) fn decompress(
         &self,
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(decoded_len_max(65_537), 16 * mib + 256);
         assert_eq!(decoded_len_max(4 * mib), 1 << 30);
         assert_eq!(decoded_len_max(usize::MAX), 1 << 30);
-        // Zeros gain more than that, so they are stored as they are.
+        // Zeros would shrink by more than the bound allows, so they are stored uncompressed.
         let zeros = vec![0; 20 << 20];
         assert_eq!(Compressor::default().compress(Codec::Zstd, &zeros).0, Codec::None);
         let zeros = &zeros[..16 << 20];

@@ -1,7 +1,8 @@
 //! Walks the versions of a slice in order, in both directions.
 //!
-//! The cursor holds one data block and the index block that leads to it. A seek looks first whether
-//! its target lies in that block, then in that index block, and only then starts from the top.
+//! The cursor holds one data block and the index block that leads to it. A seek first checks
+//! whether its target lies in that data block, then in that index block. Only then it starts from
+//! the top.
 
 use super::backward::Run;
 use super::block::{Block, RawEntry};
@@ -19,18 +20,18 @@ pub(crate) struct TableCursor {
     table: Arc<Table>,
     loader: Loader,
     walk: IndexWalk,
-    /// The block that `walk` stands on, once it is loaded.
+    /// The block at which `walk` stands, once it is loaded.
     block: Option<Arc<Block>>,
     is_valid: bool,
     key: KeyBuffer,
-    /// A second buffer, so that stepping back allocates nothing.
+    /// A second buffer, so that a step back allocates nothing.
     spare: KeyBuffer,
     run: Run,
-    /// The ordinal of the entry that the keys of `run` lie before, in the block in hand.
+    /// An ordinal in the current block. The keys of `run` come before this entry.
     run_end: Option<u32>,
     index: u32,
     value_at: u32,
-    /// Where the value ends and the next entry begins.
+    /// The end of the value, where the next entry begins.
     end: u32,
     seq: Lsn,
     kind: OpKind,
@@ -56,14 +57,14 @@ impl TableCursor {
         }
     }
 
-    /// The current value, kept in memory for as long as it is wanted. Needs an entry.
+    /// The current value, which stays in memory for as long as the caller keeps it. Needs an entry.
     #[inline]
     pub(crate) fn value_pin(&self) -> Option<PinnedValue> {
         let block = self.block.as_ref().filter(|_| self.is_valid)?;
         Some(PinnedValue::new(block.clone(), self.value_at, self.end))
     }
 
-    /// Takes the block that the walk stands on into hand, or none past either end.
+    /// Loads the block at which the walk stands, or no block past either end.
     fn load(&mut self) -> Result<bool, ReadError> {
         self.is_valid = false;
         self.run_end = None;
@@ -72,7 +73,7 @@ impl TableCursor {
         Ok(self.block.is_some())
     }
 
-    /// Runs `step`; an error leaves the cursor without an entry and names the block.
+    /// Runs `step`. After an error the cursor has no entry, and the error names the block.
     fn guarded<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T, ReadError>) -> Result<T> {
         self.is_valid = false;
         match step(self) {
@@ -90,7 +91,7 @@ impl TableCursor {
         self.table.located(error, handle)
     }
 
-    /// Stands on an entry whose key is in `self.key` already.
+    /// Stands on an entry whose key is already in `self.key`.
     #[inline(always)]
     fn stand(&mut self, version: (Lsn, OpKind), index: u32, entry: RawEntry) {
         (self.seq, self.kind) = version;
@@ -100,7 +101,7 @@ impl TableCursor {
         self.is_valid = true;
     }
 
-    /// Stands on the first entry of the block in hand.
+    /// Stands on the first entry of the current block.
     fn stand_first(&mut self) -> Result<(), ReadError> {
         let Some(block) = self.block.as_deref() else { return Ok(()) };
         let entry = block.entry_at(block.restart(0))?;
@@ -110,8 +111,8 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Moves to the next entry, if it is of the block in hand, of a common form, and `wanted`.
-    /// Otherwise false, and nothing has changed.
+    /// Moves to the next entry if it is in the current block, has the common form, and is `wanted`.
+    /// Otherwise returns false and changes nothing.
     #[inline(always)]
     fn step_if(&mut self, wanted: impl FnOnce(&Self, &Block, RawEntry) -> bool) -> bool {
         let Some(block) = self.block.as_deref().filter(|_| self.is_valid) else { return false };
@@ -128,8 +129,8 @@ impl TableCursor {
         true
     }
 
-    /// True if an entry that shares some of the current key adds nothing to it and takes nothing
-    /// away: it is of that key.
+    /// True if an entry that shares bytes with the current key has exactly that key: it adds no
+    /// bytes to it and takes none away.
     #[inline(always)]
     fn adds_nothing(&self, entry: RawEntry) -> bool {
         entry.value_at == entry.unshared_at && entry.shared as usize == self.key.len()
@@ -150,8 +151,8 @@ impl TableCursor {
         })
     }
 
-    /// The next key, past further versions of this one, and where a key is stored whole: at a
-    /// restart it is compared.
+    /// Moves to the next key, past further versions of this key. Also handles keys stored in full:
+    /// at a restart, keys are compared.
     #[inline(never)]
     fn next_key_slowly(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
         let mut is_other_key = false;
@@ -177,7 +178,7 @@ impl TableCursor {
         if self.load()? { self.stand_first() } else { Ok(()) }
     }
 
-    /// Seeks within the block in hand, going on to the next if all its entries lie before.
+    /// Seeks in the current block. Goes on to the next block if all entries come before the key.
     fn seek_in_block(&mut self, key: &[u8]) -> Result<(), ReadError> {
         let Some(block) = self.block.as_deref() else { return Ok(()) };
         match block.search(key, Lsn::MAX)? {
@@ -203,11 +204,11 @@ impl TableCursor {
         self.seek_in_block(key)
     }
 
-    /// Stands on the newest version of the greatest key below `key`, or of the greatest of all. The
-    /// walk stands on the block where entries below `key` end.
+    /// Stands on the newest version of the largest key below `key`, or of the largest of all keys.
+    /// The walk must stand on the block where the entries below `key` end.
     fn stand_before(&mut self, key: Option<&[u8]>) -> Result<(), ReadError> {
         self.stand_before_unchecked(key)?;
-        // Whoever forged blocks or an index may not lead us round in circles.
+        // Forged blocks or indexes must not make the cursor loop.
         let is_descending = key.is_none_or(|key| self.key.as_slice() < key);
         if self.is_valid && !is_descending && !planted(Plant::DescentBelieved) {
             return Err(DecodeError::damaged("the keys of a slice are out of order").into());
@@ -215,13 +216,13 @@ impl TableCursor {
         Ok(())
     }
 
-    /// The same, believing what blocks and index say of the order of keys.
+    /// The same, but trusts the order of keys in blocks and index.
     fn stand_before_unchecked(&mut self, key: Option<&[u8]>) -> Result<(), ReadError> {
         let mut found = std::mem::take(&mut self.key);
         while let Some(block) = self.block.clone() {
             if let Some((index, entry)) = block.search_before(key, &mut found, &mut self.run)? {
                 if index == 0 && self.walk.is_continued(&self.table, found.as_slice())? {
-                    // The key's newest version stands in a block before.
+                    // The key's newest version stands in an earlier block.
                     drop(block);
                     self.walk.seek(&self.table, &mut self.loader, found.as_slice())?;
                     self.load()?;

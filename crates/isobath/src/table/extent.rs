@@ -1,32 +1,32 @@
 //! The extent of a table's share: where its keys begin and where they end.
 //!
-//! Everything that asks whether tables, jobs, ranges and keys touch each other asks here: levels,
-//! plans, parts of compactions, scans, repair. An end is included, excluded or absent, so `[a, k)`
-//! and `[k, z]` are neighbours and do not overlap. No end is turned into another by adding a byte:
-//! keys may have their greatest length.
+//! All code that asks whether tables, jobs, ranges and keys overlap uses this type: levels, plans,
+//! parts of compactions, scans, repair. An end is included, excluded or absent. So `[a, k)` and
+//! `[k, z]` are neighbours and do not overlap. No end is converted to another by adding a byte,
+//! because keys may have the maximum length.
 //!
-//! Points keep their own ends beside it, for filters and seeks: `SliceMeta::smallest` and
+//! The points of a slice have their own ends, for filters and seeks: `SliceMeta::smallest` and
 //! `largest`.
 
 use std::ops::{Bound, Deref};
 
-/// A stretch of keys. The default is all keys.
+/// A contiguous part of the key space. The default is all keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent<K = Box<[u8]>> {
-    /// The first key that may be in it. The empty key is the least there is, so it leaves none
-    /// out.
+    /// The first key that may be in it. The empty key is the smallest possible key, so it excludes
+    /// nothing.
     pub(crate) start: K,
     pub(crate) end: End<K>,
 }
 
-/// Where a stretch of keys ends.
+/// The end of an extent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum End<K = Box<[u8]>> {
-    /// Behind the key.
+    /// Directly after the key.
     Included(K),
-    /// Before the key.
+    /// Directly before the key.
     Excluded(K),
-    /// Behind all keys.
+    /// After all keys.
     #[default]
     Unbounded,
 }
@@ -35,7 +35,7 @@ pub(crate) enum End<K = Box<[u8]>> {
 pub(crate) type ExtentRef<'a> = Extent<&'a [u8]>;
 
 impl<K: Deref<Target = [u8]>> End<K> {
-    /// The key that the end is at.
+    /// The key of the end.
     #[inline]
     pub(crate) fn key(&self) -> Option<&[u8]> {
         match self {
@@ -46,13 +46,13 @@ impl<K: Deref<Target = [u8]>> End<K> {
 }
 
 impl<K: Deref<Target = [u8]>> Extent<K> {
-    /// True if the key lies below all of it.
+    /// True if the key lies below the whole extent.
     #[inline]
     pub(crate) fn starts_after(&self, key: &[u8]) -> bool {
         *self.start > *key
     }
 
-    /// True if the key lies above all of it.
+    /// True if the key lies above the whole extent.
     #[inline]
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         match &self.end {
@@ -67,19 +67,19 @@ impl<K: Deref<Target = [u8]>> Extent<K> {
         !self.starts_after(key) && !self.ends_before(key)
     }
 
-    /// True if all of it lies below all of the other.
+    /// True if this whole extent lies below the whole other one.
     #[inline]
     pub(crate) fn is_below<L: Deref<Target = [u8]>>(&self, other: &Extent<L>) -> bool {
         self.ends_before(&other.start)
     }
 
-    /// True if a key may be in both.
+    /// True if there may be a key in both.
     #[inline]
     pub(crate) fn overlaps<L: Deref<Target = [u8]>>(&self, other: &Extent<L>) -> bool {
         !self.is_below(other) && !other.is_below(self)
     }
 
-    /// True if a key within the bounds may be in it.
+    /// True if a key within the bounds may be in the extent.
     pub(crate) fn meets<L: Deref<Target = [u8]>>(
         &self,
         lower: &Bound<L>,
@@ -121,7 +121,7 @@ impl ExtentRef<'_> {
         Extent { start: self.start.into(), end }
     }
 
-    /// The least extent that holds both.
+    /// The smallest extent that contains both.
     pub(crate) fn join(self, other: Self) -> Self {
         let end = match (self.end, other.end) {
             (End::Unbounded, _) | (_, End::Unbounded) => End::Unbounded,
@@ -136,7 +136,7 @@ impl ExtentRef<'_> {
         Extent { start: self.start.min(other.start), end }
     }
 
-    /// The least extent that holds all; `None` if there are none.
+    /// The smallest extent that contains all of them; `None` if there are none.
     pub(crate) fn hull(all: impl Iterator<Item = Self>) -> Option<Self> {
         all.reduce(Self::join)
     }
@@ -146,7 +146,7 @@ impl ExtentRef<'_> {
 mod tests {
     use super::*;
 
-    /// Keys at and beside each end.
+    /// Keys at each end and next to it.
     static KEYS: [&[u8]; 8] = [b"a", b"a\0", b"b", b"b\0", b"bb", b"c", b"c\0", b"d"];
 
     fn extents() -> Vec<ExtentRef<'static>> {
@@ -228,7 +228,7 @@ mod tests {
                 assert_eq!(extent.meets(&Bound::Unbounded, &end), !extent.starts_after(upper));
             }
             for lower in KEYS.into_iter().flat_map(bounds) {
-                // Only a closed end can be met at the very key of a bound.
+                // Only an included end can meet a bound at exactly that key.
                 let Bound::Excluded(key) = lower else { continue };
                 let is_last =
                     matches!(extent.end, End::Included(end) | End::Excluded(end) if end <= key);

@@ -1,7 +1,7 @@
-//! Blocked Bloom filter: tells most absent keys for the price of one cache line.
+//! Blocked Bloom filter: recognises most absent keys at the cost of one cache line.
 //!
-//! A key's 64-bit hash (XXH3-64 of the user key) picks one 64-byte line by its high half and bits
-//! within the line by its low half. (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and
+//! A key has a 64-bit hash (the XXH3-64 of the user key). The high half selects a 64-byte line, and
+//! the low half selects bits in that line. (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and
 //! Space-Efficient Bloom Filters", 2007.)
 //!
 //! ```text
@@ -25,19 +25,19 @@ const PROBE_STEP: u32 = 0x9e37_79b9;
 #[repr(align(64))]
 struct Line([u64; LINE_LEN / 8]);
 
-/// A filter, ready to be asked.
+/// A filter in memory, ready for use.
 pub(crate) struct Filter {
     lines: Box<[Line]>,
     probes: u32,
 }
 
-/// Which line a hash belongs to: the high half scaled to the count, without a division.
+/// The line of a hash: the high half scaled to the number of lines, without a division.
 #[inline]
 fn line_index(hash: u64, line_count: usize) -> usize {
     ((u128::from(hash) * line_count as u128) >> 64) as usize
 }
 
-/// The bits of a line that a hash stands for.
+/// The bits that a hash selects in its line.
 #[inline]
 fn bits(hash: u64, probes: u32) -> impl Iterator<Item = (usize, u64)> {
     (0..probes).scan(hash as u32, |state, _| {
@@ -47,12 +47,13 @@ fn bits(hash: u64, probes: u32) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// The best number of probes is near `0.69 × bits`; lines fill unevenly, which favours fewer.
+/// The best number of probes is near `0.69 × bits`. Lines fill unevenly, so somewhat fewer are
+/// better.
 fn probes_for(bits_per_key: u32) -> u32 {
     (bits_per_key * 6 / 10).clamp(1, PROBES_MAX)
 }
 
-/// Appends the filter over `hashes` to `out`, spending `bits_per_key` bits on each.
+/// Appends the filter over `hashes` to `out`, with `bits_per_key` bits for each hash.
 pub(crate) fn put_filter(out: &mut Vec<u8>, hashes: &[u64], bits_per_key: u32) {
     let bit_count = hashes.len() as u64 * u64::from(bits_per_key.max(1));
     let line_count = bit_count.div_ceil(LINE_BITS).max(1) as usize;
@@ -75,7 +76,8 @@ pub(crate) fn put_filter(out: &mut Vec<u8>, hashes: &[u64], bits_per_key: u32) {
 }
 
 impl Filter {
-    /// Decodes a stored filter. A kind that this version does not know is no filter: `None`.
+    /// Decodes a stored filter. `None` for a kind that this version does not know: reads then go
+    /// without a filter.
     pub(crate) fn decode(bytes: &[u8]) -> Decoded<Option<Filter>> {
         let Some((&[kind, probes], stored)) = bytes.split_first_chunk() else {
             return Err(DecodeError::damaged("a filter is shorter than its header"));
@@ -101,14 +103,14 @@ impl Filter {
         Ok(Some(Filter { lines: lines.collect(), probes }))
     }
 
-    /// False only if no key of this hash was added.
+    /// False only if no key with this hash was added.
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
         let line = &self.lines[line_index(hash, self.lines.len())].0;
         bits(hash, self.probes).all(|(word, mask)| line[word] & mask != 0)
     }
 
-    /// Bytes of memory.
+    /// The memory that the filter takes, in bytes.
     pub(crate) fn charge(&self) -> usize {
         self.lines.len() * LINE_LEN
     }

@@ -1,9 +1,10 @@
 //! The end of a table file: the directory of its slices, and the footer that leads to it.
 //!
 //! With them a table can be read without a manifest. The directory is the payload of a stored
-//! block: varint count of slices, then for each, in order of family: varint family minus the family
-//! before, varint offset of the root minus the end of the root before (or of the file header),
-//! varint length of the root. The footer is the last 64 bytes:
+//! block: the varint number of slices, then three varints for each slice, in order of family.
+//! First, the family minus the previous family. Second, the offset of the root minus the end of the
+//! previous root (or of the file header). Third, the length of the root. The footer is the last 64
+//! bytes:
 //!
 //! ```text
 //! offset len  field                    all integers little-endian
@@ -50,7 +51,7 @@ impl Footer {
         out
     }
 
-    /// Decodes the last bytes of a file of `file_len` bytes.
+    /// Decodes the last bytes of a file that is `file_len` bytes long.
     pub(crate) fn decode(bytes: &[u8; FOOTER_LEN], file_len: u64) -> Decoded<Footer> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         if bytes[48..56] != MAGIC || word(56) != checksum64(&bytes[..56]) {
@@ -82,7 +83,7 @@ impl Footer {
     }
 }
 
-/// Appends the directory of the slices whose roots are given.
+/// Appends the directory of slices with these roots.
 pub(crate) fn put_directory(out: &mut Vec<u8>, slices: &[(FamilyId, BlockHandle)]) {
     put_varint(out, slices.len() as u64);
     let (mut family_before, mut end_before) = (0, FILE_HEADER_LEN as u64);
@@ -95,7 +96,7 @@ pub(crate) fn put_directory(out: &mut Vec<u8>, slices: &[(FamilyId, BlockHandle)
     }
 }
 
-/// Decodes a directory; the roots come in ascending order of family and offset.
+/// Decodes a directory. The roots come in ascending order of family and offset.
 pub(crate) fn decode_directory(payload: &[u8]) -> Decoded<Vec<(FamilyId, BlockHandle)>> {
     let mut decoder = Decoder::new(payload);
     let count = decoder.varint()?;

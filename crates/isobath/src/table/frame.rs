@@ -1,4 +1,4 @@
-//! A block as it lies on disk, and the one way bytes of a table file are read.
+//! The form of a block on disk, and the only way to read blocks of a table file.
 //!
 //! ```text
 //! payload   as the codec left it
@@ -6,8 +6,8 @@
 //! checksum  u64: XXH3-64 of payload and codec, xor (offset of the payload in the file × an odd constant)
 //! ```
 //!
-//! The checksum is verified on every read from disk, before anything is decoded; the offset in it
-//! notices a block that was written to, or read from, the wrong place.
+//! The checksum is verified at every read from disk, before anything is decoded. The offset in it
+//! detects a block that was written to, or read from, the wrong place.
 
 use super::BlockHandle;
 use super::codec::{Codec, Decompressor};
@@ -16,10 +16,10 @@ use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::{RunningChecksum, checksum64};
 use crate::vfs::{ReadFile, len_in_memory};
 
-/// Stored blocks up to this long are read into a buffer that the thread keeps.
+/// Stored blocks up to this length are read into a buffer that the thread keeps.
 const SCRATCH_LEN_MAX: usize = 64 << 10;
 
-/// Codec and checksum.
+/// The length of codec and checksum.
 pub(crate) const TRAILER_LEN: usize = 9;
 
 const OFFSET_MIX: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -28,7 +28,7 @@ fn frame_checksum(payload_and_codec: &[u8], offset: u64) -> u64 {
     checksum64(payload_and_codec) ^ offset.wrapping_mul(OFFSET_MIX)
 }
 
-/// Appends a stored block to `out`; its first byte will lie at `offset` of the file.
+/// Appends a stored block to `out`. Its first byte will lie at `offset` of the file.
 pub(crate) fn put_frame(out: &mut Vec<u8>, codec: Codec, payload: &[u8], offset: u64) {
     let start = out.len();
     out.reserve(payload.len() + TRAILER_LEN);
@@ -53,8 +53,8 @@ pub(crate) fn open_frame(stored: &[u8], offset: u64) -> Decoded<(Codec, &[u8])> 
 }
 
 /// The length of the stored block that begins at `offset` of a file with these bytes, found by
-/// trying: the least at which the checksum fits, up to `len_max`. `None` if there is none: the
-/// block is damaged, or none begins there.
+/// trying: the smallest length, up to `len_max`, at which the checksum fits. `None` if no length
+/// fits: the block is damaged, or no block begins there.
 pub(crate) fn find_frame(bytes: &[u8], offset: usize, len_max: usize) -> Option<usize> {
     let end = bytes.len().min(offset.saturating_add(len_max));
     let mix = (offset as u64).wrapping_mul(OFFSET_MIX);
@@ -75,8 +75,8 @@ pub(crate) fn find_frame(bytes: &[u8], offset: usize, len_max: usize) -> Option<
 }
 
 /// Reads, checks and decodes the block at `handle` into `out`, whose capacity is reused. Errors
-/// name file and offset. The bytes are copied out of the file once: what is decoded is what was
-/// verified, also if another program writes to the file meanwhile.
+/// name the file and the offset. The bytes are copied out of the file once. So exactly the verified
+/// bytes are decoded, even if another program writes to the file in the meantime.
 pub(crate) fn read_block(
     file: &dyn ReadFile,
     handle: BlockHandle,
@@ -99,7 +99,7 @@ pub(crate) fn read_block(
     decode_owned(handle.offset, decompressor, out).map_err(placed)
 }
 
-/// Checks and decodes stored bytes that lie elsewhere.
+/// Checks and decodes stored bytes that are in another buffer.
 pub(crate) fn decode_frame(
     stored: &[u8],
     offset: u64,
@@ -110,7 +110,7 @@ pub(crate) fn decode_frame(
     decompressor.decompress(codec, payload, out)
 }
 
-/// Checks and decodes stored bytes in place: a large raw block is not copied again.
+/// Checks and decodes stored bytes in place, so that a large raw block is not copied again.
 fn decode_owned(offset: u64, decompressor: &Decompressor, out: &mut Vec<u8>) -> Decoded<()> {
     let (codec, payload) = open_frame(out, offset)?;
     if codec == Codec::None {
@@ -124,7 +124,7 @@ fn decode_owned(offset: u64, decompressor: &Decompressor, out: &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// Refuses a handle that points outside of the file, before anything is allocated for it.
+/// Refuses a handle that points outside the file, before memory is allocated for it.
 pub(crate) fn check_within(file: &dyn ReadFile, handle: BlockHandle) -> Result<()> {
     match handle.offset.checked_add(u64::from(handle.len)) {
         Some(end) if end <= file.len() => {
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Another program writes to it between two reads.
+    /// A file to which another program writes between two reads.
     struct Changing(Mutex<Vec<u8>>);
 
     impl ReadFile for Changing {
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Zeros that cannot be read.
+    /// A file of zeros that cannot be read.
     struct Unreadable;
 
     impl ReadFile for Unreadable {

@@ -1,6 +1,6 @@
-//! What a fuzzer may feed the decoders of tables. Each of these takes any bytes and must return:
-//! the decoders answer or fail, and where bytes happen to be whole, what they say must agree with
-//! itself. See `fuzzing/mod.rs`.
+//! Fuzz targets for the decoders of tables. Each takes any bytes and must return. The decoders
+//! return a result or an error. Where the bytes happen to be valid, different ways to read them
+//! must agree. See `fuzzing/mod.rs`.
 
 use super::block::Block;
 use super::codec::{Codec, Compressor, Decompressor};
@@ -20,7 +20,7 @@ use crate::vfs::{FileAccess, FileSystem, MemoryFs};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// All of them, for what they complain of.
+/// All decoders, with the error that each returns.
 #[cfg(test)]
 pub(crate) const DECODERS: [crate::error::NamedDecoder; 12] = [
     ("block", |bytes| Block::parse(bytes.to_vec()).err()),
@@ -46,7 +46,7 @@ pub(crate) const DECODERS: [crate::error::NamedDecoder; 12] = [
     }),
 ];
 
-/// A block, searched and walked.
+/// Searches and walks a block.
 pub(crate) fn block(data: &[u8]) {
     let Ok(block) = Block::parse(data.to_vec()) else { return };
     let walked = walk(&block);
@@ -55,7 +55,7 @@ pub(crate) fn block(data: &[u8]) {
         for point in [seq.saturating_add(1), *seq, 0, Lsn::MAX] {
             let _ = block.search_restarts(key, point);
             let hit = block.search(key, point);
-            // A search in a block that keeps all the rules finds what a walk finds.
+            // In a block that follows all the rules, a search finds what a walk finds.
             if is_sound && point == seq.wrapping_add(1) {
                 let hit = hit.expect("a sound block").expect("the version is there");
                 assert!(hit.is_equal, "the search missed {}", key.escape_ascii());
@@ -72,10 +72,10 @@ pub(crate) fn block(data: &[u8]) {
     }
 }
 
-/// What walking a block shows.
+/// What a walk over a block shows.
 struct Walked {
     versions: Vec<(Vec<u8>, Lsn)>,
-    /// Every entry could be read, and stands after the one before.
+    /// True if every entry could be read and comes after the one before.
     is_whole: bool,
 }
 
@@ -103,7 +103,7 @@ fn walk(block: &Block) -> Walked {
     walked
 }
 
-/// An index block: every handle, by ordinal and by search.
+/// Reads every handle of an index block, by ordinal and by search.
 pub(crate) fn index(data: &[u8]) {
     let Ok(index) = parse_index(data.to_vec()) else { return };
     for ordinal in 0..index.entry_count() {
@@ -119,7 +119,7 @@ pub(crate) fn index(data: &[u8]) {
     }
 }
 
-/// A filter as it lies in a file, and one made over keys.
+/// Uses a filter as it lies in a file, and a filter built from keys.
 pub(crate) fn filter(data: &[u8]) {
     if let Ok(Some(filter)) = Filter::decode(data) {
         for hash in [0, 1, u64::MAX, checksum64(data)] {
@@ -135,7 +135,7 @@ pub(crate) fn filter(data: &[u8]) {
     assert!(hashes.iter().all(|hash| filter.may_contain(*hash)), "a key is denied");
 }
 
-/// A footer, as it is and with a checksum that fits; and a directory.
+/// Decodes a footer as it is, and with a valid checksum; and a directory.
 pub(crate) fn footer(data: &[u8]) {
     if let Some(bytes) = data.first_chunk::<FOOTER_LEN>() {
         let mut bytes = *bytes;
@@ -156,7 +156,7 @@ pub(crate) fn footer(data: &[u8]) {
     }
 }
 
-/// A slice's root.
+/// Decodes the root of a slice.
 pub(crate) fn root(data: &[u8]) {
     let handle = BlockHandle { offset: 1 << 40, len: data.len() as u32 };
     let Ok(root) = Root::decode(data, handle) else { return };
@@ -167,7 +167,7 @@ pub(crate) fn root(data: &[u8]) {
     assert!(root.base(handle) <= handle.offset);
 }
 
-/// Compressed bytes, undone; and any bytes, done and undone.
+/// Decompresses the bytes; also compresses and decompresses them.
 pub(crate) fn codec(data: &[u8]) {
     let Some((first, payload)) = data.split_first() else { return };
     let Ok(codec) = Codec::from_byte(first % 4) else { return };
@@ -185,12 +185,12 @@ pub(crate) fn codec(data: &[u8]) {
 
 const DIR: &str = "/tables";
 const NUMBER: u64 = 42;
-/// More moves than any cursor over the sample makes: a damaged block must not lead it in circles.
+/// More moves than any cursor over the sample needs. A damaged block must not make a cursor loop.
 const MOVES_MAX: usize = 10_000;
 
-/// A whole table file, whose blocks are changed *behind* their checksums: one block after the other
-/// is picked, patched and framed anew. Reading it may fail or give whatever was forged, but ends,
-/// and without a patch it gives the sample.
+/// Reads a whole table file whose blocks are changed *behind* their checksums: block by block, one
+/// is chosen, patched and framed again. Reading may fail or return forged data, but it must end.
+/// Without a patch it must return the sample.
 pub(crate) fn table(data: &[u8]) {
     static SAMPLE: OnceLock<Sample> = OnceLock::new();
     let sample = SAMPLE.get_or_init(Sample::new);
@@ -213,7 +213,8 @@ pub(crate) fn table(data: &[u8]) {
     }
 }
 
-/// Patches one block: which, how many bytes, and for each its place and what it becomes.
+/// Patches one block. The data selects the block, the number of bytes, and the position and new
+/// value of each.
 fn forge(decoder: &mut Decoder<'_>, blocks: &[BlockHandle], bytes: &mut [u8]) -> Decoded<()> {
     let handle = blocks[usize::from(decoder.u8()?) % blocks.len()];
     let (start, len) = (handle.offset as usize, handle.len as usize);
@@ -253,7 +254,7 @@ impl Sample {
             block_len: 120,
             index_block_len: 60,
             codec: Codec::None,
-            // Over one KiB, so that the filter is a block of its own.
+            // More than one KiB, so that the filter is a block of its own.
             filter_bits_per_key: 250,
             ..TableOptions::default()
         };
@@ -280,7 +281,7 @@ impl Sample {
     }
 }
 
-/// A file system with the table in it.
+/// A file system that holds the table.
 fn file_of(bytes: &[u8]) -> Arc<dyn FileSystem> {
     let fs = MemoryFs::new();
     fs.create_dir_all(Path::new(DIR)).expect("memory");
@@ -307,7 +308,7 @@ fn blocks_of(fs: &Arc<dyn FileSystem>) -> Vec<BlockHandle> {
     handles
 }
 
-/// Reads a slice in every way. `expected` is what is in it, if that is known.
+/// Reads a slice in every way. `expected` is its content, if it is known.
 fn read(fs: &Arc<dyn FileSystem>, meta: &SliceMeta, expected: Option<&Versions>) {
     let files = FileCache::new(fs.clone(), DIR.into(), FileAccess::Positional, 4);
     let context = TableContext::new(Arc::new(files), BlockCache::new(1 << 16));
@@ -341,12 +342,12 @@ fn read(fs: &Arc<dyn FileSystem>, meta: &SliceMeta, expected: Option<&Versions>)
     }
 }
 
-/// Errors of a table name its file.
+/// True if the text of the error names the table's file.
 fn names_table(error: &Error) -> bool {
     error.to_string().contains(&*table_path(Path::new(DIR), NUMBER).to_string_lossy())
 }
 
-/// Goes on until the end; an end there must be.
+/// Moves until the end. There must be an end.
 fn moves<C: Cursor>(
     cursor: &mut C,
     begin: impl FnOnce(&mut C) -> Result<()>,
@@ -362,7 +363,7 @@ fn moves<C: Cursor>(
     panic!("the cursor does not come to an end");
 }
 
-/// Bytes to begin with.
+/// Initial inputs for the fuzzer.
 pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
     let sample = Sample::new();
     let payload = |handle: &BlockHandle| {
@@ -389,10 +390,10 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
             Vec::new(),
             vec![0, 0, 7, 0, 1],
             vec![9, 1, 3, 0, 0xff, 1, 0, 2],
-            // Once led a cursor that stepped back round in circles.
+            // These bytes once made a cursor loop when it stepped back.
             vec![0x2d, 0, 0x2c, 0x0b, 7],
         ],
-        // Blocks of every kind: each decoder should see those of the others too.
+        // Blocks of every kind: each decoder should see the blocks of the others too.
         _ => payloads,
     }
 }

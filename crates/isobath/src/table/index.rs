@@ -1,16 +1,17 @@
-//! The index of a slice: for each block a key that no entry of the block exceeds.
+//! The index of a slice: for each block, a key that is not below any key of the block.
 //!
 //! An index block is a block (see `block.rs`) with an interval of 1. The key of an entry is a
-//! separator: at or above the last key of the block it leads to, below the first key of the next,
-//! and as short as that allows. Its value is the block's handle: a byte that holds the lengths (0
-//! to 8) of the two numbers that follow in its low and its high half, the offset within the slice,
-//! the length; both little-endian. Its sequence is 0; but if the versions of one key fill the end
-//! of a block and go on in the next, the separator is that key and the sequence that of the block's
-//! last entry. So [`Block::search`] for (key, point) finds the one block in which the answer can
-//! stand.
+//! separator: at or above the last key of its data block, below the first key of the next one, and
+//! as short as that allows. The value of the entry is the handle of the data block. Its first byte
+//! holds two lengths (0 to 8), one in the low half and one in the high half. Two little-endian
+//! numbers of these lengths follow: the offset within the slice, and the length of the block. The
+//! sequence number of an entry is 0, with one exception: if the versions of one key fill the end of
+//! a block and continue in the next, the separator is that key, and its sequence number is that of
+//! the block's last entry. So [`Block::search`] for (key, point) finds the only block that can hold
+//! the answer.
 //!
-//! When the index outgrows `index_block_len` it is cut into leaves, and a *top* of the same form
-//! leads to them (its separators are the leaves' last ones). The top lies in the slice's root.
+//! When the index exceeds `index_block_len`, it is cut into leaves. A *top* of the same form leads
+//! to them; its separators are the last separators of the leaves. The top lies in the slice's root.
 
 use super::block::{Block, RawEntry};
 use super::block_builder::BlockBuilder;
@@ -18,7 +19,7 @@ use super::{BlockHandle, chunk};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Lsn, OpKind};
 
-/// Writes into `out` the shortest key that is at or above `below` and under `above`; `common` is
+/// Writes into `out` the shortest key that is at or above `below` and below `above`. `common` is
 /// the length of their common prefix.
 pub(crate) fn shortest_separator(below: &[u8], above: &[u8], common: usize, out: &mut Vec<u8>) {
     debug_assert!(below < above);
@@ -31,7 +32,7 @@ pub(crate) fn shortest_separator(below: &[u8], above: &[u8], common: usize, out:
         out.extend_from_slice(&below[..=common]);
         out[common] += 1;
     } else {
-        // Any longer prefix of `below` with its last byte raised stays under `above`.
+        // A longer prefix of `below`, with its last byte increased by one, is still below `above`.
         let raised = (common + 1..below.len()).find(|&i| below[i] < u8::MAX);
         match raised {
             Some(i) if i + 1 < below.len() => {
@@ -57,7 +58,7 @@ impl IndexBuilder {
         IndexBuilder { block, last: Vec::new(), last_seq: 0, value: Vec::new() }
     }
 
-    /// Appends a block's handle, whose offset is relative to the slice.
+    /// Appends a block's handle. The offset in it is relative to the slice.
     pub(crate) fn add(&mut self, separator: &[u8], seq: Lsn, handle: BlockHandle) {
         self.value.clear();
         let (offset_width, len_width) = (width(handle.offset), width(u64::from(handle.len)));
@@ -74,7 +75,7 @@ impl IndexBuilder {
         self.block.len()
     }
 
-    /// The separator that was added last, and its sequence.
+    /// The last separator added, with its sequence number.
     pub(crate) fn last(&self) -> (&[u8], Lsn) {
         (&self.last, self.last_seq)
     }
@@ -89,12 +90,12 @@ impl IndexBuilder {
     }
 }
 
-/// The bytes that `value` takes without leading zeros.
+/// The number of bytes of `value` without leading zeros.
 fn width(value: u64) -> usize {
     (64 - value.leading_zeros() as usize).div_ceil(8)
 }
 
-/// The handle that an index entry holds. `base` is where the slice begins.
+/// The handle in an index entry. `base` is the start of the slice.
 #[inline]
 pub(crate) fn handle_of(index: &Block, entry: RawEntry, base: u64) -> Decoded<BlockHandle> {
     let at = entry.value_at as usize;
@@ -111,8 +112,8 @@ pub(crate) fn handle_of(index: &Block, entry: RawEntry, base: u64) -> Decoded<Bl
     }
 }
 
-/// The integer of `width` bytes at `at`. Columns and tail follow the entries, so eight bytes are
-/// there.
+/// The integer of `width` bytes at `at`. Columns and tail follow the entries, so eight bytes can be
+/// read there.
 #[inline]
 fn number(index: &Block, at: usize, width: usize) -> u64 {
     let Some(bytes) = chunk::<8>(index.bytes(), at) else { return 0 };
@@ -130,7 +131,7 @@ pub(crate) fn index_entry(index: &Block, ordinal: u32) -> Decoded<RawEntry> {
     index.entry_at(index.restart(ordinal))
 }
 
-/// Checks that a decoded block can serve as an index: every entry a restart.
+/// Checks that a decoded block can be used as an index: every entry must be a restart.
 pub(crate) fn parse_index(bytes: Vec<u8>) -> Decoded<Block> {
     let block = Block::parse(bytes)?;
     if block.interval() != 1 {

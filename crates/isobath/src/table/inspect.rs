@@ -1,5 +1,5 @@
-//! A table file opened by its name alone: footer, directory, slices. For verification, repair and
-//! dumps, which must do without a manifest.
+//! Opens a table file by its name alone: footer, directory, slices. For verification, repair and
+//! dumps, which have to work without a manifest.
 
 use super::block::Block;
 use super::codec::{Codec, Decompressor};
@@ -19,7 +19,7 @@ use crate::vfs::{FileAccess, FileSystem, ReadFile};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A table file, read as a whole.
+/// A table file that is read as a whole.
 pub(crate) struct TableFile {
     file: Arc<dyn ReadFile>,
     header: FileHeader,
@@ -28,7 +28,7 @@ pub(crate) struct TableFile {
     context: TableContext,
 }
 
-/// What a stored block is for.
+/// The use of a stored block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
     Data,
@@ -38,34 +38,34 @@ pub(crate) enum BlockKind {
     Directory,
 }
 
-/// Takes what a dump meets. An error of its own ends the dump.
+/// Receives each item of a dump. If it returns an error, the dump ends.
 pub(crate) type Show<'a> = &'a mut dyn FnMut(DumpItem<'_>) -> Result<()>;
 
-/// One thing found in a table file, in the order in which a dump meets it.
+/// One item in a table file. A dump visits them in this order.
 #[derive(Debug)]
 pub(crate) enum DumpItem<'a> {
     Header(&'a FileHeader),
-    /// A stored block, and its length once decoded.
+    /// A stored block, and its decoded length.
     Block {
         kind: BlockKind,
         handle: BlockHandle,
         codec: Codec,
         decoded_len: usize,
     },
-    /// What the root before says of its slice.
+    /// What the preceding root says about its slice.
     Slice {
         root: &'a Root,
         meta: &'a SliceMeta,
     },
-    /// An entry of the index (of the block before, or of the root).
+    /// An entry of the index: of the preceding block, or of the root.
     Separator {
         key: &'a [u8],
         seq: Lsn,
         leads_to: BlockHandle,
     },
-    /// An entry of the data block before (or of the root).
+    /// An entry of the preceding data block, or of the root.
     Entry(Entry<'a>),
-    /// A part that cannot be read; what follows is of the next part that can.
+    /// A part that cannot be read. The next item belongs to the next readable part.
     Damage(&'a Error),
     Footer {
         offset: u64,
@@ -112,7 +112,7 @@ impl TableFile {
         self.file.path()
     }
 
-    /// Where a slice comes from, as its root says.
+    /// The origin of a slice, as its root states it.
     pub(crate) fn origin(&self, meta: &SliceMeta) -> Result<Origin> {
         Ok(read_root(&*self.file, meta.root)?.origin)
     }
@@ -140,8 +140,8 @@ impl TableFile {
         Error::corruption(self.file.path(), offset, detail)
     }
 
-    /// Everything that [`TableFile::verify`] would complain of, not just the first: what is wrong
-    /// with each slice as a whole, and each of its blocks that cannot be read.
+    /// Every error that [`TableFile::verify`] could return, not only the first one: those of each
+    /// slice as a whole, and those of each block that cannot be read.
     pub(crate) fn check(&self, progress: Progress<'_>) -> Vec<Error> {
         let mut found = Vec::new();
         let mut end = FILE_HEADER_LEN as u64;
@@ -169,8 +169,8 @@ impl TableFile {
         found
     }
 
-    /// Shows everything in the file, in its order on disk as far as an index allows. A block that
-    /// is damaged is shown as such, and what else can be read is shown nevertheless.
+    /// Shows everything in the file, in its order on disk as far as an index allows. Shows a
+    /// damaged block as damaged, and still shows everything else that can be read.
     pub(crate) fn dump(&self, show: Show<'_>) -> Result<()> {
         show(DumpItem::Header(&self.header))?;
         for meta in &self.slices {
@@ -202,7 +202,7 @@ impl TableFile {
         Ok(())
     }
 
-    /// Shows the index block that lies at `index_at`, and everything it leads to.
+    /// Shows the index block at `index_at`, and everything to which it leads.
     fn dump_index(
         &self,
         index: Decoded<Block>,
@@ -237,7 +237,7 @@ impl TableFile {
         Ok(())
     }
 
-    /// Shows the entries of a data block that lies at `block_at`.
+    /// Shows the entries of a data block at `block_at`.
     fn dump_entries(
         &self,
         block: Decoded<Block>,

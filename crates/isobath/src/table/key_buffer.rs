@@ -1,9 +1,9 @@
-//! A key that is put together from prefix-compressed entries, one after another.
+//! A key that is reconstructed from prefix-compressed entries, one after another.
 
 use super::{KEY_LEN_MAX, chunk};
 use crate::error::{DecodeError, Decoded};
 
-/// Short tails are copied as this many bytes at once, whatever their length.
+/// A short tail is copied as this many bytes at once, whatever its length.
 const COPY_LEN: usize = 16;
 
 #[cold]
@@ -11,10 +11,10 @@ fn too_long() -> DecodeError {
     DecodeError::damaged("a block has a key of an impossible length")
 }
 
-/// A key, with room behind it.
+/// A key, with spare room after it.
 #[derive(Debug, Default)]
 pub(super) struct KeyBuffer {
-    /// The first `len` bytes are the key; what follows is of no meaning.
+    /// The first `len` bytes are the key. The bytes after it have no meaning.
     bytes: Vec<u8>,
     len: usize,
 }
@@ -30,8 +30,8 @@ impl KeyBuffer {
         self.len
     }
 
-    /// No write is accepted with a longer key. Prefix compression would let a small forged block
-    /// unfold to any size.
+    /// Longer keys cannot be written. A small forged block could use prefix compression to expand
+    /// to any size, so the length is checked.
     #[inline]
     pub(super) fn check_len(&self) -> Decoded<()> {
         if self.len <= KEY_LEN_MAX { Ok(()) } else { Err(too_long()) }
@@ -41,8 +41,8 @@ impl KeyBuffer {
         self.len = 0;
     }
 
-    /// Keeps the first `shared` bytes and puts `source[start..end]` behind them. False, and no
-    /// change, if the key is not so long or the source has no such range.
+    /// Keeps the first `shared` bytes and puts `source[start..end]` after them. Returns false and
+    /// changes nothing if the key is shorter than `shared`, or if the source has no such range.
     #[inline(always)]
     pub(super) fn replace_tail(
         &mut self,
@@ -55,8 +55,8 @@ impl KeyBuffer {
             || self.replace_long_tail(shared, source.get(start..end))
     }
 
-    /// The same for a tail of at most 16 bytes if there is room for it; false, and no change,
-    /// otherwise.
+    /// The same for a tail of at most 16 bytes, if there is room for it. Otherwise returns false
+    /// and changes nothing.
     #[inline(always)]
     pub(super) fn replace_short_tail(
         &mut self,
@@ -89,7 +89,7 @@ impl KeyBuffer {
         true
     }
 
-    /// Makes `key` the key.
+    /// Replaces the key by `key`.
     pub(super) fn set(&mut self, key: &[u8]) {
         self.replace_long_tail(0, Some(key));
     }

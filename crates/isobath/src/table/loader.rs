@@ -1,5 +1,5 @@
-//! How a cursor gets its blocks: through the cache, or past it into one buffer; with read-ahead
-//! once it is seen to walk.
+//! Loads the blocks of a cursor: through the cache, or past it into one buffer. Reads ahead once
+//! the cursor walks forward.
 
 use super::BlockHandle;
 use super::block::Block;
@@ -11,21 +11,22 @@ use crate::error::{ReadError, Result};
 use crate::vfs::ReadFile;
 use std::sync::Arc;
 
-/// Blocks loaded one after the other before any is read ahead, when reading through the cache.
+/// The number of consecutive blocks loaded through the cache before read-ahead begins.
 const SEQUENTIAL_MIN: u32 = 2;
 const WINDOW_LEN_MIN: u64 = 64 << 10;
 const WINDOW_LEN_MAX: u64 = 512 << 10;
-/// A compaction walks whole slices: it may read far ahead at once.
+/// The read-ahead window of a compaction. A compaction walks whole slices, so it may read far ahead
+/// from the start.
 const COMPACTION_WINDOW_LEN: u64 = 1 << 20;
-/// What a compaction reads with one system call where files are not mapped.
+/// The bytes that a compaction reads with one system call where files are not mapped.
 const CHUNK_LEN: u64 = 256 << 10;
 
 pub(super) struct Loader {
     fill_cache: bool,
-    /// Blocks reached by stepping, since the last seek.
+    /// Blocks reached by stepping since the last seek.
     sequential: u32,
     window_len: u64,
-    /// Up to where the file was told to read ahead.
+    /// The offset up to which the file was told to read ahead.
     ahead_end: u64,
     chunk: Vec<u8>,
     chunk_offset: u64,
@@ -43,12 +44,12 @@ impl Loader {
         }
     }
 
-    /// The next load goes to the block after the last one.
+    /// The next load is for the block after the last one.
     pub(super) fn note_sequential(&mut self) {
         self.sequential = self.sequential.saturating_add(1);
     }
 
-    /// The next load goes anywhere.
+    /// The next load may be for any block.
     pub(super) fn note_seek(&mut self) {
         self.sequential = 0;
         self.ahead_end = 0;
@@ -57,8 +58,8 @@ impl Loader {
         }
     }
 
-    /// The block that `walk` stands on. `before` is the block that the cursor held, whose buffer is
-    /// used again if nobody else holds it.
+    /// The block at which `walk` stands. `before` is the block that the cursor held. Its buffer is
+    /// reused if it has no other user.
     pub(super) fn load(
         &mut self,
         table: &Table,
@@ -121,7 +122,7 @@ impl Loader {
         Ok(slot)
     }
 
-    /// Serves a block from the chunk in hand, or from the next one that is read for it.
+    /// Takes a block from the current chunk, or reads the next chunk for it.
     fn read_chunked(
         &mut self,
         table: &Table,
@@ -138,7 +139,8 @@ impl Loader {
         if !has_block(&self.chunk, self.chunk_offset) {
             let room = table.data_end().min(file.len()).saturating_sub(handle.offset);
             let chunk_len = CHUNK_LEN.min(room).max(len) as usize;
-            // Emptied first: after a failed read nothing must be taken for what the file holds.
+            // Empty the chunk first, so that after a failed read its content is not taken for that
+            // of the file.
             self.chunk.clear();
             self.chunk_offset = handle.offset;
             let mut chunk = std::mem::take(&mut self.chunk);
@@ -152,7 +154,7 @@ impl Loader {
             .map_err(|error| table.located(error, handle))
     }
 
-    /// Keeps the file reading between half a window and a window ahead.
+    /// Keeps between half a window and a whole window of the file read ahead.
     fn read_ahead(&mut self, table: &Table, file: &dyn ReadFile, handle: BlockHandle) {
         let end = handle.offset.saturating_add(u64::from(handle.len));
         if end.saturating_add(self.window_len / 2) <= self.ahead_end {

@@ -1,49 +1,49 @@
-//! What the rest of the engine knows of a table slice without opening it.
+//! What the rest of the engine knows about a table slice without opening it.
 
 use super::extent::{End, Extent, ExtentRef};
 use crate::format::{FamilyId, LSN_END, Lsn};
 
-/// No slice has as many bytes or entries, so that sums over slices do not overflow.
+/// A slice has fewer bytes and fewer entries than this. So sums over slices do not overflow.
 const SLICE_SIZE_END: u64 = 1 << 42;
 
-/// Where a block lies in its file: its stored bytes, checksum trailer included.
+/// The position of a block in its file: its stored bytes, including the checksum trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockHandle {
     pub(crate) offset: u64,
     pub(crate) len: u32,
 }
 
-/// One family's share of a table file, as the manifest records it.
+/// The share of one family in a table file, as the manifest records it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SliceMeta {
     /// The number of the file that holds the slice.
     pub(crate) file: u64,
     pub(crate) family: FamilyId,
-    /// The slice's root: from it the reader finds index, filter and properties.
+    /// The slice's root, from which the reader finds index, filter and properties.
     pub(crate) root: BlockHandle,
     /// Bytes of the slice on disk.
     pub(crate) disk_bytes: u64,
     /// Bytes of keys and values before compression.
     pub(crate) raw_bytes: u64,
-    /// Versions in the slice, deletes included.
+    /// Versions in the slice, including deletes.
     pub(crate) entries: u64,
     pub(crate) deletes: u64,
-    /// The least and greatest user key.
+    /// The smallest and the largest user key.
     pub(crate) smallest: Box<[u8]>,
     pub(crate) largest: Box<[u8]>,
-    /// The least and greatest sequence.
+    /// The smallest and the largest sequence number.
     pub(crate) min_seq: Lsn,
     pub(crate) max_seq: Lsn,
 }
 
 impl SliceMeta {
-    /// Where its keys lie: its points, both ends included.
+    /// The extent of the keys of its points. Both ends are included.
     #[inline]
     pub(crate) fn extent(&self) -> ExtentRef<'_> {
         Extent { start: &self.smallest, end: End::Included(&self.largest) }
     }
 
-    /// True if what it says can be so.
+    /// False if the fields contradict each other or exceed their bounds.
     pub(crate) fn is_sane(&self) -> bool {
         let end = self.root.offset.saturating_add(u64::from(self.root.len));
         let sizes = [end, self.disk_bytes, self.raw_bytes, self.entries];

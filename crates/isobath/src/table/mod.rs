@@ -11,12 +11,12 @@
 //! footer          64 bytes                             footer.rs
 //! ```
 //!
-//! Every block and root is framed (`frame.rs`): codec and checksum follow it. Writing: `writer.rs`,
-//! then `slice_writer.rs`, `block_builder.rs`, `output.rs`. Reading: `reader.rs` (get), `cursor.rs`
-//! (with `walk.rs`, `loader.rs`, `backward.rs` and `key_buffer.rs`); both go through `cache/`.
-//! `verify.rs` checks a whole file, `dump.rs` shows it. A reader finds a slice by its
-//! [`SliceMeta`], which the manifest keeps; a tool without a manifest finds all slices by the
-//! footer.
+//! Every block and root is framed: codec and checksum follow it (`frame.rs`). Writing uses
+//! `writer.rs`, then `slice_writer.rs`, `block_builder.rs` and `output.rs`. Reading uses
+//! `reader.rs` for gets and `cursor.rs` for walks (with `walk.rs`, `loader.rs`, `backward.rs` and
+//! `key_buffer.rs`). Both read through `cache/`. `inspect.rs` opens a whole file by its name, for
+//! verification and dumps; `verify.rs` checks a slice. A reader finds a slice by its [`SliceMeta`],
+//! which the manifest keeps. A tool without a manifest finds all slices through the footer.
 
 mod backward;
 mod block;
@@ -65,16 +65,17 @@ pub(crate) use writer::{Finished, TableWriter};
 use crate::format::{chunk, common_prefix_len};
 use crate::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 
-/// The longest user key.
+/// The maximum length of a user key.
 pub(crate) const KEY_LEN_MAX: usize = 64 << 10;
 
-/// The longest value that a table holds itself: with its key and headers it must fit a block.
+/// The maximum length of a value that lies in the table itself. With its key and headers it must
+/// fit a block.
 pub(crate) const VALUE_LEN_MAX: usize = block::BLOCK_LEN_MAX - (1 << 20);
 
-// Where both bounds of one value meet: what the engine accepts, and what a block holds.
+// The engine must not accept longer keys and values than a block can hold.
 const _: () = assert!(MAX_VALUE_LEN <= VALUE_LEN_MAX && MAX_KEY_LEN <= KEY_LEN_MAX);
 
-/// A block whose buffer has this length, for tests of what holds blocks.
+/// A block whose buffer has this length, for tests of code that holds blocks.
 #[cfg(test)]
 pub(crate) fn block_of_len(len: usize) -> Block {
     let value = vec![7; len - 40];

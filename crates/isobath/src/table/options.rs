@@ -1,4 +1,4 @@
-//! How a slice is written. Readers need none of it: a table says all about itself.
+//! How to write a slice. Readers need none of this: a table describes itself.
 
 use super::codec::Codec;
 use super::origin::Origin;
@@ -6,18 +6,19 @@ use super::origin::Origin;
 /// The layout and encoding of one slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableOptions {
-    /// The length of a data block before compression, in bytes. Longer blocks compress better and
-    /// cost more to read a key from.
+    /// The length of a data block before compression, in bytes. Longer blocks compress better, but
+    /// reading one key from them costs more.
     pub(crate) block_len: u32,
-    /// Every how many entries a key is stored whole, 1 to 255. More save bytes, fewer save time.
+    /// The number of entries from one key stored in full to the next, 1 to 255. A larger number
+    /// saves bytes; a smaller one saves time.
     pub(crate) restart_interval: u32,
     pub(crate) codec: Codec,
-    /// Bits of Bloom filter per distinct key; 0 writes no filter. 10 let about 1% of absent keys
-    /// through.
+    /// Bloom filter bits per distinct key; 0 writes no filter. With 10 bits, about 1% of absent
+    /// keys pass the filter.
     pub(crate) filter_bits_per_key: u32,
     /// The length of an index block before compression, in bytes.
     pub(crate) index_block_len: u32,
-    /// What the slice says of where it comes from.
+    /// The origin that the slice states.
     pub(crate) origin: Origin,
 }
 

@@ -1,4 +1,4 @@
-//! Where a slice comes from: what a repair has to know of it once the manifest is lost. Nothing
+//! The origin of a slice: what a repair needs to know about it if the manifest is lost. Nothing
 //! else reads it.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The default family with default options needs no label. A slice with inputs was made by a
-//! compaction, and stands, with the compaction's other outputs, for those files' slices of its
-//! family, and for the ancestors' too: what the inputs had been made of and was still on disk when
-//! the compaction began.
+//! compaction. Together with the compaction's other outputs, it replaces the slices of its family
+//! in the input files. It also replaces those in the ancestor files: files from which the inputs
+//! had been made and which were still on disk when the compaction began.
 
 use super::SliceMeta;
 use super::reader::{TableContext, read_root};
@@ -17,26 +17,26 @@ use crate::error::{DecodeError, Decoded, Result};
 use crate::format::{Decoder, put_bytes, put_varint};
 use std::sync::Arc;
 
-/// What a slice says of its origin.
+/// The origin that a slice states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) label: Option<Arc<Label>>,
     /// The files that a compaction read, ascending; empty for a flush.
     pub(crate) inputs: Arc<[u64]>,
-    /// What the inputs stand for, and was there, ascending.
+    /// Files that the inputs replace and that were still there, ascending.
     pub(crate) ancestors: Arc<[u64]>,
 }
 
-/// What a slice in use says of its origin.
+/// The origin that a slice in use states.
 pub(crate) fn origin_of(context: &TableContext, meta: &SliceMeta) -> Result<Origin> {
     Ok(read_root(&*context.files.get(meta.file)?, meta.root)?.origin)
 }
 
-/// What a family was called when the slice was written.
+/// The family's name and options when the slice was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Label {
     pub(crate) name: String,
-    /// JSON, or nothing for the defaults.
+    /// JSON, or empty for the defaults.
     pub(crate) options: Vec<u8>,
 }
 

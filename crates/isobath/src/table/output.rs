@@ -1,4 +1,5 @@
-//! The end of a table file that is being written: blocks go in, few large appends come out.
+//! The end of a table file while it is written. It collects blocks, and appends them to the file in
+//! few large pieces.
 
 use super::BlockHandle;
 use super::codec::Codec;
@@ -23,7 +24,7 @@ impl Output {
         Output { file, buffer, written: 0, written_back: 0 }
     }
 
-    /// Where the next byte will lie.
+    /// The offset of the next byte.
     #[inline]
     pub(crate) fn offset(&self) -> u64 {
         self.written + self.buffer.len() as u64
@@ -40,7 +41,7 @@ impl Output {
         Ok(BlockHandle { offset, len })
     }
 
-    /// Appends bytes that are no block: header and footer.
+    /// Appends bytes that are not a block: header and footer.
     pub(crate) fn put_raw(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend_from_slice(bytes);
         self.flush_if_full()
@@ -67,7 +68,8 @@ impl Output {
         Ok(())
     }
 
-    /// Writes what is left and makes the file survive power loss. Returns its length.
+    /// Writes the remaining bytes and syncs the file, so that its content survives power loss.
+    /// Returns the file's length.
     pub(crate) fn finish(mut self) -> Result<u64> {
         self.flush()?;
         if planted(Plant::TableNotSynced) {
@@ -88,7 +90,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    /// Notes each call; the one of this number fails.
+    /// Records each call. The call with this number fails.
     struct Recorder {
         calls: Arc<Mutex<Vec<(&'static str, usize)>>>,
         fails: usize,
@@ -126,7 +128,7 @@ mod tests {
     fn write_to(mut out: Output) -> Result<u64> {
         out.put_raw(&[1; 128])?;
         let mut end = 128;
-        // A buffer's length exactly, then a bit less.
+        // First exactly the length of a buffer, then smaller blocks.
         for len in [BUFFER_LEN - 128 - 9].into_iter().chain([100_000; 24]) {
             let handle = out.put_block(Codec::None, &vec![7; len])?;
             assert_eq!((handle.offset, handle.len as usize), (end, len + 9));

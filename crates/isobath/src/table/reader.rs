@@ -1,8 +1,8 @@
-//! An open slice: filter and index top at hand, everything else through the caches.
+//! An open slice: filter and index top in memory, everything else through the caches.
 //!
-//! A get costs one cache line of the filter, a search in the index top (and in a cached leaf, if
-//! the index has two levels), and a search in one data block; when the blocks are cached it
-//! allocates nothing and makes no system call.
+//! A get reads one cache line of the filter, then searches the index top (and a cached leaf, if the
+//! index has two levels), and then searches one data block. If the blocks are cached, it allocates
+//! nothing and makes no system call.
 
 use super::block::{Block, Hit};
 use super::codec::Decompressor;
@@ -20,7 +20,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where the tables of one database find their files and keep their blocks.
+/// How the tables of one database find their files, and where they keep their blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct TableContext {
     pub(crate) files: Arc<FileCache>,
@@ -36,10 +36,10 @@ impl TableContext {
     }
 }
 
-/// What leads to the data blocks.
+/// The way to the data blocks.
 #[derive(Clone, Debug)]
 pub(super) enum Way {
-    /// There is only one, and it is here.
+    /// The only data block itself.
     Data(Arc<Block>),
     /// An index over data blocks.
     Index(Arc<Block>),
@@ -51,7 +51,7 @@ pub(super) enum Way {
 pub(crate) struct Table {
     pub(super) context: TableContext,
     pub(super) file: u64,
-    /// Where the slice begins; handles in the index count from here.
+    /// The start of the slice. Handles in the index are relative to it.
     pub(super) base: u64,
     pub(super) root_at: BlockHandle,
     pub(super) data_len: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Found {
     pub(crate) value: PinnedValue,
 }
 
-/// A value that lies in a block, and keeps it in memory.
+/// A value in a block. It keeps the block in memory.
 #[derive(Clone)]
 pub(crate) struct PinnedValue {
     block: Arc<Block>,
@@ -85,7 +85,7 @@ impl PinnedValue {
 }
 
 impl PinnedValue {
-    /// `len` bytes of it from `offset` on.
+    /// `len` bytes of the value from `offset` on.
     pub(crate) fn part(&self, offset: usize, len: usize) -> PinnedValue {
         assert!(offset + len <= self.len(), "a part lies within");
         let start = self.start + offset as u32;
@@ -116,7 +116,7 @@ pub(super) fn read_root(file: &dyn ReadFile, handle: BlockHandle) -> Result<Root
 }
 
 impl Table {
-    /// Opens a slice: reads root, index top and filter.
+    /// Opens a slice: reads its root, index top and filter.
     pub(crate) fn open(context: TableContext, meta: &SliceMeta) -> Result<Arc<Table>> {
         let file = context.files.get(meta.file)?;
         let root = read_root(&*file, meta.root)?;
@@ -157,21 +157,20 @@ impl Table {
         }))
     }
 
-    /// False only if the slice holds no version of any key of this hash.
+    /// False only if the slice holds no version of any key with this hash.
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
     }
 
-    /// [`Table::get_with`], filling the cache.
+    /// [`Table::get_with`], which keeps the blocks it reads in the cache.
     #[cfg(any(test, fuzzing, feature = "bench-internals"))]
     pub(crate) fn get(&self, key: &[u8], hash: u64, point: Lsn) -> Result<Option<Found>> {
         self.get_with(key, hash, point, true)
     }
 
-    /// The newest version of `key` with a sequence below `point`. `hash` is the key's XXH3-64.
-    /// Without `fill_cache` the data block that is read for it does not stay in the block
-    /// cache.
+    /// The newest version of `key` with a sequence number below `point`. `hash` is the key's
+    /// XXH3-64. Without `fill_cache`, the data block read for it is not kept in the block cache.
     pub(crate) fn get_with(
         &self,
         key: &[u8],
@@ -199,8 +198,7 @@ impl Table {
         self.get_in(block, handle, key, point)
     }
 
-    /// The handle of the only block in which the first version at or after `(key, point)` can
-    /// stand.
+    /// The handle of the only block that can hold the first version at or after `(key, point)`.
     fn follow(
         &self,
         index: &Block,
@@ -238,20 +236,20 @@ impl Table {
         }
     }
 
-    /// A cursor over all versions. With `fill_cache` the blocks it reads stay in the block cache;
-    /// without, it reads past the cache into a buffer of its own, far ahead, as compactions
-    /// should.
+    /// A cursor over all versions. With `fill_cache`, the blocks it reads are kept in the block
+    /// cache. Without it, the cursor reads far ahead, past the cache, into a buffer of its own;
+    /// compactions should use that.
     pub(crate) fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
         TableCursor::new(self.clone(), fill_cache)
     }
 
-    /// A block that is in the cache.
+    /// A block, if it is in the cache.
     #[inline]
     pub(super) fn cached(&self, handle: BlockHandle) -> Option<Arc<Block>> {
         self.context.blocks.get(&self.cache_key(handle))
     }
 
-    /// An index block below the top, through the cache.
+    /// An index block below the top, read through the cache.
     #[inline]
     pub(super) fn index_block(&self, handle: BlockHandle) -> Result<Arc<Block>> {
         match self.cached(handle) {
@@ -290,7 +288,7 @@ impl Table {
         read_block(&*file, handle, &self.context.decompressor, bytes)
     }
 
-    /// Where the data blocks end.
+    /// The offset at which the data blocks end.
     pub(super) fn data_end(&self) -> u64 {
         self.base.saturating_add(self.data_len)
     }
@@ -300,7 +298,7 @@ impl Table {
         BlockKey { id: self.context.cache_id, file: self.file, offset: handle.offset }
     }
 
-    /// Adds file and offset to what a decoder said about the block at `handle`.
+    /// Adds the file and the offset to a decoder's error about the block at `handle`.
     #[cold]
     pub(super) fn located(&self, error: impl Into<ReadError>, handle: BlockHandle) -> Error {
         error.into().in_file(&self.path(), handle.offset)
@@ -317,7 +315,7 @@ impl std::fmt::Debug for Table {
     }
 }
 
-/// Reads a filter into its aligned lines.
+/// Reads a filter into cache-aligned lines.
 pub(super) fn read_filter(
     file: &dyn ReadFile,
     base: u64,

@@ -1,4 +1,4 @@
-//! A slice's root: its properties, and the way to everything else of the slice.
+//! A slice's root: its properties, and the way to all its other parts.
 //!
 //! The payload of a stored block (`frame.rs`), never compressed: fields, each a varint tag, a
 //! varint length and that many bytes.
@@ -34,7 +34,7 @@ const TAG_INPUTS: u64 = 67;
 const TAG_ANCESTORS: u64 = 68;
 const TAG_IGNORABLE_MIN: u64 = 64;
 
-/// What leads to the entries.
+/// The way to the entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// The only data block.
@@ -43,7 +43,7 @@ pub(crate) enum Content {
     Index { levels: u8, top: Vec<u8> },
 }
 
-/// Where the filter is.
+/// The place of the filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FilterPlace {
     None,
@@ -70,7 +70,7 @@ pub(crate) struct Root {
     pub(crate) content: Content,
     pub(crate) filter: FilterPlace,
     pub(crate) origin: Origin,
-    /// Fields of a later version that may be ignored.
+    /// Fields of a later version that this version may ignore.
     pub(crate) unknown: Vec<(u64, Vec<u8>)>,
 }
 
@@ -132,7 +132,7 @@ impl Root {
         out
     }
 
-    /// Decodes the root that is stored at `handle`.
+    /// Decodes the root stored at `handle`.
     pub(crate) fn decode(payload: &[u8], handle: BlockHandle) -> Decoded<Root> {
         let mut decoder = Decoder::new(payload);
         let mut root: Option<Root> = None;
@@ -189,7 +189,7 @@ impl Root {
         }
     }
 
-    /// Where the slice begins, given where its root is.
+    /// The start of the slice, computed from the place of its root.
     pub(crate) fn base(&self, handle: BlockHandle) -> u64 {
         handle.offset - self.body_len
     }
@@ -381,8 +381,8 @@ mod tests {
         }
         let bytes = encoded(&good);
         for len in 0..bytes.len() {
-            // Only whole ignorable fields at the end can be cut off unnoticed: the frame notices
-            // those.
+            // Only whole ignorable fields at the end can be cut off without an error here. The
+            // frame detects that.
             if let Ok(root) = Root::decode(&bytes[..len], HANDLE) {
                 assert_eq!(root.entries, good.entries);
             }

@@ -1,13 +1,13 @@
-//! Gets out of a damaged table file what can be read of it, led by checksums where nothing else
-//! leads.
+//! Recovers what can still be read of a damaged table file. Where nothing else shows the way, it
+//! uses the checksums.
 //!
-//! Stored blocks lie one behind the other from the file header on, and the checksum of each depends
-//! on where it begins and how long it is. So a block is found by trying lengths. Behind a damaged
-//! one the next begins where an index or a root says; if none of them can be read, places are tried
-//! byte by byte, a bounded number of them.
+//! Stored blocks follow each other from the file header on, and the checksum of a block depends on
+//! its offset and its length. So a block can be found by trying lengths. After a damaged block, the
+//! next one begins where an index or a root says. If none of them can be read, positions are tried
+//! byte by byte, up to a limit.
 //!
-//! What a block is for is told by the root of its slice or, if that is lost, by its form: data
-//! blocks come first, and an index block holds nothing but handles.
+//! The root of a slice tells the use of each block. If the root is lost, the form of the block
+//! tells it: data blocks come first, and an index block holds only handles.
 
 use super::block::{Block, SEQ_MAX};
 use super::codec::{Codec, Decompressor};
@@ -22,33 +22,33 @@ use crate::error::{Decoded, ReadError, Result};
 use crate::format::{FILE_HEADER_LEN, FamilyId};
 use std::collections::BTreeSet;
 
-/// Where nothing says how a file goes on behind damage: how many places are tried, and blocks of
-/// what length.
+/// How many positions are tried after damage if nothing shows where the next block begins, and up
+/// to what block length.
 const PLACES_MAX: usize = 64 << 10;
 const BLIND_LEN_MAX: usize = 16 << 10;
 
-/// What was found in a table file.
+/// What the search found in a table file.
 pub(crate) struct Salvage {
     bytes: Vec<u8>,
     decompressor: Decompressor,
     pub(crate) slices: Vec<SalvagedSlice>,
-    /// The directory, which names every slice, can be read.
+    /// True if the directory, which names every slice, can be read.
     pub(crate) has_directory: bool,
-    /// Bytes of sound blocks of which nothing says whose they are.
+    /// Bytes of intact blocks that cannot be assigned to a slice.
     pub(crate) homeless_bytes: u64,
 }
 
-/// What was found of a slice.
+/// What the search found of a slice.
 pub(crate) struct SalvagedSlice {
-    /// `None` if only the manifest or the directory could have said it, and did not.
+    /// `None` if neither the manifest nor the directory names the family.
     pub(crate) family: Option<FamilyId>,
-    /// What the root says, or the manifest if the root is lost.
+    /// What the root states, or the manifest if the root is lost.
     pub(crate) meta: Option<SliceMeta>,
     pub(crate) root: Option<Root>,
     base: u64,
-    /// Data blocks end here.
+    /// The offset at which data blocks end.
     data_end: u64,
-    /// The sound data blocks.
+    /// The intact data blocks.
     blocks: Vec<BlockHandle>,
 }
 
@@ -62,9 +62,8 @@ pub(crate) enum Part<'a> {
     },
 }
 
-/// Looks through the bytes of the table file `number`. `known` is what the manifest says of its
-/// slices. A sound block of a codec that this build lacks is an error: it is not to be taken for
-/// one that is lost.
+/// Searches the bytes of the table file `number`. `known` is what the manifest says about its
+/// slices. An intact block whose codec this build lacks is an error, because the block is not lost.
 pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decoded<Salvage> {
     let decompressor = Decompressor::default();
     let mut salvage = Salvage {
@@ -121,7 +120,7 @@ impl Salvage {
         payload.and_then(|payload| decode_directory(&payload).ok()).unwrap_or_default()
     }
 
-    /// Where roots and indexes say that blocks begin.
+    /// The offsets at which blocks begin, according to roots and indexes.
     fn known_starts(&self, roots: &[BlockHandle]) -> BTreeSet<u64> {
         let mut starts = BTreeSet::new();
         for handle in roots {
@@ -148,7 +147,7 @@ impl Salvage {
         }
     }
 
-    /// Every sound block, in order.
+    /// Every intact block, in order.
     fn find_blocks(&self, known_starts: &BTreeSet<u64>) -> Decoded<Vec<BlockHandle>> {
         let mut blocks = Vec::new();
         let mut at = FILE_HEADER_LEN;
@@ -168,7 +167,7 @@ impl Salvage {
         Ok(blocks)
     }
 
-    /// Where a block may begin behind the damaged one at `at`.
+    /// The next offset at which a block may begin after the damaged one at `at`.
     fn next_start(&self, at: usize, known_starts: &BTreeSet<u64>) -> Option<usize> {
         let known = known_starts.range(at as u64 + 1..).next();
         if let Some(known) = known.and_then(|start| usize::try_from(*start).ok()) {
@@ -200,7 +199,7 @@ impl Salvage {
         }
     }
 
-    /// Adds the slices whose roots are lost, as far as something else tells of them.
+    /// Adds the slices whose roots are lost, as far as other data describes them.
     fn add_rootless(
         &mut self,
         blocks: &[BlockHandle],
@@ -241,7 +240,7 @@ impl Salvage {
         blocks.iter().filter(within).filter(|block| self.is_data(block)).copied().collect()
     }
 
-    /// True for a data block, by its form.
+    /// True if the block has the form of a data block.
     fn is_data(&self, handle: &BlockHandle) -> bool {
         let Some(bytes) = self.block(*handle) else { return false };
         let Ok(block) = Block::parse(bytes) else { return false };
@@ -249,7 +248,8 @@ impl Salvage {
         !is_index && is_readable(&block)
     }
 
-    /// Visits what is left of a slice, in key order. Fails at what only a newer version can read.
+    /// Visits the readable rest of a slice, in key order. Fails if only a newer version can read a
+    /// part.
     pub(crate) fn visit(
         &self,
         slice: &SalvagedSlice,
@@ -284,7 +284,7 @@ impl Salvage {
     }
 }
 
-/// The handles of an index block, one behind the other; `None` if it is something else.
+/// The handles of an index block, in order; `None` if the block is something else.
 fn handles(index: &Block, base: u64) -> Option<Vec<BlockHandle>> {
     let mut found: Vec<BlockHandle> = Vec::new();
     for ordinal in 0..index.entry_count() {
@@ -305,8 +305,8 @@ fn handles(index: &Block, base: u64) -> Option<Vec<BlockHandle>> {
     Some(found)
 }
 
-/// True if every entry of a data block can be read, and written again; also if that takes a newer
-/// version, so that a visit of the block says so.
+/// True if every entry of a data block can be read and written again. Also true if reading an entry
+/// needs a newer version: a visit of the block then reports that.
 fn is_readable(block: &Block) -> bool {
     let is_known = |index| match block.version(index) {
         Ok((seq, _)) => seq <= SEQ_MAX,

@@ -1,7 +1,7 @@
 //! Writes one slice: data blocks as they fill, then filter, index and root.
 //!
-//! Memory is bounded by one data block, the index and the filter's hashes. Its buffers serve one
-//! slice after another.
+//! It holds in memory one data block, the index and the filter's hashes. Its buffers are reused for
+//! one slice after another.
 
 use super::block::{BLOCK_LEN_MAX, SEQ_MAX};
 use super::block_builder::BlockBuilder;
@@ -15,14 +15,15 @@ use crate::cursor::Entry;
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn, checksum64};
 
-/// A slice of one data block up to this length keeps it in its root: one read serves everything.
+/// If a slice has one data block, no longer than this, the block lies in the root: one read gets
+/// all.
 const INLINE_DATA_LEN: usize = 1024;
-/// A filter up to this length lies in the root.
+/// A filter no longer than this lies in the root.
 const INLINE_FILTER_LEN: usize = 1024;
-/// Buffers that large blocks made longer than this are given back.
+/// Buffers that large blocks made longer than this are freed.
 const BUFFER_LEN_KEPT: usize = 1 << 20;
 
-/// An index block that waits until the data blocks are written.
+/// An index block that is held until the data blocks are written.
 struct Leaf {
     codec: Codec,
     payload: Vec<u8>,
@@ -76,7 +77,7 @@ impl SliceWriter {
         }
     }
 
-    /// Starts a slice at offset `base` of the file.
+    /// Begins a slice at offset `base` of the file.
     pub(crate) fn begin(&mut self, family: FamilyId, options: &TableOptions, base: u64) {
         self.data.clear(BUFFER_LEN_KEPT);
         self.data.set_interval(options.restart_interval);
@@ -91,7 +92,7 @@ impl SliceWriter {
         (self.min_seq, self.max_seq, self.last_seq) = (Lsn::MAX, 0, 0);
     }
 
-    /// Bytes of the slice that are written, and of the block in hand.
+    /// The bytes written of the slice, plus those of the current block.
     pub(crate) fn disk_bytes(&self, out: &Output) -> u64 {
         let in_hand = if self.data.is_empty() { 0 } else { self.data.len() as u64 };
         out.offset() - self.base + in_hand
@@ -161,8 +162,8 @@ impl SliceWriter {
         Error::invalid_argument(detail)
     }
 
-    /// Writes the data block in hand. `next` is the key that will begin the next one, and how much
-    /// of it is the same as in the last.
+    /// Writes the current data block. `next` is the first key of the next block, with the length of
+    /// its common prefix with the last key.
     fn cut(&mut self, next: Option<(&[u8], usize)>, out: &mut Output) -> Result<()> {
         let raw = self.data.finish(&self.last_key);
         debug_assert!(raw.len() <= BLOCK_LEN_MAX);
@@ -196,7 +197,7 @@ impl SliceWriter {
         self.index.clear();
     }
 
-    /// Writes what is left of the slice. `None` if it got no entry.
+    /// Writes the rest of the slice. `None` if it has no entry.
     pub(crate) fn finish(&mut self, file: u64, out: &mut Output) -> Result<Option<SliceMeta>> {
         if self.entries == 0 {
             return Ok(None);

@@ -1,5 +1,6 @@
-//! Checks a slice from the disk up: every block's checksum and form, the order of all entries, what
-//! the index and the filter say of them, and the properties. Nothing is taken from the block cache.
+//! Checks a slice on disk: every block's checksum and form, the order of all entries, whether the
+//! index and the filter agree with the entries, and the properties. Takes nothing from the block
+//! cache.
 
 use super::BlockHandle;
 use super::block::{Block, key_head};
@@ -12,19 +13,19 @@ use super::root::{Content, FilterPlace, Root};
 use crate::error::{DecodeError, Decoded, Result};
 use crate::format::{Lsn, OpKind, checksum64};
 
-/// Told how many bytes more were read.
+/// Called with the number of bytes read since the last call.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(u64);
 
-/// What was seen of a slice so far.
+/// What the check has seen of a slice so far.
 struct Verifier<'a> {
     table: &'a Table,
     root: &'a Root,
     filter: Option<Filter>,
     progress: Progress<'a>,
-    /// Where the next data block must begin.
+    /// The offset at which the next data block must begin.
     next_offset: u64,
     key: Vec<u8>,
-    /// The separator before, and its sequence.
+    /// The previous separator and its sequence number.
     separator: Option<(Vec<u8>, Lsn)>,
     last: Option<Lsn>,
     smallest: Vec<u8>,
@@ -41,8 +42,8 @@ fn ensure(holds: bool, what: &'static str) -> Decoded<()> {
 }
 
 impl Table {
-    /// Reads and checks the whole slice. The error names the file and the offset of the block at
-    /// fault.
+    /// Reads and checks the whole slice. The error names the file and the offset of the faulty
+    /// block.
     pub(crate) fn verify(&self, progress: Progress<'_>) -> Result<()> {
         let file = self.context.files.get(self.file)?;
         let root = read_root(&*file, self.root_at)?;
@@ -167,7 +168,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The first key of a block lies above the separator before it, or is that separator.
+    /// Checks that the first key of a block is above the separator before it, or equal to it.
     fn check_start(&self, first: &[u8]) -> Decoded<()> {
         let is_above = self.separator.as_ref().is_none_or(|(separator, seq)| {
             if *seq == 0 { separator.as_slice() < first } else { separator == first }
@@ -221,8 +222,8 @@ fn separator_at(index: &Block, ordinal: u32, base: u64) -> Decoded<(&[u8], Lsn, 
 }
 
 impl Block {
-    /// Checks that restarts, heads and the prefix say what the entries are, and that the entries
-    /// fill their part of the block.
+    /// Checks that restarts, heads and the prefix agree with the entries, and that the entries fill
+    /// their part of the block.
     pub(super) fn check_columns(&self) -> Decoded<()> {
         let mut key = KeyBuffer::default();
         let mut first = Vec::new();

@@ -1,4 +1,4 @@
-//! A position in a slice's index: which data block a cursor stands on.
+//! A position in a slice's index: the data block on which a cursor stands.
 
 use super::BlockHandle;
 use super::block::Block;
@@ -9,14 +9,14 @@ use crate::error::ReadError;
 use crate::format::Lsn;
 use std::sync::Arc;
 
-/// Stands on one data block, or past either end (then no block is `on`).
+/// A walk stands on one data block, or past either end (then it is not `on`).
 #[derive(Default)]
 pub(super) struct IndexWalk {
     is_on: bool,
-    /// The index block over data blocks: the only one, or the one that `top_index` leads to. None
-    /// if the slice has no index.
+    /// The index block over data blocks: the only index block, or the one at `top_index`. `None` if
+    /// the slice has no index.
     leaf: Option<Arc<Block>>,
-    /// Meaningful with an index of two levels only.
+    /// Has a meaning only in an index of two levels.
     top_index: u32,
     index: u32,
 }
@@ -27,7 +27,8 @@ impl IndexWalk {
         self.is_on
     }
 
-    /// Where the data block lies that the walk stands on: in the root, if there is no index.
+    /// The handle of the data block on which the walk stands. If there is no index, the block lies
+    /// in the root, and this is the root's handle.
     pub(super) fn handle(&self, table: &Table) -> Result<BlockHandle, ReadError> {
         match &self.leaf {
             Some(leaf) => Ok(handle_of(leaf, index_entry(leaf, self.index)?, table.base)?),
@@ -51,8 +52,8 @@ impl IndexWalk {
         Ok(())
     }
 
-    /// Moves to the only block in which the least key at or above `key` can stand, if it is not the
-    /// first of the block after.
+    /// Moves to the block that can hold the smallest key at or above `key`. If that block does not
+    /// hold it, the key is the first one of the next block.
     pub(super) fn seek(
         &mut self,
         table: &Table,
@@ -112,7 +113,7 @@ impl IndexWalk {
         Ok(())
     }
 
-    /// True if `key`, or the place where it would be, lies in the block that the walk stands on.
+    /// True if `key`, or the place where it would be, lies in the walk's block.
     pub(super) fn is_covering(&self, table: &Table, key: &[u8]) -> Result<bool, ReadError> {
         if !self.is_on {
             return Ok(false);
@@ -122,12 +123,12 @@ impl IndexWalk {
         Ok(key <= separator && self.separator_before(table)?.is_none_or(|before| before < key))
     }
 
-    /// True if the block before ends with a version of `first`, the first key of this block.
+    /// True if the previous block ends with a version of `first`, the first key of this block.
     pub(super) fn is_continued(&self, table: &Table, first: &[u8]) -> Result<bool, ReadError> {
         Ok(self.is_on && self.separator_before(table)? == Some(first))
     }
 
-    /// The separator of the data block before.
+    /// The separator of the previous data block.
     fn separator_before<'a>(&'a self, table: &'a Table) -> Result<Option<&'a [u8]>, ReadError> {
         let (block, index) = match (&self.leaf, &table.way) {
             (Some(leaf), _) if self.index > 0 => (leaf, self.index - 1),
@@ -137,7 +138,7 @@ impl IndexWalk {
         Ok(Some(block.unshared(index_entry(block, index)?)))
     }
 
-    /// True if the separators of the leaf in hand enclose `key`.
+    /// True if `key` lies between the separators of the current leaf.
     fn is_leaf_covering(&self, table: &Table, key: &[u8]) -> Result<bool, ReadError> {
         let (Some(leaf), Way::Top(top)) = (&self.leaf, &table.way) else {
             return Ok(self.leaf.is_some());

@@ -10,7 +10,7 @@ use crate::format::{FamilyId, FileHeader, FileKind};
 use crate::table::codec::Codec;
 use crate::vfs::WriteFile;
 
-/// Writes one table file. After an error the file is of no use; drop the writer and remove it.
+/// Writes one table file. After an error the file is useless: drop the writer and remove the file.
 pub(crate) struct TableWriter {
     number: u64,
     out: Output,
@@ -19,7 +19,7 @@ pub(crate) struct TableWriter {
     slices: Vec<SliceMeta>,
 }
 
-/// A complete table file, synced. Its name survives power loss only after a sync of its directory.
+/// A complete, synced table file. Its name survives power loss only after a sync of its directory.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) slices: Vec<SliceMeta>,
@@ -40,7 +40,7 @@ impl TableWriter {
         Ok(TableWriter { number, out, slice, is_in_slice: false, slices: Vec::new() })
     }
 
-    /// Begins a family's slice. Families come in ascending order, each once.
+    /// Begins a family's slice. Families come in ascending order, each at most once.
     pub(crate) fn begin_slice(&mut self, family: FamilyId, options: &TableOptions) -> Result<()> {
         let last = self.slices.last().map(|slice| slice.family);
         if self.is_in_slice || last.is_some_and(|last| last >= family) {
@@ -53,7 +53,8 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Adds an entry to the slice: by key ascending, then sequence descending.
+    /// Adds an entry to the slice. Entries come by key ascending, then by sequence number
+    /// descending.
     #[inline]
     pub(crate) fn add(&mut self, entry: Entry<'_>) -> Result<()> {
         if !self.is_in_slice {
@@ -62,12 +63,12 @@ impl TableWriter {
         self.slice.add(entry, &mut self.out)
     }
 
-    /// Bytes of the slice on disk so far, nearly.
+    /// An estimate of the slice's bytes on disk so far.
     pub(crate) fn slice_disk_bytes(&self) -> u64 {
         self.slice.disk_bytes(&self.out)
     }
 
-    /// Completes the slice. One without entries leaves no trace.
+    /// Completes the slice. A slice without entries leaves no trace.
     pub(crate) fn finish_slice(&mut self) -> Result<Option<SliceMeta>> {
         if !self.is_in_slice {
             return Err(Error::invalid_argument("there is no slice to finish"));
@@ -78,7 +79,7 @@ impl TableWriter {
         Ok(meta)
     }
 
-    /// Writes directory and footer and syncs the file.
+    /// Writes directory and footer, and syncs the file.
     pub(crate) fn finish(mut self) -> Result<Finished> {
         if self.is_in_slice {
             self.finish_slice()?;

@@ -1,8 +1,9 @@
 //! The block cache: decoded blocks, shared by the tables of one database or of several.
 //!
-//! Sharded, weighted by the bytes each block really holds, and resistant to scans (`quick_cache`, a
-//! variant of S3-FIFO and CLOCK-Pro). It has no threads, clocks or seeds: the same calls leave the
-//! same blocks. A hit costs a hash, a shared lock on one shard and a reference count.
+//! The cache is sharded, weighted by the bytes that each block really holds, and resistant to scans
+//! (`quick_cache`, a variant of S3-FIFO and CLOCK-Pro). It has no threads, clocks or seeds: the
+//! same calls leave the same blocks. A hit costs a hash, a shared lock on one shard and a reference
+//! count.
 
 use crate::env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::env::{Reach, preempt, reached_if, without_preemption};
@@ -13,17 +14,17 @@ use quick_cache::{OptionsBuilder, Weighter};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// Which database of those that share a cache.
+/// Identifies one of the databases that share a cache.
 pub(crate) type CacheId = u32;
 
 const SHARD_COUNT_MAX: u64 = 64;
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 const BLOCK_LEN_TYPICAL: u64 = 4 << 10;
-/// What the cache itself keeps per block: the key, the pointer and its own links.
+/// What the cache itself keeps for each block: the key, the pointer and its own links.
 const ENTRY_OVERHEAD: u64 = 64;
 const STRIPE_COUNT: usize = 16;
 
-/// The name of a block.
+/// The key of a block in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockKey {
     pub(crate) id: CacheId,
@@ -32,7 +33,7 @@ pub(crate) struct BlockKey {
 }
 
 impl BlockKey {
-    /// Well-mixed 64 bits.
+    /// 64 well-mixed bits of the key.
     #[inline]
     fn mixed(&self) -> u64 {
         let owner = self.file.wrapping_add(u64::from(self.id) << 40);
@@ -40,7 +41,7 @@ impl BlockKey {
     }
 }
 
-/// Both halves of the product, so that every bit of `value` counts.
+/// Combines both halves of the product, so that every bit of `value` counts.
 #[inline]
 fn fold(value: u64, factor: u64) -> u64 {
     let product = u128::from(value) * u128::from(factor);
@@ -54,7 +55,7 @@ impl Hash for BlockKey {
     }
 }
 
-/// Takes the key's own mix as the hash.
+/// A hasher that uses the key's own mixed bits as the hash.
 #[derive(Clone, Copy, Debug, Default)]
 struct FixedHasher(u64);
 
@@ -110,10 +111,11 @@ struct Inner {
 pub struct BlockCache(Arc<Inner>);
 
 impl BlockCache {
-    /// A cache of at most `capacity` bytes. With 0 it keeps nothing.
+    /// A cache of at most `capacity` bytes. With a capacity of 0 it keeps nothing.
     pub fn new(capacity: u64) -> BlockCache {
         let shard_count = (capacity / SHARD_BYTES_MIN).clamp(1, SHARD_COUNT_MAX);
-        // Rounded down, as the cache itself rounds the count up and the capacity of each shard too.
+        // Rounded down, because the cache rounds up the number of shards and the capacity of each
+        // shard.
         let shard_count = 1 << shard_count.ilog2();
         let options = OptionsBuilder::new()
             .shards(shard_count as usize)
@@ -136,7 +138,7 @@ impl BlockCache {
         self.0.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The block, if it is here.
+    /// The block, if the cache has it.
     #[inline]
     pub(crate) fn get(&self, key: &BlockKey) -> Option<Arc<Block>> {
         preempt();
@@ -148,13 +150,13 @@ impl BlockCache {
         found
     }
 
-    /// Keeps a block, at the price of others.
+    /// Keeps a block. Other blocks may have to go for it.
     pub(crate) fn insert(&self, key: BlockKey, block: Arc<Block>) {
         preempt();
         without_preemption(|| self.0.blocks.insert(key, block));
     }
 
-    /// The bytes that blocks may hold.
+    /// The maximum number of bytes of cached blocks.
     pub(crate) fn capacity(&self) -> u64 {
         self.0.capacity
     }
@@ -164,7 +166,7 @@ impl BlockCache {
         self.0.blocks.weight()
     }
 
-    /// The bytes that open tables hold for as long as they are open: filters and index tops.
+    /// The bytes that open tables hold while they are open: filters and index tops.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.0.resident.load(Ordering::Relaxed)
     }
@@ -177,7 +179,7 @@ impl BlockCache {
         self.0.stripes.iter().map(|stripe| stripe.misses.load(Ordering::Relaxed)).sum()
     }
 
-    /// Counts `bytes` as resident until the value is dropped.
+    /// Counts `bytes` as resident until the returned value is dropped.
     pub(crate) fn charge_resident(&self, bytes: u64) -> ResidentCharge {
         self.0.resident.fetch_add(bytes, Ordering::Relaxed);
         ResidentCharge { cache: self.clone(), bytes }
@@ -233,7 +235,7 @@ mod tests {
         drop(cache);
         let charge = block.charge();
         let bytes = Arc::into_inner(block).unwrap().into_bytes().capacity();
-        // The two counters of the `Arc` are held with it.
+        // The `Arc` also holds its two counters.
         assert_eq!(charge, bytes + size_of::<Block>() + 2 * size_of::<usize>());
         assert!(charge >= 3000);
     }

@@ -1,5 +1,6 @@
-//! Open table files, a bounded number of them. Opening checks the file's header, so a file that is
-//! another's, damaged at the start or of a newer format is refused before anything is read from it.
+//! A bounded number of open table files. Opening checks the file's header, so a file of another
+//! database, one damaged at its start, or one of a newer format is refused before anything else is
+//! read from it.
 
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{preempt, without_preemption};
@@ -28,16 +29,16 @@ pub(crate) struct FileCache {
     dir: PathBuf,
     mode: FileAccess,
     open: Cache<u64, Arc<dyn ReadFile>, UnitWeighter, FixedHasher>,
-    /// The database that the files are of, if that is known.
+    /// The database to which the files belong, if it is known.
     uuid: Option<[u8; 16]>,
-    /// A file that a tool has opened itself, whatever its name.
+    /// A file that a tool has opened itself, whatever its name is.
     given: Option<(u64, Arc<dyn ReadFile>)>,
-    /// Files that somebody else holds open, so that they can be read though their names go.
+    /// Files that another owner holds open, so that they can be read after their names are removed.
     held: Mutex<BTreeMap<u64, Weak<dyn ReadFile>>>,
 }
 
 impl FileCache {
-    /// A cache of at most `capacity` open files of `dir`; files in use stay open beyond that.
+    /// A cache of at most `capacity` open files of `dir`. Files in use stay open beyond this limit.
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         dir: PathBuf,
@@ -68,13 +69,13 @@ impl FileCache {
         }
     }
 
-    /// Refuses files of another database: readers may outlive theirs, and another one take its
-    /// directory.
+    /// Refuses files of another database. A reader may outlive its database, and another one may
+    /// take the directory.
     pub(crate) fn of_database(self, uuid: [u8; 16]) -> FileCache {
         FileCache { uuid: Some(uuid), ..self }
     }
 
-    /// A cache of the one file that is given, which holds table `number`.
+    /// A cache of only this one file, which holds table `number`.
     pub(crate) fn of_one(
         fs: Arc<dyn FileSystem>,
         file: Arc<dyn ReadFile>,
@@ -84,7 +85,7 @@ impl FileCache {
         FileCache { given: Some((number, file)), ..cache }
     }
 
-    /// The open file of this number.
+    /// The open file with this number.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
         preempt();
         match without_preemption(|| self.open.get(&number)) {
@@ -116,8 +117,8 @@ impl FileCache {
         Ok(file)
     }
 
-    /// The open file of this number, which every reader of it gets for as long as the caller keeps
-    /// it.
+    /// The open file with this number. Every reader of the file gets the same one for as long as
+    /// the caller keeps it.
     pub(crate) fn hold(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
         let file = self.get(number)?;
         let mut held = self.held.lock();
@@ -126,13 +127,13 @@ impl FileCache {
         Ok(file)
     }
 
-    /// Closes a file that is about to be removed, once nobody reads it.
+    /// Closes a file that is about to be removed, once no reader uses it.
     pub(crate) fn evict(&self, number: u64) {
         preempt();
         without_preemption(|| self.open.remove(&number));
     }
 
-    /// Closes all files but those that are `wanted`, once nobody reads them.
+    /// Closes all files that are not `wanted`, once no reader uses them.
     pub(crate) fn keep_only(&self, wanted: &BTreeSet<u64>) {
         preempt();
         without_preemption(|| self.open.retain(|number, _| wanted.contains(number)));
@@ -145,7 +146,7 @@ impl FileCache {
         table_path(&self.dir, number)
     }
 
-    /// How many files are open.
+    /// The number of open files.
     #[cfg(test)]
     pub(crate) fn open_count(&self) -> usize {
         self.open.len()

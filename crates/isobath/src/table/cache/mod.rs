@@ -1,4 +1,4 @@
-//! What readers keep at hand: decoded blocks, and open files. Both are bounded.
+//! The caches of readers: decoded blocks and open files. Both are bounded.
 
 mod blocks;
 mod files;

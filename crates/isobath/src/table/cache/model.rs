@@ -1,10 +1,11 @@
-//! Models of what this crate adds to the caches: files are open no longer than they are used and
-//! bounded, and what open tables hold is counted exactly, whoever opens and lets go of them at
-//! once. (What lies inside `quick_cache` is its own concern: no thread switches there.)
+//! Models of what this crate adds to the caches. Files stay open only while they are used, and
+//! their number is bounded. What open tables hold is counted exactly, even if several threads open
+//! and release tables at once. (The inside of `quick_cache` is not modelled: no thread switches
+//! there.)
 //!
-//! Seen to fail: `FileCache::evict` that does nothing, or comes before the last user has gone;
-//! `ResidentCharge` that is not given back; `Slice::open` that leaks the table of whoever comes
-//! second.
+//! Each of these planted bugs made a model fail: `FileCache::evict` that does nothing, or that runs
+//! before the last user has gone; a `ResidentCharge` that is not given back; a `Slice::open` that
+//! leaks the table of the second thread to open it.
 
 use super::*;
 use crate::cursor::Entry;
@@ -36,7 +37,7 @@ impl World {
         Arc::new(World { fs, obsolete: ObsoleteFiles::new(), context })
     }
 
-    /// A table of one key, whose value is the file's number.
+    /// A table with one key, whose value is the file's number.
     fn table(&self, number: u64) -> Arc<Slice> {
         let file = self.fs.create(&table_path(Path::new(DIR), number)).unwrap();
         let mut writer = TableWriter::create(file, [7; 16], number).unwrap();
@@ -55,7 +56,7 @@ impl World {
         assert!(self.context.files.open_count() <= OPEN_MAX);
     }
 
-    /// As `Engine::remove_obsolete_files` does it.
+    /// Does the same as `Engine::remove_obsolete_files`.
     fn remove_dead(&self) {
         for number in self.obsolete.take() {
             self.context.files.evict(number);

@@ -1,4 +1,4 @@
-//! The bytes of a block, and searches in blocks of every shape.
+//! Tests the bytes of a block, and searches in blocks of every shape.
 
 use crate::format::{Lsn, OpKind};
 use crate::table::backward::Run;
@@ -33,7 +33,7 @@ fn golden_bytes_hold() {
     let mut expected = b"\x00\x05\x03key-aone".to_vec();
     expected.extend_from_slice(b"\x05\x00\x00");
     expected.extend_from_slice(b"\x00\x0e\x03key-bcdefghijktwo");
-    // Heads after the prefix "key-", restarts, versions in one byte, base, count, prefix, interval,
+    // Heads after the prefix "key-", restarts, versions of one byte, base, count, prefix, interval,
     // width.
     expected.extend_from_slice(b"a\0\0\0\0\0\0\0bcdefghi");
     expected.extend_from_slice(b"\0\0\0\0\x0e\0\0\0");
@@ -88,7 +88,7 @@ fn searches_find_what_a_linear_walk_finds() {
     }
 }
 
-/// Bytes that pass no checksum on their way here must still not hurt.
+/// Bytes that reached the decoder without a checksum must not cause a panic.
 #[test]
 fn arbitrary_bytes_never_panic() {
     let keys: Vec<_> = (0..30u32).map(|i| format!("key{i:05}").into_bytes()).collect();
@@ -132,14 +132,14 @@ fn a_block_that_unfolds_to_keys_of_impossible_length_is_refused() {
     assert!(block.search_before(None, &mut found, &mut run).unwrap_err().is_damage());
     let entry = block.entry_at(block.restart(0)).unwrap();
     assert!(block.extend_key(entry, &mut KeyBuffer::default()).unwrap_err().is_damage());
-    // The longest possible keys are none of these.
+    // A key of the maximum length is valid.
     let longest = [vec![b'k'; KEY_LEN_MAX - 1], vec![0]].concat();
     let block = Block::parse(build(16, &[(&longest, 100, OpKind::Put, b"")])).unwrap();
     assert!(block.search_before(None, &mut found, &mut run).unwrap().is_some());
 }
 
-/// Entries that follow the last restart although its run is full: walking back would keep the key
-/// of each of them.
+/// Entries follow the last restart although its run is full. Walking back would have to keep the
+/// key of each of them.
 #[test]
 fn a_block_with_more_entries_after_a_restart_than_its_interval_is_refused() {
     let keys: Vec<_> = (0..40u8).map(|n| [vec![b'k'; 3000], vec![n]].concat()).collect();
@@ -187,13 +187,13 @@ fn a_tail_is_taken_up_to_its_limits_and_no_further() {
     assert!(with(8, &[0xff; 4]).unwrap_err().is_damage());
     assert!(with(14, &[0]).unwrap_err().is_damage());
     for width in 0..=255 {
-        // Two entries of four bytes, two heads or one: so much room there is for wider columns.
+        // Two entries of four bytes, and two heads or one, leave this much room for wider columns.
         let parsed = with(14, &[2, width]);
         assert_eq!(parsed.is_ok(), (1..=3).contains(&width), "{width}");
     }
     for len in 0..sound.len() {
         let parsed = Block::parse(sound[sound.len() - len..].to_vec());
-        // What is left of the entries must hold one at least, of three bytes.
+        // The remaining entries must have room for at least one entry, of three bytes.
         assert_eq!(parsed.is_ok(), len + 5 >= sound.len(), "{len} of {}", sound.len());
     }
     let block = Block::parse(sound.clone()).unwrap();

@@ -1,4 +1,5 @@
-//! Damaged files: the right answer or a typed error, never a wrong answer or a panic.
+//! Tests damaged files: reads return the right answer or a typed error, never a wrong answer or a
+//! panic.
 
 use super::fixtures::*;
 use crate::cursor::Cursor;
@@ -22,7 +23,7 @@ fn sample() -> Vec<(u32, Vec<Version>)> {
     vec![(0, vec![Version::put("only", 77, "one")]), (3, many.collect())]
 }
 
-/// Reads everything in every way; answers must be right, errors typed and with the file's name.
+/// Reads everything in every way. Answers must be right. Errors must be typed and name the file.
 fn read_all(context: &TableContext, meta: &SliceMeta, expected: &[Version]) -> Result<()> {
     let table = Table::open(context.clone(), meta)?;
     let mut first_error = None;
@@ -79,7 +80,8 @@ fn small_blocks(codec: Codec) -> TableOptions {
 
 #[test]
 fn every_flipped_bit_gives_the_right_answer_or_a_typed_error() {
-    // Without compression every bit; with it, where a block is one checksum anyway, every third.
+    // Without compression every bit. With compression a block has one checksum anyway, so every
+    // third bit.
     for (codec, step) in [(Codec::None, 1), (Codec::Lz4, 3)] {
         let fixture = Fixture::new();
         let slices = sample();
@@ -110,7 +112,7 @@ fn truncated_and_extended_files_are_errors() {
     assert!(check_damaged(&fixture, &finished.slices, &slices));
 }
 
-/// Where the data blocks lie.
+/// The handles of the data blocks.
 fn data_blocks(fixture: &Fixture) -> Vec<BlockHandle> {
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
     let mut handles = Vec::new();
@@ -193,8 +195,8 @@ fn a_cursor_has_no_entry_after_an_error_and_recovers_by_a_seek() {
     assert!(table.get(&versions[3].key, checksum64(&versions[3].key), Lsn::MAX).unwrap().is_some());
 }
 
-/// Behind a checksum bytes are trusted no more than in front of it: whoever forges one may get
-/// wrong answers, but an end.
+/// A valid checksum does not make bytes trusted. Reading forged bytes may give wrong answers, but
+/// must end.
 #[test]
 fn steps_back_over_a_forged_block_come_to_an_end() {
     let fixture = Fixture::new();
@@ -237,7 +239,7 @@ fn steps_back_over_a_forged_block_come_to_an_end() {
     }
 }
 
-/// The same for indexes whose handles lead anywhere, near the end of all numbers above all.
+/// The same for indexes whose handles lead anywhere, above all near the largest numbers.
 #[test]
 fn forged_handles_lead_to_errors() {
     let fixture = Fixture::new();
@@ -286,26 +288,26 @@ fn forged_handles_lead_to_errors() {
     }
 }
 
-/// Where the column of versions begins in a block, decoded.
+/// The start of the versions column in a decoded block.
 fn versions_at(block: &[u8]) -> usize {
     let tail = block.len() - 16;
     let count = u32::from_le_bytes(block[tail + 8..tail + 12].try_into().unwrap()) as usize;
     tail - count * usize::from(block[tail + 15])
 }
 
-/// Has the last restart of a block, decoded, point beside its entry.
+/// Makes the last restart of a decoded block point beside its entry.
 fn make_meaningless(block: &mut [u8]) {
     let versions = versions_at(block);
     block[versions - 4] ^= 1;
 }
 
-/// Gives the first version in a block, decoded, a kind of a newer version.
+/// Gives the first version in a decoded block a kind of a newer version.
 fn make_newer(block: &mut [u8]) {
     let versions = versions_at(block);
     block[versions] |= 0x0f;
 }
 
-/// A table of blocks of one slice, the second of them changed, with the right checksum.
+/// A table with the blocks of one slice. The second block is changed and has the right checksum.
 fn with_second_block(change: fn(&mut [u8])) -> (Fixture, SliceMeta, BlockHandle) {
     let fixture = Fixture::new();
     let versions: Vec<_> =
@@ -323,7 +325,7 @@ fn with_second_block(change: fn(&mut [u8])) -> (Fixture, SliceMeta, BlockHandle)
     (fixture, finished.slices.remove(0), handle)
 }
 
-/// A slice so small that it lies in its root, its block changed, with the right checksum.
+/// A slice so small that it lies in its root. Its block is changed and has the right checksum.
 fn with_small_slice(change: fn(&mut [u8])) -> (Fixture, SliceMeta) {
     let fixture = Fixture::new();
     let only = vec![Version::put("only", 77, "one")];
@@ -344,7 +346,7 @@ fn with_small_slice(change: fn(&mut [u8])) -> (Fixture, SliceMeta) {
     (fixture, meta)
 }
 
-/// What is left of the only slice: entries, and where something is gone.
+/// The readable rest of the only slice: its entries, and the places where something is missing.
 fn salvage_slice(fixture: &Fixture, meta: &SliceMeta) -> Result<(u64, Vec<u64>), ReadError> {
     let salvage = crate::table::salvage(fixture.bytes(), NUMBER, std::slice::from_ref(meta))?;
     assert_eq!(salvage.slices.len(), 1);
@@ -373,7 +375,8 @@ fn a_small_slice_that_does_not_decode_is_a_gap_to_a_repair() {
     assert_eq!(salvage_slice(&fixture, &meta).unwrap(), (0, vec![meta.root.offset]));
 }
 
-/// In every way to read: a newer format that names the file, and no gap to a repair.
+/// Checks that every way to read reports a newer format and names the file, and that a repair does
+/// not see a gap.
 #[track_caller]
 fn check_newer(fixture: &Fixture, meta: &SliceMeta, key: &[u8]) {
     let is_newer = |error: Error| match error.kind() {
@@ -399,7 +402,7 @@ fn check_newer(fixture: &Fixture, meta: &SliceMeta, key: &[u8]) {
 fn an_unknown_kind_of_operation_in_a_table_is_a_newer_format() {
     let (fixture, meta, handle) = with_second_block(make_newer);
     let block = &fixture.bytes()[handle.offset as usize..];
-    // Three lengths stand before the key of the block's first entry.
+    // The key of the block's first entry comes after three lengths.
     check_newer(&fixture, &meta, &block[3..10]);
     let (fixture, meta) = with_small_slice(make_newer);
     check_newer(&fixture, &meta, b"only");

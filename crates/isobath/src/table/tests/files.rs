@@ -1,4 +1,4 @@
-//! The cache of open files, and what opening a file checks.
+//! Tests the cache of open files, and what opening a file checks.
 
 use super::fixtures::*;
 use crate::table::cache::{FileCache, table_path};

@@ -1,5 +1,4 @@
-//! Tables in a file system that keeps one version of each file as plain bytes, so that tests can
-//! damage them.
+//! Tables in a file system that keeps each file as plain bytes, so that tests can damage it.
 
 use crate::cursor::{Cursor, Entry};
 use crate::error::{Error, Result};
@@ -16,7 +15,7 @@ use crate::env::sync::Mutex;
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
 
-/// What was read, in order: true if only ahead, offset, length.
+/// The reads in order: true for read-ahead only, offset, length.
 type Trace = Arc<Mutex<Vec<(bool, u64, u64)>>>;
 
 #[derive(Default)]
@@ -26,7 +25,7 @@ pub(crate) struct TestFs {
 }
 
 impl TestFs {
-    /// What was read since the last call.
+    /// The reads since the last call.
     pub(crate) fn take_trace(&self) -> Vec<(bool, u64, u64)> {
         std::mem::take(&mut *self.trace.lock())
     }
@@ -203,7 +202,7 @@ impl Version {
 
 pub(crate) const NUMBER: u64 = 42;
 
-/// A file system, the directory of the tables, and what readers share.
+/// A file system, the directory of the tables, and the caches that readers share.
 pub(crate) struct Fixture {
     pub(crate) fs: Arc<TestFs>,
     pub(crate) dir: PathBuf,

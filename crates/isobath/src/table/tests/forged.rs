@@ -1,10 +1,11 @@
-//! Every byte of every block, changed and framed anew with the right checksum: what a writer with a
-//! bug, or a forger, could have written. And every stretch of a file lost: what a repair gets out
-//! of the rest.
+//! Changes every byte of every block and frames the block again with the right checksum. A writer
+//! with a bug, or a forger, could have written such files. Also loses every part of a file, and
+//! checks what a repair recovers from the rest.
 //!
-//! Whatever `verify` passes must read as one slice in every way. What else it says, and what a
-//! repair finds, is compared with `forged.txt` in sums: a check that is no longer made shows there.
-//! Who changes it on purpose puts the text that the test prints into the file.
+//! Everything that `verify` accepts must read as the same slice in every way. The other results of
+//! `verify`, and what a repair finds, are compared in sums with `forged.txt`. So a check that is no
+//! longer made shows there. After an intended change, put the text that the test prints into that
+//! file.
 
 use super::fixtures::*;
 use crate::cursor::Cursor;
@@ -58,7 +59,7 @@ fn blocks(fixture: &Fixture) -> Vec<BlockHandle> {
     handles
 }
 
-/// Reads a slice that was verified, in every way.
+/// Reads a verified slice in every way.
 fn read(fixture: &Fixture, meta: &SliceMeta) -> Result<()> {
     let table = Table::open(fixture.context(FileAccess::Positional, 1 << 20), meta)?;
     let all = forward(&mut table.cursor(true))?;
@@ -81,7 +82,7 @@ fn read(fixture: &Fixture, meta: &SliceMeta) -> Result<()> {
     Ok(())
 }
 
-/// What is said of a file: an error, or the bytes that were read to check it.
+/// The result of a check of a file: an error, or the number of bytes read.
 fn judged(fixture: &Fixture) -> String {
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
     let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! Tests of the table as a whole. What a part promises by itself is tested beside it.
+//! Tests of the table as a whole. Tests of a single part are beside that part.
 
 mod block;
 mod damage;

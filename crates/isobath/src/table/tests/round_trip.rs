@@ -1,4 +1,5 @@
-//! What was written is read back: by get, by cursor in both directions, whatever the layout.
+//! Tests that reads return what was written: by get and by cursor in both directions, in every
+//! layout.
 
 use super::fixtures::*;
 use crate::cursor::{Cursor, Entry};
@@ -34,7 +35,7 @@ fn newest(oracle: &Oracle, key: &[u8]) -> Version {
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
-        // Few letters and lengths: many shared prefixes, keys that are prefixes of others.
+        // Few letters and lengths give many shared prefixes, and keys that are prefixes of others.
         4 => proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(255)], 0..12),
         2 => (0u32..400).prop_map(|i| format!("user{i:08}").into_bytes()),
         1 => (0u32..50).prop_map(|i| format!("{}{i}", "long".repeat(60)).into_bytes()),
@@ -110,7 +111,7 @@ fn check_seeks(cursor: &mut dyn Cursor, oracle: &Oracle, probes: &[Vec<u8>]) {
         cursor.seek(probe).unwrap();
         check_stand(cursor, at_or_above.clone());
         if let Some(stood) = at_or_above {
-            // On to an older version or another key, then back.
+            // Moves on to an older version or another key, then back.
             cursor.next().unwrap();
             if let Some(after) = cursor.entry().map(|entry| entry.key.to_vec()) {
                 cursor.prev_key().unwrap();
@@ -130,7 +131,7 @@ fn check_steps_by_key(cursor: &mut dyn Cursor, oracle: &Oracle) {
     cursor.seek_first().unwrap();
     for (at, key) in oracle.keys().enumerate() {
         check_stand(cursor, Some(newest(oracle, key)));
-        // From the newest version, or from an older one.
+        // Starts from the newest version, or from an older one.
         if oracle[key].len() > at % 3 {
             (0..at % 3).for_each(|_| cursor.next().unwrap());
         }

@@ -1,4 +1,4 @@
-//! What tables cost on disk and in memory.
+//! Tests what tables cost on disk and in memory.
 
 use super::fixtures::*;
 use crate::cursor::Cursor;
@@ -53,7 +53,7 @@ fn an_open_table_is_charged_until_it_is_dropped() {
     assert_eq!(context.blocks.resident_bytes(), 0);
 }
 
-/// A walk that leaves the cache alone holds one block, and reads the next one into its buffer.
+/// A walk that bypasses the cache holds one block, and reads the next one into the same buffer.
 #[test]
 fn a_walk_past_the_cache_needs_one_buffer() {
     let fixture = Fixture::new();
@@ -69,7 +69,7 @@ fn a_walk_past_the_cache_needs_one_buffer() {
             places.push(entry.value.as_ptr().addr());
             cursor.next().unwrap();
         }
-        // It has grown to the length of the longest by then.
+        // By then the buffer has the length of the longest block.
         let late = &places[1000..];
         let span = late.iter().max().unwrap() - late.iter().min().unwrap();
         assert!(span < 6000, "blocks of 4 KiB lie {span} bytes apart");

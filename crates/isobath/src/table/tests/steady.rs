@@ -1,9 +1,9 @@
-//! Drawn slices: every movement of a cursor over them is compared with a list of their versions,
-//! and what is written and what is read for it with `steady.txt`.
+//! Random slices: every movement of a cursor is compared with a list of the slice's versions. The
+//! bytes written, and the reads made, are compared with `steady.txt`.
 //!
-//! A table that holds the same in other bytes is right, and so is a cursor that reads a block
-//! twice. But databases exist that hold those bytes, and each read costs: so a change of either
-//! shows here, and who means it puts the text that the test prints into the file.
+//! A table with the same content in other bytes is correct, and so is a cursor that reads a block
+//! twice. But databases with the present bytes exist, and each read has a cost. So a change of
+//! either shows here. If the change is intended, put the text that the test prints into that file.
 
 use super::fixtures::*;
 use crate::cursor::Cursor;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 const SLICES: u64 = 160;
 const STEPS: u64 = 60;
 
-/// Numbers that follow from a seed.
+/// Numbers derived from a seed.
 struct Draw(u64);
 
 impl Draw {
@@ -91,7 +91,7 @@ impl Draw {
 fn written(fixture: &Fixture, draw: &mut Draw, versions: &[Listed], out: &mut String) -> SliceMeta {
     let mut writer = fixture.writer();
     let mut sums = 0u64;
-    // The slice does not begin where the file does.
+    // So that the slice does not begin at the start of the file.
     writer.begin_slice(1, &TableOptions::default()).unwrap();
     writer.add(Version::put("before", 7, vec![1; draw.below(3000) as usize]).entry()).unwrap();
     writer.finish_slice().unwrap();
@@ -117,7 +117,7 @@ fn written(fixture: &Fixture, draw: &mut Draw, versions: &[Listed], out: &mut St
     meta
 }
 
-/// A key of the slice, the one just above it, one just below it, or any.
+/// A key of the slice, a key just above or just below one, or any key.
 fn probe(draw: &mut Draw, versions: &[Listed]) -> Vec<u8> {
     let mut key = versions[draw.below(versions.len() as u64) as usize].key.clone();
     match draw.below(4) {
@@ -132,7 +132,7 @@ fn probe(draw: &mut Draw, versions: &[Listed]) -> Vec<u8> {
     key
 }
 
-/// Moves a cursor and a list alike.
+/// Moves a cursor and a list in the same way.
 fn walk(draw: &mut Draw, cursor: &mut dyn Cursor, versions: &[Listed]) {
     let mut list = ListCursor::new(versions.to_vec());
     let mut scratch = Vec::new();
