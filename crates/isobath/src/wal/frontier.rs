@@ -4,9 +4,10 @@
 //! Records reach the state in any order; the frontier passes them in LSN order. Each finished
 //! record leaves a mark in a ring: slot `(start / 32) % N` holds the record's end. A thread that
 //! finishes the record at the frontier moves the frontier over it and over every finished
-//! successor. A thread that finishes a later record only leaves the mark. So no thread has to be
-//! scheduled just to take its turn. (On two cores with 16 threads, waiting for a turn by spinning
-//! falls from 2 M to 0.04 M commits a second; the ring stays above 1 M.)
+//! successor. A thread that finishes a later record leaves the mark, then moves the frontier if it
+//! can. So no thread has to be scheduled just to take its turn. (On two cores with 16 threads,
+//! waiting for a turn by spinning falls from 2 M to 0.04 M commits a second; the ring stays above
+//! 1 M.)
 //!
 //! Let `F` be the frontier.
 //!

@@ -507,7 +507,7 @@ enum Stage {
     Done,
 }
 
-/// The right and the duty to fill `[start, end)` of the log.
+/// A reserved range `[start, end)` of the log, which its owner must fill.
 #[must_use = "an unused reservation leaves a skip record in the log"]
 pub(crate) struct Reservation<'log> {
     log: &'log Inner,

@@ -34,7 +34,7 @@ const PREFAULT_AHEAD: u64 = 8 << 20;
 const PREFAULT_PIECE: u64 = 256 << 10;
 /// Write-back works in pieces of this length. A page that is written back too early costs a fault.
 const WRITE_BACK_PIECE: u64 = 1 << 20;
-/// A sync within the last so many bytes of log means that more syncs are expected.
+/// A sync within this many bytes of log means that more syncs are expected.
 const SYNC_MEMORY: u64 = 256 << 20;
 /// The most segments that are prepared ahead of the tail, once the term has used as many.
 const SEGMENTS_AHEAD: u64 = 2;

@@ -25,7 +25,7 @@ struct Source {
     end: Lsn,
     /// The generation of the segment, or what is wrong with the file.
     generation: Result<u16, String>,
-    /// The end of the run of segments, without a gap, that this one belongs to.
+    /// The end of the unbroken run of segments that this one belongs to.
     held_until: Lsn,
     /// The same for segments without damage; the base if this one is damaged.
     trusted_until: Lsn,
@@ -33,7 +33,7 @@ struct Source {
 
 /// What was found at an LSN.
 pub(super) enum Found<'a> {
-    /// A record, verified. A skip record's payload means nothing.
+    /// A record, verified. A skip record's payload has no meaning.
     Record { header: RecordHeader, payload: &'a [u8] },
     /// No valid record.
     Nothing,

@@ -4,9 +4,9 @@
 //! offset len  field                    all integers little-endian
 //!      0   4  check: low half of XXH3-64 of bytes 4..32
 //!      4   2  generation of the term
-//!      6   6  payload length; bit 47 set: a skip record, its payload means nothing
+//!      6   6  payload length; bit 47 set: a skip record, its payload has no meaning
 //!     12   8  LSN of the record
-//!     20   4  (LSN - newest durable LSN) / 8; 0xffff_ffff says nothing
+//!     20   4  (LSN - newest durable LSN) / 8; 0xffff_ffff: unknown
 //!     24   8  XXH3-64 of the payload; 0 for a skip record
 //! ```
 //!

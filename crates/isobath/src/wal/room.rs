@@ -18,7 +18,7 @@ use crate::error::{Error, Result, StallCause};
 use crate::format::Lsn;
 use crossbeam_utils::CachePadded;
 
-/// The bit of the tail that says nothing more is handed out. No LSN has it.
+/// The bit of the tail that marks a shut log. No LSN has it.
 const SHUT: u64 = 1 << 63;
 
 /// Bytes below the limit that ordinary records leave free.
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Waits until `asked` calls have asked for room and one of them sleeps.
+    /// Waits until there were `count` requests for room, one of them up to `wanted`.
     fn await_asked(room: &Room, count: u64, wanted: Lsn) {
         while room.asked() < count || room.state.lock().wanted < wanted {
             std::thread::yield_now();
@@ -381,7 +381,7 @@ mod tests {
             await_asked(&room, 1, 5104);
             assert!(room.wants_segment(0));
             room.fail(0, Error::would_stall(StallCause::FlushBehind));
-            // It looks again, finds that this is none of its own, and asks anew.
+            // The attempt began before the waiter asked, so the waiter asks again.
             await_asked(&room, 1, 5104);
             assert!(!waiter.is_finished());
             room.fail(1, Error::would_stall(StallCause::MemoryFull));

@@ -13,7 +13,7 @@
 //! - The header at the stop verifies, yet names more bytes than any record has.
 //!
 //! Anything else after the stop is a tail, as a power cut leaves it. No commit in it was promised
-//! to survive. The scan reports it.
+//! to survive power loss. The scan reports it.
 //!
 //! Nothing here writes, renames or removes: a second recovery sees the same bytes.
 
@@ -42,7 +42,8 @@ pub(crate) struct ScanEnd {
     pub(crate) tail: Tail,
 }
 
-/// What follows the last valid record. Nothing in it was promised to survive.
+/// What follows the last valid record. Nothing in it was promised to survive power
+/// loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// Nothing that looks like a record.

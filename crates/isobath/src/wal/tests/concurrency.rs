@@ -53,7 +53,7 @@ fn writers_that_sync_share_the_syncs() {
     writers(4, 300, Some(5));
 }
 
-/// Records up to ten segments long among small ones, while what is old is synced and recycled.
+/// Writes records up to ten segments long among small ones, while old ones are synced and recycled.
 fn recycle(home: &Home, threads: u64, each: u64) {
     let log = home.start();
     let writing = AtomicU64::new(threads);
@@ -91,7 +91,7 @@ fn segments_are_recycled_under_the_feet_of_many_writers() {
     recycle(&Home::new(), 8, 150);
 }
 
-/// The same without a system, so that Miri can look on:
+/// The same in memory, so that Miri can run it:
 /// `MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test --lib
 /// wal::tests::concurrency::in_memory`
 #[test]

@@ -1,4 +1,4 @@
-//! Tails, holes and rot: what recovery makes of bytes that are not what was written.
+//! Tails, holes and damage: what recovery does with bytes that are not what was written.
 
 use super::support::*;
 use crate::error::ErrorKind;
@@ -217,7 +217,7 @@ fn a_missing_segment_is_named_where_those_beside_it_tell_and_no_other_ever_is() 
     let mut segments = inventory(fs, &home.path()).unwrap();
     segments.retain(|info| info.kind == SegmentKind::Log);
     assert!(segments.len() > 6, "{segments:?}");
-    // First with the earlier ones in place, then with all of them retired.
+    // First with all earlier segments in place, then with all of them retired.
     for at in 0..segments.len() {
         for retired in [0, at] {
             let (dir, missing) = (tempfile::tempdir().unwrap(), &segments[at]);
@@ -283,7 +283,7 @@ fn a_record_of_another_generation_ends_the_log() {
     let log = Log::start(&home.env, home.options(), 0x10_0000, CEILING, 7).unwrap();
     put(&log, b"seven").unwrap();
     drop(log);
-    // The same record where the segment says another generation.
+    // Give the segment of this record another generation.
     let path = home.path().join(format!("{:016x}.wal", 0x10_0000));
     let mut bytes = std::fs::read(&path).unwrap();
     assert_eq!(home.scan_from(0x10_0000, 0).unwrap().0, [b"seven"]);
@@ -294,8 +294,9 @@ fn a_record_of_another_generation_ends_the_log() {
     assert_eq!(home.scan_from(0x10_0000, 0).unwrap().1, empty);
 }
 
-/// Flips every bit of a small log. The answer is exact, a typed error, or a reported end at or
-/// above what was known durable; never a wrong record.
+/// Flips one bit in each of many bytes of a small log. The scan finds everything, or fails with a
+/// typed error, or reports an end at or above what was known durable. It never finds a wrong
+/// record.
 #[test]
 fn every_flipped_bit_is_harmless_or_noticed() {
     let home = Home::new();
@@ -325,8 +326,8 @@ fn every_flipped_bit_is_harmless_or_noticed() {
     }
 }
 
-/// Of the last record nothing else tells. One bit of its header is not enough to make it look as if
-/// it had never been.
+/// No other record tells of the last one. Even so, one flipped bit in its header does not make the
+/// record look as if it had never been written.
 #[test]
 fn a_flipped_bit_in_the_last_header_is_a_torn_tail_not_a_clean_end() {
     let home = Home::new();
@@ -349,8 +350,9 @@ fn forged_header(len: u64, lsn: Lsn) -> [u8; RECORD_HEADER_LEN] {
     header
 }
 
-/// Nothing but a hole of the file system, and a header in front of it that names a record as long:
-/// reading it would take as much memory. An open must not even look for records in it.
+/// A segment file that is only a hole of the file system, and one with a record header before the
+/// hole that names a record of that length. Reading that record would take as much memory. An open
+/// must not even search the file for records.
 #[test]
 fn a_segment_longer_than_any_is_refused_by_its_name_and_not_read() {
     for has_record in [true, false] {
@@ -408,7 +410,7 @@ fn a_record_longer_than_any_is_refused_by_its_place_and_not_read() {
     }
 }
 
-/// A segment has its whole length before it has its name, so no crash leaves a shorter one.
+/// A segment file has its full length before it has its name, so no crash leaves a shorter one.
 #[test]
 fn a_segment_that_was_cut_is_corruption_wherever_it_ends() {
     for base in [START, START + SEGMENT_LEN] {

@@ -1,4 +1,4 @@
-//! Failing syncs, failing writes, no space.
+//! Failed syncs, failed writes, and a full disk.
 
 use super::support::*;
 use crate::env::Env;
@@ -42,7 +42,7 @@ fn a_sync_under_way_when_the_log_is_poisoned_makes_nothing_durable() {
     let inner = log.take_over();
     log.poison(&Error::planted());
     home.faults.hardened.lock().clear();
-    // What is copied by now may contain a record whose copy failed.
+    // `copied` may have passed a record whose copy failed.
     let told = inner.sync_once();
     assert!(
         matches!(
@@ -125,7 +125,7 @@ fn a_close_of_a_poisoned_log_waits_for_the_last_one_who_writes_to_it() {
     });
 }
 
-/// Whatever panics, those who wait for it hear of it.
+/// A panic anywhere ends the waits for what the thread was doing.
 #[test]
 fn a_panic_of_the_preparer_poisons_and_wakes_those_who_wait_for_room() {
     let home = Home::new();
@@ -184,7 +184,7 @@ fn a_panic_in_a_copy_poisons_and_wakes_those_behind_it() {
         home.faults.copy_panics.store(true, Ordering::SeqCst);
         let writer = scope.spawn(move || blocked.write(&mut first));
         assert!(writer.join().is_err());
-        // It may have panicked in its own copy, too.
+        // This thread may have panicked in its own copy, too.
         if let Ok(told) = behind.join() {
             assert!(told.as_ref().is_err_and(Error::is_outcome_unknown));
         }
@@ -297,7 +297,8 @@ fn a_ceiling_that_cannot_be_raised_is_told_to_the_writers() {
     put(&log, &payload(1, 500)).unwrap();
 }
 
-/// A sync of the directory is final, and an attempt that could not open it would be taken for one.
+/// A failed sync of the directory is final, and failing to open the directory would be taken for
+/// one.
 #[test]
 fn an_open_log_opens_no_directory() {
     let home = Home::in_memory();
@@ -314,7 +315,7 @@ fn an_open_log_opens_no_directory() {
     assert_eq!(fs.struck(), 0);
 }
 
-/// A recycler with one spare of the directory, and the file system.
+/// Creates a segment file, and gives it to the recycler as a spare.
 fn recycle_one(home: &Home, recycler: &Recycler) {
     let fs = &*home.env.fs;
     let path = home.path().join(format!("{START:016x}.wal"));

@@ -1,5 +1,4 @@
-//! How much room the log takes on disk: little where little is written, and no more than is needed
-//! after that.
+//! How much disk space the log takes: little if little is written, and later no more than it needs.
 
 use super::support::*;
 use crate::env::Env;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 
 const LONG: u64 = 16 * SEGMENT_LEN;
 
-/// A log whose term starts with short segments.
+/// The options of a log whose term starts with short segments.
 fn options(home: &Home) -> LogOptions {
     LogOptions { segment_len: LONG, first_segment_len: SEGMENT_LEN, ..home.options() }
 }
@@ -18,7 +17,7 @@ fn start(home: &Home) -> Log {
     Log::start(&home.env, options(home), LONG, CEILING, 1).unwrap()
 }
 
-/// Base and length of each segment in use, in units of the shortest.
+/// Base and length of each segment in use, in units of the shortest length.
 fn segments(home: &Home) -> Vec<(u64, u64)> {
     let found = inventory(&*home.env.fs, &home.path()).unwrap();
     let in_use = found.iter().filter(|info| info.kind == SegmentKind::Log);
@@ -73,7 +72,7 @@ fn short_segments_are_removed_and_long_ones_written_again() {
     assert!(log.stats().segments_recycled > 0, "{:?}", log.stats());
 }
 
-/// The flusher retires segments, and writers wait for it; to remove a large file takes long.
+/// The flusher retires segments while writers wait for it, and removing a large file takes long.
 #[test]
 fn who_retires_segments_removes_no_file() {
     let home = Home::in_memory();
@@ -116,8 +115,8 @@ fn spares_that_are_not_needed_for_a_while_are_given_up() {
     log.thin_out_spares();
     log.discard_files();
     assert!(!home.names(".spare").is_empty(), "they have just come");
-    // The preparer may have taken one, which then counts as needed, and has its old name until it
-    // is ready.
+    // The preparer may have taken a spare. That spare counts as needed, and keeps its old name
+    // until it is ready.
     let mut left = 1000;
     while !home.names(".spare").is_empty() {
         log.thin_out_spares();

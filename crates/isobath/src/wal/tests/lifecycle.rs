@@ -87,7 +87,7 @@ fn a_commit_given_up_after_its_record_was_written_poisons() {
 fn retired_segments_are_written_again_and_their_old_records_never_read() {
     let home = Home::new();
     let log = home.start();
-    // One record a segment, so that what a recycled segment still holds are whole records.
+    // One record fills a segment, so a recycled segment still holds a whole old record.
     let whole = payload(0, SEGMENT_LEN as usize - RECORD_HEADER_LEN);
     for _ in 0..10 {
         let (start, end) = put(&log, &whole).unwrap();
@@ -108,7 +108,7 @@ fn retired_segments_are_written_again_and_their_old_records_never_read() {
 fn a_retired_segment_takes_no_name_that_a_spare_has() {
     let home = Home::new();
     std::fs::create_dir(home.path()).unwrap();
-    // What an earlier term prepared and never used, one of them where this term starts.
+    // Files that an earlier term prepared and never used, one of them where this term starts.
     for n in 0..3 {
         let name = format!("{:016x}.wal", START + n * SEGMENT_LEN);
         let bytes = vec![0xee; (HEADER_PAGE_LEN + SEGMENT_LEN) as usize];
@@ -201,7 +201,7 @@ fn a_sync_covers_what_was_copied_before_it_began_and_no_more() {
     reservation.publish();
 }
 
-/// What was hardened since the last call.
+/// The ranges that were hardened since the last call.
 fn hardened(home: &Home) -> Vec<(u64, u64)> {
     std::mem::take(&mut home.faults.hardened.lock())
 }
@@ -219,7 +219,7 @@ fn a_sync_hardens_what_was_not_durable_and_no_more() {
     let (_, end) = put(&log, b"next").unwrap();
     log.harden(end).unwrap();
     let place = |lsn: u64| HEADER_PAGE_LEN + (lsn - START);
-    // The preparer hardens segments to come from their headers on, whenever it gets its turn.
+    // The preparer may harden later segments meanwhile; those ranges begin at the header page.
     let synced = || {
         let ranges = hardened(&home).into_iter();
         ranges.filter(|(offset, _)| *offset != 0).collect::<Vec<_>>()
@@ -251,7 +251,7 @@ fn a_segment_is_hardened_whole_before_its_use_if_somebody_syncs_and_else_its_hea
     assert!(!headers.is_empty() && headers.iter().all(|range| *range == (0, HEADER_PAGE_LEN)));
     let (_, end) = put(&log, b"synced").unwrap();
     log.harden(end).unwrap();
-    // One may have been on its way.
+    // The preparer may have begun one of these before the sync.
     many();
     let wholes = many();
     assert!(!wholes.is_empty() && wholes.iter().all(|range| *range == (0, file_len)));
@@ -268,7 +268,7 @@ fn a_new_term_leaves_the_old_one_alone_until_it_is_retired() {
     drop(log);
     std::fs::write(home.path().join("0000000000ffff00.new"), b"half").unwrap();
     let term_start = 0x10_0000;
-    // A file that the old term prepared and never used, in the new term's way.
+    // A file that the old term prepared and never used has a name that the new term needs.
     let in_the_way = home.path().join(format!("{term_start:016x}.wal"));
     std::fs::write(in_the_way, vec![0xee; (HEADER_PAGE_LEN + SEGMENT_LEN) as usize]).unwrap();
     let log = Log::start(&home.env, home.options(), term_start, CEILING, 2).unwrap();
@@ -318,7 +318,7 @@ fn the_ceiling_is_raised_ahead_and_never_passed() {
     log.close().unwrap();
 }
 
-/// Writers go on while the manifest is busy, as long as they are below the ceiling.
+/// While the manifest is busy, writers go on as long as they are below the ceiling.
 #[test]
 fn raising_the_ceiling_early_keeps_no_writer_waiting() {
     let home = Home::new();
@@ -431,7 +431,7 @@ fn progress_is_told_once_a_mebibyte_and_at_the_end() {
     let (record, mut before) = (record_len(50_000), 0);
     assert!(told.len() >= 3, "{told:?}");
     for (done, _) in told {
-        // What lies behind the last record is looked through by the window.
+        // The part after the last record is searched window by window.
         let is_in_time = done <= before + (1 << 20) + record.max(1 << 20);
         assert!(done >= before + (1 << 20) && is_in_time, "{done} after {before}");
         before = done;

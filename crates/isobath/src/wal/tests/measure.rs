@@ -14,7 +14,7 @@ const PAYLOAD_LEN: usize = 128;
 const SEGMENT_LEN: u64 = 256 << 20;
 const COMMITS: u64 = 600_000;
 
-/// Work of about half a microsecond, as applying a small commit is.
+/// Work of about half a microsecond, like applying a small commit.
 struct Apply {
     rounds: u64,
 }
@@ -47,7 +47,7 @@ fn bench() -> Bench {
     Bench { _home: home, log }
 }
 
-/// A log whose syncs take longer, as on a device of that speed: point TMPDIR at memory.
+/// A log whose syncs take `delay_us` longer, as on a slow device. Point TMPDIR at a RAM disk.
 fn bench_with_sync_delay(delay_us: u64) -> Bench {
     let home = Home::new();
     let options = LogOptions { segment_len: 16 << 20, ..home.options() };
@@ -56,7 +56,7 @@ fn bench_with_sync_delay(delay_us: u64) -> Bench {
     Bench { _home: home, log }
 }
 
-/// Runs `each` commits on every one of `threads` threads and returns commits a second.
+/// Runs `each` commits on each of `threads` threads and returns the commits per second.
 fn rate(threads: u64, each: u64, commit: impl Fn(&mut Vec<u8>) + Sync) -> f64 {
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -127,7 +127,7 @@ fn synced_commits_a_second_by_threads() {
     }
 }
 
-/// One thread, nothing to apply: what the log itself costs.
+/// One thread with nothing to apply: the cost of the log itself.
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_a_commit() {

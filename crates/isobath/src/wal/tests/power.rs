@@ -1,8 +1,8 @@
-//! Power cuts and deaths at any moment, over a device that loses any subset of what was not synced.
+//! Power cuts and kills at any moment, on a device that loses any subset of what was not synced.
 //!
-//! The engine is played by [`Engine`]: it keeps what a manifest would, durably, and does in order
-//! what the log asks of it. Terms differ in the lengths of their segments, so that a log begins
-//! short, finds spares and leftovers of other lengths, and is recovered from segments of several.
+//! [`Engine`] plays the engine: it keeps durably what a manifest would hold, and does in order what
+//! the log asks of it. Terms differ in their segment lengths, so that a log begins short, finds
+//! spares and leftovers of other lengths, and is recovered from segments of several lengths.
 
 use super::support::{UUID, payload, record_of};
 use crate::env::Env;
@@ -19,7 +19,7 @@ const WAL: &str = "/db/wal";
 /// The least length of a segment.
 const SEGMENT_LEN: u64 = 4096;
 
-/// The lengths of a term's segments: regular ones, and its first.
+/// The lengths of a term's segments: the regular length and the length of the first.
 #[derive(Clone, Copy, Debug)]
 struct Lens {
     regular: u64,
@@ -35,14 +35,14 @@ impl Lens {
     }
 }
 
-/// What the manifest would hold, and what a test knows beside it.
+/// What the manifest would hold, and the term's segment lengths.
 #[derive(Clone, Debug)]
 struct Manifest {
     lens: Lens,
     /// Where the term starts.
     term_start: Lsn,
     generation: u16,
-    /// The log below is not needed.
+    /// The log below this LSN is not needed.
     from: Lsn,
     ceiling: Lsn,
 }
@@ -103,7 +103,7 @@ impl Engine {
         end
     }
 
-    /// What recovery finds on `fs`, checked to be a prefix of the history from `from` on.
+    /// Recovers from `fs` and checks that the result is a prefix of the history from `from` on.
     fn recover_from(&self, fs: &MemoryFs, from: Lsn, durable: Lsn) -> Result<ScanEnd> {
         check_headers(fs, from);
         let mut expected = self.history.iter().filter(|record| record.0 >= from);
@@ -122,7 +122,7 @@ impl Engine {
         self.recover_from(fs, self.manifest.from, durable)
     }
 
-    /// Goes on after a crash as an engine does: everything recovered is in tables, the manifest
+    /// Continues after a crash as an engine does: everything recovered is in tables, the manifest
     /// says so, and the next term starts above the ceiling.
     fn next_term(&mut self, fs: MemoryFs, lens: Lens) -> Log {
         self.fs = fs;
@@ -154,8 +154,8 @@ fn engine(lens: Lens) -> Engine {
     }
 }
 
-/// Every segment that may be read has its header page, whatever was lost; and no file has two
-/// names, which would show as two equal headers.
+/// Checks that every segment that may be read has its header page, whatever was lost, and that no
+/// file has two names, which would show as two equal headers.
 fn check_headers(fs: &MemoryFs, from: Lsn) {
     let mut numbers = Vec::new();
     for info in inventory(fs, Path::new(WAL)).unwrap() {
@@ -173,8 +173,8 @@ fn check_headers(fs: &MemoryFs, from: Lsn) {
     assert_eq!(numbers.len(), count, "two names of one file");
 }
 
-/// Keeps the states of the disk from just before each sync, where the most is at stake, with what
-/// was promised by then.
+/// Keeps the state of the disk just before each sync, when most is unsynced, with what was promised
+/// by then.
 #[derive(Default)]
 struct Witness {
     promised: Mutex<(Lsn, Lsn)>,
@@ -182,14 +182,14 @@ struct Witness {
 }
 
 impl Witness {
-    /// The log is needed from `from` on, and durable below `durable`.
+    /// Records that the log is needed from `from` on, and durable below `durable`.
     fn told(&self, from: Lsn, durable: Lsn) {
         *self.promised.lock() = (from, durable);
     }
 
     fn look(&self, fs: &MemoryFs) {
-        // Another thread may go on meanwhile: what was durable before is on the disk, and what is
-        // not needed after may be gone from it.
+        // Another thread may go on meanwhile. What was durable before the copy is in the copy; what
+        // is not needed after it may be missing from it.
         let (_, durable) = *self.promised.lock();
         let state = fs.killed();
         let (from, _) = *self.promised.lock();
@@ -295,7 +295,7 @@ impl SegmentFile for WitnessSegment {
     }
 }
 
-/// A random subset of what was not synced, of one of a few temperaments.
+/// A crash that keeps a random subset of what was not synced, in one of four ways.
 fn cut(fs: &MemoryFs, dice: &mut Draw) -> MemoryFs {
     let temperament = dice.below(4);
     fs.crashed(|unsynced: &Unsynced<'_>| {
@@ -310,7 +310,7 @@ fn cut(fs: &MemoryFs, dice: &mut Draw) -> MemoryFs {
     })
 }
 
-/// One life after another on the same disk: write, harden, retire, lose power, recover, go on.
+/// One term after another on the same disk: write, harden, retire, lose power, recover, continue.
 fn lives(seed: u64) -> Seen {
     let mut dice = Draw::new(seed);
     let mut seen = Seen::default();
@@ -326,7 +326,8 @@ fn lives(seed: u64) -> Seen {
                 engine.witness.told(engine.manifest.from, durable);
             }
             if dice.below(15) == 0 {
-                // An epoch was flushed and its edit is durable: its tables take the log's place.
+                // An epoch was flushed and its edit is durable: its tables replace this part of the
+                // log.
                 durable = end;
                 engine.manifest.from = end;
                 engine.witness.told(end, end);
@@ -346,10 +347,10 @@ fn lives(seed: u64) -> Seen {
         }
         let killed = engine.fs.killed();
         assert_eq!(engine.recover(&killed, durable).unwrap().end, log.tail());
-        // Cuts that do not end this life, but must leave a log that recovers.
+        // Power cuts that do not end this term; after each the log must recover.
         for (state, from, durable) in std::mem::take(&mut *engine.witness.states.lock()) {
             let left = cut(&state, &mut dice);
-            // The directory itself may not have been durable yet, the first time.
+            // At first the directory itself may not have been durable yet.
             if left.exists(Path::new(WAL)).unwrap() {
                 engine.recover_from(&left, from, durable).unwrap();
             }
@@ -368,11 +369,11 @@ fn lives(seed: u64) -> Seen {
     seen
 }
 
-/// What lives came to, so that none of it is tested in name only.
+/// Counts of what the terms did, so that the test can check that each case occurred.
 #[derive(Default)]
 struct Seen {
     recycled: u64,
-    /// The most lengths of segments that a directory held at once.
+    /// The most different segment lengths that a directory held at once.
     lens_max: usize,
 }
 
@@ -397,8 +398,8 @@ fn a_power_cut_at_any_moment_leaves_a_prefix_that_holds_what_was_hardened() {
     assert!(cfg!(miri) || (seen.recycled > 0 && seen.lens_max > 2));
 }
 
-/// Cuts at every single step of a short life, with everything up to the step kept and nothing
-/// after.
+/// Power cuts at every step of a short term: everything up to the step is kept and nothing after
+/// it.
 #[test]
 fn a_power_cut_after_each_step_leaves_a_prefix() {
     for lens in [Lens::ALL_SHORT, Lens { regular: 8 * SEGMENT_LEN, first: SEGMENT_LEN }] {

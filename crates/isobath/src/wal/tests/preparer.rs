@@ -1,13 +1,13 @@
-//! What the preparer does behind the tail, done by a test after the preparer has ended.
+//! What the preparer does behind the tail. The test does it after the preparer has ended.
 
 use super::support::*;
 use crate::format::Lsn;
 use crate::wal::*;
 
-/// Log bytes after a sync within which there will be another.
+/// A sync within this many bytes of log means that another is expected.
 const SYNC_MEMORY: u64 = 256 << 20;
 
-/// Reserves up to `end`, and leaves a hole there.
+/// Fills the log up to `end` with a skip record.
 fn fill(log: &Log, end: Lsn) {
     drop(log.reserve(end - log.tail()).unwrap());
     assert_eq!(log.copied(), end);
@@ -20,7 +20,8 @@ fn whole_pieces_of_each_segment_are_written_back_from_what_is_durable_on() {
     let options = LogOptions { segment_len: 4 * U, ..home.options() };
     let log = Log::start(&home.env, options, 4 * U, CEILING, 1).unwrap();
     let inner = log.take_over();
-    // They have the lengths U, U, 2 U and from then on 4 U, which is the length of a piece, too.
+    // The segments have the lengths U, U, 2 U and from then on 4 U, which is also the length of a
+    // piece.
     while !log.has_room_at(28 * U) {
         inner.prepare_segment().unwrap();
     }

@@ -1,5 +1,4 @@
-//! The recycler alone: what it makes of a directory, which spares it gives up, and when it syncs
-//! names.
+//! The recycler alone: how it sorts a directory, which spares it removes, and when it syncs names.
 
 use super::support::*;
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
@@ -21,7 +20,7 @@ fn names(fs: &dyn FileSystem, dir: &Path) -> Vec<String> {
     names
 }
 
-/// A directory of the log in memory, with so many spares, numbered from 0.
+/// A log directory in memory with `count` spares, numbered from 0, and its recycler.
 fn recycler_of(count: u64) -> (Home, Recycler) {
     let home = Home::in_memory();
     let fs = &*home.env.fs;
@@ -31,7 +30,7 @@ fn recycler_of(count: u64) -> (Home, Recycler) {
     (home, recycler)
 }
 
-/// The numbers of the spares, those taken last at the end.
+/// The paths of the spares; those that would be taken last come first.
 fn drain(recycler: &Recycler) -> Vec<PathBuf> {
     let mut paths: Vec<_> =
         std::iter::from_fn(|| recycler.take()).map(|spare| spare.path).collect();
@@ -86,7 +85,7 @@ fn no_more_spares_are_kept_than_asked_for_and_three_files_make_a_stock() {
         assert_eq!(names(&*home.env.fs, &home.path()).len() as u64, kept);
         assert_eq!(drain(&recycler).len() as u64, kept);
     }
-    // Leftovers of the regular length count, too, and others do not.
+    // Leftovers of the regular length count, too; others do not.
     for (len, is_stocked) in [(FILE_LEN, true), (FILE_LEN + 4096, false)] {
         let home = Home::in_memory();
         let (fs, dir) = (&*home.env.fs, home.path());
@@ -115,7 +114,7 @@ fn the_spares_that_were_not_needed_for_a_while_go_those_first_that_lay_longest()
     assert_eq!(names(fs, &dir), ["0000000000000002.spare", "0000000000000003.spare"]);
     recycler.mark_spares_obsolete(1);
     assert_eq!((recycler.discard(fs), recycler.discard(fs)), (1, 0));
-    // Those that were taken came back in the order 3, 2.
+    // The spares that were taken were put back in the order 3, 2.
     assert_eq!(drain(&recycler), [path(2)]);
     recycler.mark_spares_obsolete(9);
     assert_eq!(recycler.discard(fs), 0);

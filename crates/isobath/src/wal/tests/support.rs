@@ -126,7 +126,7 @@ impl Home {
     }
 }
 
-/// Header room and a payload, to be sealed.
+/// A record to be sealed: room for the header, and the payload.
 pub(super) fn record_of(payload: &[u8]) -> Vec<u8> {
     let mut record = vec![0; RECORD_HEADER_LEN];
     record.extend_from_slice(payload);
@@ -145,38 +145,38 @@ pub(super) fn put(log: &Log, payload: &[u8]) -> Result<(Lsn, Lsn)> {
     Ok(range)
 }
 
-/// The payload of the `n`th test record: `len` bytes that differ from every other's.
+/// The payload of the `n`th test record: `len` bytes that depend on `n`.
 pub(super) fn payload(n: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (n as usize * 31 + at * 7 + 1) as u8).collect()
 }
 
-/// Which calls fail.
+/// Which calls fail, and a record of some calls.
 pub(super) struct Faults {
     inner: Arc<dyn FileSystem>,
-    /// Segments cannot be made: no space.
+    /// Segments cannot be created: the disk is full.
     pub(super) full: AtomicBool,
     /// Segments cannot be synced.
     pub(super) sync_fails: Arc<AtomicBool>,
-    /// What every sync of a segment takes longer.
+    /// The extra time of each sync of a segment.
     pub(super) sync_delay_us: Arc<AtomicU64>,
     /// Syncs since the delay was set.
     pub(super) syncs_begun: Arc<AtomicU64>,
-    /// Offsets and lengths that segments were asked to harden.
+    /// Offsets and lengths of the ranges that were hardened.
     pub(super) hardened: Arc<Mutex<Vec<(u64, u64)>>>,
-    /// The same of what they were asked to write back.
+    /// Offsets and lengths of the ranges whose write-back was started.
     pub(super) written_back: Arc<Mutex<Vec<(u64, u64)>>>,
     /// Nothing can be copied into a segment.
     pub(super) copy_fails: Arc<AtomicBool>,
     /// A sync of a segment, or a copy into one, panics.
     pub(super) sync_panics: Arc<AtomicBool>,
     pub(super) copy_panics: Arc<AtomicBool>,
-    /// Nothing can be copied into a segment for want of room.
+    /// Copying into a segment finds no room on the disk.
     pub(super) copy_finds_no_room: Arc<AtomicBool>,
     /// Directories cannot be synced.
     pub(super) sync_dir_fails: AtomicBool,
     /// Syncs of directories that succeeded.
     pub(super) dirs_synced: AtomicU64,
-    /// What happens just before each rename.
+    /// Runs just before each rename.
     pub(super) before_rename: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
