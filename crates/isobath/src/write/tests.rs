@@ -32,7 +32,7 @@ fn content(db: &Db) -> Content {
     rows.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
 
-/// Adds a put; their lengths differ, so that records take every number of bytes of padding.
+/// Adds a put. Lengths differ from put to put, so that records need every length of padding.
 fn extend(batch: &mut Batch, expected: &mut Content) {
     let n = batch.len();
     let (key, value) = (format!("key{n:03}").into_bytes(), vec![b'v'; n % 11]);

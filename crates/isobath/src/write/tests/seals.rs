@@ -1,5 +1,4 @@
-//! When an epoch is sealed, who waits for its flush, and which errors the callers that do not wait
-//! get.
+//! When an epoch is sealed, which callers wait for its flush, and which errors the others get.
 
 use super::open;
 use crate::Error;
@@ -20,7 +19,7 @@ use std::time::{Duration, Instant};
 /// The bytes of a marker in the log: its payload is one byte.
 const MARKER_LEN: u64 = RECORD_HEADER_LEN as u64 + RECORD_ALIGN;
 
-/// Reserves log space until the open epoch has `bytes` of it, and writes nothing there.
+/// Fills the log with a skip record until the open epoch has `bytes` of it.
 fn fill_log(engine: &Engine, bytes: u64) {
     let start = engine.epochs.list().open.start;
     drop(engine.log.reserve(start + bytes - engine.log.tail()).unwrap());
