@@ -79,8 +79,8 @@ fn demand_progress(engine: &Engine, line: &Line, anew: &Line) -> Result<()> {
     Err(Error::corruption(&engine.dir.join(LOG_DIR), 0, detail))
 }
 
-/// True if the log ahead of the line is gone or will not be continued, or if tables now hold data
-/// that takes much memory.
+/// True if the log ahead of the line is gone or will not be continued, or if the line takes much
+/// memory and tables now hold some of its data.
 fn begins_anew(engine: &Engine, line: &Line, state: &State) -> bool {
     let is_heavy = line.bytes() >= engine.options.write_buffer;
     state.term().term != line.term

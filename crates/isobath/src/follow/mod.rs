@@ -10,9 +10,9 @@
 //! frees memory.
 //!
 //! A writer may remove any file between two steps, but an edit of the manifest always says so
-//! first. So an error while the manifest changed means "look again", and an error while it did not
-//! change is reported. `docs/internals/read-only.md` lists what may happen at each step, and
-//! explains why readers see a prefix of the commits.
+//! first. So an error while the manifest changed means "look again". An error that repeats while
+//! the manifest stays the same is reported. `docs/internals/read-only.md` lists what may happen at
+//! each step, and explains why readers see a prefix of the commits.
 
 mod catch_up;
 mod open;

@@ -343,8 +343,8 @@ fn families_of(versions: &VersionSet) -> Result<Families> {
     Ok(families)
 }
 
-/// Poisons the log when a job panics: an invariant is broken, so the database refuses writes from
-/// then on.
+/// A callback that poisons the log when a job panics: an invariant is broken, so the database
+/// refuses writes from then on.
 fn panic_report(log: &Arc<Log>) -> PanicReport {
     let log = Arc::downgrade(log);
     Arc::new(move |name, message| {
