@@ -4,7 +4,8 @@ use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
-/// Shared by whoever may ask and whoever is asked. Once cancelled it stays so.
+/// The threads that may ask for a stop and the job that is asked share it. Once cancelled, it stays
+/// cancelled.
 #[derive(Clone, Debug)]
 pub(crate) struct CancelToken(Arc<AtomicBool>);
 
@@ -14,7 +15,8 @@ impl CancelToken {
     }
 
     pub(crate) fn cancel(&self) {
-        // Carries no data: the job looks now and then, and whoever cancels waits for its end.
+        // The flag carries no data: the job reads it from time to time, and the canceller waits for
+        // the job's end.
         self.0.store(true, Ordering::Relaxed);
     }
 
@@ -24,7 +26,7 @@ impl CancelToken {
     }
 
     /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the job should stop. Cheap enough
-    /// for every block of a compaction.
+    /// to call for every block of a compaction.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_cancelled() { Err(Error::cancelled()) } else { Ok(()) }

@@ -1,9 +1,9 @@
-//! Background threads that run whatever they are given.
+//! Background threads that run the jobs they are given.
 //!
-//! [`Workers`] run jobs in the order of their submission; a [`Ticker`] does one thing again and
-//! again. Neither knows what a job is. A job is asked to stop by a [`CancelToken`] and is then
-//! waited for; a job that panics is reported to the owner, who no longer trusts its own state, and
-//! the thread goes on.
+//! [`Workers`] run jobs in the order of their submission; a [`Ticker`] repeats one body. Neither
+//! knows what a job does. A close asks jobs to stop by a [`CancelToken`] and then waits for them.
+//! If a job panics, the thread goes on, and the owner gets a report; it should no longer trust what
+//! the job worked on.
 
 mod cancel;
 mod panics;

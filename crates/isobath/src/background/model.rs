@@ -1,7 +1,7 @@
-//! Shuttle models: every job runs once or is dropped, and a close waits for all of it.
+//! Shuttle models: every job runs once or is dropped, and a close waits for all jobs.
 //!
-//! Seen to fail: `Workers::close` that does not mark the queue closed; `Ticker::kick` that wakes
-//! without setting its mark; `wait_idle` that looks at the queue alone.
+//! These bugs were planted and found: a `Workers::close` that does not mark the queue as closed; a
+//! `Ticker::kick` that wakes without setting its mark; a `wait_idle` that checks only the queue.
 
 use super::*;
 use crate::env::Priority;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const SCHEDULES: usize = 5_000;
 
-/// Counts what is made of a job: it is dropped exactly once, whether it ran or not.
+/// Counts what happens to a job: it is dropped exactly once, whether or not it ran.
 struct Token(Arc<AtomicUsize>);
 
 impl Drop for Token {

@@ -1,16 +1,16 @@
-//! What becomes of a panic on a background thread.
+//! What happens after a panic on a background thread.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Told of each panic: which threads' job it was, and the message. Must not panic itself. The owner
-/// should take it that what the job worked on is broken.
+/// Called after each panic, with the name of the threads and the message. It must not panic itself.
+/// The owner should assume that what the job worked on is broken.
 pub(crate) type PanicReport = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
-/// Runs `body`; a panic ends it, not the thread.
+/// Runs `body`. A panic ends `body` but not the thread.
 pub(super) fn guard(name: &str, report: &PanicReport, body: impl FnOnce()) {
-    // What the body leaves half done is the report's business: the owner stops using it.
+    // `body` may leave things half done. The report tells the owner, which stops using them.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
         report(name, message(&*panic));
     }

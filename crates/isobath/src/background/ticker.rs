@@ -1,4 +1,4 @@
-//! A thread that does one thing again and again.
+//! A thread that repeats one body.
 
 use super::panics::{PanicReport, guard};
 use crate::env::sync::{Condvar, Mutex, Rank};
@@ -8,8 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs a body once a period, and soon after each [`Ticker::kick`]. Kicks that arrive while the
-/// body runs make for one more run. The period is the pause between two runs; a run may come early.
+/// Runs a body once per period, and soon after each [`Ticker::kick`]. Kicks that arrive while the
+/// body runs cause one more run together. The period is the pause between two runs; a run may come
+/// early.
 pub(crate) struct Ticker {
     shared: Arc<Shared>,
     handle: Mutex<Option<Box<dyn ThreadHandle>>>,
@@ -53,26 +54,26 @@ impl Ticker {
         Ok(Ticker { shared, handle: Mutex::new(Rank::TickerEnd, Some(handle)) })
     }
 
-    /// No thread, and nothing to run.
+    /// A ticker without a thread, which never runs.
     pub(crate) fn none() -> Ticker {
         let signals = Mutex::new(Rank::Ticker, Signals::default());
         let shared = Arc::new(Shared { signals, wake: Condvar::new() });
         Ticker { shared, handle: Mutex::new(Rank::TickerEnd, None) }
     }
 
-    /// Has the body run soon. Returns at once.
+    /// Runs the body soon. Returns at once.
     #[cfg(test)]
     pub(crate) fn kick(&self) {
         self.shared.signals.lock().is_kicked = true;
         self.shared.wake.notify_one();
     }
 
-    /// Waits for a run that is under way; there is none after it. May be called again, from any
+    /// Waits for a run that has started; no other follows. May be called several times, from any
     /// thread but the ticker's own.
     pub(crate) fn close(&self) {
         self.shared.signals.lock().is_closed = true;
         self.shared.wake.notify_one();
-        // The lock is held while joining so that a second closer returns no earlier than the first.
+        // The lock is held while joining, so that a second closer does not return before the first.
         let mut handle = self.handle.lock();
         if let Some(handle) = handle.take() {
             handle.join();

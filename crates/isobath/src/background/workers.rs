@@ -1,8 +1,8 @@
 //! A few threads and one queue of jobs.
 //!
-//! Jobs start in the order of their submission, as many at once as there are threads.
+//! Jobs start in the order of their submission, as many at the same time as there are threads.
 //! [`Workers::close`] drops the jobs that have not started, asks the running ones to stop, and
-//! returns when the threads have ended: after it nothing runs and nothing can be submitted.
+//! returns when the threads have ended. After that no job runs and none can be submitted.
 
 use super::cancel::CancelToken;
 use super::panics::{PanicReport, guard};
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Something to be done once. It should look at the token at least every few milliseconds of work.
+/// Work that is done once. It should check the token at least every few milliseconds.
 pub(crate) type Job = Box<dyn FnOnce(&CancelToken) + Send>;
 
 /// Threads that run jobs.
@@ -25,9 +25,9 @@ pub(crate) struct Workers {
 struct Shared {
     name: String,
     queue: Mutex<Queue>,
-    /// A job was queued, or the queue closed.
+    /// Signalled when a job is queued or the queue is closed.
     work: Condvar,
-    /// The last job ended.
+    /// Signalled when the last job has ended.
     idle: Condvar,
     cancel: CancelToken,
     report: PanicReport,
@@ -57,7 +57,7 @@ impl Workers {
             cancel: CancelToken::new(),
             report,
         });
-        // If a thread cannot be started, dropping the value ends those that were.
+        // If a thread cannot be started, dropping the value ends the threads that were started.
         let workers = Workers { shared, handles: Mutex::new(Rank::WorkersEnd, Vec::new()) };
         for at in 0..count.max(1) {
             let shared = Arc::clone(&workers.shared);
@@ -71,7 +71,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// No thread at all: closed from the beginning.
+    /// No threads: closed from the beginning.
     pub(crate) fn none(name: &str) -> Workers {
         let queue = Queue { is_closed: true, ..Queue::default() };
         let shared = Arc::new(Shared {
@@ -85,12 +85,12 @@ impl Workers {
         Workers { shared, handles: Mutex::new(Rank::WorkersEnd, Vec::new()) }
     }
 
-    /// Queues a job. After [`Workers::close`] it is dropped instead, and the answer is
+    /// Queues a job. After [`Workers::close`] it drops the job instead and returns
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     pub(crate) fn submit(&self, job: Job) -> Result<()> {
         let mut queue = self.shared.queue.lock();
         if queue.is_closed {
-            // A job's drop may be anything, so it runs without the lock.
+            // Dropping a job may run any code, so it happens without the lock.
             drop(queue);
             drop(job);
             return Err(Error::closed());
@@ -101,9 +101,9 @@ impl Workers {
         Ok(())
     }
 
-    /// Queues a job and waits for its result, on a thread that is none of these workers' own. Fails
-    /// with [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`Workers::close`], and with
-    /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the job panics or is dropped.
+    /// Queues a job and waits for its result. Must not be called from these workers' own threads.
+    /// Fails with [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`Workers::close`], and
+    /// with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if the job panics or is dropped.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -120,7 +120,7 @@ impl Workers {
         }
     }
 
-    /// Jobs that are queued and not started.
+    /// The number of jobs that are queued and have not started.
     #[cfg(test)]
     pub(crate) fn queued_count(&self) -> usize {
         self.shared.queue.lock().jobs.len()
@@ -136,7 +136,7 @@ impl Workers {
     }
 
     /// Drops the jobs that have not started and asks the running ones to stop, without waiting for
-    /// them: the first half of [`Workers::close`].
+    /// them. This is the first half of [`Workers::close`].
     pub(crate) fn cancel(&self) {
         let dropped = {
             let mut queue = self.shared.queue.lock();
@@ -149,11 +149,11 @@ impl Workers {
         drop(dropped);
     }
 
-    /// See the module. May be called again, from any thread but the workers' own: a job would wait
-    /// for itself.
+    /// Closes the pool, as the module describes. May be called several times, but not from the
+    /// workers' own threads: a job would wait for itself.
     pub(crate) fn close(&self) {
         self.cancel();
-        // The lock is held while joining so that a second closer returns no earlier than the first.
+        // The lock is held while joining, so that a second closer does not return before the first.
         let mut handles = self.handles.lock();
         for handle in handles.drain(..) {
             handle.join();
@@ -161,7 +161,7 @@ impl Workers {
     }
 }
 
-/// What a thread waits for that runs a job elsewhere.
+/// The result that a thread waits for while a job runs on another thread.
 struct Promise<T> {
     result: Mutex<Option<Result<T>>>,
     kept: Condvar,
@@ -173,7 +173,8 @@ impl<T> Default for Promise<T> {
     }
 }
 
-/// Keeps its promise when it is dropped: a job that panics or never runs leaves nobody waiting.
+/// Keeps its promise when it is dropped, so that the waiting thread wakes even if the job panics or
+/// never runs.
 struct Answer<T> {
     promise: Arc<Promise<T>>,
     result: Result<T>,
@@ -246,7 +247,7 @@ mod tests {
         Workers::new(&SystemThreads, "test", count, Priority::Low, report).unwrap()
     }
 
-    /// A job that says that it runs, then waits until it is told to go on or is cancelled.
+    /// A job that signals that it runs, and then waits until it is released or cancelled.
     fn blocker() -> (Job, mpsc::Receiver<()>, mpsc::Sender<()>) {
         let (started, is_started) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel::<()>();

@@ -1,4 +1,4 @@
-//! The bundle of outside things that a database is opened with.
+//! The outside world that a database is opened with.
 
 use super::{Clock, Random, Threads};
 #[cfg(any(unix, windows))]
@@ -8,8 +8,8 @@ use crate::vfs::FileSystem;
 use crate::vfs::SystemFs;
 use std::sync::Arc;
 
-/// Everything a database takes from outside. `Env::system` is the real world; tests and the
-/// simulator put their own in.
+/// Everything that a database takes from outside. `Env::system` is the real world; tests and the
+/// simulator provide their own.
 #[derive(Clone)]
 pub struct Env {
     /// Files and directories.

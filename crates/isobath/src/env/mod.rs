@@ -1,5 +1,5 @@
-//! The outside world, as the engine sees it: [`Env`], which holds the file system beside clock,
-//! randomness and threads, and all that [`crate::host`] has.
+//! The outside world as the engine sees it: [`Env`], which holds file system, clock, randomness and
+//! threads, and everything that [`crate::host`] exports.
 
 mod bundle;
 #[cfg(all(test, any(loom, shuttle)))]

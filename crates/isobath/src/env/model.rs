@@ -1,20 +1,22 @@
-//! Running models: small programs of a few threads whose schedules a checker chooses.
+//! Runs models: small programs of a few threads whose schedules a checker chooses.
 //!
-//! `cfg(loom)`: every interleaving up to a number of preemptions, under the memory model of the
-//! language; for a lock or a frontier. `cfg(shuttle)`: as many random schedules as asked for, half
-//! of them with few switches at arbitrary places (PCT, Burckhardt et al., ASPLOS 2010), each access
-//! in one total order; for anything up to a whole database. Neither knows time: a wait with a
-//! timeout ends when somebody ends it, so a wake-up that a timeout would hide is a deadlock here,
-//! which is reported.
+//! - `cfg(loom)` explores every interleaving up to a number of preemptions, under the memory model
+//!   of the language. It suits a lock or a frontier.
+//! - `cfg(shuttle)` runs as many random schedules as the model asks for. Half of them have few
+//!   switches, at arbitrary places (PCT, Burckhardt et al., ASPLOS 2010). All accesses are in one
+//!   total order. It suits anything up to a whole database.
 //!
-//! Each model prints what it explored. `ISOBATH_MODEL_TIMES=20` multiplies random schedules,
-//! `SHUTTLE_RANDOM_SEED=7` draws others. A random schedule that fails prints itself;
-//! `shuttle::replay` takes it.
+//! Neither checker has time: a wait with a timeout ends only when another thread ends it. So a
+//! wake-up that a timeout would replace is a deadlock here, and is reported.
+//!
+//! Each model prints what it explored. `ISOBATH_MODEL_TIMES=20` multiplies the number of random
+//! schedules, and `SHUTTLE_RANDOM_SEED=7` draws different ones. A random schedule that fails prints
+//! itself; `shuttle::replay` runs it again.
 
 #[cfg(shuttle)]
 pub(crate) use random::{ModelThreads, check, env};
 
-/// `isobath::wal::model::name` of the test whose closure `model` is.
+/// The name of the test whose closure `model` is, such as `isobath::wal::model::name`.
 fn name_of<M>(_model: &M) -> &'static str {
     let name = std::any::type_name::<M>();
     name.trim_end_matches("::{{closure}}").trim_start_matches("isobath::")
@@ -24,7 +26,7 @@ fn tell(name: &str, executions: usize, began: std::time::Instant) {
     println!("model {name}: {executions} executions, {:.1} s", began.elapsed().as_secs_f64());
 }
 
-/// Explores every interleaving with at most this many preemptions.
+/// Explores every interleaving with at most `preemptions` preemptions.
 #[cfg(loom)]
 pub(crate) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     use std::sync::Arc;
@@ -56,10 +58,10 @@ mod random {
     /// The same schedules each time, unless `SHUTTLE_RANDOM_SEED` is set.
     const SEED: u64 = 0;
 
-    /// How many places a schedule of the second kind switches at.
+    /// How many switches a schedule of the second kind has.
     const SWITCHES: usize = 3;
 
-    /// Runs a model under so many schedules.
+    /// Runs a model under `schedules` random schedules.
     pub(crate) fn check(schedules: usize, model: impl Fn() + Send + Sync + 'static) {
         let (name, began) = (super::name_of(&model), std::time::Instant::now());
         let each = schedules * times() / 2;
@@ -85,7 +87,7 @@ mod random {
         text.parse().unwrap_or_else(|_| panic!("ISOBATH_MODEL_TIMES={text} is not a number"))
     }
 
-    /// What a database is opened with in a model, over `fs`.
+    /// The environment of a database in a model, over `fs`.
     pub(crate) fn env(fs: Arc<dyn FileSystem>) -> Env {
         Env {
             fs,
@@ -95,7 +97,7 @@ mod random {
         }
     }
 
-    /// Threads that the checker schedules.
+    /// Threads whose schedule the checker chooses.
     pub(crate) struct ModelThreads;
 
     struct ModelHandle(shuttle::thread::JoinHandle<()>);
@@ -125,7 +127,7 @@ mod random {
         }
     }
 
-    /// A tenth of a millisecond later with each look.
+    /// A clock that advances a tenth of a millisecond with each reading.
     struct ModelClock(AtomicU64);
 
     impl Clock for ModelClock {

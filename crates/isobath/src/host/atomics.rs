@@ -1,8 +1,8 @@
-//! Atomics before each access of which a simulator may let another thread go first.
+//! Atomics before each access of which a simulator may let another thread run.
 //!
-//! They are the processor's own otherwise: same size, same orderings, and, since nothing here is
-//! compiled without the feature `simulation`, no cost to what ships. A simulator runs one task at a
-//! time, so it sees interleavings in one total order; weaker ones are for loom.
+//! Without the feature `simulation` nothing here is compiled, and the engine uses the processor's
+//! own atomics. With it, sizes and orderings are the same. A simulator runs one task at a time, so
+//! it sees all accesses in one total order; weaker orders are checked by loom.
 
 pub(crate) use std::sync::atomic::{Ordering, fence};
 

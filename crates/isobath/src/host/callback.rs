@@ -1,11 +1,11 @@
-//! Whether the calling thread is in a callback of the program, so that a call which would wait for
-//! this very thread can tell. Tasks of a simulator share a thread, so none may give way in a
-//! callback.
+//! Whether the calling thread is in a callback of the program. A call that would wait for its own
+//! thread can find that out here. Tasks of a simulator share one thread of the system, so no task
+//! may give way inside a callback.
 
 use std::cell::Cell;
 use std::ptr;
 
-/// How many databases' callbacks are known of that run within each other.
+/// How many databases are remembered whose callbacks run within each other.
 const DEPTH: usize = 8;
 
 thread_local! {
@@ -13,7 +13,7 @@ thread_local! {
     static CALLERS: Cell<[*const (); DEPTH]> = const { Cell::new([ptr::null(); DEPTH]) };
 }
 
-/// Puts the callers back that were there before, also if the callback panics.
+/// Restores the earlier callers, even if the callback panics.
 struct Back([*const (); DEPTH]);
 
 impl Drop for Back {
@@ -22,7 +22,7 @@ impl Drop for Back {
     }
 }
 
-/// Runs a callback on behalf of `caller`, perhaps within one of another's.
+/// Runs a callback on behalf of `caller`, possibly within a callback of another database.
 pub(crate) fn call_back<T>(caller: &T, callback: impl FnOnce()) {
     let before = CALLERS.get();
     let _back = Back(before);
@@ -36,7 +36,7 @@ pub(crate) fn call_back<T>(caller: &T, callback: impl FnOnce()) {
     callback();
 }
 
-/// True within a callback that runs on behalf of `caller`, whatever others run within that.
+/// True within a callback on behalf of `caller`, even if callbacks of others run within it.
 pub(crate) fn is_called_back_by<T>(caller: &T) -> bool {
     CALLERS.get().contains(&ptr::from_ref(caller).cast())
 }

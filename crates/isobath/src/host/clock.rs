@@ -4,9 +4,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// Nanoseconds since some fixed moment of this process; never goes back.
+    /// Nanoseconds since some fixed moment of this process. Never goes back.
     fn now_ns(&self) -> u64;
-    /// Milliseconds since 1970, by the wall clock; may jump.
+    /// Milliseconds since 1970 by the wall clock. May jump.
     fn unix_ms(&self) -> u64;
 }
 

@@ -1,17 +1,18 @@
-//! The order in which a thread may take the locks of the engine, and the check of it.
+//! The order in which a thread may take the locks of the engine, and the check of that order.
 //!
-//! Every [`Mutex`](super::sync::Mutex) is made with a [`Rank`]. A thread that holds a lock takes
-//! only locks of later ranks, never a second one of the same rank; so no two threads can each hold
-//! what the other waits for. Builds with debug assertions check that before each lock is taken,
-//! whether or not another thread holds it, and panic with the names of both locks and the two
-//! places. Releases keep no ranks and check nothing; model checkers look for deadlocks themselves.
+//! Every [`Mutex`](super::sync::Mutex) has a [`Rank`]. A thread that holds a lock takes only locks
+//! of later ranks, never a second one of the same rank. So no two threads can each hold what the
+//! other waits for. Builds with debug assertions check this before each lock is taken, whether or
+//! not another thread holds it. A violation panics with the names of both locks and the two places
+//! in the code. Releases keep no ranks and check nothing. Model checkers look for deadlocks
+//! themselves.
 //!
-//! A wait on a condition variable gives its lock back and takes it again, and is checked like that.
-//! Waits that no lock expresses are in the sentences below: where the holder of one lock may wait
-//! for a thread that needs another, the other's rank is later.
+//! A wait on a condition variable releases its lock and takes it again. The check treats it in the
+//! same way. Some waits involve no lock: the holder of one lock waits for a thread that needs
+//! another lock. The sentences below name these waits, and the other lock's rank is later.
 //!
-//! Tasks of a simulator share a thread of the system. The simulator exchanges what is held with
-//! each switch between tasks (`HeldLocks`), so the list follows the task.
+//! Tasks of a simulator share one thread of the system. With each switch between tasks the
+//! simulator exchanges the list of held locks (`HeldLocks`), so the list follows the task.
 //!
 //! `docs/internals/locks.md` shows the ranks as a table; a test compares it with this file.
 
@@ -134,7 +135,7 @@ mod imp {
     use std::panic::Location;
 
     impl Rank {
-        /// Tests lock as they like.
+        /// False for the locks of tests, which may be taken in any order.
         fn is_checked(self) -> bool {
             (self as usize) < TABLE.len()
         }
@@ -159,13 +160,13 @@ mod imp {
     #[cfg(any(test, feature = "simulation"))]
     #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))]
     impl HeldLocks {
-        /// Exchanges these locks with those that the calling thread is known to hold.
+        /// Exchanges these locks with those that the calling thread holds.
         pub fn exchange(&mut self) {
             HELD.with_borrow_mut(|held| std::mem::swap(held, &mut self.0));
         }
     }
 
-    /// What a lock keeps of its rank.
+    /// The rank of a lock.
     #[derive(Debug)]
     pub(in super::super) struct Ranked(Rank);
 
@@ -174,8 +175,8 @@ mod imp {
             Ranked(rank)
         }
 
-        /// Checks and enters the lock, which is about to be taken. If `may_repeat`, others of its
-        /// rank may be held.
+        /// Checks that the lock may be taken, and enters it among those held. With `may_repeat`,
+        /// locks of the same rank may be held already.
         #[track_caller]
         pub(in super::super) fn enter(&self, may_repeat: bool) -> Held {
             enter(self.0, may_repeat);
@@ -183,12 +184,12 @@ mod imp {
         }
     }
 
-    /// The entry of a lock among those that its thread holds.
+    /// A lock's entry in the list of the locks that its thread holds.
     #[derive(Debug)]
     pub(in super::super) struct Held(Rank);
 
     impl Held {
-        /// Runs `wait` on a condition variable, which gives the lock back and takes it again.
+        /// Runs `wait` on a condition variable, which releases the lock and takes it again.
         #[track_caller]
         pub(in super::super) fn while_given_back<T>(&self, wait: impl FnOnce() -> T) -> T {
             leave(self.0);
@@ -207,7 +208,7 @@ mod imp {
     #[track_caller]
     fn enter(rank: Rank, may_repeat: bool) {
         let here = Location::caller();
-        // Threads that end may have lost the list already.
+        // A thread that ends may have dropped the list already.
         let _ = HELD.try_with(|held| {
             let refused = held.borrow().iter().copied().find(|(other, _)| {
                 other.is_checked() && (*other > rank || (*other == rank && !may_repeat))
@@ -237,7 +238,8 @@ mod imp {
 mod imp {
     use super::Rank;
 
-    /// The locks that a task of a simulator holds while others run: not known in this build.
+    /// The locks that a task of a simulator holds while others run. This build does not record
+    /// them.
     #[cfg(feature = "simulation")]
     #[derive(Debug, Default)]
     pub struct HeldLocks;
@@ -265,7 +267,7 @@ mod imp {
         }
     }
 
-    /// Nothing is known of what a thread holds in this build.
+    /// The entry of a held lock. This build records none.
     #[derive(Debug)]
     pub(in super::super) struct Held;
 
@@ -289,7 +291,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
-    /// What `act` panics with.
+    /// The message with which `act` panics; `None` if it does not.
     fn refused(act: impl FnOnce()) -> Option<String> {
         let panic = catch_unwind(AssertUnwindSafe(act)).err()?;
         Some(panic.downcast_ref::<String>().cloned().unwrap_or_default())

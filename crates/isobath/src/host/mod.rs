@@ -1,11 +1,10 @@
-//! What the machine gives beside files: time, randomness, threads, locks and waiting.
+//! What the machine provides beside files: time, randomness, threads, locks and waiting.
 //!
-//! Nothing else in the crate may reach for the standard library's versions (`clippy.toml` bans
-//! them), so that a simulator or a model checker can own every one. Locks, condition variables and
-//! atomics switch by build (`cfg(loom)`, `cfg(shuttle)`, the `simulation` feature); clock,
-//! randomness and threads are values in [`Env`](crate::Env). Files need locks, so [`crate::vfs`]
-//! stands on this room. [`crate::env`] stands on both and exports all of this one, so the other
-//! rooms name `env` only.
+//! Nothing else in the crate may use the standard library's versions (`clippy.toml` bans them), so
+//! a simulator or a model checker can replace every one. Locks, condition variables and atomics
+//! switch by build (`cfg(loom)`, `cfg(shuttle)`, the `simulation` feature). Clock, randomness and
+//! threads are values in [`Env`](crate::Env). [`crate::vfs`] uses this room, because files need
+//! locks. [`crate::env`] uses both and exports all of this room, so other rooms name only `env`.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
 
 #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]

@@ -1,13 +1,13 @@
-//! Bugs that a harness plants to show that it would find them: each stands where the real one
-//! would, asked for by `planted`. One that takes more than a line or two is a function in
-//! `plants.rs` of its room.
+//! Bugs that a test harness plants, to show that it would find them. Each is planted where the real
+//! bug would be, behind a call of `planted`. A bug that takes more than a line or two is a function
+//! in `plants.rs` of its room.
 //!
-//! Without the feature `simulation`, which only test harnesses turn on, there is nothing to plant:
-//! `planted` is the constant `false`, and the compiler drops what it guards. With it, a harness
-//! plants one bug at a time, for the whole process ([`plant`]) or for its own thread alone
-//! ([`plant_here`]: a simulation runs on one).
+//! Without the feature `simulation`, which only test harnesses turn on, no bug can be planted:
+//! `planted` is the constant `false`, and the compiler removes what it guards. With it, a harness
+//! plants one bug at a time, for the whole process ([`plant`]) or only for its own thread
+//! ([`plant_here`]; a simulation runs on one thread).
 //!
-//! The classes are those of mistakes that have cost others data, by the numbers of
+//! The classes are kinds of mistakes that have lost data in other systems, by the numbers of
 //! `docs/testing.md`.
 
 macro_rules! plants {
@@ -125,12 +125,13 @@ mod armed {
         static HERE: Cell<Plant> = const { Cell::new(Plant::Nothing) };
     }
 
-    /// Plants a bug for the whole process, in place of the one before.
+    /// Plants a bug for the whole process, in place of the earlier one.
     pub fn plant(bug: Plant) {
         EVERYWHERE.store(bug as u8, Ordering::Relaxed);
     }
 
-    /// Plants a bug for what this thread of the system runs, in place of the one before.
+    /// Plants a bug for everything that this thread of the system runs, in place of the earlier
+    /// one.
     pub fn plant_here(bug: Plant) {
         HERE.set(bug);
     }

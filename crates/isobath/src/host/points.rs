@@ -1,35 +1,35 @@
-//! Places where a simulator may let another thread go first: labelled ones, and every other access
-//! to what threads share.
+//! Places where a simulator may let another thread run: labelled points, and every other access to
+//! shared data.
 //!
-//! Locks and atomics are such places by themselves (`sync`). Where threads meet through something
-//! of another crate (a view behind an `ArcSwap`, a block in a cache) or would otherwise run on for
-//! long, the engine says [`preempt`].
+//! Locks and atomics are such places by themselves (`sync`). The engine calls [`preempt`] where
+//! threads share something of another crate (a view behind an `ArcSwap`, a block in a cache), or
+//! where one would otherwise run for long.
 
 /// A moment between two steps of a protocol whose interleavings matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Point {
-    /// A commit owns its LSN, nothing is copied yet.
+    /// A commit has reserved its LSNs; nothing is copied yet.
     Reserved,
-    /// The record is in the log, not yet in a memtable.
+    /// The record is in the log and not yet in a memtable.
     Copied,
-    /// The operations are in their memtables, not yet visible.
+    /// The operations are in their memtables and not yet visible.
     Applied,
-    /// The commit marked itself finished; a predecessor may still hold the frontier.
+    /// The commit has marked itself finished; an earlier commit may still hold the frontier back.
     Published,
-    /// An epoch is marked closing, its marker is not reserved yet.
+    /// An epoch is marked as closing; its marker is not reserved yet.
     Sealing,
     /// An epoch's boundary is published.
     Sealed,
-    /// A job's output exists, its edit is not written yet.
+    /// The output of a job exists; its edit is not written yet.
     Built,
-    /// An edit is durable in the manifest, the version in memory is not swapped yet.
+    /// An edit is durable in the manifest; the version in memory is not replaced yet.
     Installed,
     /// A view is about to be loaded.
     Viewing,
     /// A reader holds a view and is about to load the visible frontier.
     Pinned,
-    /// A view's number is current, the view itself cannot be seen yet.
+    /// A view's number is current; the view itself is not visible yet.
     Publishing,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn yield_point(point: Point) {
     }
 }
 
-/// Another thread may go first here.
+/// Another thread may run here.
 #[cfg(not(feature = "simulation"))]
 #[inline(always)]
 pub(crate) fn preempt() {}
@@ -52,7 +52,7 @@ pub(crate) fn preempt() {}
 #[cfg(feature = "simulation")]
 pub(crate) use super::simulation::{preempt, without_preemption};
 
-/// Runs `body`, which takes locks that no simulator knows.
+/// Runs `body`, which takes locks that the simulator does not know.
 #[cfg(not(feature = "simulation"))]
 #[inline(always)]
 pub(crate) fn without_preemption<T>(body: impl FnOnce() -> T) -> T {

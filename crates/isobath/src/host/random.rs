@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-/// A source of random bits, for identities only: not for secrets.
+/// A source of random bits. They are used only for identities and are not fit for secrets.
 pub trait Random: Send + Sync + 'static {
     /// 64 random bits.
     fn next_u64(&self) -> u64;

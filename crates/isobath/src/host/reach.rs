@@ -1,10 +1,10 @@
-//! Places in the engine that a simulation has to come to: counted, so that a run tells what it
-//! never did.
+//! Places in the engine that a simulation must reach. They are counted, so that a run shows which
+//! ones it never reached.
 //!
-//! Without the feature `simulation`, which only test harnesses turn on, there is nothing to count
-//! and `reached` is empty. With it, each thread counts for itself: a simulation runs on one. Add a
-//! place with a line here and `reached(Reach::Name)` where it is; a long run of the simulator that
-//! does not come there then fails and names it.
+//! Without the feature `simulation`, which only test harnesses turn on, nothing is counted and
+//! `reached` is empty. With it, each thread has its own counts, because a simulation runs on one
+//! thread. To add a place, add a line here and a call `reached(Reach::Name)` in the code. A long
+//! run of the simulator that does not reach it then fails and names it.
 
 macro_rules! places {
     ($($place:ident $name:literal $what:literal;)*) => {
@@ -111,7 +111,7 @@ places! {
 #[inline(always)]
 pub(crate) fn reached(_place: Reach) {}
 
-/// Counts a place if `is_there`, which is asked only where places are counted.
+/// Counts a place if `is_there`; without the feature it does not even call it.
 #[cfg(not(feature = "simulation"))]
 #[inline(always)]
 pub(crate) fn reached_if(_place: Reach, _is_there: impl FnOnce() -> bool) {}

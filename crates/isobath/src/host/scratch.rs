@@ -1,16 +1,16 @@
-//! A byte buffer that a thread keeps between calls, so that encoding a record allocates nothing.
+//! A byte buffer that a thread keeps between calls, so that encoding a record needs no allocation.
 
 use std::cell::Cell;
 
-/// A buffer above this is given back rather than kept.
+/// A buffer that is larger than this is freed after use.
 const KEEP_BYTES_MAX: usize = 1 << 20;
 
 thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Runs `body` with the thread's buffer, emptied. A call within a call gets a fresh one, and so
-/// does a thread that is ending: what the program keeps for a thread may write when it is dropped.
+/// Runs `body` with the thread's buffer, emptied. A call within a call gets a new buffer. So does a
+/// thread that is ending: the program's thread-local values may write when they are dropped.
 pub(crate) fn with_scratch<R>(body: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     let mut buffer = SCRATCH.try_with(Cell::take).unwrap_or_default();
     buffer.clear();
@@ -27,7 +27,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    /// Uses the buffer when its thread has dropped it.
+    /// Uses the buffer after its thread has dropped it.
     struct Late(mpsc::Sender<usize>);
 
     impl Drop for Late {

@@ -1,35 +1,35 @@
-//! Where a simulator takes over: blocking, waking and yielding, for threads that it runs.
+//! The hooks of a simulator: blocking, waking and yielding, for the threads that it runs.
 //!
-//! A simulator runs many tasks on one thread of the system, one at a time. It gives its functions
-//! once ([`install`]); on threads where [`Hooks::is_task`] says no, locks and waits are the real
-//! ones.
+//! A simulator runs many tasks on one thread of the system, one at a time. It provides its
+//! functions once ([`install`]). On threads where [`Hooks::is_task`] returns false, locks and waits
+//! are the real ones.
 
 use super::Point;
 pub use super::lock_order::HeldLocks;
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-/// What a simulator provides. All of it is called on the thread that the task runs on.
+/// The functions that a simulator provides. All are called on the thread that runs the task.
 #[derive(Clone, Copy, Debug)]
 pub struct Hooks {
     /// True if the caller is a simulated task.
     pub is_task: fn() -> bool,
-    /// The task is at a labelled point; others may go first.
+    /// The task is at a labelled point; other tasks may run first.
     pub point: fn(Point),
-    /// The task sleeps until somebody wakes `on`, or for so many nanoseconds.
+    /// Puts the task to sleep until another task wakes `on`, or for at most this many nanoseconds.
     pub block: fn(on: usize, timeout_ns: Option<u64>),
-    /// Wakes one task, or all, that sleep on `on`.
+    /// Wakes one or all of the tasks that sleep on `on`.
     pub wake: fn(on: usize, all: bool),
-    /// Others should go first.
+    /// Other tasks should run first.
     pub yield_now: fn(),
-    /// The task is at an access to what threads share; others may go first. Says by
-    /// [`preempt_after`] when to be called again.
+    /// The task accesses shared data; other tasks may run first. The hook says by [`preempt_after`]
+    /// when it is called again.
     pub preempt: fn(),
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
-/// Installs the simulator's functions. The first call of a process wins.
+/// Installs the simulator's functions. Only the first call in a process counts.
 pub fn install(hooks: Hooks) {
     let _ = HOOKS.set(hooks);
 }
@@ -47,13 +47,13 @@ thread_local! {
     static RING_SLOTS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Calls [`Hooks::preempt`] after so many accesses to what threads share, by whatever task this
-/// thread runs then.
+/// Calls [`Hooks::preempt`] after this many accesses to shared data on this thread, by whichever
+/// task runs then.
 pub fn preempt_after(accesses: u32) {
     LEFT.set(accesses);
 }
 
-/// Others may go first here, if it is their turn.
+/// Other tasks may run here, if enough accesses have passed.
 #[inline]
 pub(crate) fn preempt() {
     match LEFT.get().checked_sub(1) {
@@ -64,15 +64,15 @@ pub(crate) fn preempt() {
 
 #[cold]
 fn give_way() {
-    // Nobody who unwinds gives way: the count of panics is the thread's, and the thread is
-    // everybody's.
+    // A task that unwinds does not give way: the count of panics belongs to the thread, and all
+    // tasks share the thread.
     let hooks = task_hooks().filter(|_| !std::thread::panicking());
     if let Some(hooks) = hooks {
         (hooks.preempt)();
     }
 }
 
-/// Runs `body` as one step in the eyes of other tasks, unless it blocks.
+/// Runs `body` as one step for other tasks, unless it blocks.
 #[inline]
 pub fn without_preemption<T>(body: impl FnOnce() -> T) -> T {
     struct Restore(u32);
@@ -85,13 +85,13 @@ pub fn without_preemption<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Gives the logs that are started on this thread frontiers of so many slots, a power of two; 0 for
-/// as many as ever.
+/// Sets the number of slots, a power of two, of the frontiers of logs that are started on this
+/// thread; 0 restores the usual number.
 pub fn ring_slots(count: usize) {
     RING_SLOTS.set(count);
 }
 
-/// What was asked for by [`ring_slots`].
+/// The number that [`ring_slots`] has set, if any.
 pub(crate) fn ring_slots_wanted() -> Option<usize> {
     Some(RING_SLOTS.get()).filter(|slots| *slots > 0)
 }

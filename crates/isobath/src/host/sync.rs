@@ -1,7 +1,7 @@
 //! Locks, condition variables and atomics, switched by build: `parking_lot` and the processor's
-//! atomics, or the model checkers' own.
+//! atomics, or those of the model checkers.
 //!
-//! Locks are not poisoned by a panic: a broken invariant stops the engine by other means.
+//! A panic does not poison a lock: a broken invariant stops the engine by other means.
 
 pub(crate) use super::lock_order::Rank;
 use super::lock_order::{Held, Ranked};
@@ -34,7 +34,7 @@ mod imp {
         mutex.lock()
     }
 
-    /// Lets a simulated task have the mutex that was just unlocked.
+    /// Wakes a simulated task that waits for the mutex that was just unlocked.
     #[cfg(feature = "simulation")]
     pub(super) fn unlocked<T>(mutex: &Mutex<T>) {
         if let Some(hooks) = crate::host::simulation::task_hooks() {
@@ -54,15 +54,15 @@ mod imp {
     }
 }
 
-/// A mutual exclusion lock, taken in the order of [`Rank`].
+/// A mutex. Mutexes are taken in the order of [`Rank`].
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
     lock: imp::Mutex<T>,
     rank: Ranked,
 }
 
-/// The right to use what a [`Mutex`] protects. The lock is given up before its entry in the list of
-/// those held.
+/// Access to what a [`Mutex`] protects. The lock is released before its entry leaves the list of
+/// held locks.
 pub(crate) struct MutexGuard<'a, T>(Option<imp::MutexGuard<'a, T>>, Held);
 
 impl<T> Mutex<T> {
@@ -70,7 +70,7 @@ impl<T> Mutex<T> {
         Mutex { lock: imp::Mutex::new(value), rank: Ranked::new(rank) }
     }
 
-    /// A lock of a test.
+    /// A lock for tests, without a rank.
     #[cfg(test)]
     pub(crate) fn unranked(value: T) -> Self {
         Mutex::new(Rank::Unranked, value)
@@ -83,8 +83,8 @@ impl<T> Mutex<T> {
         MutexGuard(Some(imp::lock(&self.lock)), held)
     }
 
-    /// The same for a thread that holds others of this rank. Another lock that it holds must keep
-    /// all other threads from taking two of this rank.
+    /// Like [`Mutex::lock`], for a thread that holds other locks of this rank. It must also hold a
+    /// lock that keeps all other threads from taking two of this rank.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock_beside(&self) -> MutexGuard<'_, T> {
         let held = self.rank.enter(true);
@@ -126,7 +126,7 @@ impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A condition variable. Waits may wake without a reason: wait in a loop.
+/// A condition variable. A wait may end without a reason, so wait in a loop.
 #[derive(Debug)]
 pub(crate) struct Condvar(
     #[cfg(not(any(loom, shuttle)))] parking_lot::Condvar,
@@ -144,7 +144,7 @@ impl Condvar {
         return Condvar(shuttle::sync::Condvar::new());
     }
 
-    /// The wait of a simulated task; false for all others.
+    /// Waits as a simulated task; false if the caller is not one.
     #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
     #[cfg_attr(debug_assertions, track_caller)]
     fn wait_simulated<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<Duration>) -> bool {
@@ -180,7 +180,8 @@ impl Condvar {
         guard.0 = Some(self.0.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
 
-    /// Waits at most `timeout`; model checkers have no time and treat it as [`Condvar::wait`].
+    /// Waits for at most `timeout`. Model checkers have no time and treat it like
+    /// [`Condvar::wait`].
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
         #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
@@ -225,7 +226,7 @@ impl Default for Condvar {
     }
 }
 
-/// Tells the processor that this is a spin loop, and a model checker that others must run.
+/// Tells the processor that this is a spin loop, and a model checker that another thread must run.
 #[inline]
 pub(crate) fn spin_hint() {
     #[cfg(not(any(loom, shuttle)))]
@@ -236,8 +237,8 @@ pub(crate) fn spin_hint() {
     shuttle::thread::yield_now();
 }
 
-/// Gives the processor to another thread: for a wait that may outlast the time slice of whoever is
-/// waited for.
+/// Lets another thread run. For a wait that may last longer than the time slice of the thread it
+/// waits for.
 #[cold]
 pub(crate) fn yield_now() {
     #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
@@ -252,8 +253,8 @@ pub(crate) fn yield_now() {
     shuttle::thread::yield_now();
 }
 
-/// A small number that the calling thread keeps for its life, to spread threads over shards. Model
-/// checkers see every thread on one shard.
+/// A small number that the calling thread keeps for its life. It spreads threads over shards. Under
+/// model checkers all threads use one shard.
 #[inline]
 pub(crate) fn thread_slot() -> usize {
     #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]

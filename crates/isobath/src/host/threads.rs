@@ -3,16 +3,16 @@
 use std::io;
 use std::time::Duration;
 
-/// How much a background thread matters beside the writers and readers of the application.
+/// How important a background thread is, compared with the program's writers and readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Writers wait for it (log maintenance, flush).
+    /// Writers wait for this thread (maintenance of the log, flush).
     Normal,
-    /// It may wait for everyone (compaction).
+    /// This thread may wait for all others (compaction).
     Low,
 }
 
-/// Starts threads and lets them sleep.
+/// Starts threads, and lets threads sleep.
 pub trait Threads: Send + Sync + 'static {
     /// Starts a thread.
     fn spawn(
@@ -23,11 +23,12 @@ pub trait Threads: Send + Sync + 'static {
     ) -> io::Result<Box<dyn ThreadHandle>>;
     /// Blocks the calling thread.
     fn sleep(&self, duration: Duration);
-    /// How many threads can run at once.
+    /// How many threads can run at the same time.
     fn parallelism(&self) -> usize;
 }
 
-/// True while the calling thread unwinds, when an assertion of a `drop` would end the process.
+/// True while the calling thread unwinds. A failed assertion in a `drop` would then end the
+/// process.
 pub(crate) fn is_unwinding() -> bool {
     std::thread::panicking()
 }
@@ -46,7 +47,8 @@ struct SystemHandle(std::thread::JoinHandle<()>);
 
 impl ThreadHandle for SystemHandle {
     fn join(self: Box<Self>) {
-        // A panic in the body was printed by its own thread; whoever joins only needs it gone.
+        // The thread has already printed the panic of its body; here it only matters that it has
+        // ended.
         let _ = self.0.join();
     }
 }
@@ -82,8 +84,8 @@ thread_local! {
     static IS_LOW: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Panics in a debug build if the calling thread was started with low priority: what it does blocks
-/// threads that writers wait for.
+/// Panics in a debug build if the calling thread was started with low priority. What it does would
+/// block threads that writers wait for.
 pub(crate) fn demand_normal_priority(doing: &str) {
     #[cfg(debug_assertions)]
     assert!(!IS_LOW.get(), "a thread of low priority {doing}");
@@ -91,7 +93,7 @@ pub(crate) fn demand_normal_priority(doing: &str) {
     let _ = doing;
 }
 
-/// On Linux a thread has a nice value of its own; elsewhere this only marks the thread.
+/// On Linux each thread has its own nice value. On other systems this only marks the thread.
 fn lower_own_priority() {
     #[cfg(debug_assertions)]
     IS_LOW.set(true);
