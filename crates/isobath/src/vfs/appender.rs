@@ -1,7 +1,7 @@
-//! A file that grows at its end, through one buffer, over whatever holds its bytes.
+//! A file that grows at its end, with one buffer before the storage that holds its bytes.
 //!
 //! Bytes are written by position, so a failed write can be tried again: it overwrites whatever part
-//! of it had gone through. `handed` counts the bytes that the file has, and the buffer holds those
+//! of it had succeeded. `handed` counts the bytes that the file has; the buffer holds the bytes
 //! that follow.
 
 use super::WriteFile;
@@ -11,12 +11,11 @@ use std::path::{Path, PathBuf};
 
 const BUFFER_LEN: usize = 128 << 10;
 
-/// What holds the bytes.
+/// The storage of the bytes.
 pub(super) trait Growing: Send {
-    /// Writes all of `bytes` at `offset`. What a failed write leaves there is written over by the
-    /// next.
+    /// Writes all of `bytes` at `offset`. The next write overwrites what a failed write left there.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Makes what was written survive power loss.
+    /// Makes everything that was written durable.
     fn sync(&self) -> io::Result<()>;
     /// Starts writing a range back, without waiting.
     fn start_write_back(&self, offset: u64, len: u64);
@@ -26,14 +25,14 @@ pub(super) struct Appender<F: Growing> {
     file: F,
     path: PathBuf,
     buffer: Vec<u8>,
-    /// Bytes that the file has.
+    /// How many bytes the file has.
     handed: u64,
-    /// Bytes whose write-back was started.
+    /// How many bytes have had their write-back started.
     written_back: u64,
 }
 
 impl<F: Growing> Appender<F> {
-    /// Appends to `file`, which is empty.
+    /// An appender to `file`, which must be empty.
     pub(super) fn new(file: F, path: &Path) -> Self {
         Appender { file, path: path.to_owned(), buffer: Vec::new(), handed: 0, written_back: 0 }
     }
@@ -94,7 +93,7 @@ impl<F: Growing> WriteFile for Appender<F> {
 
 impl<F: Growing> Drop for Appender<F> {
     fn drop(&mut self) {
-        // A caller that needs to know whether this works calls `flush` or `sync` before.
+        // A caller that needs to know whether this succeeds calls `flush` or `sync` first.
         let _ = self.hand_over();
     }
 }

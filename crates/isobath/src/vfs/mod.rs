@@ -1,16 +1,17 @@
-//! Files and directories: what the engine needs of them, and who provides it.
+//! Files and directories: what the engine needs of a file system, and the implementations.
 //!
-//! [`SystemFs`] is the operating system's (Unix and Windows); [`MemoryFs`] keeps everything in
-//! memory, for tests and for databases that need no disk. The rules every implementation keeps, and
-//! the engine relies on:
+//! [`SystemFs`] is the operating system's file system (Unix and Windows). [`MemoryFs`] keeps
+//! everything in memory, for tests and for databases that need no disk. Every implementation keeps
+//! these rules, and the engine relies on them:
 //!
-//! - `copy_in` reaches the kernel (or its like) before it returns: a killed process loses nothing
-//!   of it. `append` may gather bytes; they reach the kernel at the latest by `flush`, by `sync`,
-//!   or when the file is dropped. Only `sync` and `harden` make bytes survive power loss.
+//! - `copy_in` has handed its bytes to the kernel (or its counterpart) when it returns, so a killed
+//!   process loses none of them. `append` may buffer bytes. They reach the kernel at the latest by
+//!   `flush`, by `sync`, or when the file is dropped. Only `sync` and `harden` make bytes survive
+//!   power loss.
 //! - A created, renamed or removed name survives power loss only after a `sync` of its directory.
-//! - A failed `sync` or `harden` is final: what it covered may be lost though later calls succeed.
-//! - A failed `append` or `flush` loses nothing that was accepted before and accepts nothing new:
-//!   it can be tried again once there is room.
+//! - A failed `sync` or `harden` is final: what it covered may be lost even if later calls succeed.
+//! - A failed `append` or `flush` loses nothing that was accepted before and accepts nothing new.
+//!   It can be tried again once there is room.
 
 mod appender;
 mod memory;
@@ -28,8 +29,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A length in a file as one in memory; an error of kind `FileTooLarge` where the machine's
-/// addresses are too short.
+/// Converts a length in a file to a length in memory. Fails with kind `FileTooLarge` if the
+/// machine's addresses are too short for it.
 pub(crate) fn len_in_memory(len: u64, path: &Path) -> Result<usize> {
     match isize::try_from(len) {
         Ok(len) => Ok(len as usize),
@@ -37,57 +38,57 @@ pub(crate) fn len_in_memory(len: u64, path: &Path) -> Result<usize> {
     }
 }
 
-/// How the bytes of a file are reached.
+/// How a process reaches the bytes of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileAccess {
-    /// Through a memory mapping: no system call when the page is cached, but an I/O error of the
-    /// device ends the process with a signal (the data is untouched), and so does a file that
-    /// another program cuts short. Unix only.
+    /// Through a memory mapping. Access to cached pages takes no system call. But an I/O error of
+    /// the device ends the process with a signal (the data on disk is untouched). So does a file
+    /// that another program shortens. Unix only.
     Mapped,
-    /// By `pread` and `pwrite`: one system call a block; an I/O error is an [`crate::Error`].
+    /// By `pread` and `pwrite`: one system call per block. An I/O error is a [`crate::Error`].
     #[default]
     Positional,
 }
 
-/// How a database reaches its files: the log, and tables.
+/// How a database reaches its files: the log and the tables.
 ///
-/// Through a mapping, a commit and a read of what the page cache holds need no system call. But
-/// what the system cannot do for a mapped page has no call to fail: the signal `SIGBUS` ends the
-/// process. It loses nothing that was acknowledged. For the log this happens where a store needs
-/// room on a device that is full, for tables where the device cannot be read.
+/// Through a mapping, a commit needs no system call, and neither does a read of cached pages. But
+/// where the system cannot serve a mapped page, no call can return the error: the signal `SIGBUS`
+/// ends the process. No acknowledged commit is lost. For the log this happens when a store needs
+/// room on a full device; for tables it happens when the device cannot be read.
 ///
-/// Manifests are read and written by position always, and a log is read so by recovery and by
-/// readers.
+/// Manifests are always read and written by position. So is the log when recovery or a reader reads
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum IoMode {
-    /// Never a signal for what can be an error. The log is mapped on 64-bit Linux on ext2, ext3,
-    /// ext4, xfs and tmpfs, where a store to bytes that were written before needs no room; it
-    /// is written by position everywhere else: file systems that write elsewhere (btrfs, zfs),
-    /// across a network, FUSE, overlays, those that are not known, other systems, and 32 bits.
-    /// Tables are read by position. [`Event::LogModeChosen`](crate::Event::LogModeChosen) tells
-    /// what was chosen.
+    /// Avoids the signal where an error can be returned instead. The log is mapped on 64-bit Linux
+    /// on ext2, ext3, ext4, xfs and tmpfs, where a store to bytes that were written before needs no
+    /// room. It is written by position everywhere else: on file systems that write elsewhere
+    /// (btrfs, zfs), network file systems, FUSE, overlays, unknown file systems, other operating
+    /// systems, and 32-bit machines. Tables are read by position.
+    /// [`Event::LogModeChosen`](crate::Event::LogModeChosen) reports the choice.
     ///
-    /// Two cases are left. On xfs a copy of an open database that shares its blocks (`cp
-    /// --reflink`) makes stores need room again. And a page of the log that the system gave up
-    /// for want of memory is read again before the next store to it, which a failing device may
-    /// refuse. Where that matters, take [`IoMode::Positional`].
+    /// In two cases the signal remains possible. On xfs, a copy of an open database that shares its
+    /// blocks (`cp --reflink`) makes stores need room again. And if the system dropped a page of
+    /// the log from memory, the next store to it reads the page again, which a failing device may
+    /// refuse. Where that matters, use [`IoMode::Positional`].
     #[default]
     Auto,
-    /// The log and tables are mapped, on any file system. Reads are quicker where the page cache
-    /// holds what the block cache does not, slower where the tables are larger than memory.
+    /// The log and the tables are mapped, on any file system. Reads are faster where the page cache
+    /// holds what the block cache does not, and slower where the tables are larger than memory.
     /// Unix only.
     Mapped,
-    /// The log is written, and tables are read, by `pwrite` and `pread`: a system call for each
-    /// commit and each block that is not in the block cache. Every failure is an
+    /// The log is written by `pwrite` and tables are read by `pread`: one system call for each
+    /// commit and for each block that is not in the block cache. Every failure is an
     /// [`Error`](crate::Error).
     Positional,
 }
 
 impl IoMode {
-    /// How a log is written on such a file system.
+    /// How a log on such a file system is written.
     pub(crate) fn of_log(self, kind: &FileSystemKind) -> FileAccess {
         let can_map = kind.stores_in_place && cfg!(target_pointer_width = "64");
         match self {
@@ -115,20 +116,20 @@ impl From<FileAccess> for IoMode {
     }
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// The file's name, without its directory.
     pub name: String,
-    /// Its length in bytes.
+    /// The file's length in bytes.
     pub len: u64,
     /// True for a directory.
     pub is_dir: bool,
 }
 
-/// A file system.
+/// A file system. The rules above hold for every implementation.
 pub trait FileSystem: Send + Sync + 'static {
-    /// Creates a directory and its parents; not an error if it exists.
+    /// Creates a directory and its parents. It is no error if they exist.
     fn create_dir_all(&self, path: &Path) -> Result<()>;
     /// The entries of a directory, in no particular order.
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>>;
@@ -136,144 +137,143 @@ pub trait FileSystem: Send + Sync + 'static {
     fn exists(&self, path: &Path) -> Result<bool>;
     /// Opens a file for reading at any offset.
     fn open_read(&self, path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>>;
-    /// Creates a file to append to. It must not exist.
+    /// Creates a file to append to. The file must not exist.
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;
-    /// Creates (or, if it exists with that length, opens) a log segment of `len` bytes. Its length
-    /// and its room on the device survive power loss, so copying into it cannot run out of
-    /// space. A new segment reads as zeros, and they are written: once all of it is hardened,
-    /// hardening a part again needs no journal. A file of another length in its place is an
-    /// error.
+    /// Creates a log segment of `len` bytes, or opens it if it exists with that length. Its length
+    /// and its room on the device survive power loss, so copying into it cannot run out of space.
+    /// The zeros of a new segment are really written: once all of it has been hardened, hardening a
+    /// part of it again needs no journal. An existing file of another length is an error.
     ///
     /// # Safety
     ///
-    /// Where the file is open as a segment already, or mapped for reading, everything done through
-    /// this one counts as done through that one, too: see [`SegmentFile::copy_in`].
+    /// If the file is already open as a segment, or mapped for reading, every access through this
+    /// segment also counts as an access through the other: see [`SegmentFile::copy_in`].
     unsafe fn open_segment(
         &self,
         path: &Path,
         len: u64,
         mode: FileAccess,
     ) -> Result<Arc<dyn SegmentFile>>;
-    /// Renames a file or a directory, atomically. The target must not exist.
+    /// Renames a file or a directory atomically. The target must not exist.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
-    /// Renames a file, atomically, over the one that the target may be.
+    /// Renames a file atomically. If the target is a file, it is replaced.
     fn replace(&self, from: &Path, to: &Path) -> Result<()>;
     /// Gives a file a second name (a hard link). The target must not exist.
     fn link(&self, from: &Path, to: &Path) -> Result<()>;
-    /// Removes a file. Open handles stay usable.
+    /// Removes a file. Handles that are open stay usable.
     fn remove(&self, path: &Path) -> Result<()>;
-    /// Removes a directory that is empty.
+    /// Removes an empty directory.
     fn remove_dir(&self, path: &Path) -> Result<()>;
-    /// Opens a directory, to sync it later without having to open anything then.
+    /// Opens a directory, so that it can be synced later without opening anything then.
     fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>>;
-    /// Opens a directory and syncs it. An error does not tell which of the two failed: where that
-    /// matters, hold it open.
+    /// Opens a directory and syncs it. An error does not tell which of the two failed. Where that
+    /// matters, hold the directory open.
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.open_dir(dir)?.sync()
     }
-    /// Takes the exclusive lock that a file stands for, creating the file.
-    /// [`crate::ErrorKind::Locked`] names the process that holds it. Dropping the value
-    /// releases the lock.
+    /// Takes the exclusive lock that a file stands for; creates the file.
+    /// [`crate::ErrorKind::Locked`] names the process that holds the lock. Dropping the value
+    /// releases it.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
-    /// Takes a share of that lock without writing anything: nobody can take the lock meanwhile.
-    /// `None` if the file is missing or must not be opened. [`crate::ErrorKind::Locked`] if
-    /// somebody has the lock.
+    /// Takes the same lock in shared mode, without writing anything: no process can take it
+    /// exclusively meanwhile. `None` if the file is missing or must not be opened.
+    /// [`crate::ErrorKind::Locked`] if the lock is held exclusively.
     fn lock_shared(&self, path: &Path) -> Result<Option<Box<dyn FileLock>>> {
         self.lock(path).map(Some)
     }
-    /// Bytes that can still be written below `dir`.
+    /// How many bytes can still be written below `dir`.
     fn free_space(&self, dir: &Path) -> Result<u64>;
-    /// How many files the process may have open, if there is a limit.
+    /// How many files the process may have open; `None` if there is no limit.
     fn open_files_max(&self) -> Option<u64> {
         None
     }
-    /// What kind of file system a directory is on.
+    /// The kind of the file system that a directory is on.
     fn kind(&self, dir: &Path) -> Result<FileSystemKind>;
 }
 
 /// A kind of file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemKind {
-    /// As people call it: "ext4", "btrfs"; a number in hexadecimal if it is not known here.
+    /// The common name, such as "ext4" or "btrfs"; a hexadecimal number if it is not known here.
     pub name: String,
-    /// A byte of a file that was written once can be stored again without new room on the device.
-    /// Where that does not hold, or is not known, a store into a mapping that finds no room
-    /// ends the process with a signal.
+    /// True if a byte of a file that was written once can be stored again without new room on the
+    /// device. If this is false or unknown, a store into a mapping that finds no room ends the
+    /// process with a signal.
     pub stores_in_place: bool,
 }
 
 /// A directory that is held open.
 pub trait Directory: Send + Sync {
-    /// Makes its names survive power loss, where the file system has a way to be asked for it;
-    /// where it has none (`EINVAL`) this does nothing, and what survives is up to the file
-    /// system. A failure is final, as that of a file's sync.
+    /// Makes the names in the directory survive power loss, if the file system offers a way to ask
+    /// for it. If it offers none (`EINVAL`), this does nothing, and the file system decides what
+    /// survives. A failure is final, like that of a file's sync.
     fn sync(&self) -> Result<()>;
 }
 
-/// A file that is read at any offset, by any thread. Immutable once complete; what is appended
-/// after it was opened may or may not be readable through this handle.
+/// A file that any thread may read at any offset. It does not change once complete. What is
+/// appended after it was opened may or may not be readable through this handle.
 pub trait ReadFile: Send + Sync {
     /// Fills `buf` from `offset`. Reading past the end is an error of kind `UnexpectedEof`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
-    /// True if reading copies from a mapping: then a range that is read should be announced by
-    /// `read_ahead`, and reading in large pieces saves nothing. No reference into the mapping
-    /// is handed out: others could change the bytes behind it, after they were verified as
-    /// well.
+    /// True if reading copies from a mapping. Then a range that is read should be announced by
+    /// `read_ahead`, and reading in large pieces saves nothing. References into the mapping are
+    /// never handed out, because other processes could change the bytes after they were verified.
     fn is_mapped(&self) -> bool;
-    /// The length in bytes when it was opened.
+    /// The length in bytes at the time it was opened.
     fn len(&self) -> u64;
-    /// True if there are no bytes.
+    /// True if the file has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Says that `len` bytes from `offset` are wanted soon.
+    /// Announces that `len` bytes from `offset` will be read soon.
     fn read_ahead(&self, offset: u64, len: u64);
-    /// The name, for messages.
+    /// The path, for messages.
     fn path(&self) -> &Path;
 }
 
 /// A file that grows at its end.
 pub trait WriteFile: Send {
-    /// Appends all of `bytes`, or nothing.
+    /// Appends all of `bytes` or, after an error, nothing.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Hands everything appended to the kernel: readers see it, and a killed process loses nothing
-    /// of it.
+    /// Hands everything that was appended to the kernel. Readers see it, and a killed process loses
+    /// none of it.
     fn flush(&mut self) -> Result<()>;
-    /// Makes all that was appended survive power loss.
+    /// Makes everything that was appended survive power loss.
     fn sync(&mut self) -> Result<()>;
-    /// Starts writing back what was flushed, without waiting, so that a later `sync` is short.
+    /// Starts writing back what was flushed, without waiting, so that a later `sync` takes less
+    /// time.
     fn write_back(&mut self);
-    /// The bytes appended so far.
+    /// The number of bytes appended so far.
     fn len(&self) -> u64;
     /// True if nothing was appended.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The name, for messages.
+    /// The path, for messages.
     fn path(&self) -> &Path;
 }
 
-/// A log segment: a file of fixed length, written in place by many threads at once.
+/// A log segment: a file of fixed length that many threads write in place at the same time.
 pub trait SegmentFile: Send + Sync {
-    /// Copies `bytes` to `offset`. A range that does not lie in the segment is an error; beside
-    /// that a mapped segment cannot fail, a positional one can.
+    /// Copies `bytes` to `offset`. A range outside the segment is an error. Otherwise a mapped
+    /// segment cannot fail, and a positional one can.
     ///
     /// # Safety
     ///
     /// While this runs, no other call of `copy_in` or `read_at` may touch an overlapping range of
-    /// this file, through this segment or another opening of it (in the log, the range was
-    /// reserved by the caller and is read by nobody before it is published). A mapped segment
-    /// is written by plain stores, so an overlap would be a data race.
+    /// this file, through this segment or another opening of it. In the log, the caller has
+    /// reserved the range, and no thread reads it before it is published. A mapped segment is
+    /// written by plain stores, so an overlap would be a data race.
     unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Reads back what is there.
+    /// Reads bytes back.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Makes every `copy_in` into the range that returned before this call survive power loss. A
-    /// range that reaches past the end is cut there.
+    /// range that reaches beyond the end is cut off there.
     fn harden(&self, offset: u64, len: u64) -> Result<()>;
     /// Starts writing back a range, without waiting.
     fn write_back(&self, offset: u64, len: u64);
-    /// Makes a range writable without a page fault, if it is mapped and the system can. Bytes stay
-    /// as they are.
+    /// Makes a range writable without page faults, if it is mapped and the system can do so. The
+    /// bytes do not change.
     fn prefault(&self, offset: u64, len: u64);
     /// The length in bytes.
     fn len(&self) -> u64;
@@ -281,9 +281,9 @@ pub trait SegmentFile: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The current name.
+    /// The current path.
     fn path(&self) -> PathBuf;
-    /// Tells the segment that it was renamed (recycled under another name).
+    /// Tells the segment its new path after it was renamed (recycled under another name).
     fn renamed(&self, path: &Path);
 }
 

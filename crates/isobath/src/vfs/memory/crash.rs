@@ -1,4 +1,4 @@
-//! What is left after the process dies, after the power is cut, and after the disk rots.
+//! What remains after the process dies, after a power cut, and after the disk decays.
 
 use super::file::{File, Space};
 use super::tree::{Node, Tree};
@@ -8,27 +8,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Something that was not synced when the power was cut, so that it may or may not be there
-/// afterwards.
+/// A change that was not synced when the power was cut. It may or may not survive.
 #[derive(Clone, Copy, Debug)]
 pub struct Unsynced<'a> {
     /// The file, or the name that a directory gained, lost or changed.
     pub path: &'a Path,
-    /// What of it.
+    /// What the change is about.
     pub kind: UnsyncedKind,
-    /// The steps that changed it since it was synced, oldest first: it is left as some of them,
-    /// from the first on, made it. Steps are numbered over the whole file system, so that
-    /// cutting each at the same number leaves exactly what was there at that moment.
+    /// The steps that changed it since it was synced, oldest first. It survives as the first few of
+    /// these steps made it. Steps are numbered over the whole file system, so cutting every change
+    /// at the same number leaves exactly the state of that moment.
     pub steps: &'a [u64],
 }
 
-/// What of a file or a directory was not synced.
+/// The part of a file or a directory that was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnsyncedKind {
-    /// The 512 bytes from this offset of the file.
+    /// The 512 bytes of the file from this offset.
     Sector {
-        /// In bytes from the start of the file.
+        /// The offset in bytes from the start of the file.
         offset: u64,
     },
     /// The length of the file.
@@ -38,27 +37,26 @@ pub enum UnsyncedKind {
 }
 
 impl Unsynced<'_> {
-    /// How many of the steps are at or before `step`: to be returned where a cut is to leave what
-    /// was there at that moment.
+    /// How many of the steps are at or before `step`. A choice that returns this number leaves the
+    /// state of that moment.
     pub fn steps_until(&self, step: u64) -> usize {
         self.steps.partition_point(|s| *s <= step)
     }
 }
 
 impl MemoryFs {
-    /// What the death of the process leaves: all that reached the kernel, still unsynced where it
-    /// was. Locks are free, faults are gone, the capacity stays.
+    /// What the death of the process leaves: everything that reached the kernel, with unsynced
+    /// changes still unsynced. Locks are free, faults are gone, the capacity stays.
     pub fn killed(&self) -> MemoryFs {
         let space = Arc::new(Space::new(self.disk.space.capacity()));
-        // Names and all files are held still before the first is copied. Nothing that is held still
-        // can have been the cause of a later change elsewhere, so the copies are of states
-        // that belong together.
+        // All names and all files are locked before the first is copied. Nothing that is locked can
+        // have caused a later change elsewhere, so the copies belong to one state.
         let names = self.disk.tree.lock();
         let mut tree = names.clone();
         tree.forget_failed_syncs();
         let originals: HashMap<*const File, Arc<File>> =
             tree.files_mut().map(|file| (Arc::as_ptr(file), Arc::clone(file))).collect();
-        // No other thread holds two files: it would need the lock of the tree.
+        // No other thread holds two files: for that it would need the lock of the tree.
         let held: Vec<_> = originals.iter().map(|(id, file)| (*id, file.hold_beside())).collect();
         let copies: HashMap<*const File, Arc<File>> =
             held.iter().map(|(id, data)| (*id, Arc::new(data.copy(&space)))).collect();
@@ -73,17 +71,17 @@ impl MemoryFs {
         left
     }
 
-    /// What a power cut leaves: all that was synced, and of each thing that was not, as many of its
-    /// steps as `choice` says. `|_| 0` loses all of it, `|u| u.steps.len()` none, `|u|
-    /// u.steps_until(n)` what came after step n. What is left is synced.
+    /// What a power cut leaves: everything that was synced, and of each unsynced change as many of
+    /// its steps as `choice` returns. `|_| 0` loses all of them, `|u| u.steps.len()` loses none,
+    /// `|u| u.steps_until(n)` loses what came after step n. The result counts as synced.
     pub fn crashed(&self, mut choice: impl FnMut(&Unsynced<'_>) -> usize) -> MemoryFs {
         let left = self.killed();
         left.disk.tree.lock().lose_power(&mut choice);
         left
     }
 
-    /// Flips the bits of `xor` in one byte, on the disk and for readers; not for those who mapped
-    /// the file before. On a sector that is not synced, a power cut may undo it.
+    /// Flips the bits of `xor` in one byte, on the disk and for readers, but not for readers that
+    /// mapped the file before. If the sector is not synced, a power cut may undo the change.
     pub fn corrupt(&self, path: &Path, offset: u64, xor: u8) -> Result<()> {
         self.damage("corrupt", path, |file| file.flip(offset, xor))
     }

@@ -1,11 +1,11 @@
-//! Faults: which operation fails, on which files, when, and with what error.
+//! Faults: which operation fails, on which files, when, and with which error.
 
 use crate::host::sync::atomic::{AtomicU64, Ordering};
 use crate::host::sync::{Mutex, Rank};
 use std::io;
 use std::path::Path;
 
-/// An operation that can be made to fail.
+/// An operation that a fault can strike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FileOp {
@@ -21,9 +21,9 @@ pub enum FileOp {
     Create,
     /// `open_segment`
     OpenSegment,
-    /// `rename` and `replace`, by the first path
+    /// `rename` and `replace`, matched by the first path
     Rename,
-    /// `link`, by its first path
+    /// `link`, matched by the first path
     Link,
     /// `remove`
     Remove,
@@ -39,7 +39,7 @@ pub enum FileOp {
     FreeSpace,
     /// `read_at` of a file or a segment
     Read,
-    /// The handing over of appended bytes, by `append`, `flush`, `sync` or a drop
+    /// Handing appended bytes to the kernel, by `append`, `flush`, `sync` or a drop
     Write,
     /// `sync` of an appended file
     Sync,
@@ -52,14 +52,14 @@ pub enum FileOp {
 const OPS: usize = FileOp::Harden as usize + 1;
 
 impl FileOp {
-    /// True if a real system needs a new file descriptor for it.
+    /// True if a real system needs a new file descriptor for the operation.
     pub fn takes_descriptor(self) -> bool {
         use FileOp::*;
         matches!(self, List | OpenRead | Create | OpenSegment | OpenDir | Lock)
     }
 }
 
-/// A fault to inject: by default it strikes once, at the first match, with `EIO`.
+/// A fault to inject. By default it strikes once, at the first matching operation, with `EIO`.
 ///
 /// ```
 /// use isobath::vfs::{Fault, FileOp, MemoryFs};
@@ -99,12 +99,12 @@ const EIO: i32 = 5;
 const EMFILE: i32 = 24;
 
 impl Fault {
-    /// A fault of one operation.
+    /// A fault of one kind of operation.
     pub fn on(op: FileOp) -> Self {
         Fault { ops: Ops::One(op), ..Fault::on_any() }
     }
 
-    /// A fault of whatever operation comes.
+    /// A fault of any operation.
     pub fn on_any() -> Self {
         Fault {
             ops: Ops::Any,
@@ -116,13 +116,14 @@ impl Fault {
         }
     }
 
-    /// Descriptors have run out: whatever needs a new one fails with `EMFILE`, all else goes on.
+    /// No descriptors are left: operations that need a new one fail with `EMFILE`, all others
+    /// succeed.
     pub fn no_descriptors() -> Self {
         let fault = Fault { ops: Ops::TakingDescriptors, ..Fault::on_any() };
         fault.errno(EMFILE).forever()
     }
 
-    /// Strikes only where the path, as text, ends so.
+    /// Strikes only where the path, as text, ends with `suffix`.
     pub fn suffix(self, suffix: &str) -> Self {
         Fault { suffix: suffix.to_owned(), ..self }
     }
@@ -132,29 +133,29 @@ impl Fault {
         Fault { matches_before: n.saturating_sub(1), ..self }
     }
 
-    /// Goes on striking after the first time.
+    /// Strikes at every match from the first strike on.
     pub fn forever(self) -> Self {
         Fault { forever: true, ..self }
     }
 
-    /// Lets the first half of the bytes through, where the operation is on bytes: `Read`, `Write`
-    /// and `CopyIn`. Of a read the rest of the buffer is left as it was, of an append nothing
-    /// counts as accepted.
+    /// Lets the first half of the bytes through, for the operations on bytes: `Read`, `Write` and
+    /// `CopyIn`. A read leaves the rest of the buffer unchanged; of an append, no byte counts as
+    /// accepted.
     pub fn short(self) -> Self {
         Fault { short: true, ..self }
     }
 
-    /// Fails with this kind of error.
+    /// Strikes with this kind of error.
     pub fn kind(self, kind: io::ErrorKind) -> Self {
         Fault { error: FaultError::Kind(kind), ..self }
     }
 
-    /// Fails with this error number of the system.
+    /// Strikes with this error number of the system.
     pub fn errno(self, code: i32) -> Self {
         Fault { error: FaultError::Code(code), ..self }
     }
 
-    /// Panics.
+    /// Strikes with a panic.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn panics(self) -> Self {
         Fault { error: FaultError::Panic, ..self }
@@ -182,7 +183,7 @@ impl FaultError {
     }
 }
 
-/// The faults of a file system, and counts of what was tried.
+/// The faults of a file system, and counts of the operations that were tried.
 pub(super) struct Faults {
     armed: Mutex<Vec<Fault>>,
     tried: [AtomicU64; OPS],
@@ -198,7 +199,7 @@ impl Default for Faults {
 
 /// How an operation fails.
 pub(super) struct Strike {
-    /// How many of its bytes get through all the same.
+    /// How many of the operation's bytes get through nevertheless.
     pub(super) done_len: usize,
     pub(super) error: io::Error,
 }
@@ -220,13 +221,13 @@ impl Faults {
         self.struck.load(Ordering::Relaxed)
     }
 
-    /// Counts an operation, and fails it if a fault says so. Every fault counts every match, struck
-    /// or not.
+    /// Counts an operation, and fails it if a fault strikes. Every fault counts every match, even
+    /// if another fault strikes.
     pub(super) fn strike(&self, op: FileOp, path: &Path) -> io::Result<()> {
         self.strike_bytes(op, path, 0).map_err(|strike| strike.error)
     }
 
-    /// The same for an operation on so many bytes.
+    /// Like [`Faults::strike`], for an operation on `len` bytes.
     pub(super) fn strike_bytes(&self, op: FileOp, path: &Path, len: usize) -> Result<(), Strike> {
         self.tried[op as usize].fetch_add(1, Ordering::Relaxed);
         let mut struck = None;

@@ -1,8 +1,8 @@
-//! A file's bytes, and what undoes those of its writes that a power cut may lose.
+//! The bytes of a file, and what is needed to undo writes that a power cut may lose.
 //!
-//! `bytes` is what readers see. For each sector that was written since it was last synced, the
-//! writes are kept in order, each with the bytes it replaced: undoing the last of them takes the
-//! sector back in time.
+//! `bytes` is what readers see. For each sector that was written since its last sync, the writes
+//! are kept in order, each with the bytes that it replaced. Undoing the last of them gives the
+//! sector as it was before.
 
 use super::Steps;
 use super::crash::{Unsynced, UnsyncedKind};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub(super) const SECTOR_LEN: u64 = 512;
 
-/// How much all files may hold, and do.
+/// How many bytes all files together may have, and how many they have.
 pub(super) struct Space {
     capacity: AtomicU64,
     used: AtomicU64,
@@ -40,8 +40,7 @@ impl Space {
     }
 
     fn take(&self, bytes: u64) -> io::Result<()> {
-        // Writing over what is there needs no room, even on a disk that holds more than it may by
-        // now.
+        // Overwriting needs no room, even on a disk that already holds more than its capacity.
         let capacity = self.capacity();
         let grown =
             |used: u64| used.checked_add(bytes).filter(|used| bytes == 0 || *used <= capacity);
@@ -56,14 +55,14 @@ impl Space {
     }
 }
 
-/// Bytes of one sector that one write replaced.
+/// The bytes of one sector that one write replaced.
 #[derive(Clone)]
 struct Replaced {
     step: u64,
-    /// Where in the file.
+    /// The offset in the file.
     start: usize,
     len: usize,
-    /// Absent if nothing was there, which undoes as zeros.
+    /// `None` if there were no bytes; undoing then gives zeros.
     bytes: Option<Box<[u8]>>,
 }
 
@@ -71,22 +70,22 @@ struct Replaced {
 #[derive(Clone, Default)]
 struct Sector {
     writes: Vec<Replaced>,
-    /// False after a failed sync: the kernel takes the sector for clean, and the next sync leaves
-    /// it out.
+    /// False after a failed sync: the kernel takes the sector for clean, and later syncs leave it
+    /// out.
     dirty: bool,
 }
 
-/// A file without its names.
+/// The content of a file, without its names.
 pub(super) struct File {
     data: Mutex<Data>,
     space: Arc<Space>,
 }
 
 pub(super) struct Data {
-    /// Shared with the mapped readers: a write while they hold it copies it once.
+    /// Shared with mapped readers. A write copies the bytes once while readers hold them.
     bytes: Arc<Vec<u8>>,
     sectors: BTreeMap<u64, Sector>,
-    /// The lengths the file had since it was synced, each with the step that changed it.
+    /// The file's lengths since its last sync, each with the step that changed it.
     lengths: Vec<(u64, usize)>,
     locked: bool,
 }
@@ -102,7 +101,7 @@ impl File {
         File { data: Mutex::new(Rank::MemoryFile, data), space }
     }
 
-    /// Keeps the file as it is, beside other files, for a caller that holds the lock of the tree.
+    /// Locks the file's data, besides those of other files. The caller holds the lock of the tree.
     pub(super) fn hold_beside(&self) -> MutexGuard<'_, Data> {
         self.data.lock_beside()
     }
@@ -115,7 +114,7 @@ impl File {
         Arc::clone(&self.data.lock().bytes)
     }
 
-    /// Lengthens an empty file, as if zeros had been written and synced.
+    /// Lengthens an empty file as if zeros had been written and synced.
     pub(super) fn grow_with_zeros(&self, len: u64) -> io::Result<()> {
         let zeros = usize::try_from(len).map_err(|_| ErrorKind::FileTooLarge)?;
         self.space.take(len)?;
@@ -123,7 +122,7 @@ impl File {
         Ok(())
     }
 
-    /// Writes where the file has bytes already, or right behind them.
+    /// Writes over existing bytes or directly after them.
     pub(super) fn write(&self, start: usize, bytes: &[u8], steps: &Steps) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -155,22 +154,22 @@ impl File {
         data.lengths.clear();
     }
 
-    /// Syncs the sectors that overlap `range`. A real system syncs whole pages at least; nobody
-    /// should count on it.
+    /// Syncs the sectors that overlap `range`. A real system syncs at least whole pages, but the
+    /// engine must not rely on that.
     pub(super) fn sync_range(&self, range: Range<u64>) {
         let synced = sectors_of(&range);
         let mut data = self.data.lock();
         data.sectors.retain(|index, sector| !(sector.dirty && synced.contains(index)));
     }
 
-    /// What a sync of the sectors that overlap `range` does that fails.
+    /// The effect of a failed sync of the sectors that overlap `range`.
     pub(super) fn lose_dirt(&self, range: Range<u64>) {
         let mut data = self.data.lock();
         let sectors = data.sectors.range_mut(sectors_of(&range));
         sectors.for_each(|(_, sector)| sector.dirty = false);
     }
 
-    /// Takes the file's lock, if it is free.
+    /// Takes the file's lock if it is free.
     pub(super) fn try_lock(&self) -> bool {
         !std::mem::replace(&mut self.data.lock().locked, true)
     }
@@ -179,7 +178,7 @@ impl File {
         self.data.lock().locked = false;
     }
 
-    /// Changes a byte behind everyone's back.
+    /// Changes a byte on the disk and for readers. It is not a step.
     pub(super) fn flip(&self, offset: u64, xor: u8) -> io::Result<()> {
         let mut data = self.data.lock();
         slice(&data.bytes, offset, 1)?;
@@ -187,7 +186,7 @@ impl File {
         Ok(())
     }
 
-    /// Cuts the file behind everyone's back; what is left counts as synced.
+    /// Cuts the file. What remains counts as synced. It is not a step.
     pub(super) fn cut(&self, len: u64) -> io::Result<()> {
         let mut data = self.data.lock();
         slice(&data.bytes, 0, usize::try_from(len).map_err(|_| ErrorKind::UnexpectedEof)?)?;
@@ -198,7 +197,7 @@ impl File {
         Ok(())
     }
 
-    /// Takes the file back to what `choice` says a power cut left of it.
+    /// Returns the file to what a power cut leaves of it, as `choice` decides.
     pub(super) fn lose_power(&self, path: &Path, choice: &mut dyn FnMut(&Unsynced<'_>) -> usize) {
         let mut data = self.data.lock();
         for (index, sector) in std::mem::take(&mut data.sectors) {
@@ -234,7 +233,7 @@ impl Drop for File {
 }
 
 impl Data {
-    /// The same file on another disk, which nobody has locked.
+    /// The same file on another disk. Its lock is free.
     pub(super) fn copy(&self, space: &Arc<Space>) -> File {
         let data = Data {
             bytes: Arc::clone(&self.bytes),
@@ -242,12 +241,12 @@ impl Data {
             lengths: self.lengths.clone(),
             locked: false,
         };
-        // Counted even where it is over the capacity: it is there.
+        // The bytes count even beyond the capacity: they are there already.
         space.used.fetch_add(self.bytes.len() as u64, Ordering::Relaxed);
         File { data: Mutex::new(Rank::MemoryFile, data), space: Arc::clone(space) }
     }
 
-    /// Keeps what a write from `start` to `end` is about to replace.
+    /// Keeps the bytes that a write from `start` to `end` is about to replace.
     fn remember(&mut self, step: u64, start: usize, end: usize) {
         let mut at = start;
         while at < end {
@@ -272,7 +271,7 @@ fn sectors_of(range: &Range<u64>) -> Range<u64> {
     range.start / SECTOR_LEN..range.end.div_ceil(SECTOR_LEN)
 }
 
-/// The `len` bytes from `offset`, if they are all there.
+/// The `len` bytes from `offset`, if all of them exist.
 pub(super) fn slice(bytes: &[u8], offset: u64, len: usize) -> io::Result<&[u8]> {
     usize::try_from(offset)
         .ok()

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) struct Reader {
     disk: Arc<Disk>,
     file: Arc<File>,
-    /// The bytes at the time it was opened, if it is mapped.
+    /// If it is mapped: the bytes at the time it was opened.
     mapped: Option<Arc<Vec<u8>>>,
     len: u64,
     path: PathBuf,
@@ -58,7 +58,7 @@ impl ReadFile for Reader {
     }
 }
 
-/// A file that an appender writes to.
+/// The storage under an appender.
 pub(super) struct Tail {
     disk: Arc<Disk>,
     file: Arc<File>,
@@ -200,7 +200,7 @@ impl Directory for OpenDirectory {
 pub(super) struct HeldLock(Arc<File>);
 
 impl HeldLock {
-    /// The lock, if nobody else holds it.
+    /// The lock, if it is free.
     pub(super) fn take(file: Arc<File>) -> Option<Self> {
         file.try_lock().then(|| HeldLock(file))
     }

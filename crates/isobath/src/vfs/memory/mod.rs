@@ -1,31 +1,30 @@
-//! A file system in memory, which can fail and lose power on purpose.
+//! A file system in memory that can fail and lose power on purpose.
 //!
 //! It is deterministic: it has no clock, no thread and no seed of its own, lists names in order,
-//! and numbers every change it takes (its *steps*). Clones share one state, as processes share a
-//! disk.
+//! and numbers every change (its *steps*). Clones share one state, as processes share a disk.
 //!
 //! # The device it models
 //!
-//! - A sector of 512 bytes is atomic: after a power cut it holds what it held when it was last
-//!   synced, or what any later write to it left; never part of a write to it. Sectors survive
-//!   independently of each other.
+//! - A sector of 512 bytes is atomic. After a power cut it holds what it held at its last sync, or
+//!   what some later write to it left, but never a part of a write. Sectors survive independently
+//!   of each other.
 //! - A file's length survives independently of its bytes. Where the length survives and a sector
-//!   does not, the sector holds what was there before: zeros, if nothing was.
-//! - `sync` and `harden` make the bytes and the length of one file survive, a directory's `sync`
-//!   the names of one directory; neither does the other's work, and closing a file does nothing.
-//! - Changes to names survive independently of each other too; a rename within a directory is one
-//!   change, a rename across directories is two.
-//! - A `sync` or `harden` that fails leaves its sectors marked clean, as kernels do: readers go on
-//!   seeing them, later syncs do not cover them, until they are written again. A directory's `sync`
-//!   that fails does the same to changes of names: no later sync covers them, until one covers a
-//!   later change of such a name, or the process has died.
-//! - What a write replaces is kept until it is synced, so files that are never synced cost memory
-//!   for every write to them.
-//! - Bytes that an appender gathers are not in the kernel yet, and die with the process.
+//!   does not, the sector holds what was there before; zeros if there was nothing.
+//! - `sync` and `harden` make the bytes and the length of one file survive. A directory's `sync`
+//!   makes the names of that directory survive. Neither does the other's work, and closing a file
+//!   does nothing.
+//! - Changes to names also survive independently of each other. A rename within a directory is one
+//!   change; a rename between directories is two.
+//! - A `sync` or `harden` that fails leaves its sectors marked as clean, as kernels do. Readers
+//!   still see them, but later syncs do not cover them until they are written again. A directory's
+//!   `sync` that fails does the same to changes of names: no later sync covers them, until a sync
+//!   covers a later change of the same name, or the process has died.
+//! - What a write replaces is kept until it is synced. So a file that is never synced costs memory
+//!   for every write to it.
+//! - Bytes that an appender buffers have not reached the kernel and are lost with the process.
 //!
-//! [`MemoryFs::killed`] and [`MemoryFs::crashed`] return what is left by the death of the process
-//! and by a power cut; whoever still holds handles into the old state changes nothing in the new
-//! one.
+//! [`MemoryFs::killed`] and [`MemoryFs::crashed`] return what the death of the process and a power
+//! cut leave. Handles of the old state change nothing in the new one.
 
 mod crash;
 mod fault;
@@ -60,7 +59,7 @@ pub struct MemoryFs {
 }
 
 /// What the clones of a file system share. The lock of the tree is taken before that of a file,
-/// never after.
+/// never after it.
 struct Disk {
     tree: Mutex<Tree>,
     steps: Steps,
@@ -69,7 +68,7 @@ struct Disk {
     kind: Mutex<FileSystemKind>,
 }
 
-/// Numbers the changes in the order they are made.
+/// Numbers the changes in the order in which they are made.
 #[derive(Debug, Default)]
 struct Steps(AtomicU64);
 
@@ -80,7 +79,7 @@ impl Steps {
 }
 
 impl MemoryFs {
-    /// An empty file system: a root directory, and no limit of space.
+    /// An empty file system: a root directory, and no limit of its size.
     pub fn new() -> Self {
         MemoryFs::with(Tree::new(), 0, Arc::new(Space::new(u64::MAX)))
     }
@@ -93,38 +92,38 @@ impl MemoryFs {
         MemoryFs { disk: Arc::new(disk) }
     }
 
-    /// Limits the bytes of all files together to `bytes`: what would grow beyond fails as out of
-    /// space. What is there already stays, even if it is more.
+    /// Limits the bytes of all files together. A write that would exceed the limit fails as on a
+    /// full disk. Existing bytes stay, even if they exceed it.
     pub fn set_capacity(&self, bytes: u64) {
         self.disk.space.set_capacity(bytes);
     }
 
-    /// Says what kind of file system it is taken for from now on.
+    /// Sets the kind of file system that [`FileSystem::kind`] returns from now on.
     pub fn set_kind(&self, kind: FileSystemKind) {
         *self.disk.kind.lock() = kind;
     }
 
-    /// Adds a fault, which strikes from now on.
+    /// Adds a fault, which can strike from now on.
     pub fn inject(&self, fault: Fault) {
         self.disk.faults.add(fault);
     }
 
-    /// Removes all faults. What they destroyed stays destroyed.
+    /// Removes all faults. Their effects so far remain.
     pub fn clear_faults(&self) {
         self.disk.faults.clear();
     }
 
-    /// How often an operation was tried so far, failed ones included.
+    /// How often an operation has been tried, failed attempts included.
     pub fn tried(&self, op: FileOp) -> u64 {
         self.disk.faults.tried(op)
     }
 
-    /// How many operations failed since a fault said so.
+    /// How many operations have failed because of a fault.
     pub fn struck(&self) -> u64 {
         self.disk.faults.struck()
     }
 
-    /// How many changes were made so far: writes to files, and changes to names. See
+    /// How many changes have been made: writes to files and changes to names. See
     /// [`Unsynced::steps`].
     pub fn steps(&self) -> u64 {
         self.disk.steps.0.load(Ordering::Relaxed)
@@ -144,7 +143,7 @@ impl std::fmt::Debug for MemoryFs {
 }
 
 impl Disk {
-    /// Does `body` to the tree as one step, unless a fault strikes first.
+    /// Applies `body` to the tree as one step, unless a fault strikes first.
     fn with_names<T>(
         &self,
         op: FileOp,
@@ -281,7 +280,7 @@ impl FileSystem for MemoryFs {
         }
     }
 
-    /// Shares are given out one at a time.
+    /// This model allows only one shared lock at a time.
     fn lock_shared(&self, path: &Path) -> Result<Option<Box<dyn FileLock>>> {
         let found = self
             .disk

@@ -1,4 +1,4 @@
-//! What faults, kills and power cuts do. What every file system does is checked in
+//! The effects of faults, kills and power cuts. The rules of every file system are checked in
 //! `vfs/tests/conformance.rs`.
 
 use super::*;
@@ -41,7 +41,7 @@ fn synced_segment(fs: &MemoryFs, path: &str, len: u64) -> Arc<dyn SegmentFile> {
 }
 
 fn copy(segment: &dyn SegmentFile, offset: u64, bytes: &[u8]) -> Result<()> {
-    // SAFETY: every test here copies from one thread, and reads when that is done.
+    // SAFETY: every test here copies from one thread, and reads after the copy has ended.
     unsafe { segment.copy_in(offset, bytes) }
 }
 
@@ -268,7 +268,7 @@ fn a_failed_sync_loses_what_it_covered_though_a_later_one_succeeds() {
     assert_eq!(&get(&fs, "/s")[..4], b"lost");
     let left = get(&fs.crashed(LOSE_ALL), "/s");
     assert_eq!((&left[..4], &left[512..516]), (&b"\0\0\0\0"[..], &b"kept"[..]));
-    // Writing the sector again makes it dirty again, all of it.
+    // Another write makes the whole sector dirty again.
     copy(&*segment, 4, b"!").unwrap();
     segment.harden(0, u64::MAX).unwrap();
     assert_eq!(&get(&fs.crashed(LOSE_ALL), "/s")[..5], b"lost!");
@@ -303,7 +303,7 @@ fn a_failed_sync_of_a_directory_loses_names_though_a_later_one_succeeds() {
     let after = fs.killed();
     after.sync_dir(p("/")).unwrap();
     assert!(has(&after.crashed(LOSE_ALL), "/b"));
-    // What comes later under that name is synced.
+    // A later change of this name is synced.
     fs.remove(p("/b")).unwrap();
     fs.sync_dir(p("/")).unwrap();
     assert!(!has(&fs.crashed(|u| u.steps.len()), "/b"));
@@ -367,7 +367,7 @@ fn a_disk_that_is_over_full_still_takes_what_needs_no_room() {
     let fs = MemoryFs::new();
     let segment = segment(&fs, "/s", 4096).unwrap();
     fs.set_capacity(0);
-    // SAFETY: nobody else uses the segment.
+    // SAFETY: no other thread uses the segment.
     unsafe { segment.copy_in(100, b"record") }.unwrap();
     let mut file = fs.create(p("/f")).unwrap();
     let full = file.append(b"more").and_then(|()| file.flush()).unwrap_err();
@@ -407,7 +407,7 @@ fn locks_are_free_after_a_kill_and_a_cut() {
     let (killed, crashed) = (fs.killed(), fs.crashed(LOSE_ALL));
     drop(killed.lock(p("/LOCK")).unwrap());
     let held_after = crashed.lock(p("/LOCK")).unwrap();
-    // The dead process's handle is of the old state and releases nothing in the new one.
+    // The handle of the dead process belongs to the old state and releases nothing in the new one.
     drop(held);
     assert!(crashed.lock(p("/LOCK")).is_err());
     drop(held_after);

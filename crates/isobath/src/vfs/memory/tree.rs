@@ -1,5 +1,5 @@
-//! Directories: the names as they are now, those that would survive a power cut, and the changes
-//! between.
+//! Directories: the present names, the names that a power cut would leave, and the changes between
+//! the two.
 
 use super::Steps;
 use super::file::File;
@@ -13,22 +13,22 @@ pub(super) type DirId = usize;
 
 const ROOT: DirId = 0;
 
-/// What a name stands for.
+/// What a name refers to.
 #[derive(Clone)]
 pub(super) enum Node {
     File(Arc<File>),
     Dir(DirId),
 }
 
-/// A change to the names of one directory that was not synced.
+/// A change to the names of one directory that is not synced yet.
 #[derive(Clone)]
 pub(super) struct Change {
     pub(super) step: u64,
-    /// The name that went away.
+    /// The name that was removed.
     taken: Option<String>,
-    /// The name that came, or now stands for something else.
+    /// The name that was added, or that now refers to something else.
     given: Option<(String, Node)>,
-    /// False after a failed sync: no later sync covers it.
+    /// False after a failed sync: no later sync covers the change.
     dirty: bool,
 }
 
@@ -42,7 +42,7 @@ impl Change {
         }
     }
 
-    /// True if both are about one name.
+    /// True if both changes concern the same name.
     fn meets(&self, other: &Change) -> bool {
         let names = |change: &Change| {
             let given = change.given.as_ref().map(|(name, _)| name.clone());
@@ -52,7 +52,7 @@ impl Change {
         names(self).iter().flatten().any(|name| others.iter().flatten().any(|other| other == name))
     }
 
-    /// The name to call the change by.
+    /// The name that stands for the change.
     pub(super) fn name(&self) -> &str {
         match (&self.given, &self.taken) {
             (Some((name, _)), _) | (None, Some(name)) => name,
@@ -82,7 +82,7 @@ impl Dir {
     }
 }
 
-/// All directories. The root always exists, synced.
+/// All directories. The root always exists and is synced.
 #[derive(Clone)]
 pub(super) struct Tree {
     pub(super) dirs: Vec<Dir>,
@@ -109,7 +109,7 @@ impl Tree {
         }
     }
 
-    /// The directory that a path's last name is in, and that name.
+    /// The directory that contains a path's last name, and that name.
     fn parent<'a>(&self, path: &'a Path) -> io::Result<(DirId, &'a str)> {
         let name = *parts(path)?.last().ok_or(ErrorKind::InvalidInput)?;
         Ok((self.dir(path.parent().unwrap_or(Path::new("")))?, name))
@@ -144,7 +144,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Gives `node` a name that must be new.
+    /// Gives `node` a name, which must not exist yet.
     pub(super) fn add(&mut self, path: &Path, node: Node, steps: &Steps) -> io::Result<()> {
         let (dir, name) = self.parent(path)?;
         if self.dirs[dir].names.contains_key(name) {
@@ -197,28 +197,27 @@ impl Tree {
         let (synced, mut lost): (Vec<_>, Vec<_>) =
             std::mem::take(&mut dir.unsynced).into_iter().partition(|change| change.dirty);
         for change in synced {
-            // What is on disk now is what came last; a change that was lost before will not come
-            // back over it.
+            // The disk now has the latest change. A change that was lost earlier must not overwrite
+            // it.
             lost.retain(|lost| !lost.meets(&change));
             change.apply(&mut dir.synced);
         }
         dir.unsynced = lost;
     }
 
-    /// What a sync does that fails.
+    /// The effect of a failed sync.
     pub(super) fn lose_dirt(&mut self, id: DirId) {
         self.dirs[id].unsynced.iter_mut().for_each(|change| change.dirty = false);
     }
 
-    /// A process that comes later cannot know of a sync that failed before: its own covers what is
-    /// there.
+    /// A later process does not know that a sync has failed before. Its own sync covers what
+    /// exists.
     pub(super) fn forget_failed_syncs(&mut self) {
         let changes = self.dirs.iter_mut().flat_map(|dir| &mut dir.unsynced);
         changes.for_each(|change| change.dirty = true);
     }
 
-    /// Every file that a name stands for, now or after a power cut; several times if it has several
-    /// names.
+    /// Every file that has a name, now or after a power cut; several times if it has several names.
     pub(super) fn files_mut(&mut self) -> impl Iterator<Item = &mut Arc<File>> {
         self.dirs.iter_mut().flat_map(Dir::nodes_mut).filter_map(|node| match node {
             Node::File(file) => Some(file),
@@ -227,7 +226,7 @@ impl Tree {
     }
 }
 
-/// A path's names. All paths start at the root, the relative ones too.
+/// The names in a path. All paths start at the root, relative ones too.
 fn parts(path: &Path) -> io::Result<Vec<&str>> {
     let mut parts = Vec::new();
     for component in path.components() {

@@ -1,7 +1,7 @@
 //! System calls of Unix that the standard library does not offer.
 //!
-//! Those that only hint ([`will_need`], [`random_access`], [`start_write_back`]) answer nothing: a
-//! kernel or a file system that does not know the hint is as good as one that ignores it.
+//! The calls that only give hints ([`will_need`], [`random_access`], [`start_write_back`]) return
+//! nothing: a kernel or file system that does not know a hint may ignore it.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ pub(super) fn knows_no_dir_sync(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
 
-/// Bytes that an unprivileged writer can still put on the file system of `dir`.
+/// How many bytes an unprivileged process can still write on the file system of `dir`.
 pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     let path = CString::new(dir.as_os_str().as_bytes())?;
     let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
@@ -31,9 +31,10 @@ pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the structure holds integers only, for which the zeros it was made of are valid too.
+    // SAFETY: the structure consists of integers only, and the zeros it was created with are valid
+    // integers.
     let stat = unsafe { stat.assume_init() };
-    // Their widths differ by system.
+    // The widths of these fields differ between systems.
     #[allow(clippy::unnecessary_cast)]
     Ok((stat.f_bavail as u64).saturating_mul(stat.f_frsize as u64))
 }
@@ -43,7 +44,7 @@ pub(super) fn open_files_max() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call writes the structure that it is given, and nothing else.
     let is_told = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
-    // Its width differs by system. No limit is a number beyond all others.
+    // The width differs between systems. "No limit" is a number greater than all others.
     #[allow(clippy::unnecessary_cast)]
     is_told.then_some(limit.rlim_cur as u64)
 }
@@ -61,7 +62,7 @@ pub(super) fn file_system_number(dir: &Path) -> io::Result<Option<u64>> {
         // SAFETY: the structure holds integers only, for which the zeros it was made of are valid
         // too.
         let stat = unsafe { stat.assume_init() };
-        // The type's width and sign differ by machine; the numbers have 32 bits.
+        // The type's width and sign differ between machines; the numbers have 32 bits.
         #[allow(clippy::unnecessary_cast)]
         Ok(Some(u64::from(stat.f_type as u32)))
     }
@@ -72,8 +73,8 @@ pub(super) fn file_system_number(dir: &Path) -> io::Result<Option<u64>> {
     }
 }
 
-/// Gives the first `len` bytes room that is shared with no other file, where the file system shares
-/// room at all.
+/// Makes sure that the first `len` bytes share no blocks with another file, if the file system
+/// shares blocks at all.
 pub(super) fn unshare(file: &File, len: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -94,7 +95,7 @@ pub(super) fn unshare(file: &File, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Renames, and fails if there is something of the new name.
+/// Renames; fails if the new name exists.
 pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -115,7 +116,7 @@ pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        // Kernels before 3.15, filters of system calls, and file systems that do not know the flag.
+        // Kernels before 3.15, system call filters, and file systems that do not know the flag.
         if !matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::EPERM)) {
             return Err(error);
         }
@@ -123,8 +124,8 @@ pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     super::rename_checked(from, to)
 }
 
-/// Reserves room for the first `len` bytes and leaves the length as it is, so that a lack of room
-/// shows now and the room is contiguous. False if it cannot be done here.
+/// Reserves room for the first `len` bytes and keeps the length, so that a lack of room shows now
+/// and the room is contiguous. False if this system cannot do it.
 pub(super) fn reserve_room(file: &File, len: u64) -> io::Result<bool> {
     #[cfg(target_os = "linux")]
     {
@@ -148,7 +149,7 @@ pub(super) fn reserve_room(file: &File, len: u64) -> io::Result<bool> {
     }
 }
 
-/// Asks for `len` bytes from `offset` to be read into the page cache.
+/// Asks the kernel to read `len` bytes from `offset` into the page cache.
 pub(super) fn will_need(file: &File, offset: u64, len: u64) {
     #[cfg(target_os = "linux")]
     advise(file, offset, len, libc::POSIX_FADV_WILLNEED);
@@ -156,7 +157,7 @@ pub(super) fn will_need(file: &File, offset: u64, len: u64) {
     let _ = (file, offset, len);
 }
 
-/// Says that the file is read here and there, so that a read brings no neighbours along.
+/// Announces random access to the file, so that a read does not bring in neighbouring pages.
 pub(super) fn random_access(file: &File) {
     #[cfg(target_os = "linux")]
     advise(file, 0, 0, libc::POSIX_FADV_RANDOM);
@@ -171,8 +172,8 @@ fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, len, advice) };
 }
 
-/// Starts writing the dirty pages of a range to the device and does not wait for them. This makes
-/// nothing durable: neither the device's cache nor the file's metadata is flushed.
+/// Starts writing the dirty pages of a range to the device, without waiting. This makes nothing
+/// durable: neither the device's cache nor the file's metadata is flushed.
 pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
     #[cfg(target_os = "linux")]
     {

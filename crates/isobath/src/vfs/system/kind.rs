@@ -1,20 +1,20 @@
-//! Which file systems there are, and on which of them a log may be mapped.
+//! Which file systems are known, and on which of them a log may be mapped.
 //!
-//! A segment's bytes are allocated and written before its first use. Where a later store goes to
-//! the same place on the device it needs no room, so it cannot fail. On the list are, by the number
-//! that `statfs` gives:
+//! Every byte of a segment is allocated and written before the segment's first use. If a later
+//! store goes to the same place on the device, it needs no room, so it cannot fail. These are on
+//! the list, by the number that `statfs` gives:
 //!
 //! - ext2, ext3, ext4: blocks are rewritten in place, whatever the journal does.
-//! - xfs: likewise, unless an extent is shared with a copy (`cp --reflink`, the default of a recent
-//!   `cp`). A segment is given extents of its own again when it is opened; a copy of an open
-//!   database shares them until the next write, and then a full device can still end the process.
-//!   Where that matters, the log's mode is for the options to say.
-//! - tmpfs: pages that were written once are held, in memory or swap.
+//! - xfs: the same, unless an extent is shared with a copy (`cp --reflink`, the default of a recent
+//!   `cp`). When a segment is opened, it gets extents of its own again. A copy of an open database
+//!   shares them until the next write, and until then a full device can end the process. Where that
+//!   matters, the options can set the log's mode.
+//! - tmpfs: pages that were written once are kept, in memory or swap.
 //!
-//! Not on the list, so that nothing is mapped unless the options say so: file systems that write
-//! elsewhere (btrfs, zfs, bcachefs, f2fs), those that stand for another of unknown kind (overlay,
-//! fuse, 9p), those across a network, and all that is not known here, everything outside of Linux
-//! included.
+//! All others are not on the list, so their logs are mapped only if the options say so: file
+//! systems that write elsewhere (btrfs, zfs, bcachefs, f2fs), those that stand for another of
+//! unknown kind (overlay, fuse, 9p), network file systems, and everything that is not known here,
+//! including every system but Linux.
 
 use super::FileSystemKind;
 use super::calls;

@@ -1,9 +1,9 @@
 //! The exclusive lock of a database: `flock` (on Windows `LockFileEx`) on a file that holds the
-//! process id of its holder as text.
+//! process id of the lock's holder as text.
 //!
-//! The kernel releases the lock when the holder dies, however it dies, so a lock file that lies
-//! about is no obstacle. The text is for messages only: between taking the lock and writing the id
-//! it may be empty or name an earlier holder.
+//! The kernel releases the lock when the holder dies, however it dies, so a lock file that is left
+//! behind is no obstacle. The text is only for messages: between taking the lock and writing the
+//! id, the file may be empty or name an earlier holder.
 
 use super::{Error, FileLock, Result, positional};
 use crate::error::LockHolder;
@@ -14,7 +14,7 @@ use std::path::Path;
 /// Longer than any process id.
 const ID_LEN_MAX: u64 = 24;
 
-/// A lock that is held until the value is dropped.
+/// A lock that is held until this value is dropped.
 pub(super) struct HeldLock {
     /// Closing the file releases the lock.
     _file: File,
@@ -35,7 +35,7 @@ impl HeldLock {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                // The message names the database, which is where the lock file is.
+                // The message names the database's directory, which contains the lock file.
                 let database = path.parent().unwrap_or(path);
                 return Err(Error::locked(database, holder(&file)));
             }
@@ -47,7 +47,7 @@ impl HeldLock {
 }
 
 impl HeldLock {
-    /// A share of the lock, or `None` where there is no file or it must not be opened.
+    /// The lock in shared mode, or `None` if there is no file or it must not be opened.
     pub(super) fn share(path: &Path) -> Result<Option<Self>> {
         use io::ErrorKind::{NotFound, PermissionDenied};
         let failed = |e| Error::io("lock", path, e);
@@ -72,7 +72,7 @@ fn write_own_id(file: &File) -> io::Result<()> {
     positional::write_all(file, format!("{}\n", std::process::id()).as_bytes(), 0)
 }
 
-/// Who the file says holds the lock.
+/// The holder of the lock, as the file states it.
 fn holder(file: &File) -> LockHolder {
     let mut text = String::new();
     let read = file.take(ID_LEN_MAX).read_to_string(&mut text);

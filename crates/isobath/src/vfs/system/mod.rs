@@ -1,15 +1,15 @@
 //! The operating system's file system.
 //!
-//! Names and directories are here; each kind of open file has a file beside this one: [`reader`]
-//! (tables and blobs), [`segment`] (the log), [`lock`]; what grows is a [`File`] under an
-//! [`Appender`]. What the standard library does not offer is in [`calls`], which is another file on
-//! Windows; [`kind`] knows the file systems that there are. Files are mapped on Unix only:
-//! elsewhere [`FileAccess::Mapped`] is refused.
+//! This file has the operations on names and directories. Each kind of open file has its own file:
+//! [`reader`] (tables and blobs), [`segment`] (the log), [`lock`]. A growing file is a [`File`]
+//! under an [`Appender`]. [`calls`] has what the standard library does not offer; on Windows it is
+//! another file. [`kind`] knows the kinds of file systems. Files are mapped on Unix only: elsewhere
+//! [`FileAccess::Mapped`] is refused.
 //!
-//! Mapped bytes are only ever copied, in and out, through raw pointers: a program outside may
-//! change a file at any time, and no reference may say otherwise. An I/O error of the device under
-//! a mapping, or a file that another program cuts, raises SIGBUS; [`FileAccess::Positional`] makes
-//! it an error.
+//! Mapped bytes are only ever copied, in and out, through raw pointers. Another program may change
+//! a file at any time, and a reference would promise the compiler that this does not happen. An I/O
+//! error of the device under a mapping, or a file that another program shortens, raises SIGBUS.
+//! With [`FileAccess::Positional`] it is an error.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // They are banned everywhere else.
 
 #[cfg(unix)]
@@ -39,7 +39,7 @@ use std::sync::Arc;
 pub struct SystemFs;
 
 impl SystemFs {
-    /// The one there is.
+    /// A handle; all are the same.
     pub fn new() -> Self {
         SystemFs
     }
@@ -55,10 +55,11 @@ impl FileSystem for SystemFs {
         let mut entries = Vec::new();
         for entry in fs::read_dir(dir).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            // Follows links: a directory of the database may stand on another disk.
+            // This follows links: a directory of the database may be on another disk.
             let metadata = match fs::metadata(entry.path()) {
                 Ok(metadata) => metadata,
-                // Removed since, or a dangling link: in both cases there is nothing of this name.
+                // The file was removed meanwhile, or the link leads nowhere. In both cases this
+                // name has no file.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(Error::io("examine", &entry.path(), e)),
             };
@@ -142,7 +143,8 @@ impl Growing for File {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // fdatasync: of the metadata it covers the length, which is all that reading back needs.
+        // fdatasync: the length is all the metadata that reading back needs, and fdatasync covers
+        // it.
         self.sync_data()
     }
 
@@ -151,8 +153,8 @@ impl Growing for File {
     }
 }
 
-/// Renames in two steps, which is enough where the directory's only writer is the holder of the
-/// database's lock.
+/// Renames in two steps. That is enough if the holder of the database's lock is the only one who
+/// writes to the directory.
 fn rename_checked(from: &Path, to: &Path) -> io::Result<()> {
     match fs::symlink_metadata(to) {
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),

@@ -1,4 +1,4 @@
-//! Reading and writing by position, whatever the system calls it. Any thread may do so at any time.
+//! Reading and writing by position. Any thread may do so at any time.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ pub(super) fn write_all(file: &File, bytes: &[u8], offset: u64) -> io::Result<()
 }
 
 /// Fills `buf` from `offset`. The end of the file is an error of kind `UnexpectedEof`. Each call
-/// names its place, so that the position that it moves along matters to nobody.
+/// states its own offset, so it does not matter that it also moves the file's position.
 #[cfg(windows)]
 pub(super) fn read_exact(file: &File, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !buf.is_empty() {

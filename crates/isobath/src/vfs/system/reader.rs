@@ -1,9 +1,9 @@
-//! Complete files, read at any offset: through a mapping, or by `pread`.
+//! Complete files, read at any offset: through a mapping or by `pread`.
 //!
-//! Both tell the kernel that access is random. By default a fault that misses the page cache brings
-//! its neighbours along, which a cold point read of one block pays for and never uses. Measured on
-//! 2000 cold reads of 4 KiB at random offsets (which lie across two pages), each way of reading
-//! twice:
+//! Both announce random access to the kernel. By default a fault that misses the page cache brings
+//! in neighbouring pages. A cold point read of one block pays for them and never uses them.
+//! Measured on 2000 cold reads of 4 KiB at random offsets (each crosses two pages), two runs for
+//! each way:
 //!
 //! | | µs a read | KiB read from the device |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | mapped, random | 135 | 7.9 |
 //! | `pread` | 74-135 | 7.9 |
 //!
-//! The price is that a mapped walk over cold bytes without `read_ahead` is slow (53 MiB/s, by
-//! default 1550): scans must say what they want, and then are as fast as the device. Faults on
+//! The price: a mapped walk over cold bytes without `read_ahead` is slow, 53 MiB/s instead of 1550
+//! by default. Scans must announce what they read, and then are as fast as the device. Faults on
 //! cached pages still map their neighbours.
 
 use super::{Error, FileAccess, ReadFile, Result, calls, positional};
@@ -44,7 +44,7 @@ pub(super) fn open(path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>> {
 fn map(file: &File, len: u64, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
     let len = usize::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let map = MmapOptions::new().len(len).map_raw_read_only(file)?;
-    // A hint: the mapping works without it.
+    // Only a hint: the mapping works without it.
     let _ = map.advise(Advice::Random);
     Ok(Arc::new(MappedFile { map, path: path.to_owned() }))
 }
@@ -54,8 +54,8 @@ fn map(_file: &File, _len: u64, _path: &Path) -> io::Result<Arc<dyn ReadFile>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// A file that is mapped whole. The descriptor is closed: the mapping keeps the file alive. No
-/// reference to its bytes is ever made, as another process may change them at any time.
+/// A file that is mapped as a whole. The descriptor is closed; the mapping keeps the file alive. No
+/// reference to its bytes is ever made, because another process may change them at any time.
 #[cfg(unix)]
 struct MappedFile {
     map: MmapRaw,
@@ -70,10 +70,9 @@ impl ReadFile for MappedFile {
             .filter(|start| start.checked_add(buf.len()).is_some_and(|end| end <= self.map.len()));
         let start = start.ok_or_else(|| past_the_end(&self.path))?;
         // SAFETY: the source's bytes lie in the readable mapping (checked above), which lives as
-        // long as `self`. `buf` is borrowed exclusively, so it is no part of the mapping. A
-        // file is complete when it is opened for reading; should another process write to
-        // it all the same, what is copied is a mixture of bytes, which the checksum over
-        // the copy notices.
+        // long as `self`. `buf` is borrowed exclusively, so it is no part of the mapping. A file is
+        // complete when it is opened for reading. If another process writes to it nevertheless, the
+        // copy is a mixture of bytes, which the checksum over the copy detects.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 self.map.as_ptr().add(start),
@@ -96,7 +95,7 @@ impl ReadFile for MappedFile {
         let Ok(start) = usize::try_from(offset) else { return };
         let Some(left) = self.map.len().checked_sub(start) else { return };
         let len = usize::try_from(len).unwrap_or(left).min(left);
-        // A hint: whatever the kernel answers, the bytes can be read.
+        // Only a hint: whatever the kernel answers, the bytes can be read.
         let _ = self.map.advise_range(Advice::WillNeed, start, len);
     }
 
@@ -134,8 +133,8 @@ impl ReadFile for PositionalFile {
     }
 }
 
-/// Reads by position. Offsets come from other files, which may be damaged: the wildest of them,
-/// which the system refuses as no offsets at all, lie past the end like the rest.
+/// Reads by position. Offsets come from other files, which may be damaged. An offset so large that
+/// the system refuses it lies past the end, like any other offset beyond it.
 pub(super) fn read_exact(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
     if offset.checked_add(buf.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -1,11 +1,10 @@
-//! Log segments: files of fixed length whose every byte is written once before use, so that writing
-//! into them allocates nothing and, once those zeros are on the device, a sync has no metadata to
-//! journal.
+//! Log segments: files of fixed length. Every byte is written once before use, so writing into them
+//! allocates nothing. Once those zeros are on the device, a sync has no metadata to journal either.
 //!
 //! A mapped segment is written by plain stores from many threads. No reference to its bytes is ever
-//! made: they are copied through raw pointers, within bounds that are checked, in ranges that the
-//! callers of `copy_in` keep apart. A positional segment is written by `pwrite`, for file systems
-//! where a mapping is unsafe.
+//! made: they are copied through raw pointers, within checked bounds, in ranges that the callers of
+//! `copy_in` keep apart. A positional segment is written by `pwrite`, for file systems where a
+//! mapping is unsafe.
 
 use super::{Error, FileAccess, Result, SegmentFile, calls, positional, reader};
 use crate::host::sync::{Mutex, Rank};
@@ -16,16 +15,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many zeros a call writes when a segment is made. The page cache keeps a file in pieces as
-/// long as the writes that made them, and writes a whole piece back for any byte in it: with zeros
-/// by the megabyte, every sync of a small commit wrote a megabyte.
+/// How many zeros one call writes when a segment is made. The page cache keeps a file in pieces as
+/// long as the writes that made them, and a change of any byte writes its whole piece back. With
+/// zeros written by the megabyte, every sync of a small commit wrote a megabyte.
 const ZEROS_LEN: usize = 16 << 10;
 
 pub(super) fn open(path: &Path, len: u64, mode: FileAccess) -> Result<Arc<dyn SegmentFile>> {
     let file = match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
         Ok(file) => {
             write_once(&file, len).map_err(|e| {
-                // What is there now is too short to be opened as a segment, and has no use.
+                // The file is too short to be opened as a segment, so it has no use.
                 let _ = fs::remove_file(path);
                 Error::io("prepare the log segment", path, e)
             })?;
@@ -34,8 +33,8 @@ pub(super) fn open(path: &Path, len: u64, mode: FileAccess) -> Result<Arc<dyn Se
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             let file = open_existing(path, len)?;
             if mode == FileAccess::Mapped {
-                // A copy of the database may share its room, or have holes for zeros: then a store
-                // would need some, and might find none.
+                // The file may share blocks with a copy of the database, or have holes instead of
+                // zeros. Then a store would need room and might find none.
                 calls::unshare(&file, len)
                     .and_then(|()| calls::reserve_room(&file, len))
                     .map_err(|e| Error::io("prepare the log segment", path, e))?;
@@ -63,10 +62,10 @@ fn map(_file: File, _len: u64, _name: Mutex<PathBuf>) -> io::Result<Arc<dyn Segm
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Makes the length and the room for it durable, then writes zeros over all of it. Allocating alone
-/// leaves extents that are marked unwritten; the first time that bytes of one are synced the mark
-/// has to change, in the journal. Who wants quick syncs hardens the zeros first; who wants none is
-/// spared writing them to the device.
+/// Makes the length and the room of the file durable, then writes zeros over all of it. Allocation
+/// alone leaves extents that are marked as unwritten. The first sync of bytes in such an extent
+/// changes the mark, which takes an entry in the journal. A caller that wants quick syncs hardens
+/// the zeros first. A caller that does not is spared writing them to the device.
 fn write_once(file: &File, len: u64) -> io::Result<()> {
     let is_reserved = calls::reserve_room(file, len)?;
     file.set_len(len)?;
@@ -78,8 +77,8 @@ fn write_once(file: &File, len: u64) -> io::Result<()> {
         positional::write_all(file, &zeros[..chunk_len as usize], offset)?;
         offset += chunk_len;
     }
-    // Without room of its own a stored byte could find none later, when it is too late to refuse
-    // it.
+    // Without reserved room, a stored byte could find no room later, when no call can return the
+    // error.
     if is_reserved { Ok(()) } else { file.sync_all() }
 }
 
@@ -94,7 +93,7 @@ fn open_existing(path: &Path, len: u64) -> Result<File> {
     Ok(file)
 }
 
-/// A segment that is mapped whole, shared and writable.
+/// A segment that is mapped as a whole, shared and writable.
 #[cfg(unix)]
 struct MappedSegment {
     map: MmapRaw,
@@ -120,8 +119,8 @@ impl SegmentFile for MappedSegment {
             return Err(past_the_segment(self));
         };
         // SAFETY: the target's bytes lie in the writable mapping (checked above), which lives as
-        // long as `self`. `bytes` cannot overlap it: no reference into the mapping is ever
-        // made. No other thread touches the range meanwhile: the caller promises that.
+        // long as `self`. `bytes` cannot overlap it: no reference into the mapping is ever made. No
+        // other thread touches the range meanwhile: the caller promises that.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
         Ok(())
     }
@@ -131,8 +130,8 @@ impl SegmentFile for MappedSegment {
             return Err(reader::past_the_end(&self.name.lock()));
         };
         // SAFETY: the source's bytes lie in the readable mapping (checked above), which lives as
-        // long as `self`. `buf` cannot overlap it: no reference into the mapping is ever
-        // made. Nobody writes the range meanwhile: every caller of `copy_in` promises that.
+        // long as `self`. `buf` cannot overlap it: no reference into the mapping is ever made. No
+        // thread writes the range meanwhile: every caller of `copy_in` promises that.
         unsafe { std::ptr::copy_nonoverlapping(source, buf.as_mut_ptr(), buf.len()) };
         Ok(())
     }
@@ -142,8 +141,8 @@ impl SegmentFile for MappedSegment {
             usize::try_from(offset).map_or(self.map.len(), |start| start.min(self.map.len()));
         let left = self.map.len() - start;
         let len = usize::try_from(len).map_or(left, |len| len.min(left));
-        // On Linux msync is an fdatasync of the range, the device's cache and errors of earlier
-        // write-back included; elsewhere it only hands the pages to the file.
+        // On Linux, msync is an fdatasync of the range. It includes the device's cache and errors
+        // of earlier write-back. On other systems it only hands the pages to the file.
         let mut hardened = self.map.flush_range(start, len);
         if cfg!(not(target_os = "linux")) {
             hardened = hardened.and_then(|()| self.file.sync_data());
@@ -161,7 +160,8 @@ impl SegmentFile for MappedSegment {
             let Ok(start) = usize::try_from(offset) else { return };
             let Some(left) = self.map.len().checked_sub(start) else { return };
             let len = usize::try_from(len).unwrap_or(left).min(left);
-            // Kernels before 5.14 do not know it; then the stores fault one page at a time.
+            // Kernels before 5.14 do not know this advice. Then the stores fault one page at a
+            // time.
             let _ = self.map.advise_range(memmap2::Advice::PopulateWrite, start, len);
         }
         #[cfg(not(target_os = "linux"))]
@@ -244,7 +244,7 @@ mod tests {
         let room = || file.metadata().unwrap().blocks() * 512;
         assert!(room() < len);
         drop(open(&path, len, FileAccess::Mapped).unwrap());
-        // Where a file system cannot reserve room there is no telling.
+        // A file system that cannot reserve room leaves the holes as they are.
         let other = File::create_new(dir.path().join("other")).unwrap();
         assert!(room() >= len || !calls::reserve_room(&other, len).unwrap());
     }

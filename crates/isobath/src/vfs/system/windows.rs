@@ -1,5 +1,5 @@
-//! What Unix does by system calls, on Windows: those of [`super::calls`] that there is something
-//! for. Hints are ignored, nothing is mapped, and which file system a directory is on is not known.
+//! The counterparts on Windows of the system calls in [`super::calls`], where Windows has one.
+//! Hints are ignored, nothing is mapped, and the kind of a directory's file system is unknown.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,7 +17,7 @@ unsafe extern "system" {
     ) -> i32;
 }
 
-/// Bytes that this user can still put on the volume of `dir`.
+/// How many bytes this user can still write on the volume of `dir`.
 pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     let path: Vec<u16> = dir.as_os_str().encode_wide().chain([0]).collect();
     let mut available = 0;
@@ -30,7 +30,7 @@ pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     }
 }
 
-/// No limit that a program can learn.
+/// `None`: Windows tells a program no limit.
 pub(super) fn open_files_max() -> Option<u64> {
     None
 }
@@ -39,12 +39,12 @@ pub(super) fn file_system_number(_dir: &Path) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// Renames, and fails if there is something of the new name.
+/// Renames; fails if the new name exists.
 pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     super::rename_checked(from, to)
 }
 
-/// False: room cannot be reserved ahead.
+/// False: room cannot be reserved ahead of time.
 pub(super) fn reserve_room(_file: &File, _len: u64) -> io::Result<bool> {
     Ok(false)
 }
@@ -55,10 +55,10 @@ pub(super) fn random_access(_file: &File) {}
 
 pub(super) fn start_write_back(_file: &File, _offset: u64, _len: u64) {}
 
-/// Of `CreateFileW`: what opens a directory.
+/// The flag of `CreateFileW` that allows opening a directory.
 const FILE_FLAG_BACKUP_SEMANTICS: u32 = 0x0200_0000;
 
-/// Opens a directory, to sync it, which takes the right to write.
+/// Opens a directory to sync it, which needs write access.
 pub(super) fn open_dir(dir: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(FILE_FLAG_BACKUP_SEMANTICS).open(dir)
 }
@@ -69,7 +69,7 @@ pub(super) fn knows_no_dir_sync(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(1 | 5 | 50))
 }
 
-/// Nothing is mapped, so that no byte needs room of its own.
+/// Does nothing: no file is mapped here, so no byte needs room of its own.
 pub(super) fn unshare(_file: &File, _len: u64) -> io::Result<()> {
     Ok(())
 }

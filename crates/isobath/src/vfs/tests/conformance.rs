@@ -1,10 +1,10 @@
-//! What every file system must do, run against each of them in both read modes.
+//! The rules of every file system, checked on each implementation in both read modes.
 
 use super::super::*;
 use crate::error::{ErrorKind, LockHolder};
 use std::io;
 
-/// A file system under test and a directory of its own.
+/// A file system under test, and its own directory.
 struct Bench {
     fs: Box<dyn FileSystem>,
     root: PathBuf,
@@ -31,7 +31,7 @@ impl Bench {
     }
 
     fn segment(&self, name: &str, len: u64) -> Result<Arc<dyn SegmentFile>> {
-        // SAFETY: each test opens a file once at a time.
+        // SAFETY: each test has a file open only once at a time.
         unsafe { self.fs.open_segment(&self.at(name), len, self.mode) }
     }
 
@@ -139,7 +139,7 @@ fn reading_past_the_end_is_an_error_and_at_the_end_it_is_not() {
                 "{offset}"
             );
         }
-        // Hints, however wild, do nothing that can be seen.
+        // Hints have no visible effect, even with senseless ranges.
         for (offset, len) in [(0, 10), (3, u64::MAX), (u64::MAX, 1), (10, 0), (11, 5)] {
             file.read_ahead(offset, len);
         }
@@ -318,7 +318,7 @@ fn threads_write_disjoint_ranges_of_a_segment_at_once() {
                     for piece in (thread..400).step_by(4) {
                         let bytes = [piece as u8; PIECE_LEN];
                         // SAFETY: each piece is written by one thread, once, and read after all
-                        // ended.
+                        // threads have ended.
                         unsafe { segment.copy_in((piece * PIECE_LEN) as u64, &bytes).unwrap() };
                     }
                 });
@@ -356,7 +356,7 @@ fn a_lock_held_elsewhere_names_the_other_process() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("LOCK");
     let held = SystemFs::new().lock(&path).unwrap();
-    // The lock is ours, but the file says otherwise: this is what another process would see.
+    // We hold the lock, but the file names another process. Another process would see the same.
     std::fs::write(&path, "4000000000\n").unwrap();
     let refused = SystemFs::new().lock(&path).err().unwrap().to_string();
     assert!(refused.contains("locked by process 4000000000"), "{refused}");

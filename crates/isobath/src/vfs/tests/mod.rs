@@ -1,4 +1,4 @@
-//! What file systems have in common, and the parts that they share.
+//! Tests of all file systems, and of the parts that they share.
 
 mod conformance;
 
