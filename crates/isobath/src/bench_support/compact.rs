@@ -1,5 +1,5 @@
-//! Runs in a file system's tables and a manifest, as flushes leave them; a compaction of them, and
-//! a cursor over them.
+//! Table files and a manifest in a file system, as flushes leave them; a compaction of these runs,
+//! and a cursor over them.
 
 use crate::background::CancelToken;
 use crate::compact::{CompactionContext, CompactionJob, Hints, Outcome, Plan, Policy, plan};
@@ -33,7 +33,7 @@ fn options(codec: Codec) -> TableOptions {
 }
 
 impl Runs {
-    /// A tree without runs in `db`. With `shares_heads` all keys begin with the same eight bytes.
+    /// An empty tree in `db`. With `shares_heads`, all keys begin with the same eight bytes.
     pub fn new(db: &Path, shares_heads: bool) -> Runs {
         let fs: Arc<dyn FileSystem> = Arc::new(SystemFs::new());
         let mut set = VersionSet::create(fs.clone(), db, [7; 16], b"{}").expect("a new database");
@@ -53,7 +53,8 @@ impl Runs {
         self.random
     }
 
-    /// A run of random keys of 16 bytes and values of 100, half of them zeros.
+    /// Adds a run of random keys of 16 bytes and values of 100 bytes. Half of the value bytes are
+    /// zero.
     pub fn add(&mut self, entries: usize, codec: Codec) {
         let mut keys: Vec<[u8; 16]> = (0..entries)
             .map(|_| {
@@ -87,11 +88,11 @@ impl Runs {
         self.set.state().family(0).expect("the default family").tree.clone()
     }
 
-    /// The compaction that is due once there are enough runs, as one part; more runs of `entries`
-    /// come until then.
+    /// The next compaction that is due, as one part. Adds runs of `entries` entries until one is
+    /// due.
     pub fn due(&mut self, entries: usize, codec_in: Codec, codec_out: Codec) -> Job {
         let hints = Hints { oldest_reader: self.next_seq + 1, ..Hints::default() };
-        // However small the runs are here, they are not too small to be moved.
+        // The benchmark's runs are small, but large enough to be moved under this policy.
         let policy = Policy { target_file_bytes: 1 << 20, ..Policy::default() };
         let mut compaction = loop {
             match plan(&self.tree(), &policy, &Busy::default(), &hints) {
@@ -121,7 +122,7 @@ impl Runs {
         Job(CompactionJob::new(compaction, context))
     }
 
-    /// What a reader sees of all runs.
+    /// What a reader of all runs sees.
     pub fn view(&self) -> View {
         let tree = self.tree();
         let table = |run: &Arc<Slice>| run.table(&self.tables).expect("a good table").cursor(true);
@@ -130,7 +131,7 @@ impl Runs {
     }
 }
 
-/// A compaction that has not begun.
+/// A compaction that has not started.
 pub struct Job(CompactionJob);
 
 /// What a compaction read and wrote.
@@ -141,7 +142,7 @@ pub struct Done {
 }
 
 impl Job {
-    /// Carries it out on this thread; nothing is installed.
+    /// Runs the compaction on this thread. Installs nothing.
     pub fn finish(self) -> Done {
         let Outcome { entries_in, bytes_read, bytes_written, .. } =
             self.0.finish(CompactionContext::sync_names).expect("room, and good tables");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub struct Pool(Arc<inner::ChunkPool>);
 
 impl Pool {
-    /// A pool that keeps enough 2 MiB chunks warm for tables of `bytes` in all.
+    /// A pool that keeps enough 2 MiB chunks warm for tables of `bytes` bytes in total.
     pub fn warm(bytes: usize) -> Pool {
         let chunks = bytes.div_ceil(2 << 20);
         let pool = inner::ChunkPool::new(2 << 20, chunks, chunks);
@@ -43,7 +43,7 @@ impl Memtable {
         self.0.get(key, point).map(|found| found.value)
     }
 
-    /// Visits up to `limit` entries from `key` on; answers the bytes of keys and values.
+    /// Visits up to `limit` entries from `key` on. Returns the bytes of their keys and values.
     pub fn scan(&self, key: &[u8], limit: usize) -> usize {
         let mut cursor = inner::MemtableCursor::new(self.0.clone());
         let mut bytes = 0;
@@ -61,7 +61,7 @@ impl Memtable {
     }
 }
 
-/// Reads one byte of each cache line of a value, as whoever copies it would, and answers its
+/// Reads one byte of each cache line of a value, as a copy of it would, and returns the value's
 /// length.
 #[inline]
 pub fn touch(value: &[u8]) -> usize {

@@ -1,4 +1,4 @@
-//! The merge that scans and compactions stand on, over cursors of tables.
+//! The merge that scans and compactions use, over cursors of tables.
 
 use super::table::Slice;
 use crate::cursor::{Cursor, MergeCursor, VisibleCursor};
@@ -9,7 +9,7 @@ use std::ops::Bound;
 /// All versions of several slices, in order.
 pub struct Merge(MergeCursor<TableCursor>);
 
-/// What a reader sees of several slices.
+/// What a reader of several slices sees.
 pub struct Scan(VisibleCursor<MergeCursor<TableCursor>>);
 
 fn merge(slices: &[Slice]) -> MergeCursor<TableCursor> {
@@ -17,12 +17,12 @@ fn merge(slices: &[Slice]) -> MergeCursor<TableCursor> {
 }
 
 impl Merge {
-    /// Over `slices`, the newest first.
+    /// Merges `slices`, the newest first.
     pub fn new(slices: &[Slice]) -> Merge {
         Merge(merge(slices))
     }
 
-    /// Walks to the end; answers how many versions it met.
+    /// Walks to the end, and returns the number of versions.
     pub fn count(&mut self) -> u64 {
         let mut count = 0;
         self.0.seek_first().expect("good tables");
@@ -35,12 +35,12 @@ impl Merge {
 }
 
 impl Scan {
-    /// Over `slices`, the newest first.
+    /// Reads `slices`, the newest first.
     pub fn new(slices: &[Slice]) -> Scan {
         Scan(VisibleCursor::new(merge(slices), Lsn::MAX, Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// Seeks and walks over so many keys; answers how many there were.
+    /// Seeks, then walks over at most `len` keys. Returns the number of keys.
     pub fn range(&mut self, from: &[u8], len: u64) -> u64 {
         self.0.seek(from).expect("good tables");
         let mut count = 0;

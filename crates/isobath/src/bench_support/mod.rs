@@ -1,4 +1,4 @@
-//! Internals as the benchmarks see them. No part of the crate's interface: it changes without
+//! Internals for the benchmarks. They are not part of the crate's interface and change without
 //! notice.
 #![allow(missing_docs)]
 

@@ -1,34 +1,34 @@
-//! The planner on a tree without tables, under a steady stream of writes.
+//! Runs the planner on a tree without tables, under a steady stream of writes.
 
 use crate::compact::{Policy, simulation};
 use std::fmt;
 
-/// What is written, and how it is kept.
+/// The load, and the settings of the tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Distinct keys; each is written twice.
+    /// The number of distinct keys. Each is written twice.
     pub keys: u64,
-    /// Runs in level 0 that call for a compaction.
+    /// The number of runs in level 0 that triggers a compaction.
     pub trigger: u64,
-    /// The most that a level is larger than the one above.
+    /// The maximum size ratio of a level to the level above.
     pub ratio: u64,
     /// The length of a table.
     pub file_bytes: u64,
-    /// The most that a job reads.
+    /// The maximum number of bytes that a job reads.
     pub job_bytes: u64,
-    /// Compaction threads.
+    /// The number of compaction threads.
     pub threads: u64,
-    /// What a compaction takes for an entry that it reads.
+    /// The time that a compaction takes for each entry it reads.
     pub ns_per_entry: u64,
 }
 
-/// What came of it: one line, as `HEAD` names it.
+/// The result as one line, with the columns of `HEAD`.
 #[derive(Debug)]
 pub struct Outcome(simulation::Report);
 
 pub const HEAD: &str = "passes | L0 max mean | levels | files | longest job s | jobs | tail s";
 
-/// Runs the planner until the last debt is paid.
+/// Runs the planner until no compaction debt is left.
 pub fn simulate(setting: &Setting) -> Outcome {
     let policy = Policy {
         l0_trigger_runs: setting.trigger as usize,

@@ -1,5 +1,5 @@
-//! A table slice in a file of the system's temporary directory, and the parts that matter when it
-//! is read.
+//! A table slice in a file of the system's temporary directory, and the operations that matter for
+//! reading it.
 
 use crate::cursor::{Cursor, Entry};
 use crate::format::{Lsn, OpKind, checksum64};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use crate::table::Codec;
 
-/// A family's slice of `keys` ascending keys, freshly written to `dir`.
+/// A family's slice of `keys` ascending keys, newly written to `dir`.
 pub struct Slice {
     table: Arc<inner::Table>,
     pub file_len: u64,
@@ -21,7 +21,7 @@ fn fs() -> Arc<dyn FileSystem> {
     Arc::new(SystemFs::new())
 }
 
-/// Writes a table of the given entries; returns its length.
+/// Writes a table of these entries, and returns its length.
 pub fn build<'a>(
     dir: &Path,
     number: u64,
@@ -68,7 +68,7 @@ impl Slice {
         Slice { table, file_len: finished.file_len }
     }
 
-    /// The length of the value, if the key is there.
+    /// The length of the value, if the key exists.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<usize> {
         let found = self.table.get(key, checksum64(key), Lsn::MAX).expect("a good table");
@@ -103,14 +103,14 @@ impl Walker {
         self.0.entry().is_some()
     }
 
-    /// Steps on; false at the end.
+    /// Moves to the next entry. Returns false at the end.
     #[inline]
     pub fn step(&mut self) -> bool {
         self.0.next().expect("a good table");
         self.0.entry().is_some()
     }
 
-    /// Steps back a key; false at the end.
+    /// Moves to the previous key. Returns false at the end.
     #[inline]
     pub fn step_back(&mut self) -> bool {
         self.0.prev_key().expect("a good table");
@@ -118,7 +118,7 @@ impl Walker {
     }
 }
 
-/// The key's hash, as filters want it.
+/// The hash of the key, as filters use it.
 #[inline]
 pub fn hash(key: &[u8]) -> u64 {
     checksum64(key)

@@ -1,12 +1,12 @@
-//! The bounds of ranges: what a prefix, two keys, or a scan on the command line asks for.
+//! The bounds of ranges: those of a prefix, of two keys, or of a scan on the command line.
 
 use crate::key_range::{Prefix, bounds_of};
 use crate::options::Options;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds as _};
 
-/// The bounds of a prefix hold exactly the keys that begin with it; a range of any two bounds,
-/// crossed ones too, holds what a map's would.
+/// The bounds of a prefix hold exactly the keys that begin with it. A range of any two bounds, even
+/// crossed ones, holds the same keys as in a map.
 pub(super) fn bounds(data: &[u8]) {
     let mut parts = data.splitn(4, |byte| *byte == b'/');
     let mut part = || parts.next().unwrap_or_default();
@@ -44,7 +44,7 @@ pub(super) fn bounds(data: &[u8]) {
     assert!(found.map(|key| key.to_vec()).eq(expected.cloned()));
 }
 
-/// Bytes to begin with.
+/// Initial inputs for the fuzzer.
 pub(super) fn seeds(_: &str) -> Vec<Vec<u8>> {
     vec![
         b"\x04/a/b/a".to_vec(),

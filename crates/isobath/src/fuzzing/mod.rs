@@ -1,11 +1,11 @@
-//! The door through which fuzzers reach the decoders, compiled for them (`cfg(fuzzing)`) and for
-//! tests.
+//! The access of fuzzers to the decoders. It is compiled for them (`cfg(fuzzing)`) and for tests.
 //!
 //! A *target* is a function that takes any bytes and must return: it decodes them, or does what
-//! they say, and asserts what must hold of the outcome. Those of the decoders stand beside them
-//! (`table/fuzzing.rs`, `wal/fuzzing.rs`, `version/fuzzing.rs`); those of the public face are here.
-//! `fuzz/` runs them under libFuzzer, `tests.rs` for a moment in every test run, from the same
-//! seeds: so they cannot rot. Inputs that once crashed one are among its seeds.
+//! they say, and asserts what must hold of the result. The targets of the decoders are beside the
+//! decoders (`table/fuzzing.rs`, `wal/fuzzing.rs`, `version/fuzzing.rs`). Those of the public API
+//! are here. `fuzz/` runs the targets under libFuzzer. `tests.rs` runs them briefly in every test
+//! run, from the same seeds, so they always compile and work. Inputs that once crashed a target are
+//! among its seeds.
 
 mod bounds;
 mod operations;
@@ -15,12 +15,12 @@ mod tests;
 
 use crate::{table, version, wal};
 
-/// A target: its name, what it does with bytes (panics if something is wrong), and bytes to begin
-/// with.
+/// A target: its name, the function that takes the bytes (and panics on a fault), and its initial
+/// inputs.
 struct Target {
     name: &'static str,
     run: fn(&[u8]),
-    /// Given the name.
+    /// Takes the target's name.
     #[cfg_attr(not(test), expect(dead_code, reason = "written to files by a test"))]
     seeds: fn(&str) -> Vec<Vec<u8>>,
 }
@@ -29,7 +29,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn(&str) -> Vec<Vec<u
     Target { name, run, seeds }
 }
 
-/// All of them.
+/// All targets.
 const TARGETS: [Target; 16] = [
     target("payload", wal::fuzzing::payload, wal::fuzzing::seeds),
     target("log", wal::fuzzing::log, wal::fuzzing::seeds),
@@ -49,7 +49,7 @@ const TARGETS: [Target; 16] = [
     target("operations", operations::operations, operations::seeds),
 ];
 
-/// Gives `data` to the target of this name.
+/// Runs the target with this name on `data`.
 pub fn run(target: &str, data: &[u8]) {
     #[cfg(feature = "simulation")]
     plant_what_is_asked_for();
@@ -57,8 +57,8 @@ pub fn run(target: &str, data: &[u8]) {
     (found.expect("a target of this name").run)(data);
 }
 
-/// Plants the bug that `ISOBATH_PLANT` names in the whole process: a control, which the target must
-/// then catch.
+/// Plants the bug that `ISOBATH_PLANT` names, for the whole process. This is a control: the target
+/// must catch the bug.
 #[cfg(feature = "simulation")]
 fn plant_what_is_asked_for() {
     use crate::env::planted::{Plant, plant};

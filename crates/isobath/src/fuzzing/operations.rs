@@ -1,6 +1,6 @@
-//! Sequences of operations against a map: what bytes say is done to a database in memory and to a
-//! `BTreeMap` of each family, and every answer is compared. Flushes, compactions, closes and deaths
-//! of the process come in between.
+//! Sequences of operations against a map. The bytes say what to do to a database in memory, and to
+//! one `BTreeMap` for each family. Every answer is compared. Flushes, compactions, closes and
+//! deaths of the process happen in between.
 
 use crate::batch::Batch;
 use crate::db::Db;
@@ -30,14 +30,14 @@ pub(super) fn operations(data: &[u8]) {
     let mut run = Run::new(MemoryFs::new(), settings, Maps::default());
     for step in 0..STEPS_MAX {
         let Ok(op) = decoder.u8() else { break };
-        // A sequence ends where its bytes do.
+        // A sequence ends when its bytes end.
         let Some(next) = run.step(step, op, &mut decoder) else { return };
         run = next;
     }
     run.check_all();
 }
 
-/// A database, and what should be in it.
+/// A database and its expected content.
 struct Run {
     fs: MemoryFs,
     db: Db,
@@ -69,7 +69,7 @@ impl Run {
         Run { fs, db, families, maps, snapshots: Vec::new() }
     }
 
-    /// One operation; `None` if the bytes end within it.
+    /// Does one operation. `None` if the bytes end within it.
     fn step(mut self, step: usize, op: u8, decoder: &mut Decoder<'_>) -> Option<Run> {
         match op % 16 {
             0..4 => self.write(1, step, decoder)?,
@@ -103,7 +103,7 @@ impl Run {
         Some(self)
     }
 
-    /// Puts and deletes: by bit 0 of a byte the family, by bits 1 and 2 which of them.
+    /// Puts and deletes. Bit 0 of a byte selects the family, bits 1 and 2 the operation.
     fn write(&mut self, count: u8, step: usize, decoder: &mut Decoder<'_>) -> Option<()> {
         let mut batch = Batch::new();
         for nth in 0..count {
@@ -121,7 +121,7 @@ impl Run {
             }
         }
         if step.is_multiple_of(2) {
-            // Twice leaves what once leaves.
+            // Writing a batch twice has the same result as writing it once.
             self.db.write(&mut batch).expect("memory does not fail");
         }
         self.db.write(batch).expect("memory does not fail");
@@ -141,7 +141,7 @@ impl Run {
         Some(())
     }
 
-    /// A range from both ends, in an order that the bits of a byte give.
+    /// Reads a range from both ends. The bits of a byte give the order.
     fn scan(&self, decoder: &mut Decoder<'_>) -> Option<()> {
         let which = decoder.u8().ok()?;
         let family = usize::from(which & 1);
@@ -204,7 +204,7 @@ impl Run {
         Some(Run::new(fs, settings, maps))
     }
 
-    /// The process dies and another takes over: nothing acknowledged is lost.
+    /// The process dies and another one opens the database: nothing acknowledged may be lost.
     fn die(self, settings: u8) -> Option<Run> {
         let left = self.fs.killed();
         let run = Run::new(left, settings, self.maps.clone());
@@ -213,7 +213,7 @@ impl Run {
     }
 }
 
-/// Short keys from a small space, now and then a long one or the empty one.
+/// Mostly short keys from a small space, sometimes a long key or the empty key.
 fn key(decoder: &mut Decoder<'_>) -> Option<Vec<u8>> {
     let first = decoder.u8().ok()?;
     Some(match first % 8 {
@@ -237,12 +237,11 @@ fn bounds(decoder: &mut Decoder<'_>) -> Option<Bounds> {
     Some((bound(how, decoder)?, bound(how / 3, decoder)?))
 }
 
-/// The bytes of a sequence that is meant, not drawn: keys are numbers below 96 of the default
-/// family.
+/// Writes the bytes of a deliberate sequence. Keys are numbers below 96, in the default family.
 struct Script(Vec<u8>);
 
 impl Script {
-    /// The smallest blocks and the lowest ratio of levels.
+    /// Uses the smallest blocks and the smallest level size ratio.
     fn new() -> Script {
         Script(vec![0])
     }
@@ -278,20 +277,20 @@ impl Script {
         self
     }
 
-    /// Checks everything once all compactions are done.
+    /// Checks everything after all compactions are done.
     fn check(mut self) -> Script {
         self.0.extend([12, 13]);
         self
     }
 }
 
-/// What a snapshot sees is overwritten and deleted, then compacted.
+/// Data that a snapshot sees is overwritten and deleted, then compacted.
 fn compacted_under_a_snapshot() -> Vec<u8> {
     let script = Script::new().put(0..10, 1).flush().snapshot().put(0..5, 1).delete(7).flush();
     script.compact().check().snapshot().put(3..9, 1).compact().check().0
 }
 
-/// Deletes of keys whose values lie levels below, compacted again and again.
+/// Deletes of keys whose values are some levels below, compacted several times.
 fn deleted_above_old_versions() -> Vec<u8> {
     let batches = (0..6).map(|nth| nth * 16..nth * 16 + 16);
     let mut script = batches.fold(Script::new(), |script, keys| script.put(keys, 31)).compact();
@@ -301,7 +300,7 @@ fn deleted_above_old_versions() -> Vec<u8> {
     script.0
 }
 
-/// Bytes to begin with: sequences that are meant, and a bit of everything from a small generator.
+/// Initial inputs: deliberate sequences, and random ones from a small generator.
 pub(super) fn seeds(_: &str) -> Vec<Vec<u8>> {
     let stream = |mut state: u64, len: usize| -> Vec<u8> {
         let mut next = || {

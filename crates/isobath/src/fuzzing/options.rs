@@ -1,9 +1,9 @@
-//! Options as text: what a file of options or a persisted family may hold.
+//! Options as text: the possible content of a file of options, or of a stored family.
 
 use crate::options::{FamilyOptions, Options};
 use crate::table::Codec;
 
-/// Options of a family as they lie in the log and in the manifest.
+/// Options of a family in the form in which log and manifest store them.
 pub(super) fn family_options(data: &[u8]) {
     let Ok(options) = FamilyOptions::from_stored(data) else { return };
     let again = FamilyOptions::from_stored(&options.to_stored()).expect("options just written");
@@ -14,7 +14,7 @@ pub(super) fn family_options(data: &[u8]) {
     }
 }
 
-/// Options of a database as a file may hold them.
+/// Options of a database in the form that a file may have.
 pub(super) fn options(data: &[u8]) {
     let Ok(options) = serde_json::from_slice::<Options>(data) else { return };
     let text = serde_json::to_string(&options).expect("plain data always serialises");
@@ -23,7 +23,7 @@ pub(super) fn options(data: &[u8]) {
     let _ = options.check();
 }
 
-/// Bytes to begin with.
+/// Initial inputs for the fuzzer.
 pub(super) fn seeds(target: &str) -> Vec<Vec<u8>> {
     match target {
         "family_options" => vec![

@@ -1,5 +1,5 @@
-//! Every target over its seeds and over what chance makes of them: a moment in each test run, the
-//! same each time.
+//! Runs every target over its seeds and over random changes of them: briefly in each test run, and
+//! with the same inputs each time.
 
 #[cfg(feature = "simulation")]
 mod controls;
@@ -8,7 +8,7 @@ mod places;
 use super::{TARGETS, Target, run};
 use crate::env::fixtures::Draw;
 
-/// What chance makes of bytes.
+/// A source of random changes to bytes.
 struct Chance(Draw);
 
 impl Chance {
@@ -20,7 +20,7 @@ impl Chance {
         self.0.index(end.max(1))
     }
 
-    /// One to four changes of the kinds that fuzzers make.
+    /// Makes one to four changes, of the kinds that fuzzers make.
     fn mutate(&mut self, bytes: &mut Vec<u8>, others: &[Vec<u8>]) {
         const TELLING: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, 0xfe, 16, 64];
         for _ in 0..=self.below(4) {
@@ -44,7 +44,7 @@ impl Chance {
     }
 }
 
-/// The seeds of a target, and then so many inputs that chance makes of them.
+/// The seeds of a target, followed by this many random inputs.
 fn inputs(target: &Target, turns: usize) -> impl Iterator<Item = Vec<u8>> {
     let seeds = (target.seeds)(target.name);
     assert!(!seeds.is_empty());
@@ -58,7 +58,7 @@ fn inputs(target: &Target, turns: usize) -> impl Iterator<Item = Vec<u8>> {
     seeds.into_iter().chain(drawn.take(turns))
 }
 
-/// The first input over which a target fails, and how many went before it.
+/// The first input on which a target fails, and the number of inputs before it.
 fn first_failure(
     target: &Target,
     inputs: impl Iterator<Item = Vec<u8>>,
@@ -92,7 +92,7 @@ fn the_engine_answers_as_a_map_would_over_what_chance_makes_of_sequences() {
     }
 }
 
-/// Writes the seeds to `ISOBATH_SEEDS`/TARGET/: where `fuzz/run.sh` takes them from.
+/// Writes the seeds to `ISOBATH_SEEDS`/TARGET/, where `fuzz/run.sh` reads them.
 #[test]
 #[ignore = "a command: it writes files"]
 fn write_seeds() {

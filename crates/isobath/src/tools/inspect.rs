@@ -1,4 +1,4 @@
-//! What a database consists of, by its manifest and its directory, without opening it.
+//! What a database consists of, according to its manifest and its directory, without opening it.
 
 use crate::env::Env;
 use crate::error::Result;
@@ -10,20 +10,20 @@ use crate::wal::{self, SegmentKind};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A closed database as it lies there.
+/// The contents of a database that is not open.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Inspection {
     /// The database's identity, in hexadecimal digits.
     pub uuid: String,
-    /// The number of the manifest in force.
+    /// The number of the current manifest.
     pub manifest: u64,
     /// How often the database was opened.
     pub term: u64,
-    /// Replay of the log begins here; everything below is in tables.
+    /// Replay of the log begins here. Everything below is in tables.
     pub replay_from: Lsn,
-    /// The log is known to have been durable up to here.
+    /// The log is known to be durable up to here.
     pub durable: Lsn,
     /// True if the database was closed cleanly.
     pub closed_cleanly: bool,
@@ -38,36 +38,36 @@ pub struct Inspection {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct TableInUse {
-    /// Its number.
+    /// The number of the file.
     pub number: u64,
-    /// Its path.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Its length in bytes.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// What it holds.
+    /// The slices in the file.
     pub slices: Vec<SliceInTable>,
 }
 
-/// One family's share of a table file.
+/// The share of one family in a table file.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SliceInTable {
     /// The family's id.
     pub family: u32,
-    /// The level it is in.
+    /// The level of the slice.
     pub level: usize,
     /// Bytes on disk.
     pub disk_bytes: u64,
     /// Bytes of keys and values before compression.
     pub raw_bytes: u64,
-    /// Versions, deletes included.
+    /// Versions, including deletes.
     pub entries: u64,
     /// Deletes.
     pub deletes: u64,
-    /// The least key.
+    /// The smallest key.
     pub smallest: Vec<u8>,
-    /// The greatest key.
+    /// The largest key.
     pub largest: Vec<u8>,
 }
 
@@ -76,17 +76,17 @@ pub struct SliceInTable {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SegmentFile {
-    /// Its path.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Its length in bytes.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// The LSN it begins at.
+    /// The LSN at which it begins.
     pub base: Lsn,
-    /// False if it only waits to be written again.
+    /// False if the file only waits to be reused.
     pub in_use: bool,
 }
 
-/// Reads what the database in `db` consists of. Nothing is changed, and the database may be open
+/// Reads what the database in `db` consists of. Changes nothing, and the database may be open
 /// elsewhere.
 pub fn inspect(db: &Path, env: &Env) -> Result<Inspection> {
     let fs = &*env.fs;

@@ -1,4 +1,4 @@
-//! The folder for what a repair moves out of the way.
+//! The folder to which a repair moves files.
 
-/// Its name, in the database's directory.
+/// Its name in the database's directory.
 pub(super) const LOST_AND_FOUND: &str = "lost+found";

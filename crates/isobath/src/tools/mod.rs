@@ -1,14 +1,13 @@
-//! What tools need of a database beyond opening it: checking every file, looking at one, and
-//! reading what the manifest says. But for [`repair`] nothing here writes: damaged files stay as
-//! they are.
+//! Tools for a database, beyond opening it: they check every file, show one file, and read what the
+//! manifest says. Except for [`repair`], nothing here writes: damaged files stay as they are.
 //!
-//! - [`verify`] checks every checksum of every file of a closed database and lists what it finds;
-//! - [`inspect`] tells what a closed database consists of;
-//! - [`dump`] shows one file, whole or damaged, item by item;
-//! - [`repair`] makes a damaged database usable again.
+//! - [`verify`] checks every checksum of every file of a closed database, and lists what it finds
+//! - [`inspect`] returns what a closed database consists of
+//! - [`dump`] shows one file, intact or damaged, item by item
+//! - [`repair`] makes a damaged database usable again
 //!
-//! `verify` holds a share of the database's lock, so no writer changes what it checks. Beside these
-//! rooms stands what they share: `lock.rs`, the findings in `report.rs`, and `lost_and_found.rs`.
+//! `verify` holds a shared lock on the database, so no writer changes what it checks. The tools
+//! share `lock.rs`, the findings in `report.rs`, and `lost_and_found.rs`.
 
 mod dump;
 mod inspect;

@@ -1,4 +1,4 @@
-//! What a verification found.
+//! The result of a verification.
 
 use crate::error::{Error, ErrorKind, Result};
 use std::io;
@@ -9,33 +9,34 @@ use std::path::{Path, PathBuf};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Report {
-    /// Damage: bytes that are not what was written, and files that are missing. In the order in
-    /// which it was found; empty for a sound database.
+    /// The damage, in the order in which it was found: bytes that are not what was written, and
+    /// missing files. Empty for an intact database.
     pub findings: Vec<Finding>,
-    /// What is no damage but worth knowing: leftovers of a crash, which the next open clears away.
+    /// Findings that are not damage, such as leftovers of a crash, which the next open removes.
     pub notes: Vec<Finding>,
-    /// Files that were checked.
+    /// The number of files checked.
     pub files: u64,
-    /// Their bytes.
+    /// The number of bytes in these files.
     pub bytes: u64,
-    /// Edits of the manifest.
+    /// The number of edits in the manifest.
     pub edits: u64,
-    /// Records of the log.
+    /// The number of records in the log.
     pub log_records: u64,
-    /// Slices of tables.
+    /// The number of slices in the tables.
     pub slices: u64,
-    /// Versions in them.
+    /// The number of versions in these slices.
     pub entries: u64,
 }
 
-/// One thing that was found.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Finding {
     /// The file.
     pub path: PathBuf,
-    /// Where in it the damaged structure begins, in bytes; `None` if the file as a whole is meant.
+    /// The offset in bytes at which the damaged structure begins; `None` if the finding is about
+    /// the whole file.
     pub offset: Option<u64>,
     /// What is wrong.
     pub detail: String,
@@ -59,7 +60,7 @@ impl Report {
         self.notes.push(Finding { path: path.to_owned(), offset, detail: detail.into() });
     }
 
-    /// Keeps an error that is damage; gives back any other, which ends the verification.
+    /// Records an error that is damage. Returns any other error, which ends the verification.
     pub(super) fn absorb(&mut self, error: Error) -> Result<()> {
         match error.kind() {
             ErrorKind::Corruption { path, offset, detail } => {
@@ -74,13 +75,13 @@ impl Report {
     }
 }
 
-/// True if the bytes cannot be had, rather than that this process cannot have them now.
+/// True if the bytes are lost. False if only this process cannot read them now.
 pub(super) fn is_loss(error: &io::Error) -> bool {
     const EIO: i32 = 5;
     error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error() == Some(EIO)
 }
 
-/// The same of an error.
+/// The same for an error of this crate.
 pub(super) fn is_loss_of(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Io { source, .. } if is_loss(source))
 }

@@ -1,11 +1,12 @@
-//! The controls: targets that have never failed prove nothing. So what each stands before is broken
-//! on purpose, and it must fail over the inputs that every test run gives it.
+//! The controls. A target that has never failed proves nothing. So each bug that a target should
+//! catch is planted on purpose, and the target must fail on the inputs that every test run gives
+//! it.
 
 use super::*;
 use crate::env::planted::{Plant, plant_here};
 use std::process::Command;
 
-/// What needs no thread but the target's own, each with a bug of which the target alone must tell.
+/// Targets that need no other thread, each with a planted bug that this target alone must catch.
 const CONTROLS: [(&str, Plant); 15] = [
     ("payload", Plant::KeyLengthBelieved),
     ("payload", Plant::LengthBelieved),
@@ -37,8 +38,8 @@ fn each_target_catches_what_is_planted_for_it() {
     }
 }
 
-/// Runs the test of the target again, in a process of its own: the engine's threads do the work, so
-/// the bug is planted for all.
+/// Runs the test of the target again in a process of its own. The engine's threads do the work
+/// here, so the bug must be planted for all threads.
 fn sequences_catch(bug: Plant) {
     const TEST: &str = "the_engine_answers_as_a_map_would_over_what_chance_makes_of_sequences";
     let test = format!("fuzzing::tests::{TEST}");

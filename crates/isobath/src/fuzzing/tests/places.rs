@@ -1,4 +1,4 @@
-//! What decoders complain of, once it is placed: every message names a file.
+//! Tests the errors of decoders once the caller adds the place: every message names a file.
 
 use super::{Chance, TARGETS};
 use crate::error::NamedDecoder;
@@ -6,7 +6,7 @@ use crate::options::FamilyOptions;
 use crate::{table, version, wal};
 use std::path::Path;
 
-/// What stands outside of the rooms of the decoders.
+/// Decoders outside the rooms that list their own.
 const DECODERS: [NamedDecoder; 1] =
     [("family options", |bytes| FamilyOptions::from_stored(bytes).err())];
 

@@ -16,7 +16,7 @@ pub(super) fn segment(dump: &mut Dump<'_>) -> Result<()> {
     }
     let dir = info.path.parent().unwrap_or(Path::new("")).to_owned();
     let mut last: Option<RecordHeader> = None;
-    // The first record behind this segment.
+    // The first record after this segment.
     let mut behind: Option<RecordHeader> = None;
     let walked = wal::dump(dump.fs, &dir, info.base, &mut |dumped| {
         if dumped.path != info.path {
@@ -49,7 +49,7 @@ fn header(dump: &mut Dump<'_>) -> Result<()> {
     }
 }
 
-/// The log finds segments by their names.
+/// Finds the segment by its name, as the log does.
 fn find(dump: &Dump<'_>) -> Result<SegmentInfo> {
     let dir = match dump.path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -66,7 +66,7 @@ fn find(dump: &Dump<'_>) -> Result<SegmentInfo> {
     })
 }
 
-/// Shows that nothing between two records is one.
+/// Shows that there is no record between two records.
 fn gap(dump: &mut Dump<'_>, info: &SegmentInfo, from: Lsn, to: Lsn) -> Result<()> {
     if from >= to {
         return Ok(());

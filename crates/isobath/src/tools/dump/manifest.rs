@@ -6,7 +6,7 @@ use crate::version::{ManifestReader, read_current};
 use crate::vfs::FileAccess;
 use std::path::Path;
 
-/// Longer than any line that belongs there.
+/// Longer than any valid content of `CURRENT`.
 const CURRENT_LEN_MAX: u64 = 256;
 
 pub(super) fn current(dump: &mut Dump<'_>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Shows one file of a database as a list of items: what each file's own codec says of its bytes,
+//! Shows one file of a database as a list of items: what the file's own codec says about its bytes,
 //! and where.
 
 mod log;
@@ -12,18 +12,18 @@ use crate::version::{CURRENT, manifest_number};
 use crate::vfs::{FileAccess, FileSystem};
 use std::path::Path;
 
-/// One thing in a file.
+/// One item in a file.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DumpItem<'a> {
-    /// Where it begins in the file, in bytes.
+    /// The offset in the file at which it begins, in bytes.
     pub offset: u64,
-    /// 0 for what stands by itself, 1 for a part of the item before, and so on.
+    /// 0 for an item of its own, 1 for a part of the item before, and so on.
     pub depth: usize,
-    /// What it is: `header`, `edit`, `record`, `block`, `entry` and so on; `damage` for what
-    /// cannot be read.
+    /// The kind of item: `header`, `edit`, `record`, `block`, `entry` and so on. `damage` for a
+    /// part that cannot be read.
     pub name: &'static str,
-    /// What it says.
+    /// The contents of the item.
     pub fields: &'a [(&'static str, Field<'a>)],
 }
 
@@ -33,18 +33,18 @@ pub struct DumpItem<'a> {
 pub enum Field<'a> {
     /// A count, length or identity.
     Number(u64),
-    /// A position in the log, which people write in hexadecimal digits.
+    /// A position in the log, usually written in hexadecimal digits.
     Lsn(u64),
     /// A key or a value.
     Bytes(&'a [u8]),
-    /// Something in words.
+    /// A text.
     Text(&'a str),
 }
 
-/// Takes the items of a dump.
+/// Receives the items of a dump.
 type Visit<'a> = &'a mut dyn FnMut(&DumpItem<'_>) -> Result<()>;
 
-/// Hands items on, and counts those that are damage.
+/// Passes items on, and counts those that are damage.
 struct Dump<'a> {
     fs: &'a dyn FileSystem,
     path: &'a Path,
@@ -85,7 +85,7 @@ impl Dump<'_> {
         self.show(offset, 0, "damage", &[("detail", Field::Text(detail))])
     }
 
-    /// Shows an error that is damage; gives back any other.
+    /// Shows an error that is damage. Returns any other error.
     fn absorb(&mut self, error: &Error) -> Result<()> {
         match error.kind() {
             ErrorKind::Corruption { offset, detail, .. } => self.damage(*offset, detail),
@@ -94,16 +94,17 @@ impl Dump<'_> {
     }
 }
 
-/// Shows the file at `path`: a manifest, `CURRENT`, a table or a log segment, whole or damaged, of
-/// a database that is open or closed. Its header says which it is or, if that is damaged, its name.
-/// Nothing is locked and nothing changed; what another process writes meanwhile may look torn.
+/// Shows the file at `path`: a manifest, `CURRENT`, a table or a log segment, intact or damaged, of
+/// an open or a closed database. The file's header tells its kind or, if the header is damaged, its
+/// name. Locks nothing and changes nothing. What another process is writing at the same time may
+/// look torn.
 ///
-/// Returns how many damaged parts it met; each was an item too. An error of `visit` ends the dump
-/// and is returned.
+/// Returns the number of damaged parts; each was also passed to `visit` as an item. An error from
+/// `visit` ends the dump and is returned.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] if the file is none of a database, [`ErrorKind::NewerFormat`], or
-/// an I/O error.
+/// [`ErrorKind::InvalidArgument`] if the file does not belong to a database,
+/// [`ErrorKind::NewerFormat`], or an I/O error.
 pub fn dump(
     path: &Path,
     env: &Env,

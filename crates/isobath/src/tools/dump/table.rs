@@ -11,7 +11,7 @@ pub(super) fn table(dump: &mut Dump<'_>, fs: &Arc<dyn FileSystem>) -> Result<()>
         Ok(file) => file,
         Err(error) => return dump.absorb(&error),
     };
-    // Entries lie in a block: they are shown with its offset.
+    // Entries lie in a block and are shown with the offset of that block.
     let mut block_at = 0;
     file.dump(&mut |item| item_of(dump, item, &mut block_at))
 }

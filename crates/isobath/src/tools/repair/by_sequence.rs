@@ -1,8 +1,8 @@
-//! Several cursors as one where nothing tells which source is the newer: equal keys order by
-//! sequence.
+//! Merges several cursors when it is unknown which source is newer: equal keys order by sequence
+//! number.
 //!
-//! [`MergeCursor`](crate::cursor::MergeCursor) orders equal keys by source, since the tree knows
-//! which slice stands above which. A repair without a manifest does not.
+//! [`MergeCursor`](crate::cursor::MergeCursor) orders equal keys by source, because the tree knows
+//! which slice is above which. A repair without a manifest does not know it.
 
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
@@ -12,8 +12,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// A source and a copy of where it stands, for a heap that hands out the greatest: the least key,
-/// and of that the greatest sequence.
+/// A source and a copy of its position. The largest one in the heap has the smallest key and, for
+/// equal keys, the largest sequence number.
 struct Source<C> {
     cursor: C,
     key: Vec<u8>,
@@ -21,7 +21,7 @@ struct Source<C> {
 }
 
 impl<C: Cursor> Source<C> {
-    /// Notes where the cursor stands. False if that is nowhere.
+    /// Copies the cursor's position. Returns false if the cursor has no entry.
     fn note(&mut self) -> bool {
         let Some(entry) = self.cursor.entry() else { return false };
         self.key.clear();
@@ -57,8 +57,8 @@ impl<C> Ord for Source<C> {
     }
 }
 
-/// Walks the versions of all sources by key, then newest first. It stands on the first of them from
-/// the beginning.
+/// Walks the versions of all sources by key, then newest first. A new one already stands on the
+/// first version.
 pub(super) struct BySequence<C> {
     heap: BinaryHeap<Source<C>>,
 }

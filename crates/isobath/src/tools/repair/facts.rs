@@ -1,8 +1,8 @@
-//! What the manifests say: everything, if the one in force can be read; else what is left of all
-//! there are.
+//! What the manifests say: everything, if the current one can be read; otherwise what can be read
+//! of all existing ones.
 //!
-//! Each record of a manifest stands by itself, so the edits behind a damaged one can be read too.
-//! They say less than a state: which slices came and went in edits that are lost is not known.
+//! Each record of a manifest can be read by itself, so the edits after a damaged one can be read
+//! too. They say less than a state: it is unknown which slices the lost edits added and removed.
 
 use super::Repair;
 use crate::error::{ErrorKind, Result};
@@ -25,17 +25,18 @@ pub(super) struct KnownFamily {
     pub(super) created: Lsn,
 }
 
-/// What is known.
+/// What is known about the database.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    /// The manifest in force was read whole: what it does not say is not so.
+    /// The current manifest was read completely: what it does not name does not belong to the
+    /// database.
     pub(super) is_exact: bool,
     /// The manifest that was read.
     pub(super) manifest: PathBuf,
     pub(super) uuid: Option<[u8; 16]>,
     pub(super) families: BTreeMap<FamilyId, KnownFamily>,
     pub(super) dropped: BTreeSet<FamilyId>,
-    /// With their levels.
+    /// The slices with their levels.
     pub(super) slices: BTreeMap<(FamilyId, u64), (usize, SliceMeta)>,
     pub(super) removed: BTreeSet<(FamilyId, u64)>,
     pub(super) terms: Vec<Term>,
@@ -45,7 +46,7 @@ pub(super) struct Facts {
     pub(super) families_changed: Lsn,
     pub(super) next_file: u64,
     pub(super) next_family: FamilyId,
-    /// Names that families had to give up, in words.
+    /// Messages about names that families had to give up.
     pub(super) unseated: Vec<String>,
 }
 
@@ -76,7 +77,7 @@ pub(super) fn gather(repair: &mut Repair<'_>) -> Result<Facts> {
     Ok(facts)
 }
 
-/// The number of the manifest in force, if `CURRENT` can be read.
+/// The number of the current manifest, if `CURRENT` can be read.
 fn current(repair: &mut Repair<'_>) -> Result<Option<u64>> {
     let path = repair.db.join(CURRENT);
     if !repair.fs.exists(&path)? {
@@ -102,7 +103,7 @@ fn fold(repair: &Repair<'_>, number: u64) -> Result<State> {
     Ok(ManifestReader::open(&*repair.fs, &path)?.fold(&ObsoleteFiles::new())?.0)
 }
 
-/// The state of the newest manifest that is whole and of whose tables none is missing.
+/// The state of the newest manifest that is intact and names no missing table.
 fn newest(repair: &mut Repair<'_>, numbers: &[u64]) -> Result<Option<(u64, State)>> {
     let mut best: Option<((u64, Lsn, u64), u64, State)> = None;
     for &number in numbers {
@@ -140,8 +141,8 @@ fn has_all_tables(repair: &Repair<'_>, state: &State) -> Result<bool> {
     Ok(true)
 }
 
-/// An edit that stands by itself was not checked against a state: numbers in it could be such that
-/// nothing can be counted on from them.
+/// Checks the numbers in an edit that no state has checked. They must leave room to count on from
+/// them.
 fn is_possible(change: &Change) -> bool {
     let number = match change {
         Change::AddSlice { meta, .. } => return meta.file < COUNTED_END && meta.is_sane(),
@@ -167,7 +168,7 @@ impl Facts {
 
     fn absorb(&mut self, edit: &Edit) {
         if matches!(edit.changes.first(), Some(Change::Database { .. })) {
-            // A snapshot says all there was: what it does not name had gone.
+            // A snapshot lists everything: what it does not name had been removed.
             self.removed.extend(std::mem::take(&mut self.slices).into_keys());
             self.dropped.extend(std::mem::take(&mut self.families).into_keys());
             self.terms.clear();
@@ -232,7 +233,8 @@ impl Facts {
         self.families_changed = self.families_changed.max(lsn);
     }
 
-    /// Takes a name away from another family than `id`: what dropped or renamed that one is lost.
+    /// Takes a name from another family than `id`. The edit that dropped or renamed that family is
+    /// lost.
     fn unseat(&mut self, name: &str, id: FamilyId) {
         let holder =
             self.families.iter_mut().find(|(held, known)| **held != id && known.name == name);
@@ -255,8 +257,8 @@ impl Facts {
         self.families_changed = self.families_changed.max(lsn);
     }
 
-    /// Refuses families whose options only a later version can read: what their data means may
-    /// depend on them.
+    /// Returns an error if the options of a family can be read only by a later version, because the
+    /// meaning of the family's data may depend on them.
     pub(super) fn check_options(&self, db: &Path) -> Result<()> {
         let path = if self.manifest.as_os_str().is_empty() { db } else { &self.manifest };
         for known in self.families.values() {
@@ -265,8 +267,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Takes a family's name from the label of a table, or makes one up, if nothing better is
-    /// known.
+    /// Takes a family's name from the label of a table, or invents one, if no better name is known.
     pub(super) fn name_family(
         &mut self,
         id: FamilyId,

@@ -1,15 +1,15 @@
-//! Puts the repaired state in force. On disk, step by step:
+//! Makes the repaired state the current one. On disk, step by step:
 //!
-//! 1. the new tables are written and synced, then their directory: nothing names them yet
-//! 2. whatever will be replaced gets a second name in `lost+found` (segments of the log, which the
-//!    engine would write again in place, a copy), and that directory is synced
-//! 3. a new manifest is written beside those there are, and `CURRENT` is switched to it,
-//!    atomically: from here on the database is repaired
-//! 4. the first names of what was replaced are removed
+//! 1. The new tables are written and synced, then their directory. Nothing names them yet.
+//! 2. Every file that will be replaced gets a second name in `lost+found` (segments of the log are
+//!    copied instead, because the engine would reuse them in place). Then that directory is synced.
+//! 3. A new manifest is written beside the existing ones, and `CURRENT` is switched to it
+//!    atomically. From here on the database is repaired.
+//! 4. The first names of the replaced files are removed.
 //!
-//! A crash before 3 leaves the database as it was, beside tables that nobody needs; a second repair
-//! finds the same damage. A crash after 3 leaves files that the next open would remove, and that
-//! are in `lost+found` too.
+//! A crash before step 3 leaves the database as it was, with tables that are not needed. A second
+//! repair finds the same damage. A crash after step 3 leaves files that the next open would remove
+//! and that are also in `lost+found`.
 
 use super::super::lost_and_found::LOST_AND_FOUND;
 use super::Repair;
@@ -54,7 +54,7 @@ fn keep_aside(repair: &mut Repair<'_>, replaced: &[PathBuf]) -> Result<()> {
     repair.fs.sync_dir(&dir)
 }
 
-/// A name in `dir` that is not taken, as near to the file's own as can be.
+/// A free name in `dir`, as similar as possible to the file's own name.
 fn free_name(repair: &Repair<'_>, dir: &Path, file: &Path) -> Result<PathBuf> {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or("file");
     for nth in 0..u32::MAX {

@@ -1,33 +1,35 @@
-//! Which slices are superseded, told without a manifest.
+//! Decides without a manifest which slices are superseded.
 //!
-//! A compaction writes into each of its outputs what it read. If a file it read is gone, or was
-//! read on by a later compaction that is known to have been installed, then its outputs are in
-//! force and whatever else it read is not: a put in it may be one that a delete, dropped at the
-//! last level together with it, had hidden. If all that it read is there, the compaction may never
-//! have been installed; then the inputs say all that the outputs say, and the outputs are left out.
-//! Inputs that are damaged do not say all, so then both stay, and are merged.
+//! A compaction records in each of its outputs which files it read. It was installed if the
+//! readable part of the manifest has one of its outputs, if a file it read is gone, or if a later
+//! compaction that was installed read one of its outputs. Then its outputs are in use and its other
+//! inputs are not: a put in an input may have been hidden by a delete that was dropped together
+//! with it at the last level. If all inputs exist, the compaction may never have been installed.
+//! The inputs then contain all that the outputs contain, so the outputs are left out. But damaged
+//! inputs do not contain everything, so then both stay, and are merged.
 
 use crate::format::FamilyId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A slice as far as its lineage goes.
+/// What is known about the lineage of a slice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kin {
     pub(super) family: FamilyId,
     pub(super) file: u64,
-    /// All of it can be read.
+    /// The whole slice can be read.
     pub(super) is_sound: bool,
-    /// The manifest, or what is left of it, has it in the tree.
+    /// The manifest, or the readable part of it, has the slice in the tree.
     pub(super) is_installed: bool,
     pub(super) inputs: Vec<u64>,
-    /// What the inputs were made of and may still be on disk.
+    /// Files from which the inputs were made, and which may still be on disk.
     pub(super) ancestors: Vec<u64>,
 }
 
-/// The slices, by family and file, that something else stands for.
+/// The slices, by family and file, that other slices replace.
 pub(super) fn superseded(slices: &[Kin]) -> BTreeSet<(FamilyId, u64)> {
     let by_file: BTreeMap<_, _> = slices.iter().map(|kin| ((kin.family, kin.file), kin)).collect();
-    // Outputs of one compaction name the same inputs. Later compactions have greater numbers.
+    // All outputs of one compaction name the same inputs. Later compactions have larger file
+    // numbers.
     let mut compactions: BTreeMap<(FamilyId, &[u64]), Vec<&Kin>> = BTreeMap::new();
     for kin in slices.iter().filter(|kin| !kin.inputs.is_empty()) {
         compactions.entry((kin.family, &kin.inputs)).or_default().push(kin);
@@ -37,7 +39,7 @@ pub(super) fn superseded(slices: &[Kin]) -> BTreeSet<(FamilyId, u64)> {
         std::cmp::Reverse(outputs.iter().map(|kin| kin.file).max().unwrap_or(0))
     });
     let mut out = BTreeSet::new();
-    // Read by a compaction that was installed.
+    // Files read by a compaction that was installed.
     let mut read_on = BTreeSet::new();
     for ((family, inputs), outputs) in compactions {
         let there: Vec<_> =
@@ -89,7 +91,7 @@ mod tests {
 
     #[test]
     fn an_installed_compaction_shows_that_those_before_it_were() {
-        // 1 and 2 became 3; 3 and 4, of which 4 is gone, became 5.
+        // Files 1 and 2 became 3. Files 3 and 4 became 5; 4 is gone.
         let slices =
             [kin(1, &[], &[]), kin(2, &[], &[]), kin(3, &[1, 2], &[]), kin(5, &[3, 4], &[])];
         assert_eq!(gone(&slices), [1, 2, 3]);
@@ -97,7 +99,7 @@ mod tests {
 
     #[test]
     fn ancestors_are_superseded_though_what_was_between_is_gone() {
-        // 1 lives on for another family; 3, made of it, became 5 and is gone.
+        // File 1 still exists for another family. File 3, made from it, became 5 and is gone.
         assert_eq!(gone(&[kin(1, &[], &[]), kin(5, &[3, 4], &[1])]), [1]);
     }
 

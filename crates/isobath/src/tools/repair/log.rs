@@ -1,10 +1,11 @@
 //! Reads what can be read of the log.
 //!
-//! If an open could replay the log it is left to the next open. Otherwise, or if it is not known
-//! where replay begins, every whole record counts: those before the damage, and those behind it,
-//! since each says by its LSN where it belongs. A record whose checksum holds and that means
-//! nothing is lost like one that cannot be read. Without the manifest only records of the newest
-//! term count: an earlier one's were taken into tables, or given up, before the next could begin.
+//! If an open could replay the log, the repair leaves it to the next open. If not, or if it is
+//! unknown where replay begins, every intact record counts: those before the damage, and those
+//! after it, since each record's LSN tells where it belongs. A record with a valid checksum but
+//! without a meaning is lost like one that cannot be read. Without the manifest, only records of
+//! the newest term count: the records of an earlier term were taken into tables, or given up,
+//! before the next term could begin.
 
 use super::facts::Facts;
 use super::report::Loss;
@@ -15,34 +16,34 @@ use crate::version::LOG_DIR;
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind};
 use std::path::PathBuf;
 
-/// Files that name an LSN above this are not believed.
+/// Files whose name has an LSN above this are ignored.
 const BASE_MAX: Lsn = 1 << 61;
 
-/// What there is of the log.
+/// What was found of the log.
 #[derive(Default)]
 pub(super) struct FoundLog {
-    /// It is to be taken into tables now.
+    /// The log has to be moved into tables now.
     pub(super) must_replay: bool,
-    /// Above every LSN that was handed out.
+    /// Above every LSN that was given out.
     pub(super) end: Lsn,
-    /// The greatest generation that a record was seen of.
+    /// The largest generation of a record that was seen.
     pub(super) generation: u16,
-    /// No commit below is lost, as far as the log tells. Says nothing without the manifest.
+    /// No commit below this is lost, as far as the log shows. Has no meaning without the manifest.
     pub(super) whole_until: Lsn,
-    /// Files that nobody needs once the log is in tables.
+    /// Files that are not needed once the log is in tables.
     pub(super) replaced: Vec<PathBuf>,
     from: Lsn,
-    /// Where an open would stop, and nothing is damaged.
+    /// Where an open would stop reading, if nothing is damaged before.
     stop: Option<Lsn>,
-    /// Operations below are in tables.
+    /// Operations below this are in tables.
     floor: Lsn,
     segments: Vec<SegmentInfo>,
 }
 
-/// Takes a whole record.
+/// Takes an intact record.
 pub(super) type Apply<'a> = &'a mut dyn FnMut(Lsn, &Payload<'_>) -> Result<()>;
 
-/// Looks at the log. `floor` is above every sequence in a table.
+/// Examines the log. `floor` is above every sequence number in a table.
 pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts, floor: Lsn) -> Result<FoundLog> {
     let dir = repair.db.join(LOG_DIR);
     let mut log = FoundLog { from: facts.replay_from, ..FoundLog::default() };
@@ -60,7 +61,7 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts, floor: Lsn) ->
         log.generation = facts.terms.last().map_or(0, |term| term.term as u16);
         let scanned = scan(repair, facts, log.from);
         log.stop = repair.absorb(scanned)?;
-        // A log that is damaged anywhere is not left to be read again.
+        // If any part of the log is damaged, the log is not left to the next open.
         let is_damaged = repair.report.findings.iter().any(|found| found.path.starts_with(&dir));
         log.must_replay = log.stop.is_none() || is_damaged;
         if log.must_replay {
@@ -77,7 +78,7 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts, floor: Lsn) ->
     Ok(log)
 }
 
-/// Where an open would end to read.
+/// Where an open would stop reading.
 fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn) -> Result<Lsn> {
     let (fs, dir) = (&*repair.fs, repair.db.join(LOG_DIR));
     if facts.is_exact && from < facts.ceiling {
@@ -96,8 +97,8 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn) -> Result<Lsn> {
 }
 
 impl FoundLog {
-    /// Finds where the records of the newest term begin, and takes the changes of families of all
-    /// terms.
+    /// Finds where the records of the newest term begin. Also collects the changes of families from
+    /// all terms.
     fn find_newest_term(&mut self, repair: &Repair<'_>, facts: &mut Facts) -> Result<()> {
         let mut first: Option<Lsn> = None;
         let mut begins_where_replay_does = false;
@@ -131,8 +132,8 @@ impl FoundLog {
         })?;
         self.from = match first {
             Some(_) if begins_where_replay_does => facts.replay_from,
-            // A term begins with a segment, so what begins within one has predecessors. They are in
-            // tables or lost.
+            // A term begins with a segment, so a first record inside a segment has predecessors.
+            // They are in tables or lost.
             Some(first) if !begins_term && first > self.floor => self.floor,
             Some(first) => first,
             None => facts.replay_from.max(self.floor),
@@ -153,8 +154,8 @@ impl FoundLog {
         wal::dump(&*repair.fs, &dir, from, &mut |dumped| visit(self, dumped))
     }
 
-    /// Visits every whole record that counts, and says what lies between them. Returns where the
-    /// last one ends.
+    /// Visits every intact record that counts, and reports what is missing between them. Returns
+    /// where the last one ends.
     pub(super) fn walk(
         &mut self,
         repair: &mut Repair<'_>,
@@ -201,10 +202,10 @@ impl FoundLog {
         if next < facts.durable {
             holes.push((next, facts.durable));
         } else if facts.is_exact && next < facts.ceiling && segment_is_gone {
-            // The segment is missing, and nothing tells how much was in it.
+            // The segment is missing, and nothing shows how much was in it.
             holes.push((next, facts.ceiling));
         }
-        // A file that was cut, or that is gone, does not tell how far its records went.
+        // A file that was cut or is missing does not show how far its records went.
         let is_short =
             |info: &SegmentInfo| info.data_len().is_none() && !self.is_passed(info, next);
         let is_cut = self.segments.iter().any(is_short);
@@ -240,13 +241,13 @@ impl FoundLog {
         }
     }
 
-    /// Operations below this are in tables already.
+    /// Operations below this are already in tables.
     pub(super) fn floor(&self) -> Lsn {
         self.floor
     }
 
-    /// True if all that a segment ever held lies below `next`: the one after it begins there. Its
-    /// own length says nothing if it was cut.
+    /// True if everything that the segment ever held lies below `next`, because a later segment
+    /// begins at or below `next`. The length of the file shows nothing if the file was cut.
     fn is_passed(&self, info: &SegmentInfo, next: Lsn) -> bool {
         self.segments.iter().any(|later| info.base < later.base && later.base <= next)
     }

@@ -1,17 +1,17 @@
-//! Makes a database usable again whose manifest, tables or log are damaged, with all that is
-//! readable.
+//! Makes a database with damaged manifest, tables or log usable again, with everything that can be
+//! read.
 //!
 //! - `facts.rs`: what the manifests say
-//! - `tables.rs`: what can be read of the tables; `lineage.rs`: which of them others stand for;
-//!   `place.rs`: where the rest goes. Both decisions are pure, and needed only if the manifest is
-//!   lost.
+//! - `tables.rs`: what can be read of the tables; `lineage.rs`: which tables others replace;
+//!   `place.rs`: the levels of the remaining ones. Both decisions are pure, and needed only if the
+//!   manifest is lost.
 //! - `log.rs`: what can be read of the log
-//! - `write.rs`: new tables out of it, over `by_sequence.rs`; `install.rs`: a new manifest, put in
-//!   force as the last step
+//! - `write.rs`: writes new tables from it, with `by_sequence.rs`; `install.rs`: a new manifest,
+//!   which becomes the current one in the last step
 //! - `report.rs`: what was found, kept and lost
 //!
-//! Nothing that is damaged is deleted. Why it is done so, and what cannot be known:
-//! `docs/internals/repair.md`.
+//! Nothing that is damaged is deleted. `docs/internals/repair.md` gives the reasons, and says what
+//! a repair cannot know.
 
 mod by_sequence;
 mod facts;
@@ -49,22 +49,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tables::{FoundSlice, FoundTable};
 
-/// Where what shares keys with nothing goes, if its level is not known: the last level of default
-/// trees.
+/// The level for a slice that shares keys with no other, if its level is not known: the last level
+/// of a default tree.
 const LAST_LEVEL: usize = 6;
-/// If the manifest is lost, this many LSNs are skipped: more than may have been given out since the
-/// last that is seen.
+/// The number of LSNs to skip if the manifest is lost. It is larger than the number of LSNs that
+/// may have been given out after the last one seen.
 const LSN_MARGIN: Lsn = 1 << 32;
-/// Files are read in pieces, so that one that the device cannot read does not cost the rest.
+/// Files are read in pieces of this length, so that a piece that the device cannot read does not
+/// cost the rest.
 const READ_LEN: usize = 64 << 10;
 
-/// How to repair.
+/// Options of a repair.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RepairOptions {
-    /// The world outside. Default: the operating system's.
+    /// The environment. Default: the operating system's.
     pub env: Env,
-    /// Only say what would be done. Default: false.
+    /// Only report what would be done. Default: false.
     pub dry_run: bool,
 }
 
@@ -87,19 +88,19 @@ impl RepairOptions {
     }
 }
 
-/// Makes the database in `db`, which must be closed, usable again with all that can be read of it,
-/// and says what was lost. A sound database is left as it is. What is damaged or superseded is
-/// moved to the folder `lost+found` in the database's directory, which can be deleted once nobody
-/// wants to look at it any more.
+/// Makes the database in `db`, which must be closed, usable again with everything that can be read
+/// of it, and reports what was lost. An intact database is left as it is. Damaged and superseded
+/// files are moved to the folder `lost+found` in the database's directory. You can delete that
+/// folder when you do not need it any more.
 ///
-/// Keys of which a newer version or a delete was lost may show an older value; the report's losses
-/// say where. Interrupted at any point, a repair can be run again. `progress` is told the bytes
-/// read and the bytes there are, and says whether to go on.
+/// If a newer version or a delete of a key was lost, the key may show an older value. The losses in
+/// the report say where. A repair that was interrupted at any point can be run again. `progress`
+/// gets the bytes read and the bytes in total, and returns whether to continue.
 ///
 /// # Errors
-/// [`ErrorKind::NotADatabase`] if nothing tells of one, [`ErrorKind::Locked`],
-/// [`ErrorKind::NewerFormat`], [`ErrorKind::MissingCodec`], [`ErrorKind::Cancelled`] if
-/// `progress` broke off, or an I/O error.
+/// [`ErrorKind::NotADatabase`] if no file shows that there is a database, [`ErrorKind::Locked`],
+/// [`ErrorKind::NewerFormat`], [`ErrorKind::MissingCodec`], [`ErrorKind::Cancelled`] if `progress`
+/// stopped the repair, or an I/O error.
 pub fn repair(
     db: &Path,
     options: &RepairOptions,
@@ -166,7 +167,7 @@ pub fn repair(
     Ok(repair.report)
 }
 
-/// A repair under way.
+/// A repair in progress.
 struct Repair<'a> {
     fs: Arc<dyn FileSystem>,
     db: &'a Path,
@@ -175,10 +176,10 @@ struct Repair<'a> {
     done_bytes: u64,
     total_bytes: u64,
     entries_written: u64,
-    /// Above the number of every table.
+    /// Above the number of every existing table.
     next_file: u64,
     numbers: Arc<FileNumbers>,
-    /// What the log lost was said.
+    /// True once the losses of the log have been reported.
     log_holes_known: bool,
 }
 
@@ -192,7 +193,7 @@ impl Repair<'_> {
         }
     }
 
-    /// Finds what is damaged in `CURRENT`, manifest and log though nothing may be lost by it.
+    /// Finds damage in `CURRENT`, manifest and log even if it need not cost any data.
     fn look_closely(&mut self) -> Result<()> {
         for finding in verify::all_but_tables(&self.fs, self.db)? {
             self.damage(&finding.path, finding.offset, &finding.detail);
@@ -200,7 +201,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Notes an error that is damage, and gives back any other.
+    /// Records an error that is damage, and returns any other error.
     fn absorb<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         let error = match result {
             Ok(value) => return Ok(Some(value)),
@@ -228,13 +229,13 @@ impl Repair<'_> {
         self.numbers.allocate().number()
     }
 
-    /// Says that everything up to `end` of what is to be read was read.
+    /// Reports that everything up to `end` of the bytes to read has been read.
     fn advance_to(&mut self, end: u64) -> Result<()> {
         self.done_bytes = end.min(self.total_bytes);
         self.look()
     }
 
-    /// Looks whether to go on.
+    /// Asks `progress` whether to continue.
     fn look(&mut self) -> Result<()> {
         match (self.progress)(self.done_bytes, self.total_bytes) {
             ControlFlow::Continue(()) => Ok(()),
@@ -242,7 +243,7 @@ impl Repair<'_> {
         }
     }
 
-    /// A file's bytes, with zeros for what the device cannot read.
+    /// The bytes of a file, with zeros for parts that the device cannot read.
     fn read_leniently(&self, path: &Path) -> Result<Vec<u8>> {
         let file = self.fs.open_read(path, FileAccess::Positional)?;
         let mut bytes = vec![0; len_in_memory(file.len(), path)?];
@@ -256,7 +257,7 @@ impl Repair<'_> {
     }
 }
 
-/// The identity of the database, if only its log tells it.
+/// The identity of the database, if only its log states it.
 fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
     let dir = repair.db.join(LOG_DIR);
     if !repair.fs.exists(&dir)? {
@@ -271,7 +272,7 @@ fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
     Ok(None)
 }
 
-/// Names the families that only tables tell of.
+/// Names the families that appear only in tables.
 fn name_families(repair: &mut Repair<'_>, facts: &mut Facts, tables: &[FoundTable]) {
     if facts.is_exact {
         return;
@@ -285,15 +286,15 @@ fn name_families(repair: &mut Repair<'_>, facts: &mut Facts, tables: &[FoundTabl
     facts.name_family(DEFAULT_FAMILY, None, &mut repair.report.guesses);
 }
 
-/// What becomes of the tables.
+/// What to do with the tables.
 struct Plan {
-    /// Stay as they are, at these levels.
+    /// Slices that stay as they are, with their levels.
     kept: Vec<(usize, SliceMeta)>,
-    /// Are saved from damaged tables: level, family, file.
+    /// Slices to save from damaged tables: level, family, file.
     saved: Vec<(usize, FamilyId, u64)>,
-    /// Are merged: the level of the outputs, and families and files.
+    /// Slices to merge: the level of the outputs, with the families and files of the inputs.
     merged: Vec<(usize, Vec<(FamilyId, u64)>)>,
-    /// Others stand for these.
+    /// Slices that others replace.
     superseded: BTreeSet<(FamilyId, u64)>,
 }
 
@@ -338,7 +339,7 @@ impl Plan {
         plan
     }
 
-    /// Tables that will be made, nearly.
+    /// An estimate of the number of tables to write.
     fn made(&self) -> u64 {
         let saved: BTreeSet<u64> = self.saved.iter().map(|(_, _, file)| *file).collect();
         (saved.len() + self.merged.len()) as u64
@@ -357,7 +358,7 @@ impl Plan {
         log: &mut FoundLog,
     ) -> Result<Vec<(usize, SliceMeta)>> {
         let mut slices = self.kept.clone();
-        // What there is to merge, by the file that it was in.
+        // The slices to merge, by the file that held them.
         let mut whole: BTreeMap<(FamilyId, u64), SliceMeta> = BTreeMap::new();
         for table in tables {
             let merged = self.merged.iter().flat_map(|(_, members)| members.iter().copied());
@@ -426,7 +427,7 @@ fn piece_of(facts: &Facts, slice: &FoundSlice) -> Piece {
     }
 }
 
-/// The edit that makes the repaired state out of nothing.
+/// The edit that creates the repaired state from nothing.
 fn state_edit(
     repair: &Repair<'_>,
     facts: &Facts,
@@ -438,11 +439,12 @@ fn state_edit(
     let (mut ceiling, mut durable, mut replay_from) =
         (facts.ceiling.max(seq_end), facts.durable, facts.replay_from);
     if log.must_replay {
-        // All of the log is in tables now: the next open begins above it.
+        // The whole log is in tables now. The next open begins above it.
         let margin = if facts.is_exact { 0 } else { LSN_MARGIN };
         let end = log.end.max(ceiling) + margin;
         let last = terms.last().map_or(0, |term| term.term).max(u64::from(log.generation));
-        // Nobody vouches for a commit from there on, and without the manifest for none of the term.
+        // From here on, no commit is known to be complete. Without the manifest that holds for the
+        // whole term.
         let begun_at = terms.last().map_or(0, |term| term.resumes_at);
         let ended_at = if facts.is_exact { log.whole_until.max(begun_at) } else { begun_at };
         terms.push(Term { term: last + 1, ended_at, resumes_at: end });
@@ -473,7 +475,7 @@ fn state_edit(
     Edit::new(changes)
 }
 
-/// The files that the repaired database does without, and that someone may want to look at.
+/// The files that the repaired database does not need, but that a person may want to examine.
 fn replaced(
     repair: &Repair<'_>,
     facts: &Facts,

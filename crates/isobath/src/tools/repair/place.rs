@@ -1,10 +1,10 @@
-//! Where slices go in a tree, told without a manifest, or with one that knows only some of them.
+//! Decides the levels of slices without a manifest, or with one that knows only some of them.
 //!
-//! Readers take the first version of a key that they find from level 0 down, so what stands above
-//! must be newer. A slice of unknown level goes to level 0 if that is so by its sequences; if not,
-//! it is merged with what it cannot be told apart from, and the result goes to level 0. Slices
-//! whose levels are known were in one tree, and stand as they stood. What shares keys with nothing
-//! goes to the last level.
+//! Readers take the first version of a key that they find, searching from level 0 down. So versions
+//! in an upper level must be newer than those below. A slice of unknown level goes to level 0 if
+//! its sequence numbers allow that. Otherwise it is merged with the slices from which it cannot be
+//! separated, and the result goes to level 0. Slices of known levels were in one tree, and keep
+//! these levels. A slice that shares keys with no other goes to the last level.
 
 use crate::table::Extent;
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ pub(super) struct Piece {
     pub(super) level: Option<usize>,
 }
 
-/// Slices that stay what they are (one) or are merged (several), and the level they go to.
+/// Slices and the level to which they go: one slice stays as it is, several are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
-    /// Indices of the pieces.
+    /// The indices of the pieces.
     pub(super) members: Vec<usize>,
     pub(super) level: usize,
 }
@@ -38,7 +38,7 @@ impl Piece {
         self.level = None;
     }
 
-    /// True if `self` cannot stand in level 0, or where it is known to stand, beside `other`.
+    /// True if `self` cannot be in level 0, or in its known level, beside `other`.
     fn clashes(&self, other: &Piece) -> bool {
         if !self.overlaps(other) {
             return false;
@@ -53,7 +53,7 @@ impl Piece {
     }
 }
 
-/// Places the slices of one family. `last_level` is where what shares keys with nothing goes.
+/// Places the slices of one family. Slices that share keys with no other go to `last_level`.
 pub(super) fn place(pieces: &[Piece], last_level: usize) -> Vec<Placed> {
     let mut groups: Vec<(Piece, Vec<usize>)> =
         pieces.iter().cloned().enumerate().map(|(at, piece)| (piece, vec![at])).collect();
@@ -77,8 +77,8 @@ pub(super) fn place(pieces: &[Piece], last_level: usize) -> Vec<Placed> {
     placed.collect()
 }
 
-/// Two groups, in the order of their least keys, that have to become one. That order holds when the
-/// second joins the first.
+/// Two groups, in the order of their smallest keys, that must become one. The order stays valid
+/// when the second joins the first.
 fn first_clash(groups: &[(Piece, Vec<usize>)]) -> Option<(usize, usize)> {
     for (at, (piece, _)) in groups.iter().enumerate() {
         let is_near = |(other, _): &&(Piece, Vec<usize>)| !piece.extent.is_below(&other.extent);

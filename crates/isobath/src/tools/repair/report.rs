@@ -9,61 +9,60 @@ use std::path::PathBuf;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// What was wrong: files that are damaged or missing. Empty for a sound database, which is
-    /// left alone.
+    /// The damage: files that are damaged or missing. Empty for an intact database, which is left
+    /// unchanged.
     pub findings: Vec<Finding>,
-    /// What could not be saved, as exactly as the files tell.
+    /// What could not be saved, as exactly as the files show.
     pub losses: Vec<Loss>,
-    /// What was decided without the manifest, and might be otherwise.
+    /// What was decided without the manifest, and may be wrong.
     pub guesses: Vec<String>,
-    /// Files that were moved out of the way, into `lost+found`.
+    /// Files that were moved into `lost+found`.
     pub moved: Vec<MovedFile>,
     /// Tables that stay as they are.
     pub tables_kept: u64,
-    /// Tables that were (in a dry run: would be) made out of what is readable of others and of the
-    /// log.
+    /// Tables that were written (in a dry run: would be written) from what can be read of other
+    /// tables and of the log.
     pub tables_made: u64,
     /// Versions that were saved from damaged tables.
     pub entries_saved: u64,
     /// Records that were saved from a damaged log.
     pub records_saved: u64,
-    /// Nothing was changed: this is what a repair would do.
+    /// True if nothing was changed: the report says what a repair would do.
     pub is_dry_run: bool,
 }
 
-/// Something that is gone.
+/// Something that was lost.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Loss {
-    /// Where it was.
+    /// The file that held it.
     pub path: PathBuf,
-    /// Where in the file, in bytes, if a part of the file is meant.
+    /// The offset in the file, in bytes, if a part of the file is lost.
     pub offset: Option<u64>,
-    /// The column family, if it was one's.
+    /// The column family, if it belonged to one.
     pub family: Option<FamilyId>,
-    /// Its name.
+    /// The name of the family.
     pub family_name: Option<String>,
-    /// No key outside of these bounds, which count, is affected. The bounds themselves may be keys
-    /// that were kept and lost older versions at most.
+    /// No key outside these bounds is affected. The bounds are included. A key at a bound may have
+    /// been kept; then it lost older versions at most.
     pub keys: Option<(Vec<u8>, Vec<u8>)>,
-    /// Nothing that was committed outside of these LSNs, of which the second does not count, is
-    /// affected.
+    /// No commit outside these LSNs is affected. The second LSN is excluded.
     pub lsns: Option<(Lsn, Lsn)>,
-    /// How many versions, if that is known.
+    /// The number of versions, if it is known.
     pub entries: Option<u64>,
-    /// In words.
+    /// A description in words.
     pub detail: String,
 }
 
-/// A file that is out of the way now.
+/// A file that was moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MovedFile {
-    /// Where it was.
+    /// Its old place.
     pub from: PathBuf,
-    /// Where it is.
+    /// Its new place.
     pub to: PathBuf,
 }
 

@@ -1,10 +1,10 @@
-//! Whether a manifest that can be read whole is older than the database: its end may have been cut
-//! off where a record ends, or an old copy may have come back.
+//! Checks whether a manifest that can be read completely is older than the database. Its end may
+//! have been cut off at the end of a record, or an old copy of it may have come back.
 //!
-//! What shows it are tables that it does not name. Such a table may be an output of a job that was
-//! never installed, but not if it holds sequences that the manifest says were never given out, nor
-//! if it stands for a table that the manifest names and that is gone, nor if it holds what should
-//! be in the log, and the log is gone.
+//! Tables that it does not name can show this. Such a table may be the output of a job that was
+//! never installed. But that is not the case if the table holds sequence numbers that, according to
+//! the manifest, were never given out; or if it replaces a table that the manifest names and that
+//! is gone; or if it holds what should be in the log, and the log is gone.
 
 use super::Repair;
 use super::facts::Facts;
@@ -25,7 +25,7 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
         || (repair.fs.exists(&log_dir)?
             && wal::demand_segment(&*repair.fs, &log_dir, facts.replay_from).is_ok());
     for number in present.difference(&named) {
-        // One that is damaged shows nothing.
+        // A damaged table shows nothing.
         let Ok(table) = TableFile::open(&repair.fs, &table_path(repair.db, *number)) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Looks through the tables: which are sound, and what is left of those that are not.
+//! Examines the tables: which are intact, and what can be read of the others.
 
 use super::Repair;
 use super::facts::Facts;
@@ -13,28 +13,28 @@ use crate::version::{COUNTED_END, TABLE_DIR, table_number, table_path};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A table file that is there.
+/// A table file that exists.
 pub(super) struct FoundTable {
     pub(super) number: u64,
     pub(super) path: PathBuf,
-    /// It can stay as it is.
+    /// The file can stay as it is.
     pub(super) is_sound: bool,
     pub(super) slices: Vec<FoundSlice>,
-    /// What of its slices is lost, unless something else stands for them.
+    /// What is lost of its slices, unless other slices replace them.
     pub(super) losses: Vec<Loss>,
 }
 
-/// A slice, or what can be read of it.
+/// A slice, or the readable part of it.
 #[derive(Clone, Debug)]
 pub(super) struct FoundSlice {
     pub(super) meta: SliceMeta,
     pub(super) origin: Origin,
-    /// All of it can be read, whether or not the file is sound.
+    /// The whole slice can be read, even if the file is damaged elsewhere.
     pub(super) is_whole: bool,
 }
 
-/// Looks through the tables that the manifest names or, if not all it names is known, all there
-/// are.
+/// Examines the tables that the manifest names. If the manifest is not completely known, examines
+/// all tables that exist.
 pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts) -> Result<Vec<FoundTable>> {
     let dir = repair.db.join(TABLE_DIR);
     let entries = if repair.fs.exists(&dir)? { repair.fs.list(&dir)? } else { Vec::new() };
@@ -60,8 +60,8 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts) -> Result<Vec<
     Ok(found)
 }
 
-/// Says what is lost with a table that is not there. If not all that the manifest said is known, an
-/// edit that is lost may have taken it out of the tree: then another table stands for it.
+/// Reports what is lost with a missing table. If the manifest is not completely known, a lost edit
+/// may have removed the table from the tree; then another table replaces it.
 fn missing(repair: &mut Repair<'_>, facts: &Facts, number: u64, found: &[FoundTable]) {
     let path = table_path(repair.db, number);
     let slices = found.iter().flat_map(|table| &table.slices);
@@ -152,7 +152,7 @@ fn examine_table(repair: &mut Repair<'_>, facts: &mut Facts, number: u64) -> Res
     Ok(FoundTable { number, path, is_sound: false, slices, losses })
 }
 
-/// The file must be what its name and the manifest say.
+/// Checks that the file is the one that its name and the manifest say.
 fn identity(table: &TableFile, facts: &Facts, number: u64) -> Vec<Error> {
     let header = table.header();
     let mut wrong = Vec::new();
@@ -167,7 +167,7 @@ fn identity(table: &TableFile, facts: &Facts, number: u64) -> Vec<Error> {
     wrong
 }
 
-/// What the manifest has in the file and the file has not, or not so.
+/// The slices that the manifest has in the file, but that the file lacks or has in another form.
 fn strangers(table: &TableFile, facts: &Facts, path: &Path, number: u64) -> Vec<Error> {
     let named = facts.slices.values().map(|(_, meta)| meta).filter(|meta| meta.file == number);
     named
@@ -180,12 +180,12 @@ fn strangers(table: &TableFile, facts: &Facts, path: &Path, number: u64) -> Vec<
 }
 
 struct Salvaged {
-    /// `None` if nothing is left.
+    /// `None` if nothing can be read.
     slice: Option<FoundSlice>,
     losses: Vec<Loss>,
 }
 
-/// A stretch of data blocks that cannot be read, and the keys around it.
+/// A range of data blocks that cannot be read, with the keys around it.
 struct Hole {
     offset: u64,
     len: u64,
@@ -193,7 +193,7 @@ struct Hole {
     to: Option<Vec<u8>>,
 }
 
-/// Says what is left of a slice and what is not.
+/// Reports what can be read of a slice and what cannot.
 fn survey(
     salvage: &Salvage,
     slice: &SalvagedSlice,
@@ -277,8 +277,7 @@ fn count(meta: &mut SliceMeta, entry: &Entry<'_>) {
     meta.max_seq = meta.max_seq.max(entry.seq);
 }
 
-/// Visits what can be read of a slice; entries that are not in order belong elsewhere and are left
-/// out.
+/// Visits what can be read of a slice. Entries out of order do not belong there and are left out.
 pub(super) fn visit_readable(
     salvage: &Salvage,
     slice: &SalvagedSlice,

@@ -21,13 +21,13 @@ use crate::vfs::FileAccess;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// About the length of a table that is made out of several.
+/// The approximate length of a table made from several.
 const TABLE_LEN: u64 = 32 << 20;
-/// Log records are gathered in memory up to this.
+/// Log records are collected in memory up to this length.
 const MEMORY_LEN: usize = 16 << 20;
 const CHUNK_LEN: usize = 1 << 20;
 const OPEN_FILES: usize = 64;
-/// How many entries go by between two looks at whether to go on.
+/// The number of entries between two checks whether to continue.
 const CANCEL_INTERVAL: u64 = 4096;
 
 fn options_of(facts: &Facts, family: FamilyId) -> TableOptions {
@@ -44,7 +44,7 @@ fn create(repair: &mut Repair<'_>, facts: &Facts) -> Result<TableWriter> {
     TableWriter::create(repair.fs.create(&path)?, uuid, number)
 }
 
-/// Writes what can be read of a damaged table's slices `wanted` into a new one.
+/// Writes the readable part of the slices `wanted` of a damaged table into a new table.
 pub(super) fn save_table(
     repair: &mut Repair<'_>,
     facts: &Facts,
@@ -86,8 +86,8 @@ pub(super) fn save_table(
     Ok(finished.slices)
 }
 
-/// Merges slices of one family by key and sequence into new tables: of each key its newest version,
-/// deletes included. Which of the slices stood above which need not be known.
+/// Merges slices of one family by key and sequence number into new tables: the newest version of
+/// each key, including deletes. It is not necessary to know which slice was above which.
 pub(super) fn merge(
     repair: &mut Repair<'_>,
     facts: &Facts,
@@ -121,7 +121,7 @@ struct Outputs<'repair, 'a> {
 }
 
 impl Rewrite<BySequence<TableCursor>> for Outputs<'_, '_> {
-    /// What lies beneath is not known.
+    /// It is unknown what lies beneath.
     fn is_alone(&mut self, _key: &[u8]) -> bool {
         false
     }
@@ -153,7 +153,7 @@ impl Outputs<'_, '_> {
     }
 }
 
-/// Takes the log into tables of level 0. Changes of families become facts.
+/// Moves the log into tables of level 0. Changes of families become facts.
 pub(super) fn replay(
     repair: &mut Repair<'_>,
     facts: &mut Facts,
@@ -201,7 +201,7 @@ pub(super) fn replay(
     Ok(gathered.made)
 }
 
-/// Operations of the log on their way to tables.
+/// Operations of the log, collected for a table.
 struct Gathered {
     made: Vec<SliceMeta>,
     memtables: BTreeMap<FamilyId, Arc<Memtable>>,
@@ -243,7 +243,7 @@ impl Gathered {
 }
 
 impl Repair<'_> {
-    /// Counts an entry on its way, and looks now and then whether to go on.
+    /// Counts an entry, and checks at times whether to continue.
     fn count_entry(&mut self) -> Result<()> {
         self.entries_written += 1;
         if self.entries_written.is_multiple_of(CANCEL_INTERVAL) {

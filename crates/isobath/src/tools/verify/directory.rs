@@ -1,5 +1,5 @@
-//! Looks at what lies in the directory beside the files that are checked: leftovers of a crash, and
-//! files of nobody. All of it is worth a note, none of it is damage.
+//! Looks for files in the directory that no other check covers: leftovers of a crash, and files
+//! that do not belong to the database. Each is reported as a note, not as damage.
 
 use super::super::lost_and_found::LOST_AND_FOUND;
 use super::Verification;

@@ -1,12 +1,12 @@
 //! Checks the log: the header page of every segment, every record, and that no record is missing
 //! that had been durable.
 //!
-//! Two walks see it. The scan that an open would do judges what the database needs (from `replay
-//! from` on): it knows what a power cut may leave, and ends at the first damage. The other walk
-//! visits whatever looks like a record in every segment, needed or not, and finds the rest. There a
-//! *break* is a place where a record should begin and no whole one does. A break is damage if a
-//! record behind it (of the same term) or the manifest says that the log had been durable beyond
-//! it; otherwise it is a tail, which is no finding.
+//! There are two walks over the log. The scan that an open would do checks what the database needs
+//! (from `replay from` on). It knows what a power cut may leave, and ends at the first damage. The
+//! other walk visits everything that looks like a record in every segment, needed or not, and finds
+//! the rest. There, a *break* is a position where a record should begin and no intact one does. A
+//! break is damage if a later record (of the same term), or the manifest, says that the log was
+//! durable beyond it. Otherwise the break is the torn end of the log, which is not a finding.
 
 use super::Verification;
 use crate::error::Result;
@@ -16,7 +16,7 @@ use crate::vfs::FileAccess;
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind, Tail};
 use std::path::PathBuf;
 
-/// Finds the segments, those that wait to be written again included.
+/// Finds the segments, including those that wait to be reused.
 pub(super) fn gather(verification: &mut Verification<'_>) -> Result<Vec<SegmentInfo>> {
     let (fs, dir) = (verification.fs, verification.db.join(LOG_DIR));
     if !fs.exists(&dir)? {
@@ -63,7 +63,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Checks a segment's length, its header and that the rest of the header page is zero.
+/// Checks a segment's length and header, and that the rest of the header page is zero.
 fn check_header(
     verification: &mut Verification<'_>,
     state: Option<&State>,
@@ -82,7 +82,7 @@ fn check_header(
     // A spare gets its new header before its new name.
     if header.number != segment.base && segment.kind == SegmentKind::Log {
         let detail = format!("its header says it begins at LSN {:#x}", header.number);
-        // A segment that is used again gets its new header before its new name.
+        // A segment that is reused gets its new header before its new name.
         if state.is_some_and(|state| segment.end() <= state.replay_from()) {
             verification.report.note(
                 path,
@@ -135,18 +135,18 @@ fn scan(
 
 /// The file and offset of an LSN.
 fn locate(segments: &[SegmentInfo], lsn: Lsn) -> Option<(PathBuf, u64)> {
-    // Where an earlier term's longer segment reaches over a later one, the later one counts.
+    // Where a longer segment of an earlier term overlaps a later segment, the later one counts.
     let segment = segments.iter().rfind(|segment| segment.holds(lsn))?;
     Some((segment.path.clone(), HEADER_PAGE_LEN + (lsn - segment.base)))
 }
 
-/// Records of one term, one after the other.
+/// Consecutive records of one term.
 struct Run {
     generation: u16,
     /// Where the next record should begin.
     next: Lsn,
-    /// Where no whole record begins although one should, and nothing yet says that it had been
-    /// durable.
+    /// Positions where a record should begin but no intact one does, and where nothing has yet
+    /// shown that the log was durable.
     breaks: Vec<Lsn>,
 }
 
@@ -177,7 +177,7 @@ impl Walk<'_, '_> {
             if dumped.payload.is_none() && !header.skip {
                 run.breaks.push(header.lsn);
             }
-            // A record within the payload of a damaged one does not lead back.
+            // A record inside the payload of a damaged one must not move the position back.
             run.next = run.next.max(header.lsn + header.record_len());
             if let Some(durable) = header.durable {
                 proven.extend(run.breaks.extract_if(.., |lsn| *lsn < durable));
@@ -197,7 +197,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Checks what neither checksum of a record says.
+    /// Checks what no checksum of a record covers.
     fn check_rim(&mut self, dumped: &Dumped<'_>) {
         let report = &mut self.verification.report;
         if !dumped.is_padded_with_zeros {
@@ -212,7 +212,7 @@ impl Walk<'_, '_> {
     }
 
     /// Where the records of this term must have begun, if that is known and no segment is missing
-    /// up to `lsn`.
+    /// from there to `lsn`.
     fn known_start(&self, generation: u16, lsn: Lsn) -> Option<Lsn> {
         let state = self.state?;
         let term = state.terms().iter().rfind(|term| term.term as u16 == generation)?;
@@ -222,7 +222,7 @@ impl Walk<'_, '_> {
         starts.into_iter().filter(known).min()
     }
 
-    /// True if segments hold everything from `from` to `to`.
+    /// True if the segments hold everything from `from` to `to`.
     fn is_unbroken(&self, from: Lsn, to: Lsn) -> bool {
         let mut reached = from;
         for segment in self.segments {
@@ -233,7 +233,7 @@ impl Walk<'_, '_> {
         from <= to && reached > to && self.segments.iter().any(|segment| segment.base <= from)
     }
 
-    /// Judges the breaks that are left by what the manifest says.
+    /// Judges the remaining breaks by what the manifest says.
     fn end_run(&mut self) {
         let (Some(run), Some(state)) = (self.run.take(), self.state) else { return };
         if state.term().term as u16 != run.generation {

@@ -9,7 +9,7 @@ use crate::version::{
 };
 use std::path::Path;
 
-/// The state that the manifest stands for, if it could be read.
+/// The state that the manifest describes, if it could be read.
 pub(super) fn verify(verification: &mut Verification<'_>) -> Result<Option<State>> {
     let (fs, db) = (verification.fs, verification.db);
     let current = db.join(CURRENT);
@@ -74,8 +74,9 @@ fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
     Ok(state)
 }
 
-/// Checks what the fold of the edits does not look into: options, and how tables and log fit
-/// together. Options that only a later version can read are an error, as for an open.
+/// Checks what applying the edits does not check: options, and whether tables and log fit together.
+/// Options that only a later version can read are an error, as they are when the database is
+/// opened.
 fn check_state(verification: &mut Verification<'_>, path: &Path, state: &State) -> Result<()> {
     for (id, family) in state.families() {
         FamilyOptions::from_stored(&family.options).map_err(|error| error.in_file(path, 0))?;

@@ -1,6 +1,6 @@
-//! Checks a closed database from the disk up: `CURRENT`, the manifest, every table it names, every
-//! segment of the log. What cannot be read is a finding, and the check goes on with what can:
-//! without a manifest all tables and the whole log are checked by themselves.
+//! Checks a closed database on disk: `CURRENT`, the manifest, every table it names, every segment
+//! of the log. A part that cannot be read is a finding, and the check goes on with the rest.
+//! Without a manifest, all tables and the whole log are checked, each by itself.
 
 mod directory;
 mod log;
@@ -16,7 +16,7 @@ use crate::vfs::FileSystem;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a verification works with.
+/// The state of a verification.
 struct Verification<'a> {
     fs: &'a Arc<dyn FileSystem>,
     db: &'a Path,
@@ -43,13 +43,13 @@ impl<'a> Verification<'a> {
         self.total_bytes += len;
     }
 
-    /// Says that so many bytes more were checked.
+    /// Reports that this many more bytes were checked.
     fn advance(&mut self, len: u64) {
         self.done_bytes = (self.done_bytes + len).min(self.total_bytes);
         (self.progress)(self.done_bytes, self.total_bytes);
     }
 
-    /// Says that everything up to `end` (of all that is expected) was checked.
+    /// Reports that everything up to `end` of all expected bytes was checked.
     fn advance_to(&mut self, end: u64) {
         self.advance(end.saturating_sub(self.done_bytes));
     }
@@ -59,11 +59,12 @@ impl<'a> Verification<'a> {
     }
 }
 
-/// Checks every checksum of every file of the database in `db`, which must be closed and stays
-/// locked meanwhile. Changes nothing. `progress` is told the bytes checked and the bytes there are.
+/// Checks every checksum of every file of the database in `db`. The database must be closed, and
+/// stays locked against writers during the check. Changes nothing. `progress` gets the bytes
+/// checked and the bytes in total.
 ///
-/// Damage is no error but a [`super::Finding`]. What nothing reads is not looked at: the rest of a
-/// log segment behind the last record, what segments that wait to be written again still hold,
+/// Damage is not an error but a [`super::Finding`]. Data that no read uses is not checked: the rest
+/// of a log segment after the last record, the old content of segments that wait to be reused, and
 /// tables that the manifest does not name.
 ///
 /// # Errors
@@ -71,7 +72,7 @@ impl<'a> Verification<'a> {
 /// [`ErrorKind::Locked`](crate::ErrorKind::Locked),
 /// [`ErrorKind::NewerFormat`](crate::ErrorKind::NewerFormat),
 /// [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec), or an I/O error that says nothing
-/// of the bytes on disk, such as a missing permission.
+/// about the bytes on disk, such as a missing permission.
 pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
     let fs = &env.fs;
     let layout = Layout::examine(&**fs, db)?;
@@ -94,8 +95,8 @@ pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Resul
     Ok(verification.report)
 }
 
-/// What is damaged in `CURRENT`, the manifest and the log of a database that the caller holds the
-/// lock of.
+/// The damage in `CURRENT`, the manifest and the log of a database. The caller holds the database's
+/// lock.
 pub(super) fn all_but_tables(fs: &Arc<dyn FileSystem>, db: &Path) -> Result<Vec<Finding>> {
     let mut untold = |_: u64, _: u64| ();
     let mut verification = Verification::new(fs, db, Report::default(), &mut untold);

@@ -1,5 +1,5 @@
-//! Checks the table files: that each is there, is what the manifest says, and is sound from its
-//! header to its footer.
+//! Checks the table files: that each exists, is the one that the manifest names, and is intact from
+//! header to footer.
 
 use super::Verification;
 use crate::error::Result;
@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 /// A table file to check.
 pub(super) struct Wanted {
     number: u64,
-    /// What the manifest says of it; empty if there is no manifest.
+    /// What the manifest says about the table. Empty if there is no manifest.
     slices: Vec<SliceMeta>,
 }
 
-/// Finds the table files: those that the manifest names or, without one, all there are.
+/// Finds the table files: those that the manifest names or, without a manifest, all that exist.
 pub(super) fn gather(
     verification: &mut Verification<'_>,
     state: Option<&State>,
@@ -86,7 +86,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// The header says which table of which database it is.
+/// Checks which table of which database the header names.
 fn check_identity(
     verification: &mut Verification<'_>,
     state: Option<&State>,
@@ -104,7 +104,7 @@ fn check_identity(
     }
 }
 
-/// What the manifest has in the file must be there, just so.
+/// Every slice that the manifest has in the file must be there, exactly as the manifest says.
 fn check_slices(verification: &mut Verification<'_>, wanted: &Wanted, table: &TableFile) {
     let path = table_path(verification.db, wanted.number);
     for meta in wanted.slices.iter().filter(|meta| !table.slices().contains(meta)) {

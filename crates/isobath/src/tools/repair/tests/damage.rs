@@ -1,4 +1,4 @@
-//! What is damaged, one thing at a time and all at once.
+//! Tests of damage: one thing at a time, and everything at once.
 
 use super::*;
 use crate::error::{Error, ErrorKind};
@@ -6,11 +6,11 @@ use crate::format::{BATCH_PREFIX_LEN, Lsn, Op, OpKind, put_batch_prefix, put_op}
 use crate::version::{self, CURRENT, Change, Edit};
 use crate::wal;
 
-/// Every so many bytes of a file, so that the debug build takes seconds; a prime, so that all kinds
-/// of places come.
+/// The distance between damaged bytes of a file, so that the debug build takes only seconds. A
+/// prime number, so that all kinds of positions occur.
 const STEP: usize = 37;
 
-/// Damages a fresh copy, repairs it, and demands that no more is lost than is named.
+/// Damages a new copy, repairs it, and checks that no more is lost than the report names.
 fn after(damage: impl Fn(&MemoryFs)) -> (RepairReport, Content, Content) {
     let (fs, expected) = left_behind();
     damage(&fs);
@@ -75,7 +75,7 @@ fn a_file_with_a_number_that_nothing_can_follow_is_in_nobodys_way() {
             file.sync().unwrap();
         }
     };
-    // An open removes them as it does all that nothing names.
+    // An open removes them, as it removes all files that nothing names.
     let (fs, expected) = left_behind();
     plant(&fs);
     let db = options(&fs).open(DB).unwrap();
@@ -83,7 +83,7 @@ fn a_file_with_a_number_that_nothing_can_follow_is_in_nobodys_way() {
     db.flush().unwrap();
     db.close().unwrap();
     assert_eq!(content(&options(&fs).open(DB).unwrap()).len(), expected.len() + 1);
-    // A repair counts on from others.
+    // A repair continues the numbers of the other files, not of these.
     for removes_manifest in [false, true] {
         let (report, found, expected) = after(|fs| {
             plant(fs);
@@ -190,7 +190,7 @@ fn of_a_table_cut_anywhere_what_is_in_front_is_kept() {
             fs.truncate(&table, len as u64).unwrap();
             let (report, found) = repaired(&fs);
             check_losses(&report, &found, &expected);
-            // What is cut from the end may be no more than what leads to the entries.
+            // A cut at the end may remove only data that leads to the entries, but no entries.
             assert!(len > whole / 2 || !report.losses.is_empty(), "cut to {len}: {report:?}");
         }
     }
@@ -210,7 +210,7 @@ fn a_missing_table_is_named_with_its_keys() {
     }
 }
 
-/// Where the first key stands that is in the log alone.
+/// The position of the first key that is only in the log.
 fn place_in_log(fs: &MemoryFs) -> usize {
     let first = key((2 * KEYS * 7) % (3 * KEYS));
     let all = bytes(fs, &segments(fs)[0]);
@@ -237,8 +237,8 @@ fn of_a_damaged_log_all_other_records_are_kept() {
     }
 }
 
-/// Commits a record that is whole and means nothing: a batch with the padding of an earlier record
-/// in its middle.
+/// Commits a record that is intact but has no meaning: a batch that contains the padding of an
+/// earlier record.
 fn put_meaningless(db: &crate::Db) -> Lsn {
     let op = |key| Op { kind: OpKind::Put, family: 0, key, value: b"value" };
     let mut record = vec![0; wal::RECORD_HEADER_LEN];
@@ -350,7 +350,7 @@ fn what_is_damaged_is_kept_in_lost_and_found() {
     assert_eq!(bytes(&fs, &report.moved[0].to), damaged);
 }
 
-/// Commits a record of an operation whose kind a newer version knows.
+/// Commits a record of an operation whose kind only a newer version knows.
 fn put_newer(db: &crate::Db) {
     let mut record = vec![0; wal::RECORD_HEADER_LEN];
     put_batch_prefix(&mut record, 1);

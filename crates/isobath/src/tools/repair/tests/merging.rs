@@ -1,5 +1,5 @@
-//! What a repair makes of slices that it cannot tell apart: of each key its newest version,
-//! wherever it stood.
+//! Tests the merge of slices that a repair cannot order: the newest version of each key wins, in
+//! whichever slice it was.
 
 use super::*;
 use crate::cursor::Entry;
@@ -13,7 +13,7 @@ use crate::version::table_path;
 const TABLES: usize = 4;
 const VERSIONS: Lsn = 3000;
 
-/// Versions of few keys with sequences in no order, deletes among them.
+/// Versions of few keys with unordered sequence numbers, including deletes.
 fn drawn(seed: u64) -> Vec<Version> {
     let mut draw = Draw::new(seed);
     let version = |seq| match (draw.below(400), draw.below(3)) {
@@ -23,7 +23,7 @@ fn drawn(seed: u64) -> Vec<Version> {
     (1..=VERSIONS).map(version).collect()
 }
 
-/// A directory with nothing but tables, each version in one of them.
+/// A directory that has only tables. Each version is in one of them.
 fn tables_alone(versions: &[Version]) -> MemoryFs {
     let fs = MemoryFs::new();
     fs.create_dir_all(&Path::new(DB).join(TABLE_DIR)).unwrap();

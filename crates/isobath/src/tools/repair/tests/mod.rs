@@ -1,4 +1,4 @@
-//! Databases damaged in each way there is: what is repaired opens, verifies, and holds all that its
+//! Databases damaged in every way. A repaired one must open, verify, and hold everything that its
 //! report does not name as lost.
 
 mod damage;
@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 const DB: &str = "db";
 const USERS: &str = "users";
-/// As many keys go to tables below level 0, to a run in level 0, and to the log alone.
+/// The number of keys in tables below level 0, in a run in level 0, and only in the log: so many
+/// each.
 const KEYS: u32 = 60;
 
 type Content = BTreeMap<(String, Vec<u8>), Vec<u8>>;
@@ -43,15 +44,15 @@ fn value(n: u32) -> Vec<u8> {
     format!("value {n} ").repeat(4).into_bytes()
 }
 
-/// A database that a process left when it was killed: two families with keys in a level, in a run
-/// and in the log.
+/// A database as a killed process leaves it: two families with keys in a level, in a run and in the
+/// log.
 fn left_behind() -> (MemoryFs, Content) {
     let fs = MemoryFs::new();
     let db = options(&fs).open(DB).unwrap();
     let users = db.family((USERS, FamilyOptions::new().filter_bits_per_key(0))).unwrap();
     for stage in 0..3 {
         for n in stage * KEYS..(stage + 1) * KEYS {
-            // Each family has keys of its own, spread over those of other stages.
+            // Each stage has its own keys, spread between those of the other stages.
             let n = n.wrapping_mul(7) % (3 * KEYS);
             db.with(WriteOptions::sync()).put(key(n), value(n)).unwrap();
             if n.is_multiple_of(3) {
@@ -87,7 +88,7 @@ fn run(fs: &MemoryFs, is_dry: bool) -> crate::Result<RepairReport> {
     repair(Path::new(DB), &options, &mut |_, _| ControlFlow::Continue(()))
 }
 
-/// Repairs, and checks that the result is sound. Returns what it holds.
+/// Repairs, and checks that the result is intact. Returns its content.
 fn repaired(fs: &MemoryFs) -> (RepairReport, Content) {
     let foretold = run(fs, true).unwrap();
     let report = run(fs, false).unwrap();
@@ -103,8 +104,8 @@ fn repaired(fs: &MemoryFs) -> (RepairReport, Content) {
     (report, found)
 }
 
-/// Demands that everything is there but what the report says is lost, and that what it says is
-/// about right.
+/// Checks that everything exists except what the report says is lost, and that the report's losses
+/// are about right.
 #[track_caller]
 fn check_losses(report: &RepairReport, found: &Content, expected: &Content) {
     for (key, value) in found {
@@ -124,7 +125,7 @@ fn check_losses(report: &RepairReport, found: &Content, expected: &Content) {
     assert!(lost.is_empty() || !report.findings.is_empty());
 }
 
-/// The files in a folder of the database that end so.
+/// The files in a folder of the database whose names have this ending.
 fn files(fs: &MemoryFs, dir: &str, ending: &str) -> Vec<PathBuf> {
     let dir = Path::new(DB).join(dir);
     let entries = fs.list(&dir).unwrap().into_iter().filter(|entry| !entry.is_dir);
@@ -153,7 +154,7 @@ fn bytes(fs: &MemoryFs, path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// Every file with its bytes, but for the lock.
+/// Every file with its bytes, except the lock file.
 fn everything(fs: &MemoryFs) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for dir in ["", TABLE_DIR, LOG_DIR] {

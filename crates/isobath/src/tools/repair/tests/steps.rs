@@ -1,4 +1,4 @@
-//! Repairs that are cut short, and tables that others stand for.
+//! Tests of interrupted repairs, and of tables that others replace.
 
 use super::*;
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::vfs::{Fault, FileOp};
 use crate::wal::HEADER_PAGE_LEN;
 use proptest::prelude::*;
 
-/// Damage of everything there is.
+/// A database in which every kind of file is damaged.
 fn damaged() -> (MemoryFs, Content) {
     let (fs, expected) = left_behind();
     manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
@@ -59,7 +59,7 @@ fn where_no_database_was_there_is_nothing_to_repair() {
     drop(db);
 }
 
-/// A database whose deleted keys lie in tables that a compaction has read and that were not removed
+/// A compaction has read tables that hold keys deleted later, and these tables were not removed
 /// yet.
 #[test]
 fn tables_that_were_compacted_do_not_bring_deleted_keys_back() {
@@ -84,7 +84,7 @@ fn tables_that_were_compacted_do_not_bring_deleted_keys_back() {
         let expected = content(&db);
         db.close().unwrap();
         assert_eq!(expected.len(), 15 + 2 + 3);
-        // All inputs lie there but one (or none).
+        // All inputs exist except one (or none).
         for (at, (bytes, path)) in inputs.iter().enumerate() {
             if at != missing_input && !fs.exists(path).unwrap() {
                 let mut file = fs.create(path).unwrap();
@@ -104,7 +104,7 @@ fn a_family_whose_name_nothing_tells_is_called_by_its_number() {
     let db = options(&fs).open(DB).unwrap();
     let users = db.family(USERS).unwrap();
     db.flush().unwrap();
-    // A second epoch, so that the record of the creation is behind.
+    // A second epoch, so that the record of the creation is in the past.
     users.put("key", "value").unwrap();
     db.sync().unwrap();
     let fs = fs.killed();
@@ -118,13 +118,13 @@ fn a_family_whose_name_nothing_tells_is_called_by_its_number() {
     assert!(report.guesses.iter().any(|guess| guess.contains("recovered-1")), "{report:?}");
 }
 
-/// The last keys that were written.
+/// The last keys written.
 const LAST: [&[u8]; 2] = [b"key0166", b"key0173"];
 
-/// A file, what is done to it, where, and to which bit.
+/// A file, the kind of damage, its position, and its bit.
 type Wound = (usize, u8, usize, u8);
 
-/// Does one of three things to one of all files.
+/// Does one of three kinds of damage to one of all files.
 fn hurt(fs: &MemoryFs, (file, what, place, bit): Wound) {
     let mut paths: Vec<_> = everything(fs).into_keys().collect();
     paths.retain(|path| path.extension().is_none_or(|extension| extension != "spare"));
@@ -133,7 +133,7 @@ fn hurt(fs: &MemoryFs, (file, what, place, bit): Wound) {
     match what {
         0 => fs.remove(path).unwrap(),
         1 => fs.truncate(path, (place % (len + 1)) as u64).unwrap(),
-        // What is written of the log is at its beginning.
+        // The written part of the log is at its beginning.
         _ if len > 0 => fs.corrupt(path, (place % len.min(20_000)) as u64, 1 << bit).unwrap(),
         _ => {}
     }
@@ -153,8 +153,8 @@ fn check_hurt(hurts: Vec<Wound>) {
     let is_known = is_manifest_whole || tables(&fs).len() == tables_before;
     let is_end_there = fs.exists(&log_end).unwrap();
     let (report, mut found) = repaired(&fs);
-    // Of the last record nothing tells that it was promised, nor of the last segment if it is gone;
-    // of a table that is gone only the manifest tells.
+    // Nothing shows that the last record, or a missing last segment, was promised to be durable.
+    // Only the manifest shows that a table is missing.
     for (key, value) in &expected {
         let is_untold = LAST.contains(&&*key.1) || (!is_end_there && in_log_only.contains(&key.1));
         if !is_known || is_untold {
