@@ -26,8 +26,9 @@ pub struct FamilyOptions {
     pub block_size: u64 = 4 * KIB,
     /// Bloom filter bits per key. Default 10 (about 1% false positives). 0 turns filters off.
     pub filter_bits_per_key: u32 = 10,
-    /// How many times larger each level is than the level above. Default 10. A smaller ratio uses
-    /// less space and reads faster, but rewrites more bytes.
+    /// How many times larger a level may be than the level above. Default 10, at least 2, at most
+    /// 100. A smaller limit gives more levels: compactions rewrite fewer bytes, and reads search
+    /// more levels.
     #[cfg_attr(feature = "serde", serde(alias = "level_ratio"))]
     pub level_size_ratio: u32 = 10,
 }
