@@ -24,7 +24,8 @@
 //! A listener may close the database too, for example by dropping the last handle. Closing waits
 //! for the thread that calls the listener, or that thread holds a lock that the close needs. So the
 //! close runs on another thread, and the listener continues at once. The same holds for a callback
-//! of [`Db::on_durable`](crate::Db::on_durable).
+//! of [`Db::on_durable`](crate::Db::on_durable), and for the drop of the last handle inside a
+//! callback of another database.
 
 use crate::engine::Engine;
 use crate::env::sync::atomic::Ordering;
@@ -51,9 +52,10 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
     outcome.get_or_insert_with(close).clone()
 }
 
-/// Closes the database for its last handle, which nobody asks what came of it. In a callback of any
-/// database it waits for nothing: the callbacks of two databases may own the last handle of each
-/// other's. One that is open for reading has nothing to wait for, and starts no thread.
+/// Closes the database when its last handle is dropped, where no caller gets the result. Inside a
+/// callback of any database this waits for nothing, because the callbacks of two databases may own
+/// the last handles of each other's database. A database that is open for reading only has nothing
+/// to wait for, so it starts no thread.
 pub(crate) fn close_unheard(engine: &Arc<Engine>) {
     if !is_called_back() || engine.shown.is_some() {
         let _ = close(engine);
@@ -61,7 +63,7 @@ pub(crate) fn close_unheard(engine: &Arc<Engine>) {
         && close_elsewhere(engine).is_err_and(|error| !error.is_closed())
         && !engine.is_telling()
     {
-        // No thread could be started, so this one has to.
+        // No thread could be started, so this one closes.
         let _ = close(engine);
     }
 }

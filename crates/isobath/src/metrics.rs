@@ -34,7 +34,7 @@ pub struct Metrics {
     pub arena_chunks: u64,
     /// Of these, chunks whose pages were not yet present. Their first writes cost page faults.
     pub arena_chunks_cold: u64,
-    /// Generations of memtables that are full and wait for a flush now.
+    /// Generations of memtables that are sealed and wait for a flush now.
     pub immutable_memtables: u64,
     /// Flushes done. One flush writes one generation of memtables, of all families.
     pub flushes: u64,

@@ -254,7 +254,7 @@ fn run_and_install(
     Ok(())
 }
 
-/// Works at a compaction and reports what this thread did.
+/// Works on a compaction and reports what this thread did.
 fn share(engine: &Engine, family: &Keyspace, job: &CompactionJob, id: JobId) {
     let started = engine.pacer.now_ns();
     job.help(|parts| {

@@ -41,7 +41,7 @@ pub(crate) fn is_called_back_by<T>(caller: &T) -> bool {
     CALLERS.get().contains(&ptr::from_ref(caller).cast())
 }
 
-/// True within a callback, whoever it runs on behalf of.
+/// True within a callback on behalf of any caller.
 pub(crate) fn is_called_back() -> bool {
     !CALLERS.get()[0].is_null()
 }

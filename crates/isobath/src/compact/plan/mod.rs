@@ -1,9 +1,9 @@
 //! Decides what to do next for a tree: a value, computed from values.
 //!
-//! In order of need: First, slices that fit deeper as they are get moved. Then the fullest level is
-//! relieved: level 0 by its number of runs, the others by their bytes over capacity. Then, if there
-//! is time, slices with many deletes go down, and levels that are no longer needed are emptied.
-//! Equal arguments give equal plans.
+//! In order of need: First, runs that overlap nothing older are moved down as they are. Then the
+//! fullest level is relieved: level 0 by its number of runs, the others by their bytes over
+//! capacity. Then, if there is time, slices with many deletes go down, level 0 is compacted early,
+//! and levels that are no longer needed are emptied. Equal arguments give equal plans.
 //!
 //! Planning and carrying out always comes to an end: every move and every compaction takes data
 //! down or makes the runs fewer, and a slice is rewritten in place only if that removes all its

@@ -1,4 +1,4 @@
-//! A running compaction, which several threads may work at.
+//! A running compaction, which several threads may work on.
 //!
 //! The parts of a compaction are disjoint in keys, so the outputs of all parts together are the
 //! compaction's outputs. Every thread with the [`CompactionJob`] may take parts from it
@@ -33,7 +33,7 @@ struct Progress {
     error: Option<Error>,
 }
 
-/// A part that a thread is working at. It ends with the part's result, or without one if the thread
+/// A part that a thread is working on. It ends with the part's result, or without one if the thread
 /// panics.
 struct Turn<'a> {
     job: &'a CompactionJob,
@@ -57,7 +57,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A thread that works at a job. The job waits for it.
+/// A thread that works on a job. The job waits for it.
 struct Helper<'a>(&'a CompactionJob);
 
 impl Drop for Helper<'_> {
@@ -101,7 +101,7 @@ impl Outcome {
 }
 
 impl CompactionJob {
-    /// A job that no thread works at yet.
+    /// A job that no thread works on yet.
     pub(crate) fn new(compaction: Compaction, context: CompactionContext) -> CompactionJob {
         let mut parts = vec![Extent::default()];
         for cut in &compaction.cuts {
@@ -120,7 +120,7 @@ impl CompactionJob {
         self.parts.len()
     }
 
-    /// Works at the job until no part is left to take. Then calls `tell` with the number of parts
+    /// Works on the job until no part is left to take. Then calls `tell` with the number of parts
     /// it took, if any. The job does not end before that call returns.
     pub(crate) fn help(&self, tell: impl FnOnce(usize)) {
         let mut parts = 0;
@@ -146,7 +146,7 @@ impl CompactionJob {
         Some(Turn { job: self, part: progress.next_part - 1, result: None })
     }
 
-    /// Works at the job, waits for helpers, and makes the names of the outputs durable by
+    /// Works on the job, waits for helpers, and makes the names of the outputs durable by
     /// `sync_names`. After an error, all outputs are released.
     pub(crate) fn finish(
         &self,

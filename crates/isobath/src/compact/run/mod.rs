@@ -96,7 +96,7 @@ pub(super) fn run_part(
     work.outputs.finish()
 }
 
-/// A part that is being worked at.
+/// A part that a thread is working on.
 struct PartWork<'a> {
     context: &'a CompactionContext,
     compaction: &'a Compaction,
