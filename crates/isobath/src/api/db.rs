@@ -29,7 +29,7 @@ pub struct Db {
     owner: Arc<Owner>,
 }
 
-/// Closes the database when the last handle goes.
+/// Closes the database when the last handle is dropped.
 pub(crate) struct Owner {
     engine: Arc<Engine>,
 }

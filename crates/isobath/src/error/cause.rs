@@ -37,7 +37,7 @@ impl fmt::Display for StallCause {
     }
 }
 
-/// Who has a database open.
+/// The process that has a database open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockHolder {

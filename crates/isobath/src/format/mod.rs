@@ -21,8 +21,8 @@ pub(crate) use payload::{
 pub(crate) use prefix::{chunk, common_prefix_len};
 pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
 
-/// The upper limit of LSNs and of the numbers of files and terms. It leaves enough room that
-/// counting on from any of them cannot wrap, and that a table can store every sequence number.
+/// All LSNs, and the numbers of files and terms, are below this limit. So counting on from any of
+/// them cannot wrap, and a table has room for the sequence number of every write.
 pub(crate) const LSN_END: Lsn = 1 << 60;
 
 /// The identity of a column family. Never reused within a database; 0 is the default family.

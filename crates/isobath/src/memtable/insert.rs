@@ -80,8 +80,8 @@ enum Placed<'a> {
 
 impl Memtable {
     /// Adds a version of a key. No two versions of a key may have the same sequence number; they
-    /// may come in any order. Never fails. The only wait is for the few stores of another thread in
-    /// the same leaf.
+    /// may come in any order. Never fails. It never waits for more than a few stores of another
+    /// thread.
     pub(crate) fn insert(&self, key: &[u8], seq: Lsn, kind: OpKind, value: &[u8]) {
         let mut op =
             Operation { key, seq, kind, value, arena: &self.arena, copied: Copied::Nothing };

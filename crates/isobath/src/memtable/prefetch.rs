@@ -4,13 +4,13 @@
 #[inline(always)]
 pub(super) fn prefetch<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch never faults, wherever it points.
+    // SAFETY: a prefetch never faults, whatever the address is.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: a prefetch never faults, wherever it points.
+    // SAFETY: a prefetch never faults, whatever the address is.
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, readonly));
     }

@@ -2,13 +2,13 @@
 //!
 //! An index block is a block (see `block.rs`) with an interval of 1. The key of an entry is a
 //! separator: at or above the last key of its data block, below the first key of the next one, and
-//! as short as that allows. The value of the entry is the handle of the data block. Its first byte
-//! holds two lengths (0 to 8), one in the low half and one in the high half. Two little-endian
-//! numbers of these lengths follow: the offset within the slice, and the length of the block. The
-//! sequence number of an entry is 0, with one exception: if the versions of one key fill the end of
-//! a block and continue in the next, the separator is that key, and its sequence number is that of
-//! the block's last entry. So [`Block::search`] for (key, point) finds the only block that can hold
-//! the answer.
+//! as short as that allows. The value of the entry is the handle of the data block. First comes a
+//! byte with the widths of two numbers: the low half holds the width of the offset (0 to 8), the
+//! high half that of the length (0 to 4). Then come the offset within the slice and the length of
+//! the block, both little-endian. The sequence number of an entry is 0, with one exception: if the
+//! versions of one key fill the end of a block and continue in the next, the separator is that key,
+//! and its sequence number is that of the block's last entry. So [`Block::search`] for (key, point)
+//! finds the only block that can hold the answer.
 //!
 //! When the index exceeds `index_block_len`, it is cut into leaves. A *top* of the same form leads
 //! to them; its separators are the last separators of the leaves. The top lies in the slice's root.
