@@ -181,8 +181,8 @@ impl Deref for Value {
             Repr::Inline { len, bytes } => &bytes[..usize::from(*len)],
             Repr::Block(value) => value,
             // SAFETY: `in_memtable` took the range from a slice that the memtable returned, so it
-            // lies in the memtable's arena. Records in the arena are immutable, and the arena is
-            // freed only with its last memtable, which `_home` keeps alive.
+            // lies in the memtable's arena. Records in the arena are immutable. The arena is
+            // freed only with its last memtable, and `_home` keeps this memtable alive.
             Repr::Memtable { start, len, .. } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), *len)
             },

@@ -183,10 +183,10 @@ impl VersionSet {
     }
 
     /// Opens the database in a directory, and removes nothing. The first edit starts a new
-    /// manifest. Until that edit is durable, tables that nothing names stay, for two reasons. The
+    /// manifest. Until that edit is confirmed, tables that nothing names stay, for two reasons. The
     /// edit that removed them may be known to the kernel only; after a power cut an earlier state
     /// that needs them could come back. Or the edit that added them was damaged and looks like a
-    /// torn tail; then the log does not continue the state before that edit.
+    /// torn tail; if the log does not fit the state before that edit, a repair needs the tables.
     pub(crate) fn open(fs: Arc<dyn FileSystem>, db: &Path) -> Result<(VersionSet, Opening)> {
         let obsolete = ObsoleteFiles::new();
         let mut found = inspect(&*fs, db, &obsolete)?;
