@@ -330,8 +330,9 @@ impl Db {
     /// Remaining handles, snapshots, ranges and cursors then return
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Values that they returned before stay
     /// valid. A second close waits for the first one and returns the same result. If an event
-    /// listener calls `close`, it gets [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once and
-    /// the close continues in the background, because the close may be waiting for that listener.
+    /// listener or a callback of [`Db::on_durable`] calls `close`, it gets
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once, and the close continues on another
+    /// thread, because the close waits for that listener or callback.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
     }

@@ -1,11 +1,11 @@
 //! Changes every byte of every block and frames the block again with the right checksum. A writer
-//! with a bug, or a forger, could have written such files. Also loses every part of a file, and
+//! with a bug, or a forger, could have written such files. Also damages parts of a file, and
 //! checks what a repair recovers from the rest.
 //!
 //! Everything that `verify` accepts must read as the same slice in every way. The other results of
-//! `verify`, and what a repair finds, are compared in sums with `forged.txt`. So a check that is no
-//! longer made shows there. After an intended change, put the text that the test prints into that
-//! file.
+//! `verify` are compared in sums with `forged.txt`, and what a repair finds with `salvaged.txt`. So
+//! a check that is no longer made shows there. After an intended change, put the text that the test
+//! prints into that file.
 
 use super::fixtures::*;
 use crate::cursor::Cursor;
