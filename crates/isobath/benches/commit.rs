@@ -1,10 +1,11 @@
-//! The commit path as a program meets it: a put, a delete, and batches of 116-byte entries under
-//! process durability, with flushes and compactions going on behind; and how long a commit takes
-//! that waits for the device.
+//! The commit path as a program uses it: a put, a delete, and batches of 116-byte entries under
+//! process durability, while flushes and compactions run in the background. Also the time of a
+//! commit that waits for the device.
 //!
 //!     cargo bench -p isobath --bench commit
 //!
-//! The database lies in the system's temporary directory: put `TMPDIR` on the device that matters.
+//! The database lies in the system's temporary directory. Set `TMPDIR` to a directory on the device
+//! to measure.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput};
@@ -28,7 +29,7 @@ fn ascending_key(i: u64) -> [u8; 16] {
     key
 }
 
-/// Runs `count` operations on so many threads; each is given a number that no other gets.
+/// Runs `count` operations on this many threads. Each operation gets a number that no other gets.
 fn timed(threads: u64, count: u64, next: &AtomicU64, work: impl Fn(u64) + Sync) -> Duration {
     let first = next.fetch_add(count, Ordering::Relaxed);
     let started = Instant::now();
@@ -52,7 +53,7 @@ fn batch(count: u64, key: fn(u64) -> [u8; 16], at: u64) -> Batch {
     batch
 }
 
-/// Measures a row on a database of its own: `work` is given the numbers from 0 up, each once.
+/// Measures a row on a database of its own. `work` gets the numbers from 0 up, each once.
 fn row(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,

@@ -1,16 +1,17 @@
-//! What a compaction costs for each entry, and what a cursor over several runs costs a reader, in
-//! the processor's time of this thread: other work of the machine counts less.
+//! The cost of a compaction for each entry, and the cost of a cursor over several runs for a
+//! reader. Both are measured in the processor time of this thread, so that other work of the
+//! machine matters less.
 //!
 //!     cargo bench -p isobath --features bench-internals --bench compact -- entries=200000
 //!
-//! `heads=shared` has all keys begin with the same eight bytes.
+//! With `heads=shared`, all keys begin with the same eight bytes.
 
 use isobath::bench_support::compact::{Codec, Runs};
 use std::hint::black_box;
 
 const SEEKS: u64 = 20_000;
 
-/// Nanoseconds that this thread has been on a processor.
+/// The nanoseconds that this thread has run on a processor.
 fn cpu_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     stat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
@@ -50,7 +51,7 @@ fn compaction(entries: usize, codec_in: Codec, codec_out: Codec) {
     );
 }
 
-/// The second round finds all blocks in the cache.
+/// In the second round, all blocks are in the cache.
 fn reading(run_count: usize, entries: usize) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut runs = runs(&dir);

@@ -2,12 +2,12 @@
 //! keys and 100-byte values, on one and two threads.
 //!
 //!     cargo bench -p isobath --features bench-internals --bench memtable
-//!     cargo bench -p isobath --features bench-internals --bench memtable -- ratios [part of a
-//! row's name]
+//!     cargo bench -p isobath --features bench-internals --bench memtable -- ratios [PART]
 //!
-//! The first measures each row by itself with criterion. The second runs the two structures in
-//! turns, several rounds in one process, and prints the medians and their ratio: the figure to
-//! trust on a machine that has other work. `MEMTABLE_KEYS` sets the number of keys (a million).
+//! `PART` is a part of a row's name. The first form measures each row by itself with criterion. The
+//! second runs the two structures in turns, for several rounds in one process, and prints the
+//! medians and their ratio. Trust that figure on a machine that has other work. `MEMTABLE_KEYS`
+//! sets the number of keys (a million by default).
 
 use criterion::Criterion;
 use crossbeam_skiplist::SkipMap;
@@ -25,7 +25,7 @@ fn key_count() -> usize {
     std::env::var("MEMTABLE_KEYS").ok().and_then(|n| n.parse().ok()).unwrap_or(1_000_000)
 }
 
-/// What both structures can do.
+/// The operations that both structures have.
 trait Table: Sync + Send {
     const NAME: &str;
     fn create() -> Self;
@@ -66,7 +66,7 @@ impl Table for Memtable {
     }
 }
 
-/// Keys and values in one allocation each, as a careful user of the skip list would have them.
+/// Keys and values in one allocation each, as a careful user of the skip list would store them.
 impl Table for SkipMap<Box<[u8]>, (u64, Box<[u8]>)> {
     const NAME: &str = "skiplist";
 
@@ -101,11 +101,11 @@ impl Table for SkipMap<Box<[u8]>, (u64, Box<[u8]>)> {
 enum Order {
     Random,
     Ascending,
-    /// Random behind 40 equal bytes.
+    /// Random bytes after 40 equal bytes.
     SharedPrefix,
 }
 
-/// The finaliser of SplitMix64: one to one, and without the regularities of a product.
+/// The finaliser of SplitMix64. It is one to one, and lacks the regularities of a product.
 fn mixed(i: u64) -> u64 {
     let x = i.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -113,7 +113,7 @@ fn mixed(i: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Keys of one length, end to end, so that fetching one costs the benchmark little.
+/// Keys of one length, stored end to end, so that fetching a key costs the benchmark little.
 struct Keys {
     bytes: Vec<u8>,
     len: usize,
@@ -140,7 +140,7 @@ impl Keys {
     }
 }
 
-/// The keys in the order they go in, and shuffled as they are looked for.
+/// The keys in the order of insertion, and shuffled in the order of lookup.
 fn keys(order: Order) -> &'static [Keys; 2] {
     static KEYS: [OnceLock<[Keys; 2]>; 3] = [const { OnceLock::new() }; 3];
     KEYS[order as usize].get_or_init(|| {
@@ -151,8 +151,8 @@ fn keys(order: Order) -> &'static [Keys; 2] {
     })
 }
 
-/// Runs `work` for each thread with its share of `0..count`, interleaved; the time until all are
-/// done.
+/// Runs `work` on each thread with its share of `0..count`, interleaved. Returns the time until all
+/// threads are done.
 fn timed(
     threads: usize,
     count: usize,
@@ -191,7 +191,7 @@ fn fill_in_batches<T: Table>(batch_len: usize) -> Duration {
     start.elapsed()
 }
 
-/// Looks up every key once, in another order than they went in.
+/// Looks up every key once, in another order than that of insertion.
 fn look_up<T: Table>(table: &T, order: Order, threads: usize) -> Duration {
     let [_, keys] = keys(order);
     timed(threads, key_count(), |shares| {

@@ -1,10 +1,10 @@
 //! The merge iterator over 2, 8 and 32 tables that share one key range: all versions in order, as a
-//! compaction walks them, and what a reader sees, as a scan does.
+//! compaction walks them, and the visible keys, as a scan reads them.
 //!
 //!     cargo bench -p isobath --features bench-internals --bench merge
 //!
-//! `MERGE_KEYS` sets the number of keys in all tables together (half a million); all of them stay
-//! cached.
+//! `MERGE_KEYS` sets the number of keys in all tables together (half a million by default). All
+//! tables stay in the cache.
 
 use criterion::{BatchSize, Criterion, Throughput};
 use isobath::bench_support::merge::{Merge, Scan};
@@ -28,7 +28,7 @@ fn key(i: u64) -> [u8; 16] {
     key
 }
 
-/// `keys` dealt out to so many tables.
+/// Distributes `keys` over this many tables.
 fn slices(dir: &Path, sources: u64, keys: u64) -> Vec<Slice> {
     let slice = |source: u64| {
         let mut share: Vec<_> = (source..keys).step_by(sources as usize).map(key).collect();

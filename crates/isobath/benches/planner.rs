@@ -1,15 +1,15 @@
 //! Passes, runs in level 0 and the longest job of the planner under uniform writes, on a tree
 //! without tables: the table of `docs/internals/compaction.md`.
 //!
-//!     cargo bench -p isobath --features bench-internals --bench planner -- keys=20,80 triggers=8
-//! ratios=4,8
+//!     cargo bench -p isobath --features bench-internals --bench planner -- \
+//!         keys=20,80 triggers=8 ratios=4,8
 //!
-//! `keys` are in millions. There are also `file_mib`, `job_mib`, `threads` and `ns` (an entry that
-//! is read).
+//! `keys` are in millions. There are also `file_mib`, `job_mib`, `threads` and `ns` (the time for
+//! each entry read).
 
 use isobath::bench_support::planner::{HEAD, Setting, simulate};
 
-/// The numbers given as `name=1,2,3`, or the default ones.
+/// The numbers from an argument `name=1,2,3`, or the default ones.
 fn numbers(name: &str, default: &[u64]) -> Vec<u64> {
     let given = std::env::args().find_map(|argument| {
         let (given, list) = argument.split_once('=')?;

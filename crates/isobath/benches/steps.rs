@@ -1,15 +1,15 @@
-//! What one step, one read and one write cost, by place: in memory, in one level, or in both with
-//! two runs between. Everything is cached; keys are 16 random bytes, values 100 of which half are
-//! random.
+//! The cost of one step, one read and one write, by where the data is: in memory, in one level, or
+//! in both with two runs between. Everything is cached. Keys are 16 random bytes; values are 100
+//! bytes, half of them random.
 //!
 //!     cargo bench -p isobath --bench steps [-- FILTER]
 //!
-//! prints the least nanoseconds an operation of some rounds (`STEPS_ROUNDS`), which even a busy
-//! machine repeats within a few per cent. Instructions repeat better still: those of one row are
-//! what callgrind collects, divided by its operations.
+//! prints the smallest number of nanoseconds for an operation in some rounds (`STEPS_ROUNDS`). Even
+//! a busy machine repeats that within a few per cent. Instruction counts repeat better still: for
+//! one row, divide what callgrind collects by the number of operations.
 //!
-//!     STEPS_ROUNDS=1 valgrind --tool=callgrind --toggle-collect='*measured*'
-//! target/release/deps/steps-HASH 'level, range forward'
+//!     STEPS_ROUNDS=1 valgrind --tool=callgrind --toggle-collect='*measured*' \
+//!         target/release/deps/steps-HASH 'level, range forward'
 
 use isobath::{Batch, Db, Result, Value};
 use std::cell::Cell;
@@ -42,7 +42,7 @@ fn value(i: u64) -> [u8; 100] {
     value
 }
 
-/// What callgrind is told to collect in.
+/// The function in which callgrind collects.
 #[inline(never)]
 fn measured<T>(made: T, work: impl FnOnce(T) -> Result<usize>) -> Result<usize> {
     work(made)
@@ -79,7 +79,7 @@ impl Rows {
     }
 }
 
-/// The steps of ranges and cursors over what the database holds now.
+/// The steps of ranges and cursors over the present content of the database.
 fn steps(rows: &Rows, db: &Db) -> Result<()> {
     let forward = || {
         let mut range = db.range(..);
@@ -128,7 +128,7 @@ fn size(item: Result<(Value, Value)>) -> Result<usize> {
     item.map(|(key, value)| key.len() + value.len())
 }
 
-/// The reads of single keys, from what the database holds now.
+/// The reads of single keys of the present content of the database.
 fn gets(rows: &Rows, db: &Db) -> Result<()> {
     let keys: Vec<_> = (0..READS).map(|i| key(mixed(i) % KEYS)).collect();
     let absent: Vec<_> = (0..READS).map(|i| key(KEYS * 1000 + i)).collect();
@@ -148,7 +148,7 @@ fn gets(rows: &Rows, db: &Db) -> Result<()> {
     )
 }
 
-/// The writes, each to keys of its own.
+/// The writes. Each kind writes keys of its own.
 fn writes(rows: &Rows, db: &Db) -> Result<()> {
     let next = Cell::new(KEYS * 10);
     let new = |count| Ok(next.replace(next.get() + count));
@@ -181,7 +181,7 @@ fn writes(rows: &Rows, db: &Db) -> Result<()> {
     )
 }
 
-/// Puts each key from `first` on whose number differs by a multiple of `step`.
+/// Puts every `step`-th key from `first` on.
 fn put(db: &Db, first: usize, step: usize) -> Result<()> {
     (first as u64..KEYS).step_by(step).try_for_each(|i| db.put(key(i), value(i)).map(|_| ()))
 }

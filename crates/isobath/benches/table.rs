@@ -5,8 +5,8 @@
 //!     cargo bench -p isobath --features bench-internals --bench table -- rows
 //!     valgrind --tool=callgrind --toggle-collect=table::counted <the benchmark's binary> once next
 //!
-//! The first measures with criterion. The second runs every row a few times and prints the least
-//! time of each. The third counts the instructions of one row, once everything is warm.
+//! The first form measures with criterion. The second runs every row a few times and prints the
+//! smallest time of each. The third counts the instructions of one row, after everything is warm.
 //! `TABLE_KEYS` sets the number of keys.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // A benchmark measures real time.
 
@@ -22,7 +22,7 @@ fn key_count() -> u64 {
     std::env::var("TABLE_KEYS").ok().and_then(|n| n.parse().ok()).unwrap_or(1_000_000)
 }
 
-/// Keys in order, and values of which half is random.
+/// Keys in order, and values that are half random.
 struct Data {
     keys: Vec<[u8; 16]>,
     values: Vec<[u8; VALUE_LEN]>,
@@ -63,20 +63,20 @@ fn random_key(i: u64) -> [u8; 16] {
 struct Bench {
     dir: PathBuf,
     data: Data,
-    /// Everything in the cache.
+    /// Read with everything in the cache.
     cached: Slice,
-    /// Nothing stays in the cache.
+    /// Read with nothing kept in the cache.
     mapped: Slice,
     positional: Slice,
 }
 
-/// What a row does.
+/// The work of a row.
 enum Work {
     /// One operation; the argument is its number.
     Each(fn(&Bench, u64)),
-    /// One operation for every key.
+    /// One operation for each key.
     All(fn(&Bench)),
-    /// So many operations.
+    /// This many operations.
     Many(fn(&Bench, u64)),
 }
 
@@ -186,7 +186,7 @@ const ROWS: [(&str, Work); 14] = [
     ),
 ];
 
-/// Runs a row over `count` operations; answers how many it did.
+/// Runs a row over `count` operations, and returns how many it did.
 fn run(bench: &Bench, row: usize, count: u64) -> u64 {
     let key_count = bench.data.keys.len() as u64;
     match ROWS[row].1 {

@@ -1,12 +1,11 @@
-//! Streams of events: appended in order, read back by stream, or all of them in the order of their
-//! arrival.
+//! Streams of events. Events are appended in order, and read back by stream or in order of arrival.
 //!
 //! ```text
 //! family `streams`   stream, 0, version (8 bytes)  ->  event
 //! family `arrivals`  position (8 bytes)            ->  the event's key in `streams`
 //! ```
 //!
-//! One batch writes both, so a crash leaves no event in one and not in the other.
+//! One batch writes both, so a crash cannot leave an event in only one of them.
 //!
 //! `cargo run -p isobath --example event_store [DIRECTORY]`
 
@@ -26,11 +25,12 @@ struct EventStore {
     db: Db,
     streams: Family,
     arrivals: Family,
-    /// The position of the next event. Appending holds the lock: there are no transactions yet.
+    /// The position of the next event. An append holds the lock, because there are no transactions
+    /// yet.
     next_position: Mutex<u64>,
 }
 
-/// What `append` answers: the version of the stream's last event, or the one that was not expected.
+/// The result of `append`: the version of the stream's last event, or the unexpected version found.
 type Appended = Result<u64, u64>;
 
 impl EventStore {
@@ -41,13 +41,13 @@ impl EventStore {
         Ok(EventStore { db, streams, arrivals, next_position: Mutex::new(newest + 1) })
     }
 
-    /// The version of the last event of a stream, 0 if there is none.
+    /// The version of the last event of a stream; 0 if it has none.
     fn version(&self, stream: &str) -> isobath::Result<u64> {
         let newest = self.streams.prefix(stream_prefix(stream)).next_back().transpose()?;
         Ok(newest.map_or(0, |(key, _)| version_of(&key)))
     }
 
-    /// Appends events to a stream whose last one has the version that the caller has seen.
+    /// Appends events to a stream if its last event has the version `seen`.
     fn append(&self, stream: &str, seen: u64, events: &[&str]) -> isobath::Result<Appended> {
         let mut next_position = self.next_position.lock().expect("no append panics");
         let version = self.version(stream)?;
@@ -65,15 +65,15 @@ impl EventStore {
         Ok(Ok(version + events.len() as u64))
     }
 
-    /// The events of a stream behind a version.
+    /// The events of a stream after a version.
     fn read(&self, stream: &str, behind: u64) -> isobath::Result<Vec<String>> {
         let range = event_key(stream, behind + 1)..=event_key(stream, u64::MAX);
         self.streams.range(range).map(|item| Ok(text(&item?.1))).collect()
     }
 
-    /// All events behind a position, as a subscriber that remembers its position reads them.
+    /// All events after a position. A subscriber that remembers its position reads them this way.
     fn arrived(&self, behind: u64) -> isobath::Result<Vec<(u64, String)>> {
-        // One moment of both families.
+        // Reads both families at one moment.
         let snapshot = self.db.snapshot();
         let streams = snapshot.of(&self.streams);
         let behind = (behind + 1).to_be_bytes();
@@ -88,7 +88,7 @@ impl EventStore {
     }
 }
 
-/// A stream's name ends in a zero, so that no stream's keys begin with another's name.
+/// A zero ends the stream's name, so that no stream's keys begin with the name of another.
 fn stream_prefix(stream: &str) -> Vec<u8> {
     [stream.as_bytes(), &[0]].concat()
 }
@@ -117,7 +117,8 @@ pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>>
     let seen = store.version("order-8")?;
     store.append("order-8", seen, &["placed"])?.expect("only this thread writes");
 
-    // A caller that has not seen the newest event is refused, and can read it and decide again.
+    // A caller that has not seen the newest event is refused. It can read the event and decide
+    // again.
     writeln!(out, "a late append: {:?}", store.append("order-7", 1, &["cancelled"])?)?;
     store.append("order-7", 2, &["sent"])?.expect("2 is the newest");
     drop(store);

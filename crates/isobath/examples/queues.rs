@@ -1,8 +1,8 @@
-//! Many queues, one family each, that survive a crash of the worker.
+//! Many queues, one family each, which survive a crash of the worker.
 //!
-//! A job that is taken moves to the family `running` in the same batch, and is deleted from there
-//! when it is done. What is found there at the next start was not finished, and goes back to its
-//! queue. So each job is done at least once.
+//! One batch takes a job from its queue and adds it to the family `running`. The job is deleted
+//! from there when it is done. A job that is still there at the next start was not finished, and
+//! goes back to its queue. So each job is done at least once.
 //!
 //! `cargo run -p isobath --example queues [DIRECTORY]`
 
@@ -19,15 +19,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(given.as_deref().map_or(scratch.path(), Path::new), &mut io::stdout())
 }
 
-/// A queue's family, and where it begins and ends. The lock is held across reads and writes: there
-/// are no transactions yet.
+/// A queue's family, with the queue's first and last position. The lock is held across reads and
+/// writes, because there are no transactions yet.
 struct Queue {
     waiting: Family,
     ends: Mutex<Ends>,
 }
 
 struct Ends {
-    /// Everything below was taken: a read begins here, behind the deletes of what was.
+    /// Every job below this was taken. A read begins here, past the deletes of the jobs that were
+    /// taken.
     front: u64,
     back: u64,
 }
@@ -89,7 +90,7 @@ impl Queues {
     }
 }
 
-/// Moves what was running when the program ended back to its queue, under its id of before.
+/// Moves the jobs that were running when the program ended back to their queue, with their old ids.
 fn put_back(db: &Db, running: &Family, name: &str, waiting: &Family) -> isobath::Result<()> {
     let mut batch = Batch::new();
     for item in running.prefix(running_prefix(name)) {
@@ -100,7 +101,7 @@ fn put_back(db: &Db, running: &Family, name: &str, waiting: &Family) -> isobath:
     db.write(batch).map(drop)
 }
 
-/// A queue's name ends in a zero, so that no queue's keys begin with another's name.
+/// A zero ends the queue's name, so that no queue's keys begin with the name of another.
 fn running_prefix(queue: &str) -> Vec<u8> {
     [queue.as_bytes(), &[0]].concat()
 }
@@ -121,7 +122,7 @@ pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>>
         queues.push("pictures", &format!("resize {n}.png"))?;
     }
 
-    // Two workers for each queue, and every job is taken once.
+    // Two workers for each queue. Every job is taken once.
     let finished = Mutex::new(BTreeMap::<&str, Vec<u64>>::new());
     std::thread::scope(|scope| {
         for (name, _) in names.iter().flat_map(|name| [(*name, 1), (*name, 2)]) {
@@ -140,7 +141,7 @@ pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>>
         writeln!(out, "{name}: {} jobs done, {} wait", ids.len(), queues.waiting(name)?)?;
     }
 
-    // A worker that takes a job and never says that it is done.
+    // This worker takes a job and never reports that it is done.
     queues.push("mail", "to the last customer")?;
     let (id, _) = queues.take("mail")?.expect("one waits");
     writeln!(out, "mail: {id} begun, {} wait", queues.waiting("mail")?)?;

@@ -1,4 +1,4 @@
-//! Everything once, in the order in which one meets it.
+//! Every basic call once, in the usual order.
 //!
 //! `cargo run -p isobath --example quick_start [DIRECTORY]`
 
@@ -16,24 +16,25 @@ fn main() -> Result<(), Box<dyn Error>> {
 pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let db = Options::new().block_cache(128 * MIB).open(dir)?;
 
-    // Keys and values are bytes. What is not there is no error.
+    // Keys and values are bytes. A missing key is not an error.
     db.put("apple", "red")?;
     db.put("banana", "yellow")?;
     assert_eq!(db.get("apple")?.expect("it was put"), "red");
     db.delete("apple")?;
     assert!(db.get("apple")?.is_none());
 
-    // A family is a table of its own: opened, or created if there is none.
+    // A family is a table of its own. This opens it, or creates it if it does not exist.
     let stock = db.family("stock")?;
     stock.put("banana", "3")?;
 
-    // A batch is written as a whole, and survives power loss once this returns.
+    // A batch is written as a whole. With these options it survives power loss once the call
+    // returns.
     let mut batch = Batch::new();
     batch.put("cherry", "black").put("damson", "blue");
     batch.of(&stock).put("cherry", "20").put("damson", "7");
     db.with(WriteOptions::sync()).write(batch)?;
 
-    // A snapshot keeps its moment.
+    // A snapshot does not change when new data is written.
     let before = db.snapshot();
     stock.delete("cherry")?;
     writeln!(out, "in stock, before and now:")?;
@@ -44,12 +45,12 @@ pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>>
         writeln!(out, "  {fruit}: {count}, {}", if left { "still there" } else { "gone" })?;
     }
 
-    // Ranges go both ways.
+    // Ranges can be read in both directions.
     for item in db.range("b".."d").rev() {
         let (fruit, colour) = item?;
         writeln!(out, "{} is {}", fruit.escape_ascii(), colour.escape_ascii())?;
     }
 
-    // Snapshots and families keep the database open; `close` closes at once and reports errors.
+    // Snapshots and families keep the database open. `close` closes it at once and reports errors.
     Ok(db.close()?)
 }

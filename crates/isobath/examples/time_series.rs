@@ -1,8 +1,8 @@
-//! Readings of sensors: the newest, a window of time, averages, and forgetting what is old.
+//! Readings of sensors: the newest ones, a window of time, averages, and deleting old ones.
 //!
 //! A key is the sensor's name, a slash, and the time in seconds as eight bytes, most significant
-//! first, so that the readings of a sensor lie together in the order of time. A value is eight
-//! bytes of `f64`.
+//! first. So the readings of a sensor lie together, ordered by time. A value is an `f64` in eight
+//! bytes.
 //!
 //! `cargo run -p isobath --example time_series [DIRECTORY]`
 
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(given.as_deref().map_or(scratch.path(), Path::new), &mut io::stdout())
 }
 
-/// Deletes in one batch at most.
+/// The maximum number of deletes in one batch.
 const BATCH_OPS: usize = 10_000;
 
 fn key(sensor: &str, at: u64) -> Vec<u8> {
@@ -36,7 +36,7 @@ fn newest(points: &Family, sensor: &str, count: usize) -> isobath::Result<Vec<(u
     theirs.map(|item| item.map(|(key, value)| decode(&key, &value))).collect()
 }
 
-/// The average of a sensor's readings in a window of time, if there are any.
+/// The average of a sensor's readings in a window of time; `None` if there are none.
 fn average(points: &Family, sensor: &str, from: u64, to: u64) -> isobath::Result<Option<f64>> {
     let (mut sum, mut count) = (0.0, 0u32);
     for item in points.range(key(sensor, from)..key(sensor, to)) {
@@ -48,7 +48,7 @@ fn average(points: &Family, sensor: &str, from: u64, to: u64) -> isobath::Result
 }
 
 /// Deletes a sensor's readings from before a time. There are no range deletes and no time to live
-/// yet: each key is deleted, and compacting the range gives the room back at once.
+/// yet. So each key is deleted, and compacting the range frees the space at once.
 fn forget(db: &Db, points: &Family, sensor: &str, before: u64) -> isobath::Result<u64> {
     let (old, mut batch, mut count) = (key(sensor, 0)..key(sensor, before), Batch::new(), 0);
     for key in points.range(old.clone()).keys() {
@@ -66,12 +66,12 @@ fn forget(db: &Db, points: &Family, sensor: &str, before: u64) -> isobath::Resul
 
 pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let db = Db::open(dir)?;
-    // Neighbours are alike and are read together: larger blocks, and Zstandard where most of the
-    // data lies.
+    // Neighbouring readings are similar and are read together. So use larger blocks, and Zstandard
+    // for the levels that hold most of the data.
     let dense = FamilyOptions::new().block_size(16 * KIB).codecs([Codec::None, Codec::Zstd]);
     let points = db.family(("points", dense))?;
 
-    // A day of readings, one a minute; a batch for each hour.
+    // A day of readings, one a minute. Each hour is a batch.
     for hour in 0..24u64 {
         let mut batch = Batch::new();
         for at in (hour * 3600..(hour + 1) * 3600).step_by(60) {

@@ -1,6 +1,6 @@
-//! The public API as a whole: which methods each type has, by calling each of them, and a listing
-//! of all signatures in `api/public.txt`, so that a change of the API is seen in review. With
-//! `ISOBATH_UPDATE=1` the listing is written anew.
+//! Tests the public API as a whole: which methods each type has, by calling each of them, and a
+//! listing of all signatures in `api/public.txt`, so that reviewers see each change of the API.
+//! With `ISOBATH_UPDATE=1` the test writes a new listing.
 
 mod api {
     mod listing;

@@ -1,6 +1,6 @@
-//! A close while others use the database: every call returns, with its result or with
-//! [`ErrorKind::Closed`]; what was acknowledged is there at the next open; what was opened before
-//! goes on reading or says that it cannot.
+//! Tests closing a database while other threads use it. Every call returns, with its result or with
+//! [`ErrorKind::Closed`]. Everything acknowledged is there at the next open. What was opened before
+//! continues to read, or reports that it cannot.
 
 use isobath::env::Env;
 use isobath::vfs::MemoryFs;
@@ -25,7 +25,7 @@ struct Tools {
 
 type Call = fn(&Tools) -> Result<()>;
 
-/// A call of each kind. Each is made again and again by a thread of its own.
+/// One call of each kind. A thread of its own makes each call again and again.
 const CALLS: [(&str, Call); 20] = [
     ("put", |tools| tools.db.put("put", [7; 500]).map(drop)),
     ("put, synced", |tools| tools.db.with(WriteOptions::sync()).put("key", [8; 50]).map(drop)),
@@ -104,7 +104,7 @@ fn until_closed(name: &'static str, call: Call, tools: &Tools) {
             Err(error) => panic!("{name}: {error:?}"),
         }
     }
-    // It stays so.
+    // The call keeps failing.
     assert!(call(tools).as_ref().is_err_and(Error::is_closed), "{name} works after the close");
 }
 
@@ -171,7 +171,7 @@ fn the_last_handle_may_go_while_a_flush_and_compactions_run() {
     for round in 0..20u32 {
         let fs = MemoryFs::new();
         let db = over(&fs).open("db").unwrap();
-        // Seals again and again; nobody waits for the flush.
+        // Seals memtables again and again without waiting for the flush.
         for i in 0..(200 + 10 * round) {
             db.put((i % 100).to_be_bytes(), [round as u8; 1000]).unwrap();
         }
@@ -215,7 +215,7 @@ fn ranges_and_cursors_that_outlive_the_database_say_closed_and_what_they_gave_st
         } else {
             drop((db, snapshot));
         }
-        // A second opening rewrites and removes what they read.
+        // A second opening rewrites and removes the files that they read.
         let db = over(&fs).open("db").unwrap();
         for i in 0..550u32 {
             db.put(i.to_be_bytes(), "changed").unwrap();
@@ -249,7 +249,7 @@ fn a_closed_database_answers_every_call_without_harm() {
     for (name, call) in CALLS {
         assert!(call(&tools).as_ref().is_err_and(Error::is_closed), "{name}");
     }
-    // The old opening's end is not that of the new one.
+    // Closing the old opening does not close the new one.
     tools.db.clone().close().unwrap();
     second.put("key", "value").unwrap();
     assert_eq!(over(&fs).open("db").unwrap_err().name(), "LOCKED");

@@ -1,7 +1,7 @@
-//! A build that lacks a codec says so where data needs it, and takes nothing for damage. A build
-//! that has them all, the default one, says nothing of the kind.
+//! A build that lacks a codec must report it where data needs the codec, and must not report
+//! damage. A build with all codecs, the default, reports nothing of the kind.
 //!
-//! `cargo test -p isobath --no-default-features --test codecs` is the other side of these tests.
+//! `cargo test -p isobath --no-default-features --test codecs` tests a build without codecs.
 
 use isobath::env::Env;
 use isobath::tools::{self, RepairOptions};
@@ -18,7 +18,7 @@ fn has_all() -> bool {
     CODECS.iter().all(|(codec, _)| codec.is_available())
 }
 
-/// A database with families in every codec, and how it was made: its process was killed.
+/// A copy of a database with families in every codec, whose process was killed.
 fn copied(to: &Path) -> PathBuf {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1.1/db");
     for (path, bytes) in files(&golden) {
@@ -41,7 +41,8 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// What the error says of a codec, which must be one that this build lacks.
+/// The path in the error, if it reports a missing codec. The codec must be one that this build
+/// lacks.
 fn missing<T>(result: Result<T, Error>) -> Option<PathBuf> {
     let error = result.err()?;
     let ErrorKind::MissingCodec { path, codec, .. } = error.kind() else { panic!("{error}") };
@@ -57,7 +58,7 @@ fn a_database_whose_options_name_a_codec_that_is_not_there_is_refused_as_it_is()
     let refused = missing(Options::new().open(&db).and_then(|db| db.close()));
     assert_eq!(refused, (!has_all()).then(|| db.clone()));
     if refused.is_some() {
-        // The lock names the process that looked.
+        // The lock file names the process that opened the database.
         let differs = |(path, bytes): &(PathBuf, Vec<u8>)| before.get(path) != Some(bytes);
         let changed: Vec<_> = files(&db).into_iter().filter(differs).collect();
         assert!(changed.iter().all(|(path, _)| path.ends_with("LOCK")), "{changed:?}");
@@ -79,7 +80,7 @@ fn a_table_with_blocks_of_a_codec_that_is_not_there_is_named_and_not_called_dama
 fn a_repair_gives_no_block_up_for_want_of_its_codec() {
     let dir = tempfile::tempdir().unwrap();
     let db = copied(&dir.path().join("db"));
-    // Without its footer a table has to be searched block by block.
+    // A table without its footer must be searched block by block.
     for (path, bytes) in files(&db.join("table")) {
         fs::write(path, &bytes[..bytes.len() - 40]).unwrap();
     }
@@ -111,7 +112,7 @@ fn options_with_a_codec_that_is_not_there_are_refused_with_the_feature_that_brin
         let opened = Options::new().family(asked).open(dir.path().join(name));
         assert_eq!(opened.is_ok(), codec.is_available());
     }
-    // What this build writes by itself it can read.
+    // The build can read what it wrote itself.
     for key in 0..1000u32 {
         db.put(key.to_be_bytes(), [7; 100]).unwrap();
     }

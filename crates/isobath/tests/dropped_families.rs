@@ -1,5 +1,5 @@
-//! A snapshot shows every family as it was, also one that was dropped since; what the snapshot
-//! needs of it goes with the last snapshot, and nothing stays behind.
+//! A snapshot shows every family as it was, even one that was dropped later. What the snapshot
+//! needs of that family is freed with the last snapshot, and nothing stays behind.
 
 use isobath::env::Env;
 use isobath::vfs::{FileSystem, MemoryFs};
@@ -21,7 +21,7 @@ fn tables(fs: &MemoryFs) -> Vec<String> {
     names
 }
 
-/// The maintenance removes files once a second; the machine may be busy.
+/// Waits up to a minute: the maintenance removes files once a second, and the machine may be busy.
 #[track_caller]
 fn comes_true(what: &str, mut is_true: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -33,7 +33,8 @@ fn comes_true(what: &str, mut is_true: impl FnMut() -> bool) {
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Keys in several tables and levels, in sealed memory and in open memory, some deleted again.
+/// Writes keys to several tables and levels, to sealed memtables and to the open one, and deletes
+/// some of them again.
 fn fill(db: &Db, family: &Family, round: u32) -> Map {
     let mut map = Map::new();
     for part in 0..4u32 {
@@ -57,7 +58,7 @@ fn fill(db: &Db, family: &Family, round: u32) -> Map {
     map
 }
 
-/// Reads a family in every way there is.
+/// Reads a family in every way.
 #[track_caller]
 fn check(snapshot: &Snapshot, family: &Family, expected: &Map) {
     let own = |item: isobath::Result<(isobath::Value, isobath::Value)>| {
@@ -100,8 +101,8 @@ fn a_snapshot_from_before_the_drop_sees_the_family_and_one_from_after_does_not()
         is_unknown(after.of(&family).range(..).next().unwrap());
         is_unknown(family.get("key"));
         is_unknown(family.put("key", "value"));
-        // Flushes and compactions of others, which take place over the epochs that the family was
-        // written in.
+        // Flushes and compactions of other families, over the epochs in which the family was
+        // written.
         fill(&db, &db.default_family(), 3);
         db.wait_for_compactions(None).unwrap();
     }
@@ -176,7 +177,7 @@ fn the_files_of_a_dropped_family_go_with_the_last_snapshot_that_sees_it() {
     assert_eq!(range.count(), filled.len() - 1);
     comes_true("the removal", || tables(&fs) == kept);
     assert!(!later.is_empty());
-    // The handle alone holds nothing.
+    // The handle alone does not keep the family readable.
     is_unknown(family.get("key"));
 }
 
@@ -213,8 +214,8 @@ fn an_iterator_outlives_the_drop_and_holds_the_files_while_it_lives() {
     comes_true("the removal", || tables(&fs).is_empty());
 }
 
-/// At every step: between the drop and the snapshot's end, after it, and after a close with the
-/// snapshot still alive.
+/// Checks every step: between the drop and the snapshot's end, after it, and after a close while
+/// the snapshot still lives.
 #[test]
 fn a_crash_while_a_snapshot_holds_a_dropped_family_leaves_no_file_for_good() {
     let fs = MemoryFs::new();
@@ -245,7 +246,7 @@ fn a_crash_while_a_snapshot_holds_a_dropped_family_leaves_no_file_for_good() {
     }
 }
 
-/// Each snapshot belongs to a moment of which it is known what it shows.
+/// Each snapshot is of a known moment, and must show the content of that moment.
 #[test]
 fn snapshots_taken_while_families_come_and_go_never_change() {
     let db = over(&MemoryFs::new()).open("db").unwrap();

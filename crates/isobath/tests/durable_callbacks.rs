@@ -1,5 +1,5 @@
-//! Callbacks that wait until a commit survives power loss: each that is accepted runs once, with
-//! the truth.
+//! Tests callbacks that wait until a commit survives power loss. Each accepted callback runs
+//! exactly once, with the correct result.
 
 use isobath::env::Env;
 use isobath::vfs::{Fault, FileOp, MemoryFs};
@@ -24,7 +24,7 @@ fn tell(sender: &Sender<Result<()>>) -> impl FnOnce(Result<()>) + Send + 'static
     move |outcome| sender.send(outcome).unwrap()
 }
 
-/// Has the thread that runs callbacks wait until the answer is dropped or sent to.
+/// Makes the thread that runs callbacks wait until the returned sender is used or dropped.
 fn hold(db: &Db) -> Sender<()> {
     let ((held, is_held), (release, released)) = (channel(), channel::<()>());
     let commit = db.put("hold", "value").unwrap();
@@ -43,7 +43,7 @@ fn a_callback_runs_once_its_commit_survives_power_loss_and_never_within_the_call
     let db = over(&fs).open("db").unwrap();
     for round in 0..20u8 {
         let commit = db.put([round], "value").unwrap();
-        // What the callback waits for is held during the call.
+        // The caller holds a lock that the callback needs.
         let lock = Arc::new(Mutex::new(()));
         let held = lock.lock().unwrap();
         let (sender, receiver) = channel();
@@ -63,7 +63,7 @@ fn a_callback_runs_once_its_commit_survives_power_loss_and_never_within_the_call
             let after = over(&crashed).open("db").unwrap();
             assert_eq!(after.count(..).unwrap(), u64::from(round) + 1);
         }
-        // Durable already.
+        // The commit is durable already.
         let (sender, receiver) = channel();
         db.on_durable(commit, tell(&sender)).unwrap();
         soon(&receiver).unwrap();
@@ -102,7 +102,7 @@ fn callbacks_hear_of_a_failed_sync_unless_their_commit_was_durable_before() {
     soon(&early_is).unwrap();
     fs.clear_faults();
     assert!(db.is_durable(early) && !db.is_durable(late));
-    // Poisoned: nothing is synced again, and what waits is told.
+    // The database is poisoned: nothing is synced any more, and waiting callbacks get the error.
     db.on_durable(late, tell(&of_late)).unwrap();
     assert!(soon(&late_is).is_err_and(|error| error.is_outcome_unknown()));
     db.on_durable(early, tell(&of_early)).unwrap();
@@ -136,7 +136,7 @@ fn a_close_runs_what_waits_and_refuses_what_comes_later() {
         } else {
             drop(db);
         }
-        // The close has given up the directory: what is left of it is the wait for the callbacks.
+        // The close has released the directory. What remains of it is the wait for the callbacks.
         while let Err(error) = over(&fs).open("db") {
             assert_eq!(error.name(), "LOCKED");
             thread::yield_now();
@@ -154,7 +154,7 @@ fn family_is_open(db: &Db) -> bool {
     db.get("key").is_ok()
 }
 
-/// A panic with it panics once more when it is dropped.
+/// A panic payload that panics again when it is dropped.
 struct Spiteful;
 
 impl Drop for Spiteful {

@@ -1,5 +1,5 @@
-//! The empty key, the least of all: alone, first of many, in memory and in each level, deleted,
-//! seen by snapshots, walked onto from both sides, through recovery and repair.
+//! Tests the empty key, the smallest key: alone, as the first of many, in memory and in each level,
+//! deleted, seen by snapshots, reached from both sides, and through recovery and repair.
 
 use isobath::env::Env;
 use isobath::tools::RepairOptions;
@@ -35,7 +35,7 @@ fn own(entry: Option<Entry<'_>>) -> Option<(Vec<u8>, Vec<u8>)> {
     entry.map(|entry| (entry.key().to_vec(), entry.value().unwrap().to_vec()))
 }
 
-/// Everything that reads agrees with the map.
+/// Checks that every way to read agrees with the map.
 #[track_caller]
 fn check(part: &impl Readable, map: &Map) {
     for key in [&b""[..], b"\0", b"k"] {
@@ -84,8 +84,8 @@ fn check(part: &impl Readable, map: &Map) {
     }
 }
 
-/// The map, in memory, in level 0, in the last level, after a close, a kill and a power cut, and
-/// repaired.
+/// Checks the map in memory, in level 0, in the last level, after a close, a kill and a power cut,
+/// and after a repair.
 #[track_caller]
 fn check_everywhere(fill: impl Fn(&Db), map: &Map) {
     let fs = MemoryFs::new();

@@ -1,4 +1,4 @@
-//! What a program does every day: write, read, scan, snapshot, flush, compact, close, reopen.
+//! Tests everyday use: write, read, scan, snapshot, flush, compact, close, reopen.
 
 use isobath::{Batch, Db, Options};
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn a_cursor_goes_on_reading_while_compactions_remove_the_files_below_it() {
         db.put(key(i), value(i, 1)).unwrap();
     }
     db.compact().unwrap();
-    // Files that nobody needs are removed after flushes.
+    // Files that are not needed any more are removed after flushes.
     db.put("more", "value").unwrap();
     db.flush().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(50));
@@ -152,7 +152,7 @@ fn a_snapshot_sees_its_moment_through_flush_and_compaction() {
     assert_eq!(db.range(..).count(), 2500);
 }
 
-/// The bytes that a directory and all below take on disk.
+/// The bytes that a directory and its subdirectories take on disk.
 #[cfg(unix)]
 fn taken(dir: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;

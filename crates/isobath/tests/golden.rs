@@ -1,14 +1,14 @@
-//! Databases of every format that ever landed, checked in under `golden/v*`: each opens, verifies,
-//! holds what it held, and can be written on.
+//! Databases of every format that was ever in use, stored under `golden/v*`. Each opens, verifies,
+//! holds its recorded content, and can be written to.
 //!
-//! `golden/vN/db` is a database whose process was killed, with something of every structure in it;
-//! `golden/vN/contents.txt` is what it holds, a line for each key. `vN` is of the day when version
-//! N of the format landed; `vN.1`, `vN.2` and so on are of days when something was added that older
+//! `golden/vN/db` is a database whose process was killed, with something of every structure in it.
+//! `golden/vN/contents.txt` is its content, one line for each key. `vN` was made when version N of
+//! the format landed. `vN.1`, `vN.2` and so on were made when something was added that older
 //! versions ignore.
 //!
-//! When the present one lacks something that databases now hold, `ISOBATH_UPDATE_GOLDEN=1 cargo
-//! test -p isobath --test golden` adds the next; none is ever made anew. What is new has to come
-//! about in `fill`.
+//! If the newest one lacks something that databases now hold, `ISOBATH_UPDATE_GOLDEN=1 cargo test
+//! -p isobath --test golden` adds the next one. No existing one is ever made again. The function
+//! `fill` must produce what is new.
 
 use isobath::env::Env;
 use isobath::tools::{self, DumpItem, Field};
@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the format's version stands in the header of every file.
+/// The offset of the format's version in the header of every file.
 const VERSION_AT: usize = 10;
 /// The header page of a log segment; data follows.
 const SEGMENT_HEADER_LEN: u64 = 4096;
@@ -41,8 +41,8 @@ fn in_memory(fs: &MemoryFs) -> Options {
     options().env(of(fs))
 }
 
-/// Everything in a database, a line for each key, as `contents.txt` has it; read in both directions
-/// and by key.
+/// Everything in a database, one line for each key, in the form of `contents.txt`. Reads it in both
+/// directions and by key.
 fn contents(db: &Db) -> Result<String> {
     let mut out = String::new();
     for name in db.list_families() {
@@ -84,7 +84,7 @@ fn check(golden: &Path) {
         assert_eq!(contents(&db).unwrap(), expected, "{}", golden.display());
         db.close().unwrap();
     }
-    // It can be written on, and what it held survives being rewritten.
+    // The database can be written to, and its content survives being rewritten.
     let db = options().open(&path).unwrap();
     let families: Vec<_> =
         db.list_families().iter().map(|name| db.family_if_exists(name).unwrap().unwrap()).collect();
@@ -138,7 +138,7 @@ fn add(state: (u16, u32), disk: &MemoryFs, contents: &str) {
     fs::write(target.join("contents.txt"), contents).unwrap();
 }
 
-/// The states of the format that have a golden database, ascending: versions, and what was added to
+/// The states of the format that have a golden database, ascending: versions, and the additions to
 /// each.
 fn states() -> Vec<(u16, u32)> {
     let state = |entry: std::io::Result<fs::DirEntry>| {
@@ -157,8 +157,8 @@ fn dir_of((version, nth): (u16, u32)) -> PathBuf {
     golden().join(format!("v{version}{nth}"))
 }
 
-/// What there is in a database's files by the names of a dump: each kind of thing with its fields,
-/// each codec, each change of a manifest.
+/// The kinds of things in a database's files, as a dump names them: each item with its fields, each
+/// codec, each change of a manifest.
 fn kinds(db: &Path, env: &Env) -> BTreeSet<String> {
     let mut kinds = BTreeSet::new();
     for dir in ["", "table", "wal"] {
@@ -182,7 +182,7 @@ fn kind(item: &DumpItem<'_>) -> String {
         kind += &format!(" {name}");
         match field {
             Field::Text(text) if ["kind", "codec"].contains(name) => kind += &format!("={text}"),
-            // Of a change the words before its first number.
+            // The words of a change before its first number.
             Field::Text(text) if item.name == "change" => {
                 let is_word = |word: &&str| word.chars().all(char::is_alphabetic);
                 let words: Vec<_> = text.split(' ').take_while(is_word).take(2).collect();
@@ -200,8 +200,8 @@ fn version_of(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_le_bytes([header[VERSION_AT], header[VERSION_AT + 1]]))
 }
 
-/// The files of the database in `/db` by their paths within it. Log segments are cut to what was
-/// written.
+/// The files of the database in `/db`, by their paths in it. Log segments are cut to their written
+/// part.
 fn files(disk: &MemoryFs) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for dir in ["", "table", "wal"] {
@@ -224,8 +224,8 @@ fn files(disk: &MemoryFs) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// Puts a database with something of every structure on `disk`, as the death of its process leaves
-/// it. Returns what it holds.
+/// Puts a database with something of every structure on `disk`, in the state in which the death of
+/// its process leaves it. Returns its content.
 fn fill(disk: &MemoryFs) -> Result<String> {
     let path = Path::new("/db");
     let fs = MemoryFs::new();
@@ -243,8 +243,8 @@ fn fill(disk: &MemoryFs) -> Result<String> {
         write(&family, 0..count, 1, "first")?;
     }
     db.flush()?;
-    // Files that a reader keeps on disk stand behind what was made of them, compacted once or
-    // twice.
+    // A reader keeps these files on disk beside the tables made from them by one or two
+    // compactions.
     let plain = db.family_if_exists("plain")?.expect("there is one");
     let reader = plain.range(..);
     for (family, _) in families(&db)? {
@@ -253,7 +253,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     write(&plain, 0..12, 5, "between")?;
     plain.compact(..)?;
     drop(reader);
-    // The log of the second term holds nothing of the first.
+    // The log of the second term holds nothing of the first one.
     db.close()?;
     let db = in_memory(&fs).open(path)?;
     db.rename_family(&db.family_if_exists("before")?.expect("there is one"), "after")?;
@@ -283,7 +283,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     Ok(held)
 }
 
-/// The families that are filled, and with how many keys.
+/// The families to fill, with their numbers of keys.
 fn families(db: &Db) -> Result<Vec<(Family, u32)>> {
     let sizes = [("default", 20), ("lz4", 30), ("zstd", 30), ("snappy", 30), ("plain", 12)];
     sizes
@@ -292,7 +292,7 @@ fn families(db: &Db) -> Result<Vec<(Family, u32)>> {
         .collect()
 }
 
-/// Writes every `step`th key; of later rounds, every other of those is a delete.
+/// Writes every `step`th key. In later rounds, every other write is a delete.
 fn write(family: &Family, range: std::ops::Range<u32>, step: usize, round: &str) -> Result<()> {
     for nth in range.step_by(step) {
         let name = family.name();

@@ -1,12 +1,13 @@
-//! The guide's examples run, twice over the same directory where that matters, and print what is
-//! expected; the programs of its pages are doc tests (`src/guide.rs`), and no page is left out.
+//! Runs the guide's examples, twice in the same directory where that matters, and compares what
+//! they print. The programs in its pages are doc tests (`src/guide.rs`); a test checks that no page
+//! is left out.
 
 use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-/// An example, of which `main` is not called.
+/// An example as a module. Its `main` is not called.
 macro_rules! example {
     ($name:ident, $path:literal) => {
         #[allow(dead_code)]
@@ -22,7 +23,7 @@ example!(time_series, "../examples/time_series.rs");
 
 type Run = fn(&Path, &mut dyn Write) -> Result<(), Box<dyn Error>>;
 
-/// What it prints.
+/// The text that the example prints.
 fn printed(run: Run, dir: &Path) -> String {
     let mut out = Vec::new();
     run(dir, &mut out).unwrap();

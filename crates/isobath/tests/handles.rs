@@ -1,6 +1,6 @@
-//! Handles of column families given to a database that they are not of: another one, the same one
-//! opened again, or one whose family was dropped. Every method that takes a handle says so, and
-//! none reads or writes anything.
+//! Handles of column families that are passed to a database to which they do not belong: another
+//! one, the same one opened again, or one whose family was dropped. Every method that takes a
+//! handle reports the error, and none reads or writes anything.
 
 use isobath::env::Env;
 use isobath::vfs::MemoryFs;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 type Method = fn(&Db, &Snapshot, &Family) -> Result<()>;
 
-/// Every public method that takes a handle, by its file and name, in calls that nothing but the
-/// handle can refuse.
+/// Every public method that takes a handle, by its file and name. Only the handle can make these
+/// calls fail.
 const METHODS: [(&str, Method); 17] = [
     ("batch.rs of", |db, _, family| {
         let mut batch = Batch::new();
@@ -47,7 +47,7 @@ const METHODS: [(&str, Method); 17] = [
     ("snapshot.rs of", |_, snapshot, family| {
         snapshot.with(ReadOptions::new()).of(family).get("key").map(drop)
     }),
-    // The last, since it succeeds where the others do.
+    // The last one, because it succeeds where the others do.
     ("db.rs drop_family", |db, _, family| db.drop_family(family)),
 ];
 
@@ -79,7 +79,7 @@ fn over(fs: &MemoryFs) -> Options {
     Options::new().env(env).write_buffer(64 << 10)
 }
 
-/// A database whose default family and family "family" have a key each.
+/// A database with one key in its default family and one in the family "family".
 fn filled(fs: &MemoryFs) -> (Db, Family) {
     let db = over(fs).open("db").unwrap();
     let family = db.family("family").unwrap();
@@ -99,7 +99,7 @@ fn contents(db: &Db) -> Vec<(String, Vec<u8>, Vec<u8>)> {
     all
 }
 
-/// Gives `handle` to every method; each must refuse it with `words`, and nothing changes.
+/// Passes `handle` to every method. Each must refuse it with `words`, and nothing may change.
 fn all_refuse(db: &Db, handle: &Family, words: &str) {
     let (snapshot, before) = (db.snapshot(), contents(db));
     for (name, method) in METHODS {
@@ -111,7 +111,7 @@ fn all_refuse(db: &Db, handle: &Family, words: &str) {
     assert!(contents(db) == before && db.list_families().len() >= 2);
 }
 
-/// The public methods of the sources that take a handle.
+/// The public methods in the sources that take a handle.
 fn methods_of_the_sources(dir: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -247,7 +247,7 @@ fn every_method_says_that_the_database_is_closed() {
             let refused = method(&family);
             assert!(refused.as_ref().is_err_and(Error::is_closed), "{name}: {refused:?}");
         }
-        // Nor does it matter that the directory is open again.
+        // It does not matter that the directory is open again.
         let _second = over(&fs).open("db").unwrap();
     }
 }

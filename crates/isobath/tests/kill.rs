@@ -1,11 +1,11 @@
-//! SIGKILL at random moments: nothing acknowledged is lost, batches are whole, in both modes of the
-//! log.
+//! SIGKILL at random moments, in both modes of the log: nothing acknowledged is lost, and batches
+//! are whole.
 //!
-//! The test runs itself again as a child, which writes from several threads and says on its
-//! standard output what was acknowledged. The parent kills it, opens what is left, and compares. A
-//! writer's batch `n` sets a counter in one family, the same counter in another, and one of its
-//! many data keys, so that the counter says exactly what all of its keys must hold.
-//! `ISOBATH_TEST_LONG=1` kills many more times.
+//! The test runs itself again as a child. The child writes from several threads, and prints what
+//! was acknowledged. The parent kills the child, opens the database, and compares. A writer's batch
+//! `n` sets a counter in one family, the same counter in another family, and one of its many data
+//! keys. So the counter tells exactly what all of its keys must hold. `ISOBATH_TEST_LONG=1` kills
+//! many more times.
 #![cfg(unix)]
 
 use isobath::{Batch, Db, IoMode, Options};
@@ -58,7 +58,7 @@ fn child_writes_until_killed() {
                     batch.of(other).put(counter_key(writer), n.to_be_bytes());
                     batch.put(data_key(writer, n), data(n));
                     db.write(batch).unwrap();
-                    // One write for the line, so that a kill does not cut it.
+                    // Writes the line with one call, so that a kill does not cut it.
                     let line = format!("acknowledged {writer} {n}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                 }
@@ -77,7 +77,7 @@ fn spawn(dir: &Path, positional: bool) -> Child {
     command.spawn().unwrap()
 }
 
-/// Lets a child write for a while, kills it, and returns what it acknowledged last.
+/// Lets a child write for a while, kills it, and returns its last acknowledged batches.
 fn write_and_kill(dir: &Path, positional: bool, lasts: Duration) -> [u64; WRITERS as usize] {
     let mut child = spawn(dir, positional);
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -137,7 +137,7 @@ fn kill_again_and_again(positional: bool) {
         let acknowledged = write_and_kill(dir.path(), positional, lasts);
         let db = options(positional).open(dir.path()).unwrap();
         check(&db, &acknowledged, &mut before);
-        // What recovery made of it is what the next child meets, closed cleanly or not.
+        // The next child finds what recovery made of the database, closed cleanly or not.
         if round % 2 == 0 {
             db.close().unwrap();
         }

@@ -1,5 +1,5 @@
-//! Bad input, bad directories, bad files and a machine without room: each answers a typed error
-//! that says what to do, and nothing is lost or touched.
+//! Bad input, bad directories, bad files and a machine without space. Each causes a typed error
+//! that says what to do, and nothing is lost or changed.
 #![cfg(unix)]
 
 use isobath::env::Env;
@@ -43,7 +43,7 @@ fn keys_outside_the_limits_are_refused_and_change_nothing() {
     assert!(db.get("").unwrap().is_none() && db.get(&too_long).unwrap().is_none());
 }
 
-/// Reads as another key each time.
+/// A key that reads differently each time.
 struct Fickle(Cell<usize>);
 
 impl AsRef<[u8]> for Fickle {
@@ -72,7 +72,7 @@ fn a_key_that_was_checked_is_the_key_that_is_written() {
 
 #[test]
 fn a_value_over_four_gibibytes_is_refused_by_its_length_alone() {
-    // Reserved addresses, never touched: reading one byte in each page would take 4 GiB.
+    // Reserved addresses that are never touched. Reading one byte in each page would take 4 GiB.
     let map =
         memmap2::MmapOptions::new().len(MAX_VALUE_LEN + 1).no_reserve_swap().map_anon().unwrap();
     let db = Options::in_memory().open("db").unwrap();
@@ -267,7 +267,7 @@ fn what_is_missing_cut_or_flipped_is_named_and_nothing_else_is_harmed() {
             assert!(is_typed, "{part} {what}: {text}");
             let name = path.file_name().unwrap().to_string_lossy();
             assert!(text.contains(&*name), "{part} {what}: {text}");
-            // Recovery may begin a manifest and a log of its own; the tables, and what is damaged,
+            // Recovery may begin a new manifest and a new log. The tables, and the damaged file,
             // stay as they are.
             let after = listing(dir.path());
             for old in before.iter().filter(|(path, _)| path.to_string_lossy().contains(".tbl")) {
@@ -296,7 +296,7 @@ fn a_full_disk_is_survived_and_forgotten_once_there_is_room() {
     assert!(error.is_out_of_space(), "{error}");
     assert_eq!(db.get("before").unwrap().unwrap(), b"value");
     assert_eq!(db.range(..).map(Result::unwrap).count(), written + 1);
-    // The process may die here as well.
+    // The process may also die here.
     let killed = fs.killed();
     killed.set_capacity(u64::MAX);
     let other = over(&killed).open("/db").unwrap();
@@ -359,14 +359,14 @@ fn a_new_database_survives_a_cut_of_power_with_the_directories_made_for_it() {
     assert_eq!(db.get("key").unwrap().unwrap(), b"value");
 }
 
-/// The child of the test below: as few files as the limit says.
+/// The child of the test below. It opens at most as many files as the limit allows.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn child_with_few_files() {
     let Some(dir) = std::env::var_os("ISOBATH_FILES_DIR") else { return };
     let set_limit = |files: u64| {
         let limit = libc::rlimit { rlim_cur: files, rlim_max: 4096 };
-        // SAFETY: `setrlimit` reads the struct that it is given, and nothing else.
+        // SAFETY: `setrlimit` only reads the struct that it gets.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
     };
     let options = Options::new().write_buffer(64 << 10).max_open_files(8).block_cache(0);
@@ -383,8 +383,8 @@ fn child_with_few_files() {
     assert!(files > 8, "{files} tables");
     let count = || db.range(..).map(Result::unwrap).count();
     assert_eq!(count(), 4000);
-    // Not one more, whatever for: what needs none goes on, the rest says so, and all is well
-    // afterwards.
+    // No more files can be opened. Calls that need none work, the others return an error, and
+    // everything works again afterwards.
     set_limit(3);
     db.put("key", "value").unwrap();
     let error = db.flush().unwrap_err();
@@ -392,7 +392,7 @@ fn child_with_few_files() {
     assert_eq!(db.get("key").unwrap().unwrap(), b"value");
     let error = options.open(Path::new(&dir).join("another")).unwrap_err();
     assert!(error.is_too_many_files(), "{error}");
-    // Until memory and log are full; the log takes segments meanwhile that it has open still.
+    // Writes until memory and log are full. The log meanwhile takes segments that are still open.
     let refused = (0..10_000u32).find_map(|n| db.put(n.to_le_bytes(), [7; 500]).err()).unwrap();
     assert!(refused.is_too_many_files(), "{refused}");
     set_limit(64);

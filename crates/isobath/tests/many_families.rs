@@ -25,7 +25,7 @@ fn files_and_bytes(fs: &MemoryFs, dir: &Path) -> (usize, u64) {
     sum
 }
 
-/// Opens and reads all of them: even ones hold `round`, odd ones what they held first.
+/// Opens and reads all families. Even ones hold `round`; odd ones hold their first value.
 fn check(fs: &MemoryFs, round: u8) -> Db {
     let db = options(fs).open("/db").unwrap();
     assert_eq!(db.list_families().len(), FAMILIES + 1);

@@ -1,8 +1,9 @@
-//! Long random histories against a `BTreeMap` of states: every answer is checked, the process dies,
+//! Long random histories against a `BTreeMap` of states. Every answer is checked, the process dies,
 //! the power is cut, and options change at every open.
 //!
-//! `model/ops.rs` says what can happen, `model/state.rs` what ought to be there, `model/run.rs`
-//! does both and compares. `ISOBATH_TEST_LONG=1` runs many more and longer histories.
+//! `model/ops.rs` lists what can happen, `model/state.rs` computes the expected content, and
+//! `model/run.rs` does both and compares. `ISOBATH_TEST_LONG=1` runs many more and longer
+//! histories.
 
 mod model {
     pub(crate) mod ops;

@@ -1,5 +1,5 @@
-//! Two databases in one process, and one directory that is opened again with other options: nothing
-//! of one shows in the other.
+//! Two databases in one process, and one directory opened again with other options: nothing of one
+//! may appear in the other.
 
 use isobath::env::Env;
 use isobath::vfs::MemoryFs;
@@ -11,7 +11,7 @@ fn over(fs: &MemoryFs) -> Options {
     Options::new().env(env).write_buffer(64 << 10).compaction_threads(1)
 }
 
-/// The same keys in files of the same numbers and sizes; only the values differ.
+/// The same keys, in files with the same numbers and sizes. Only the values differ.
 fn fill(db: &Db, mark: u8) {
     for i in 0..500u32 {
         db.put(i.to_be_bytes(), [mark; 100]).unwrap();
@@ -40,7 +40,7 @@ fn databases_on_one_cache_see_their_own_blocks() {
         check(&first, 1);
         check(&second, 2);
     }
-    // The same place, another database: of the one before, blocks are still in the cache.
+    // Another database in the same place. Blocks of the old one are still in the cache.
     first.close().unwrap();
     let third = open(&MemoryFs::new());
     fill(&third, 3);

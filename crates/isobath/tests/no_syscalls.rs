@@ -1,8 +1,8 @@
-//! What the hot paths do not do: a put under process durability makes no system call where the log
-//! is mapped, a get from memory or from a cached block neither a system call nor an allocation.
-//! Page faults and growth are counted too.
+//! What the hot paths must not do. A put under process durability makes no system call if the log
+//! is mapped. A get from memory or from a cached block makes neither a system call nor an
+//! allocation. Page faults and growth are counted too.
 //!
-//! Calls are counted by `strace`, where it is installed and may attach, on a child that marks where
+//! `strace` counts the calls, if it is installed and may attach. It traces a child that marks where
 //! to count.
 #![cfg(target_os = "linux")]
 
@@ -17,16 +17,16 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator as it came.
+// SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's promise.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -45,7 +45,7 @@ fn key(n: u64) -> [u8; 16] {
 }
 
 fn minor_faults() -> u64 {
-    // SAFETY: all zeros is a valid `rusage`, which the call fills.
+    // SAFETY: all zeros is a valid `rusage`, and the call fills it.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
@@ -53,7 +53,7 @@ fn minor_faults() -> u64 {
     }
 }
 
-/// A call that does nothing and stands out in a trace.
+/// A call that does nothing and is easy to find in a trace.
 fn mark(which: u64) {
     let name = format!("/isobath-mark-{which}");
     assert!(std::fs::metadata(name).is_err());
@@ -61,7 +61,7 @@ fn mark(which: u64) {
 
 fn filled(dir: &std::path::Path) -> Db {
     let options = Options::new().write_buffer(16 << 20).block_cache(64 << 20);
-    // Whatever file system the test runs on.
+    // Mapped, whatever the file system of the test is.
     let db = options.io(IoMode::Mapped).open(dir).unwrap();
     for n in 0..WARM_PUTS {
         db.put(key(n), [7; 100]).unwrap();
@@ -92,8 +92,8 @@ fn a_get_of_what_is_in_memory_allocates_nothing() {
     assert!(faults <= 3 * GETS / 1000, "{faults} page faults");
 }
 
-/// Untraced, since a tracer slows down the threads that fault pages in ahead of the writer. The
-/// best of three runs: a busy machine keeps those threads from running too.
+/// Not traced, because a tracer slows down the threads that fault in pages ahead of the writer.
+/// Takes the best of three runs, because a busy machine also keeps those threads from running.
 #[test]
 fn a_put_in_steady_state_faults_no_page_in() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! Compactions overlap in time, and so do the parts of one compaction: a trace of events shows
+//! Compactions overlap in time, and so do the parts of one compaction. A trace of events shows
 //! both.
 
 use isobath::{Event, FamilyOptions, Options};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Who worked at which compaction, from when to when, in microseconds.
+/// Which thread worked on which compaction, with its start and its end in microseconds.
 #[derive(Clone, Debug)]
 struct Share {
     thread: std::thread::ThreadId,

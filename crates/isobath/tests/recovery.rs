@@ -1,5 +1,5 @@
-//! Recovery of a long log: it tells how far it is, and everything is there. `ISOBATH_TEST_LONG=1`
-//! makes it 256 MiB.
+//! Recovery of a long log reports its progress, and restores everything. `ISOBATH_TEST_LONG=1`
+//! makes the log 256 MiB long.
 
 use isobath::env::Env;
 use isobath::vfs::MemoryFs;
@@ -35,7 +35,7 @@ fn the_recovery_of_a_long_log_shows_its_progress() {
         }
     };
     let began = Instant::now();
-    // A smaller budget than that of the writer: recovery flushes on its way.
+    // A smaller write buffer than the writer's, so recovery flushes while it replays.
     let db = options(&left).write_buffer(4 << 20).on_event(listener).open("/db").unwrap();
     let progress = progress.lock().unwrap();
     println!("{log_bytes} bytes in {:?}, told {} times", began.elapsed(), progress.len());

@@ -1,5 +1,6 @@
-//! Scenarios as scripts: each file in `scripts/` is a list of commands with what they must answer
-//! beneath. With `ISOBATH_UPDATE=1` the answers are written anew, to be looked at as a diff.
+//! Scenarios as scripts. Each file in `scripts/` is a list of commands, each followed by its
+//! expected answer. With `ISOBATH_UPDATE=1` the test writes the answers again; review them as a
+//! diff.
 //!
 //! ```text
 //! # A comment.
@@ -170,7 +171,7 @@ impl Session {
     }
 }
 
-/// The script with the answers that it gives now.
+/// The script with its present answers.
 fn replay(script: &str) -> String {
     let (mut session, mut replayed) = (Session::new(), String::new());
     for line in script.lines() {

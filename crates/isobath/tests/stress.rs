@@ -1,5 +1,5 @@
-//! Many threads at once, with budgets so small that sealing, flushing and compacting never rest.
-//! `ISOBATH_TEST_LONG=1` goes on for minutes.
+//! Many threads at once, with budgets so small that sealing, flushing and compacting never stop.
+//! `ISOBATH_TEST_LONG=1` runs for minutes.
 
 use isobath::{Batch, Db, Options, WriteOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +31,8 @@ fn number(value: &[u8]) -> u64 {
     u64::from_be_bytes(value[..8].try_into().unwrap())
 }
 
-/// What the threads share. Batch `n` of a writer sets its key `n % KEYS` to `n`, in both families.
+/// The state that the threads share. Batch `n` of a writer sets its key `n % KEYS` to `n` in both
+/// families.
 struct Shared {
     db: Db,
     other: isobath::Family,
@@ -58,8 +59,8 @@ impl Shared {
         }
     }
 
-    /// Whoever reads after a commit was acknowledged sees it, whatever is sealed or installed
-    /// meanwhile.
+    /// A reader that begins after a commit was acknowledged sees the commit, whatever is sealed or
+    /// installed in the meantime.
     fn read_own_moment(&self) {
         for turn in 0.. {
             if self.stopped() {
@@ -79,7 +80,8 @@ impl Shared {
         }
     }
 
-    /// A snapshot shows whole batches, the same in both families, and each writer's as a prefix.
+    /// A snapshot shows whole batches, the same in both families, and a prefix of each writer's
+    /// batches.
     fn read_snapshots(&self, backwards: bool) {
         while !self.stopped() {
             let floor: Vec<_> =
@@ -255,7 +257,7 @@ fn a_close_loses_nothing_that_writers_were_told_of() {
         for writer in 0..WRITERS {
             let n = acknowledged[writer as usize].load(Ordering::Relaxed);
             let found = db.get(key(writer, n)).unwrap().map(|value| number(&value));
-            // The put that heard of the close may be there all the same.
+            // The put that got the error of the close may still be in the database.
             assert!(
                 n == 0 || found >= Some(n),
                 "round {round}: {n} was acknowledged, {found:?} is left"

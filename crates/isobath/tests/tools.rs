@@ -1,4 +1,4 @@
-//! What tools see of a database: every flipped byte that a checksum covers, in whatever file.
+//! Tests what tools report of a database: every flipped byte that a checksum covers, in every file.
 
 use isobath::env::Env;
 use isobath::tools::{self, Report};
@@ -13,8 +13,8 @@ fn verify(db: &Path) -> Report {
     tools::verify(db, &Env::system(), &mut |_, _| ()).unwrap()
 }
 
-/// Flips a bit of each byte of `places` in turn and demands that a verification names the file, at
-/// or before the byte.
+/// Flips a bit of each byte of `places` in turn. A verification must name the file, and an offset
+/// at or before the byte.
 fn every_flip_is_found(db: &Path, file: &Path, places: impl Iterator<Item = usize>) {
     let good = std::fs::read(file).unwrap();
     let mut count = 0;
@@ -35,7 +35,7 @@ fn every_flip_is_found(db: &Path, file: &Path, places: impl Iterator<Item = usiz
     assert!(verify(db).is_clean());
 }
 
-/// Every so many bytes, so that the debug build takes seconds.
+/// The distance between flipped bytes, so that the debug build takes only seconds.
 const STEP: usize = 3;
 
 fn files(dir: &Path, ending: &str) -> Vec<PathBuf> {
@@ -66,7 +66,7 @@ fn every_flipped_byte_of_tables_manifest_and_current_is_found() {
     }
     let manifest = files(dir.path(), "MANIFEST").remove(0);
     let len = std::fs::read(&manifest).unwrap().len();
-    // The last sync marker is not synced: without it the record counts too.
+    // The last sync marker itself is not synced. Without it the record still counts.
     every_flip_is_found(dir.path(), &manifest, (0..len - 8).step_by(STEP));
     every_flip_is_found(dir.path(), &dir.path().join("CURRENT"), 0..33);
 }
@@ -76,7 +76,7 @@ fn every_flipped_byte_of_a_synced_record_is_found() {
     let (live, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let db = small().open(live.path()).unwrap();
     for i in 0..20u64 {
-        // A header of 32 bytes and a payload of 40, so that no byte is padding, which no checksum
+        // A header of 32 bytes and a payload of 40, so that there is no padding, which no checksum
         // covers.
         db.with(WriteOptions::sync()).put(i.to_be_bytes(), [7; 23]).unwrap();
     }

@@ -1,11 +1,11 @@
-//! The signatures of all that the crate's root exports, taken from the sources, and compared with
-//! the listing in the tree.
+//! Collects the signatures of everything that the crate's root exports from the sources, and
+//! compares them with the listing in the tree.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// The items of an exported type, as its sources write them.
+/// The items of an exported type, as the sources write them.
 type Listing = BTreeMap<String, Vec<String>>;
 
 /// The names after `pub use` in the crate's root.
@@ -28,7 +28,7 @@ fn sources(dir: &Path, found: &mut Vec<String>) {
             sources(&path, found);
         } else if path.extension().is_some_and(|end| end == "rs") {
             let text = std::fs::read_to_string(path).unwrap();
-            // What follows are the tests.
+            // The rest of the file is tests.
             found.push(text.split("\nmod tests {").next().unwrap().to_owned());
         }
     }
@@ -46,7 +46,7 @@ fn signature<'a>(first: &'a str, rest: &mut impl Iterator<Item = &'a str>) -> St
     text.replace("$crate::", "").replace(", )", ")").replace("$this: $receiver", "self").to_owned()
 }
 
-/// The name that an item or an `impl` is of.
+/// The name of an item, or of the type of an `impl`.
 fn name_of(text: &str) -> String {
     let text = text.trim_start();
     let text = match text.strip_prefix('<') {
@@ -56,12 +56,12 @@ fn name_of(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// Where a line stands.
+/// The context of a line.
 enum Place {
     Outside,
-    /// In the item, or an `impl`, of this name.
+    /// Inside the item, or an `impl`, with this name.
     In(String),
-    /// In a macro that expands methods.
+    /// Inside a macro that expands to methods.
     Macro(String),
 }
 
@@ -137,7 +137,7 @@ fn member<'a>(
             let is_of_trait = listing.get(name).is_some_and(|of| of[0].starts_with("pub trait"));
             if line.starts_with("    pub ") && line.trim_end().ends_with(',') {
                 let field = line.trim().trim_end_matches(',');
-                // Without the default, which only the lists of options have.
+                // Without the default value, which only lists of options have.
                 let field = field.split_once(" = ").map_or(field, |(field, _)| field);
                 listing.get_mut(name).unwrap().push(format!("  {field}"));
             } else if line.starts_with("    pub fn ") || (is_method && is_of_trait) {

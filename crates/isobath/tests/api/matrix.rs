@@ -1,4 +1,5 @@
-//! Every method of the matrix on every type of it, once. A type that lacks one does not compile.
+//! Calls every method of the matrix once on every type. A type that lacks a method does not
+//! compile.
 
 use isobath::vfs::MemoryFs;
 use isobath::{
@@ -8,7 +9,7 @@ use isobath::{
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What the reads of a part answer.
+/// The answers of a part's read methods.
 #[derive(Debug, PartialEq)]
 struct Answers {
     got: [Option<Value>; 2],
@@ -18,7 +19,7 @@ struct Answers {
     keys: Vec<Value>,
 }
 
-/// Calls every method that reads, as an inherent one if `$part` is no type parameter.
+/// Calls every method that reads. If `$part` is not a type parameter, calls the inherent methods.
 macro_rules! read {
     ($part:expr) => {{
         let part = $part;
@@ -49,7 +50,7 @@ fn read_generic(part: &impl Readable) -> Result<Answers> {
     Ok(read!(part))
 }
 
-/// Calls every method that writes and is durable by itself.
+/// Calls every write method that commits by itself.
 macro_rules! write {
     ($part:expr) => {{
         let part = $part;
@@ -61,7 +62,7 @@ macro_rules! write {
     }};
 }
 
-/// Calls every method that writes and is durable with its batch.
+/// Calls every write method that commits with its batch.
 macro_rules! gather {
     ($part:expr) => {{
         $part.put("a", "1").put("gone", "2").delete("gone").put("b", "3");
@@ -144,7 +145,7 @@ fn every_type_that_writes_has_every_method_and_they_agree() -> Result<()> {
     Ok(())
 }
 
-/// Compiled, not run: what each handle promises of threads and lifetimes.
+/// Compiled but not run: checks each handle's promises about threads and lifetimes.
 #[test]
 fn handles_can_be_kept_and_sent() {
     fn shared<T: Clone + Send + Sync + 'static>() {}

@@ -1,11 +1,11 @@
-//! What can happen in a history, and the options a database may be opened with.
+//! What can happen in a history, and the options with which a database may be opened.
 
 use isobath::vfs::MemoryFs;
 use isobath::{Codec, FamilyOptions, IoMode, Options, env::Env};
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// Keys come from a small space, so that histories meet themselves.
+/// Keys come from a small space, so that operations often meet the same key.
 pub(crate) type KeyIndex = u8;
 
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub(crate) enum Write {
     Delete { family: u8, key: KeyIndex },
 }
 
-/// How a cut of power treats what was not synced.
+/// What a power cut does with data that was not synced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cut {
     LosesAll,

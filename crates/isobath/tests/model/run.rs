@@ -1,4 +1,4 @@
-//! Does what a history says, to a database and to the model of it, and compares.
+//! Does what a history says, on a database and on its model, and compares them.
 
 use super::ops::{Cut, KeyIndex, Move, Op, Settings, Write};
 use super::state::{History, Keyspace, Map, State};
@@ -18,14 +18,14 @@ struct TakenSnapshot {
 pub(crate) struct Run {
     fs: MemoryFs,
     db: Option<Db>,
-    /// Of every family since the last open, dropped ones too: snapshots may see them.
+    /// Handles of all families since the last open. Snapshots may see dropped families too.
     handles: BTreeMap<u32, Family>,
     history: History,
     snapshots: Vec<TakenSnapshot>,
     families_ever: u32,
 }
 
-/// Keys of various lengths, the empty one among them, some with long shared prefixes.
+/// Keys of various lengths, including the empty key, some with long common prefixes.
 fn key(index: KeyIndex) -> Vec<u8> {
     if index == 0 {
         return Vec::new();
@@ -43,7 +43,7 @@ fn key(index: KeyIndex) -> Vec<u8> {
     key
 }
 
-/// Values tell of their place in the history; half compressible.
+/// A value shows its place in the history. It is half compressible.
 fn value(stamp: usize, len: u32) -> Arc<[u8]> {
     let mut value = format!("{stamp}.").into_bytes();
     let mut word = stamp as u32 | 1;
@@ -69,7 +69,7 @@ fn bounds(from: KeyIndex, to: KeyIndex) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     (lower, upper)
 }
 
-/// What of a map lies within bounds; `BTreeMap::range` panics on bounds that cross.
+/// The part of a map within bounds. `BTreeMap::range` panics on crossed bounds.
 fn within(map: &Map, bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Vec<(Vec<u8>, Arc<[u8]>)> {
     map.iter()
         .filter(|(key, _)| bounds.contains(*key))
@@ -89,7 +89,7 @@ fn same(found: Option<&Value>, expected: Option<&Arc<[u8]>>, what: &dyn std::fmt
     );
 }
 
-/// A small generator for choices within one cut.
+/// A small generator for choices within one power cut.
 fn scramble(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -248,7 +248,7 @@ impl Run {
             WriteOptions::default().durability(Durability::Process)
         };
         if at.is_multiple_of(2) {
-            // Twice leaves what once leaves.
+            // Writing a batch twice has the same result as writing it once.
             self.db().write(&mut batch).unwrap();
         }
         self.db().with(options).write(batch).unwrap();
@@ -258,12 +258,13 @@ impl Run {
         }
     }
 
-    /// A reading of `family` now or as of a snapshot, with what it ought to show.
+    /// What to read of `family`, now or in a snapshot, with the expected content.
     fn reading(&self, family: u8, snapshot: Option<u8>) -> (u32, Arc<State>, Option<&Snapshot>) {
         match snapshot {
             Some(index) if !self.snapshots.is_empty() => {
                 let taken = &self.snapshots[index as usize % self.snapshots.len()];
-                // Of the families of then, dropped ones included, and of those created since.
+                // The families of that moment, including those dropped later, and those created
+                // since.
                 let (mut both, now) = (State::clone(&taken.state), self.history.now());
                 both.families.extend(now.families.clone());
                 (both.nth(family), taken.state.clone(), Some(&taken.snapshot))
@@ -381,11 +382,11 @@ impl Run {
             _ => unreachable!(),
         }
         self.history.push(state);
-        // The change is acknowledged when its record is synced, and with it everything before.
+        // The change is acknowledged when its record is synced, and so is everything before it.
         self.history.all_is_durable();
     }
 
-    /// Opens what is on `fs`, and finds out which state it is in.
+    /// Opens the database on `fs`, and finds out which state it has.
     fn open(&mut self, settings: &Settings, fs: &MemoryFs) {
         self.check_snapshots();
         self.snapshots.clear();
@@ -412,7 +413,7 @@ impl Run {
     }
 }
 
-/// Takes items from both ends, in an order that the bits of `backwards` give, and compares.
+/// Takes items from both ends, in an order that the bits of `backwards` give, and compares them.
 fn check_both_ends(mut range: Range, expected: &[(Vec<u8>, Arc<[u8]>)], backwards: u32) {
     let mut left = expected.iter();
     for turn in 0.. {
@@ -431,8 +432,8 @@ fn check_both_ends(mut range: Range, expected: &[(Vec<u8>, Arc<[u8]>)], backward
 }
 
 fn check_moves(cursor: &mut Cursor, expected: &[(Vec<u8>, Arc<[u8]>)], moves: &[Move]) {
-    // Positions are one more than indices: 0 is before the first key, and a fresh cursor is
-    // nowhere.
+    // A position is one more than an index: 0 is before the first key. A new cursor has no
+    // position.
     let (mut at, behind) = (None, expected.len() + 1);
     for step in moves {
         let to = match *step {

@@ -1,11 +1,11 @@
-//! What ought to be in a database: the states it went through, oldest first.
+//! The expected content of a database: the states it went through, oldest first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
 
-/// A family by the number of its creation in this history.
+/// A family, identified by the number of its creation in this history.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Keyspace {
     pub(crate) name: String,
@@ -19,7 +19,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What an outsider sees: contents by name.
+    /// What a program can see: contents by family name.
     pub(crate) fn by_name(&self) -> BTreeMap<&str, &Map> {
         self.families.values().map(|family| (family.name.as_str(), &family.map)).collect()
     }
@@ -33,11 +33,11 @@ impl State {
     }
 }
 
-/// Every state since the last cut.
+/// Every state since the last power cut.
 #[derive(Debug)]
 pub(crate) struct History {
     states: Vec<Arc<State>>,
-    /// The index of the newest state that must survive a cut.
+    /// The index of the newest state that must survive a power cut.
     durable: usize,
 }
 
@@ -58,7 +58,7 @@ impl History {
         self.durable = self.states.len() - 1;
     }
 
-    /// How what was seen differs from the newest state.
+    /// How the content that was read differs from the newest state.
     fn difference(&self, seen: &BTreeMap<String, Map>) -> String {
         let now = self.now().by_name();
         let mut lines = vec![format!("families {:?}, expected {:?}", seen.keys(), now.keys())];
@@ -77,8 +77,8 @@ impl History {
         lines.join("\n")
     }
 
-    /// Goes back to the newest state that looks as `seen` to an outsider. Fails if a cut may not
-    /// leave it.
+    /// Goes back to the newest state that looks like `seen` to a program. Fails if a power cut must
+    /// not leave that state.
     pub(crate) fn cut_to(&mut self, seen: &BTreeMap<String, Map>) -> Result<(), String> {
         let looks_so = |state: &State| {
             let ours = state.by_name();
