@@ -145,10 +145,7 @@ impl Session for FjallSession {
         Ok(value.is_some())
     }
 
-    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
-        if to.is_some_and(|to| to <= from) {
-            return Ok(());
-        }
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
         let upper = to.map_or(Bound::Unbounded, Bound::Excluded);
         for row in self.keyspace.range::<&[u8], _>((Bound::Included(from), upper)) {
             let (key, value) = row.into_inner()?;

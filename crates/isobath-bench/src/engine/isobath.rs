@@ -218,10 +218,7 @@ impl Session for IsobathSession {
         Ok(())
     }
 
-    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
-        if to.is_some_and(|to| to <= from) {
-            return Ok(());
-        }
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
         let mut rows = match to {
             Some(to) => self.db.cursor(from..to)?,
             None => self.db.cursor(from..)?,

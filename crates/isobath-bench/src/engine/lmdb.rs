@@ -76,14 +76,6 @@ struct LmdbSession {
 }
 
 impl Session for LmdbSession {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write_batch(&[Operation::Put(key, value)])
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.write_batch(&[Operation::Delete(key)])
-    }
-
     fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
         let mut transaction = self.env.write_txn()?;
         for operation in operations {
@@ -116,10 +108,7 @@ impl Session for LmdbSession {
         Ok(())
     }
 
-    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
-        if to.is_some_and(|to| to <= from) {
-            return Ok(());
-        }
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
         let transaction = self.env.read_txn()?;
         // LMDB has no empty keys, not even as a bound.
         let lower = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };

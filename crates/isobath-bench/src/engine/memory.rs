@@ -124,14 +124,6 @@ struct MemorySession {
 }
 
 impl Session for MemorySession {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write_batch(&[Operation::Put(key, value)])
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.write_batch(&[Operation::Delete(key)])
-    }
-
     fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
         let mut map = self.shared.map.write();
         operations.iter().for_each(|operation| self.shared.apply(&mut map, *operation));
@@ -147,10 +139,7 @@ impl Session for MemorySession {
         Ok(value.is_some())
     }
 
-    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
-        if to.is_some_and(|to| to <= from) {
-            return Ok(());
-        }
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
         let upper = to.map_or(Bound::Unbounded, Bound::Excluded);
         let map = self.shared.map.read();
         for (key, value) in map.range::<[u8], _>((Bound::Included(from), upper)) {

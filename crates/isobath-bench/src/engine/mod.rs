@@ -165,9 +165,13 @@ pub(crate) type RowVisitor<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
 
 /// One thread's handle.
 pub(crate) trait Session {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write_batch(&[Operation::Put(key, value)])
+    }
 
-    fn delete(&mut self, key: &[u8]) -> Result<()>;
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.write_batch(&[Operation::Delete(key)])
+    }
 
     /// Applies the operations as one atomic batch where the engine has them.
     fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()>;
@@ -183,8 +187,17 @@ pub(crate) trait Session {
         Ok(())
     }
 
-    /// Rows of `[from, to)` in ascending order; no `to` means to the end.
-    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()>;
+    /// Rows of `[from, to)` in ascending order; no `to` means to the end. Of bounds that cross or
+    /// meet there are none, and engines differ in what they say to them: they are not asked.
+    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
+        if to.is_some_and(|to| to <= from) {
+            return Ok(());
+        }
+        self.rows(from, to, visit)
+    }
+
+    /// The same, for bounds with room between them.
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()>;
 
     /// Positions a fresh cursor at the first row at or after `key` and shows that row.
     fn seek(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {

@@ -54,7 +54,7 @@ impl Session for NullSession {
         Ok(false)
     }
 
-    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, _visit: RowVisitor<'_>) -> Result<()> {
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, _visit: RowVisitor<'_>) -> Result<()> {
         black_box((from, to));
         Ok(())
     }

@@ -63,14 +63,6 @@ struct RedbSession {
 }
 
 impl Session for RedbSession {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write_batch(&[Operation::Put(key, value)])
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.write_batch(&[Operation::Delete(key)])
-    }
-
     fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
         let mut transaction = self.db.begin_write()?;
         transaction.set_durability(self.durability)?;
@@ -104,10 +96,7 @@ impl Session for RedbSession {
         Ok(())
     }
 
-    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
-        if to.is_some_and(|to| to <= from) {
-            return Ok(());
-        }
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
         let table = self.db.begin_read()?.open_table(TABLE)?;
         let upper = to.map_or(Bound::Unbounded, Bound::Excluded);
         for row in table.range::<&[u8]>((Bound::Included(from), upper))? {

@@ -203,10 +203,7 @@ impl Session for RocksSession {
         Ok(())
     }
 
-    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
-        if to.is_some_and(|to| to <= from) {
-            return Ok(());
-        }
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
         let mut read = ReadOptions::default();
         if let Some(to) = to {
             read.set_iterate_upper_bound(to);

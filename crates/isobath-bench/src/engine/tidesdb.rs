@@ -274,10 +274,7 @@ impl Session for TidesSession {
         })
     }
 
-    fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
-        if to.is_some_and(|to| to <= from) {
-            return Ok(());
-        }
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
         self.handles.with_dependent_mut(|_, Handles { family, transaction }| {
             let mut rows = match to {
                 Some(to) if !from.is_empty() => transaction.new_range_iterator(family, from, to)?,
