@@ -44,10 +44,6 @@ impl Store for Fjall {
         Ok(found)
     }
 
-    fn create_families(&self) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn write(&self, writes: &[Write], is_synced: bool) -> Result<u64, Failure> {
         let mut batch = self.db.batch().durability(is_synced.then_some(PersistMode::SyncData));
         for Write { place: (family, key), value } in writes {
@@ -58,10 +54,6 @@ impl Store for Fjall {
         }
         batch.commit()?;
         Ok(0)
-    }
-
-    fn harden(&self, _point: u64) -> Result<(), Failure> {
-        Ok(self.db.persist(PersistMode::SyncData)?)
     }
 
     fn sync(&self) -> Result<u64, Failure> {
@@ -81,10 +73,6 @@ impl Store for Fjall {
             keyspace.major_compact()?;
         }
         Ok(())
-    }
-
-    fn step_family(&self, _step: u64) -> Result<bool, Failure> {
-        Ok(false)
     }
 
     fn close(self: Box<Self>) -> Result<(), Failure> {

@@ -43,10 +43,6 @@ impl Store for RocksDb {
         Ok(found)
     }
 
-    fn create_families(&self) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn write(&self, writes: &[Write], is_synced: bool) -> Result<u64, Failure> {
         let mut batch = WriteBatch::default();
         for Write { place: (family, key), value } in writes {
@@ -61,10 +57,6 @@ impl Store for RocksDb {
         Ok(0)
     }
 
-    fn harden(&self, _point: u64) -> Result<(), Failure> {
-        Ok(self.0.flush_wal(true)?)
-    }
-
     fn sync(&self) -> Result<u64, Failure> {
         self.0.flush_wal(true)?;
         Ok(0)
@@ -77,10 +69,6 @@ impl Store for RocksDb {
     fn compact(&self) -> Result<(), Failure> {
         self.0.compact_range::<&[u8], &[u8]>(None, None);
         Ok(())
-    }
-
-    fn step_family(&self, _step: u64) -> Result<bool, Failure> {
-        Ok(false)
     }
 
     fn close(self: Box<Self>) -> Result<(), Failure> {
