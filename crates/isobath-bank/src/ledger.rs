@@ -1,5 +1,5 @@
-//! The bank's books: what lies in which column family, under which keys, and how they are opened
-//! and founded.
+//! The bank's books: which column family holds what, under which keys, and how they are opened and
+//! first filled.
 //!
 //! ```text
 //! default      "founded" = number of accounts    "day" = the day    "done" TELLER = jobs done for the teller

@@ -1,11 +1,12 @@
 //! A small bank on Isobath: a program as its users write it, which is killed again and again by
 //! `isobath-sim`.
 //!
-//! It knows of the engine what README and the documentation of public items say. Several column
-//! families are written by atomic batches (`ledger.rs`) from several threads (`staff.rs`); what
-//! must hold between the families is checked at each start and all the time (`audit.rs`), and so is
-//! what was promised, which is noted in a file that no power cut reaches (`notes.rs`). The driver
-//! starts it with the notes as standard input and reads what it says, a line each:
+//! It was written from the README and the documentation of public items alone. Several threads
+//! (`staff.rs`) write to several column families by atomic batches (`ledger.rs`). The bank checks
+//! at each start and while it works that the families agree (`audit.rs`). It also checks that
+//! acknowledged commits are there; it records them in a file that no power cut reaches
+//! (`notes.rs`). The driver starts it with the notes as standard input and reads the lines that it
+//! prints:
 //!
 //! ```text
 //! ready             what was found is right, work begins

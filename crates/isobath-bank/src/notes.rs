@@ -1,5 +1,5 @@
-//! What the bank was promised, noted in a file that no power cut reaches: the driver's, inherited
-//! as standard input.
+//! The acknowledgements that the bank got, recorded in a file that no power cut reaches: it is the
+//! driver's, inherited as standard input.
 //!
 //! The file is made of cells of eight bytes. The first sixteen are shared with the driver
 //! (`kernel/notes.rs` of `isobath-sim`), the others are the bank's own.

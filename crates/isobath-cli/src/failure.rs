@@ -1,5 +1,5 @@
-//! Why a command could not be done, with what to do about it where the engine's own words speak to
-//! programmers.
+//! Why a command could not be done, and what to do about it where the engine's own message is
+//! written for programmers.
 
 use isobath::{Error, ErrorKind, NotADatabaseCause};
 use std::fmt;

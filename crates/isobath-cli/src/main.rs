@@ -1,8 +1,9 @@
 //! The `isobath` command: look into, verify and change a database from a shell.
 //!
-//! `cli.rs` says what can be asked, `command/` does it (one file a group of commands), `text.rs`
-//! turns bytes into text that can be read back, `failure.rs` says what went wrong and what to do,
-//! `progress.rs` shows how far it is. What each command prints and its exit codes: `docs/cli.md`.
+//! `cli.rs` defines the arguments, `command/` carries the commands out (one file for each group),
+//! `text.rs` turns bytes into text that can be read back, `failure.rs` says what went wrong and
+//! what to do, `progress.rs` shows the progress of a long command. `docs/cli.md` describes what
+//! each command prints and its exit codes.
 
 mod cli;
 mod command;
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
     match command::execute(cli::Cli::parse().command) {
         Ok(Outcome::Yes) => ExitCode::SUCCESS,
         Ok(Outcome::No) => ExitCode::from(1),
-        // Whoever reads the output has seen enough, as `head` does.
+        // The reader of the output has ended early, as `head` does.
         Err(failure) if failure.is_closed_output() => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("error: {failure}");

@@ -6,15 +6,14 @@
 //! ```
 //!
 //! `inputs` says what makes the run repeatable (profile and seeds). `found` counts failures.
-//! `engine` is a hash of the engine's code (`build/fingerprint.rs`): what was run stands for
-//! exactly this. Rows from before that was noted have none, and stand for other sources than
+//! `engine` is a hash of the engine's code (`build/fingerprint.rs`): the row counts for exactly
+//! this engine. Rows from before the hash was recorded have none, and count for other engines than
 //! today's. `commit` names the commit that was built, with `+` if the tree had changes. Lines that
 //! begin with `#` are for people.
 //!
-//! Every run counts, one that failed or had a changed tree too. Only the same harness with the same
-//! inputs on the same engine, finding as much, proves nothing new: it counts once. No bound is
-//! derived from a count: seeds share code, options and schedules, so they are no independent
-//! trials.
+//! Every run counts, also one that failed or had a changed tree. Only a repeated run proves nothing
+//! new: rows with the same harness, inputs, engine and findings count once. No bound is derived
+//! from a count: seeds share code, options and schedules, so they are no independent trials.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Read points as numbers, for those who count and print them.
+//! Read points as numbers, to count and print them.
 
 use isobath::ReadPoint;
 

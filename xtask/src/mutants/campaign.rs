@@ -1,4 +1,4 @@
-//! A campaign: which mutants are tried, and what is written down of each.
+//! A campaign: which mutants are tried, and what is recorded of each.
 
 use super::Mutants;
 use super::known::Known;

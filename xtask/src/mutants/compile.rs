@@ -1,6 +1,5 @@
-//! Builds the woven tree, and drops what does not compile: an error of the compiler leads to the
-//! mutants that stand where it points, and the tree is woven without them, until nothing is left to
-//! complain about.
+//! Builds the woven tree, and drops mutants that do not compile: an error of the compiler points to
+//! the mutants at its place, and the tree is woven again without them, until it compiles.
 
 use super::built;
 use super::nets;

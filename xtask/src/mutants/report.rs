@@ -1,4 +1,4 @@
-//! What came of each mutant, as lines of a file, and the tables that are made of them.
+//! The result of each mutant, as lines of a file, and the tables made from them.
 
 use super::explained::{Is, Reasons};
 use super::known::Known;

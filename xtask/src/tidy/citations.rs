@@ -1,16 +1,17 @@
 //! Files that comments and documents cite exist.
 //!
-//! Meant are, in backticks or plain, words that end as source files, scripts and documents do, and
-//! in backticks also paths whose first folder is one of the workspace. A citation gives as much of
-//! the path as a reader needs: some file or folder must end in it, folder by folder. What belongs
-//! to a reader, as `config.toml` might, is told with `<` or `*` in it, or without the ending.
+//! A citation is a word with the ending of a source file, script or document, in backticks or
+//! plain; in backticks also a path whose first folder is one of the workspace. It gives as much of
+//! the path as a reader needs: the path of some file or folder must end in it, folder by folder. A
+//! file of the reader's own, as `config.toml` might be, is written with `<` or `*` in it, or
+//! without the ending.
 
 use super::{Source, Violation, Workspace};
 use std::collections::BTreeSet;
 
 const ENDINGS: [&str; 4] = [".rs", ".md", ".sh", ".toml"];
 
-/// Files with these names are those of whoever reads about them.
+/// Files with these names belong to the reader.
 const READERS: [&str; 2] = ["config.toml", "run.toml"];
 
 /// Tables of measurements name files of the machine that measured.

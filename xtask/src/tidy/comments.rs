@@ -1,7 +1,7 @@
 //! Comments that everyone can read: lines of at most 100 columns, in plain present-day words.
 //!
-//! Wide are only tables and drawings: what stands between fences, and what has several blanks in
-//! a row. Words that are signs of a sentence to rewrite are refused, in documents, too.
+//! Only tables and drawings may be wider: text between fences, and lines with several blanks in a
+//! row. Words that are signs of a sentence to rewrite are refused, also in documents.
 
 use super::{Source, Violation, Workspace};
 

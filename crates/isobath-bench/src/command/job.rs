@@ -1,5 +1,5 @@
 //! A point or a row in a process of its own: its peak memory, its processor time and its bytes
-//! written are nobody else's, and an engine that crashes fails one row.
+//! written are those of this row alone, and an engine that crashes fails only one row.
 
 use super::memory_group::{self, MemoryGroup};
 use crate::drive::Stop;

@@ -164,7 +164,7 @@ fn run_row(
     }
     let group = match row.memory_bytes {
         Some(limit) => {
-            // Pages that are cached already are nobody's share: the group would read them for
+            // Pages that are cached already count for no group: the group would read them for
             // nothing.
             sync_files(&home)?;
             directory::forget(&home.join(place))?;

@@ -1,5 +1,5 @@
-//! Every engine of this build answers like the memory engine, before and after a flush and a
-//! reopening, and on threads at once.
+//! Every engine of this build answers like the memory engine: before and after a flush and a
+//! reopening, and with several threads.
 
 use super::{Durability, Engine, EngineConfig, Operation, Session, find, names};
 use crate::generate::Rng;

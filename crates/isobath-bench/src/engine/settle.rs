@@ -1,4 +1,4 @@
-//! Waiting until an engine has paid its debt: memory flushed, compactions finished.
+//! Waiting until an engine's background work is done: memory flushed, compactions finished.
 
 use super::{Drained, Engine};
 use crate::drive::Stop;

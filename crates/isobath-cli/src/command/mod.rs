@@ -1,6 +1,6 @@
-//! Doing what was asked. Every command opens the database, does one thing, and closes it again, so
-//! that errors of closing are heard of. What only reads opens it for reading, and so touches
-//! nothing; `verify` and `repair` work on a closed database, and `dump` on one file of any.
+//! The commands. Most open the database, do one thing, and close it again, so that errors of
+//! closing are reported. Commands that only read open the database read-only and change nothing.
+//! `verify` and `repair` work on a closed database, and `dump` on one file of any database.
 
 mod dump;
 mod families;

@@ -164,7 +164,7 @@ fn one(image: &Image, mode: Mode, nth: u64, peak_max: u64, tally: &mut Tally) {
         // nevertheless, the log had it. Any other file tells its length, a log segment even
         // behind what was written.
         Damage::Cut { .. } => kind_of(file) != "manifest",
-        // Nobody misses the lock.
+        // A missing lock file is no damage.
         Damage::Gone => file.len > 0,
     };
     let wrong = match examine(image, file, damage) {

@@ -1,12 +1,12 @@
-//! The database that is damaged: small, with something of every structure, and known by heart.
+//! The database that is damaged: small, with every kind of structure, and with known contents.
 //!
 //! Five families with each codec: many blocks, two levels of index, filters in the root and outside
 //! of it, a slice that is one block; two levels and a run of level 0; deletes; a family that was
 //! dropped and one that was renamed. The log holds more, unflushed: some records that later ones
-//! name as durable, and some after. The process was killed.
+//! state to be durable, and some after these. The process was killed.
 //!
-//! Segments are cut to what was written into them, or most bits would be padding: the rest of a
-//! segment reads as the end of the log wherever it ends.
+//! Segments are cut to the part that was written; otherwise most bits would be padding. The rest of
+//! a segment reads as the end of the log, wherever it ends.
 
 use crate::existing::Existing;
 use crate::position::position;
@@ -54,7 +54,7 @@ pub(super) struct Truth {
     pub(super) durable: usize,
 }
 
-/// Options for whoever opens it: the least memory, so that an open costs little.
+/// Options to open it with: the least memory, so that an open costs little.
 pub(super) fn options() -> Options {
     Options::new().write_buffer(64 << 10).block_cache(64 << 10).compaction_threads(1)
 }

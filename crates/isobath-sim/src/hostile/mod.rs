@@ -1,13 +1,13 @@
-//! Hostile bytes: `flip` damages a small database in every way there is, one at a time, and asks
-//! what the engine makes of it.
+//! Hostile bytes: `flip` damages a small database in every listed way, one at a time, and checks
+//! how the engine handles it.
 //!
 //! `image.rs` makes the database and knows what is in it, `damage.rs` lists the ways (every bit
-//! flipped, every file cut at every length, every file missing), `examine.rs` opens what is left,
-//! reads all of it in every way, has it verified, and judges, `flip.rs` does one after the other,
-//! `memory.rs` counts what that allocates. All of it runs in the simulator: one thread, the same
-//! each time.
+//! flipped, every file cut at every length, every file missing), `examine.rs` opens the damaged
+//! database, reads it in every way, verifies it, and judges the results. `flip.rs` does one damage
+//! after the other, and `memory.rs` counts the memory that this allocates. All of it runs in the
+//! simulator: on one thread, and the same each time.
 //!
-//! What is asked of each damaged database:
+//! Each damaged database must meet these demands:
 //!
 //! - opening and reading give the right answer, or an error that names the damaged file; of the log
 //!   also the state at an earlier moment, if the open reported it and no record that was known

@@ -1,9 +1,8 @@
 //! System calls that the standard library does not offer: mounts, loop devices, and what cuts and
 //! disturbs a file system.
 //!
-//! Each is a thin cover: integers and paths in, an error of the system out. The numbers that the C
-//! library's headers do not have stand beside their use, with the header of the kernel that they
-//! are from.
+//! Each is a thin wrapper: it takes integers and paths and returns the system's error. Numbers that
+//! the C library's headers lack stand beside their use, with the name of the kernel's header.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -139,11 +138,11 @@ pub(super) fn free_bytes(file: &File) -> io::Result<u64> {
     Ok(stat.f_bavail * stat.f_frsize)
 }
 
-/// A file without a name, in memory: it lives as long as somebody has it open.
+/// A file without a name, in memory: it lives as long as a process has it open.
 pub(super) fn file_in_memory() -> io::Result<File> {
     // SAFETY: the name is a string that ends in a zero byte.
     let fd = check(unsafe { libc::memfd_create(c"isobath-sim".as_ptr(), libc::MFD_CLOEXEC) })?;
-    // SAFETY: the descriptor is fresh, so nobody else owns it.
+    // SAFETY: the descriptor is fresh, so no other value owns it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
@@ -202,7 +201,7 @@ pub(super) fn attach_loop(image: &File) -> io::Result<(File, PathBuf)> {
         let device = OpenOptions::new().read(true).write(true).open(&path)?;
         match configure(device.as_raw_fd(), &config) {
             Ok(()) => return Ok((device, path)),
-            // Somebody else was faster.
+            // Another process was faster.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => return Err(error),
         }

@@ -1,7 +1,7 @@
 //! Many deaths, one database after the other: what the harnesses of the real kernel have in common.
 //!
 //! A database has a seed of its own, lives through some deaths, is checked, closed and checked
-//! again, and makes room for the next one. What a death is like is the harness's.
+//! again, and makes room for the next one. Each harness defines its kind of death.
 
 use super::history::mix;
 use super::life::{Life, Said};

@@ -1,9 +1,9 @@
 //! What must be true of what a recovery finds.
 //!
-//! Each writer's marker says how many of its commits are there: between those that must be and one
-//! more than were acknowledged. They must be a prefix of history by the LSNs that commits were
-//! acknowledged with, and every value of every family must be what these commits leave, no more and
-//! no less.
+//! Each writer's marker says how many of its commits are there. The number is at least that of the
+//! commits that must be there, and at most one more than were acknowledged. They must be a prefix
+//! of history by the LSNs that commits were acknowledged with, and every value of every family must
+//! be what these commits leave, no more and no less.
 
 use super::history::{FAMILIES, Origin, Place, Plan, marker_number, marker_place};
 use super::notes::{Counts, FamilySteps, Record, WRITERS_MAX};

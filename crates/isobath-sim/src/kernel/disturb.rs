@@ -3,8 +3,8 @@
 //!
 //! A cut alone loses all dirty pages together. So before it, ranges of the database's files are
 //! written back, or every other page of its log, other files are synced (which commits the file
-//! system's journal, and with it names and lengths that nobody synced), and single files are synced
-//! whole.
+//! system's journal, and with it names and lengths that were not synced), and single files are
+//! synced whole.
 
 use super::calls;
 use std::ffi::OsStr;

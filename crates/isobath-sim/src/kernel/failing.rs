@@ -1,9 +1,10 @@
 //! A device that really fails: a loop device over a sparse file on a tmpfs without room.
 //!
 //! A write to a part of the disk that the file has no room for yet fails in the device, after the
-//! kernel has taken it from the database: the next sync of that file says so, and later ones say
-//! that all is well though the data is gone. Pages of zeros are made into such parts (they read as
-//! before), while the file system is frozen so that nothing comes between looking and punching.
+//! kernel has accepted it from the database. The next sync of that file fails, and later ones
+//! succeed although the data is gone. Pages of zeros are turned into such parts (they read as
+//! before). The file system is frozen meanwhile, so that no page changes between the check and the
+//! punching of the hole.
 //!
 //! From the first failure of the log on, the database refuses writes and serves reads. The device
 //! then recovers, the database is opened anew, and what is there must be what a power cut may

@@ -1,10 +1,9 @@
-//! What is written: every commit follows from the database's seed, the life, the writer and its
-//! number.
+//! The data that writers write: every commit is computed from the database's seed, the life, the
+//! writer and its number.
 //!
-//! So nothing has to be remembered but how many commits of each writer there are and in which life
-//! each was made: what a recovery must find can be told from that alone. Every commit begins with
-//! its writer's marker, set to its number. A writer has keys of its own in all families; a few keys
-//! are shared by all.
+//! So a check needs only the number of commits of each writer and the life of each: from these it
+//! computes what a recovery must find. Every commit begins with its writer's marker, set to its
+//! number. A writer has keys of its own in all families; a few keys are shared by all.
 
 use super::notes::{COMMITS_MAX, Record, WRITERS_MAX};
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Kills: a writing process dies at any moment, the kernel keeps what it was given.
+//! Kills: a writing process dies at any moment, and the kernel keeps all that the process had
+//! handed to it.
 
 use super::campaign::{Campaign, Outcome, PATIENCE, Series, Verdict};
 use super::check::Death;

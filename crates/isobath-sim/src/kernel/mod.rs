@@ -1,11 +1,11 @@
 //! The real engine on the real kernel: processes that are killed, file systems that are cut off
 //! their device, fill up, or sit on a device that fails.
 //!
-//! A parent (`powercut.rs`, `kill.rs`, `enospc.rs`, `failing.rs`, on the ground of `campaign.rs`)
-//! starts processes that write (`writer.rs`, or a program from elsewhere, `outside.rs`; seen from
-//! outside in `life.rs`) and brings about their end in a `sandbox.rs`, after `disturb.rs`.
-//! What is written follows from seeds (`history.rs`); what was acknowledged is noted in memory that
-//! both share (`notes.rs`); so the process that opens a database next can tell what it must find
+//! A parent (`powercut.rs`, `kill.rs`, `enospc.rs`, `failing.rs`, which share `campaign.rs`) starts
+//! processes that write: `writer.rs`, or another program by `outside.rs`. `life.rs` is such a
+//! process as the parent sees it. The parent ends them in a `sandbox.rs`, after `disturb.rs`. The
+//! data is computed from seeds (`history.rs`), and acknowledgements are recorded in memory that
+//! both share (`notes.rs`). So the process that opens a database next knows what it must find
 //! (`check.rs`).
 
 mod calls;

@@ -1,8 +1,8 @@
-//! What a writer was promised, noted where no cut reaches: a file in memory that parent and child
-//! share.
+//! The acknowledgements that a writer got, recorded where no cut reaches: in a file in memory that
+//! parent and child share.
 //!
-//! A writer notes a commit when it is acknowledged, by one write of eight bytes, which a kill does
-//! not split. So of each writer all acknowledged commits are known, and at most one more is in
+//! A writer records a commit when it is acknowledged, by one write of eight bytes, which a kill
+//! does not split. So all acknowledged commits of each writer are known, and at most one more is in
 //! flight.
 //!
 //! ```text

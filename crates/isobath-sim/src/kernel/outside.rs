@@ -1,9 +1,9 @@
-//! A program that uses the engine from outside, in the place of `writer.rs`: it has a database,
-//! invariants and notes of its own.
+//! A program that uses the engine from outside, instead of `writer.rs`: it has its own database,
+//! invariants and notes.
 //!
 //! It is started with the notes as standard input (of which the first sixteen cells are as in
 //! `notes.rs`) and with `--dir=DIR --seed=N --after=process|power [--only-check] [--mistake=NAME]`,
-//! and says what a writer says. `isobath-bank` is one.
+//! and prints the same lines as a writer. `isobath-bank` is such a program.
 
 use clap::Args;
 use std::path::PathBuf;

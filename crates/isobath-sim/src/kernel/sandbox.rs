@@ -1,9 +1,9 @@
 //! Where everything happens: a tmpfs in a mount namespace of the tool's own, and ext4 on loop
 //! devices within.
 //!
-//! Nothing has to be taken down: the namespace goes with the last process in it, however that ends,
-//! with it the mounts, with them the loop devices (they detach themselves), and with the tmpfs all
-//! files.
+//! No cleanup is needed. The namespace ends with the last process in it, however that ends. With it
+//! the mounts go, and with them the loop devices, which detach themselves, and all files of the
+//! tmpfs.
 
 use super::calls;
 use std::fs::{self, File, OpenOptions};
@@ -94,7 +94,8 @@ impl Disk {
         calls::mount(Some(&self.device_path), &self.at, Some("ext4"), 0, "")
     }
 
-    /// Unmounts, and forgets what the kernel knows of the device. Nobody may have files open there.
+    /// Unmounts, and forgets what the kernel knows of the device. No process may have files open
+    /// there.
     pub(crate) fn unmount(&self) -> io::Result<()> {
         let mut pauses = 0;
         while let Err(error) = calls::unmount(&self.at) {

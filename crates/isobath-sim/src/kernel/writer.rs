@@ -163,7 +163,7 @@ fn failed(call: &'static str) -> impl Fn(Failure) -> Stillborn {
 }
 
 fn say(line: &str) {
-    // Nobody listens any more: then nobody needs to know.
+    // The parent listens no more, so the line is not needed.
     let _ = io::stdout().lock().write_all(format!("{}\n", line.replace('\n', " ")).as_bytes());
 }
 
@@ -182,7 +182,7 @@ struct Life<'a> {
     trouble: Trouble,
     /// Failures that were to be expected.
     expected: AtomicU64,
-    /// Somebody was refused since an earlier failure: nobody may be served after that.
+    /// A writer was refused because of an earlier failure: no writer may succeed after that.
     is_refused: AtomicBool,
 }
 

@@ -1,5 +1,5 @@
 //! Callbacks that wait until a moment survives power loss. Each runs once, also if the database is
-//! closed meanwhile; what one was told must hold when the power goes right after.
+//! closed meanwhile; the outcome that it got must hold if the power fails right after.
 
 use super::workload::Stage;
 use crate::position::position;

@@ -1,5 +1,5 @@
-//! The controls: the engine with each planted bug must fail over the seeds on which it finds
-//! nothing without.
+//! The controls: with each planted bug the engine must fail on some of the seeds on which it passes
+//! without the bug.
 //!
 //! A harness that has never failed proves nothing. The tests below are a slice: bugs that any few
 //! seeds catch.
@@ -9,7 +9,7 @@ use isobath::env::planted::Plant;
 use std::time::{Duration, Instant};
 
 /// The classes whose bugs show when a database lives, dies and rots. What is beyond them takes
-/// bytes that somebody forged: it is for the fuzz targets, which have controls of their own.
+/// forged bytes: it is for the fuzz targets, which have controls of their own.
 const CLASSES: std::ops::RangeInclusive<u8> = 1..=15;
 
 /// What the simulator is to catch.

@@ -1,6 +1,6 @@
-//! What must be true of column families that come and go: a change that was acknowledged is there
-//! after any crash, one that never returned is there wholly or not at all, and what was put into a
-//! family stays with it under any name.
+//! The rules for families that are created, renamed and dropped. An acknowledged change is there
+//! after any crash. A change that never returned is there as a whole or not at all. What was put
+//! into a family stays with it under any name.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Snapshots and ranges that are kept for most of a life, across many flushes, compactions, drops
-//! and deaths of families, and then read again: they must answer as they did at first.
+//! Snapshots and ranges that are kept for most of a life, across many flushes, compactions and
+//! drops of families, and then read again: they must give the same answers as at first.
 
 use super::observe::Sight;
 use super::values::{Value, Values};

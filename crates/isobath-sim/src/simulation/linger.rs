@@ -1,5 +1,5 @@
-//! What a database that is left alone must come to: one that ran out of room works again once there
-//! is some, and one that had no trouble keeps no file that nothing needs, and none that is damaged.
+//! What must hold of an idle database: if it ran out of room, it works again once there is some; if
+//! it had no trouble, it keeps no unneeded file, and none that is damaged.
 
 use super::oracle::marker;
 use super::runtime;
@@ -21,7 +21,7 @@ const PAUSE_NS: u64 = 50_000_000;
 const QUIET_NS: u64 = 2_500_000_000;
 
 impl Stage {
-    /// Nobody else uses the database any more.
+    /// No other task uses the database any more.
     pub(crate) fn linger(&self, db: &Path) {
         match self.life.trouble() {
             trouble if trouble.is_want_of_room() => {

@@ -4,13 +4,12 @@
 //! or a close and begun with the check of what the one before must have left. In a life, writers,
 //! readers and a janitor (`workload.rs`, `readers.rs`, `keepsakes.rs`) are coroutines that one
 //! scheduler switches (`runtime.rs`), on a machine that can die at any operation (`world.rs`,
-//! `disk.rs`, `weather.rs`) and may have trouble before (`trouble.rs`). What a seed's database
-//! looks like say `terrain.rs` and `keyspace.rs`. What must be true is the oracle's business
-//! (`oracle.rs`, `families.rs`), which keeps digests of values (`values.rs`) and finds the moment
-//! that explains a read (`observe.rs`). `careless.rs` and `twin.rs` misuse the API and
-//! bring a second database. `linger.rs` looks at what a
-//! quiet database comes to. `settings.rs` says what is run of a seed, `shrink.rs` looks for the
-//! least that still fails.
+//! `disk.rs`, `weather.rs`) and may have trouble before (`trouble.rs`). `terrain.rs` and
+//! `keyspace.rs` choose the shape of a seed's database. The oracle (`oracle.rs`, `families.rs`)
+//! checks what must be true; it keeps digests of values (`values.rs`) and finds the moment that
+//! explains a read (`observe.rs`). `careless.rs` misuses the API, and `twin.rs` adds a second
+//! database. `linger.rs` checks an idle database. `settings.rs` chooses which parts of a seed run,
+//! and `shrink.rs` finds the smallest run that still fails.
 
 #[cfg(test)]
 mod api;

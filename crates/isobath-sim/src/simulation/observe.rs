@@ -2,13 +2,14 @@
 //! by one moment in the order of the commits.
 //!
 //! Commits are ordered by the read points that they returned. A moment lies after one commit and
-//! before the next. Of a read it is known what must be visible (all that was acknowledged before it
-//! began, and all that an earlier read had seen) and what cannot be (what began after it had pinned
-//! its view); between the two the least moment that explains everything it found is looked for. A
-//! snapshot stands at exactly one point.
+//! before the next. For each read two bounds are known: commits that it must see (all that were
+//! acknowledged before it began, and all that an earlier read had seen) and commits that it cannot
+//! see (those that began after it had pinned its view). Between the two, the check looks for the
+//! least moment that explains everything that the read found. A snapshot reads at exactly one
+//! point.
 //!
-//! A commit that never returned has no known place. Each place that it may have, and that it is
-//! nowhere, is a guess; one guess must explain all reads of a life and what the next life recovers.
+//! The place of a commit that never returned is not known. Each possible place, or no place at all,
+//! is a guess; one guess must explain all reads of a life and what the next life recovers.
 
 use super::oracle::{Commit, show, show_place};
 use super::values::{Key, Place, Value, Values};

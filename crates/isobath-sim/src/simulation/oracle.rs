@@ -2,7 +2,7 @@
 //! recovery against it.
 //!
 //! Every commit of a writer also puts the writer's own marker key to the number of the commit, so
-//! after a crash it is known exactly which commits are there: of each writer, those up to its
+//! after a crash the oracle knows exactly which commits are there: those of each writer up to its
 //! marker. What remains unknown is the place in history of a commit that never returned (one for
 //! each writer at most). All that reads and a recovery found must fit into one order of the commits
 //! (`observe.rs`).
@@ -75,7 +75,7 @@ pub(crate) struct History {
     pub(crate) guests: Guests,
     /// Whether the second of the two families that stay is there.
     pub(crate) has_side: bool,
-    /// Commits, for those who harden them late.
+    /// Commits that a task may make durable later.
     pub(crate) tokens: Vec<isobath::Commit>,
     /// Those of the life before, and whether they must have lasted.
     pub(crate) old_tokens: Vec<isobath::Commit>,

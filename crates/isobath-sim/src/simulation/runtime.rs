@@ -1,13 +1,15 @@
-//! The scheduler: tasks as coroutines on one thread, one running at a time, who goes next decided
-//! by a seed.
+//! The scheduler: tasks are coroutines on one thread, one runs at a time, and a seed decides which
+//! task runs next.
 //!
 //! A task gives way at labelled points, at every n-th access to what threads share (locks, atomics,
 //! views, blocks of a cache), with n drawn anew each time around a mean that the life draws, when
 //! it blocks on a lock or a condition variable, sleeps, or joins another. Then, or in the middle of
-//! a call, it may be away for long: for a time that is drawn, or until others have come to a drawn
-//! label so often. However many steps these take, a flush or a compaction is then over.
-//! Time is virtual: it moves a little with each step, and jumps to the next deadline when nobody
-//! can run. If nobody can run and nobody has a deadline, the run has deadlocked, which is a failure
+//! a call, it may stay away for long: for a drawn time, or until other tasks have reached a drawn
+//! label a drawn number of times. However many steps these take, a flush or a compaction is then
+//! over.
+//!
+//! Time is virtual: it moves a little with each step, and jumps to the next deadline when no task
+//! can run. If no task can run and none has a deadline, the run has deadlocked. That is a failure
 //! like any other; so is a run without an end, and a task that panics.
 
 use corosensei::stack::DefaultStack;
@@ -30,7 +32,7 @@ const LOOKS_MAX: u64 = 2_000_000;
 /// A task that the system does not run for long is away for up to two to the power of this in
 /// virtual nanoseconds: 67 ms.
 const STALL_NS_LOG_MAX: u32 = 26;
-/// What it waits for: nobody wakes it. Addresses are never odd.
+/// The address of a wait that no task ends. Addresses are never odd.
 const STALLED: usize = usize::MAX;
 
 /// How long a task is away at most that is to come back when others have done something: 268 ms.
@@ -92,7 +94,7 @@ struct Shared {
     linger_at: Option<Point>,
     /// Accesses to what threads share between two preemptions, on average; 0 if there are none.
     preempt_mean: u32,
-    /// Nobody is away for long any more.
+    /// No task stays away for long any more.
     is_calm: bool,
     steps: u64,
     /// A digest of every decision, to show that a seed repeats.
@@ -275,7 +277,7 @@ impl Shared {
         Wait::Blocked { on: STALLED, deadline_ns: Some(self.now_ns + stalled_ns) }
     }
 
-    /// The running task is at a label: those who are away until then come back.
+    /// The running task is at a label: tasks that are away until then come back.
     fn note(&mut self, point: Point) {
         let Some(current) = self.current else { return };
         self.slots[current].last_point = Some(point);
@@ -333,7 +335,7 @@ fn resume(at: usize) {
     }
 }
 
-/// What those who wait for the end of a task block on. Addresses are never odd.
+/// What tasks that wait for the end of a task block on. Addresses are never odd.
 fn join_key(at: usize) -> usize {
     at * 2 + 1
 }
@@ -465,7 +467,7 @@ pub(crate) fn come_late() {
     wait.into_iter().for_each(give_way);
 }
 
-/// From now on nobody goes away for long. Returns how long those who are away may still be.
+/// From now on no task goes away for long. Returns how long tasks that are away may stay so.
 pub(crate) fn calm() -> u64 {
     SHARED.with_borrow_mut(|shared| shared.is_calm = true);
     1 << AWAITED_NS_LOG

@@ -1,8 +1,8 @@
-//! From a seed that fails to the least of it that still does: fewer lives, tasks, operations and
+//! Reduces a failing seed to the smallest run that still fails: fewer lives, tasks, operations and
 //! troubles.
 //!
-//! Whatever is left out changes who runs when, so a smaller run is another run: one that fails is
-//! kept, whatever it fails of, as long as a planted bug or none is the same.
+//! Leaving a part out changes which task runs when, so a smaller run is another run. A smaller run
+//! that fails is kept, whatever the failure is, as long as the planted bug, or none, is the same.
 
 use super::{Settings, Trim, simulate};
 

@@ -442,7 +442,8 @@ fn not_opened(life: &Life, before: Before, script: &Script, error: &Error) -> Ou
     outcome
 }
 
-/// If a later crash lost power, what was only in the page cache may be gone, whoever put it there.
+/// If a later crash lost power, what was only in the page cache may be gone, whichever process
+/// wrote it.
 fn worse(end: End, life: &Life) -> End {
     match (end, life.death()) {
         (End::Killed | End::Closed, Some(Death::Kill) | None) => end,

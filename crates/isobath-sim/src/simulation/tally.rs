@@ -1,4 +1,4 @@
-//! What seeds amounted to.
+//! The sums of what the runs of many seeds did.
 
 use isobath::env::reach::{self, Reach};
 use std::fmt;
@@ -11,7 +11,7 @@ pub(crate) struct Tally {
     pub(crate) operations: u64,
     pub(crate) crashes: u64,
     pub(crate) opens: u64,
-    /// Lives whose late reads nobody could judge.
+    /// Lives whose late reads could not be judged.
     pub(crate) unjudged: u64,
     /// Operations on files that were made to fail, and pieces of the disk that were damaged.
     pub(crate) faults: u64,

@@ -1,5 +1,5 @@
-//! What goes wrong with a disk while a database lives on it, and between two lives; and which
-//! errors that excuses.
+//! The troubles of a disk, while a database is open on it and between two lives; and the errors
+//! that they excuse.
 //!
 //! An operation that fails must give a typed error or none, never a wrong answer. A full disk
 //! excuses only errors that can be retried. What a disk destroys, between two lives or while the

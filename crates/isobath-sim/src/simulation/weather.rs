@@ -1,5 +1,5 @@
-//! How a disk takes its time: operations are slow, stand still for seconds, and end in another
-//! order than they began in.
+//! The delays of a disk: operations are slow, or stop for seconds, and end in another order than
+//! they began in.
 //!
 //! An operation waits for a while, takes effect, and ends a while later, so others overtake it on
 //! both sides.

@@ -90,7 +90,7 @@ pub(crate) struct Life {
     edits: Cell<u64>,
     /// The last sync of the log that failed: the task and the segment.
     failed_sync: RefCell<Option<(Option<usize>, PathBuf)>>,
-    /// Somebody was told so, or it was tried again.
+    /// A caller got the error, or the operation was tried again.
     is_failed_sync_told: Cell<bool>,
     /// Operations that failed, as of its death.
     struck: Cell<Option<u64>>,
@@ -216,7 +216,7 @@ impl Life {
         self.struck.get().unwrap_or_else(|| self.fs.struck())
     }
 
-    /// There is room on the disk from now on, nothing fails any more, and nobody is away for long:
+    /// There is room on the disk from now on, nothing fails any more, and no task is away for long:
     /// not once this returns, as who was away then is back.
     pub(crate) fn end_trouble(&self) {
         if !self.is_over() {
@@ -296,7 +296,7 @@ impl Life {
                 Death::Power => lose_power(&self.fs, self.seed ^ self.ops.get()),
             };
             *self.remains.borrow_mut() = Some(left);
-            // Whoever still runs finds that nothing works any more, and ends by itself.
+            // Tasks that still run find that nothing works any more, and end by themselves.
             self.fs.inject(Fault::on_any().forever());
         });
     }
