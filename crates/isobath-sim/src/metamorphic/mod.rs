@@ -1,18 +1,31 @@
-//! One stream of operations under many options: whatever they are, the answers must be the same.
+//! One history under many options: the answers must not depend on them.
 //!
-//! A seed is a stream (`stream.rs`): batches over families that come and go, reads of every kind,
-//! snapshots, flushes, compactions, closes. It is played to a model, a `BTreeMap` for each family
-//! (`model.rs`), and to the real engine with real threads under several sets of options
-//! (`settings.rs`, `play.rs`), in memory and on files. Each read becomes a digest; the first that
-//! differs from the model's is the failure.
+//! A seed is a history: batches over families that come and go, reads of every kind, snapshots,
+//! flushes, compactions, closes, deaths. The player of the engine's own tests
+//! (`crates/isobath/tests/model.rs`) plays it with real threads under several lists of options, in
+//! memory and on files, and compares every read with what a `BTreeMap` for each family says.
 
-mod model;
-mod play;
-mod settings;
-mod stream;
+#[path = "../../../isobath/tests/model/home.rs"]
+mod home;
+#[path = "../../../isobath/tests/model/ops.rs"]
+mod ops;
+#[path = "../../../isobath/tests/model/run.rs"]
+mod run;
+#[path = "../../../isobath/tests/model/state.rs"]
+mod state;
 
+use home::Home;
+use ops::{Op, Settings};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use run::Run;
+use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use stream::Stream;
+
+/// The length of a list of options. The first open takes the first.
+const SETTINGS: usize = 8;
 
 /// What a range of seeds amounted to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,60 +36,78 @@ pub(crate) struct Tally {
     pub(crate) settings: u64,
 }
 
-/// Plays a seed under so many sets of options. The error says which read answered what it should
-/// not have.
+/// Plays a seed under so many lists of options. The error says which operation answered what it
+/// should not have.
 pub(crate) fn play_seed(seed: u64, variants: u64, tally: &mut Tally) -> Result<(), String> {
-    let stream = Stream::draw(seed);
-    let expected = model::answers(&stream);
+    let history = history(seed);
     for variant in 0..variants {
-        let mut rng = fastrand::Rng::with_seed(seed << 8 | variant);
+        let home_and_settings = (any::<bool>(), prop::collection::vec(ops::settings(), SETTINGS));
+        let (is_on_files, settings) = draw([seed, 1 + variant], home_and_settings);
         tally.settings += 1;
-        // A panic is a failure of this seed like any other.
-        let played = catch_unwind(AssertUnwindSafe(|| play::answers(&stream, &mut rng)));
-        let found = played
-            .unwrap_or_else(|_| Err("the engine panicked".to_owned()))
-            .map_err(|why| format!("seed {seed}, variant {variant}: {why}"))?;
-        if let Some(nth) = (0..expected.len()).find(|nth| found.get(*nth) != Some(&expected[*nth]))
-        {
-            let (at, _) = expected[nth];
-            return Err(format!(
-                "seed {seed}, variant {variant}: operation {at}, {:?}, answers otherwise",
-                stream.ops[at]
-            ));
-        }
-        if found.len() != expected.len() {
-            return Err(format!("seed {seed}, variant {variant}: more answers than reads"));
-        }
-        tally.operations += stream.ops.len() as u64;
-        tally.reads += found.len() as u64;
+        play(&history, Home::new(is_on_files), settings)
+            .map_err(|wrong| format!("seed {seed}, variant {variant}: {wrong}"))?;
+        tally.operations += history.len() as u64;
+        tally.reads += history.iter().filter(|op| is_read(op)).count() as u64;
     }
     tally.seeds += 1;
     Ok(())
 }
 
-/// A number that tells answers apart: FNV-1a over their parts, each with its length.
-#[derive(Clone, Copy)]
-struct Digest(u64);
-
-impl Digest {
-    fn new() -> Digest {
-        Digest(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-
-    fn add_value(&mut self, value: Option<&[u8]>) {
-        self.add(value.map_or(b"absent", |_| b"value"));
-        self.add(value.unwrap_or_default());
-    }
+/// A seed's operations. There are families from the beginning.
+fn history(seed: u64) -> Vec<Op> {
+    let mut history: Vec<Op> =
+        (1..4).map(|nth| Op::CreateFamily { name: nth, settings: nth }).collect();
+    history.extend(draw([seed, 0], prop::collection::vec(ops::op(), 200..600)));
+    history
 }
 
-/// The answers to a stream's reads: the operation's number, and its digest.
-type Answers = Vec<(usize, u64)>;
+fn draw<S: Strategy>(seed: [u64; 2], strategy: S) -> S::Value {
+    let mut bytes = [0; 32];
+    for (to, from) in bytes.chunks_exact_mut(8).zip(seed) {
+        to.copy_from_slice(&from.to_le_bytes());
+    }
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    strategy.new_tree(&mut runner).expect("nothing drawn is refused").current()
+}
+
+fn is_read(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Get { .. }
+            | Op::MultiGet { .. }
+            | Op::Range { .. }
+            | Op::Prefix { .. }
+            | Op::Cursor { .. }
+            | Op::ReadSnapshot { .. }
+    )
+}
+
+/// A wrong answer, an error and a panic of the engine are all failures of the operation.
+fn play(history: &[Op], home: Home, settings: Vec<Settings>) -> Result<(), String> {
+    let at = Cell::new(None);
+    let play = || {
+        let mut run = Run::new(home, settings);
+        for (nth, op) in history.iter().enumerate() {
+            at.set(Some(nth));
+            run.step(nth, op);
+        }
+        at.set(None);
+        run.finish();
+    };
+    catch_unwind(AssertUnwindSafe(play)).map_err(|panic| {
+        let why = message(&*panic);
+        match at.get() {
+            Some(nth) => format!("operation {nth}, {:?}: {why}", history[nth]),
+            None => format!("the first open or the last look: {why}"),
+        }
+    })
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
+}
 
 #[cfg(test)]
 mod tests {
@@ -92,20 +123,9 @@ mod tests {
     }
 
     #[test]
-    fn another_answer_makes_another_digest() {
-        let digest = |parts: &[Option<&[u8]>]| {
-            let mut digest = Digest::new();
-            parts.iter().for_each(|part| digest.add_value(*part));
-            digest.0
-        };
-        let all = [
-            digest(&[None]),
-            digest(&[Some(b"")]),
-            digest(&[Some(b"a"), Some(b"b")]),
-            digest(&[Some(b"ab"), Some(b"")]),
-        ];
-        for (nth, one) in all.iter().enumerate() {
-            assert!(all[..nth].iter().all(|other| other != one));
-        }
+    fn a_seed_is_one_history_and_another_seed_another() {
+        let drawn = |seed| format!("{:?}", history(seed));
+        assert_eq!(drawn(7), drawn(7));
+        assert_ne!(drawn(7), drawn(8));
     }
 }

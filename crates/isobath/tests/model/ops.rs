@@ -1,12 +1,17 @@
 //! What can happen in a history, and the options with which a database may be opened.
+//!
+//! A history does not contain options. An operation refers to an entry of a separate list, so one
+//! history can be played under many options.
 
-use isobath::vfs::MemoryFs;
-use isobath::{Codec, FamilyOptions, IoMode, Options, env::Env};
+use isobath::{Codec, Durability, FamilyOptions, IoMode, Options};
 use proptest::prelude::*;
-use std::sync::Arc;
+use std::time::Duration;
 
 /// Keys come from a small space, so that operations often meet the same key.
 pub(crate) type KeyIndex = u8;
+
+/// An index into the list of settings, modulo its length.
+pub(crate) type SettingsIndex = u8;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Write {
@@ -35,44 +40,89 @@ pub(crate) enum Move {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Write { writes: Vec<Write>, sync: bool },
-    Get { family: u8, key: KeyIndex },
-    MultiGet { family: u8, keys: Vec<KeyIndex> },
-    Range { family: u8, from: KeyIndex, to: KeyIndex, backwards: u32, snapshot: Option<u8> },
-    Prefix { family: u8, key: KeyIndex, len: u8 },
-    Cursor { family: u8, from: KeyIndex, to: KeyIndex, moves: Vec<Move>, snapshot: Option<u8> },
+    Write {
+        writes: Vec<Write>,
+        sync: bool,
+    },
+    Get {
+        family: u8,
+        key: KeyIndex,
+    },
+    MultiGet {
+        family: u8,
+        keys: Vec<KeyIndex>,
+    },
+    Range {
+        family: u8,
+        from: KeyIndex,
+        to: KeyIndex,
+        /// One bit for each item: 1 takes it from the back.
+        backwards: u32,
+        /// The most items to take.
+        limit: usize,
+        snapshot: Option<u8>,
+    },
+    Prefix {
+        family: u8,
+        key: KeyIndex,
+        len: u8,
+    },
+    Cursor {
+        family: u8,
+        from: KeyIndex,
+        to: KeyIndex,
+        moves: Vec<Move>,
+        snapshot: Option<u8>,
+    },
     TakeSnapshot,
-    ReadSnapshot { snapshot: u8, family: u8, key: KeyIndex },
+    ReadSnapshot {
+        snapshot: u8,
+        family: u8,
+        key: KeyIndex,
+    },
     ReleaseSnapshot(u8),
     Flush,
     Sync,
     Settle,
-    Compact { family: u8, from: KeyIndex, to: KeyIndex },
-    CreateFamily { name: u8, options: FamilyOptions },
+    Compact {
+        family: u8,
+        from: KeyIndex,
+        to: KeyIndex,
+    },
+    CreateFamily {
+        name: u8,
+        settings: SettingsIndex,
+    },
     DropFamily(u8),
-    RenameFamily { family: u8, name: u8 },
-    Reopen(Settings),
-    Kill(Settings),
-    CutPower(Cut, Settings),
+    RenameFamily {
+        family: u8,
+        name: u8,
+    },
+    Reopen(SettingsIndex),
+    Kill(SettingsIndex),
+    CutPower(Cut, SettingsIndex),
 }
 
-/// Options of one open.
+/// Options of one open, and of families created.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     write_buffer: u64,
     block_cache: u64,
+    durability: Durability,
+    sync_interval: Option<Duration>,
     io: IoMode,
     threads: usize,
     max_open_files: usize,
-    family: FamilyOptions,
+    pub(crate) family: FamilyOptions,
 }
 
 impl Settings {
-    pub(crate) fn options(&self, fs: &MemoryFs) -> Options {
+    pub(crate) fn options(&self) -> Options {
         Options::new()
-            .env(Env { fs: Arc::new(fs.clone()), ..Env::system() })
             .write_buffer(self.write_buffer)
             .block_cache(self.block_cache)
+            .durability(self.durability)
+            .sync_interval(self.sync_interval)
             .io(self.io)
             .compaction_threads(self.threads)
             .max_open_files(self.max_open_files)
@@ -84,9 +134,9 @@ fn family_options() -> impl Strategy<Value = FamilyOptions> {
     let codecs = prop::sample::select(vec![Codec::None, Codec::Lz4, Codec::Zstd, Codec::Snappy]);
     (
         prop::collection::vec(codecs, 1..4),
-        prop::sample::select(vec![256, 1000, 4096, 16384]),
-        prop::sample::select(vec![0, 1, 10]),
-        prop::sample::select(vec![2, 4, 10]),
+        prop::sample::select(vec![256, 999, 4096, 16_384, 65_536]),
+        prop::sample::select(vec![0, 1, 10, 40]),
+        prop::sample::select(vec![2, 3, 4, 10, 100]),
     )
         .prop_map(|(codecs, block_size, bits, ratio)| {
             FamilyOptions::new()
@@ -97,27 +147,36 @@ fn family_options() -> impl Strategy<Value = FamilyOptions> {
         })
 }
 
-pub(crate) fn options() -> impl Strategy<Value = Settings> {
+/// Options that must not change any answer.
+pub(crate) fn settings() -> impl Strategy<Value = Settings> {
+    let durability = prop_oneof![2 => Just(Durability::Process), 1 => Just(Durability::Sync)];
     (
-        prop::sample::select(vec![64 << 10, 100_000, 256 << 10]),
+        prop::sample::select(vec![64 << 10, 100_000, 256 << 10, 4 << 20]),
         prop::sample::select(vec![0, 10_000, 1 << 20]),
+        (durability, prop::option::weighted(0.3, Just(Duration::from_millis(2)))),
         prop::sample::select(vec![IoMode::Auto, IoMode::Mapped, IoMode::Positional]),
         1..4usize,
-        prop::sample::select(vec![8, 100]),
+        prop::sample::select(vec![8, 20, 100, 500]),
         family_options(),
     )
-        .prop_map(|(write_buffer, block_cache, io, threads, files, family)| Settings {
-            write_buffer,
-            block_cache,
-            io,
-            threads,
-            max_open_files: files,
-            family,
+        .prop_map(|(write_buffer, block_cache, sync, io, threads, max_open_files, family)| {
+            let (durability, sync_interval) = sync;
+            Settings {
+                write_buffer,
+                block_cache,
+                durability,
+                sync_interval,
+                io,
+                threads,
+                max_open_files,
+                family,
+            }
         })
 }
 
 fn write() -> impl Strategy<Value = Write> {
     let len = prop_oneof![
+        10 => 0..200u32,
         20 => 0..3000u32,
         2 => 3000..40_000u32,
         1 => 100_000..300_000u32,
@@ -148,6 +207,23 @@ fn cut() -> impl Strategy<Value = Cut> {
     ]
 }
 
+/// A range read from one end or both, to its end or in part.
+fn range() -> impl Strategy<Value = Op> {
+    let backwards = prop_oneof![2 => any::<u32>(), 1 => Just(0), 1 => Just(u32::MAX)];
+    let limit = prop::sample::select(vec![3, 20, usize::MAX]);
+    let snapshot = prop::option::weighted(0.3, any::<u8>());
+    (any::<u8>(), any::<u8>(), any::<u8>(), backwards, limit, snapshot).prop_map(
+        |(family, from, to, backwards, limit, snapshot)| Op::Range {
+            family,
+            from,
+            to,
+            backwards,
+            limit,
+            snapshot,
+        },
+    )
+}
+
 pub(crate) fn op() -> impl Strategy<Value = Op> {
     let (a, s) = (any::<u8>, || prop::option::weighted(0.3, any::<u8>()));
     let many = prop::collection::vec(write(), 0..40);
@@ -158,8 +234,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         10 => (a(), a()).prop_map(|(family, key)| Op::Get { family, key }),
         3 => (a(), prop::collection::vec(a(), 0..20))
             .prop_map(|(family, keys)| Op::MultiGet { family, keys }),
-        6 => (a(), a(), a(), any::<u32>(), s()).prop_map(|(family, from, to, backwards, snapshot)|
-            Op::Range { family, from, to, backwards, snapshot }),
+        6 => range(),
         2 => (a(), a(), 0..9u8).prop_map(|(family, key, len)| Op::Prefix { family, key, len }),
         6 => (a(), a(), a(), prop::collection::vec(moves(), 1..40), s())
             .prop_map(|(family, from, to, moves, snapshot)|
@@ -172,11 +247,11 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Sync),
         1 => Just(Op::Settle),
         2 => (a(), a(), a()).prop_map(|(family, from, to)| Op::Compact { family, from, to }),
-        3 => (a(), family_options()).prop_map(|(name, options)| Op::CreateFamily { name, options }),
+        3 => (a(), a()).prop_map(|(name, settings)| Op::CreateFamily { name, settings }),
         3 => a().prop_map(Op::DropFamily),
         2 => (a(), a()).prop_map(|(family, name)| Op::RenameFamily { family, name }),
-        2 => options().prop_map(Op::Reopen),
-        2 => options().prop_map(Op::Kill),
-        3 => (cut(), options()).prop_map(|(cut, options)| Op::CutPower(cut, options)),
+        2 => a().prop_map(Op::Reopen),
+        2 => a().prop_map(Op::Kill),
+        3 => (cut(), a()).prop_map(|(cut, settings)| Op::CutPower(cut, settings)),
     ]
 }

@@ -1,14 +1,13 @@
 //! Does what a history says, on a database and on its model, and compares them.
 
-use super::ops::{Cut, KeyIndex, Move, Op, Settings, Write};
+use super::home::Home;
+use super::ops::{Cut, KeyIndex, Move, Op, Settings, SettingsIndex, Write};
 use super::state::{History, Keyspace, Map, State};
 use isobath::vfs::MemoryFs;
 use isobath::{Batch, Cursor, Db, Durability, Error, Family, Range, Snapshot, Value, WriteOptions};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds as _};
 use std::sync::Arc;
-
-const DIR: &str = "/data/db";
 
 struct TakenSnapshot {
     snapshot: Snapshot,
@@ -16,7 +15,9 @@ struct TakenSnapshot {
 }
 
 pub(crate) struct Run {
-    fs: MemoryFs,
+    home: Home,
+    /// The list to which operations refer.
+    settings: Vec<Settings>,
     db: Option<Db>,
     /// Handles of all families since the last open. Snapshots may see dropped families too.
     handles: BTreeMap<u32, Family>,
@@ -29,6 +30,10 @@ pub(crate) struct Run {
 fn key(index: KeyIndex) -> Vec<u8> {
     if index == 0 {
         return Vec::new();
+    }
+    if index == KeyIndex::MAX {
+        // The greatest key of its length.
+        return vec![0xff; 9];
     }
     let mut key = match index % 4 {
         0 => Vec::new(),
@@ -111,14 +116,19 @@ fn cut(fs: &MemoryFs, how: Cut) -> MemoryFs {
 }
 
 impl Run {
-    pub(crate) fn new(settings: Settings) -> Run {
-        let fs = MemoryFs::new();
-        let db = settings.options(&fs).open(DIR).unwrap();
-        let default = Keyspace { name: "default".to_owned(), map: Map::new() };
+    /// A new database under the first of `settings`.
+    pub(crate) fn new(home: Home, settings: Vec<Settings>) -> Run {
+        let db = home.open(settings[0].options()).unwrap();
+        let default = Keyspace { name: "default".to_owned(), map: Arc::default() };
         let state = State { families: BTreeMap::from([(0, default)]) };
         let handles = BTreeMap::from([(0, db.default_family())]);
         let history = History::new(state);
-        Run { fs, db: Some(db), handles, history, snapshots: Vec::new(), families_ever: 0 }
+        let (snapshots, families_ever) = (Vec::new(), 0);
+        Run { home, settings, db: Some(db), handles, history, snapshots, families_ever }
+    }
+
+    fn settings(&self, index: SettingsIndex) -> &Settings {
+        &self.settings[usize::from(index) % self.settings.len()]
     }
 
     fn db(&self) -> &Db {
@@ -129,8 +139,8 @@ impl Run {
         match op {
             Op::Write { writes, sync } => self.write(at, writes, *sync),
             Op::Get { .. } | Op::MultiGet { .. } | Op::Prefix { .. } => self.read(op),
-            Op::Range { family, from, to, backwards, snapshot } => {
-                self.range(*family, *snapshot, bounds(*from, *to), *backwards);
+            Op::Range { family, from, to, backwards, limit, snapshot } => {
+                self.range(*family, *snapshot, bounds(*from, *to), (*backwards, *limit));
             }
             Op::Cursor { family, from, to, moves, snapshot } => {
                 self.cursor(*family, *snapshot, bounds(*from, *to), moves);
@@ -163,21 +173,33 @@ impl Run {
             Op::CreateFamily { .. } | Op::DropFamily(_) | Op::RenameFamily { .. } => {
                 self.change_families(op);
             }
-            Op::Reopen(settings) => {
-                self.snapshots.clear();
-                self.db.take().unwrap().close().unwrap();
-                self.history.all_is_durable();
-                self.open(settings, &self.fs.clone());
+            Op::Reopen(next) | Op::Kill(next) | Op::CutPower(_, next) => {
+                self.end_life(op);
+                self.open(*next);
             }
-            Op::Kill(settings) => {
-                let left = self.fs.killed();
-                self.history.all_is_durable();
-                self.open(settings, &left);
-            }
-            Op::CutPower(how, settings) => {
-                let left = cut(&self.fs, *how);
-                self.open(settings, &left);
-            }
+        }
+    }
+
+    /// Closes the database, kills its process, or cuts its power. On files of the system it always
+    /// closes.
+    fn end_life(&mut self, how: &Op) {
+        let left = match (how, &self.home) {
+            (Op::Kill(_), Home::Memory(fs)) => Some(fs.killed()),
+            (Op::CutPower(how, _), Home::Memory(fs)) => Some(cut(fs, *how)),
+            _ => None,
+        };
+        self.check_snapshots();
+        self.snapshots.clear();
+        let db = self.db.take().unwrap();
+        if left.is_none() {
+            db.close().unwrap();
+        }
+        if left.is_none() || matches!(how, Op::Kill(_)) {
+            self.history.all_is_durable();
+        }
+        self.handles.clear();
+        if let Some(left) = left {
+            self.home = Home::Memory(left);
         }
     }
 
@@ -207,16 +229,16 @@ impl Run {
                 let expected = state.families[&id].map.iter();
                 let expected = expected.filter(|(key, _)| key.starts_with(&prefix));
                 let expected: Vec<_> = expected.map(|(k, v)| (k.clone(), v.clone())).collect();
-                check_both_ends(range, &expected, 0);
+                check_both_ends(range, &expected, (0, usize::MAX));
             }
             _ => unreachable!("not a read"),
         }
     }
 
+    /// Opens the database once more, which compares everything, and closes it.
     pub(crate) fn finish(mut self) {
-        self.check_snapshots();
-        self.snapshots.clear();
-        self.db.take().unwrap().close().unwrap();
+        self.step(0, &Op::Reopen(0));
+        self.end_life(&Op::Reopen(0));
     }
 
     fn pick(&self, family: u8) -> (u32, Arc<State>) {
@@ -233,12 +255,12 @@ impl Run {
                     let id = state.nth(family);
                     let value = value(at * 100 + ordinal, len);
                     batch.of(&self.handles[&id]).put(key(index), &value);
-                    state.families.get_mut(&id).unwrap().map.insert(key(index), value);
+                    state.map_mut(id).insert(key(index), value);
                 }
                 Write::Delete { family, key: index } => {
                     let id = state.nth(family);
                     batch.of(&self.handles[&id]).delete(key(index));
-                    state.families.get_mut(&id).unwrap().map.remove(&key(index));
+                    state.map_mut(id).remove(&key(index));
                 }
             }
         }
@@ -265,9 +287,10 @@ impl Run {
                 let taken = &self.snapshots[index as usize % self.snapshots.len()];
                 // The families of that moment, including those dropped later, and those created
                 // since.
-                let (mut both, now) = (State::clone(&taken.state), self.history.now());
-                both.families.extend(now.families.clone());
-                (both.nth(family), taken.state.clone(), Some(&taken.snapshot))
+                let both: BTreeSet<_> =
+                    taken.state.families.keys().chain(self.history.now().families.keys()).collect();
+                let id = *both.iter().nth(family as usize % both.len()).unwrap();
+                (*id, taken.state.clone(), Some(&taken.snapshot))
             }
             _ => {
                 let (id, state) = self.pick(family);
@@ -281,7 +304,7 @@ impl Run {
         family: u8,
         snapshot: Option<u8>,
         bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-        backwards: u32,
+        turns: (u32, usize),
     ) {
         let (id, state, snapshot) = self.reading(family, snapshot);
         let handle = &self.handles[&id];
@@ -290,8 +313,8 @@ impl Run {
             None => handle.range(bounds.clone()),
         };
         let empty = Map::new();
-        let map = state.families.get(&id).map_or(&empty, |family| &family.map);
-        check_both_ends(range, &within(map, &bounds), backwards);
+        let map = state.families.get(&id).map_or(&empty, |family| &*family.map);
+        check_both_ends(range, &within(map, &bounds), turns);
     }
 
     fn cursor(
@@ -308,7 +331,7 @@ impl Run {
             None => handle.cursor(bounds.clone()).unwrap(),
         };
         let empty = Map::new();
-        let map = state.families.get(&id).map_or(&empty, |family| &family.map);
+        let map = state.families.get(&id).map_or(&empty, |family| &*family.map);
         check_moves(&mut cursor, &within(map, &bounds), moves);
     }
 
@@ -331,10 +354,11 @@ impl Run {
     fn change_families(&mut self, op: &Op) {
         let mut state = State::clone(self.history.now());
         match op {
-            Op::CreateFamily { name, options } => {
+            Op::CreateFamily { name, settings } => {
                 let name = format!("family {}", name % 8);
+                let options = self.settings(*settings).family.clone();
                 let opened = self.db().family((&name, options.clone())).unwrap();
-                assert_eq!(&opened.options(), options);
+                assert_eq!(opened.options(), options);
                 if state.has_name(&name) {
                     let known = self.handles.values().find(|known| known.id() == opened.id());
                     assert_eq!(known.map(|known| known.name()), Some(name));
@@ -342,7 +366,7 @@ impl Run {
                 }
                 self.families_ever += 1;
                 self.handles.insert(self.families_ever, opened);
-                state.families.insert(self.families_ever, Keyspace { name, map: Map::new() });
+                state.families.insert(self.families_ever, Keyspace { name, map: Arc::default() });
             }
             Op::DropFamily(family) => {
                 let id = state.nth(*family);
@@ -386,14 +410,9 @@ impl Run {
         self.history.all_is_durable();
     }
 
-    /// Opens the database on `fs`, and finds out which state it has.
-    fn open(&mut self, settings: &Settings, fs: &MemoryFs) {
-        self.check_snapshots();
-        self.snapshots.clear();
-        self.handles.clear();
-        self.db = None;
-        self.fs = fs.clone();
-        let db = settings.options(fs).open(DIR).unwrap();
+    /// Opens the database again, and finds out which state it has.
+    fn open(&mut self, settings: SettingsIndex) {
+        let db = self.home.open(self.settings(settings).options()).unwrap();
         let mut seen = BTreeMap::new();
         for name in db.list_families() {
             let handle = db.family_if_exists(&name).unwrap().unwrap();
@@ -413,10 +432,15 @@ impl Run {
     }
 }
 
-/// Takes items from both ends, in an order that the bits of `backwards` give, and compares them.
-fn check_both_ends(mut range: Range, expected: &[(Vec<u8>, Arc<[u8]>)], backwards: u32) {
+/// Takes at most `limit` items from both ends, in an order that the bits of `backwards` give, and
+/// compares them.
+fn check_both_ends(
+    mut range: Range,
+    expected: &[(Vec<u8>, Arc<[u8]>)],
+    (backwards, limit): (u32, usize),
+) {
     let mut left = expected.iter();
-    for turn in 0.. {
+    for turn in 0..limit {
         let (found, wanted) = if backwards >> (turn % 32) & 1 == 0 {
             (range.next(), left.next())
         } else {

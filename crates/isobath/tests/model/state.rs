@@ -9,7 +9,8 @@ pub(crate) type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Keyspace {
     pub(crate) name: String,
-    pub(crate) map: Map,
+    /// Shared by the states in which it is the same.
+    pub(crate) map: Arc<Map>,
 }
 
 /// The database at one moment.
@@ -21,7 +22,12 @@ pub(crate) struct State {
 impl State {
     /// What a program can see: contents by family name.
     pub(crate) fn by_name(&self) -> BTreeMap<&str, &Map> {
-        self.families.values().map(|family| (family.name.as_str(), &family.map)).collect()
+        self.families.values().map(|family| (family.name.as_str(), &*family.map)).collect()
+    }
+
+    /// The map of a family, to be changed.
+    pub(crate) fn map_mut(&mut self, id: u32) -> &mut Map {
+        Arc::make_mut(&mut self.families.get_mut(&id).unwrap().map)
     }
 
     pub(crate) fn nth(&self, index: u8) -> u32 {
