@@ -6,7 +6,7 @@
 //! accounts     ACCOUNT = balance
 //! entries      TELLER NUMBER = a transfer; a teller's numbers begin with 1 and have no holes
 //! statements   ACCOUNT TELLER NUMBER = what the transfer did to the account
-//! queue        TELLER NUMBER = a transfer that nobody was told of yet
+//! queue        TELLER NUMBER = a transfer whose message is not sent yet
 //! day-N        ACCOUNT = transfers of the day N that the account took part in
 //! archive      the day before, once it has been put away
 //! ```

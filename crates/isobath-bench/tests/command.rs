@@ -1,5 +1,5 @@
-//! The program as a user runs it: every bundled workload, what it leaves, and what it says of bad
-//! input.
+//! The program as a user runs it: every bundled workload, the files that it leaves, and its
+//! messages for bad input.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What must fail does, and what is interrupted leaves what it has.
+//! Runs that must fail do fail, and an interrupted run leaves the results that it has.
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! The page in a real browser, without a screen: it draws, its script runs, it asks the network for
-//! nothing. Machines without a browser pass this test by; the house's own gate machine has one.
+//! nothing. On machines without a browser this test checks nothing.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What can be asked.
+//! The arguments of the command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! What a fuzzer may give as the bounds of a scan. Compiled for it
+//! The fuzz target for the bounds of a scan. Compiled for the fuzzer
 //! (`fuzz/fuzz_targets/scan_bounds.rs`) and for tests.
 
 use crate::text::Form;

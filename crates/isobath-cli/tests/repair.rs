@@ -1,4 +1,5 @@
-//! `repair`: sound databases are left alone, damaged ones work again, and what was lost is told.
+//! `repair`: undamaged databases stay as they are, damaged ones work again, and the report says
+//! what was lost.
 
 mod support;
 

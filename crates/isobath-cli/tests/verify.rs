@@ -1,4 +1,4 @@
-//! `verify`: a sound database is clean, whatever is damaged is named by file and offset, and
+//! `verify`: an undamaged database is clean, each damage is reported with file and offset, and
 //! nothing is changed.
 
 mod support;

@@ -1,6 +1,6 @@
-//! What decides what the engine does, as one number: its sources without comments, documentation
-//! and tests, its manifest, and the versions of what it is built with. A run stands for an engine
-//! with the same number.
+//! A hash of all that determines what the engine does: its sources without comments, documentation
+//! and tests, its manifest, and the versions of what it is built with. A run counts for every
+//! engine with the same hash.
 
 use proc_macro2::{Group, TokenStream, TokenTree};
 use quote::ToTokens;

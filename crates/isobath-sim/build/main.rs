@@ -1,7 +1,7 @@
 //! Embeds which code is built: the commit, whether the tree had changes, and a hash of the engine's
 //! sources.
 //!
-//! The ledger counts what stands for today's code by that hash, whatever the commit is called.
+//! By that hash the ledger counts the runs of today's code, whatever commit they name.
 
 mod fingerprint;
 

@@ -1,5 +1,5 @@
-//! The build at hand: which sources it was made of, and where its programs lie. While the sources
-//! stay as they are, nothing is woven or compiled again.
+//! The current build: the sources it was made from, and the places of its programs. While the
+//! sources do not change, nothing is woven or compiled again.
 
 use super::compile::Programs;
 use serde::{Deserialize, Serialize};

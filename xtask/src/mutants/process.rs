@@ -1,5 +1,5 @@
-//! A child process on a leash: little memory, small files, a deadline; it ends with its first line
-//! that tells of a failure.
+//! A child process with limits: little memory, small files, a deadline. It is ended at its first
+//! line that reports a failure.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -1,4 +1,4 @@
-//! Kinds of operations are told apart in `mvcc/` alone, or by a match that names every kind.
+//! Code distinguishes kinds of operations only in `mvcc/`, or by a match that names every kind.
 //!
 //! "Not a put, so a delete" is right until there is a third kind, and then no compiler says where.
 //! So code that ships compares no kind (`==`, `!=`), matches none with `matches!` or `let`, and

@@ -1,8 +1,8 @@
 //! The engine reaches the outside world through `host` and `vfs` only, so that a simulation can own
 //! it.
 //!
-//! Files, time, threads, locks and atomics are meant, in code that ships; tests may use what they
-//! like.
+//! The rule covers files, time, threads, locks and atomics, in code that ships; tests may use them
+//! directly.
 
 use super::scan::PathUse;
 use super::{Source, Violation, Workspace};

@@ -1,4 +1,4 @@
-//! What every engine is told alike.
+//! The settings that every engine gets alike.
 
 use crate::engine::{Codec, Durability, EngineConfig};
 use anyhow::{Context, Result, anyhow};

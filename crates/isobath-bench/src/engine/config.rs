@@ -1,5 +1,5 @@
-//! What every engine is told alike, so that work, memory and promises are equal, and the knobs
-//! that only one engine knows.
+//! The settings that every engine gets alike, so that work, memory and durability are equal, and
+//! the knobs that only one engine knows.
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;

@@ -1,4 +1,4 @@
-//! fjall, with its own defaults but for what every engine is told alike.
+//! fjall, with its own defaults but for the settings that every engine gets alike.
 
 use super::registry::EngineKind;
 use super::{Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session};

@@ -1,4 +1,4 @@
-//! RocksDB, with its own defaults but for what every engine is told alike.
+//! RocksDB, with its own defaults but for the settings that every engine gets alike.
 //!
 //! Knobs are RocksDB's option strings, verbatim (`level0_stop_writes_trigger`, `compression`, ...).
 //! Statistics stay off: they would cost it; stalls and bytes are read from the texts of

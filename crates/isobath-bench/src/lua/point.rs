@@ -129,7 +129,7 @@ impl LuaPoint {
     }
 }
 
-/// Those who take part in a phase.
+/// The participants of a phase.
 struct Cast<'a> {
     point: &'a LuaPoint,
     workload: &'a Workload,

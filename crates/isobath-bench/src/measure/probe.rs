@@ -1,11 +1,11 @@
-//! What the kernel knows of this process: memory (anonymous and file-backed apart), bytes to and
+//! The kernel's figures of this process: memory (anonymous and file-backed apart), bytes to and
 //! from the device, processor time.
 //!
-//! Bytes written are those that files were made dirty with. A file that is deleted before the
-//! kernel writes it back counts too: whether it is depends on the kernel's timers, not on the
-//! engine. A page that was dirty already counts no more, so everything is synced before a clock
-//! starts, and the engines' own counts stand beside: a mapped log segment that is used again before
-//! it was written back is in those only.
+//! Bytes written are the bytes of file pages that the process made dirty. A file that is deleted
+//! before the kernel writes it back counts too: whether it is depends on the kernel's timers, not
+//! on the engine. A page that was dirty already counts no more, so everything is synced before a
+//! clock starts, and the engines' own counts stand beside: a mapped log segment that is used again
+//! before it was written back is in those only.
 
 use anyhow::{Context, Result};
 use nix::sys::resource::{UsageWho, getrusage};

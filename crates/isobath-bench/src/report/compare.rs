@@ -1,4 +1,4 @@
-//! What may be said of two engines on the same subject.
+//! The conclusion that the measurements of two engines allow on one subject.
 
 use super::record::{Measured, Report, Subject};
 use crate::measure::{Comparison, Verdict, compare_samples};

@@ -1,6 +1,6 @@
 //! One report against an earlier one: what became worse, as a gate. Rates, p99, memory, size on
 //! disk and amplification each have a tolerance of their own; reports of different machines or
-//! settings say nothing of a change, and are refused.
+//! settings do not show the effect of a change, and are refused.
 
 use super::compare::{rates, unequal};
 use super::record::{Measured, Report};

@@ -1,4 +1,4 @@
-//! What a run leaves: records, and the sinks that show them.
+//! The results of a run: records, and the sinks that show them.
 
 mod columns;
 mod compare;

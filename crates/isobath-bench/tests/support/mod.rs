@@ -1,4 +1,4 @@
-//! Running the program, and what it says.
+//! Running the program, and its output.
 
 #![allow(dead_code, reason = "each test program uses some of these")]
 

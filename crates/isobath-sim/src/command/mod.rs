@@ -1,5 +1,5 @@
-//! The subcommands: each is its arguments, and what it does with them. An error is trouble of the
-//! command itself; what a harness finds is a failure code.
+//! The subcommands: each file holds the arguments of one and what it does with them. An error means
+//! that the command itself failed; a bug that a harness finds is a failure code.
 
 mod controls;
 #[cfg(target_os = "linux")]

@@ -181,8 +181,8 @@ struct LoopConfig {
 
 const _: () = assert!(size_of::<LoopConfig>() == 304);
 
-/// Attaches an image to a free loop device. The device lets go of it when the last who has it open
-/// or mounted is gone.
+/// Attaches an image to a free loop device. The device detaches it when the last process that has
+/// it open or mounted is gone.
 pub(super) fn attach_loop(image: &File) -> io::Result<(File, PathBuf)> {
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     let config = LoopConfig {

@@ -18,7 +18,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(150);
 const WRITES_US_MAX: u64 = 12_000;
 /// As long for a program from outside, which has more to do: it closes and opens again.
 const OUTSIDE_WRITES_US_MAX: u64 = 100_000;
-/// How often progress is told.
+/// How often progress is reported.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// What is wrong, if anything is. An error is trouble of the harness itself.

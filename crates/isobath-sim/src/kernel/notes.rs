@@ -12,7 +12,7 @@
 //! cell 3       an LSN below which everything was said to survive power loss
 //! cell 4       lives begun
 //! cell 5       flushes of this life that succeeded
-//! cell 6       1 if the power is off: what a call answers from then on was never heard by anybody
+//! cell 6       1 if the power is off: an answer that a call gets from then on does not count
 //! cell 8..16   commits that a program from outside was acknowledged (`outside.rs`); what follows is its own then
 //! cell 16..    for each life, how many commits of each writer were there when it began
 //! then         for each writer, a cell for each commit: 0, or bit 63: synced, bit 62: acknowledged, below: its LSN

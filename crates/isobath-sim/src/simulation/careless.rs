@@ -2,8 +2,8 @@
 //! write, retried after an error or cleared; handles kept across drops and renames; handles of
 //! another database; bad arguments; old commits hardened.
 //!
-//! Its commits carry no marker. They are told to the oracle like all others, which finds them by
-//! their values.
+//! Its commits carry no marker. They are reported to the oracle like all others, and the oracle
+//! finds them by their values.
 
 use super::oracle::CARELESS;
 use super::runtime;
@@ -98,7 +98,8 @@ impl Careless<'_> {
         }
     }
 
-    /// A commit that the oracle is told of. Returns the error that it may be tried again after.
+    /// A commit that is reported to the oracle. Returns the error after which it may be tried
+    /// again.
     fn commit(
         &mut self,
         ops: Vec<(Place, Option<Value>)>,

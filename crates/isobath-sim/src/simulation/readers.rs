@@ -1,5 +1,5 @@
-//! What readers do: gets, scans from both ends, walks of a cursor, and snapshots. What each found,
-//! presence and absence alike, is told to the oracle as of one moment (`observe.rs`).
+//! What readers do: gets, scans from both ends, walks of a cursor, and snapshots. All that each
+//! found, presence and absence alike, is reported to the oracle as of one moment (`observe.rs`).
 
 use super::observe::Sight;
 use super::oracle::Look;

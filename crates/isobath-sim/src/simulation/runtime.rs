@@ -116,7 +116,7 @@ thread_local! {
 pub(crate) struct Ended {
     pub(crate) steps: u64,
     pub(crate) digest: u64,
-    /// Why it did not end well: who waited where when nobody could run any more, or which task
+    /// Why it did not end well: which task waited where when none could run any more, or which task
     /// panicked.
     pub(crate) failure: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! What is run of a seed: the profile that it draws its lives from, what is left out of them, and a
-//! planted bug.
+//! Which parts of a seed run: the profile that it draws its lives from, the parts that are left
+//! out, and a planted bug.
 
 use isobath::env::planted::Plant;
 use std::fmt;
@@ -27,7 +27,8 @@ impl fmt::Display for Profile {
     }
 }
 
-/// What of a seed is left out. Everything else stays as it was drawn, as far as it can.
+/// The parts of a seed that are left out. Everything else stays as it was drawn, as far as
+/// possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trim {
     /// Lives after the first so many.
