@@ -345,6 +345,11 @@ fn a_failed_sync_is_final_and_keeps_every_file() {
     let refused = set.install(Edit::new(vec![Change::NextFile { number: 90 }]), &[]).unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Poisoned { .. }), "{refused}");
     assert_eq!(fs.tried(FileOp::Write), tried);
+    // An edit that breaks a rule is still refused for that, and the error names no offset: no edit
+    // goes to this file any more.
+    let nowhere = Change::RemoveSlice { family: 0, level: 0, file: 77 };
+    let refused = set.install(Edit::new(vec![nowhere]), &[]).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Corruption { offset: 0, .. }), "{refused}");
     assert!(set.files().obsolete().take().is_empty());
     // The kernel has the edit, so an open finds it and must find its file too.
     let runs = open(&fs.killed()).unwrap().state().family(0).unwrap().tree.runs.len();

@@ -469,6 +469,27 @@ fn a_moment_without_descriptors_leaves_no_output_that_says_less_of_its_origin() 
 }
 
 #[test]
+fn damage_to_the_origin_of_a_table_that_can_be_read_fails_no_compaction() {
+    let bench = Bench::new(|options| options);
+    bench.flush(0, 2, 50);
+    bench.flush(1, 2, 50);
+    let all = || bench.db.range(..).collect::<Result<Vec<_>>>().unwrap().len();
+    // This opens both tables. From here on a root is read only for the origin in it.
+    assert_eq!(all(), 100);
+    let runs = bench.family().view().tree.runs.clone();
+    let (tables, damaged) = (&bench.engine().tables, &runs[0].meta);
+    bench.fs.corrupt(&tables.files.path(damaged.file), damaged.root.offset, 1).unwrap();
+    tables.files.evict(damaged.file);
+    assert!(origin_of(tables, damaged).unwrap_err().is_corruption());
+    bench.compact();
+    let tree = bench.family().view().tree.clone();
+    let origin = origin_of(tables, &tree.slices(6)[0].meta).unwrap();
+    let inputs: BTreeSet<u64> = runs.iter().map(|run| run.meta.file).collect();
+    assert!(origin.inputs.iter().eq(&inputs), "{origin:?}");
+    assert_eq!(all(), 100);
+}
+
+#[test]
 fn a_compaction_for_a_family_that_is_dropped_neither_fails_nor_holds_writers_back() {
     let bench = Bench::new(|options| options);
     let other = bench.db.family("other").unwrap();
