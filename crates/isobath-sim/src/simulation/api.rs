@@ -136,10 +136,10 @@ fn engine_sources() -> Vec<(PathBuf, String)> {
 
 /// The types that the engine exports.
 fn exported(lib: &str) -> Vec<&str> {
-    let paths = lib.lines().filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';'));
+    let paths = lib.split("\npub use ").skip(1).filter_map(|rest| rest.split(';').next());
     let names = paths.flat_map(|path| {
         let names = path.rsplit_once("::").map_or(path, |(_, names)| names);
-        names.trim_matches(['{', '}']).split(", ")
+        names.trim_matches(['{', '}']).split(',').map(str::trim)
     });
     names.filter(|name| name.contains(|c: char| c.is_lowercase())).collect()
 }

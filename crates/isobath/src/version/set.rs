@@ -361,7 +361,8 @@ fn first_edit(uuid: [u8; 16], options: &[u8]) -> Edit {
             family: DEFAULT_FAMILY,
             name: DEFAULT_FAMILY_NAME.to_owned(),
             options: options.to_vec(),
-            lsn: FIRST_LSN,
+            // Below every record: the first one may be a change of families, too.
+            lsn: 0,
         },
     ])
 }
