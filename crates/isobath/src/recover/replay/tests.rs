@@ -383,8 +383,8 @@ fn an_operation_of_an_unknown_kind_is_a_newer_format_and_nothing_is_given_up() {
     assert_eq!(left.versions.state().replay_from(), FIRST_LSN);
 }
 
-/// The default family is there before any record, so it must not pass for a change at the LSN of the
-/// first one: seed 1795349309009544 of the simulator lost the manifest's edit, and then the family.
+/// The default family exists before any record, so it must not pass for a change at the LSN of the
+/// first one. Simulator seed 1795349309009544 lost the manifest's edit, and with it the family.
 #[test]
 fn the_first_record_of_a_database_may_create_a_family() {
     let mut left = Left::by(&[Say::Create(1, "first".to_owned()), batch(1, "a", 1)]);
