@@ -74,6 +74,7 @@ fn a_compaction_knows_of_every_snapshot_below_its_horizon() {
         let point = reader.join().unwrap();
         let registered = readers.registered();
         assert!(registered == [point] || registered.is_empty() && readers.horizon() <= point);
+        snapshots.release(point);
     });
 }
 
