@@ -1,10 +1,9 @@
-//! Embeds which code is built: the commit, whether the tree had changes, and a hash of the engine's
-//! sources.
+//! Embeds which code is built: the commit, whether the tree had changes, and the hash of the
+//! engine's sources that the build of `isobath-simulated` made.
 //!
 //! By that hash the ledger counts the runs of today's code, whatever commit they name.
 
-mod fingerprint;
-
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,9 +17,10 @@ const TREE: [&str; 6] = [
     "rust-toolchain.toml",
 ];
 
-fn main() -> fingerprint::Result<()> {
+fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../..");
-    println!("cargo::rustc-env=ISOBATH_ENGINE={:016x}", fingerprint::of(&root)?);
+    let engine = std::env::var("DEP_ISOBATH_SIMULATED_ENGINE")?;
+    println!("cargo::rustc-env=ISOBATH_ENGINE={engine}");
     println!("cargo::rustc-env=ISOBATH_COMMIT={}", commit(&root));
     for path in TREE {
         println!("cargo::rerun-if-changed={}", root.join(path).display());

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! `inputs` says what makes the run repeatable (profile and seeds). `found` counts failures.
-//! `engine` is a hash of the engine's code (`build/fingerprint.rs`): the row counts for exactly
-//! this engine. Rows from before the hash was recorded have none, and count for other engines than
-//! today's. `commit` names the commit that was built, with `+` if the tree had changes. Lines that
-//! begin with `#` are for people.
+//! `engine` is a hash of the engine's code (`isobath-simulated/build/fingerprint.rs`): the row
+//! counts for exactly this engine. Rows from before the hash was recorded have none, and count for
+//! other engines than today's. `commit` names the commit that was built, with `+` if the tree had
+//! changes. Lines that begin with `#` are for people.
 //!
 //! Every run counts, also one that failed or had a changed tree. Only a repeated run proves nothing
 //! new: rows with the same harness, inputs, engine and findings count once. No bound is derived
@@ -22,7 +22,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 #[cfg(test)]
-#[path = "../build/fingerprint.rs"]
+#[path = "../../isobath-simulated/build/fingerprint.rs"]
 mod fingerprint;
 
 /// Where the ledger is, from the root of the workspace.
