@@ -106,11 +106,11 @@ impl Damaged {
     fn is_named_by(&self, path: &Path) -> bool {
         let dir = self.file.path.parent();
         // Of a file that is not there its directory tells; of a manifest that ends too early,
-        // tables of its day; and a log segment that was cut to the length of a shorter one
-        // is whole, but others are missing behind it.
+        // tables of its day; and a log segment that was cut to the length of a shorter one is
+        // whole, but others are missing behind it, whose names nothing needs to tell.
         let is_told_otherwise = match self.damage {
             Damage::Flip { .. } => false,
-            Damage::Cut { .. } if self.is_log() => path.parent() == dir,
+            Damage::Cut { .. } if self.is_log() => [path.parent(), Some(path)].contains(&dir),
             Damage::Cut { .. } | Damage::Gone => self.is_manifest(),
         };
         path == self.file.path || is_told_otherwise || self.is_gone() && dir == Some(path)
