@@ -238,6 +238,7 @@ impl std::fmt::Debug for Workers {
 mod tests {
     use super::*;
     use crate::env::SystemThreads;
+    use crate::env::fixtures::TestThreads;
     use crate::env::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::time::Duration;
@@ -353,28 +354,13 @@ mod tests {
 
     #[test]
     fn a_thread_that_cannot_start_ends_those_that_did() {
-        struct OneThread(AtomicUsize);
-        impl Threads for OneThread {
-            fn spawn(
-                &self,
-                name: String,
-                priority: Priority,
-                body: Box<dyn FnOnce() + Send>,
-            ) -> std::io::Result<Box<dyn ThreadHandle>> {
-                if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
-                    return Err(std::io::Error::from_raw_os_error(11));
-                }
-                SystemThreads.spawn(name, priority, body)
-            }
-            fn sleep(&self, duration: Duration) {
-                SystemThreads.sleep(duration);
-            }
-            fn parallelism(&self) -> usize {
-                1
-            }
-        }
         let report: PanicReport = Arc::new(|_, _| ());
-        let threads = OneThread(AtomicUsize::new(0));
+        let before_spawn = |name: &str| match name {
+            "test-0" => Ok(()),
+            _ => Err(std::io::Error::from_raw_os_error(11)),
+        };
+        let threads =
+            TestThreads { before_spawn: Box::new(before_spawn), ..TestThreads::default() };
         let error = Workers::new(&threads, "test", 3, Priority::Low, report).unwrap_err();
         assert!(error.to_string().starts_with("could not start thread test-1"), "{error}");
     }

@@ -1,5 +1,6 @@
-//! The simplest cursor: a sorted list that implements every movement by a scan, directly from the
-//! contract. Tests use it as a source and, over all versions, as the oracle.
+//! Versions that own their bytes, and the simplest cursor: a sorted list of them that implements
+//! every movement by a scan, directly from the contract. Tests use it as a source and, over all
+//! versions, as the oracle.
 
 use super::{Cursor, Entry};
 use crate::error::{Error, Result};
@@ -15,12 +16,13 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    pub(crate) fn put(key: &[u8], seq: Lsn, value: &[u8]) -> Self {
-        Version { key: key.into(), seq, kind: OpKind::Put, value: value.into() }
+    pub(crate) fn put(key: impl AsRef<[u8]>, seq: Lsn, value: impl AsRef<[u8]>) -> Self {
+        let (key, value) = (key.as_ref().to_vec(), value.as_ref().to_vec());
+        Version { key, seq, kind: OpKind::Put, value }
     }
 
-    pub(crate) fn delete(key: &[u8], seq: Lsn) -> Self {
-        Version { key: key.into(), seq, kind: OpKind::Delete, value: Vec::new() }
+    pub(crate) fn delete(key: impl AsRef<[u8]>, seq: Lsn) -> Self {
+        Version { key: key.as_ref().to_vec(), seq, kind: OpKind::Delete, value: Vec::new() }
     }
 
     pub(crate) fn as_entry(&self) -> Entry<'_> {

@@ -316,7 +316,8 @@ fn install(changing: &mut Changing<'_>, changes: Vec<Change>) -> Result<()> {
 mod tests {
     use super::Changing;
     use crate::engine::CompactionDebt;
-    use crate::env::{Env, Priority, SystemThreads, ThreadHandle, Threads};
+    use crate::env::Env;
+    use crate::env::fixtures::TestThreads;
     use crate::events::Event;
     use crate::format::FamilyId;
     use crate::options::{Options, WriteOptions};
@@ -379,31 +380,13 @@ mod tests {
         assert!(db.family_if_exists("family").unwrap().is_none());
     }
 
-    /// Threads whose sleep panics.
-    struct Sleepless;
-
-    impl Threads for Sleepless {
-        fn spawn(
-            &self,
-            name: String,
-            priority: Priority,
-            body: Box<dyn FnOnce() + Send>,
-        ) -> std::io::Result<Box<dyn ThreadHandle>> {
-            SystemThreads.spawn(name, priority, body)
-        }
-        fn sleep(&self, _: Duration) {
-            panic!("planted");
-        }
-        fn parallelism(&self) -> usize {
-            1
-        }
-    }
-
     #[test]
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_change_that_a_panic_cuts_in_half_is_the_last() {
         let fs = MemoryFs::new();
-        let env = Env { fs: Arc::new(fs.clone()), threads: Arc::new(Sleepless), ..Env::system() };
+        let before_sleep = Box::new(|| panic!("planted"));
+        let threads = Arc::new(TestThreads { before_sleep, ..TestThreads::default() });
+        let env = Env { fs: Arc::new(fs.clone()), threads, ..Env::system() };
         let db = Options::new().env(env).open("/db").unwrap();
         db.family("first").unwrap();
         fill_up(&fs);

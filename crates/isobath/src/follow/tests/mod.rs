@@ -3,38 +3,15 @@
 
 mod beside;
 
-use crate::env::{Env, Priority, SystemThreads, ThreadHandle, Threads};
+use crate::env::Env;
+use crate::env::fixtures::TestThreads;
 use crate::error::Error;
 use crate::sizes::Sizes;
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
 use crate::{Batch, Db, Options, WriteOptions};
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-/// Fails the test if a thread is started.
-struct NoThreads;
-
-impl Threads for NoThreads {
-    fn spawn(
-        &self,
-        name: String,
-        _: Priority,
-        _: Box<dyn FnOnce() + Send>,
-    ) -> io::Result<Box<dyn ThreadHandle>> {
-        panic!("a reader starts the thread {name}");
-    }
-
-    fn sleep(&self, duration: Duration) {
-        SystemThreads.sleep(duration);
-    }
-
-    fn parallelism(&self) -> usize {
-        2
-    }
-}
 
 /// Small sizes, so that a little data is flushed and compacted and the log reuses its segments.
 fn options(fs: &MemoryFs) -> Options {
@@ -44,8 +21,11 @@ fn options(fs: &MemoryFs) -> Options {
     options
 }
 
+/// A reader's options, with threads that fail the test if one is started.
 fn reading(fs: &MemoryFs) -> Options {
-    let env = Env { fs: Arc::new(fs.clone()), threads: Arc::new(NoThreads), ..Env::system() };
+    let before_spawn = Box::new(|name: &str| panic!("a reader starts the thread {name}"));
+    let threads = Arc::new(TestThreads { before_spawn, ..TestThreads::default() });
+    let env = Env { fs: Arc::new(fs.clone()), threads, ..Env::system() };
     options(fs).env(env).read_only(true)
 }
 

@@ -190,7 +190,7 @@ fn a_cursor_has_no_entry_after_an_error_and_recovers_by_a_seek() {
         cursor.prev_key().unwrap();
         assert!(cursor.entry().is_none());
         cursor.seek(&versions[150].key).unwrap();
-        assert_eq!(cursor.entry(), Some(versions[150].entry()));
+        assert_eq!(cursor.entry(), Some(versions[150].as_entry()));
     }
     assert!(table.get(&versions[3].key, checksum64(&versions[3].key), Lsn::MAX).unwrap().is_some());
 }

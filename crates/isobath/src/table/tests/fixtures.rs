@@ -1,8 +1,9 @@
 //! Tables in a file system that keeps each file as plain bytes, so that tests can damage it.
 
+pub(crate) use crate::cursor::fixtures::Version;
 use crate::cursor::{Cursor, Entry};
 use crate::error::{Error, Result};
-use crate::format::{FamilyId, Lsn, OpKind};
+use crate::format::FamilyId;
 use crate::table::cache::{BlockCache, FileCache, table_path};
 use crate::table::{Finished, Table, TableContext, TableOptions, TableWriter};
 use crate::vfs::*;
@@ -181,25 +182,6 @@ impl FileSystem for TestFs {
     }
 }
 
-/// One version, owned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
-    pub(crate) key: Vec<u8>,
-    pub(crate) seq: Lsn,
-    pub(crate) kind: OpKind,
-    pub(crate) value: Vec<u8>,
-}
-
-impl Version {
-    pub(crate) fn put(key: impl Into<Vec<u8>>, seq: Lsn, value: impl Into<Vec<u8>>) -> Version {
-        Version { key: key.into(), seq, kind: OpKind::Put, value: value.into() }
-    }
-
-    pub(crate) fn entry(&self) -> Entry<'_> {
-        Entry { key: &self.key, seq: self.seq, kind: self.kind, value: &self.value }
-    }
-}
-
 pub(crate) const NUMBER: u64 = 42;
 
 /// A file system, the directory of the tables, and the caches that readers share.
@@ -239,7 +221,7 @@ impl Fixture {
         for (family, versions) in slices {
             writer.begin_slice(*family, options).unwrap();
             for version in versions {
-                writer.add(version.entry()).unwrap();
+                writer.add(version.as_entry()).unwrap();
             }
             writer.finish_slice().unwrap();
         }

@@ -100,7 +100,7 @@ fn check_gets(table: &Table, oracle: &Oracle, probes: &[Vec<u8>]) {
 }
 
 fn check_stand(cursor: &dyn Cursor, expected: Option<Version>) {
-    assert_eq!(cursor.entry(), expected.as_ref().map(Version::entry));
+    assert_eq!(cursor.entry(), expected.as_ref().map(Version::as_entry));
 }
 
 fn check_seeks(cursor: &mut dyn Cursor, oracle: &Oracle, probes: &[Vec<u8>]) {

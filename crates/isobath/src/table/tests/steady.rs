@@ -7,7 +7,7 @@
 
 use super::fixtures::*;
 use crate::cursor::Cursor;
-use crate::cursor::fixtures::{ListCursor, Version as Listed};
+use crate::cursor::fixtures::{ListCursor, sort_versions};
 use crate::format::{OpKind, checksum64};
 use crate::table::{Codec, Label, Origin, SliceMeta, Table, TableContext, TableOptions};
 use crate::vfs::FileAccess;
@@ -47,13 +47,13 @@ impl Draw {
         }
     }
 
-    fn versions(&mut self) -> Vec<Listed> {
+    fn versions(&mut self) -> Vec<Version> {
         let (form, len) = (self.below(4), self.one(&[0, 5, 20, 100, 130, 1000]));
         let base = self.one(&[1, 15, 1 << 20, 1 << 40, (1 << 60) - 300]);
         let mut versions = Vec::new();
         for _ in 0..1 + self.one(&[0, 1, 8, 60, 250]) {
             let key = self.key(form);
-            if versions.iter().any(|other: &Listed| other.key == key) {
+            if versions.iter().any(|other: &Version| other.key == key) {
                 continue;
             }
             let count = self.one(&[1, 1, 1, 2, 3, 20]);
@@ -61,12 +61,12 @@ impl Draw {
                 let seq = base + self.below(8) + at * 8;
                 let value = vec![self.below(256) as u8; self.below(len + 1) as usize];
                 versions.push(match self.below(6) {
-                    0 => Listed::delete(&key, seq),
-                    _ => Listed::put(&key, seq, &value),
+                    0 => Version::delete(&key, seq),
+                    _ => Version::put(&key, seq, &value),
                 });
             }
         }
-        crate::cursor::fixtures::sort_versions(&mut versions);
+        sort_versions(&mut versions);
         versions
     }
 
@@ -88,12 +88,17 @@ impl Draw {
     }
 }
 
-fn written(fixture: &Fixture, draw: &mut Draw, versions: &[Listed], out: &mut String) -> SliceMeta {
+fn written(
+    fixture: &Fixture,
+    draw: &mut Draw,
+    versions: &[Version],
+    out: &mut String,
+) -> SliceMeta {
     let mut writer = fixture.writer();
     let mut sums = 0u64;
     // So that the slice does not begin at the start of the file.
     writer.begin_slice(1, &TableOptions::default()).unwrap();
-    writer.add(Version::put("before", 7, vec![1; draw.below(3000) as usize]).entry()).unwrap();
+    writer.add(Version::put("before", 7, vec![1; draw.below(3000) as usize]).as_entry()).unwrap();
     writer.finish_slice().unwrap();
     writer.begin_slice(3, &draw.options()).unwrap();
     for version in versions {
@@ -105,7 +110,7 @@ fn written(fixture: &Fixture, draw: &mut Draw, versions: &[Listed], out: &mut St
     let sum = checksum64(&fixture.bytes());
     write!(out, " {} of {} bytes, sums {sum:016x} {sums:016x}", meta.entries, meta.disk_bytes)
         .unwrap();
-    let is_delete = |version: &&Listed| version.kind == OpKind::Delete;
+    let is_delete = |version: &&Version| version.kind == OpKind::Delete;
     assert_eq!(meta.entries, versions.len() as u64);
     assert_eq!(meta.deletes, versions.iter().filter(is_delete).count() as u64);
     assert_eq!(meta.min_seq, versions.iter().map(|version| version.seq).min().unwrap());
@@ -118,7 +123,7 @@ fn written(fixture: &Fixture, draw: &mut Draw, versions: &[Listed], out: &mut St
 }
 
 /// A key of the slice, a key just above or just below one, or any key.
-fn probe(draw: &mut Draw, versions: &[Listed]) -> Vec<u8> {
+fn probe(draw: &mut Draw, versions: &[Version]) -> Vec<u8> {
     let mut key = versions[draw.below(versions.len() as u64) as usize].key.clone();
     match draw.below(4) {
         0 => {}
@@ -133,7 +138,7 @@ fn probe(draw: &mut Draw, versions: &[Listed]) -> Vec<u8> {
 }
 
 /// Moves a cursor and a list in the same way.
-fn walk(draw: &mut Draw, cursor: &mut dyn Cursor, versions: &[Listed]) {
+fn walk(draw: &mut Draw, cursor: &mut dyn Cursor, versions: &[Version]) {
     let mut list = ListCursor::new(versions.to_vec());
     let mut scratch = Vec::new();
     for _ in 0..STEPS {
@@ -160,7 +165,7 @@ fn walk(draw: &mut Draw, cursor: &mut dyn Cursor, versions: &[Listed]) {
     }
 }
 
-fn get(draw: &mut Draw, table: &Table, versions: &[Listed]) {
+fn get(draw: &mut Draw, table: &Table, versions: &[Version]) {
     let key = probe(draw, versions);
     let point = versions[draw.below(versions.len() as u64) as usize].seq + draw.below(2);
     let found = table.get(&key, checksum64(&key), point).unwrap();

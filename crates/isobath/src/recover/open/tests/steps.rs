@@ -1,7 +1,8 @@
 //! The steps of an open one by one: what it creates, what it leaves, and what it reports.
 
 use super::*;
-use crate::env::{Random, SystemThreads, ThreadHandle, Threads};
+use crate::env::Random;
+use crate::env::fixtures::TestThreads;
 use crate::error::ErrorKind;
 use crate::options::WriteOptions;
 use crate::version::{ManifestReader, manifest_path, read_current};
@@ -312,34 +313,14 @@ fn lengths_follow_the_write_buffer() {
     assert_eq!(first_segment(128 << 20), FIRST_SEGMENT_LEN_MAX);
 }
 
-/// The threads of a system with this many processors.
-struct Processors(usize);
-
-impl Threads for Processors {
-    fn spawn(
-        &self,
-        name: String,
-        priority: Priority,
-        body: Box<dyn FnOnce() + Send>,
-    ) -> std::io::Result<Box<dyn ThreadHandle>> {
-        SystemThreads.spawn(name, priority, body)
-    }
-    fn sleep(&self, duration: std::time::Duration) {
-        SystemThreads.sleep(duration);
-    }
-    fn parallelism(&self) -> usize {
-        self.0
-    }
-}
-
 #[test]
 fn half_of_the_processors_compact_unless_the_options_say_so() {
-    for (processors, expected) in [(1, 1), (2, 1), (4, 2), (7, 3), (64, 4)] {
+    for (parallelism, expected) in [(1, 1), (2, 1), (4, 2), (7, 3), (64, 4)] {
         let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
-        let threads = Arc::new(Processors(processors));
+        let threads = Arc::new(TestThreads { parallelism, ..TestThreads::default() });
         let env = Env { fs, threads, ..Env::system() };
         let db = Options::new().env(env).open("db").unwrap();
-        assert_eq!(db.engine().compactor_count, expected, "{processors}");
+        assert_eq!(db.engine().compactor_count, expected, "{parallelism}");
     }
 }
 
