@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 pub mod compact;
+pub mod log;
 pub mod memtable;
 pub mod merge;
 pub mod planner;

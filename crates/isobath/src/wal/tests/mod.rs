@@ -5,7 +5,6 @@ mod damage;
 mod faults;
 mod footprint;
 mod lifecycle;
-mod measure;
 mod power;
 mod preparer;
 mod recycler;
