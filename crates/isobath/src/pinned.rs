@@ -1,5 +1,5 @@
-//! Keys and values that reads return without copying them. They keep the memory they point into
-//! alive.
+//! Keys and values that reads return. Short ones are copied, longer ones keep the memory they point
+//! into alive.
 
 use crate::memtable::Memtable;
 use crate::table::PinnedValue;

@@ -117,7 +117,7 @@ impl Options {
     }
 
     /// Calls `listener` with every [`Event`], on the thread where it happens: flushes, compactions,
-    /// stalls, recovery, errors. A second listener replaces the first.
+    /// recovery, errors of background jobs. A second listener replaces the first.
     ///
     /// A listener must return quickly. It must not call the database, except to close it (see
     /// [`Db::close`](crate::Db::close)). A panic in the listener ends that call and nothing else.
