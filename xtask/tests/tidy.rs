@@ -89,7 +89,8 @@ fn rooms_that_import_each_other_in_a_circle_are_caught() {
     assert!(caught[0].ends_with("circle: flush -> read -> write -> flush"), "{caught:?}");
     assert_eq!(three("#[cfg(test)]\nmod tests {\n    use crate::Commit;\n}"), [""; 0]);
     assert_eq!(three("use crate::nothing;"), [""; 0]);
-    // Within a room, files lend each other out, also by a name that the root gives them.
+    // Imports between files of one room are allowed, also through a name that the root gives to a
+    // file.
     let lib = ("lib.rs", "use api::{batch, db};");
     let (db, batch) = (("api/db.rs", "use crate::batch;"), ("api/batch.rs", "use crate::api::db;"));
     assert_eq!(verdict(&[lib, db, batch]), [""; 0]);
@@ -128,7 +129,7 @@ fn the_allowlist_only_shrinks() {
     let path = "crates/isobath/src/db.rs";
     let long = format!("//! A file.\n{}", "\n".repeat(650));
     let list = |entry: &str| verdict_with(&[(path, &long)], "", entry);
-    // Any entry at all is one too many while the list is meant to be empty.
+    // The list is meant to be empty, so every entry is a violation.
     let in_list = ("xtask/tidy-allow.txt".to_owned(), 0);
     let of_file = (path.to_owned(), 0);
     let sorted = |mut verdict: Vec<(String, usize)>| {

@@ -70,7 +70,8 @@ impl Trouble {
         match self {
             Trouble::Wrong(what) => say(&format!("wrong: {what}")),
             Trouble::Failed(what) => {
-                // The notes come first: the driver asks them before it cuts the power.
+                // Note the failure before telling it: the driver reads the notes before it cuts the
+                // power.
                 let noted = notes.fail();
                 say(&format!("failed: {what} {noted:?}"));
             }
@@ -91,7 +92,7 @@ impl From<io::Error> for Trouble {
 }
 
 fn say(line: &str) {
-    // Without a driver there is nothing to tell.
+    // If the driver has closed the pipe, nothing reads the line, so its loss does not matter.
     let _ = io::stdout().lock().write_all(format!("{}\n", line.replace('\n', " ")).as_bytes());
 }
 
@@ -196,7 +197,7 @@ impl Life {
             }
             bank = self.reopen(bank, notes, &commits, &mut rng)?;
         }
-        // Closing would do what a death does not.
+        // Wait to be killed without closing: a close would write what a death does not.
         loop {
             thread::park();
         }
@@ -220,10 +221,11 @@ impl Life {
             }
             old = Some(bank.accounts.clone());
         }
-        // Otherwise the last of the handles closes.
+        // If it was not closed above, the last handle closes it here.
         drop(bank);
         let db = options(rng).open(&self.dir)?;
-        // What was answered after a cut was never heard, so the notes may lack it.
+        // The notes may lack a commit that was acknowledged after the power cut, so nothing is
+        // checked then.
         if notes.is_power_on()? {
             let checked = audit::reopened(&db, notes, After::Close);
             checked.map_err(|why| why.at("after closing and opening again"))?;

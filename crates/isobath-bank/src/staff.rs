@@ -150,7 +150,7 @@ impl Work<'_> {
         let first = self.write(batch, options)?;
         let mut commit = first;
         if jobs.is_some() {
-            // The same once more, with something added: it says what is there already.
+            // Write the same batch again, with an operation added. Its first part changes nothing.
             batch.put("last", entry_key(teller, number));
             commit = self.write(batch, options)?;
         }
@@ -158,7 +158,7 @@ impl Work<'_> {
         if !self.notes.is_power_on()? {
             return Ok(None);
         }
-        // The transfer is there from its first commit on, also if the second is lost.
+        // The transfer exists from its first commit on, even if the second is lost.
         self.notes.set_point(teller, number, first.into())?;
         if !early {
             self.notes.acknowledge(teller, number)?;
@@ -311,7 +311,8 @@ impl Work<'_> {
     /// Audits one moment after the other while the others work.
     fn audit(&self) -> Result<(), Trouble> {
         let mut rng = Random::new(self.seed, 100);
-        // What is caught by the audit alone needs no death.
+        // With a planted mistake no audit runs here: the checks after a death must find the
+        // mistake.
         while self.mistake == Mistake::None && self.goes_on()? {
             let before = self.notes.acknowledged()?;
             let today = self.today();
@@ -388,11 +389,12 @@ impl Work<'_> {
         let number = yesterday.number + 1;
         let before = self.notes.acknowledged()?;
         let family = match db.family_if_exists(&day_name(number))? {
-            // A life before came no further.
+            // An earlier process created the family and then died.
             Some(family) => family,
             None => {
                 let family = db.family(day_name(number))?;
-                // A family survives power loss, and with it all that came before.
+                // A family that was created survives power loss, and so does every commit before
+                // it.
                 self.note_synced(before)?;
                 family
             }
@@ -402,8 +404,8 @@ impl Work<'_> {
             let mut today = self.bank.day.write().unwrap_or_else(PoisonError::into_inner);
             let options = if is_synced { WriteOptions::sync() } else { WriteOptions::default() };
             if let Err(error) = db.with(options).put("day", number.to_be_bytes()) {
-                // Its outcome may be unknown: readers may see the new day, and must not take it for
-                // the old one.
+                // The outcome may be unknown. Readers may then see the new day, which must not be
+                // taken for the old one, so the work ends.
                 self.is_over.store(true, Relaxed);
                 return Err(error.into());
             }

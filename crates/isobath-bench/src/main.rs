@@ -14,8 +14,7 @@ mod suite;
 use clap::Parser;
 use std::process::ExitCode;
 
-// The crate also takes the place of malloc for C and C++ code, so that every engine of a process is
-// served by one allocator.
+// The crate also replaces `malloc` for C and C++ code, so that all engines use one allocator.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     match command::execute(cli::Cli::parse().command) {
         Ok(Outcome::Yes) => ExitCode::SUCCESS,
         Ok(Outcome::No) => ExitCode::from(1),
-        // The reader of the output has ended early, as `head` does.
+        // The reader of the output has ended early, as `head` does. That is no failure.
         Err(failure) if failure.is_closed_output() => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("error: {failure}");

@@ -40,7 +40,7 @@ fn bytes_come_back_as_escaped_text_and_as_hexadecimal_digits() {
         assert_eq!(home.run("get", &["--hex", hex]).ok(), format!("{hex}\n"));
         let scanned = home.run("scan", &[]).ok();
         assert!(scanned.lines().any(|line| line == format!("{text}\t{text}")), "{scanned}");
-        // What `scan` prints can be given back to `put`.
+        // Text that `scan` prints is valid as an argument of `put`.
         home.run("put", &["--hex", hex, "00"]).ok();
         assert_eq!(home.run("get", &[text]).ok(), "\\x00\n");
     }

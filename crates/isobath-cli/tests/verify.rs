@@ -120,7 +120,7 @@ fn a_flipped_byte_in_a_synced_record_is_named_by_the_record_it_is_in() {
     let found = the_finding(&home, segment) as usize;
     assert!(found < offset && offset - found < 64, "{found} {offset}");
     flip(segment, offset);
-    // A header that says nothing any more.
+    // Damage the header, so that not even the record's length is known.
     flip(segment, found + 1);
     assert_eq!(the_finding(&home, segment) as usize, found);
     let bytes = std::fs::read(segment).unwrap();

@@ -198,11 +198,11 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             Expr::Const(_) | Expr::Macro(_) => {}
             Expr::Block(block) if !is_compiled(&block.attrs) => {}
             Expr::Repeat(repeat) => self.visit_expr(&repeat.expr),
-            // What decides whether a place counts as reached decides nothing else.
+            // A call that only tells the simulator which places are reached changes nothing else.
             Expr::Call(call) if statements::is_for_simulator(self.text(range(call))) => {}
             Expr::If(whole) if operators::is_planted(self.text(range(&whole.cond))) => {
                 self.visit_expr(&whole.cond);
-                // What a planted bug does is a fault already.
+                // The branch that carries out a planted bug is a fault already.
                 if !operators::is_for_planted(self.text(range(&whole.cond))) {
                     self.visit_block(&whole.then_branch);
                 }

@@ -118,7 +118,8 @@ impl Nets<'_> {
                 ("ISOBATH_MUTANT_REACHED", reached.display().to_string()),
                 ("TMPDIR", scratch.display().to_string()),
                 ("RUST_BACKTRACE", "0".to_owned()),
-                // What failed under one mutant is not to be tried first under the next.
+                // Without this, proptest would try the failing cases of one mutant first under the
+                // next.
                 ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1".to_owned()),
             ];
             let folder = self.tree.join("crates/isobath");
@@ -164,7 +165,8 @@ impl Nets<'_> {
         }
         let profiles = &self.simulation.profiles;
         let each = self.simulation.minutes / profiles.len() as f64;
-        // A little of everything first: most mutants that the simulator sees at all it sees soon.
+        // Give every profile a tenth of its time first: the simulator finds most mutants early or
+        // never.
         for minutes in [each * 0.1, each * 0.9] {
             for (nth, profile) in profiles.iter().enumerate() {
                 let from =

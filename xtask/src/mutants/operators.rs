@@ -51,7 +51,7 @@ pub(super) fn of_expression(finder: &mut Finder<'_>, expression: &Expr) {
     match expression {
         Expr::Binary(binary) => of_binary(finder, binary),
         Expr::If(whole) => forced(finder, &whole.cond, &["true", "false"]),
-        // Forced true it would hardly ever end.
+        // A condition that is always true would make most loops endless.
         Expr::While(whole) => forced(finder, &whole.cond, &["false"]),
         Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_)) => {
             let operand = finder.text(range(&unary.expr)).to_owned();
@@ -122,7 +122,8 @@ fn of_binary(finder: &mut Finder<'_>, binary: &ExprBinary) {
             finder.text(op),
             shortened(&right)
         );
-        // An operator that assigns stands alone as a statement, or as a block's last expression.
+        // An assignment (`+=`) needs no parentheses: it is a statement, or a block's last
+        // expression.
         finder.add(range(binary), Kind::Expression, operator, text, &change);
     }
 }

@@ -69,7 +69,7 @@ fn check_file(source: &Source, known: &Known<'_>) -> Vec<Violation> {
     for (index, line) in source.text.lines().enumerate() {
         let Some(prose) = prose_of(source, line) else { continue };
         let plain = words(prose).filter(|word| is_file(word));
-        // Every second piece between backticks is inside them.
+        // Split at backticks, every second piece is inside a pair.
         let inside = prose.split('`').skip(1).step_by(2).filter(|word| known.is_path(word));
         let missing: BTreeSet<&str> =
             plain.chain(inside).filter(|cited| !known.holds(cited)).collect();

@@ -91,7 +91,8 @@ pub(super) fn top_module_named(module: &[String], path: &PathUse) -> Option<Stri
         return path.names.get(1).cloned();
     }
     let supers = path.names.iter().take_while(|name| *name == "super").count();
-    // From a module of the file's own at depth d, so many steps lead to the root.
+    // The path leads to the root if it goes up once for each module that it stands in, those inside
+    // the file included.
     (supers > 0 && supers == module.len() + path.depth)
         .then(|| path.names.get(supers).cloned())
         .flatten()

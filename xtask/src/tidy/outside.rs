@@ -68,7 +68,7 @@ fn closed(path: &PathUse) -> Option<&'static str> {
     if CLOSED_WHOLE.iter().any(|whole| path.names == *whole) {
         return Some("its parts, each by its own name");
     }
-    // A name alone is something of the file's own, or the name of a build (`cfg(loom)`).
+    // A single name is an item of the file itself, or the name of a build (`cfg(loom)`).
     let found = CLOSED.iter().find(|(names, _)| path.starts_with(names) && path.names.len() > 1);
     found.map(|(_, replacement)| *replacement)
 }

@@ -77,7 +77,7 @@ fn copy_file(from: &Path, to: &Path) -> Result<()> {
     target.set_len(len)?;
     let mut place = 0;
     while place < len {
-        // ENXIO: nothing but a hole is left.
+        // An error (ENXIO) means that only a hole is left.
         let Ok(data) = lseek(&source, place as i64, Whence::SeekData) else { break };
         let end = lseek(&source, data, Whence::SeekHole)?;
         source.seek(SeekFrom::Start(data as u64))?;

@@ -47,7 +47,7 @@ pub(super) fn execute(file: &Path, group: Option<&Path>) -> Result<ExitCode> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let job: Job = serde_json::from_str(&text).context("reading a job")?;
-    // A parent that is killed, or ended by a second Ctrl-C, takes its row with it.
+    // If the parent is killed, or a second Ctrl-C ends it, the kernel ends this process too.
     set_pdeathsig(Signal::SIGKILL).context("tying this process to its parent")?;
     let stop = Stop::on_signal()?;
     let outcome = match job.run(&stop) {
@@ -75,7 +75,8 @@ pub(crate) fn run_in_group(
         .with_context(|| format!("writing {}", file.display()))?;
     let program = std::env::current_exe().context("finding this program")?;
     let mut command = Command::new(program);
-    // A group of its own: Ctrl-C reaches the parent only, which hands it on once.
+    // The child has a process group of its own: Ctrl-C reaches the parent alone, which forwards it
+    // once.
     command.arg("job").arg(&file).stdout(Stdio::piped()).process_group(0);
     if let Some(group) = group {
         command.arg("--group").arg(group.dir());
@@ -105,7 +106,7 @@ fn wait(child: &mut Child, stop: &Stop) -> Result<Vec<u8>> {
     while child.try_wait().context("waiting for a row")?.is_none() {
         if stop.requested() && !told {
             told = true;
-            // Fails only when the child has just ended.
+            // This fails only if the child has just ended.
             let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGINT);
         }
         std::thread::sleep(Duration::from_millis(10));

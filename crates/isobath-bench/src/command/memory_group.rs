@@ -38,7 +38,8 @@ impl MemoryGroup {
         }
         fs::write(dir.join(file), limit.to_string()).with_context(fail)?;
         if unified {
-            // Swapped anonymous memory would be memory all the same; absent without swap.
+            // Without this limit, memory beyond the group's could be swapped out. A kernel without
+            // swap does not have the file.
             let _ = fs::write(dir.join("memory.swap.max"), "0");
         }
         Ok(MemoryGroup { dir })
@@ -51,7 +52,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // The kernel lets go of a group a moment after its last process has ended.
+        // The kernel lets a group be removed only a moment after its last process has ended.
         for _ in 0..50 {
             if fs::remove_dir(&self.dir).is_ok() {
                 return;

@@ -164,8 +164,8 @@ fn run_row(
     }
     let group = match row.memory_bytes {
         Some(limit) => {
-            // Pages that are cached already count for no group: the group would read them for
-            // nothing.
+            // Pages that are cached already are not charged to the group, so its reads of them
+            // would be free.
             sync_files(&home)?;
             directory::forget(&home.join(place))?;
             Some(MemoryGroup::make(limit)?)

@@ -176,7 +176,7 @@ impl SuiteConfig {
         let sized = rows
             .into_iter()
             .map(|row| (row.name.clone(), row.sized(self.key_size, self.value_size)));
-        // A size that a row of its own has is measured there.
+        // Leave out a row whose name, with the sizes asked for, is that of another row.
         let rows: Vec<Row> = sized
             .filter(|(before, row)| *before == row.name || !fixed.contains(&row.name))
             .map(|(_, row)| {

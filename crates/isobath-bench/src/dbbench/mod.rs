@@ -32,7 +32,7 @@ pub(crate) fn run(
         () if bench.reads() => size.reads,
         () => size.num,
     };
-    // As in the original, the writer beside the readers is one more, and isn't counted.
+    // As in the original, the writer beside the readers is an additional thread and is not counted.
     let threads = size.threads + u64::from(bench == Bench::ReadWhileWriting);
     let readers = AtomicU64::new(size.threads);
     let work = |ticket: &Ticket<'_>, recorder: &mut Recorder, share: &mut Share| {

@@ -78,7 +78,7 @@ fn codecs(config: &EngineConfig) -> Result<Vec<isobath::Codec>> {
 
 fn durability(level: Durability) -> isobath::Durability {
     match level {
-        // It has no level below, and would gain nothing by one.
+        // Isobath has no level below `Process`: one would not be faster.
         Durability::Buffered | Durability::Process => isobath::Durability::Process,
         Durability::Sync => isobath::Durability::Sync,
     }

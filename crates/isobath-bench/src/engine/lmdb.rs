@@ -30,10 +30,10 @@ fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     options.map_size(config.knob("map_size")?.unwrap_or(MAP_SIZE_DEFAULT));
     options.max_readers(config.knob("max_readers")?.unwrap_or(2048));
     if config.durability != Durability::Sync {
-        // SAFETY: the flags weaken what a power cut leaves, which a benchmark's data may lose.
+        // SAFETY: the flags may cost data in a power cut. A benchmark can lose its data.
         unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP) };
     }
-    // SAFETY: the harness owns the directory, and no one else changes the file while it is mapped.
+    // SAFETY: the harness owns the directory, and nothing else changes the file while it is mapped.
     let env = unsafe { options.open(&config.path)? };
     let mut transaction = env.write_txn()?;
     let table = env.create_database(&mut transaction, None)?;

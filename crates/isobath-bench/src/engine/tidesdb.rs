@@ -130,7 +130,7 @@ impl Engine for Tides {
     }
 
     fn flush(&self) -> Result<()> {
-        // Refused while another flush holds the memtable.
+        // TidesDB refuses this while another flush holds the memtable.
         loop {
             match self.db.flush_memtable() {
                 Err(error) if is_busy(&error) => std::thread::sleep(RETRY_PAUSE),
@@ -280,7 +280,7 @@ impl Session for TidesSession {
                 Some(to) if !from.is_empty() => transaction.new_range_iterator(family, from, to)?,
                 _ => transaction.new_iterator(family)?,
             };
-            // An empty key is no place to seek to for TidesDB.
+            // TidesDB cannot seek to an empty key.
             if from.is_empty() {
                 rows.seek_to_first()?
             } else {

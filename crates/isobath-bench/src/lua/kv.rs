@@ -332,7 +332,8 @@ fn delete_many(_: &Lua, state: &mut ThreadState, keys: Table) -> Result<()> {
 
 fn get_many(lua: &Lua, state: &mut ThreadState, keys: Table) -> Result<Table> {
     let count = gather_keys(state, &keys)?;
-    // Copied while pinned; made into Lua strings after the clock has stopped.
+    // Values are copied while they are pinned, and made into Lua strings after the clock has
+    // stopped.
     let mut values: Vec<Option<Vec<u8>>> = vec![None; count];
     look_up_many(state, &mut |index, value| values[index] = Some(value.to_vec()))?;
     let table = lua.create_table_with_capacity(count, 0)?;

@@ -66,7 +66,7 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
         sync_files(&point.config.path)?;
     }
     let (before, marks) = (Probe::read(), Marks::read(engine.as_ref()));
-    // Ctrl-C while loading: what was loaded is still told.
+    // After a Ctrl-C during the load nothing runs, but the load is still reported.
     let result = if stop.requested() { TeamResult::default() } else { cast.run()? };
     let stall_us = marks.stall_us(engine.as_ref());
     let peak = Probe::read();
@@ -85,7 +85,7 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
         sustained: false,
         seconds_min: 0.0,
         load,
-        // A unit is Lua and calls together, so its rate is over the whole time.
+        // A unit is the time in Lua and in calls together, so its rate is over the whole time.
         seconds: wall_seconds,
         wall_seconds,
         units: share.units,
@@ -271,11 +271,12 @@ fn drive(
         actor.ctx.raw_set("iter", units).map_err(lua_error)?;
         end_or_fail(run.call::<()>(&actor.ctx), ticket)?;
         if ticket.stopped() {
-            // The last call may have been cut short.
+            // The stop may have interrupted this call, so it is not counted.
             break;
         }
         let lap = stopwatch.lap();
-        // In open loop a unit's time starts when it was due, waiting for its turn included.
+        // In an open loop a unit's time starts when it was due, so it includes the wait for its
+        // turn.
         let nanos = due
             .map_or(lap, |due| stopwatch.last().saturating_duration_since(due).as_nanos() as u64);
         recorder.record(OpKind::Unit, nanos, 1);

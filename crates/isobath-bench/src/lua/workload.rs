@@ -92,8 +92,8 @@ impl Workload {
 
     pub(crate) fn parse(path: &Path, source: String) -> Result<Workload> {
         let lua = Lua::new();
-        // The file may make locals of these at its top level; nothing can be called while it is
-        // only read.
+        // The file may assign these to locals at its top level. They cannot be called while the
+        // file is only loaded.
         for global in ["kv", "gen"] {
             lua.globals().set(global, lua.create_table().map_err(lua_error)?).map_err(lua_error)?;
         }

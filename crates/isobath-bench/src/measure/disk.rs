@@ -13,7 +13,7 @@ pub(crate) fn dir_bytes(dir: &Path) -> u64 {
     let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => dir_bytes(&entry.path()),
         Ok(metadata) => metadata.blocks() * 512,
-        // Deleted since it was listed.
+        // The file was deleted after it was listed.
         Err(_) => 0,
     };
     entries.filter_map(|entry| entry.ok()).map(size).sum()

@@ -88,7 +88,7 @@ impl Recorder {
         for (index, theirs) in other.histograms.iter().enumerate() {
             if let Some(theirs) = theirs {
                 let ours = self.histograms[index].get_or_insert_with(new_histogram);
-                // Equal bounds, so nothing can be out of range.
+                // Both histograms have the same bounds, so no value is out of range.
                 let added = ours.add(theirs.as_ref());
                 debug_assert!(added.is_ok());
             }
@@ -151,7 +151,7 @@ const CALLS_BEYOND: f64 = 10.0;
 
 /// Whether `count` calls say anything of the quantile.
 pub(crate) fn enough_for(quantile: f64, count: u64) -> bool {
-    // A hair less than ten, for quantiles that binary fractions miss.
+    // Slightly less than ten, because binary fractions cannot represent some quantiles.
     count as f64 * (1.0 - quantile) >= CALLS_BEYOND - 1e-6
 }
 

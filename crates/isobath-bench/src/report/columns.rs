@@ -200,7 +200,7 @@ mod tests {
             assert!(records.len() >= report.rows.len());
             for record in &records {
                 assert_eq!(record.len(), COLUMNS.len());
-                // Only the swept parameters may be none.
+                // Only the last column, the swept parameters, may be empty.
                 assert!(
                     record.iter().take(COLUMNS.len() - 1).all(|field| !field.is_empty()),
                     "{record:?}"

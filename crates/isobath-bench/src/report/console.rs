@@ -10,7 +10,7 @@ use std::io::{IsTerminal, Write};
 /// Prints the report to standard output.
 pub(crate) fn print_report(report: &Report) {
     let text = render(report);
-    // A reader that went away (a closed pipe) is no failure of the run.
+    // If the reader of the output has closed the pipe, the run has not failed.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 

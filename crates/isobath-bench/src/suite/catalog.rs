@@ -284,7 +284,7 @@ impl Builder {
         rows.extend([1, 100, 1000].map(|batch| self.row(Work::Delete, Pattern::Random, batch)));
         rows.push(self.row(Work::Mixed, Pattern::Random, 100));
         rows.push(self.row(Work::Mixed, Pattern::Zipfian, 100));
-        // A twentieth, as in `sync`: each call waits for the device.
+        // A twentieth of the operations, as in `sync`, because each call waits for the device.
         let mut rows: Vec<Row> = rows
             .into_iter()
             .map(|row| {

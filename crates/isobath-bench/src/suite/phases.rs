@@ -241,7 +241,7 @@ impl Stage<'_> {
 
     /// Times a pass over every row, as the work has left them.
     fn iterate(&self) -> Result<Option<Iteration>> {
-        // A row of scans has measured that; an interrupted one has no time.
+        // A row of scans has measured this already, and an interrupted row does no further work.
         if self.job.row.work == Work::Scan || !self.kind.answers || self.stop.requested() {
             return Ok(None);
         }

@@ -94,7 +94,7 @@ impl<'a> Worker<'a> {
             worker.blocks(&mut chooser, &mut coin)?;
         }
         if worker.pace.is_some() {
-            // The waits are the schedule's, and belong to the time that the rate is over.
+            // Waits for the schedule are part of the time that the rate is computed over.
             worker.share.busy = ticket.start.elapsed().saturating_sub(worker.making);
         }
         Ok(worker.ranges)

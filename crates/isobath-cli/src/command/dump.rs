@@ -28,8 +28,8 @@ pub(super) fn dump(asked: &Dump) -> Result<Outcome> {
     let dumped = tools::dump(&asked.file, &Env::system(), &mut |item| printer.item(item));
     match (printer.failure.take(), dumped) {
         (Some(failure), _) => return Err(failure),
-        // The limit is reached.
         (None, Ok(_)) => {}
+        // The printer cancels once the limit is reached.
         (None, Err(error)) if matches!(error.kind(), ErrorKind::Cancelled { .. }) => {}
         (None, Err(error)) => {
             printer.output.finish()?;
@@ -74,7 +74,7 @@ impl Printer {
 
     fn field(&mut self, name: &str, value: Field<'_>) {
         self.line.push(' ');
-        // A field without a name is a sentence.
+        // A field without a name is a sentence, and stands alone.
         if !name.is_empty() {
             self.line.push_str(name);
             self.line.push('=');

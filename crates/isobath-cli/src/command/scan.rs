@@ -56,7 +56,7 @@ fn print(
         let (key, value) = match entry {
             Ok(entry) => entry,
             Err(error) => {
-                // What was read before the damage is good.
+                // Entries that were read before the damage are right, so they are printed.
                 output.finish()?;
                 return Err(error.into());
             }

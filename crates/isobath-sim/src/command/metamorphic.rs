@@ -29,7 +29,7 @@ pub(crate) struct Metamorphic {
 impl Metamorphic {
     pub(crate) fn carry_out(self) -> Ended {
         let (from, to) = self.seeds;
-        // The engine's own threads run here: the bug is planted for all of them.
+        // The engine runs its own threads here, so the bug is planted for every thread.
         plant(self.control.unwrap_or(Plant::Nothing));
         let started = Instant::now();
         let mut tally = Tally::default();

@@ -135,7 +135,8 @@ impl Run {
             (None, None) => (0, 100),
             (None, Some(_)) => {
                 let clock = SystemTime::now().duration_since(UNIX_EPOCH);
-                // A million for each second.
+                // Each second of the clock has a million seeds of its own, so two runs draw
+                // different ones.
                 let from = clock.map_or(0, |since| since.as_secs()) * 1_000_000;
                 println!("fresh seeds from {from}");
                 (from, u64::MAX)

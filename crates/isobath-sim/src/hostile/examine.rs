@@ -105,9 +105,10 @@ impl Damaged {
     /// True if an error or a finding at `path` tells of this damage.
     fn is_named_by(&self, path: &Path) -> bool {
         let dir = self.file.path.parent();
-        // Of a file that is not there its directory tells; of a manifest that ends too early,
-        // tables of its day; and a log segment that was cut to the length of a shorter one is
-        // whole, but others are missing behind it, whose names nothing needs to tell.
+        // An error may name another path: for a missing file its directory; for a manifest that
+        // ends too early a table that it no longer names; for a log segment that was cut to the
+        // length of a shorter one, and so looks whole, the next segment, which seems to be missing,
+        // or the directory where no file tells that segment's name.
         let is_told_otherwise = match self.damage {
             Damage::Flip { .. } => false,
             Damage::Cut { .. } if self.is_log() => [path.parent(), Some(path)].contains(&dir),
@@ -276,7 +277,7 @@ impl Examination {
             let absent = [key, &b"!"[..]].concat();
             ask(&absent, None)?;
         }
-        // What only other moments know was deleted, or is not there yet.
+        // A key that only another moment has was deleted before this one or written after it.
         for state in [&self.truth.states[0], &self.truth.states[self.truth.states.len() - 1]] {
             let other = state.get(&family.name()).into_iter().flatten();
             for (key, _) in other.filter(|(key, _)| !contents.contains_key(*key)) {

@@ -160,9 +160,9 @@ fn one(image: &Image, mode: Mode, nth: u64, peak_max: u64, tally: &mut Tally) {
     let file = &image.files[at];
     let is_live = match damage {
         Damage::Flip { byte, .. } => byte < file.live_len,
-        // A manifest that ends behind a record is whole, of an earlier moment; if all is there
-        // nevertheless, the log had it. Any other file tells its length, a log segment even
-        // behind what was written.
+        // A manifest that is cut where a record ends is a whole manifest of an earlier moment, and
+        // the log may hold the rest. Any other file states its length, so every cut must be found,
+        // for a log segment also a cut behind the last record.
         Damage::Cut { .. } => kind_of(file) != "manifest",
         // A missing lock file is no damage.
         Damage::Gone => file.len > 0,

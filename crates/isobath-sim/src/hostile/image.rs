@@ -208,8 +208,8 @@ fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
         }
     }
     filler.db.flush()?;
-    // Maintenance removes the log segments that this left without use, within a second or two: none
-    // of their bytes mean anything.
+    // Wait until maintenance has removed the log segments that are no longer needed. Damage to them
+    // would test nothing, because their bytes mean nothing.
     simulation::sleep_ns(3_000_000_000);
     let mut states = vec![filler.contents.clone()];
     let mut durable = 0;

@@ -13,7 +13,7 @@ thread_local! {
 struct Counting;
 
 fn count(bytes: i64) {
-    // A thread that is ending counts no more.
+    // A thread that is ending has no counters any more, so its last bytes are not counted.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));

@@ -41,7 +41,7 @@ fn c_path(path: &Path) -> io::Result<CString> {
 pub(super) fn own_mounts() -> io::Result<()> {
     // SAFETY: takes an integer.
     check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
-    // Nothing mounted from here on reaches the namespace that this one was copied from.
+    // From here on no mount appears in the namespace that this one was copied from.
     mount(None, Path::new("/"), None, libc::MS_REC | libc::MS_PRIVATE, "")
 }
 
@@ -56,8 +56,8 @@ pub(super) fn mount(
     let device = c_path(device.unwrap_or(Path::new("none")))?;
     let (at, options) = (c_path(at)?, CString::new(options)?);
     let kind = CString::new(kind.unwrap_or("none"))?;
-    // SAFETY: all of them are strings that end in a zero byte and live until the call returns; the
-    // kernel only reads.
+    // SAFETY: all pointers are to strings that end in a zero byte and live until the call returns.
+    // The kernel only reads them.
     let answer = unsafe {
         libc::mount(device.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast())
     };
@@ -159,7 +159,8 @@ pub(super) fn wait_readable(file: &impl AsRawFd, limit: Duration) -> io::Result<
         tv_sec: limit.as_secs().cast_signed(),
         tv_nsec: i64::from(limit.subsec_nanos()),
     };
-    // SAFETY: one structure of each, which live until the call returns; no signal mask.
+    // SAFETY: the call gets one structure of each kind, which live until it returns, and no signal
+    // mask.
     match check(unsafe { libc::ppoll(&raw mut wanted, 1, &raw const limit, ptr::null()) }) {
         Ok(count) => Ok(count > 0),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
@@ -201,7 +202,7 @@ pub(super) fn attach_loop(image: &File) -> io::Result<(File, PathBuf)> {
         let device = OpenOptions::new().read(true).write(true).open(&path)?;
         match configure(device.as_raw_fd(), &config) {
             Ok(()) => return Ok((device, path)),
-            // Another process was faster.
+            // Another process took this device first: try the next one.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => return Err(error),
         }
@@ -209,7 +210,7 @@ pub(super) fn attach_loop(image: &File) -> io::Result<(File, PathBuf)> {
 }
 
 fn configure(device: RawFd, config: &LoopConfig) -> io::Result<()> {
-    // SAFETY: the call reads the structure, laid out as the kernel's header has it, which lives
-    // until it returns.
+    // SAFETY: the call only reads the structure, which has the layout of the kernel's header and
+    // lives until the call returns.
     check(unsafe { libc::ioctl(device, LOOP_CONFIGURE as _, ptr::from_ref(config)) }).map(drop)
 }

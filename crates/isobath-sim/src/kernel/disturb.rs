@@ -36,7 +36,7 @@ pub(crate) fn disturb(db: &Path, bystander: &Bystander, rng: &mut fastrand::Rng)
         5..10 => write_back_every_other_page(db, rng),
         10..13 => sync_a_file(db, rng),
         _ => {
-            // A length that changed makes the sync commit the journal.
+            // The file gets longer, so its sync commits the file system's journal.
             let len = bystander.0.metadata()?.len();
             bystander.0.write_all_at(b"x", len)?;
             bystander.0.sync_data()

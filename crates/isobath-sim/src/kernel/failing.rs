@@ -51,7 +51,7 @@ pub(crate) fn prepare() -> Result<Workshop, String> {
         tmpfs: sandbox.tmpfs("device", TMPFS_LEN).map_err(told)?,
         mounted: sandbox.path("mounted"),
     };
-    // Shows now what is lacking.
+    // Make one disk at once, so that a missing tool or permission shows before the first round.
     workshop.disk()?.unmount().map_err(told)?;
     Ok(workshop)
 }
@@ -111,7 +111,8 @@ fn fail_once(disk: &Disk, image: &Path, ballast: &Ballast, series: &mut Series<'
     drop(root);
     let said = life.listen(REFUSED_WITHIN)?;
     if series.rng.bool() {
-        // What the kernel still holds reaches a device that works again.
+        // In half of the rounds the device works again before the kernel writes its dirty pages to
+        // it.
         ballast.drop_all()?;
     }
     let wrong = series.end(life, true)?;

@@ -40,6 +40,6 @@ fn kill(series: &mut Series<'_>) -> Verdict {
         }
     };
     thread::sleep(Duration::from_micros(lasts_us));
-    // A death fails no call.
+    // `true`: no call fails because the process is killed, so any failure counts.
     series.end(life, true)
 }

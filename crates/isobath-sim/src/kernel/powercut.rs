@@ -74,7 +74,8 @@ fn cut(disk: &Disk, series: &mut Series<'_>, spares_creation: bool) -> Verdict {
         thread::sleep(pause);
         disturb(&series.writer.dir, &bystander, series.rng)?;
     }
-    // A writer that goes on syncing for long fills the holes that a disturbance left.
+    // In half of the rounds the power fails right after the last disturbance: a writer that goes on
+    // syncing would write the pages that the disturbance has left out.
     if series.rng.bool() {
         thread::sleep(pause);
     }

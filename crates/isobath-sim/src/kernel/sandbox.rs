@@ -117,7 +117,7 @@ impl Disk {
 
 fn make_ext4(image: &Path) -> io::Result<()> {
     let mut command = Command::new("mkfs.ext4");
-    // Small, and made in one go: nothing is left for the kernel to do in the background.
+    // Small, and without lazy initialisation, which the kernel would do in the background.
     command.args(["-q", "-F", "-b", "4096", "-N", "1024", "-m", "0"]);
     command.args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
     let journal = format!("size={}", JOURNAL_LEN >> 20);

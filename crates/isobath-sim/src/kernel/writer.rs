@@ -139,7 +139,7 @@ impl Writer {
             life.check_refusal().map_err(Stillborn::Wrong)?;
             say("refused");
         }
-        // Closing would do what a death does not.
+        // Wait to be killed without closing: a close would write what a death does not.
         loop {
             thread::park();
         }
@@ -163,7 +163,7 @@ fn failed(call: &'static str) -> impl Fn(Failure) -> Stillborn {
 }
 
 fn say(line: &str) {
-    // The parent listens no more, so the line is not needed.
+    // If the parent has closed the pipe, nothing reads the line, so its loss does not matter.
     let _ = io::stdout().lock().write_all(format!("{}\n", line.replace('\n', " ")).as_bytes());
 }
 
@@ -263,9 +263,8 @@ impl Life<'_> {
     fn persist<T>(&self, mut call: impl FnMut() -> Result<T, Failure>) -> Option<T> {
         loop {
             match call() {
-                // With the power goes the processor, but this process lives on for a moment: what
-                // the kernel tells it about a file system that was shut down
-                // beneath a running call is no acknowledgement.
+                // A real power cut ends the process too, but this one lives on for a moment. So a
+                // call that returns after the cut counts as not acknowledged, whatever it returns.
                 Ok(answer) => return self.notes.is_power_on().ok()?.then_some(answer),
                 Err(failure) => match self.judge(&failure) {
                     Then::TryAgain => thread::sleep(RETRY_PAUSE),

@@ -34,7 +34,8 @@ impl Stage {
     }
 
     fn hear(&self) {
-        // What was told before the power went, and is heard after it, is left out.
+        // Results of callbacks that ran before the power failed but were not read until then are
+        // left out.
         if self.is_over() {
             return;
         }

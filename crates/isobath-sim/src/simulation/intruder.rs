@@ -11,14 +11,14 @@ impl Stage {
     /// Tries to open the database of this life a second time.
     pub(crate) fn intrude(&self, db: &str) {
         let opened = Options::new().env(self.life.env()).open(db);
-        // Once a close has begun, or the machine is dead, anything may be the answer.
+        // Once a close has begun, or the machine is dead, every answer is allowed.
         if self.is_over() || self.is_closing() {
             return;
         }
         match opened {
             Err(error) if matches!(error.kind(), ErrorKind::Locked { .. }) => {}
             Err(error) => self.judge_write("a second open", &error),
-            Ok(_) => self.fail("a second open let somebody in".to_owned()),
+            Ok(_) => self.fail("a second open succeeded".to_owned()),
         }
     }
 
@@ -29,7 +29,8 @@ impl Stage {
             return;
         }
         if let Err(error) = self.try_follow(db, rng) {
-            // A reader with little memory may not hold the log, and one that is slow may be outrun.
+            // The log may be too large for a reader with little memory, and a writer may outrun a
+            // slow reader.
             let gives_up =
                 matches!(error.kind(), ErrorKind::MemoryLimit { .. } | ErrorKind::Outrun { .. });
             if !gives_up && !self.is_closing() {

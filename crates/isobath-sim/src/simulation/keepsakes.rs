@@ -60,7 +60,8 @@ impl Stage {
     fn guests_of(&self, snapshot: &Snapshot) -> isobath::Result<Vec<(Family, Option<Value>)>> {
         let mut guests = Vec::new();
         for name in self.db.list_families().iter().filter(|name| name.starts_with("guest")) {
-            // It may be dropped meanwhile, even before the snapshot was taken.
+            // Another task may drop the family meanwhile, or may have dropped it before the
+            // snapshot.
             let Some(family) = self.db.family_if_exists(name)? else { continue };
             match snapshot.of(&family).get("key") {
                 Ok(value) => guests.push((family, value.as_deref().map(Value::of))),

@@ -50,7 +50,7 @@ type Seen = (Vec<Sight>, isobath::Result<()>);
 impl Stage {
     /// One reader's life.
     pub(crate) fn read(&self, count: u32, mut rng: fastrand::Rng) {
-        // Values stay as they are for as long as they are held.
+        // Values that are kept, with the bytes that they must still have at the end.
         let mut held: Vec<(isobath::Value, Value)> = Vec::new();
         for _ in 0..count {
             if self.is_over() {
@@ -156,7 +156,7 @@ impl Stage {
             1..3 => Bound::Excluded(key),
             _ => Bound::Included(key),
         };
-        // Sometimes the wrong way round: nothing lies within.
+        // Sometimes the range is reversed, and must read as empty.
         let (lower, upper) = if rng.u8(..32) == 0 { (upper, lower) } else { (lower, upper) };
         Span { family: rng.u8(..2), lower: bound(lower, rng), upper: bound(upper, rng) }
     }

@@ -28,7 +28,7 @@ fn shrink_with(settings: &Settings, fails: impl Fn(&Settings) -> Option<String>)
     loop {
         let before = least.settings;
         for dimension in DIMENSIONS {
-            // As long as a step succeeds there may be another in the same direction.
+            // After a step that succeeds, try another in the same direction.
             while let Some(trim) = step(&mut least, dimension, &fails) {
                 least.settings.trim = trim;
             }

@@ -167,12 +167,12 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         tally.crashes += u64::from(life.is_over());
         tally.faults += life.faults();
         before = outcome.left.ok_or_else(|| in_life("it ended without a trace".to_owned()))?;
-        // The process is gone in any case.
+        // The process ends here, whether or not the machine died.
         fs = life.disk().killed();
         past.note(&life, compacts, outcome.died_opening);
         if outcome.is_refused {
-            // What rots under an open database cannot be undone: it may have been written over
-            // since.
+            // Damage that was done under an open database cannot be undone, because the database
+            // may have written to the same place since.
             let Some(damage) = damage.filter(|_| life.rot().is_none()) else { break };
             damage.undo(&fs);
             (past.is_damaged, past.may_lose) = (false, false);
@@ -206,13 +206,14 @@ fn draw(
     let doom = draw_doom(working.clone(), past, rng);
     let options = terrain.options(rng);
     let trouble = Trouble::draw(&mut rng.fork(), &options);
-    // Often enough all of it is to be looked at, which takes an open without trouble.
+    // Half of the opens of a newly damaged disk have no other trouble, so that the whole database
+    // can be read.
     let looks = past.is_newly_damaged && rng.bool();
     let trouble = if may_have_trouble && !looks { trouble } else { Trouble::None };
     let doom = match trouble {
         _ if looks => None,
-        // What a failed sync has lost is lost with the power, and missed if something was built
-        // upon it.
+        // A failed sync loses its bytes only when the power fails, so the power fails. Then a later
+        // edit that relied on them shows the loss.
         Trouble::Edit { .. } => {
             let nth = rng.u64(working);
             Some(Doom { death: Death::Power, moment: Moment::Any, nth })
@@ -260,19 +261,21 @@ fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option
         return Some(Doom { death, moment, nth: rng.u64(1..=nth_max) });
     }
     if past.was_killed_compacting {
-        // Tables that it was to remove may be needed again, if the power goes while they are.
+        // The open removes tables that the dead process compacted. If the power fails meanwhile, an
+        // older manifest may come back that needs them.
         let (moment, nth_max) = if rng.bool() { (Moment::Remove, 5) } else { (Moment::Any, 60) };
         return Some(Doom { death: Death::Power, moment, nth: rng.u64(1..nth_max) });
     }
     if past.was_killed && rng.u8(..3) == 0 {
-        // What the kernel still had of a process that died goes, while it is being recovered.
+        // The power fails during the recovery, and takes what the dead process wrote and only the
+        // page cache had.
         let nth = rng.u64(5..30);
         return Some(Doom { death: Death::Power, moment: Moment::Any, nth });
     }
     let nth_log = rng.u32(0..6);
     let (moment, nth) = match rng.u8(..10) {
         0 => return None,
-        // While opening, most likely.
+        // An early operation: most likely the database is still being opened.
         1..3 => (Moment::Any, rng.u64(1..40)),
         3..6 => (moments[rng.usize(..moments.len())], rng.u64(1..=1 << nth_log)),
         _ => (Moment::Any, rng.u64(working)),
@@ -297,7 +300,7 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
     if is_traced() {
         eprintln!("open with {options:?}");
     }
-    // Traced or not, so that a trace shows what happens without one.
+    // The listener is there in each run, so that a trace shows the same run as without it.
     let traces_events = traces_events();
     options = options.on_event(move |event: &isobath::Event| {
         if traces_events {
@@ -506,7 +509,7 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
     if is_well(&stage) && rng.u8(..4) > 0 {
         stage.check_keepsakes();
     }
-    // What is kept holds files back.
+    // Kept snapshots, ranges and values keep files from being removed.
     let may_linger = stage.keepsakes.borrow().is_empty() && !stage.is_closing();
     if is_well(&stage) && rng.u8(..2) == 0 && may_linger {
         stage.linger(Path::new(DB));
@@ -558,8 +561,8 @@ mod tests {
     /// Seeds that once found a bug. Whatever changes what is drawn makes others of them, so each
     /// bug has a test of its own in the engine, too.
     const REGRESSIONS: [u64; 2] = [
-        // A creation that was cut short, opened, used, and lost with its directory's name when the
-        // power went.
+        // A create was interrupted and finished by the next open. The power then took the
+        // directory's name, and the database with it.
         896, 3634, // Tables removed by an open for an edit that was in the page cache only.
     ];
 

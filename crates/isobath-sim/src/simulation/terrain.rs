@@ -44,7 +44,7 @@ impl Terrain {
             .max_open_files(rng.usize(8..64))
             .io(match (rng.usize(..2), rng.usize(..2)) {
                 (0, 0) => IoMode::Mapped,
-                // The simulated disk stores in place: the log is mapped, tables are not.
+                // The simulated disk writes in place, so `Auto` maps the log. It never maps tables.
                 (0, _) => IoMode::Auto,
                 _ => IoMode::Positional,
             })

@@ -67,7 +67,7 @@ impl Trouble {
             10..13 => {
                 let from_op = rng.u64(1..600);
                 let until_op = from_op + rng.u64(1..600);
-                // Next to nothing is enough for the log, which has its segments, and not for a
+                // A few kilobytes are enough for the log, whose segments exist, but not for a
                 // table.
                 let room_max = [2_000, 2_000, 20_000, 200_000][rng.usize(..4)];
                 let room = rng.u64(0..room_max);
@@ -107,7 +107,7 @@ impl Trouble {
                 );
                 !is_read && (poisons || matches!(error.kind(), ErrorKind::Io { .. }))
             }
-            // What is refused as damage is excused by the damage itself.
+            // Errors of corruption are not excused here: the damage that is planted excuses them.
             Trouble::Rot { .. } => is_for_want_of_a_file(error),
             Trouble::Full { .. } => !is_read && error.is_retryable(),
             Trouble::Faults { strikes_reads, can_be_retried, .. } => {
@@ -148,7 +148,7 @@ fn draw_fault(rng: &mut fastrand::Rng, options: &Options) -> Drawn {
                 FileOp::Rename,
                 FileOp::CopyIn,
             ];
-            // A mapped segment cannot fail when it is written to.
+            // Only a segment written by position can fail a copy, which is the last of `ops`.
             let count = if options.io == IoMode::Positional { 5 } else { 4 };
             (ops[rng.usize(..count)], false)
         }
@@ -208,7 +208,7 @@ impl Damage {
             return None;
         }
         let (path, len) = files.swap_remove(rng.usize(..files.len()));
-        // Each CURRENT is a file of its own, renamed into place: its sectors never held another's
+        // Each CURRENT is a new file that is renamed into place, so its sectors never held an older
         // line.
         let earlier = earlier.filter(|_| wanted != "CURRENT");
         let kind = if rng.u8(..5) == 0 {
@@ -218,10 +218,11 @@ impl Damage {
             fs.remove(&path).ok()?;
             Kind::Missing { kept }
         } else {
-            // What is written lies at the beginning of a log segment.
+            // Records lie at the beginning of a log segment, behind its header page, so half of the
+            // damage goes there.
             let reach = if rng.bool() { len } else { len.min(4096 + 2000) };
-            // The last edit of a manifest looks cut short if it is hit together with its sync
-            // marker.
+            // Damage that hits the last edit together with its sync marker looks like an
+            // interrupted write.
             let blind = if wanted == "MANIFEST" { MANIFEST_TAIL_LEN } else { 0 };
             let flips = match rng.u8(..8) {
                 4.. if len > blind => {

@@ -204,7 +204,7 @@ impl Twin {
             stage.refuses("an old drop_family", db.drop_family(handle), is_invalid);
             stage.refuses_reads(db, handle);
         }
-        // The first database's handles mean nothing here.
+        // The second database must refuse handles of the first.
         let mut batch = Batch::new();
         batch.put("key", "value").of(&stage.side).put("key", "value");
         stage.refuses("a foreign part of a batch", db.write(batch), is_invalid);

@@ -105,8 +105,8 @@ pub(crate) struct Life {
     seed: u64,
 }
 
-// SAFETY: a simulation runs on one thread of the system from its beginning to its end; `Life` never
-// leaves it. The engine's traits ask for `Send` and `Sync` since real ones do.
+// SAFETY: a simulation runs on one thread of the system from its beginning to its end, and `Life`
+// never leaves it. It needs `Send` and `Sync` only because the engine's traits demand them.
 unsafe impl Send for Life {}
 // SAFETY: as above.
 unsafe impl Sync for Life {}
@@ -296,7 +296,8 @@ impl Life {
                 Death::Power => lose_power(&self.fs, self.seed ^ self.ops.get()),
             };
             *self.remains.borrow_mut() = Some(left);
-            // Tasks that still run find that nothing works any more, and end by themselves.
+            // From now on every operation on files fails, so tasks that still run end by
+            // themselves.
             self.fs.inject(Fault::on_any().forever());
         });
     }

@@ -66,7 +66,7 @@ fn a_mutant_that_no_net_came_to_is_spared_nine_tenths_of_the_simulation() {
     assert_eq!(asked.len(), 4, "{asked:?}");
     assert!(asked[3].ends_with("--minutes 4.500"), "{asked:?}");
 
-    // The first tenth may be the first to come to it.
+    // The simulation's first tenth may be the first to reach the mutant.
     let (verdict, asked) = thrown("reached-late", 3, "true", reached);
     assert!(verdict.is_reached);
     assert_eq!(asked.len(), 4, "{asked:?}");
@@ -89,7 +89,7 @@ fn the_first_failure_ends_a_trial() {
 #[test]
 fn jobs_at_once_have_scratch_of_their_own_and_time_for_each_other() {
     let folder = folder("jobs");
-    // Each notes its own, waits, and fails if another took it away.
+    // Each job writes its mutant to a file, waits, and fails if another job has replaced the file.
     let text = "echo $ISOBATH_MUTANT > $TMPDIR/own; sleep 0.3; [ \"$(cat $TMPDIR/own)\" = $ISOBATH_MUTANT ] || exit 1\n\
                 [ $ISOBATH_MUTANT = 2 ] && : > $ISOBATH_MUTANT_REACHED; true";
     let programs = Programs { units: script(&folder, "units", text), ..Programs::default() };

@@ -64,8 +64,8 @@ impl BarFigure<'_> {
                 let Some(value) = value else { continue };
                 let y = top + engine as i32 * BAR;
                 let end = LEFT + scale.pixels(value.median).max(1);
-                // Ratios grow out of their reference: to the right what is faster, to the left what
-                // is slower.
+                // Bars of ratios start at the reference: to the right if faster, to the left if
+                // slower.
                 let start = self.reference.map_or(LEFT, |reference| LEFT + scale.pixels(reference));
                 let color = engine_color(self.engines[engine]);
                 let corners = [(start.min(end), y), (start.max(end).max(start + 1), y + BAR - 2)];
@@ -123,8 +123,8 @@ impl Scale {
         let high = reference.map_or(high, |reference| high.max(reference * 1.2));
         let least = values().map(|value| value.low).filter(|low| *low > 0.0).fold(high, f64::min);
         let least = reference.map_or(least, |reference| least.min(reference / 1.2));
-        // A bar on a logarithmic scale begins one step of ten below the least, so that all are
-        // seen.
+        // A logarithmic scale begins slightly below the power of ten at or below the least value, so
+        // that every bar is visible.
         let low = match (logarithmic, reference) {
             (false, _) => 0.0,
             (true, None) => 10f64.powf(least.log10().floor() - 0.2),

@@ -303,7 +303,7 @@ fn value_sizes(
             && is_plain(s)
             && !s.test.contains("sustained")
     };
-    // All of one batch size: the one that most sizes of values were written in.
+    // All subjects have one batch size: the one with which most sizes of values were measured.
     let mut sizes: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
     for subject in report.subjects().into_iter().filter(|subject| include(subject)) {
         sizes.entry(subject.batch_size).or_default().insert(subject.value_size);

@@ -9,8 +9,8 @@ fn a_standard_suite_fills_every_figure() {
     let report = sample_report();
     let drawn = figures(&report).unwrap();
     let names: Vec<&str> = drawn.iter().map(|figure| figure.name.as_str()).collect();
-    // The null engine's amplification is nothing, and the memory engine has no files: still drawn.
-    // Neither counts its bytes, and the suite runs no work but synced writes on several threads.
+    // The null engine's amplification is zero, and the memory engine has no files. Both are drawn.
+    // Neither engine counts its bytes, and on several threads the suite runs synced writes only.
     let absent = ["write amplification by the engine", "scaling"];
     assert!(absent.iter().all(|name| !names.contains(name)), "{names:?}");
     assert_eq!(names.len(), FIGURE_COUNT - absent.len(), "{names:?}");

@@ -42,7 +42,7 @@ pub(super) fn open(dir: &Path, plan: &Plan) -> Result<Box<dyn Store>, Failure> {
     let options = Options::new().write_buffer(plan.write_buffer).block_cache(1 << 20).io(
         match (plan.positional_log, plan.positional_tables) {
             (false, false) => IoMode::Mapped,
-            // Where the file system allows it, the log is mapped.
+            // `Auto` maps the log where the file system allows it, and no table.
             (false, true) => IoMode::Auto,
             (true, _) => IoMode::Positional,
         },
@@ -119,7 +119,8 @@ impl Store for Isobath {
 
     fn step_family(&self, step: u64) -> Result<bool, Failure> {
         if step % 2 == 1 {
-            // It is there already if an earlier try found no room for what goes into it.
+            // The family exists already if an earlier try created it and then found no room for its
+            // values.
             let family = self.db.family(PASSING)?;
             for (key, value) in passing_values(step) {
                 family.put(key, value)?;
