@@ -1,5 +1,5 @@
-//! The log alone, without engine and memtables: the time of a commit on one thread, commits a second
-//! on 1 to 32 threads, and synced commits a second with the number that share a sync.
+//! The log alone, without engine and memtables: the time of a commit on one thread, commits a
+//! second on 1 to 32 threads, and synced commits a second with the number that share a sync.
 //!
 //!     cargo bench -p isobath --features bench-internals --bench log
 //!

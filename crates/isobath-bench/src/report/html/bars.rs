@@ -123,8 +123,8 @@ impl Scale {
         let high = reference.map_or(high, |reference| high.max(reference * 1.2));
         let least = values().map(|value| value.low).filter(|low| *low > 0.0).fold(high, f64::min);
         let least = reference.map_or(least, |reference| least.min(reference / 1.2));
-        // A logarithmic scale begins slightly below the power of ten at or below the least value, so
-        // that every bar is visible.
+        // A logarithmic scale begins slightly below the power of ten at or below the least value,
+        // so that every bar is visible.
         let low = match (logarithmic, reference) {
             (false, _) => 0.0,
             (true, None) => 10f64.powf(least.log10().floor() - 0.2),
