@@ -18,7 +18,7 @@ fn families_are_created_listed_renamed_and_dropped() {
     assert_eq!(listed[1]["options"]["codecs"][0], "zstd");
     assert_eq!(home.run("scan", &["-f", "people"]).ok(), "ann\t1\n");
     home.run("families create", &["people"]).fails_with(2, &["exists already"]);
-    home.run("families rename", &["nobody", "x"]).fails_with(2, &["families list"]);
+    home.run("families rename", &["absent", "x"]).fails_with(2, &["families list"]);
     home.run("families drop", &["people"]).ok();
     home.run("families drop", &["default"]).fails_with(2, &[]);
     home.run("scan", &["-f", "people"]).fails_with(2, &["no column family \"people\""]);

@@ -153,7 +153,7 @@ mod tests {
             engine.maintenance.kick();
             engine.options.env.threads.sleep(Duration::from_millis(1));
         }
-        panic!("nobody raised it");
+        panic!("the ceiling was not raised");
     }
 
     /// If a thread of low priority did, it would panic in the manifest, which poisons the database.

@@ -289,7 +289,7 @@ fn a_full_disk_is_survived_and_forgotten_once_there_is_room() {
             Ok(_) => written += 1,
             Err(error) => break error,
         }
-        assert!(written < 10_000, "the disk is full, and nobody noticed");
+        assert!(written < 10_000, "the disk is full, and no write failed");
     };
     assert!(error.is_out_of_space() && error.is_retryable(), "after {written} puts: {error}");
     let error = db.flush().unwrap_err();

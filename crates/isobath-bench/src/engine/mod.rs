@@ -37,7 +37,7 @@ use std::time::Duration;
 /// How a wait for an engine's background ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Drained {
-    /// Nothing is owed.
+    /// No work is left.
     Done,
     /// Given up on request.
     Stopped,
@@ -118,13 +118,13 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Waits until nothing is owed, where the engine can tell by itself, or until `go_on`, asked
-    /// now and then, refuses.
+    /// Waits until no background work is left, if the engine can tell by itself, or until
+    /// `go_on`, asked now and then, refuses.
     fn drain(&self, _go_on: &mut dyn FnMut() -> bool) -> Result<Drained> {
         Ok(Drained::Unknown)
     }
 
-    /// Work that the engine still owes, in a unit of its own; 0 when its background is idle.
+    /// Background work that is left, in a unit of the engine's own; 0 when there is none.
     fn debt(&self) -> Result<u64> {
         Ok(0)
     }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Settled {
     pub(crate) seconds: f64,
-    /// What was still owed when the time ran out; 0 when all was paid.
+    /// The work that was left when the time ran out; 0 when all was done.
     pub(crate) debt_left: u64,
 }
 
-/// Flushes, then waits for the debt to be paid and stay so. `report` hears the debt now and then.
+/// Flushes, then waits until no debt is left and stays so. `report` gets the debt now and then.
 /// Gives up at `limit` or when asked to stop, which the caller must show.
 pub(crate) fn settle(
     engine: &dyn Engine,

@@ -107,7 +107,7 @@ impl Loader {
         if Arc::get_mut(&mut slot).is_none() {
             slot = Arc::default();
         }
-        let block = Arc::get_mut(&mut slot).expect("nobody else has it");
+        let block = Arc::get_mut(&mut slot).expect("no other handle to it exists");
         let mut bytes = std::mem::take(block).into_bytes();
         let file = table.context.files.get(table.file)?;
         if self.sequential == 0 {

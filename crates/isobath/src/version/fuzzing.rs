@@ -117,7 +117,7 @@ pub(crate) fn current(data: &[u8]) {
         Ok(number) => {
             let name = format!("MANIFEST-{number:06}");
             let line = format!("{name} {:016x}\n", checksum64(name.as_bytes()));
-            assert_eq!(data, line.as_bytes(), "a line that nobody wrote");
+            assert_eq!(data, line.as_bytes(), "a line that was never written");
         }
         Err(error) => assert!(is_typed(&error), "{error}"),
     }

@@ -59,7 +59,7 @@ fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
     let (state, torn_tail) = reader.fold(&ObsoleteFiles::new())?;
     if let Some(tail) = torn_tail {
         let detail = format!(
-            "its last {} bytes are an edit that was not written whole and that nobody was told of",
+            "its last {} bytes are an edit whose write was interrupted, and whose success was never reported",
             tail.len
         );
         verification.report.note(&path, Some(tail.offset), detail);

@@ -40,7 +40,7 @@ fn what_was_acknowledged_is_there_if_the_process_dies() {
     for payload in &payloads {
         put(&log, payload).unwrap();
     }
-    assert_eq!(log.durable(), START, "nobody asked for a sync");
+    assert_eq!(log.durable(), START, "no sync was asked for");
     assert_eq!(home.scan().unwrap().0, payloads);
     drop(log);
     assert_eq!(home.scan().unwrap().0, payloads);
@@ -240,7 +240,11 @@ fn a_segment_is_hardened_whole_before_its_use_if_somebody_syncs_and_else_its_hea
     let home = Home::new();
     let log = home.start();
     let file_len = HEADER_PAGE_LEN + SEGMENT_LEN;
-    assert_eq!(hardened(&home), [(0, file_len)], "the first, as nobody knows yet");
+    assert_eq!(
+        hardened(&home),
+        [(0, file_len)],
+        "the first, as it is not known yet whether there will be syncs"
+    );
     let many = || {
         for n in 0..3 {
             put(&log, &payload(n, SEGMENT_LEN as usize)).unwrap();

@@ -108,7 +108,7 @@ impl Engine {
         check_headers(fs, from);
         let mut expected = self.history.iter().filter(|record| record.0 >= from);
         let mut visit = |lsn, payload: &[u8]| {
-            let (start, _, n) = *expected.next().expect("a record that nobody wrote");
+            let (start, _, n) = *expected.next().expect("a record that was never written");
             assert_eq!(lsn, start);
             assert_eq!(payload, record_payload(n));
             Ok(())

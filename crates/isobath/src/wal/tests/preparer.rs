@@ -30,7 +30,7 @@ fn whole_pieces_of_each_segment_are_written_back_from_what_is_durable_on() {
         (to, std::mem::take(&mut *home.faults.written_back.lock()))
     };
     fill(&log, 8 * U - 32);
-    assert_eq!(write_back(4 * U), (4 * U, vec![]), "nobody asked for a sync");
+    assert_eq!(write_back(4 * U), (4 * U, vec![]), "no sync was asked for");
     log.harden(log.tail()).unwrap();
     assert_eq!(write_back(4 * U), (4 * U, vec![]), "no piece is whole");
     fill(&log, 8 * U + 32);
@@ -77,7 +77,7 @@ fn syncs_are_expected_for_so_many_bytes_after_the_last() {
     let log = home.start();
     let inner = log.take_over();
     let (_, end) = put(&log, b"record").unwrap();
-    assert!(!inner.has_syncs_to_expect(), "nobody asked for one");
+    assert!(!inner.has_syncs_to_expect(), "none was asked for");
     log.harden(end).unwrap();
     assert!(inner.has_syncs_to_expect());
     for (copied, is_expected) in [(end + SYNC_MEMORY - 32, true), (end + SYNC_MEMORY, false)] {

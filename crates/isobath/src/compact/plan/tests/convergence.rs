@@ -157,7 +157,7 @@ proptest! {
             match plan_manual(&model.tree, &policy, busy, &hints, &range) {
                 ManualPlan::Do(plan) => plan,
                 ManualPlan::Wait => {
-                    assert!(!busy.is_idle(), "it waits for nobody");
+                    assert!(!busy.is_idle(), "nothing runs that it could wait for");
                     Plan::DoNothing
                 }
                 ManualPlan::Done => {

@@ -169,7 +169,7 @@ fn writers_go_at_an_even_pace_however_long_compactions_take() {
         let mut world = World::new(compaction_ns_per_entry);
         let windows: Vec<Window> = (0..40).map(|_| world.window()).collect();
         let free = SECOND as f64 / PUT_NS as f64;
-        assert!(windows[0].puts_per_second > free * 0.99, "nobody was behind yet");
+        assert!(windows[0].puts_per_second > free * 0.99, "nothing was behind yet");
         for (at, near) in windows.windows(5).enumerate().skip(8) {
             let mean = near.iter().map(|window| window.puts_per_second).sum::<f64>() / 5.0;
             let share = near[2].puts_per_second / mean;
