@@ -150,8 +150,8 @@ mod tests {
                 .into_iter()
                 .filter(|(key, seq, _)| seqs.insert((*key, *seq)))
                 .map(|(key, seq, is_delete)| match is_delete {
-                    true => Version::delete(&[key], seq),
-                    false => Version::put(&[key], seq, b"v"),
+                    true => Version::delete([key], seq),
+                    false => Version::put([key], seq, b"v"),
                 })
                 .collect();
             sort_versions(&mut versions);

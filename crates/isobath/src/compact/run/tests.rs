@@ -432,7 +432,7 @@ fn with_long_values() -> (Bench, Compaction, Vec<u64>) {
         let mut writer = TableWriter::create(created, [7; 16], file.number()).unwrap();
         writer.begin_slice(DEFAULT_FAMILY, &bench.options()).unwrap();
         for key in 0..COUNT {
-            let version = Version::put(&key.to_be_bytes(), bench.next_seq, &vec![1; LEN]);
+            let version = Version::put(key.to_be_bytes(), bench.next_seq, vec![1; LEN]);
             bench.next_seq += 1;
             writer.add(version.as_entry()).unwrap();
         }

@@ -115,7 +115,7 @@ proptest! {
 
 #[test]
 fn keys_from_the_least_to_the_greatest_of_a_slice_may_be_held_and_keys_between_slices_are_not() {
-    let versions = [1u8, 3, 5, 7, 9, 11].map(|n| Version::put(&[n], 1, b"")).to_vec();
+    let versions = [1u8, 3, 5, 7, 9, 11].map(|n| Version::put([n], 1, b"")).to_vec();
     let concat = ConcatCursor::new(cut(versions, 2));
     let held: Vec<u8> = (0..13).filter(|key| concat.may_hold(&[*key], 0).unwrap()).collect();
     assert_eq!(held, [1, 2, 3, 5, 6, 7, 9, 10, 11]);
@@ -123,7 +123,7 @@ fn keys_from_the_least_to_the_greatest_of_a_slice_may_be_held_and_keys_between_s
 
 #[test]
 fn a_slice_is_opened_only_when_wanted_and_kept_open_within_it() {
-    let versions = (0..9u8).map(|n| Version::put(&[n], 1, b"")).collect();
+    let versions = (0..9u8).map(|n| Version::put([n], 1, b"")).collect();
     let mut concat = ConcatCursor::new(cut(versions, 3));
     assert_eq!(concat.slices.opened.get(), 0);
     concat.seek(&[4]).unwrap();

@@ -291,7 +291,7 @@ fn many_sources_come_out_in_order() {
         let versions: Vec<_> = (0..50u64)
             .map(|n| {
                 Version::put(
-                    &((n * 7919 + source * 104_729) % 1000).to_be_bytes(),
+                    ((n * 7919 + source * 104_729) % 1000).to_be_bytes(),
                     100 - source,
                     b"",
                 )
@@ -317,7 +317,7 @@ fn many_sources_come_out_in_order() {
 fn heads_are_taken_behind_what_keys_share_and_anew_once_that_has_passed() {
     let key = |n: u64| format!("table-17/row-{n:010}").into_bytes();
     let list = |source: u64| {
-        let versions = (0..2000).map(|n| Version::put(&key(n * 5 + source), 9 - source, b""));
+        let versions = (0..2000).map(|n| Version::put(key(n * 5 + source), 9 - source, b""));
         ListCursor::new(versions.collect())
     };
     let mut merge = MergeCursor::new((0..5).map(list).collect());

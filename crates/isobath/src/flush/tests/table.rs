@@ -81,8 +81,8 @@ fn some_versions() -> impl Strategy<Value = Vec<Version>> {
         let mut seqs = BTreeSet::new();
         let fresh = drawn.into_iter().filter(|(_, seq, _)| seqs.insert(*seq));
         let version = |(key, seq, is_delete)| match is_delete {
-            true => Version::delete(&[b'k', key], seq),
-            false => Version::put(&[b'k', key], seq, format!("the value {seq}").as_bytes()),
+            true => Version::delete([b'k', key], seq),
+            false => Version::put([b'k', key], seq, format!("the value {seq}").as_bytes()),
         };
         fresh.map(version).collect()
     })
@@ -127,7 +127,7 @@ fn nothing_to_keep_makes_no_table() {
 #[test]
 fn a_table_that_fails_at_any_step_is_reported_and_given_up() {
     let versions: Vec<_> =
-        (0..3000u64).map(|i| Version::put(&i.to_be_bytes(), i, &[i as u8; 90])).collect();
+        (0..3000u64).map(|i| Version::put(i.to_be_bytes(), i, [i as u8; 90])).collect();
     let pending = [pending(0, &versions), pending(1, &versions), pending(5, &versions[..10])];
     let steps = (1..10_000).take_while(|nth| {
         let (fs, numbers) = workshop();

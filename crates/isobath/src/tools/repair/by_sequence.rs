@@ -119,7 +119,7 @@ mod tests {
         ) {
             let mut of_source = vec![Vec::new(); 3];
             for (at, (key, source)) in drawn.iter().enumerate() {
-                of_source[*source].push(Version::put(&[*key], at as u64, b"value"));
+                of_source[*source].push(Version::put([*key], at as u64, b"value"));
             }
             let mut expected = of_source.concat();
             sort_versions(&mut expected);

@@ -18,7 +18,7 @@ fn drawn(seed: u64) -> Vec<Version> {
     let mut draw = Draw::new(seed);
     let version = |seq| match (draw.below(400), draw.below(3)) {
         (key, 0) => Version::delete(format!("key{key:03}").as_bytes(), seq),
-        (key, _) => Version::put(format!("key{key:03}").as_bytes(), seq, &value(seq as u32)),
+        (key, _) => Version::put(format!("key{key:03}").as_bytes(), seq, value(seq as u32)),
     };
     (1..=VERSIONS).map(version).collect()
 }
