@@ -141,6 +141,18 @@ fn gets(rows: &Rows, db: &Db) -> Result<()> {
         )?;
     }
     rows.row(
+        "snapshot taken and dropped",
+        READS,
+        || Ok(()),
+        |()| Ok((0..READS).map(|_| drop(black_box(db.snapshot()))).count()),
+    )?;
+    rows.row(
+        "iter opened and dropped",
+        READS,
+        || Ok(()),
+        |()| Ok((0..READS).map(|_| drop(black_box(db.range(..)))).count()),
+    )?;
+    rows.row(
         "multi_get of ten, a key",
         READS,
         || Ok(()),

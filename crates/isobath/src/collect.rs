@@ -42,7 +42,7 @@ impl Metrics {
             cache_misses: blocks.misses(),
             cache_bytes: blocks.used_bytes(),
             filter_index_bytes: blocks.resident_bytes(),
-            snapshots: engine.snapshots.held().0 as u64,
+            snapshots: engine.points.held().0 as u64,
             stalls: stalls(engine),
             families: families(engine),
         }

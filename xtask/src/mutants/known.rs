@@ -6,9 +6,9 @@
 //! name = "keep-takes-the-tail"
 //! why = "..."
 //! [[mutant.edit]]
-//! file = "crates/isobath/src/engine/snapshots.rs"
-//! find = "horizon: log.visible()"
-//! replace = "horizon: log.tail()"
+//! file = "crates/isobath/src/engine/read_points.rs"
+//! find = "self.readers_from(log.visible())"
+//! replace = "self.readers_from(log.tail())"
 //! ```
 //!
 //! `find` occurs exactly once in its file (or `nth` says which one is meant, from 1), within the

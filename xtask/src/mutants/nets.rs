@@ -22,7 +22,7 @@ const RELEVANT: [(&str, &[&str], &[&str]); 14] = [
     ("cursor", &["cursor::"], &["scripts", "everyday", "model"]),
     ("read", &["read::", "iter::"], &["scripts", "everyday", "model"]),
     ("engine", &["engine::"], &["everyday", "many_families", "stress", "model"]),
-    ("snapshots", &["engine::snapshots::", "snapshot::"], &["scripts", "overlap", "model"]),
+    ("snapshots", &["engine::read_points::", "snapshot::"], &["scripts", "overlap", "model"]),
     ("memtable", &["memtable::"], &["everyday", "stress", "model"]),
     ("mvcc", &["mvcc::", "compact::", "cursor::"], &["scripts", "overlap", "model"]),
     ("table", &["table::"], &["golden", "everyday", "model"]),

@@ -38,7 +38,7 @@ impl Mutant {
 pub(super) fn module_of(file: &str) -> &str {
     let inside = file.split_once("/src/").map_or(file, |(_, inside)| inside);
     match inside {
-        "engine/snapshots.rs" | "snapshot.rs" => "snapshots",
+        "engine/read_points.rs" | "snapshot.rs" => "snapshots",
         _ => inside.split_once('/').map_or(inside, |(folder, _)| folder).trim_end_matches(".rs"),
     }
 }

@@ -44,7 +44,7 @@ const AWAITED: [Point; 5] =
 const AWAITED_MAX: u32 = 8;
 
 /// Where a task that reads may linger: in between what it takes, and what it takes it for.
-const LINGER: [Point; 2] = [Point::Viewing, Point::Pinned];
+const LINGER: [Point; 3] = [Point::Viewing, Point::Pinned, Point::Registering];
 /// How often it does in a life in which it may: once in so many times.
 const LINGER_ONCE_IN: u8 = 4;
 

@@ -1,9 +1,10 @@
 //! A snapshot: every family at one moment, for as long as the snapshot lives.
 
 use crate::db::Owner;
-use crate::engine::Engine;
+use crate::engine::{Engine, Hold};
 use crate::error::Result;
 use crate::family::Family;
+#[cfg(test)]
 use crate::format::Lsn;
 use crate::options::ReadOptions;
 use crate::read::ReadAt;
@@ -12,8 +13,8 @@ use crate::write::ReadPoint;
 use std::sync::Arc;
 
 /// The database at one read point. Its own methods read the default family; [`Snapshot::of`] reads
-/// another one. Taking a snapshot takes a lock and copies nothing. While the snapshot lives,
-/// compactions keep the versions that it sees, and the database stays open.
+/// another one. Taking a snapshot copies nothing, and takes no lock unless many are alive. While
+/// the snapshot lives, compactions keep the versions that it sees, and the database stays open.
 ///
 /// A family that is dropped later can still be read through a handle from before the drop. Its
 /// files and its part of the memtables are freed with the last snapshot that sees them. A family
@@ -33,7 +34,7 @@ use std::sync::Arc;
 /// ```
 pub struct Snapshot {
     owner: Arc<Owner>,
-    point: Lsn,
+    hold: Hold,
 }
 
 reads!(Snapshot);
@@ -41,23 +42,23 @@ reads!(Snapshot);
 impl Snapshot {
     pub(crate) fn new(owner: &Arc<Owner>) -> Snapshot {
         let engine = owner.engine();
-        Snapshot { point: engine.register_point(), owner: owner.clone() }
+        Snapshot { hold: engine.register_point(), owner: owner.clone() }
     }
 
     /// The read point of the snapshot.
     pub fn read_point(&self) -> ReadPoint {
-        ReadPoint::new(self.engine(), self.point)
+        ReadPoint::new(self.engine(), self.hold.point())
     }
 
     #[cfg(test)]
     pub(crate) fn point(&self) -> Lsn {
-        self.point
+        self.hold.point()
     }
 
     /// Reads of `family` at this read point.
     #[inline]
     pub fn of<'a>(&'a self, family: &'a Family) -> Reads<'a> {
-        Reads::new(self.engine(), family, Some(self.point), ReadOptions::default())
+        Reads::new(self.engine(), family, Some(self.hold.point()), ReadOptions::default())
     }
 
     /// The snapshot, read with these options.
@@ -74,7 +75,7 @@ impl Snapshot {
     #[inline]
     fn place(&self, options: ReadOptions) -> ReadAt<'_> {
         let engine = self.engine();
-        ReadAt { engine, family: &engine.default_family, point: Some(self.point), options }
+        ReadAt { engine, family: &engine.default_family, point: Some(self.hold.point()), options }
     }
 
     #[inline]
@@ -89,20 +90,20 @@ impl Snapshot {
 
 impl Clone for Snapshot {
     fn clone(&self) -> Snapshot {
-        self.engine().snapshots.hold_again(self.point);
-        Snapshot { owner: self.owner.clone(), point: self.point }
+        let hold = self.engine().points.hold_again(&self.hold);
+        Snapshot { owner: self.owner.clone(), hold }
     }
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.engine().snapshots.release(self.point);
+        self.engine().points.release(&self.hold);
     }
 }
 
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Snapshot({})", self.point)
+        write!(f, "Snapshot({})", self.hold.point())
     }
 }
 
@@ -116,7 +117,7 @@ mod tests {
         let family = db.family("other").unwrap();
         db.put("key", "before").unwrap();
         family.put("key", "there").unwrap();
-        let held = || db.engine().snapshots.held();
+        let held = || db.engine().points.held();
         let snapshot = db.snapshot();
         assert_eq!(held(), (1, Some(snapshot.point())));
         for value in ["after", "later"] {

@@ -49,7 +49,7 @@ fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
 }
 
 fn hints_of(engine: &Engine, state: &CompactionState, is_idle: bool) -> Hints {
-    let oldest_reader = engine.snapshots.readers(&engine.log).oldest();
+    let oldest_reader = engine.points.readers(&engine.log).oldest();
     Hints { run_bytes: state.run_bytes, oldest_reader, is_idle }
 }
 
@@ -271,7 +271,7 @@ fn context_of(
     cancel: &CancelToken,
     progress: Progress,
 ) -> Result<CompactionContext> {
-    let mut readers = engine.snapshots.readers(&engine.log);
+    let mut readers = engine.points.readers(&engine.log);
     if planted(Plant::SnapshotIgnored) {
         readers.forget_registered();
     }

@@ -16,7 +16,7 @@
 //! A drop marks the view with its LSN before the record of the drop becomes visible. So a reader
 //! learns from the view that it pinned whether the family exists at its point. The marked view
 //! keeps its memtables and its tree, and nothing is installed into it once the edit of the drop is
-//! durable. Snapshots below the drop go on reading it until `snapshots.rs` releases the family.
+//! durable. Snapshots below the drop go on reading it until `read_points.rs` releases the family.
 
 use super::compactions::Compactions;
 use super::epochs::Epoch;
@@ -29,7 +29,6 @@ use crate::options::FamilyOptions;
 use crate::version::Tree;
 use crate::wal::Log;
 use arc_swap::{ArcSwap, Guard};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A memtable and its epoch.
@@ -143,11 +142,16 @@ impl Keyspace {
         self.replace(|view| view.dropped_at = lsn);
     }
 
-    /// The greatest of `points` that lies between the creation of the dropped family and its drop.
-    pub(super) fn last_seen_from<T>(&self, points: &BTreeMap<Lsn, T>) -> Option<Lsn> {
-        let dropped_at = self.view.load().dropped_at;
-        let mut below = points.range(..=dropped_at);
-        below.next_back().map(|(point, _)| *point).filter(|point| *point > self.created_at)
+    /// The first point that does not see the dropped family, whose drop it sees.
+    pub(super) fn gone_from(&self) -> Lsn {
+        self.view.load().dropped_at.saturating_add(1)
+    }
+
+    /// The greatest of `points`, which ascend, that lies between the creation of the dropped family
+    /// and its drop.
+    pub(super) fn last_seen_from(&self, points: &[Lsn]) -> Option<Lsn> {
+        let below = points.partition_point(|point| *point < self.gone_from());
+        points[..below].last().copied().filter(|point| *point > self.created_at)
     }
 
     /// Releases the memtables that no reader of the dropped family at `point` or below sees.

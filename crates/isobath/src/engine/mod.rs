@@ -6,7 +6,7 @@
 //!        ├─ epochs     the in-memory generations: one open, a few sealed and waiting for flush
 //!        ├─ families   name → Keyspace ── view: memtables newest first + tree of slices
 //!        ├─ versions   the manifest and the state it describes; every change of it is one edit
-//!        ├─ snapshots  the registry of read points that compactions must respect
+//!        ├─ points     the registry of read points that compactions must respect
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of compactions
 //!        └─ jobs       background workers; `installer` does for threads of low priority what writers wait for
 //! ```
@@ -26,8 +26,8 @@ mod notices;
 #[cfg(all(test, loom))]
 mod order_model;
 mod pacer;
+mod read_points;
 mod shown;
-mod snapshots;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
@@ -44,8 +44,8 @@ pub(crate) use line::Line;
 pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};
 pub(crate) use pacer::{PACED, Pacer};
+pub(crate) use read_points::{Hold, ReadPoints};
 pub(crate) use shown::Shown;
-pub(crate) use snapshots::Snapshots;
 
 use crate::background::{Ticker, Workers};
 use crate::env::sync::Mutex;
@@ -53,7 +53,7 @@ use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::{call_back, is_called_back_by};
 use crate::error::{Error, Result};
 use crate::events::Event;
-use crate::format::{Lsn, checksum64};
+use crate::format::checksum64;
 use crate::options::Options;
 use crate::table::TableContext;
 use crate::telemetry;
@@ -78,7 +78,7 @@ pub(crate) struct Engine {
     pub(crate) versions: Arc<Mutex<VersionSet>>,
     /// Jobs get the numbers of their output files here.
     pub(crate) files: Arc<FileNumbers>,
-    pub(crate) snapshots: Snapshots,
+    pub(crate) points: ReadPoints,
     pub(crate) pacer: Pacer,
     pub(crate) gauges: Gauges,
     pub(crate) tables: TableContext,
@@ -117,10 +117,11 @@ pub(crate) fn point_tag(uuid: &[u8; 16], term: u64) -> u64 {
 
 impl Engine {
     /// Registers the newest read point.
-    pub(crate) fn register_point(&self) -> Lsn {
+    #[inline]
+    pub(crate) fn register_point(&self) -> Hold {
         match &self.shown {
-            Some(shown) => self.snapshots.register_at(|| shown.point()),
-            None => self.snapshots.register(&self.log),
+            Some(shown) => self.points.register_at(|| shown.point()),
+            None => self.points.register(&self.log),
         }
     }
 
@@ -200,7 +201,7 @@ impl Engine {
     /// finds that its family is gone, not that it is empty.
     pub(crate) fn let_go(&self) {
         self.families.all().iter().for_each(|family| family.shut());
-        self.snapshots.shut();
+        self.points.shut();
         self.shown.iter().for_each(|shown| shown.let_go());
         self.versions.lock().let_go();
     }

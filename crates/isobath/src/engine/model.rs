@@ -1,11 +1,11 @@
 //! Models of single parts of the engine that several threads use at once: the switch of epochs,
-//! what a reader pins, the registry of snapshots, waiting for room, pacing. Each part is called as
-//! the engine calls it. Models of a whole database, in `point_model.rs` and `db_model.rs`, check
+//! what a reader pins, the registry of read points, waiting for room, pacing. Each part is called
+//! as the engine calls it. Models of a whole database, in `point_model.rs` and `db_model.rs`, check
 //! the parts together.
 //!
 //! These bugs were planted and found: an `Epochs::owner` that takes the open epoch when no sealed
 //! one fits; a `Keyspace::publish` that stores the number after the view; a
-//! `Snapshots::register_at` that loads the point outside the lock; an `Epochs::wake_all` without
+//! `ReadPoints::register_at` that does not look at the horizon; an `Epochs::wake_all` without
 //! the lock; a `Pacer` whose setters do not take its lock.
 
 use super::*;
@@ -55,11 +55,11 @@ fn writers_that_race_seals_are_in_the_epoch_of_their_lsn() {
 #[test]
 fn a_compaction_knows_of_every_snapshot_below_its_horizon() {
     check(20_000, || {
-        let snapshots = Arc::new(Snapshots::default());
+        let points = Arc::new(ReadPoints::default());
         let visible = Arc::new(AtomicU64::new(START));
         let reader = {
-            let (snapshots, visible) = (snapshots.clone(), visible.clone());
-            thread::spawn(move || snapshots.register_at(|| visible.load(Ordering::SeqCst)))
+            let (points, visible) = (points.clone(), visible.clone());
+            thread::spawn(move || points.register_at(|| visible.load(Ordering::SeqCst)))
         };
         let writer = {
             let visible = visible.clone();
@@ -69,12 +69,11 @@ fn a_compaction_knows_of_every_snapshot_below_its_horizon() {
                 }
             })
         };
-        let readers = snapshots.readers_at(|| visible.load(Ordering::SeqCst));
+        let readers = points.readers_from(visible.load(Ordering::SeqCst));
         writer.join().unwrap();
-        let point = reader.join().unwrap();
-        let registered = readers.registered();
-        assert!(registered == [point] || registered.is_empty() && readers.horizon() <= point);
-        snapshots.release(point);
+        let hold = reader.join().unwrap();
+        assert!(readers.registered() == [hold.point()] || readers.horizon() <= hold.point());
+        points.release(&hold);
     });
 }
 

@@ -1,14 +1,19 @@
-//! Exhaustive models of the two places where the engine relies on the order of two atomics: the
-//! closing mark against the log's tail, and a view's number against the visible frontier.
+//! Exhaustive models of the places where the engine relies on the order of two atomics: the closing
+//! mark against the log's tail, a view's number against the visible frontier, a reader's slot
+//! against the horizon of compactions and against the mark of dropped families.
 //!
 //! These bugs were planted and found: a `Room::try_take` with relaxed exchanges; an `Epochs::seal`
 //! that sets the mark after it has reserved; a `Keyspace::pin` that loads the point and the number
-//! before the view.
-//! reserved; `Keyspace::pin` that loads point and number before the view.
+//! before the view. In `ReadPoints`: no fence behind the store of a point, the raise of the horizon
+//! or the release of a slot; a `register_at` that does not look at the horizon, that looks before
+//! its point is in the map, or that gives its point up without a look at `has_dropped`; a
+//! `close_below` that lists the points before it raises the horizon; a `give_back` that lets the
+//! last of two holders leave the slot taken; a `let_go` that sets no mark, or raises no horizon.
 
 use super::*;
 use crate::env::model::check;
 use crate::env::sync::atomic::AtomicU64;
+use crate::format::Lsn;
 use crate::memtable::ChunkPool;
 use crate::options::FamilyOptions;
 use crate::version::Tree;
@@ -68,5 +73,110 @@ fn what_is_visible_is_in_the_view() {
         family.memtable_in(&epoch);
         visible.store(96, Ordering::Release);
         reader.join().unwrap();
+    });
+}
+
+const BEFORE: Lsn = 64;
+const AFTER: Lsn = 96;
+
+/// Registers a point while others move `visible` from `BEFORE` to `AFTER`.
+fn register(points: &ReadPoints, visible: &AtomicU64) -> Hold {
+    points.register_at(|| visible.load(Ordering::Acquire))
+}
+
+/// A compaction lists a reader's point, or its horizon is not above the point. The second reader's
+/// point goes to the map, as there is one slot.
+#[test]
+fn a_compaction_knows_of_every_reader_below_its_horizon() {
+    check(3, || {
+        let points = Arc::new(ReadPoints::default());
+        let visible = Arc::new(AtomicU64::new(BEFORE));
+        let readers = [(); 2].map(|()| {
+            let (points, visible) = (points.clone(), visible.clone());
+            thread::spawn(move || register(&points, &visible))
+        });
+        visible.store(AFTER, Ordering::Release);
+        let kept = points.readers_from(AFTER);
+        for reader in readers {
+            let hold = reader.join().unwrap();
+            let is_listed = kept.registered().contains(&hold.point());
+            assert!(is_listed || kept.horizon() <= hold.point());
+            points.release(&hold);
+        }
+        assert_eq!(points.held(), (0, None));
+    });
+}
+
+/// Of two compactions that begin at once, each knows of the reader or keeps what the reader sees.
+#[test]
+fn compactions_that_begin_at_once_both_respect_a_reader() {
+    check(3, || {
+        let points = Arc::new(ReadPoints::default());
+        let visible = Arc::new(AtomicU64::new(BEFORE));
+        let reader = {
+            let (points, visible) = (points.clone(), visible.clone());
+            thread::spawn(move || register(&points, &visible))
+        };
+        let slow = {
+            let (points, visible) = (points.clone(), visible.clone());
+            thread::spawn(move || points.readers_from(visible.load(Ordering::Acquire)))
+        };
+        visible.store(AFTER, Ordering::Release);
+        let fast = points.readers_from(AFTER);
+        let slow = slow.join().unwrap();
+        let hold = reader.join().unwrap();
+        for kept in [fast, slow] {
+            let is_listed = kept.registered().contains(&hold.point());
+            assert!(is_listed || kept.horizon() <= hold.point());
+        }
+        points.release(&hold);
+    });
+}
+
+/// A family that was dropped at `BEFORE`.
+fn dropped() -> Arc<Keyspace> {
+    let family = Keyspace::new(1, "f", FamilyOptions::default(), 1, Arc::default());
+    family.mark_dropped(BEFORE);
+    Arc::new(family)
+}
+
+/// Two holders of one point, or of one in the slot and one in the map, go while a family is let go.
+#[test]
+fn the_last_point_that_sees_a_dropped_family_lets_it_go() {
+    for is_same in [true, false] {
+        check(3, move || {
+            let points = Arc::new(ReadPoints::default());
+            let first = points.register_at(|| BEFORE);
+            let second = match is_same {
+                true => points.hold_again(&first),
+                false => points.register_at(|| BEFORE),
+            };
+            let readers = [first, second].map(|hold| {
+                let points = points.clone();
+                thread::spawn(move || points.release(&hold))
+            });
+            points.let_go(&dropped());
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+            assert_eq!((points.held(), points.dropped_count()), ((0, None), 0));
+        });
+    }
+}
+
+/// A reader that begins while a family is let go sees the drop, or holds the family.
+#[test]
+fn a_reader_below_a_drop_holds_the_family() {
+    check(4, || {
+        let points = Arc::new(ReadPoints::default());
+        let visible = Arc::new(AtomicU64::new(BEFORE));
+        let reader = {
+            let (points, visible) = (points.clone(), visible.clone());
+            thread::spawn(move || register(&points, &visible))
+        };
+        visible.store(AFTER, Ordering::Release);
+        points.let_go(&dropped());
+        let hold = reader.join().unwrap();
+        assert_eq!(points.dropped_count(), usize::from(hold.point() == BEFORE));
+        points.release(&hold);
+        assert_eq!(points.dropped_count(), 0);
     });
 }

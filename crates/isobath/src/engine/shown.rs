@@ -10,7 +10,7 @@
 use super::epochs::Epoch;
 use super::family::View;
 use super::line::Line;
-use super::snapshots::Snapshots;
+use super::read_points::ReadPoints;
 use crate::env::sync::{Mutex, Rank};
 use crate::format::{FamilyId, Lsn};
 use crate::wal::Log;
@@ -76,7 +76,7 @@ impl Shown {
 
     /// Shows the moment that `line` has reached. With `is_anew`, the line has other tables than the
     /// moment before, and its views serve no older point.
-    pub(crate) fn show(&self, line: &Line, is_anew: bool, snapshots: &Snapshots, log: &Log) {
+    pub(crate) fn show(&self, line: &Line, is_anew: bool, points: &ReadPoints, log: &Log) {
         let before = self.moment.load_full();
         assert!(before.point <= line.next, "points never go back");
         let mut now = Moment::of(line, if is_anew { line.next } else { before.floor });
@@ -89,8 +89,8 @@ impl Shown {
         if now.older.is_empty() {
             return;
         }
-        // A snapshot whose point is not in this list is taken later, so it finds the new moment.
-        let held = snapshots.points();
+        // A snapshot whose point is not in this list begins at the new moment's floor or above.
+        let held = points.last_below(now.floor);
         let mut end = now.floor;
         now.older.retain(|older| {
             let served = older.floor..std::mem::replace(&mut end, older.floor);

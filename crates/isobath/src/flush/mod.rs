@@ -103,7 +103,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
         engine.log.wait_visible(epoch.end())?;
     }
     let (families, pending) = pending_of(engine, &epoch);
-    let readers = engine.snapshots.readers(&engine.log);
+    let readers = engine.points.readers(&engine.log);
     let fs = &*engine.options.env.fs;
     let built = match build_table(fs, &engine.dir, engine.uuid, &engine.files, &pending, &readers) {
         Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,

@@ -54,7 +54,7 @@ fn go_on(
             let anew = place.build(stamp, &found.state, known, &engine.tables)?;
             demand_progress(engine, line, &anew)?;
             *line = anew;
-            shown.show(line, true, &engine.snapshots, &engine.log);
+            shown.show(line, true, &engine.points, &engine.log);
             line.tell_families(&engine.families);
             engine.tables.files.keep_only(&found.state.table_numbers());
             engine.versions.lock().adopt(found.state);
@@ -63,7 +63,7 @@ fn go_on(
     }
     place.follow(line, engine.uuid, 0)?;
     line.stamp = stamp;
-    shown.show(line, false, &engine.snapshots, &engine.log);
+    shown.show(line, false, &engine.points, &engine.log);
     line.tell_families(&engine.families);
     Ok(())
 }

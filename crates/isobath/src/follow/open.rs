@@ -4,7 +4,7 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Engine, Epochs, Families, Gauges, Line, Notices, Pacer, Shown, Snapshots, point_tag,
+    Backlog, Engine, Epochs, Families, Gauges, Line, Notices, Pacer, ReadPoints, Shown, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -77,7 +77,7 @@ fn assemble(
         default_family: line.default_family(),
         files: versions.files().clone(),
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
-        snapshots: Snapshots::default(),
+        points: ReadPoints::default(),
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,
         tables,

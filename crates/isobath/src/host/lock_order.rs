@@ -64,8 +64,8 @@ ranks! {
     CompactionParts at "compact/run/job.rs: progress",
     /// The state of the database and its manifest; held while an edit is synced.
     Versions at "engine/mod.rs: versions",
-    /// Read points and the dropped families that they see.
-    Snapshots at "engine/snapshots.rs: registry",
+    /// Read points that found no slot, and the dropped families that points see.
+    ReadPoints at "engine/read_points.rs: registry",
     /// The open families by id and name.
     Families at "engine/families.rs: lists",
     /// Replacing a family's view.

@@ -80,6 +80,8 @@ plants! {
     7 FlushedBeforeComplete "flushed-before-complete" "an epoch is flushed while commits of it are under way";
     8 SnapshotSeesTooMuch "snapshot-sees-too-much" "a snapshot's point is the log's tail";
     8 PointBeforeView "point-before-view" "a reader takes its point before its view, and does not look again";
+    9 PointNotRegistered "point-not-registered" "a snapshot's point is not in its slot";
+    9 PointNotChecked "point-not-checked" "a snapshot's point is not compared with the horizon of compactions";
     9 SnapshotIgnored "snapshot-ignored" "compactions keep nothing for snapshots";
     10 TombstoneDropped "tombstone-dropped" "a compaction drops deletes though older versions lie beneath";
     10 FilterDenies "filter-denies" "a filter denies keys that it was given, deletes too";

@@ -29,6 +29,8 @@ pub enum Point {
     Viewing,
     /// A reader holds a view and is about to load the visible frontier.
     Pinned,
+    /// A reader has loaded its point and is about to register it.
+    Registering,
     /// A view's number is current; the view itself is not visible yet.
     Publishing,
 }

@@ -54,6 +54,15 @@ mod imp {
     }
 }
 
+/// Follows a sequentially consistent store that must precede the thread's next load in the order
+/// that all threads see. Loom treats sequentially consistent accesses as acquire and release only,
+/// but models fences.
+#[inline]
+pub(crate) fn fence_for_loom() {
+    #[cfg(loom)]
+    atomic::fence(atomic::Ordering::SeqCst);
+}
+
 /// A mutex. Mutexes are taken in the order of [`Rank`].
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {

@@ -1,6 +1,8 @@
 //! Background threads.
 
+use std::cell::Cell;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How important a background thread is, compared with the program's writers and readers.
@@ -25,6 +27,33 @@ pub trait Threads: Send + Sync + 'static {
     fn sleep(&self, duration: Duration);
     /// How many threads can run at the same time.
     fn parallelism(&self) -> usize;
+}
+
+/// A number of the calling thread, for the choice of a place that few threads share: 0, 1, 2, and
+/// so on, in the order in which threads first ask. Under a simulator or a model checker it is 0, so
+/// that a run repeats.
+#[inline]
+pub(crate) fn thread_number() -> usize {
+    if cfg!(any(loom, shuttle, feature = "simulation")) {
+        return 0;
+    }
+    match NUMBER.get() {
+        NO_NUMBER => number_thread(),
+        number => number,
+    }
+}
+
+const NO_NUMBER: usize = usize::MAX;
+static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(NO_NUMBER) };
+}
+
+#[cold]
+fn number_thread() -> usize {
+    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+    NUMBER.set(number);
+    number
 }
 
 /// True while the calling thread unwinds. A failed assertion in a `drop` would then end the

@@ -4,7 +4,7 @@ use super::plants;
 use super::replay::{Replayed, replay};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
-    self, Backlog, Engine, Epochs, Families, Gauges, Keyspace, Notices, Pacer, Snapshots,
+    self, Backlog, Engine, Epochs, Families, Gauges, Keyspace, Notices, Pacer, ReadPoints,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -305,7 +305,7 @@ fn assemble(
         default_family,
         versions,
         files: file_numbers,
-        snapshots: Snapshots::default(),
+        points: ReadPoints::default(),
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,
         tables: tables_of(&options, db, uuid),

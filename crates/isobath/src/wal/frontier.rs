@@ -29,7 +29,7 @@
 //! mover stores F, then loads `wake_at`.
 
 use super::waiters::{self, Waiters};
-use crate::env::sync::{Mutex, Rank, atomic::*, spin_hint};
+use crate::env::sync::{Mutex, Rank, atomic::*, fence_for_loom, spin_hint};
 use crate::env::{Reach, reached_if};
 use crate::format::Lsn;
 use crossbeam_utils::CachePadded;
@@ -188,13 +188,6 @@ impl Frontier {
 fn announce(word: &AtomicU64, value: u64) {
     word.swap(value, Ordering::SeqCst);
     fence_for_loom();
-}
-
-/// Loom treats sequentially consistent accesses as acquire and release only, but models fences.
-#[inline]
-fn fence_for_loom() {
-    #[cfg(loom)]
-    fence(Ordering::SeqCst);
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

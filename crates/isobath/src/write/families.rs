@@ -201,7 +201,7 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
         logged.install(&mut changing, vec![Change::DropFamily { family: family.id, lsn }])?;
     }
     engine.families.remove(family.id);
-    engine.snapshots.let_go(family);
+    engine.points.let_go(family);
     compact::forget(engine, family);
     Ok(())
 }

@@ -112,7 +112,7 @@ impl Held {
 
     fn built(&self, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Option<Built>) {
         let (families, pending) = pending_of(self.engine(), epoch);
-        let readers = self.engine().snapshots.readers(&self.engine().log);
+        let readers = self.engine().points.readers(&self.engine().log);
         let fs = &*self.engine().options.env.fs;
         let (uuid, files) = (self.engine().uuid, &self.engine().files);
         let built = build_table(fs, Path::new("/db"), uuid, files, &pending, &readers).unwrap();
