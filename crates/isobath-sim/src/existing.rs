@@ -2,7 +2,7 @@
 
 use isobath::{Db, Error, Family};
 
-/// Families that have to be there already.
+/// Opens families that must exist already.
 pub(crate) trait Existing {
     /// The family of this name, or [`UnknownFamily`](isobath::ErrorKind::UnknownFamily).
     fn existing(&self, name: &str) -> isobath::Result<Family>;

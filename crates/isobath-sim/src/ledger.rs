@@ -40,7 +40,7 @@ pub(crate) struct Row {
     /// Failures.
     pub(crate) found: u64,
     pub(crate) counts: Vec<(String, u64)>,
-    /// The hash of the engine's sources; rows of old have none.
+    /// The hash of the engine's sources; old rows have none.
     pub(crate) engine: Option<String>,
 }
 

@@ -21,7 +21,7 @@ use clap::Parser;
 use command::Command;
 use std::process::ExitCode;
 
-/// Looks for what would lose or falsify data.
+/// Searches for bugs that lose or falsify data.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {

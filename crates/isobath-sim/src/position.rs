@@ -2,7 +2,7 @@
 
 use isobath::ReadPoint;
 
-/// Where in the log a point lies.
+/// The LSN of a read point.
 pub(crate) fn position(point: impl Into<ReadPoint>) -> u64 {
     let bytes = point.into().to_bytes();
     u64::from_be_bytes(*bytes.first_chunk().expect("16 bytes"))

@@ -9,7 +9,7 @@ use isobath::env::planted::Plant;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// How many deaths.
+/// The options that commands share which kill processes or cut the power.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Deaths {
     /// The seed of the first database; the next has the next one. What the kernel does in between
@@ -24,15 +24,15 @@ pub(crate) struct Deaths {
     ledger: Option<PathBuf>,
 }
 
-/// Says that something cannot be done here, which is no failure.
+/// Prints why this machine cannot run the command. That is no failure.
 pub(crate) fn skip(harness: &str, why: &str) -> Ended {
     println!("{harness} skipped: {why}");
     Ok(ExitCode::SUCCESS)
 }
 
 impl Deaths {
-    /// Tells what came of a run, and notes it. What is planted, or a mistake of a program from
-    /// outside, is to be caught.
+    /// Prints the outcome of a run and adds it to the ledger. A planted bug, or a mistake of a
+    /// program from outside, must have been caught.
     pub(crate) fn report(
         &self,
         harness: &str,

@@ -5,7 +5,7 @@ use super::deaths::{Deaths, skip};
 use crate::kernel::{enospc, failing};
 use clap::{Args, ValueEnum};
 
-/// Where there is no room.
+/// Where room is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Place {
     /// In the file system: calls fail, and work again when there is room

@@ -6,7 +6,7 @@ use crate::kernel::{Outside, Sandbox, kill};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Far more than a database takes.
+/// The size of the file system, far more than a database takes.
 const SANDBOX_LEN: u64 = 512 << 20;
 
 #[derive(Args)]

@@ -71,7 +71,7 @@ impl Metamorphic {
     }
 }
 
-/// Tells whether a planted bug was caught.
+/// Prints whether a planted bug was caught.
 fn report_control(
     bug: Plant,
     seeds: u64,

@@ -11,14 +11,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// So many seeds come to every place; if not, the simulator has lost its way to one.
+/// This many seeds reach every place. If they do not, the simulator has lost its way to one.
 const SEEDS_COMPLETE: u64 = 1000;
 
-/// Of so many lives in a hundred, from so many on, the late reads may go unjudged.
+/// Late reads may go unjudged in at most this share of the lives, in percent, once there are enough
+/// lives to tell.
 const UNJUDGED_PERCENT_MAX: u64 = 2;
 const LIVES_COMPLETE: u64 = 500;
 
-/// Which simulation: what every command that runs seeds can be told.
+/// The options of every command that runs seeds.
 #[derive(Args, Clone)]
 pub(crate) struct Choice {
     /// What lives look like
@@ -121,14 +122,14 @@ impl Run {
         Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Places that so many seeds should have come to and did not.
+    /// Places that this many seeds should have reached and did not.
     fn missed(&self, total: &Tally) -> Vec<Reach> {
         let settings = self.choice.settings();
         let is_whole = settings.trim == Trim::default() && settings.plant == Plant::Nothing;
         if is_whole && total.seeds >= SEEDS_COMPLETE { total.reached.missed() } else { Vec::new() }
     }
 
-    /// The first seed, and the one behind the last.
+    /// The first seed, and the one after the last.
     fn seeds(&self) -> (u64, u64) {
         match (self.seeds, self.minutes) {
             (Some(seeds), _) => seeds,
@@ -144,7 +145,7 @@ impl Run {
         }
     }
 
-    /// Tells of a failure, and of the least that still fails.
+    /// Prints a failure, and the smallest run that still fails.
     fn report(&self, seed: u64, wrong: &str, settings: &Settings) {
         eprintln!("seed {seed} FAILED: {wrong}");
         if self.no_shrink {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What the engine made of the damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Answer {
-    /// It is as if there were none.
+    /// The answers are those of the sound database.
     Exact,
     /// The open fails.
     Refused,
@@ -27,13 +27,13 @@ pub(super) enum Answer {
     Earlier,
 }
 
-/// What came of one damage.
+/// The outcome of one damage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Examined {
     pub(super) answer: Answer,
     /// True if `verify` named the file.
     pub(super) is_found: bool,
-    /// Bytes held at the most.
+    /// The most bytes of memory that were held at once.
     pub(super) peak_bytes: u64,
 }
 
@@ -50,15 +50,14 @@ pub(super) fn watch_panics() {
     }));
 }
 
-/// Damages a copy of the database and looks at it. The error says what was wrong about what the
-/// engine did.
+/// Damages a copy of the database and reads it. The error says what the engine did wrong.
 pub(super) fn examine(image: &Image, file: &ImageFile, damage: Damage) -> Result<Examined, String> {
     let fs = image.fs.killed();
     damage.apply(&fs, &file.path).map_err(|error| error.to_string())?;
     judge(image, Some(Damaged { file: file.clone(), damage }), fs)
 }
 
-/// The same for the sound database, which must read as it is.
+/// The same for the sound database, which must give every answer.
 pub(super) fn examine_sound(image: &Image) -> Result<Examined, String> {
     let examined = judge(image, None, image.fs.killed())?;
     if examined.answer != Answer::Exact || examined.is_found {
@@ -131,7 +130,7 @@ impl Damaged {
     }
 }
 
-/// What the engine said while it was open.
+/// What the engine reported while the database was open.
 #[derive(Default)]
 struct Heard {
     discarded: bool,
@@ -256,7 +255,7 @@ impl Examination {
             .ok_or_else(|| "what is left was never there at any moment".to_owned())
     }
 
-    /// Asks for every key, and for keys between them.
+    /// Gets every key, and keys between them.
     fn points(&self, family: &Family, contents: &Rows) -> Result<u64, String> {
         let mut errors = 0;
         let mut ask = |key: &[u8], expected: Option<&Vec<u8>>| match family.get(key) {

@@ -20,15 +20,15 @@ pub(crate) struct Asked {
     pub(crate) mode: Mode,
     /// The first, by number.
     pub(crate) from: u64,
-    /// The one to stop before, if there are so many.
+    /// The one to stop before, if there are that many.
     pub(crate) to: u64,
-    /// Every so-many-th.
+    /// Only each `step`th damage is done.
     pub(crate) step: u64,
     /// How many at once.
     pub(crate) threads: u64,
 }
 
-/// What came of the damages to one kind of file.
+/// The outcomes for one kind of file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     done: u64,
@@ -38,14 +38,14 @@ struct Row {
     found: u64,
 }
 
-/// What came of all.
+/// The outcomes of all damages.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     rows: BTreeMap<&'static str, Row>,
     /// Bytes of the database.
     pub(crate) image_bytes: u64,
     pub(crate) done: u64,
-    /// Bytes of memory held at the most.
+    /// The most bytes of memory that were held at once.
     pub(crate) peak_bytes: u64,
     pub(crate) failures: u64,
     /// By number: the first of them.
@@ -123,7 +123,7 @@ fn kind_of(file: &ImageFile) -> &'static str {
     }
 }
 
-/// Does what is asked for. A planted bug is planted for all of it.
+/// Does all damages that were asked for. A planted bug stays planted for all of them.
 pub(crate) fn examine_all(asked: &Asked, bug: Plant) -> Result<Tally, String> {
     simulation::hook();
     watch_panics();

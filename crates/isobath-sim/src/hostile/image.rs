@@ -46,7 +46,7 @@ pub(super) struct Image {
     pub(super) truth: Arc<Truth>,
 }
 
-/// What may be found.
+/// What the database may contain after damage to it.
 pub(super) struct Truth {
     /// What was in it before each record of the log's tail, and after the last.
     pub(super) states: Vec<Contents>,
@@ -54,7 +54,7 @@ pub(super) struct Truth {
     pub(super) durable: usize,
 }
 
-/// Options to open it with: the least memory, so that an open costs little.
+/// Options with the least memory, so that an open costs little.
 pub(super) fn options() -> Options {
     Options::new().write_buffer(64 << 10).block_cache(64 << 10).compaction_threads(1)
 }
@@ -173,8 +173,8 @@ impl Filler {
     }
 }
 
-/// Keys of a family: short ones, and long ones with little to tell them apart, so that their index
-/// has two levels.
+/// Keys of a family: short ones, and long ones that differ only at the end, so that their index has
+/// two levels.
 fn key(name: &str, nth: u32) -> Vec<u8> {
     match name {
         "snappy" => format!("{}{nth:06}", "a long prefix of ".repeat(11)).into_bytes(),
@@ -225,7 +225,7 @@ fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
 }
 
 impl Filler {
-    /// Closes and opens the database: its log begins anew, so that little is left of what is in
+    /// Closes and opens the database. Its log begins anew, so that it holds little of what is in
     /// tables.
     fn reopen(&mut self, options: &Options) -> Result<()> {
         self.families.clear();
@@ -282,8 +282,8 @@ fn trim(fs: &MemoryFs, log_end: u64) -> Result<Vec<ImageFile>> {
     Ok(files)
 }
 
-/// How much of a segment's data was written: up to the last byte that is not zero, and on to where
-/// a record may begin.
+/// How much of a segment's data was written: up to the last byte that is not zero, rounded up to
+/// where a record may begin.
 fn written_len(fs: &MemoryFs, path: &Path, len: u64) -> Result<u64> {
     let mut bytes = vec![0; len as usize];
     fs.open_read(path, FileAccess::Positional)?.read_at(0, &mut bytes)?;

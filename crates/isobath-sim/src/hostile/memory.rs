@@ -8,8 +8,8 @@ thread_local! {
     static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a count for each thread. What another thread frees is taken off
-/// there, so counts mean something only while a thread keeps to itself.
+/// The system's allocator, with a count for each thread. A byte that another thread frees is
+/// subtracted there, so a count is right only while threads exchange no memory.
 struct Counting;
 
 fn count(bytes: i64) {
@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Does `body` and tells how many bytes this thread held at the most beyond what it held before.
+/// Runs `body`, and returns the most bytes that this thread held in it beyond what it held before.
 pub(super) fn peak_of<T>(body: impl FnOnce() -> T) -> (T, u64) {
     let before = HELD.get();
     PEAK.set(before);

@@ -36,8 +36,8 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// Gives this process, and those that it starts, mounts of their own: they end with the last of
-/// them, however it ends. To be called before there are other threads.
+/// Gives this process and its children mounts of their own, which the kernel removes when the last
+/// of them ends. Call it before the process has other threads.
 pub(super) fn own_mounts() -> io::Result<()> {
     // SAFETY: takes an integer.
     check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
@@ -71,15 +71,15 @@ pub(super) fn unmount(at: &Path) -> io::Result<()> {
     check(unsafe { libc::umount2(at.as_ptr(), 0) }).map(drop)
 }
 
-/// Cuts a file system off its device, with nothing that it still holds written: all that a power
-/// cut leaves is there after the next mount.
+/// Cuts a file system off its device, without writing what it still holds. The next mount finds
+/// what a power cut would have left.
 pub(super) fn shut_down(dir: &File) -> io::Result<()> {
     let flags = SHUTDOWN_WITHOUT_LOG_FLUSH;
     // SAFETY: the call reads one integer of 32 bits, which lives until it returns.
     check(unsafe { libc::ioctl(dir.as_raw_fd(), FS_IOC_SHUTDOWN as _, &raw const flags) }).map(drop)
 }
 
-/// Has everything of a file system written, and all further writes wait, until [`thaw`].
+/// Writes everything of a file system to its device, and makes further writes wait until [`thaw`].
 pub(super) fn freeze(dir: &File) -> io::Result<()> {
     // SAFETY: takes integers.
     check(unsafe { libc::ioctl(dir.as_raw_fd(), FIFREEZE as _, 0) }).map(drop)
@@ -91,8 +91,7 @@ pub(super) fn thaw(dir: &File) -> io::Result<()> {
     check(unsafe { libc::ioctl(dir.as_raw_fd(), FITHAW as _, 0) }).map(drop)
 }
 
-/// Forgets what the kernel keeps of a block device that is not mounted: a power cut would not have
-/// left it.
+/// Makes the kernel forget its cache of a block device that is not mounted, as a power cut does.
 pub(super) fn forget_buffers(device: &File) -> io::Result<()> {
     // SAFETY: takes integers.
     check(unsafe { libc::ioctl(device.as_raw_fd(), BLKFLSBUF as _, 0) }).map(drop)
@@ -116,7 +115,7 @@ pub(super) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, len)
 }
 
-/// Takes room for a range, or says that there is none.
+/// Allocates room for a range, or fails if there is none.
 pub(super) fn take_room(file: &File, offset: u64, len: u64) -> io::Result<()> {
     fallocate(file, 0, offset, len)
 }
@@ -146,13 +145,13 @@ pub(super) fn file_in_memory() -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Has this process killed when the thread that started it ends.
+/// Makes the kernel kill this process when the thread that started it ends.
 pub(super) fn die_with_parent() -> io::Result<()> {
     // SAFETY: takes integers.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)
 }
 
-/// Waits until a read would not wait, or for so long. False if there is nothing to read.
+/// Waits until there is something to read, at most for `limit`. False if there is nothing.
 pub(super) fn wait_readable(file: &impl AsRawFd, limit: Duration) -> io::Result<bool> {
     let mut wanted = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let limit = libc::timespec {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(super) const PATIENCE: Duration = Duration::from_secs(150);
 /// The longest that a writer writes before it is killed or the power is cut.
 const WRITES_US_MAX: u64 = 12_000;
-/// As long for a program from outside, which has more to do: it closes and opens again.
+/// The same for a program from outside, which also closes and opens again.
 const OUTSIDE_WRITES_US_MAX: u64 = 100_000;
 /// How often progress is reported.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -24,10 +24,10 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 /// What is wrong, if anything is. An error is trouble of the harness itself.
 pub(super) type Verdict = Result<Option<String>, Box<dyn Error>>;
 
-/// How many deaths, of what.
+/// How many deaths to cause, and of which writers.
 #[derive(Clone, Debug)]
 pub(crate) struct Campaign {
-    /// What a death is called.
+    /// The word for one death, for messages.
     pub(crate) unit: &'static str,
     pub(crate) deaths: u64,
     /// Deaths of one database at most.
@@ -36,14 +36,14 @@ pub(crate) struct Campaign {
     pub(crate) writer: Writer,
 }
 
-/// What was done, and what came of it.
+/// What was done, and its outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) deaths: u64,
     pub(crate) databases: u64,
     /// Commits that were acknowledged.
     pub(crate) commits: u64,
-    /// Errors that were brought about, and were of the right kind.
+    /// Errors that the harness provoked, and that were of the right kind.
     pub(crate) errors: u64,
     pub(crate) seconds: f64,
     pub(crate) wrong: Option<String>,
@@ -54,12 +54,12 @@ pub(super) struct Series<'a> {
     pub(super) writer: Writer,
     pub(super) notes: Notes,
     pub(super) rng: &'a mut fastrand::Rng,
-    /// Errors that were brought about.
+    /// Errors that the harness provoked.
     pub(super) errors: u64,
 }
 
 impl Campaign {
-    /// Has databases die until there were so many deaths or something is wrong.
+    /// Lets one database after the other die, until there were enough deaths or something is wrong.
     pub(super) fn run(
         &self,
         die: &mut dyn FnMut(&mut Series<'_>) -> Verdict,
@@ -118,7 +118,7 @@ impl Series<'_> {
         File::open(above)?.sync_all()
     }
 
-    /// How long a life is to write.
+    /// How long a life writes.
     pub(super) fn writes_us(&mut self) -> u64 {
         let is_outside = self.writer.outside.program.is_some();
         self.rng.u64(..if is_outside { OUTSIDE_WRITES_US_MAX } else { WRITES_US_MAX })
@@ -146,7 +146,7 @@ impl Series<'_> {
         Ok(Life::begin(&self.writer, &self.notes)?)
     }
 
-    /// Has the database opened, checked, closed, opened and checked.
+    /// Starts a life that opens, checks, closes, opens and checks the database.
     pub(super) fn check_and_close(&mut self) -> Verdict {
         let checker = Writer { only_check: true, ..self.writer.clone() };
         let mut life = Life::begin(&checker, &self.notes)?;
@@ -171,8 +171,8 @@ impl Series<'_> {
         })
     }
 
-    /// Kills a life, and says what it complained of. What failed after `has_failed` was asked may
-    /// be the harness's doing.
+    /// Kills a life, and returns what it reported as wrong. A failed call counts only if
+    /// `has_failed`, because the harness may have caused it otherwise.
     pub(super) fn end(&mut self, life: Life, has_failed: bool) -> Verdict {
         let said = life.kill()?;
         self.errors += self.notes.expected_failures_noted()?;

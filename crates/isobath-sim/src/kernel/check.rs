@@ -30,7 +30,7 @@ pub(crate) enum Death {
     Power,
 }
 
-/// What is there.
+/// What was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     /// Commits of each writer.
@@ -57,7 +57,8 @@ pub(crate) fn check(
     Ok(Kept { counts, family })
 }
 
-/// Nothing is lost of one writer that must not be, and nothing is there that it did not write.
+/// Checks that one writer lost nothing that had to survive, and that nothing is there that it did
+/// not write.
 fn check_count(record: &Record, writer: usize, count: u64, death: Death) -> Result<(), String> {
     let acknowledged = record.last_acknowledged(writer);
     let start = record.last_start()[writer];
@@ -85,7 +86,7 @@ fn check_count(record: &Record, writer: usize, count: u64, death: Death) -> Resu
     Ok(())
 }
 
-/// No commit is there behind one that is lost.
+/// Checks that no commit survived that came after a lost one.
 fn check_prefix(record: &Record, counts: Counts) -> Result<(), String> {
     let point = |writer, n| {
         let acknowledged = (n > 0).then(|| record.acknowledged(writer, n)).flatten();
@@ -150,8 +151,8 @@ fn check_values(plan: &Plan, record: &Record, counts: Counts, found: &Found) -> 
     Err(format!("MISSING: {}, of {counts:?} commits", show_place(missing)))
 }
 
-/// The commits of which one was the last, out of the last ones of each writer: of the newest life,
-/// those whose place in history is unknown, and of the others the last.
+/// Of the last commits of each writer, those that may have been the last of all: in the newest
+/// life, all whose place in history is unknown, and the last of those whose place is known.
 fn last_of<'a>(record: &'a Record, origins: &'a [Origin]) -> impl Iterator<Item = &'a Origin> {
     let life = origins.iter().map(|origin| origin.life).max();
     let point = |origin: &Origin| {

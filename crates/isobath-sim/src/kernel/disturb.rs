@@ -29,7 +29,7 @@ impl Bystander {
     }
 }
 
-/// Does one of these things. Files that go away meanwhile are no trouble.
+/// Does one disturbance. A file that is removed meanwhile is no error.
 pub(crate) fn disturb(db: &Path, bystander: &Bystander, rng: &mut fastrand::Rng) -> io::Result<()> {
     match rng.u32(..16) {
         0..5 => write_back_ranges(db, rng),
@@ -54,7 +54,7 @@ fn write_back_ranges(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
     Ok(())
 }
 
-/// Of whatever is dirty in the log, about half becomes durable, page by page: that leaves holes.
+/// Makes about half of the log's dirty pages durable, chosen page by page, which leaves holes.
 fn write_back_every_other_page(db: &Path, rng: &mut fastrand::Rng) -> io::Result<()> {
     for log in files_below(db)?.iter().filter(|path| is_log(path)) {
         let Some(file) = open_if_there(log)? else { continue };

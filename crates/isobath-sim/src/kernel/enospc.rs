@@ -24,8 +24,8 @@ const LEN: u64 = 24 << 20;
 const PAGE_LEN: u64 = 4096;
 /// Room that is left when the file system counts as full.
 const LEFT_PAGES_MAX: u64 = 64;
-/// How long writers may take to notice that there is no room: some never do, when all they need is
-/// there.
+/// How long writers may take to notice that there is no room. Some never do, because they have all
+/// the room that they need.
 const NOTICED_WITHIN: Duration = Duration::from_millis(150);
 /// How long they may take to go on.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(20);
@@ -40,7 +40,7 @@ impl Ballast {
         Ok(Ballast(file))
     }
 
-    /// Takes all there is but `left` bytes.
+    /// Takes all free room but `left` bytes.
     pub(super) fn fill(&self, left: u64) -> io::Result<()> {
         let mut len = self.0.metadata()?.len();
         let mut piece = 1 << 20;
@@ -59,7 +59,7 @@ impl Ballast {
     }
 }
 
-/// A small file system, or what is lacking for one.
+/// A small file system, or an error that says what this machine lacks for one.
 pub(crate) fn prepare() -> Result<PathBuf, String> {
     let sandbox = Sandbox::enter(LEN)?;
     sandbox.tmpfs("small", LEN).map_err(|error| format!("this needs a tmpfs ({error})"))
@@ -105,7 +105,7 @@ fn fill_and_empty(ballast: &Ballast, series: &mut Series<'_>) -> Verdict {
     Ok(wrong.or(stuck))
 }
 
-/// Opens without room, which may fail for that reason alone; if it does, with room.
+/// Opens without room. If that fails, which it may only for lack of room, opens with room.
 fn reopen(
     ballast: &Ballast,
     series: &mut Series<'_>,
@@ -123,8 +123,8 @@ fn reopen(
     }
 }
 
-/// Nothing once every writer has committed something more, and something more was flushed.
-/// Otherwise what did not go on.
+/// `None` once every writer has committed more and more was flushed. Otherwise says what did not go
+/// on.
 fn what_stands_still(ballast: &Ballast, series: &Series<'_>) -> io::Result<Option<String>> {
     let writers = series.writer.engine.plan(series.writer.seed).writers;
     let counts = || -> io::Result<Counts> {
@@ -150,7 +150,7 @@ fn what_stands_still(ballast: &Ballast, series: &Series<'_>) -> io::Result<Optio
     )))
 }
 
-/// False if it did not come true within the time.
+/// False if the condition did not become true within the time.
 fn wait_until(limit: Duration, is_true: impl Fn() -> io::Result<bool>) -> io::Result<bool> {
     let until = Instant::now() + limit;
     loop {

@@ -31,8 +31,8 @@ const DISK_LEN: u64 = 64 << 20;
 const TMPFS_LEN: u64 = 80 << 20;
 const PAGE_LEN: usize = 4096;
 const READ_LEN: usize = 1 << 20;
-/// How long a failure may take to reach the log. It may never, when nothing is written where the
-/// device fails.
+/// How long a failure may take to reach the log. It may never do so, if nothing is written where
+/// the device fails.
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 /// `linux/jbd2.h`: what a block of the file system's journal begins with.
 const JOURNAL_MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
@@ -43,7 +43,7 @@ pub(crate) struct Workshop {
     mounted: PathBuf,
 }
 
-/// Room for disks, or what is lacking.
+/// Room for disks, or an error that says what this machine lacks for them.
 pub(crate) fn prepare() -> Result<Workshop, String> {
     let sandbox = Sandbox::enter(TMPFS_LEN * 2)?;
     let told = |error: io::Error| format!("this needs a tmpfs ({error})");
@@ -75,7 +75,7 @@ impl Workshop {
     }
 }
 
-/// Has the device fail under one database after the other.
+/// Makes the device fail under one database after the other.
 pub(crate) fn run(
     workshop: &Workshop,
     rounds: u64,

@@ -52,7 +52,7 @@ pub(crate) enum Promise {
     Process,
     /// Survives power loss.
     Sync,
-    /// Survives the death of the process at first, and power loss by a call of its own.
+    /// Survives the death of the process first, and power loss after a separate call.
     SyncLater,
 }
 
@@ -68,14 +68,14 @@ pub(crate) struct Commit {
 pub(crate) struct Plan {
     seed: u64,
     pub(crate) writers: usize,
-    /// Of a hundred commits so many wait until they survive power loss.
+    /// The percentage of commits that wait until they survive power loss.
     sync_percent: u32,
-    /// Values are up to so long, and now and then sixteen times as long.
+    /// The longest usual value. Now and then a value is up to sixteen times as long.
     value_len: usize,
     pub(crate) write_buffer: u64,
     pub(crate) positional_log: bool,
     pub(crate) positional_tables: bool,
-    /// Of a thousand commits so many are followed by a pause.
+    /// How many of a thousand commits are followed by a pause.
     pub(crate) pause_permille: u32,
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn is_shared(place: &Place) -> bool {
     place.1.starts_with(b"shared ")
 }
 
-/// A number that depends on all of these, and looks like chance.
+/// A hash of all of these.
 pub(crate) fn mix(numbers: &[u64]) -> u64 {
     numbers.iter().fold(0x9e37_79b9_7f4a_7c15, |state: u64, number| {
         let mut z = (state ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);

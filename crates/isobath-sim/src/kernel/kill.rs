@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The longest that one opens before a death that does not wait for it.
 const OPENS_US_MAX: u64 = 5_000;
 
-/// Kills the writers of one database after the other, in a directory that is there.
+/// Kills the writers of one database after the other, in a directory that exists.
 pub(crate) fn run(
     dir: &Path,
     kills: u64,

@@ -9,20 +9,20 @@ use std::io::{self, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How a life ended, or what it says of itself.
+/// What a life reports, or how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// Nothing yet.
     Nothing,
     /// It writes.
     Ready,
-    /// It did what it was to do.
+    /// It has done its work.
     Done,
     /// There was no room to open.
     NoRoom,
-    /// What is not right.
+    /// Something is wrong.
     Wrong(String),
-    /// What failed: not right either, unless the end was near.
+    /// A call failed. That is wrong too, unless the harness caused it.
     Failed(String),
 }
 
@@ -55,7 +55,7 @@ impl Life {
         Ok(Life { child, output, heard: Vec::new() })
     }
 
-    /// Listens for so long, or until it says something more than before.
+    /// Listens for at most this long, until the life reports something new.
     pub(crate) fn listen(&mut self, limit: Duration) -> io::Result<Said> {
         let until = Instant::now() + limit;
         let before = self.said();
@@ -74,7 +74,7 @@ impl Life {
         }
     }
 
-    /// It closed its mouth without a word about why.
+    /// It closed its output without saying why.
     fn silent_end(&mut self) -> io::Result<Said> {
         let status = self.child.wait()?;
         Ok(Said::Wrong(format!("the writer ended by itself: {status}; it said {:?}", self.lines())))
@@ -92,7 +92,7 @@ impl Life {
         String::from_utf8_lossy(&self.heard).into_owned()
     }
 
-    /// What matters most of what it said.
+    /// The most important of its reports.
     fn said(&self) -> Said {
         let lines = self.lines();
         let after =

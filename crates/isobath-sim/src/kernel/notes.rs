@@ -51,8 +51,8 @@ const READ_CELLS: usize = 4096;
 /// How many commits of each writer.
 pub(crate) type Counts = [u64; WRITERS_MAX];
 
-/// How far the family is that comes and goes: odd steps create it and write to it, even ones drop
-/// it.
+/// How far the passing family is, which is created and dropped by turns: odd steps create it and
+/// write to it, even steps drop it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FamilySteps {
     pub(crate) done: u64,
@@ -85,7 +85,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Lives that began with so many commits, and nothing acknowledged yet.
+    /// Notes of lives that began with these commits, in which nothing is acknowledged.
     #[cfg(test)]
     pub(super) fn of_lives(starts: Vec<Counts>) -> Record {
         Record { starts, ..Record::default() }
@@ -166,7 +166,7 @@ impl Notes {
         self.get(FLUSHES)
     }
 
-    /// Notes a failure that nothing explains.
+    /// Notes a failure that the harness did not cause.
     pub(crate) fn fail(&self) -> io::Result<()> {
         self.set(UNEXPLAINED, 1)
     }
@@ -187,7 +187,7 @@ impl Notes {
         Ok(self.get(POWER_IS_OFF)? == 0)
     }
 
-    /// True if there was a failure that nothing explains.
+    /// True if there was a failure that the harness did not cause.
     pub(crate) fn has_failed(&self) -> io::Result<bool> {
         Ok(self.get(UNEXPLAINED)? != 0)
     }
@@ -201,7 +201,8 @@ impl Notes {
         self.get(EXPECTED)
     }
 
-    /// Begins a life: so many commits of each writer are there, and what lay beyond them never was.
+    /// Begins a life with this many commits of each writer. Later commits are forgotten, because
+    /// the database lost them.
     pub(crate) fn begin_life(
         &self,
         record: &Record,
@@ -222,7 +223,7 @@ impl Notes {
         self.set(LIVES, life + 1)
     }
 
-    /// True if a life has got as far as to write.
+    /// True if a life has begun to write.
     pub(crate) fn has_begun(&self) -> io::Result<bool> {
         Ok(self.get(LIVES)? > 0)
     }
@@ -255,8 +256,8 @@ impl Notes {
         })
     }
 
-    /// Reads the cells of a writer up to where there are none for long: one in flight leaves one
-    /// out.
+    /// Reads the cells of a writer up to a long run of empty ones. A commit in flight leaves one
+    /// empty cell.
     fn read_commits(&self, writer: usize, cells: &mut Vec<u64>) -> io::Result<()> {
         let mut bytes = [0; READ_CELLS * 8];
         while (cells.len() as u64) < COMMITS_MAX {

@@ -15,13 +15,13 @@ pub(crate) struct Outside {
     /// by `cargo build -p isobath-bank`
     #[arg(long)]
     pub(crate) program: Option<PathBuf>,
-    /// A mistake that the program is to make; expect it to be caught, and fail if it is not
+    /// A mistake that the program makes on purpose; expect it to be caught, and fail if it is not
     #[arg(long, requires = "program", conflicts_with_all = ["control", "ledger"])]
     pub(crate) mistake: Option<String>,
 }
 
 impl Outside {
-    /// What a harness is called with it.
+    /// The name of a harness that uses the program.
     pub(crate) fn name(&self, harness: &str) -> String {
         match self.program.as_ref().and_then(|program| program.file_stem()) {
             Some(name) => format!("{harness} of {}", name.to_string_lossy()),

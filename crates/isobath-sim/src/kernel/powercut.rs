@@ -24,7 +24,7 @@ const DISK_LEN: u64 = 192 << 20;
 const OPENS_US_MAX: u64 = 6_000;
 const DISTURBANCES_MAX: u64 = 6;
 
-/// A disk to cut, or what is lacking for one.
+/// A disk to cut, or an error that says what this machine lacks for one.
 pub(crate) fn prepare() -> Result<Disk, String> {
     let sandbox = Sandbox::enter(DISK_LEN * 2)?;
     Disk::create(&sandbox.path("disk"), sandbox.path("mounted"), DISK_LEN)

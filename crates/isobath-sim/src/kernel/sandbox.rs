@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Covered by a tmpfs of the sandbox's own. It is one already wherever this runs, and this tool
-/// needs nothing of it.
+/// The sandbox covers this place with a tmpfs of its own. It is a directory on every system, and
+/// this tool needs nothing in it.
 const ROOT: &str = "/dev/shm";
 /// The least that ext4 takes with blocks of 4 KiB.
 pub(super) const JOURNAL_LEN: u64 = 4 << 20;
@@ -28,7 +28,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Enters a sandbox with so much room, or says what it would take.
+    /// Enters a sandbox with this much room, or says what this machine lacks for it.
     pub(crate) fn enter(len: u64) -> Result<Sandbox, String> {
         let root = PathBuf::from(ROOT);
         let mounted = calls::own_mounts().and_then(|()| {
@@ -59,7 +59,8 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Makes the image, attaches it, and mounts it at a new directory; or says what is lacking.
+    /// Makes the image, attaches it, and mounts it at a new directory, or says what this machine
+    /// lacks for it.
     pub(crate) fn create(image: &Path, at: PathBuf, len: u64) -> Result<Disk, String> {
         let told = |what: &str, error: io::Error| format!("this needs {what} ({error})");
         let make = || {
@@ -77,8 +78,9 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Has every request to the device be of one page. The loop driver calls a write that its file
-    /// took half of a success (seen in Linux 6.18); a page is taken whole or not at all.
+    /// Makes every request to the device one page long. The loop driver reports success for a write
+    /// of which its file took only a part (seen in Linux 6.18); a page is taken as a whole or not
+    /// at all.
     pub(crate) fn write_single_pages(&self) -> io::Result<()> {
         let name = self.device_path.file_name().unwrap_or_default();
         let queue = Path::new("/sys/block").join(name).join("queue");
@@ -94,8 +96,8 @@ impl Disk {
         calls::mount(Some(&self.device_path), &self.at, Some("ext4"), 0, "")
     }
 
-    /// Unmounts, and forgets what the kernel knows of the device. No process may have files open
-    /// there.
+    /// Unmounts, and makes the kernel forget its cache of the device. No process may have files
+    /// open there.
     pub(crate) fn unmount(&self) -> io::Result<()> {
         let mut pauses = 0;
         while let Err(error) = calls::unmount(&self.at) {
@@ -108,8 +110,8 @@ impl Disk {
         calls::forget_buffers(&self.device)
     }
 
-    /// Cuts the power. Everything of the file system fails from here on; unmount and mount it to
-    /// see what is left.
+    /// Cuts the power. From here on every operation on the file system fails. Unmount and mount it
+    /// to see what was left.
     pub(crate) fn cut(&self) -> io::Result<()> {
         calls::shut_down(&File::open(&self.at)?)
     }

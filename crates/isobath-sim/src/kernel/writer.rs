@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// A call that takes longer hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
-/// Between two tries of what found no room.
+/// The pause before a call that found no room is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// What may fail.
@@ -44,7 +44,7 @@ pub(crate) enum Trouble {
     FailingDevice,
 }
 
-/// Write to a database until killed: the other end of what the harnesses of the real kernel start
+/// Write to a database until killed. The harnesses of the real kernel start this command
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Writer {
     #[arg(long, value_enum)]
@@ -63,7 +63,7 @@ pub(crate) struct Writer {
     /// Check, close, check again, and write nothing
     #[arg(long)]
     pub(crate) only_check: bool,
-    /// What writes instead, once a harness starts it
+    /// A program that writes instead of this one
     #[arg(skip)]
     pub(crate) outside: Outside,
 }
@@ -75,7 +75,7 @@ enum Stillborn {
 }
 
 impl Writer {
-    /// One that writes to Isobath, within its process.
+    /// A writer to Isobath, within its process.
     pub(super) fn new(
         dir: PathBuf,
         seed: u64,
@@ -87,7 +87,7 @@ impl Writer {
         Writer { engine, dir, seed, after, trouble, plant, only_check: false, outside }
     }
 
-    /// Writes until killed, or ends for the reason that it says.
+    /// Writes until it is killed, or ends and reports why.
     pub(crate) fn carry_out(self) -> Ended {
         calls::die_with_parent()?;
         thread::spawn(|| {
@@ -221,7 +221,7 @@ impl Life<'_> {
         }
     }
 
-    /// Flushes, compacts, syncs, and has a family come and go.
+    /// Flushes, compacts, syncs, and creates and drops a family.
     fn keep_house(&self, mut steps: u64) {
         let mut flushes = 0;
         loop {
@@ -258,8 +258,8 @@ impl Life<'_> {
         }
     }
 
-    /// Does a call until it succeeds; `None` if it never will, or if the power was cut before it
-    /// was known to.
+    /// Repeats a call until it succeeds. `None` if it never will, or if the power was cut before
+    /// its success was known.
     fn persist<T>(&self, mut call: impl FnMut() -> Result<T, Failure>) -> Option<T> {
         loop {
             match call() {
@@ -293,7 +293,8 @@ impl Life<'_> {
         then
     }
 
-    /// Once a write was refused, all are, and reads go on seeing everything acknowledged.
+    /// Checks that, once a write was refused, all are, and that reads still see everything
+    /// acknowledged.
     fn check_refusal(&self) -> Result<(), String> {
         let commit = self.plan.commit(self.number, 0, COMMITS_MAX);
         for is_synced in [false, true] {

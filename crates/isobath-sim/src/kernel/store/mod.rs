@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// Peers promise nothing worth comparing but what they sync.
+    /// For peers only synced writes are compared.
     pub(crate) fn plan(self, seed: u64) -> Plan {
         match self {
             Engine::Isobath => Plan::new(seed),
@@ -57,9 +57,9 @@ impl fmt::Display for Engine {
 /// Why a call failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// No room: it is to work again once there is some.
+    /// No room. The call must work again once there is room.
     NoRoom(String),
-    /// Writes are refused since an earlier failure, or this one may or may not hold.
+    /// Writes are refused because of an earlier failure, or the outcome of this one is unknown.
     Refused(String),
     /// The system failed an operation on a file.
     Io(String),
@@ -90,12 +90,12 @@ pub(crate) trait Store: Send + Sync {
     }
     /// Writes a batch, and returns its place in history, 0 if the engine does not tell.
     fn write(&self, writes: &[Write], is_synced: bool) -> Result<u64, Failure>;
-    /// Makes survive power loss what was written up to a place.
+    /// Returns once everything up to a place in history survives power loss.
     fn harden(&self, _point: u64) -> Result<(), Failure> {
         self.sync().map(drop)
     }
-    /// Makes survive power loss what was written so far, and returns up to where; 0 if the engine
-    /// does not tell.
+    /// Returns once everything written so far survives power loss, with the place in history up to
+    /// which it does; 0 if the engine does not tell.
     fn sync(&self) -> Result<u64, Failure>;
     fn flush(&self) -> Result<(), Failure>;
     fn compact(&self) -> Result<(), Failure>;
