@@ -75,7 +75,11 @@ impl FileSystem for SimFs {
         Ok(Arc::new(SimSegment { file, mode, lock, life: self.0.clone() }))
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.change(Moment::Rename, |fs| fs.rename(from, to))
+        self.change(Moment::Rename, |fs| {
+            fs.rename(from, to)?;
+            self.0.note_rename(from, to);
+            Ok(())
+        })
     }
     fn replace(&self, from: &Path, to: &Path) -> Result<()> {
         self.change(Moment::Rename, |fs| fs.replace(from, to))
@@ -84,14 +88,19 @@ impl FileSystem for SimFs {
         self.change(Moment::Any, |fs| fs.link(from, to))
     }
     fn remove(&self, path: &Path) -> Result<()> {
-        self.change(Moment::Remove, |fs| fs.remove(path))
+        self.change(Moment::Remove, |fs| {
+            fs.remove(path)?;
+            self.0.note_removal(path);
+            Ok(())
+        })
     }
     fn remove_dir(&self, path: &Path) -> Result<()> {
         self.change(Moment::Remove, |fs| fs.remove_dir(path))
     }
     fn open_dir(&self, dir: &Path) -> Result<Arc<dyn Directory>> {
+        let path = dir.to_owned();
         let dir = self.look(|fs| fs.open_dir(dir))?;
-        Ok(Arc::new(SimDir { dir, life: self.0.clone() }))
+        Ok(Arc::new(SimDir { dir, path, life: self.0.clone() }))
     }
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         let lock = self.change(Moment::Any, |fs| fs.lock(path))?;
@@ -126,6 +135,7 @@ impl Drop for SimLock {
 
 struct SimDir {
     dir: Arc<dyn Directory>,
+    path: PathBuf,
     life: Arc<Life>,
 }
 
@@ -133,6 +143,9 @@ impl Directory for SimDir {
     fn sync(&self) -> Result<()> {
         self.life.tick(Moment::SyncDir);
         let outcome = without_preemption(|| self.dir.sync());
+        if outcome.is_ok() {
+            self.life.note_dir_sync(&self.path);
+        }
         self.life.wait();
         outcome
     }
@@ -342,6 +355,30 @@ mod tests {
                 drop(held);
             };
             assert_eq!(runtime::run(1, Box::new(body)).failure.is_some(), fails);
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_log_that_is_renamed_twice_without_a_sync_in_between_fails_the_run() {
+        let path = |name: &str| Path::new("db/wal").join(name);
+        for (between, fails) in [("nothing", true), ("a sync", false), ("another file", false)] {
+            let life = Life::quiet(MemoryFs::new());
+            let body = move || {
+                let fs = SimFs::new(life);
+                fs.create_dir_all(Path::new("db/wal")).unwrap();
+                drop(fs.create(&path("1.wal")).unwrap());
+                fs.rename(&path("1.wal"), &path("0.spare")).unwrap();
+                match between {
+                    "a sync" => fs.sync_dir(Path::new("db/wal")).unwrap(),
+                    "another file" => {
+                        fs.remove(&path("0.spare")).unwrap();
+                        drop(fs.create(&path("0.spare")).unwrap());
+                    }
+                    _ => {}
+                }
+                fs.rename(&path("0.spare"), &path("2.wal")).unwrap();
+            };
+            assert_eq!(runtime::run(1, Box::new(body)).failure.is_some(), fails, "{between}");
         }
     }
 }

@@ -11,7 +11,7 @@ use isobath::env::{Clock, Env, Priority, Random, ThreadHandle, Threads};
 use isobath::vfs::{Fault, FileOp, FileSystem as _, MemoryFs, UnsyncedKind};
 use isobath::{Error, ErrorKind};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -86,6 +86,8 @@ pub(crate) struct Life {
     /// Directories that are locked, each with a number of its own for every locking.
     locks: RefCell<BTreeMap<PathBuf, u64>>,
     locks_taken: Cell<u64>,
+    /// Names that files of the log got by a rename, and that no sync of their directory covers yet.
+    fresh_names: RefCell<BTreeSet<PathBuf>>,
     /// Syncs of manifests.
     edits: Cell<u64>,
     /// The last sync of the log that failed: the task and the segment.
@@ -128,6 +130,7 @@ impl Life {
             threads: Cell::new(0),
             locks: RefCell::default(),
             locks_taken: Cell::new(0),
+            fresh_names: RefCell::default(),
             edits: Cell::new(0),
             failed_sync: RefCell::new(None),
             is_failed_sync_told: Cell::new(false),
@@ -161,6 +164,28 @@ impl Life {
     /// The locking of the database that a file of its log lies in.
     pub(super) fn lock_above(&self, path: &Path) -> Option<u64> {
         self.locks.borrow().get(path.parent()?.parent()?).copied()
+    }
+
+    /// A file has got another name. Fails the run if its name before is not synced: after a power
+    /// cut that keeps only the second rename, the file has two names, and two segments share it
+    /// later. To see that itself would take two deaths, each at one of a few operations.
+    pub(super) fn note_rename(&self, from: &Path, to: &Path) {
+        let was_fresh = {
+            let mut fresh_names = self.fresh_names.borrow_mut();
+            fresh_names.insert(to.to_owned());
+            fresh_names.remove(from)
+        };
+        let (from, to) = (from.display(), to.display());
+        assert!(!was_fresh, "{from} is renamed to {to} before the first of these names is synced");
+    }
+
+    pub(super) fn note_removal(&self, path: &Path) {
+        self.fresh_names.borrow_mut().remove(path);
+    }
+
+    /// The names in a directory survive power loss.
+    pub(super) fn note_dir_sync(&self, dir: &Path) {
+        self.fresh_names.borrow_mut().retain(|name| name.parent() != Some(dir));
     }
 
     /// Waits for the device.
