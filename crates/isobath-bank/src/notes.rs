@@ -89,7 +89,8 @@ impl Notes {
         })
     }
 
-    /// Begins a life: so much is there, and what lay beyond was lost as it may be.
+    /// Begins a life with what was found. Later commits are forgotten, because they were allowed to
+    /// be lost.
     pub(crate) fn begin_life(&self, found: &Counts) -> io::Result<()> {
         for (line, count) in (0..).zip(found) {
             self.set(STARTED + line, *count)?;

@@ -149,10 +149,10 @@ pub(crate) struct Scan {
     pub(crate) keyspace: Keyspace,
     #[command(flatten)]
     pub(crate) bounds: BoundFlags,
-    /// Only keys that begin so
+    /// Only keys that begin with this
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
     pub(crate) prefix: Option<OsString>,
-    /// At most so many entries
+    /// The largest number of entries to print
     #[arg(long, short = 'n', value_name = "N")]
     pub(crate) limit: Option<usize>,
     /// From the greatest key to the least
@@ -269,7 +269,7 @@ pub(crate) struct Repair {
 pub(crate) struct Dump {
     /// The file
     pub(crate) file: PathBuf,
-    /// At most so many edits, records or entries
+    /// The largest number of edits, records or entries to print
     #[arg(long, short = 'n', value_name = "N")]
     pub(crate) limit: Option<usize>,
     #[command(flatten)]

@@ -22,9 +22,8 @@ pub(super) struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Tries the chosen mutants, so many at a time as there are jobs, but for those that the
-    /// results already tell of. False if one with a name survived that is not known to be
-    /// equivalent.
+    /// Tries the chosen mutants, as many at a time as there are jobs, except those that the results
+    /// already hold. False if a named mutant survived that is not known to be equivalent.
     pub(super) fn run(&self) -> io::Result<bool> {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let seed = self.choice.seed.unwrap_or(clock % 1_000_000);
@@ -138,7 +137,7 @@ impl Campaign<'_> {
     }
 }
 
-/// Does each piece of work once, so many at a time as there are jobs, until one fails.
+/// Does each piece of work once, as many at a time as there are jobs, until one fails.
 pub(super) fn at_once<T: Sync>(
     jobs: u32,
     work: &[T],

@@ -80,8 +80,8 @@ pub struct Mutants {
     /// The survivors that people have judged
     #[arg(long, default_value = "xtask/mutants/explained.toml")]
     list_of_explained: PathBuf,
-    /// Add what came of each to this file; what it tells of the same seed, sources and nets
-    /// already is not tried again
+    /// Add each outcome to this file. Mutants for which it holds an outcome with the same seed,
+    /// sources and nets are not tried again
     #[arg(long, default_value = "target/mutants/results.tsv")]
     results: PathBuf,
     /// Print the tables of such a file and do nothing else

@@ -91,7 +91,7 @@ impl Row {
         })
     }
 
-    /// True if it tells what came of this mutant in this trial.
+    /// True if it is the outcome of this mutant in this trial.
     pub(super) fn is_of(&self, mutant: &Mutant, seed: u64, trial: &str) -> bool {
         self.seed == seed
             && self.trial == trial

@@ -22,8 +22,8 @@ const TELEMETRY: [&str; 9] = [
     ".record_",
 ];
 
-/// What does nothing but in the simulator: it counts what was reached, or lets another thread go
-/// first.
+/// Calls that have an effect in the simulator alone: they count which places are reached, or let
+/// another thread go first.
 const FOR_SIMULATOR: [&str; 4] = ["reached(", "reached_if(", "yield_point(", "preempt()"];
 
 /// What is between a body's braces.

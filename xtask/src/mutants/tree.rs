@@ -47,7 +47,7 @@ const COPIED: [&str; 6] = [
 /// It would embed commit and sources, and so be built anew with each commit.
 const SIMULATOR_BUILD: &str = "crates/isobath-sim/build/main.rs";
 
-/// Files of the modules above in which nothing but figures for people comes about.
+/// Files of the modules above that only produce figures for people.
 const FOR_PEOPLE: [&str; 3] = ["gauges.rs", "inspect.rs", "prefetch.rs"];
 
 /// The sources with everything that can be wrong in them.
@@ -209,8 +209,9 @@ impl Tree {
     }
 }
 
-/// Numbers that a change of one file leaves as they are in all others, which then need not be
-/// compiled anew: each file has ten thousand of its own, and those with names the first.
+/// The number of each mutant. Each file has a block of ten thousand numbers, and named mutants have
+/// the first block. So a change of one file leaves the numbers in all others as they are, and they
+/// need not be compiled again.
 fn numbers(mutants: &[Mutant]) -> Vec<usize> {
     let (mut block, mut file, mut next) = (0, "", 1);
     let mut numbers = Vec::new();

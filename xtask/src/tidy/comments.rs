@@ -36,7 +36,7 @@ fn check_comments(source: &Source) -> Vec<Violation> {
     violations
 }
 
-/// What a line says that is nothing but a comment.
+/// The text of a line that holds only a comment.
 fn comment(line: &str) -> Option<&str> {
     let said = line.trim_start().strip_prefix("//")?;
     Some(said.trim_start_matches(['/', '!']))

@@ -23,8 +23,8 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
         .collect()
 }
 
-/// The lines of this stream, not of the groups in it, where kinds are told apart and not all of
-/// them are named.
+/// The lines of this stream, not of the groups in it, that distinguish kinds without naming all of
+/// them.
 pub(super) fn loose(stream: &TokenStream) -> Vec<usize> {
     let tokens: Vec<TokenTree> = stream.clone().into_iter().collect();
     let mut lines = Vec::new();

@@ -19,8 +19,8 @@ pub struct Code {
     pub macros: Vec<Mention>,
     /// Every `unsafe`.
     pub unsafe_lines: Vec<usize>,
-    /// Every place in code that ships where kinds of operations are told apart, and not all are
-    /// named.
+    /// Every place in code that ships which distinguishes kinds of operations without naming all of
+    /// them.
     pub loose_kinds: Vec<usize>,
     /// Modules that it declares and that have files of their own.
     pub modules: Vec<ModuleFile>,

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
-/// With a time and no count of its own, a run repeats at most so often.
+/// The most repeats of a run that is given a time but no count.
 const REPEATS_MAX: u64 = 1000;
 
 /// Count and minutes, those of the flags over those of the file.

@@ -50,7 +50,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs a benchmark of so many operations of this thread.
+    /// Runs this many operations of a benchmark on this thread.
     pub(super) fn bench(&mut self, bench: Bench, operations: u64) -> Result<()> {
         if bench == Bench::ReadSeq {
             return self.read_all(operations);

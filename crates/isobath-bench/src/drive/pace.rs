@@ -22,8 +22,8 @@ impl Pace {
         Pace { start, interval, offset: Duration::from_secs_f64(thread as f64 / rate), turn: 0 }
     }
 
-    /// Waits until the next call of so many operations is due and returns when that is; returns at
-    /// once when it has passed.
+    /// Waits until the next call, of this many operations, is due. Returns the time at which it was
+    /// due, which may have passed already.
     pub(crate) fn wait(&mut self, operations: u64) -> Instant {
         let since = self.offset.as_nanos() as u64 + self.interval.as_nanos() as u64 * self.turn;
         let due = self.start + Duration::from_nanos(since);

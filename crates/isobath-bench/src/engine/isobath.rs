@@ -54,7 +54,7 @@ fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     Ok(Box::new(Isobath { db: options.open(&config.path)? }))
 }
 
-/// One codec for all levels, as the peers are told; the knob names one for each level.
+/// One codec for all levels, as the peers have; the knob names one for each level.
 fn codecs(config: &EngineConfig) -> Result<Vec<isobath::Codec>> {
     let Some(names) = config.knobs.get("codecs") else {
         return Ok(vec![match config.codec {

@@ -22,7 +22,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     open,
 };
 
-/// One call of so many is a lie.
+/// One in this many calls gives a wrong answer.
 const LIE_EVERY: u64 = 97;
 
 /// A way to be wrong.

@@ -234,7 +234,7 @@ impl Measured {
     }
 }
 
-/// A backlog is a saw: it may end so much above its middle and still be level.
+/// A backlog rises and falls like a saw, so it may end this much above its middle without growing.
 const BACKLOG_SLACK: f64 = 1.1;
 
 pub(crate) fn quotient(numerator: f64, denominator: f64) -> f64 {

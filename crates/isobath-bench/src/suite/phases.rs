@@ -21,7 +21,7 @@ const WARM_SEED: u64 = 2;
 const MEASURE_SEED: u64 = 3;
 
 const POPULATE_BATCH: u64 = 1000;
-/// A sustained row begins when so many write buffers have gone by.
+/// A sustained row begins after this many write buffers were written.
 const WARM_BUFFERS: u64 = 20;
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -58,12 +58,12 @@ pub(super) const VALUE_SIZE: usize = 100;
 /// machine.
 const FAST_BYTES: u64 = 460_000_000;
 const FAST_SYNCED: u64 = 200_000;
-/// Keys to delete in a second: they have to be written first, so a fast engine may come to their
-/// end.
+/// Keys to delete in a second. They have to be written first, so a fast engine may delete all of
+/// them early.
 const DELETES: u64 = 1_000_000;
-/// Memory that a row is never held under.
+/// No row is limited to less memory than this.
 const GROUP_MIN: u64 = 256 << 20;
-/// Fewer keys say nothing.
+/// A row of fewer keys measures nothing.
 pub(super) const KEYS_MIN: u64 = 2_000;
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -74,7 +74,7 @@ pub(crate) struct Row {
     pub(crate) threads: u64,
     /// Keys that exist or are written: indexes `[0, keys)`.
     pub(crate) keys: u64,
-    /// Keys to touch in all: no more, unless `seconds_min` isn't over.
+    /// Keys to touch in all, and more only until `seconds_min` has passed.
     pub(crate) operations: u64,
     pub(crate) batch: u64,
     pub(crate) key_size: usize,
@@ -82,14 +82,14 @@ pub(crate) struct Row {
     pub(crate) range_size: u64,
     pub(crate) compressibility: Compressibility,
     pub(crate) durability: Durability,
-    /// The measured phase goes on for so long, as far as there are keys: until then `operations`
-    /// is the least.
+    /// The measured phase lasts at least this long, if there are keys enough, even after
+    /// `operations` keys.
     pub(crate) seconds_min: f64,
     /// Ends the measured phase early, on engines that are slow.
     pub(crate) seconds_max: f64,
     /// The cache, where it isn't that of the run.
     pub(crate) cache_bytes: Option<u64>,
-    /// Memory of its process, page cache included, where it is held to so much.
+    /// The limit on the memory of its process, page cache included, if there is one.
     pub(crate) memory_bytes: Option<u64>,
     /// Measured after twenty write buffers have gone by, for `seconds_max`, whatever `operations`
     /// is.
@@ -97,7 +97,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Fails on sizes that can't be.
+    /// Fails on impossible sizes.
     pub(crate) fn check(&self) -> Result<()> {
         if self.key_size < KEY_LEN_MIN || self.key_size > 65_535 {
             bail!(
@@ -173,9 +173,8 @@ impl Row {
         }
     }
 
-    /// The row at a length that tells: so many seconds, and, where values are written without
-    /// syncing each, so many bytes. Writes get keys enough to go on for as long on a fast
-    /// engine.
+    /// The row with a meaningful length: at least this many seconds and, if it writes values
+    /// without syncing each, this many bytes. A row that writes gets enough keys for a fast engine.
     pub(crate) fn lasting(self, seconds: f64, bytes: u64) -> Row {
         if self.sustained || seconds <= 0.0 {
             return self;
@@ -218,7 +217,7 @@ impl Row {
         Row { name, batch, ..self }
     }
 
-    /// The row with a cache of so many times its data.
+    /// The row with a cache of this share of its data.
     pub(super) fn with_cache(self, share: f64) -> Row {
         let bytes = (self.keys * self.entry_bytes()) as f64 * share;
         Row { cache_bytes: Some(bytes as u64), ..self }
