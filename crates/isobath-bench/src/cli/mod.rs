@@ -4,12 +4,14 @@ mod compare;
 mod dbbench;
 mod engines;
 mod run;
+mod shared;
 mod suite;
 
 pub(crate) use compare::CompareFlags;
 pub(crate) use dbbench::DbBenchFlags;
 pub(crate) use engines::EngineFlags;
 pub(crate) use run::RunFlags;
+pub(crate) use shared::SharedFlags;
 pub(crate) use suite::SuiteFlags;
 
 use clap::{Parser, Subcommand};

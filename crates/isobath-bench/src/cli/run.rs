@@ -1,8 +1,7 @@
 //! `run`: a Lua workload.
 
-use super::EngineFlags;
+use super::SharedFlags;
 use super::engines::parse_bytes;
-use crate::generate::Compressibility;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -14,9 +13,6 @@ pub(crate) struct RunFlags {
     /// Settings to start from, as a file that a run has saved; flags override it
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) config: Option<PathBuf>,
-    /// Engines to run, separated by commas [default: isobath]
-    #[arg(long = "engine", short = 'e', value_delimiter = ',')]
-    pub(crate) engines: Vec<String>,
     /// Numbers of threads to run with, separated by commas [default: 1]
     #[arg(long, short = 't', value_delimiter = ',')]
     pub(crate) threads: Vec<u64>,
@@ -44,22 +40,12 @@ pub(crate) struct RunFlags {
     /// Bytes of a generated value
     #[arg(long, value_parser = |text: &str| parse_bytes(text).map(|bytes| bytes as usize))]
     pub(crate) value_size: Option<usize>,
-    /// How well values compress [default: half]
-    #[arg(long)]
-    pub(crate) compressibility: Option<Compressibility>,
     /// Where random choices begin [default: 42]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// A parameter's values, replacing the workload's own: B=1,64,256; repeatable
     #[arg(long, value_name = "NAME=V,V")]
     pub(crate) sweep: Vec<String>,
-    /// Times that every point is run, engines taking turns [default: 1]
-    #[arg(long, value_name = "N")]
-    pub(crate) repeat: Option<u64>,
-    /// Repeat as often as fits into so many minutes, at least once (and at most --repeat times, if
-    /// given)
-    #[arg(long, value_name = "M")]
-    pub(crate) minutes: Option<f64>,
     /// Load each engine once and run every point on that database
     #[arg(long)]
     pub(crate) load_once: bool,
@@ -76,9 +62,6 @@ pub(crate) struct RunFlags {
     /// Find the highest rate whose p99 is under so many milliseconds
     #[arg(long, value_name = "MS", conflicts_with = "rate")]
     pub(crate) ramp_p99_ms: Option<f64>,
-    /// Where to write the report, in every form
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) engine_flags: EngineFlags,
+    pub(crate) shared: SharedFlags,
 }

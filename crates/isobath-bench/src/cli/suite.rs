@@ -1,8 +1,7 @@
 //! `suite`: fixed rows.
 
-use super::EngineFlags;
+use super::SharedFlags;
 use super::engines::parse_bytes;
-use crate::generate::Compressibility;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -14,22 +13,12 @@ pub(crate) struct SuiteFlags {
     /// Settings to start from, as a file that a suite has saved; flags override it
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) config: Option<PathBuf>,
-    /// Engines to run, separated by commas [default: isobath]
-    #[arg(long = "engine", short = 'e', value_delimiter = ',')]
-    pub(crate) engines: Vec<String>,
     /// Size of everything: 1 is ten million operations a row [default: 0.1; smoke: 0.001]
     #[arg(long)]
     pub(crate) scale: Option<f64>,
     /// Threads of rows that don't fix them [default: the machine's cores, at most 8]
     #[arg(long, short = 't')]
     pub(crate) threads: Option<u64>,
-    /// Times that every row is run, engines taking turns [default: 1]
-    #[arg(long, value_name = "N")]
-    pub(crate) repeat: Option<u64>,
-    /// Repeat as often as fits into so many minutes, at least once (and at most --repeat times, if
-    /// given)
-    #[arg(long, value_name = "M")]
-    pub(crate) minutes: Option<f64>,
     /// Only rows of these names, or whose names contain them, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) rows: Vec<String>,
@@ -49,9 +38,6 @@ pub(crate) struct SuiteFlags {
     /// Bytes of a value, in rows that aren't about its size [default: 100]
     #[arg(long, value_parser = |text: &str| parse_bytes(text).map(|bytes| bytes as usize))]
     pub(crate) value_size: Option<usize>,
-    /// How well values compress [default: half]
-    #[arg(long)]
-    pub(crate) compressibility: Option<Compressibility>,
     /// Operations a second to start in all, whatever the engine does (open loop): latency counts
     /// from when a call was due
     #[arg(long, value_name = "PER_SECOND")]
@@ -59,9 +45,6 @@ pub(crate) struct SuiteFlags {
     /// Keep the databases
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Where to write the report, in every form
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) engine_flags: EngineFlags,
+    pub(crate) shared: SharedFlags,
 }

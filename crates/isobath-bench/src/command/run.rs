@@ -39,7 +39,7 @@ pub(super) fn execute(flags: &RunFlags) -> Result<ExitCode> {
         None => run_points(&config, &workload, &stop, &mut report)?,
     }
     report::print_report(&report);
-    if let Some(out) = &flags.out {
+    if let Some(out) = &flags.shared.out {
         report::write_all(&report, out)?;
         println!("the report is in {}", out.display());
     }

@@ -39,7 +39,7 @@ pub(crate) struct RunConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) units: Option<u64>,
     pub(crate) repeat: u64,
-    /// Repeats end before so many minutes are over; the first is always whole.
+    /// Repeats end before this many minutes are over. The first is always run as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) minutes: Option<f64>,
     pub(crate) load_once: bool,
@@ -139,15 +139,15 @@ impl RunConfig {
         if let Some(workload) = &flags.workload {
             self.workload.clone_from(workload);
         }
-        if !flags.engines.is_empty() {
-            self.engines.clone_from(&flags.engines);
+        if !flags.shared.engines.is_empty() {
+            self.engines.clone_from(&flags.shared.engines);
         }
         if !flags.threads.is_empty() {
             self.threads.clone_from(&flags.threads);
         }
         self.seconds = flags.seconds.unwrap_or(self.seconds);
         (self.repeat, self.minutes) =
-            repeats((flags.repeat, flags.minutes), (self.repeat, self.minutes));
+            repeats((flags.shared.repeat, flags.shared.minutes), (self.repeat, self.minutes));
         self.load_threads = flags.load_threads.or(self.load_threads);
         self.units = flags.units.or(self.units);
         self.rate = flags.rate.or(self.rate);
@@ -161,7 +161,7 @@ impl RunConfig {
         settings.batch = flags.batch.or(settings.batch);
         settings.key_size = flags.key_size.or(settings.key_size);
         settings.value_size = flags.value_size.or(settings.value_size);
-        settings.compressibility = flags.compressibility.or(settings.compressibility);
+        settings.compressibility = flags.shared.compressibility.or(settings.compressibility);
         settings.seed = flags.seed.or(settings.seed);
         for text in &flags.sweep {
             let (name, values) =
@@ -171,12 +171,12 @@ impl RunConfig {
                 values.split(',').map(|value| Scalar::Text(value.to_owned())).collect(),
             );
         }
-        flags.engine_flags.apply(&mut self.common);
-        for (engine, knobs) in flags.engine_flags.knobs()? {
+        flags.shared.engine.apply(&mut self.common);
+        for (engine, knobs) in flags.shared.engine.knobs()? {
             let section = self.engine.entry(engine).or_default();
             section.extend(knobs.into_iter().map(|(name, value)| (name, Scalar::Text(value))));
         }
-        if let Some(db) = &flags.engine_flags.db {
+        if let Some(db) = &flags.shared.engine.db {
             self.common.path.clone_from(db);
         }
         if self.common.path.as_os_str().is_empty() {

@@ -39,7 +39,7 @@ pub(super) fn execute(flags: &SuiteFlags) -> Result<ExitCode> {
         }
     }
     report::print_suite(&report);
-    if let Some(out) = &flags.out {
+    if let Some(out) = &flags.shared.out {
         report::write_all(&report, out)?;
         println!("the report is in {}", out.display());
     }

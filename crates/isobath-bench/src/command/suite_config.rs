@@ -19,7 +19,7 @@ pub(crate) struct SuiteConfig {
     pub(crate) scale: Option<f64>,
     pub(crate) threads: Option<u64>,
     pub(crate) repeat: u64,
-    /// Repeats end before so many minutes are over; the first is always whole.
+    /// Repeats end before this many minutes are over. The first is always run as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) minutes: Option<f64>,
     pub(crate) rows: Vec<String>,
@@ -75,8 +75,8 @@ impl SuiteConfig {
         if let Some(name) = &flags.name {
             config.suite.clone_from(name);
         }
-        if !flags.engines.is_empty() {
-            config.engines.clone_from(&flags.engines);
+        if !flags.shared.engines.is_empty() {
+            config.engines.clone_from(&flags.shared.engines);
         }
         if !flags.rows.is_empty() {
             config.rows.clone_from(&flags.rows);
@@ -93,15 +93,15 @@ impl SuiteConfig {
         config.value_size = flags.value_size.or(config.value_size);
         config.threads = flags.threads.or(config.threads);
         (config.repeat, config.minutes) =
-            repeats((flags.repeat, flags.minutes), (config.repeat, config.minutes));
-        config.compressibility = flags.compressibility.unwrap_or(config.compressibility);
+            repeats((flags.shared.repeat, flags.shared.minutes), (config.repeat, config.minutes));
+        config.compressibility = flags.shared.compressibility.unwrap_or(config.compressibility);
         config.rate = flags.rate.or(config.rate);
         config.keep |= flags.keep;
-        if let Some(db) = &flags.engine_flags.db {
+        if let Some(db) = &flags.shared.engine.db {
             config.common.path.clone_from(db);
         }
-        flags.engine_flags.apply(&mut config.common);
-        for (engine, knobs) in flags.engine_flags.knobs()? {
+        flags.shared.engine.apply(&mut config.common);
+        for (engine, knobs) in flags.shared.engine.knobs()? {
             let section = config.engine.entry(engine).or_default();
             section.extend(knobs.into_iter().map(|(name, value)| (name, Scalar::Text(value))));
         }
