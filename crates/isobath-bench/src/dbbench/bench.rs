@@ -1,4 +1,4 @@
-//! What can be run, how large, and the line that tells of it.
+//! The benchmarks, their sizes, and the line that reports one.
 
 use crate::generate::{KEY_LEN_MIN, VALUE_LEN_MIN};
 use crate::measure::KindLatency;

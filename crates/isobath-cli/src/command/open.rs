@@ -54,8 +54,8 @@ fn with<T>(options: Options, path: &Path, work: impl FnOnce(&Db) -> Result<T>) -
         }
         Event::LogTailDiscarded { end, discarded_bytes } => {
             recovery.note(&format!(
-                "the log ended in {discarded_bytes} bytes at LSN {end:#x} that are no whole record and were \
-                 never promised to survive; they were discarded"
+                "the log ended in {discarded_bytes} bytes at LSN {end:#x} that are not a whole record. They \
+                 were never acknowledged as durable, and were discarded"
             ));
         }
         Event::BackgroundError { job, error } => {

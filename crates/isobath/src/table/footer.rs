@@ -75,7 +75,7 @@ impl Footer {
         let directory_end = footer.directory.offset.checked_add(u64::from(len));
         if footer.file_len != file_len || directory_end != file_len.checked_sub(FOOTER_LEN as u64) {
             return Err(DecodeError::damaged(format!(
-                "the footer tells of a file of {} bytes, this one has {file_len}",
+                "the footer states a length of {} bytes, the file has {file_len}",
                 footer.file_len
             )));
         }

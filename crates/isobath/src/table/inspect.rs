@@ -94,7 +94,10 @@ impl TableFile {
                 return Err(Error::corruption(
                     path,
                     handle.offset,
-                    format!("the directory tells of family {family}, the slice of {}", root.family),
+                    format!(
+                        "the directory names family {family}, the slice family {}",
+                        root.family
+                    ),
                 ));
             }
             slices.push(root.meta(header.number, handle));

@@ -124,7 +124,7 @@ impl Table {
             return Err(Error::corruption(
                 file.path(),
                 meta.root.offset,
-                "the slice is not the one that the manifest tells of",
+                "the slice is not the one that the manifest names",
             ));
         }
         let in_root = |error: DecodeError| error.in_file(file.path(), meta.root.offset);

@@ -107,9 +107,9 @@ impl Tree {
         files.sort_unstable();
         let twice = files.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
         match known.or(twice) {
-            Some(file) => {
-                Err(DecodeError::damaged(format!("file {file} is to be in the tree twice")))
-            }
+            Some(file) => Err(DecodeError::damaged(format!(
+                "an edit adds file {file} to the tree a second time"
+            ))),
             None => Ok(()),
         }
     }

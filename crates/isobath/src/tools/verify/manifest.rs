@@ -84,7 +84,7 @@ fn check_state(verification: &mut Verification<'_>, path: &Path, state: &State) 
         for (_, slice) in family.tree.iter().filter(|(_, slice)| slice.meta.max_seq >= replay_from)
         {
             let detail = format!(
-                "family {id} has a slice with sequence {:#x}, yet the log is to be replayed from {replay_from:#x}",
+                "family {id} has a slice with sequence {:#x}, but replay of the log begins at {replay_from:#x}",
                 slice.meta.max_seq
             );
             let table = table_path(verification.db, slice.meta.file);
