@@ -31,7 +31,7 @@ const NOUNS: [&str; 14] = [
 const GROUND: [&str; 7] = ["error", "limits", "metrics", "events", "options", "sizes", "telemetry"];
 
 /// What the crate's root exports out of the ground and the nouns.
-const ROOT_EXPORTS: [&str; 4] = ["Error", "Result", "FamilyId", "OpKind"];
+const ROOT_EXPORTS: [&str; 2] = ["Error", "Result"];
 
 const BACKGROUND_MAY: [&str; 4] = ["background", "env", "error", "metrics"];
 
