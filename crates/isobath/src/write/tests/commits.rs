@@ -3,12 +3,14 @@
 
 use super::{Content, content, open, refused};
 use crate::batch::Batch;
+use crate::env::Env;
 use crate::env::fixtures::Draw;
 use crate::format::OpKind;
 use crate::options::{Durability, Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::write::ReadPoint;
 use crate::{Error, ErrorKind, Family};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -168,6 +170,29 @@ fn a_closed_database_takes_no_commit_and_hardens_none() {
     assert!(put.as_ref().is_err_and(Error::is_closed));
     assert_eq!(crate::write::sync_to(&engine, commit.into()).unwrap_err().name(), "CLOSED");
     assert_eq!(crate::write::harden(&engine, commit.point).unwrap_err().name(), "CLOSED");
+}
+
+#[test]
+fn who_would_sync_a_readers_log_is_told_that_it_is_one_until_it_is_closed() {
+    let fs = MemoryFs::new();
+    let writer = open(&fs);
+    let commit = writer.put("key", "value").unwrap();
+    writer.close().unwrap();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let reader = Options::new().read_only(true).env(env).open("db").unwrap();
+    let engine = reader.engine().clone();
+    let refusals = || {
+        let point = commit.into();
+        let outcomes = [
+            crate::write::sync_to(&engine, point),
+            crate::write::on_durable(&engine, point, Box::new(|_| panic!("it does not run"))),
+            crate::write::harden(&engine, commit.point),
+        ];
+        outcomes.map(|outcome| outcome.unwrap_err().name())
+    };
+    assert_eq!(refusals(), ["READ_ONLY"; 3]);
+    reader.close().unwrap();
+    assert_eq!(refusals(), ["CLOSED"; 3]);
 }
 
 /// Few keys, some with the same first bytes, so that operations of one batch often share a key.
