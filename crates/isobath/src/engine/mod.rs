@@ -53,7 +53,7 @@ use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::{call_back, is_called_back_by};
 use crate::error::{Error, Result};
 use crate::events::Event;
-use crate::format::checksum64;
+use crate::format::{Lsn, checksum64};
 use crate::options::Options;
 use crate::table::TableContext;
 use crate::telemetry;
@@ -68,7 +68,8 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) dir: PathBuf,
     pub(crate) uuid: [u8; 16],
-    /// A tag that the read points of the present term of the log carry: see [`point_tag`].
+    /// A tag that the read points of the term of the log carry in which the database was opened: see
+    /// [`point_tag`].
     pub(crate) point_tag: u64,
     pub(crate) log: Arc<Log>,
     pub(crate) epochs: Epochs,
@@ -123,6 +124,17 @@ impl Engine {
             Some(shown) => self.points.register_at(|| shown.point()),
             None => self.points.register(&self.log),
         }
+    }
+
+    /// The tag of a read point at `lsn`. A reader may outlast terms of the writing process, so its
+    /// points carry the tag of the term in which `lsn` lies.
+    pub(crate) fn tag_at(&self, lsn: Lsn) -> u64 {
+        if self.shown.is_none() {
+            return self.point_tag;
+        }
+        let versions = self.versions.lock();
+        let begun = versions.state().terms().iter().rfind(|term| term.resumes_at <= lsn);
+        begun.map_or(self.point_tag, |term| point_tag(&self.uuid, term.term))
     }
 
     /// Reports an event to the listener.

@@ -57,7 +57,7 @@ pub struct ReadPoint {
 impl ReadPoint {
     #[inline]
     pub(crate) fn new(engine: &Engine, lsn: Lsn) -> ReadPoint {
-        ReadPoint { lsn, tag: engine.point_tag }
+        ReadPoint { lsn, tag: engine.tag_at(lsn) }
     }
 
     /// The point as bytes, to store or to send. For points of one database, the bytes order as the

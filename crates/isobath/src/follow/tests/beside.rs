@@ -1,9 +1,9 @@
 //! What a reader must withstand: the writer beside it, and people who move or replace directories.
 
 use super::{options, read, reading};
-use crate::Db;
 use crate::error::ErrorKind;
 use crate::vfs::{FileAccess, FileSystem, MemoryFs};
+use crate::{Db, ReadPoint};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -139,4 +139,26 @@ fn a_read_and_a_snapshot_of_one_thread_never_go_back_behind_each_other() {
             assert!(before <= newest && newest <= after, "{before} {newest} {after}");
         }
     });
+}
+
+/// A program writes in one process, and waits in another until a reader has caught up.
+#[test]
+fn a_point_of_a_reader_is_that_of_the_writer_over_restarts_of_the_writer() {
+    let fs = MemoryFs::new();
+    let mut writer = options(&fs).open("/db").unwrap();
+    let reader = read(&fs);
+    let mut held = Vec::new();
+    for count in 0..8u32 {
+        let commit = writer.put("count", count.to_be_bytes()).unwrap();
+        let reached = reader.catch_up().unwrap();
+        assert_eq!(reached, ReadPoint::from(commit), "restart {count}");
+        writer.sync_to(reached).unwrap();
+        held.push(reader.snapshot());
+        for snapshot in &held {
+            writer.sync_to(snapshot.read_point()).unwrap();
+            assert!(writer.is_durable(snapshot.read_point()));
+        }
+        writer.close().unwrap();
+        writer = options(&fs).open("/db").unwrap();
+    }
 }
