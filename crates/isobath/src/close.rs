@@ -118,6 +118,8 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
         engine.let_go();
         return Ok(());
     }
+    // A full disk may stay full. What is given up was not acknowledged.
+    engine.log.hurry();
     // Compactions stop while the flush runs. The flush waits for none of them.
     engine.compactors.cancel();
     // A running change of families finishes first: its log record and its edit belong together.
@@ -150,8 +152,9 @@ mod tests {
     use crate::error::Error;
     use crate::events::Event;
     use crate::options::Options;
-    use crate::vfs::{FileOp, FileSystem, MemoryFs};
+    use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
     use crate::wal;
+    use std::io;
     use std::path::Path;
     use std::sync::{Arc, OnceLock, mpsc};
     use std::time::{Duration, Instant};
@@ -366,6 +369,43 @@ mod tests {
             held.get().unwrap().clone().close().unwrap();
             let db = options.open("/db").unwrap();
             assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+        }
+    }
+
+    /// The disk has no room for a record whose place in the log is taken already (on a
+    /// copy-on-write file system), and gets none.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+    fn a_close_does_not_wait_for_room_on_a_full_disk() {
+        for what in ["a write", "a change of families", "the marker of the close"] {
+            let fs = MemoryFs::new();
+            let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+            let options = Options::new().env(env);
+            let db = options.clone().open("/db").unwrap();
+            db.put("before", "value").unwrap();
+            fs.inject(Fault::on(FileOp::CopyIn).kind(io::ErrorKind::StorageFull).forever());
+            let struck = fs.struck();
+            let writing = (what != "the marker of the close").then(|| {
+                let db = db.clone();
+                let is_put = what == "a write";
+                std::thread::spawn(move || match is_put {
+                    true => db.put("late", "value").map(drop),
+                    false => db.family("late").map(drop),
+                })
+            });
+            while writing.is_some() && fs.struck() == struck {
+                std::thread::yield_now();
+            }
+            let (closed, is_closed) = mpsc::channel();
+            std::thread::spawn(move || closed.send(db.close()).unwrap());
+            let outcome = is_closed.recv_timeout(Duration::from_secs(10));
+            assert!(outcome.expect(what).is_err(), "{what}");
+            if let Some(writing) = writing {
+                assert_eq!(writing.join().unwrap().unwrap_err().name(), "OUTCOME_UNKNOWN");
+            }
+            fs.clear_faults();
+            let db = options.open("/db").unwrap();
+            assert_eq!(db.get("before").unwrap().unwrap(), b"value", "{what}");
         }
     }
 }

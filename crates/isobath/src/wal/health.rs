@@ -1,7 +1,7 @@
 //! Whether the log still takes records, and if not, why: it was closed, an operation failed, or a
 //! thread panicked.
 
-use super::log::Inner;
+use super::log::{Inner, Log};
 use crate::env::sync::{Mutex, Rank, atomic::*};
 use crate::error::{Error, ErrorKind, PoisonCause, Result};
 
@@ -9,6 +9,8 @@ use crate::error::{Error, ErrorKind, PoisonCause, Result};
 #[derive(Debug)]
 pub(super) struct Health {
     ended: AtomicBool,
+    /// True once a record for which the disk has no room is given up.
+    is_hurried: AtomicBool,
     end: Mutex<Option<End>>,
 }
 
@@ -22,7 +24,7 @@ enum End {
 
 impl Health {
     pub(super) fn new() -> Health {
-        Health { ended: AtomicBool::new(false), end: Mutex::new(Rank::Health, None) }
+        Health::with(None)
     }
 
     /// Records the failure. The first failure stays. It also replaces an earlier close: what the
@@ -37,7 +39,12 @@ impl Health {
 
     /// The health of a log that is only read.
     pub(super) fn read_only() -> Health {
-        Health { ended: AtomicBool::new(true), end: Mutex::new(Rank::Health, Some(End::ReadOnly)) }
+        Health::with(Some(End::ReadOnly))
+    }
+
+    fn with(end: Option<End>) -> Health {
+        let (ended, is_hurried) = (AtomicBool::new(end.is_some()), AtomicBool::new(false));
+        Health { ended, is_hurried, end: Mutex::new(Rank::Health, end) }
     }
 
     pub(super) fn close(&self) {
@@ -57,6 +64,11 @@ impl Health {
             Some(End::ReadOnly) => Err(Error::read_only()),
             None => Ok(()),
         }
+    }
+
+    /// True if a record for which the disk has no room may wait for some.
+    pub(super) fn may_wait(&self) -> bool {
+        !self.is_hurried.load(Ordering::Acquire) && self.check().is_ok()
     }
 
     /// Fails after a failure, but not after a mere close.
@@ -80,6 +92,14 @@ impl Health {
             Some(End::Poisoned(cause)) => Error::outcome_unknown(cause.clone()),
             Some(End::Closed | End::ReadOnly) | None => Error::closed(),
         }
+    }
+}
+
+impl Log {
+    /// From now on a record for which the disk has no room poisons the log. Before, its writer waits
+    /// for room, and so does whoever waits for that writer.
+    pub(crate) fn hurry(&self) {
+        self.inner.health.is_hurried.store(true, Ordering::Release);
     }
 }
 

@@ -460,12 +460,12 @@ impl Inner {
     }
 
     /// Pauses and returns `Ok` if the failed copy may succeed when it is tried again. If it cannot,
-    /// or the log has ended, poisons the log. The record's LSNs are handed out and cannot be taken
-    /// back: if an unmapped segment (copy-on-write) finds no room for them, the commit waits until
-    /// the disk has some, and later commits wait with it.
+    /// or the log has ended or is about to, poisons the log. The record's LSNs are handed out and
+    /// cannot be taken back: if an unmapped segment (copy-on-write) finds no room for them, the
+    /// commit waits until the disk has some, and later commits wait with it.
     #[cold]
     fn outlast(&self, error: Error) -> Result<()> {
-        if error.is_retryable() && self.health.check().is_ok() {
+        if error.is_retryable() && self.health.may_wait() {
             self.threads.sleep(RETRY_PAUSE);
             return Ok(());
         }
