@@ -83,10 +83,11 @@ impl Pacer {
     }
 
     /// Admits a write of `bytes`; it waits if writers are paced. `fullness` tells how full the
-    /// memory for writes is, 0 to 1.
+    /// memory for writes is, 0 to 1. If `check` fails meanwhile, the wait ends with that error.
     #[inline]
-    pub(crate) fn admit(
+    pub(crate) fn admit_if(
         &self,
+        check: impl Fn() -> Result<()>,
         bytes: u64,
         fail_fast: bool,
         fullness: impl Fn() -> f64,
@@ -94,11 +95,28 @@ impl Pacer {
         if !self.is_active.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.pace(bytes, fail_fast, &fullness)
+        self.pace(&check, bytes, fail_fast, &fullness)
+    }
+
+    /// Admits a write whose wait nothing ends early.
+    #[cfg(test)]
+    pub(crate) fn admit(
+        &self,
+        bytes: u64,
+        fail_fast: bool,
+        fullness: impl Fn() -> f64,
+    ) -> Result<()> {
+        self.admit_if(|| Ok(()), bytes, fail_fast, fullness)
     }
 
     #[cold]
-    fn pace(&self, bytes: u64, fail_fast: bool, fullness: &dyn Fn() -> f64) -> Result<()> {
+    fn pace(
+        &self,
+        check: &dyn Fn() -> Result<()>,
+        bytes: u64,
+        fail_fast: bool,
+        fullness: &dyn Fn() -> f64,
+    ) -> Result<()> {
         let compaction_cost = self.compaction_cost_ps.load(Ordering::Relaxed);
         let flush_cost = match self.is_flush_behind.load(Ordering::Relaxed) {
             true => {
@@ -129,13 +147,15 @@ impl Pacer {
             return Ok(());
         }
         reached(Reach::StallPaced);
-        let mut here = now;
-        while here + DEBT_NS / 4 < due && self.is_active.load(Ordering::Relaxed) {
+        let (mut here, mut checked) = (now, Ok(()));
+        while checked.is_ok() && here + DEBT_NS / 4 < due && self.is_active.load(Ordering::Relaxed)
+        {
             self.threads.sleep(Duration::from_nanos((due - here).min(NAP_NS)));
             here = self.clock.now_ns();
+            checked = check();
         }
         self.count(cause, here - now);
-        Ok(())
+        checked
     }
 
     /// Counts a wait.

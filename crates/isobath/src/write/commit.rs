@@ -196,7 +196,8 @@ fn check_decodes(payload: &[u8]) {
 #[inline(always)]
 fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
     engine.check_writable()?;
-    engine.pacer.admit(bytes, fail_fast, || engine.memory_fullness())?;
+    let check = || engine.check_writable();
+    engine.pacer.admit_if(check, bytes, fail_fast, || engine.memory_fullness())?;
     if seal::is_full(engine) {
         seal::make_room(engine, fail_fast)?;
     }

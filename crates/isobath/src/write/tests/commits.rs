@@ -4,7 +4,7 @@
 use super::{Content, content, open, refused};
 use crate::batch::Batch;
 use crate::env::Env;
-use crate::env::fixtures::Draw;
+use crate::env::fixtures::{Draw, TestThreads};
 use crate::format::OpKind;
 use crate::options::{Durability, Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
@@ -234,4 +234,32 @@ fn batches_of_any_length_over_any_families_do_what_their_operations_say_in_turn(
         assert_eq!(&rows_of(&db.family_if_exists(name).unwrap().unwrap()), expected);
     }
     refused(&db, open(&MemoryFs::new()).put("key", "value").unwrap(), "another database");
+}
+
+/// Compactions are so far behind that the write would wait for more than an hour.
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+fn a_write_that_is_slowed_down_is_told_at_once_when_the_writing_ends() {
+    for (end, told) in [("a failure", "POISONED"), ("a close", "CLOSED")] {
+        let (slept, sleeps) = std::sync::mpsc::channel();
+        let slept = crate::env::sync::Mutex::unranked(slept);
+        let before_sleep = Box::new(move || {
+            let _ = slept.lock().send(());
+        });
+        let threads = Arc::new(TestThreads { before_sleep, ..TestThreads::default() });
+        let fs = Arc::new(MemoryFs::new());
+        let db = Options::new().env(Env { fs, threads, ..Env::system() }).open("db").unwrap();
+        let pacer = &db.engine().pacer;
+        pacer.set_compactions(1.0, 1e6);
+        pacer.admit(1 << 30, true, || 0.0).unwrap();
+        let (writer, (answered, answer)) = (db.clone(), std::sync::mpsc::channel());
+        thread::spawn(move || answered.send(writer.put("key", "value")));
+        sleeps.recv_timeout(Duration::from_secs(60)).unwrap();
+        match end {
+            "a failure" => db.engine().log.poison(&Error::planted()),
+            _ => db.close().unwrap(),
+        }
+        let outcome = answer.recv_timeout(Duration::from_secs(10)).expect(end);
+        assert_eq!(outcome.unwrap_err().name(), told);
+    }
 }
