@@ -25,7 +25,8 @@ const ROUND: Duration = Duration::from_secs(1);
 /// again at such moments too, at ever longer intervals.
 const QUIET_ROUNDS: u32 = 5;
 
-/// After this many rounds without a write, the memtables are flushed.
+/// After this many rounds without a write, and then each time as many more, the memtables are
+/// flushed.
 const IDLE_ROUNDS: u32 = 60;
 
 /// Once in this many rounds, the log gives up spare segments that it did not need since the last
@@ -45,10 +46,15 @@ fn raise_ceiling(engine: &Engine) {
 /// Seals the memtables of an idle database, which starts their flush.
 fn seal_idle(engine: &Arc<Engine>) {
     if write::is_anything_unsealed(engine) {
-        // Commits wait until the marker is published. So a thread of normal priority writes it.
-        let sealed = engine.clone();
-        // A failure poisons the log; the next writer gets the error.
-        let _ = engine.installer.run(move || write::seal_if_room(&sealed));
+        let weak = Arc::downgrade(engine);
+        // Commits wait until the marker is published. So a thread of normal priority writes it. On
+        // a full disk that may wait for room (copy-on-write), and the installer must not: without
+        // it no compaction can give room back.
+        let _ = engine.flusher.submit(Box::new(move |_| {
+            let Some(engine) = weak.upgrade() else { return };
+            // A failure poisons the log; the next writer gets the error.
+            let _ = write::seal_if_room(&engine);
+        }));
     }
 }
 
@@ -82,7 +88,7 @@ pub(crate) fn start(
             }
             compact::schedule_idle(&engine);
         }
-        if quiet_rounds >= IDLE_ROUNDS {
+        if quiet_rounds % IDLE_ROUNDS == IDLE_ROUNDS - 1 {
             seal_idle(&engine);
         }
     });
@@ -91,13 +97,16 @@ pub(crate) fn start(
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::env::Env;
+    use crate::compact;
+    use crate::env::{Env, Priority};
+    use crate::key_range::bounds_of;
     use crate::options::Options;
     use crate::sizes::Sizes;
-    use crate::vfs::{FileSystem, MemoryFs};
+    use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
     use crate::write;
+    use std::io;
     use std::path::Path;
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
     /// If a thread of low priority sealed, it would panic, which poisons the database.
@@ -113,6 +122,40 @@ mod tests {
         }
         assert!(!write::is_anything_unsealed(engine));
         assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+    }
+
+    #[test]
+    fn a_compaction_makes_room_while_an_idle_database_waits_for_some_to_write_to_its_log() {
+        let fs = MemoryFs::new();
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let db = Options::new().env(env).open("/db").unwrap();
+        for value in ["old", "new"] {
+            db.put("key", value).unwrap();
+            db.flush().unwrap();
+        }
+        db.put("late", "value").unwrap();
+        fs.inject(Fault::on(FileOp::CopyIn).kind(io::ErrorKind::StorageFull).forever());
+        let engine = db.engine();
+        let spawn = |body: Box<dyn FnOnce() + Send>| {
+            let threads = &engine.options.env.threads;
+            threads.spawn("test".to_owned(), Priority::Normal, body).unwrap()
+        };
+        let sealing = engine.clone();
+        spawn(Box::new(move || super::seal_idle(&sealing)));
+        while fs.struck() == 0 {
+            engine.options.env.threads.sleep(Duration::from_millis(1));
+        }
+        let (compacting, (compacted, is_compacted)) = (engine.clone(), mpsc::channel());
+        spawn(Box::new(move || {
+            let (family, everything) = (compacting.default_family.clone(), bounds_of(..));
+            compacted.send(compact::compact_range(&compacting, &family, &everything)).unwrap();
+        }));
+        is_compacted.recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
+        while fs.list(Path::new("/db/table")).unwrap().len() > 1 {
+            engine.options.env.threads.sleep(Duration::from_millis(1));
+        }
+        fs.clear_faults();
+        db.flush().unwrap();
     }
 
     #[test]

@@ -85,9 +85,10 @@ pub(crate) struct Engine {
     pub(crate) tables: TableContext,
     pub(crate) flusher: Workers,
     pub(crate) compactors: Workers,
-    /// A thread of normal priority that changes the manifest, syncs the names of tables and seals
-    /// epochs, on behalf of threads of low priority. Its jobs never wait for a flush, because a
-    /// flush that fails waits for this thread.
+    /// A thread of normal priority that changes the manifest and syncs the names of tables, on
+    /// behalf of threads of low priority. Its jobs never wait for a flush, because a flush that
+    /// fails waits for this thread; nor for room on the disk, which compactions can make only
+    /// through this thread.
     pub(crate) installer: Workers,
     pub(crate) compactor_count: usize,
     pub(crate) maintenance: Ticker,
