@@ -24,7 +24,8 @@ pub struct FamilyOptions {
     /// faster; smaller blocks make a point read of uncached data cheaper.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub block_size: u64 = 4 * KIB,
-    /// Bloom filter bits per key. Default 10 (about 1% false positives). 0 turns filters off.
+    /// Bloom filter bits per key. Default 10 (about 1% false positives). With more bits, fewer gets
+    /// of absent keys reach a block; with fewer, filters take less memory. 0 turns filters off.
     pub filter_bits_per_key: u32 = 10,
     /// How many times larger a level may be than the level above. Default 10, at least 2, at most
     /// 100. A smaller limit gives more levels: compactions rewrite fewer bytes, and reads search

@@ -65,20 +65,22 @@ pub struct Options {
     /// that compactions rewrite fewer bytes; a smaller one uses less memory and recovers faster.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub write_buffer: u64 = 64 * MIB,
-    /// Bytes of decoded blocks to keep. Default 64 MiB. Ignored if a shared cache is given.
+    /// Bytes of decoded blocks to keep. Default 64 MiB. With a larger cache, fewer reads go to
+    /// files; a smaller one uses less memory. Ignored if a shared cache is given.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub block_cache: u64 = 64 * MIB,
     /// When writes return, unless a write has its own [`WriteOptions`]. Default
     /// [`Durability::Process`].
     pub durability: Durability = Durability::Process,
     /// Sync the log in the background at this interval, at least 100 µs. Power loss then costs at
-    /// most the writes of one interval. Default `None`: no background sync, because the cost
+    /// most the writes of one interval. A longer interval costs more of them, a shorter one more
+    /// work of the device. Default `None`: no background sync, because the cost
     /// of a sync every second for writers is not measured yet.
     pub sync_interval: Option<Duration> = None,
     /// How to access the log and tables. Default [`IoMode::Auto`].
     pub io: IoMode = IoMode::Auto,
     /// Threads that compact tables. Default: one for every two processors, at least one and at most
-    /// four.
+    /// four. More threads keep up with more writes; fewer leave more processor to the program.
     pub compaction_threads: Option<usize> = None,
     /// Table files to keep open, at least 8. Default: half of what the process may open, at most
     /// 512. With a larger number, fewer tables are opened again; a smaller one uses fewer file
