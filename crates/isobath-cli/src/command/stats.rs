@@ -91,7 +91,7 @@ fn summary(
     ))?;
     output.line(&format!("families       {}", metrics.families.len()))?;
     output.line(&format!(
-        "amplification  {:.2} bytes on disk a byte held; {} runs to look into",
+        "amplification  {:.2} bytes on disk for each byte of keys and values; a read searches up to {} runs",
         amplification.space, amplification.read_runs
     ))
 }
