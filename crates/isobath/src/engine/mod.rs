@@ -68,7 +68,7 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) dir: PathBuf,
     pub(crate) uuid: [u8; 16],
-    /// A tag that the read points of the term of the log carry in which the database was opened: see
+    /// The tag of read points in the term of the log in which the database was opened: see
     /// [`point_tag`].
     pub(crate) point_tag: u64,
     pub(crate) log: Arc<Log>,

@@ -96,8 +96,8 @@ impl Health {
 }
 
 impl Log {
-    /// From now on a record for which the disk has no room poisons the log. Before, its writer waits
-    /// for room, and so does whoever waits for that writer.
+    /// From now on a record for which the disk has no room poisons the log. Before, its writer
+    /// waits for room, and so do all who wait for that writer.
     pub(crate) fn hurry(&self) {
         self.inner.health.is_hurried.store(true, Ordering::Release);
     }
