@@ -120,6 +120,8 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     }
     // A full disk may stay full. What is given up was not acknowledged.
     engine.log.hurry();
+    // Who waits for a lock would wait for transactions that may never end.
+    engine.locks.close();
     // Compactions stop while the flush runs. The flush waits for none of them.
     engine.compactors.cancel();
     // A running change of families finishes first: its log record and its edit belong together.

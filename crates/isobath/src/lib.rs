@@ -16,6 +16,7 @@ pub mod bench_support;
 mod close;
 mod collect;
 mod compact;
+mod conflict;
 mod cursor;
 #[cfg(all(test, shuttle))]
 mod db_model;
@@ -30,6 +31,7 @@ mod events;
 mod family_spec;
 mod flush;
 mod follow;
+mod footprint;
 mod format;
 #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing))]
 #[doc(hidden)]
@@ -40,6 +42,7 @@ mod guide;
 // Public under the feature `testing`, as `env` is.
 mod host;
 mod limits;
+mod lock;
 mod maintenance;
 mod memtable;
 mod metrics;
@@ -56,6 +59,7 @@ mod telemetry;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 pub mod tools;
+mod transact;
 mod version;
 #[cfg(feature = "testing")]
 pub mod vfs;
@@ -66,19 +70,28 @@ mod wal;
 mod write;
 
 // Inside the crate, `crate::db` is short for `crate::api::db`.
-use api::{batch, calls, db, family, iter, key_range, reads, sealed, snapshot, writes};
+use api::{
+    batch, calls, db, family, iter, key_range, reads, sealed, snapshot, steps, transaction, writes,
+};
 
 pub use api::{
     Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, KeyRange, Keys, Prefix, Range,
-    Readable, Reads, Snapshot, Values, Writes, WritesFamily,
+    Readable, Reads, Snapshot, Transaction, TransactionFamily, Transactions, Values, Writes,
+    WritesFamily,
 };
 pub use env::Env;
-pub use error::{Error, ErrorKind, LockHolder, NotADatabaseCause, PoisonCause, Result, StallCause};
+pub use error::{
+    ConflictKind, DeadlockWait, Error, ErrorKind, LockHolder, NotADatabaseCause, PoisonCause,
+    Result, StallCause,
+};
 pub use events::Event;
 pub use family_spec::FamilySpec;
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
-pub use options::{Durability, FamilyOptions, GIB, KIB, MIB, Options, ReadOptions, WriteOptions};
+pub use options::{
+    Durability, FamilyOptions, GIB, Isolation, KIB, MIB, Options, ReadOptions, TransactionOptions,
+    WriteOptions,
+};
 pub use pinned::{Key, Value};
 #[cfg(feature = "simulation")]
 pub use sizes::Sizes;

@@ -67,8 +67,37 @@ pub struct Metrics {
     /// Bytes of the filters and top index blocks of open tables now, of all databases that share
     /// the block cache. They are in memory beside the cache.
     pub filter_index_bytes: u64,
-    /// Snapshots alive now, clones included.
+    /// Read points held now: snapshots, clones included, and transactions.
     pub snapshots: u64,
+    /// Transactions begun. A step outside a transaction, such as
+    /// [`Db::put_if`](crate::Db::put_if), counts as one.
+    pub transactions_begun: u64,
+    /// Transactions committed.
+    pub transactions_committed: u64,
+    /// Transactions that ended without a commit: dropped, rolled back, or failed.
+    pub transactions_rolled_back: u64,
+    /// Commits that failed because a key that the transaction had read was changed.
+    pub conflicts_read: u64,
+    /// Commits that failed because a key that the transaction writes was changed.
+    pub conflicts_write: u64,
+    /// Keys whose versions a transaction looked up to find out whether they were changed. For the
+    /// others a table in memory could tell.
+    pub probes: u64,
+    /// How often a transaction was run again with a lock on the key that it had met a conflict on.
+    pub escalations: u64,
+    /// Waits for locks of keys, of transactions and of plain writes.
+    pub lock_waits: u64,
+    /// Nanoseconds that these waits took in all.
+    pub lock_wait_ns: u64,
+    /// The longest of these waits, in nanoseconds.
+    pub lock_wait_ns_max: u64,
+    /// Waits for locks that ended with [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout).
+    pub lock_timeouts: u64,
+    /// Deadlocks, of which each ended one wait.
+    pub deadlocks: u64,
+    /// How often transactions made plain writers announce their writes. They do so until no
+    /// transaction has committed for a second or two.
+    pub gate_openings: u64,
     /// How often and how long writers waited, by cause.
     pub stalls: Vec<StallMetrics>,
     /// The column families, by ascending id.

@@ -85,6 +85,15 @@ impl Value {
         Value(Repr::Block(value))
     }
 
+    /// The value in `len` bytes of `chunk` from `at` on. A short one is copied.
+    pub(crate) fn in_chunk(chunk: &Arc<[u8]>, at: usize, len: usize) -> Value {
+        let value = &chunk[at..at + len];
+        Value::short(value).unwrap_or_else(|| {
+            let (start, len) = (at as u32, len as u32);
+            Value(Repr::Heap { bytes: chunk.clone(), start, len })
+        })
+    }
+
     /// A value that `home` returned: its bytes lie in the arena that `home` keeps alive.
     #[inline]
     pub(crate) fn in_memtable(value: &[u8], home: &Arc<Memtable>) -> Value {

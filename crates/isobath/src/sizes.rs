@@ -22,6 +22,12 @@ pub struct Sizes {
     pub l0_trigger_runs: usize,
     /// How many LSNs an edit of the manifest reserves at a time.
     pub ceiling_step: u64,
+    /// The slots of the table in which commits look for conflicts, a power of two.
+    pub stamp_slots: usize,
+    /// The most commits that may be announced on one of these slots, at most 1024.
+    pub pending_max: u32,
+    /// A commit of more operations announces on the words of its families instead of on slots.
+    pub slots_written_max: usize,
 }
 
 impl Default for Sizes {
@@ -35,6 +41,9 @@ impl Default for Sizes {
             // An open after a crash skips at most this many LSNs. There are enough for four billion
             // crashes.
             ceiling_step: 1 << 32,
+            stamp_slots: 1 << 16,
+            pending_max: 1 << 10,
+            slots_written_max: 4096,
         }
     }
 }

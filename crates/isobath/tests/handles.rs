@@ -13,7 +13,7 @@ type Method = fn(&Db, &Snapshot, &Family) -> Result<()>;
 
 /// Every public method that takes a handle, by its file and name. Only the handle can make these
 /// calls fail.
-const METHODS: [(&str, Method); 17] = [
+const METHODS: [(&str, Method); 24] = [
     ("batch.rs of", |db, _, family| {
         let mut batch = Batch::new();
         batch.put("batch", "default");
@@ -46,6 +46,15 @@ const METHODS: [(&str, Method); 17] = [
     ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).cursor(..).map(drop)),
     ("snapshot.rs of", |_, snapshot, family| {
         snapshot.with(ReadOptions::new()).of(family).get("key").map(drop)
+    }),
+    ("transaction.rs of", |db, _, family| db.begin().of(family).get("key").map(drop)),
+    ("transaction.rs of", |db, _, family| db.begin().of(family).contains("key").map(drop)),
+    ("transaction.rs of", |db, _, family| db.begin().of(family).multi_get(["key"]).map(drop)),
+    ("transaction.rs of", |db, _, family| db.begin().of(family).get_for_update("key").map(drop)),
+    ("transaction.rs of", |db, _, family| first(db.begin().of(family).range(..))),
+    ("transaction.rs of", |db, _, family| db.begin().of(family).delete("key")),
+    ("transaction.rs of", |db, _, family| {
+        db.begin().of(family).put_if("key", None, "value").map(drop)
     }),
     // The last one, because it succeeds where the others do.
     ("db.rs drop_family", |db, _, family| db.drop_family(family)),

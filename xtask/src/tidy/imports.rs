@@ -10,7 +10,7 @@ use super::{Source, Violation, Workspace};
 
 pub(super) const ENGINE: &str = "crates/isobath/src/";
 
-const NOUNS: [&str; 14] = [
+const NOUNS: [&str; 17] = [
     "host",
     "format",
     "vfs",
@@ -22,6 +22,9 @@ const NOUNS: [&str; 14] = [
     "version",
     "background",
     "cursor",
+    "conflict",
+    "lock",
+    "footprint",
     "keys",
     "env",
     "engine",

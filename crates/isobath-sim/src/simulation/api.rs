@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The public types, and what stands before a call of theirs in the workload.
-const TYPES: [(&str, &[&str]); 17] = [
+const TYPES: [(&str, &[&str]); 21] = [
     ("Db", &["db.", "reader."]),
     ("Snapshot", &["snapshot."]),
     ("Family", &["family.", "side."]),
@@ -23,6 +23,10 @@ const TYPES: [(&str, &[&str]); 17] = [
     ("Value", &["slice."]),
     ("ReadPoint", &["point.", "ReadPoint::"]),
     ("Metrics", &["metrics."]),
+    ("Transactions", &["transactions.", "stage.db.with(options)."]),
+    ("Transaction", &["tx."]),
+    ("TransactionFamily", &["tx.of(side).", "tx.of(&self.stage.side)."]),
+    ("TransactionOptions", &["TransactionOptions::default().", "options.", ")."]),
 ];
 
 /// Public types whose methods are for others than tasks: the simulator's own world, and who judges
@@ -82,7 +86,9 @@ fn methods(of: &str, source: &str) -> Vec<String> {
 #[test]
 fn every_public_method_is_in_the_workload() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/simulation");
-    let files = std::fs::read_dir(here).unwrap().map(|entry| entry.unwrap().path());
+    let folders = [here.join("transactions"), here];
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let files = files.map(|entry| entry.unwrap().path());
     let workload = squeezed(files.filter(|path| path.is_file() && !path.ends_with("api.rs")));
     let engine = engine_sources();
     let (mut missing, mut left_out) = (Vec::new(), BTreeSet::new());

@@ -7,6 +7,7 @@
 
 use super::oracle::CARELESS;
 use super::runtime;
+use super::transactions::is_too_large;
 use super::twin::Twin;
 use super::values::{Draft, Place, Value};
 use super::workload::Stage;
@@ -108,6 +109,7 @@ impl Careless<'_> {
     ) -> Result<(), Error> {
         let stage = self.stage;
         stage.history.borrow_mut().begin(CARELESS, ops);
+        runtime::forget_reserved();
         match call(self) {
             Ok(commit) => {
                 let mut history = stage.history.borrow_mut();
@@ -116,17 +118,19 @@ impl Careless<'_> {
                 Ok(())
             }
             Err(error) => {
-                let is_refused = matches!(
-                    error.kind(),
-                    ErrorKind::InvalidArgument { .. } | ErrorKind::UnknownFamily { .. }
-                );
+                let is_refused = error.is_conflict()
+                    || matches!(
+                        error.kind(),
+                        ErrorKind::InvalidArgument { .. } | ErrorKind::UnknownFamily { .. }
+                    );
                 if !is_refused {
                     stage.judge_write("a careless commit", &error);
                 }
                 if is_refused || error.is_retryable() {
                     stage.history.borrow_mut().withdraw(CARELESS);
                 } else {
-                    stage.history.borrow_mut().fail(CARELESS);
+                    let place = runtime::last_reserved().into();
+                    stage.history.borrow_mut().fail(CARELESS, place);
                     self.is_in_doubt = true;
                 }
                 Err(error)
@@ -274,9 +278,54 @@ impl Careless<'_> {
             return;
         }
         let nth = self.rng.usize(..self.held.len());
+        if self.rng.u8(..3) == 0 {
+            return self.rely_on_held(nth);
+        }
         self.use_held(nth);
         if self.rng.u8(..8) == 0 {
             self.held.swap_remove(nth);
+        }
+    }
+
+    /// A transaction that has read a family cannot commit what it writes elsewhere once the family
+    /// is gone.
+    fn rely_on_held(&mut self, nth: usize) {
+        let (stage, family) = (self.stage, self.held[nth].family.clone());
+        if self.is_in_doubt {
+            return;
+        }
+        let tx = stage.db.begin();
+        match tx.of(&family).get("key") {
+            Ok(_) => {}
+            Err(error) if is_unknown(&error) => return,
+            Err(error) => {
+                return stage.judge_read("a read of a family that comes and goes", &error);
+            }
+        }
+        let name = family.name();
+        for _ in 0..self.rng.u16(..2000) {
+            runtime::yield_now();
+            if family.name() != name || stage.is_over() {
+                break;
+            }
+        }
+        let is_gone = family.get("key").is_err_and(|error| is_unknown(&error));
+        let ((of, key), value) = self.op();
+        let ops = vec![((of, key.clone()), value.as_deref().map(Value::of))];
+        let written = match (of, &value) {
+            (0, Some(value)) => tx.put(&key, value),
+            (0, None) => tx.delete(&key),
+            (_, Some(value)) => tx.of(&stage.side).put(&key, value),
+            (_, None) => tx.of(&stage.side).delete(&key),
+        };
+        match written {
+            Ok(()) => {}
+            Err(error) if is_too_large(&error) => return,
+            Err(error) => return stage.judge_write("a write of a transaction", &error),
+        }
+        let outcome = self.commit(ops, false, |_| tx.commit());
+        if is_gone && outcome.is_ok() {
+            stage.fail(format!("a transaction commits that has read {name}, which is gone"));
         }
     }
 
@@ -360,6 +409,15 @@ impl Careless<'_> {
                 Err(error) => stage.judge_read("a get of a key that cannot be", &error),
             }
         }
+        let (tx, key) = (db.begin(), stage.keys.key(&mut self.rng));
+        if tx.get_for_update(&key).is_ok() {
+            // It may wait first for a transaction that locks a range and waits for this key; one of
+            // those two dies of the deadlock, and that may take longer than a short timeout.
+            let is_refused = |error: &Error| error.is_conflict();
+            let put = db.put(&key, "");
+            stage.refuses("a put of a key that the caller has locked", put, is_refused);
+        }
+        tx.rollback();
         if let Err(error) = stage.side.compact("z".."a") {
             stage.judge_write("a compaction of nothing", &error);
         }
@@ -458,6 +516,10 @@ impl Careless<'_> {
         let (stage, db) = (self.stage, &self.stage.db);
         stage.refuses("a foreign drop_family", db.drop_family(&family), is_invalid);
         stage.refuses("a foreign rename_family", db.rename_family(&family, "mine"), is_invalid);
+        let tx = db.begin();
+        stage.refuses("a transaction's foreign get", tx.of(&family).get("key"), is_invalid);
+        stage.refuses("a transaction's foreign put", tx.of(&family).put("key", ""), is_invalid);
+        tx.rollback();
         stage.refuses_reads(db, &family);
         self.refused_batch(&family, is_invalid);
     }

@@ -10,11 +10,15 @@ use std::time::{Duration, Instant};
 
 /// The classes whose bugs show when a database lives, dies and rots. What is beyond them takes
 /// forged bytes: it is for the fuzz targets, which have controls of their own.
-const CLASSES: std::ops::RangeInclusive<u8> = 1..=15;
+const CLASSES: [std::ops::RangeInclusive<u8>; 2] = [1..=15, TRANSACTIONS..=TRANSACTIONS];
+
+/// The class of bugs of transactions.
+const TRANSACTIONS: u8 = 17;
 
 /// What the simulator is to catch.
 pub(crate) fn plants() -> impl Iterator<Item = Plant> {
-    Plant::ALL.iter().copied().filter(|plant| CLASSES.contains(&plant.class()))
+    let is_for_lives = |plant: &Plant| CLASSES.iter().any(|of| of.contains(&plant.class()));
+    Plant::ALL.iter().copied().filter(is_for_lives)
 }
 
 /// How a planted bug fared.
@@ -26,9 +30,14 @@ pub(crate) struct Caught {
     pub(crate) took: Duration,
 }
 
-/// What a control runs of a seed: half of them live shortly.
+/// What a control runs of a seed: half of them live shortly, or run transactions all the time where
+/// the bug is one of theirs.
 pub(crate) fn control(seed: u64, plant: Plant) -> Settings {
-    let profile = if seed.is_multiple_of(2) { Profile::Mixed } else { Profile::Short };
+    let profile = match plant.class() {
+        TRANSACTIONS => Profile::Transactions,
+        _ if seed.is_multiple_of(2) => Profile::Mixed,
+        _ => Profile::Short,
+    };
     Settings { plant, profile, ..Settings::default() }
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Keepsake {
     snapshot: Snapshot,
     values: Values,
     /// Of the second family, walked halfway.
-    range: Range,
+    range: Range<'static>,
     /// What is left of it to walk.
     rest: Values,
     /// Families that come and go, with what their only key held.

@@ -7,7 +7,8 @@
 //! `disk.rs`, `weather.rs`) and may have trouble before (`trouble.rs`). `terrain.rs` and
 //! `keyspace.rs` choose the shape of a seed's database. The oracle (`oracle.rs`, `families.rs`)
 //! checks what must be true; it keeps digests of values (`values.rs`) and finds the moment that
-//! explains a read (`observe.rs`). `careless.rs` misuses the API, and `twin.rs` adds a second
+//! explains a read (`observe.rs`). `transactions/` runs transactions of all levels beside the
+//! others. `careless.rs` misuses the API, and `twin.rs` adds a second
 //! database. `linger.rs` checks an idle database. `settings.rs` chooses which parts of a seed run,
 //! and `shrink.rs` finds the smallest run that still fails.
 
@@ -31,6 +32,7 @@ mod shrink;
 mod simulate;
 mod tally;
 mod terrain;
+pub(crate) mod transactions;
 mod trouble;
 mod twin;
 mod values;

@@ -6,12 +6,13 @@
 //! acknowledged before it began, and all that an earlier read had seen) and commits that it cannot
 //! see (those that began after it had pinned its view). Between the two, the check looks for the
 //! least moment that explains everything that the read found. A snapshot reads at exactly one
-//! point.
+//! point, and what a transaction validates must be as it is just before its commit.
 //!
-//! The place of a commit that never returned is not known. Each possible place, or no place at all,
-//! is a guess; one guess must explain all reads of a life and what the next life recovers.
+//! Whether a commit that never returned is anywhere is not known. If it had reserved a place in the
+//! log, it is there or nowhere; each way is a guess. One guess must explain all reads of a life and
+//! what the next life recovers.
 
-use super::oracle::{Commit, show, show_place};
+use super::oracle::{Commit, Placed, show, show_place};
 use super::values::{Key, Place, Value, Values};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -48,8 +49,18 @@ impl Sight {
         }
     }
 
+    /// True if it tells of a place.
+    pub(crate) fn covers(&self, place: &Place) -> bool {
+        let is_before = match &self.lower {
+            Bound::Included(lower) => place.1 < *lower,
+            Bound::Excluded(lower) => place.1 <= *lower,
+            Bound::Unbounded => false,
+        };
+        !is_before && !self.is_beyond(place)
+    }
+
     /// True if no key can lie within.
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         match (&self.lower, &self.upper) {
             (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
@@ -70,13 +81,22 @@ impl Sight {
     }
 }
 
+/// Which moment must explain a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// One at or after everything that was acknowledged up to this point.
+    After(u64),
+    /// The one at exactly this point.
+    At(u64),
+    /// The one just before the commit that was acknowledged with this point.
+    Before(u64),
+}
+
 /// One read.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) how: &'static str,
-    /// Everything acknowledged up to here must be seen; with a snapshot, exactly this point.
-    pub(crate) from: u64,
-    pub(crate) is_exact: bool,
+    pub(crate) when: When,
     /// By a reader beside the process that writes: what it saw may not be visible there yet.
     pub(crate) is_beside: bool,
     /// When it began and when it had pinned what it reads, in the oracle's count of events.
@@ -117,6 +137,8 @@ pub(crate) struct Judge<'a> {
     base: &'a Values,
     /// Of the commits with known points, ascending.
     points: Vec<u64>,
+    /// When each of them was begun.
+    begun: Vec<u64>,
     /// Of the commits up to each, when the last of them was begun.
     begun_max: Vec<u64>,
     unknown: Vec<Unknown<'a>>,
@@ -168,18 +190,35 @@ impl<'a> Judge<'a> {
                 places.entry(place.clone()).or_default();
             }
         }
+        let begun = known.iter().map(|commit| commit.begun).collect();
         let points: Vec<u64> = known.iter().filter_map(|commit| commit.point).collect();
-        let unknown = unknown.into_iter().map(|commit| Unknown {
-            commit,
-            least: points.partition_point(|point| *point <= commit.after),
-            last: commit
-                .failed
-                .map_or(points.len(), |failed| begun_max.partition_point(|begun| *begun <= failed)),
+        let gap = |commit: &Commit| match commit.place {
+            Placed::At(end) => {
+                let gap = points.partition_point(|point| *point < end);
+                (gap, gap)
+            }
+            Placed::Nowhere => (1, 0),
+            Placed::Anywhere => {
+                let last = commit.failed.map_or(points.len(), |failed| {
+                    begun_max.partition_point(|begun| *begun <= failed)
+                });
+                let least = points.partition_point(|point| *point <= commit.after);
+                (least, last.max(least))
+            }
+        };
+        let unknown = unknown.into_iter().map(|commit| {
+            let (least, last) = gap(commit);
+            Unknown { commit, least, last }
         });
-        let unknown = unknown.collect();
+        // In the order of their places, those that are known first.
+        let mut unknown: Vec<Unknown<'_>> = unknown.collect();
+        unknown.sort_by_key(|unknown| match unknown.commit.place {
+            Placed::At(end) => end,
+            Placed::Nowhere | Placed::Anywhere => u64::MAX,
+        });
         let mut readings: Vec<&Reading> = readings.iter().collect();
         readings.sort_by_key(|reading| reading.pinned);
-        Judge { base, points, begun_max, unknown, places, readings }
+        Judge { base, points, begun, begun_max, unknown, places, readings }
     }
 
     /// Finds moments for all reads, and for `recovered` after them if it is given: at or after all
@@ -201,8 +240,12 @@ impl<'a> Judge<'a> {
             floors.add(reading, moment);
         }
         for unknown in &mut self.unknown {
+            if unknown.commit.place != Placed::Anywhere {
+                continue;
+            }
             // A read that had ended before did not see it, nor can it lie before what that saw.
             unknown.least = unknown.least.max(floors.at(unknown.commit.begun).0);
+            unknown.last = unknown.last.max(unknown.least);
         }
         let (end, mut wrong) = ((recovered, keeps_reads), None);
         let guesses = self.guesses();
@@ -214,6 +257,40 @@ impl<'a> Judge<'a> {
             }
         }
         wrong.map_or(Ok(false), Err)
+    }
+
+    /// The event from which on it is not known which commits there are.
+    pub(crate) fn known_until(&self) -> u64 {
+        self.unknown.iter().map(|unknown| unknown.commit.begun).min().unwrap_or(u64::MAX)
+    }
+
+    /// True if a commit between two points, neither included, is known to write to a place.
+    pub(crate) fn is_written_between(&self, place: &Place, after: u64, before: u64) -> bool {
+        let Some(writes) = self.places.get(place) else { return false };
+        writes.iter().any(|(nth, _)| (after + 1..before).contains(&self.points[nth - 1]))
+    }
+
+    /// True if a commit beyond a point that had begun by then wrote to a place, or may have.
+    pub(crate) fn may_be_written_since(&self, place: &Place, after: u64, told: u64) -> bool {
+        let known = self.places.get(place).into_iter().flatten();
+        let mut known = known.filter(|(nth, _)| self.points[nth - 1] > after);
+        let writes = |unknown: &Unknown<'_>| write_to(unknown.commit, place).is_some();
+        known.any(|(nth, _)| self.begun[nth - 1] <= told) || self.unknown.iter().any(writes)
+    }
+
+    /// True if a sight is so just before the commit with this point, if all that are not known are
+    /// nowhere.
+    pub(crate) fn holds_before(&self, sight: &Sight, point: u64) -> bool {
+        let moment = (self.points.partition_point(|known| *known < point), END);
+        self.disagrees(sight, &vec![None; self.unknown.len()], moment).is_none()
+    }
+
+    /// True if one moment explains all sights, in the same case.
+    pub(crate) fn is_one_moment(&self, sights: &[Sight]) -> bool {
+        let (how, when, sights) = ("reads", When::After(0), sights.to_vec());
+        let reading = Reading { how, when, is_beside: true, began: 0, pinned: u64::MAX, sights };
+        let nowhere = vec![None; self.unknown.len()];
+        self.explain_within(&reading, &nowhere, (0, 0), (self.points.len(), END)).is_ok()
     }
 
     fn judge_late(
@@ -240,9 +317,12 @@ impl<'a> Judge<'a> {
             let mut longer = Vec::new();
             for guess in guesses {
                 longer.push([&guess[..], &[None]].concat());
-                for gap in unknown.least..=unknown.last.max(unknown.least) {
+                for gap in unknown.least..=unknown.last {
                     let others = guess.iter().flatten().filter(|(there, _)| *there == gap).count();
-                    for rank in 1..=others + 1 {
+                    // Those whose places are known come in their order.
+                    let is_placed = unknown.commit.place != Placed::Anywhere;
+                    let first = if is_placed { others + 1 } else { 1 };
+                    for rank in first..=others + 1 {
                         let shift = |place: &Option<Moment>| {
                             place.map(|(there, at)| {
                                 (there, if there == gap && at >= rank { at + 1 } else { at })
@@ -264,9 +344,14 @@ impl<'a> Judge<'a> {
 
     /// The least moment at or after `floor` that explains all that a read found.
     fn explain(&self, reading: &Reading, guess: &Guess, floor: Moment) -> Result<Moment, String> {
-        let must = self.points.partition_point(|point| *point <= reading.from);
+        if let When::Before(point) = reading.when {
+            let before = self.points.partition_point(|known| *known < point);
+            return self.explain_within(reading, guess, (before, END), (before, END));
+        }
+        let (When::After(from) | When::At(from) | When::Before(from)) = reading.when;
+        let must = self.points.partition_point(|point| *point <= from);
         let can = self.begun_max.partition_point(|begun| *begun <= reading.pinned);
-        let mut last = (if reading.is_exact { must } else { can }, END);
+        let mut last = (if reading.when == When::At(from) { must } else { can }, END);
         for (unknown, place) in self.unknown.iter().zip(guess) {
             if let Some((gap, rank)) = place
                 && unknown.commit.begun > reading.pinned
@@ -277,10 +362,20 @@ impl<'a> Judge<'a> {
         let first = floor.max((must, 0));
         if first > last || must > can {
             return Err(format!(
-                "{} from point {} must be at {first:?} or later, which it cannot be: {last:?} is the last it can see",
-                reading.how, reading.from
+                "{} {:?} must be at {first:?} or later, which it cannot be: {last:?} is the last it can see",
+                reading.how, reading.when
             ));
         }
+        self.explain_within(reading, guess, first, last)
+    }
+
+    fn explain_within(
+        &self,
+        reading: &Reading,
+        guess: &Guess,
+        first: Moment,
+        last: Moment,
+    ) -> Result<Moment, String> {
         let mut moment = first;
         let mut seen = 0;
         let mut at = 0;
@@ -384,13 +479,13 @@ impl<'a> Judge<'a> {
         };
         let there = self.places.get(place).map(|writes| self.value(place, writes, guess, tried));
         format!(
-            "{} of {} (from {} to {}) from point {} saw {saw}: no moment from {first:?} to {last:?} explains all it saw; at {tried:?} \
+            "{} of {} (from {} to {}) {:?} saw {saw}: no moment from {first:?} to {last:?} explains all it saw; at {tried:?} \
              there was {}",
             reading.how,
             show_place(place),
             show_bound(&sight.lower),
             show_bound(&sight.upper),
-            reading.from,
+            reading.when,
             show(there.flatten())
         )
     }

@@ -3,17 +3,23 @@
 //!
 //! Every commit of a writer also puts the writer's own marker key to the number of the commit, so
 //! after a crash the oracle knows exactly which commits are there: those of each writer up to its
-//! marker. What remains unknown is the place in history of a commit that never returned (one for
-//! each writer at most). All that reads and a recovery found must fit into one order of the commits
-//! (`observe.rs`).
+//! marker. What remains unknown is whether a commit that never returned (one for each writer at
+//! most) was seen: if it was, it is where it had reserved its place in the log. All that reads and
+//! a recovery found must fit into one order of the commits (`observe.rs`).
+//!
+//! A transaction is a commit whose reads hold just before it ([`History::saw_before`]); which of
+//! them do at which level, `transactions/` says.
 //!
 //! A disk that was damaged at rest may have lost the end of what was written, but nothing from the
 //! middle, and nothing that a close had finished.
 
 use super::families::Guests;
-use super::observe::{Judge, Reading, Sight};
+use super::observe::{Judge, Reading, Sight, When};
+use super::transactions::deal::{Deal, Refusal};
+use super::transactions::rules;
 use super::values::{Place, Value, Values};
 use super::workload::WRITERS;
+use isobath::Isolation;
 
 /// A commit as its writer knows it.
 #[derive(Clone, Debug)]
@@ -30,14 +36,33 @@ pub(crate) struct Commit {
     pub(crate) after: u64,
     /// When it returned an error that leaves its outcome open.
     pub(crate) failed: Option<u64>,
+    /// Where it is if it is anywhere, as far as that is known.
+    pub(crate) place: Placed,
+}
+
+/// Where a commit of unknown outcome is, if it is anywhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// Anywhere between what was acknowledged before it and what began after it had failed.
+    #[default]
+    Anywhere,
+    /// It never had a place in the log.
+    Nowhere,
+    /// Its record would end here.
+    At(u64),
+}
+
+impl From<Option<u64>> for Placed {
+    fn from(reserved: Option<u64>) -> Placed {
+        reserved.map_or(Placed::Nowhere, Placed::At)
+    }
 }
 
 /// A read that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    /// The newest point that was acknowledged then; with a snapshot, its own.
-    from: u64,
-    is_exact: bool,
+    /// After the newest point that was acknowledged then; with a snapshot, at its own.
+    when: When,
     began: u64,
     /// When it had pinned what it reads, if that was earlier than its end.
     pinned: Option<u64>,
@@ -45,6 +70,13 @@ pub(crate) struct Look {
 }
 
 impl Look {
+    /// The newest point that was acknowledged when it began.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        match self.when {
+            When::After(point) | When::At(point) | When::Before(point) => point,
+        }
+    }
+
     /// The look of a reader beside the process that writes.
     pub(crate) fn beside(self) -> Look {
         Look { is_beside: true, ..self }
@@ -68,6 +100,9 @@ pub(crate) struct History {
     /// By writer, in the order of their numbers.
     writers: Vec<Vec<Commit>>,
     readings: Vec<Reading>,
+    /// Transactions that have ended, and what some of them were refused for.
+    deals: Vec<Deal>,
+    refusals: Vec<Refusal>,
     events: u64,
     newest_acknowledged: u64,
     newest_synced: u64,
@@ -80,10 +115,30 @@ pub(crate) struct History {
     /// Those of the life before, and whether they must have lasted.
     pub(crate) old_tokens: Vec<isobath::Commit>,
     pub(crate) keeps_old_tokens: bool,
+    /// Something unknown may have been written: reads go unjudged.
+    pub(crate) is_blind: bool,
 }
 
 /// The writer whose commits carry no marker, after those that number theirs.
 pub(crate) const CARELESS: usize = WRITERS;
+
+/// Tasks that run transactions: at most so many.
+pub(crate) const TRANSACTORS: usize = 8;
+
+/// The writer that a task's transactions are commits of. They carry markers.
+pub(crate) const fn transactor(task: usize) -> usize {
+    CARELESS + 1 + task
+}
+
+/// The writer that its single steps (`put_if` and the like) are commits of, which carry none.
+pub(crate) const fn stepper(task: usize) -> usize {
+    transactor(TRANSACTORS) + task
+}
+
+/// True if each commit of a writer puts its marker.
+const fn has_marker(writer: usize) -> bool {
+    writer != CARELESS && writer < stepper(0)
+}
 
 /// The marker key of a writer.
 pub(crate) fn marker(writer: usize) -> Place {
@@ -92,7 +147,7 @@ pub(crate) fn marker(writer: usize) -> Place {
 
 impl History {
     pub(crate) fn new(base: Values) -> History {
-        History { base, writers: vec![Vec::new(); CARELESS + 1], ..History::default() }
+        History { base, writers: vec![Vec::new(); stepper(TRANSACTORS)], ..History::default() }
     }
 
     /// The number that the next commit of a writer has, counted over all lives.
@@ -109,14 +164,21 @@ impl History {
         writes.sort_by(|a, b| a.0.cmp(&b.0));
         writes.dedup_by(|later, kept| later.0 == kept.0);
         let (after, is_synced) = (self.newest_acknowledged, false);
-        let commit = Commit { writes, point: None, is_synced, begun, after, failed: None };
+        let (failed, place) = (None, Placed::default());
+        let commit = Commit { writes, point: None, is_synced, begun, after, failed, place };
         self.writers[writer].push(commit);
     }
 
+    /// What the commit writes that was begun last: known only now.
+    pub(crate) fn wrote(&mut self, writer: usize, writes: Vec<(Place, Option<Value>)>) {
+        self.writers[writer].last_mut().expect("begun before").writes = writes;
+    }
+
     /// The commit that was begun last has failed, and may be there nevertheless.
-    pub(crate) fn fail(&mut self, writer: usize) {
+    pub(crate) fn fail(&mut self, writer: usize, place: Placed) {
         self.events += 1;
-        self.writers[writer].last_mut().expect("begun before").failed = Some(self.events);
+        let commit = self.writers[writer].last_mut().expect("begun before");
+        (commit.failed, commit.place) = (Some(self.events), place);
     }
 
     /// The commit that was begun last has failed for good: it is nowhere, and never will be.
@@ -146,8 +208,8 @@ impl History {
     /// A read begins.
     pub(crate) fn look(&mut self) -> Look {
         self.events += 1;
-        let from = self.newest_acknowledged;
-        Look { from, is_exact: false, began: self.events, pinned: None, is_beside: false }
+        let when = When::After(self.newest_acknowledged);
+        Look { when, began: self.events, pinned: None, is_beside: false }
     }
 
     /// It has pinned what it reads: what it finds from now on is as of a moment that has passed.
@@ -159,15 +221,42 @@ impl History {
     /// It has taken a snapshot at `point`.
     pub(crate) fn pinned_at(&mut self, look: &mut Look, point: u64) {
         self.pinned(look);
-        (look.from, look.is_exact) = (point, true);
+        look.when = When::At(point);
     }
 
     /// What it found, all as of one moment.
     pub(crate) fn saw(&mut self, how: &'static str, look: Look, sights: Vec<Sight>) {
         self.events += 1;
-        let Look { from, is_exact, began, pinned, is_beside } = look;
+        let Look { when, began, pinned, is_beside } = look;
         let pinned = pinned.unwrap_or(self.events);
-        self.readings.push(Reading { how, from, is_exact, is_beside, began, pinned, sights });
+        self.readings.push(Reading { how, when, is_beside, began, pinned, sights });
+    }
+
+    /// What the transaction found that was acknowledged with `point`: as things were just before.
+    fn saw_before(&mut self, how: &'static str, point: u64, sights: Vec<Sight>) {
+        self.events += 1;
+        let (began, pinned) = (self.events, self.events);
+        let when = When::Before(point);
+        self.readings.push(Reading { how, when, is_beside: true, began, pinned, sights });
+    }
+
+    /// A transaction has ended, in whichever way.
+    pub(crate) fn ended(&mut self, deal: Deal) {
+        if let Some(point) = deal.committed {
+            let how = match deal.level {
+                Isolation::Serializable => "a Serializable transaction's commit",
+                _ => "a transaction's commit",
+            };
+            self.saw_before(how, point, deal.found.lasting(deal.level));
+        }
+        self.events += 1;
+        self.deals.push(Deal { ended: self.events, ..deal });
+    }
+
+    /// A transaction was told of a conflict.
+    pub(crate) fn refused(&mut self, refusal: Refusal) {
+        self.events += 1;
+        self.refusals.push(Refusal { told: self.events, ..refusal });
     }
 
     pub(crate) fn reads(&self) -> u64 {
@@ -185,7 +274,13 @@ impl History {
     /// Checks all reads of this life, now that every acknowledged commit is known. False if the
     /// late ones go unjudged.
     pub(crate) fn check_reads(&self) -> Result<bool, String> {
-        self.judge().judge(None, false)
+        if self.is_blind {
+            return Ok(false);
+        }
+        let mut judge = self.judge();
+        let is_judged = judge.judge(None, false)?;
+        rules::check(&judge, &self.deals, &self.refusals)?;
+        Ok(is_judged)
     }
 
     /// Checks what a recovery found after this life. If the disk was damaged since, the end of it
@@ -198,7 +293,8 @@ impl History {
     ) -> Result<(), String> {
         let mut kept: Vec<&Commit> = Vec::new();
         let mut lost: Vec<&Commit> = Vec::new();
-        for (writer, commits) in self.writers[..CARELESS].iter().enumerate() {
+        let marked = self.writers.iter().enumerate().filter(|(writer, _)| has_marker(*writer));
+        for (writer, commits) in marked {
             let (before, now) = (marker_number(&self.base, writer), marker_number(found, writer));
             let count = now.checked_sub(before).filter(|count| *count <= commits.len() as u64);
             let count = count.ok_or_else(|| {
@@ -247,13 +343,15 @@ impl History {
         };
         let recovered = Reading {
             how: "a recovery",
-            from,
-            is_exact: false,
+            when: When::After(from),
             is_beside: false,
             began: self.events + 1,
             pinned: self.events + 1,
             sights: vec![Sight::of_family(0, found), Sight::of_family(1, found)],
         };
+        if self.is_blind {
+            return Ok(());
+        }
         // Whether it goes unjudged was counted with the reads: there are as many guesses.
         self.judge().judge(Some(&recovered), keeps_reads).map(drop)
     }
@@ -395,7 +493,7 @@ mod tests {
         let mut history = History::new(Values::new());
         for writer in 0..3 {
             history.begin(writer, vec![put("a", "0")]);
-            history.fail(writer);
+            history.fail(writer, Placed::Anywhere);
         }
         assert_eq!(history.check_reads(), Ok(true));
         let mut history = History::new(Values::new());
@@ -412,7 +510,7 @@ mod tests {
         history.begin(0, vec![put("!writer0", "1"), put("a", "0")]);
         let look = history.look();
         sees(&mut history, look, &[("a", Some("0"))]);
-        history.fail(0);
+        history.fail(0, Placed::Anywhere);
         history.check_recovered(&Values::new(), End::PowerLost, false).unwrap();
         history.check_recovered(&Values::new(), End::Killed, false).unwrap_err();
         let there = values(&[("!writer0", "1"), ("a", "0")]);

@@ -12,9 +12,9 @@ use std::ops::Bound;
 
 /// A stretch of the keys of a family.
 pub(crate) struct Span {
-    family: u8,
-    lower: Bound<Key>,
-    upper: Bound<Key>,
+    pub(crate) family: u8,
+    pub(crate) lower: Bound<Key>,
+    pub(crate) upper: Bound<Key>,
 }
 
 /// What is read: the database as it is, or as it was.
@@ -29,11 +29,11 @@ impl Span {
         Span { family, lower: Bound::Unbounded, upper: Bound::Unbounded }
     }
 
-    fn bounds(&self) -> (Bound<Key>, Bound<Key>) {
+    pub(crate) fn bounds(&self) -> (Bound<Key>, Bound<Key>) {
         (self.lower.clone(), self.upper.clone())
     }
 
-    fn sight(&self) -> Sight {
+    pub(crate) fn sight(&self) -> Sight {
         let (lower, upper) = self.bounds();
         Sight { family: self.family, lower, upper, found: Default::default() }
     }
@@ -45,7 +45,7 @@ impl Span {
 }
 
 /// Sights, and the error that ended the read if one did.
-type Seen = (Vec<Sight>, isobath::Result<()>);
+pub(crate) type Seen = (Vec<Sight>, isobath::Result<()>);
 
 impl Stage {
     /// One reader's life.
@@ -193,7 +193,7 @@ impl Stage {
         self.saw("a scan", look, seen)
     }
 
-    pub(crate) fn range(&self, source: Source<'_>, span: &Span) -> Range {
+    pub(crate) fn range(&self, source: Source<'_>, span: &Span) -> Range<'static> {
         match (source, span.family) {
             (Source::Live, 0) => self.db.range(span.bounds()),
             (Source::Live, _) => self.side.range(span.bounds()),
@@ -202,7 +202,7 @@ impl Stage {
         }
     }
 
-    fn cursor(&self, source: Source<'_>, span: &Span) -> isobath::Result<Cursor> {
+    fn cursor(&self, source: Source<'_>, span: &Span) -> isobath::Result<Cursor<'static>> {
         match (source, span.family) {
             (Source::Live, 0) => self.db.cursor(span.bounds()),
             (Source::Live, _) => self.side.cursor(span.bounds()),
@@ -213,14 +213,14 @@ impl Stage {
 
     /// Walks a range from one end or both, to where they meet or not that far. Only what was walked
     /// counts.
-    fn walk(&self, range: Range, span: &Span, rng: &mut fastrand::Rng) -> Seen {
+    pub(crate) fn walk(&self, range: Range<'_>, span: &Span, rng: &mut fastrand::Rng) -> Seen {
         let steps_max = if rng.bool() { usize::MAX } else { rng.usize(0..20) };
         let back_percent = [0, 0, 100, 50][rng.usize(..4)];
         let pause_percent = [0, 0, 10, 60][rng.usize(..4)];
         let has_values = rng.u8(..8) > 0;
         let without =
             |key: isobath::Result<isobath::Value>| key.map(|key| (key, isobath::Value::default()));
-        let mut range: Box<dyn DoubleEndedIterator<Item = _>> = match has_values {
+        let mut range: Box<dyn DoubleEndedIterator<Item = _> + '_> = match has_values {
             true => Box::new(range),
             false => Box::new(range.keys().map(without)),
         };
@@ -270,9 +270,9 @@ impl Stage {
     }
 
     /// Seeks and steps of a cursor. What it passed over is not there.
-    fn step(
+    pub(crate) fn step(
         &self,
-        mut cursor: Cursor,
+        mut cursor: Cursor<'_>,
         span: &Span,
         sights: &mut Vec<Sight>,
         rng: &mut fastrand::Rng,
@@ -412,7 +412,7 @@ impl Stage {
 
     /// The ends and the number of keys are those that ranges show, of the whole family and of a
     /// span.
-    fn sum_up(&self, part: &impl Readable, span: &Span) -> isobath::Result<()> {
+    pub(crate) fn sum_up(&self, part: &impl Readable, span: &Span) -> isobath::Result<()> {
         let mut all = part.iter();
         let (first, last) = (all.next().transpose()?, all.next_back().transpose()?);
         let last = last.or_else(|| first.clone());
@@ -423,7 +423,9 @@ impl Stage {
             && part.first()? == first
             && part.last()? == last;
         if !is_right {
-            self.fail(format!("a snapshot contradicts itself, from {first:?} to {last:?}"));
+            self.fail(format!(
+                "a snapshot or transaction contradicts itself, from {first:?} to {last:?}"
+            ));
         }
         Ok(())
     }

@@ -75,6 +75,9 @@ struct Slot {
     looks: u64,
     /// The locks it holds, while others run.
     held: HeldLocks,
+    /// Where the record ends that it reserved last, if it has reserved one since it was asked to
+    /// forget.
+    reserved: Option<u64>,
 }
 
 #[derive(Default)]
@@ -125,7 +128,7 @@ pub(crate) struct Ended {
 pub(crate) fn hook() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        install(Hooks { is_task, point, block, wake, yield_now, preempt });
+        install(Hooks { is_task, point, reserved, block, wake, yield_now, preempt, task });
         let print = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             // A task's panic is what a seed fails of, and told as that.
@@ -367,6 +370,7 @@ pub(crate) fn spawn(name: String, body: Box<dyn FnOnce()>) -> usize {
         awaited: None,
         looks: 0,
         held: HeldLocks::default(),
+        reserved: None,
     };
     SHARED.with_borrow_mut(|shared| shared.slots.push(slot));
     at
@@ -412,6 +416,11 @@ pub(crate) fn random(end: u64) -> u64 {
     SHARED.with_borrow_mut(|shared| shared.rng.u64(..end))
 }
 
+/// The number of the running task, for the hooks.
+fn task() -> usize {
+    current().unwrap_or(usize::MAX)
+}
+
 fn is_task() -> bool {
     let is_task = !YIELDER.get().is_null();
     let looks = LOOKS.get() + u64::from(is_task);
@@ -445,6 +454,30 @@ fn point(point: Point) {
     if let Some(wait) = wait {
         give_way(wait);
     }
+}
+
+/// The running task has reserved a record of the log.
+fn reserved(end: u64) {
+    SHARED.with_borrow_mut(|shared| {
+        if let Some(at) = shared.current {
+            shared.slots[at].reserved = Some(end);
+        }
+    });
+}
+
+/// The running task begins a commit.
+pub(crate) fn forget_reserved() {
+    SHARED.with_borrow_mut(|shared| {
+        if let Some(at) = shared.current {
+            shared.slots[at].reserved = None;
+        }
+    });
+}
+
+/// Where the commit of the running task ends in the log, if it came so far that it has a place
+/// there.
+pub(crate) fn last_reserved() -> Option<u64> {
+    SHARED.with_borrow(|shared| shared.slots[shared.current?].reserved)
 }
 
 fn preempt() {

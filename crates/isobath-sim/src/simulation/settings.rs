@@ -15,6 +15,8 @@ pub(crate) enum Profile {
     Short,
     /// Long ones, all with deep trees of small tables
     Tree,
+    /// Many transactions in all of them
+    Transactions,
 }
 
 impl fmt::Display for Profile {
@@ -23,6 +25,7 @@ impl fmt::Display for Profile {
             Profile::Mixed => "mixed",
             Profile::Short => "short",
             Profile::Tree => "tree",
+            Profile::Transactions => "transactions",
         })
     }
 }
@@ -43,6 +46,8 @@ pub(crate) struct Trim {
     pub(crate) janitor: bool,
     /// The lives that have trouble, a bit each.
     pub(crate) troubles: u32,
+    /// The tasks of transactions that take part, a bit each.
+    pub(crate) transactors: u8,
 }
 
 impl Default for Trim {
@@ -54,14 +59,16 @@ impl Default for Trim {
             readers: u8::MAX,
             janitor: true,
             troubles: u32::MAX,
+            transactors: u8::MAX,
         }
     }
 }
 
 impl fmt::Display for Trim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Trim { lives, operations, writers, readers, janitor, troubles } = self;
-        write!(f, "{lives}/{operations}/{writers}/{readers}/{}/{troubles}", u8::from(*janitor))
+        let Trim { lives, operations, writers, readers, janitor, troubles, transactors } = self;
+        let janitor = u8::from(*janitor);
+        write!(f, "{lives}/{operations}/{writers}/{readers}/{janitor}/{troubles}/{transactors}")
     }
 }
 
@@ -71,15 +78,21 @@ impl FromStr for Trim {
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers: Option<Vec<u32>> = text.split('/').map(|part| part.parse().ok()).collect();
         match numbers.as_deref() {
-            Some(&[lives, operations, writers, readers, janitor, troubles]) => Ok(Trim {
-                lives,
-                operations,
-                writers: writers as u8,
-                readers: readers as u8,
-                janitor: janitor != 0,
-                troubles,
-            }),
-            _ => Err("write lives/operations/writers/readers/janitor/troubles".to_owned()),
+            Some(&[lives, operations, writers, readers, janitor, troubles, transactors]) => {
+                Ok(Trim {
+                    lives,
+                    operations,
+                    writers: writers as u8,
+                    readers: readers as u8,
+                    janitor: janitor != 0,
+                    troubles,
+                    transactors: transactors as u8,
+                })
+            }
+            _ => {
+                Err("write lives/operations/writers/readers/janitor/troubles/transactors"
+                    .to_owned())
+            }
         }
     }
 }
@@ -104,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_trim_comes_back_from_what_it_prints() {
-        let trim = Trim { lives: 3, writers: 2, janitor: false, ..Trim::default() };
+        let trim = Trim { lives: 3, writers: 2, janitor: false, transactors: 5, ..Trim::default() };
         assert_eq!(trim.to_string().parse(), Ok(trim));
         assert!("1/2/3".parse::<Trim>().is_err());
     }

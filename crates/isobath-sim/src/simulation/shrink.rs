@@ -88,7 +88,11 @@ fn fewer_tasks(trim: Trim) -> Vec<Trim> {
     let (readers, writers) = (trim.readers & 7, trim.writers & 7);
     let without_readers = bits(readers).map(|bit| Trim { readers: readers & !bit, ..trim });
     let without_writers = bits(writers).map(|bit| Trim { writers: writers & !bit, ..trim });
-    without_readers.chain(without_writers).collect()
+    let transactors = trim.transactors;
+    let there = (0..8).map(|bit| 1 << bit).filter(|bit| transactors & bit != 0);
+    let without = there.map(|bit| Trim { transactors: transactors & !bit, ..trim });
+    let none = (transactors != 0).then_some(Trim { transactors: 0, ..trim });
+    none.into_iter().chain(without_readers).chain(without_writers).chain(without).collect()
 }
 
 fn fewer_operations(trim: Trim) -> Vec<Trim> {
@@ -107,11 +111,19 @@ mod tests {
         let needs = |settings: &Settings| {
             let trim = settings.trim;
             let fails = trim.lives >= 2 && trim.writers & 2 != 0 && trim.operations >= 7;
+            let fails = fails && trim.transactors & 4 != 0;
             (fails && trim.troubles & 1 != 0).then(|| "lost".to_owned())
         };
         let shrunk = shrink_with(&Settings::default(), needs);
-        let least =
-            Trim { lives: 2, operations: 7, writers: 2, readers: 0, janitor: false, troubles: 1 };
+        let least = Trim {
+            lives: 2,
+            operations: 7,
+            writers: 2,
+            readers: 0,
+            janitor: false,
+            troubles: 1,
+            transactors: 4,
+        };
         assert_eq!((shrunk.settings.trim, &*shrunk.wrong), (least, "lost"));
     }
 }

@@ -2,11 +2,12 @@
 //! each begun with the check of what the one before must have left.
 
 use super::families::Guests;
-use super::oracle::{End, History};
+use super::oracle::{End, History, TRANSACTORS};
 use super::runtime;
 use super::settings::{Profile, Settings, Trim};
 use super::tally::{Reached, Tally};
 use super::terrain::Terrain;
+use super::transactions::loose;
 use super::trouble::{Damage, Trouble};
 use super::values::{Place, Value, Values};
 use super::workload::{self, Closing, Stage, WRITERS};
@@ -48,6 +49,9 @@ struct Script {
     /// The database is closed while others still work.
     closes_early: bool,
     trim: Trim,
+    /// Tasks that run transactions, and how many each.
+    transactors: usize,
+    transactions: u32,
     terrain: Terrain,
     /// A second database uses the same one.
     cache: Option<BlockCache>,
@@ -122,7 +126,7 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
     let is_tree = settings.profile == Profile::Tree || rng.u8(..3) == 0;
     let terrain = if is_tree { Terrain::tree(&mut rng) } else { Terrain::flat(&mut rng) };
     let lives = match settings.profile {
-        Profile::Mixed | Profile::Tree => rng.u32(2..7),
+        Profile::Mixed | Profile::Tree | Profile::Transactions => rng.u32(2..7),
         Profile::Short => rng.u32(6..20),
     };
     for nth in 0..lives.min(settings.trim.lives) {
@@ -198,10 +202,10 @@ fn draw(
     rng: &mut fastrand::Rng,
 ) -> Script {
     let working = match settings.profile {
-        Profile::Mixed | Profile::Tree if terrain.is_tree() => 20..8000,
-        Profile::Mixed | Profile::Tree => 20..1500,
         Profile::Short if terrain.is_tree() => 20..800,
         Profile::Short => 20..250,
+        _ if terrain.is_tree() => 20..8000,
+        _ => 20..1500,
     };
     let doom = draw_doom(working.clone(), past, rng);
     let options = terrain.options(rng);
@@ -221,9 +225,15 @@ fn draw(
         _ => doom,
     };
     let count = match settings.profile {
-        Profile::Mixed | Profile::Tree => [30, 120, 400][rng.usize(..3)],
+        Profile::Mixed | Profile::Tree | Profile::Transactions => [30, 120, 400][rng.usize(..3)],
         Profile::Short => [5, 15, 40][rng.usize(..3)],
     };
+    let transactors = match settings.profile {
+        Profile::Transactions => rng.usize(3..=TRANSACTORS),
+        _ if rng.bool() => rng.usize(2..=TRANSACTORS),
+        _ => 0,
+    };
+    let transactions = count / if settings.profile == Profile::Transactions { 1 } else { 4 };
     Script {
         doom,
         trouble,
@@ -233,6 +243,8 @@ fn draw(
         may_lose: past.may_lose,
         closes_early: rng.u8(..8) == 0,
         trim: settings.trim,
+        transactors,
+        transactions,
         terrain: terrain.clone(),
         cache: rng.bool().then(|| BlockCache::new([0, 16 << 10, 1 << 20][rng.usize(..3)])),
         rng: rng.fork(),
@@ -490,6 +502,8 @@ fn act(stage: &Rc<Stage>, script: &mut Script) {
         let body = Box::new(move || careless.blunder(count, rng));
         tasks.push(runtime::spawn("careless".to_owned(), body));
     }
+    let (count, among) = (script.transactions.min(trim.operations), trim.transactors);
+    tasks.extend(loose(stage, script.transactors, among, count, &mut script.rng));
     let (closer, rng) = (stage.clone(), script.rng.fork());
     if script.closes_early {
         let body = Box::new(move || closer.close_soon(rng));

@@ -52,8 +52,14 @@ impl Terrain {
             .durability(
                 [Durability::Process, Durability::Process, Durability::Sync][rng.usize(..3)],
             )
+            .lock_timeout([Duration::from_millis(2), Duration::from_secs(10)][rng.usize(..2)])
             .family(self.family_options(rng));
-        if self.is_tree { options.sizes(sizes(rng)) } else { options }
+        let mut sizes = if self.is_tree { sizes(rng) } else { Sizes::default() };
+        // So few that keys which have nothing to do with one another meet.
+        sizes.stamp_slots = [2, 2, 16, 1 << 16][rng.usize(..4)];
+        sizes.pending_max = [1, 2, 1 << 10, 1 << 10][rng.usize(..4)];
+        sizes.slots_written_max = [1, 3, 4096, 4096][rng.usize(..4)];
+        options.sizes(sizes)
     }
 
     pub(crate) fn family_options(&self, rng: &mut fastrand::Rng) -> FamilyOptions {

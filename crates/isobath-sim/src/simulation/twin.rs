@@ -45,7 +45,7 @@ struct Open {
 struct Left {
     db: Db,
     snapshot: Snapshot,
-    range: Range,
+    range: Range<'static>,
     first: Option<(Key, Value)>,
 }
 

@@ -187,6 +187,7 @@ impl Stage {
         let values =
             writes.iter().map(|(place, bytes)| ((*place).clone(), bytes.as_deref().map(Value::of)));
         self.history.borrow_mut().begin(writer, values.collect());
+        runtime::forget_reserved();
         let error = match self.commit(&writes, options) {
             Ok(point) => {
                 if is_refused && !self.life.is_over() {
@@ -199,6 +200,11 @@ impl Stage {
             }
             Err(error) => error,
         };
+        if error.is_conflict() {
+            // It has waited for a lock in vain.
+            self.history.borrow_mut().withdraw(writer);
+            return true;
+        }
         self.judge_write("a commit", &error);
         if error.is_retryable() {
             // It has left nothing behind; the next may find room.
@@ -208,7 +214,7 @@ impl Stage {
         }
         // The commit may or may not be there: nothing more can be known of this writer in this
         // life.
-        self.history.borrow_mut().fail(writer);
+        self.history.borrow_mut().fail(writer, runtime::last_reserved().into());
         false
     }
 

@@ -1,17 +1,19 @@
 //! Options of single calls. `with(options)` returns a handle that has the methods to which the
 //! options apply, so no method needs a second version that takes options.
 
+use crate::db::Owner;
 use crate::engine::{Engine, Keyspace};
-use crate::options::{ReadOptions, WriteOptions};
+use crate::options::{ReadOptions, TransactionOptions, WriteOptions};
 use crate::read::ReadAt;
 use crate::reads::Reads;
 use crate::sealed::Sealed;
+use crate::transaction::Transactions;
 use crate::writes::{Writes, WritesFamily};
 use std::sync::Arc;
 
 /// Options of single calls, for [`Db::with`](crate::Db::with) and
 /// [`Family::with`](crate::Family::with). [`ReadOptions`] give a [`Reads`]; [`WriteOptions`] give a
-/// [`Writes`] or a [`WritesFamily`].
+/// [`Writes`] or a [`WritesFamily`]; [`TransactionOptions`] give [`Transactions`].
 pub trait CallOptions: Sealed {
     /// The handle for calls on a database.
     type Handle<'a>;
@@ -31,6 +33,7 @@ pub trait CallOptions: Sealed {
 /// The engine and the family to which options apply.
 #[derive(Clone, Copy)]
 pub struct Lender<'a> {
+    pub(crate) owner: &'a Arc<Owner>,
     pub(crate) engine: &'a Arc<Engine>,
     pub(crate) family: &'a Arc<Keyspace>,
 }
@@ -67,5 +70,22 @@ impl CallOptions for WriteOptions {
     #[inline]
     fn on_family(self, lender: Lender<'_>) -> WritesFamily<'_> {
         WritesFamily { engine: lender.engine, family: lender.family, options: self }
+    }
+}
+
+impl Sealed for TransactionOptions {}
+
+impl CallOptions for TransactionOptions {
+    type Handle<'a> = Transactions<'a>;
+    type Part<'a> = Transactions<'a>;
+
+    #[inline]
+    fn on(self, lender: Lender<'_>) -> Transactions<'_> {
+        Transactions { owner: lender.owner, options: self }
+    }
+
+    #[inline]
+    fn on_family(self, lender: Lender<'_>) -> Transactions<'_> {
+        self.on(lender)
     }
 }

@@ -3,16 +3,18 @@
 use crate::batch::Batch;
 use crate::calls::{CallOptions, Lender};
 use crate::engine::Engine;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::family_spec::FamilySpec;
 use crate::format::OpKind;
 use crate::key_range::bounds_of;
 use crate::metrics::Metrics;
-use crate::options::{Options, ReadOptions, WriteOptions};
+use crate::options::{Options, ReadOptions, TransactionOptions, WriteOptions};
 use crate::read::ReadAt;
 use crate::reads::{Reads, reads};
 use crate::snapshot::Snapshot;
+use crate::steps::steps;
+use crate::transaction::Transaction;
 use crate::write::{self, Commit, ReadPoint};
 use crate::writes::writes;
 use crate::{close, compact, follow, recover};
@@ -64,6 +66,7 @@ impl Options {
 
 reads!(Db);
 writes!(Db, self: &Self => Result<Commit>);
+steps!(Db, self => self.with(WriteOptions::default()).default, Option<Commit>);
 
 impl Db {
     /// Opens the database in `path` with the default options, and creates it if there is none.
@@ -115,7 +118,7 @@ impl Db {
     #[inline]
     pub fn with<O: CallOptions>(&self, options: O) -> O::Handle<'_> {
         let engine = self.engine();
-        options.on(Lender { engine, family: &engine.default_family })
+        options.on(Lender { owner: &self.owner, engine, family: &engine.default_family })
     }
 
     /// Returns once every commit up to `point` survives power loss. Use `db.sync_to(commit)`, or
@@ -179,6 +182,54 @@ impl Db {
     /// A snapshot of every family at this moment. It stays the same for as long as it lives.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(&self.owner)
+    }
+
+    // Transactions.
+
+    /// Begins a transaction at the newest point, serializable and with the default options. Never
+    /// waits. [`Db::with`] takes [`TransactionOptions`](crate::TransactionOptions).
+    pub fn begin(&self) -> Transaction {
+        self.with(TransactionOptions::default()).begin()
+    }
+
+    /// Runs `body` in a transaction and commits it. If others change what it relied on, `body` runs
+    /// again in a new one, up to 16 times. So what it does outside the transaction is done as
+    /// often, and belongs behind the call. It must use the transaction for its reads and writes:
+    /// a plain write to a key that it has read conflicts with it each time.
+    ///
+    /// If `body` returns an error, the transaction is rolled back. After
+    /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) it does not run again.
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("transact")?;
+    /// # db.put("ada", [7])?;
+    /// # db.put("bob", [1])?;
+    /// let amount = 5;
+    /// let is_moved = db.transact(|tx| {
+    ///     let [from, to] = [tx.get("ada")?, tx.get("bob")?].map(|value| value.map_or(0, |v| v[0]));
+    ///     if from < amount {
+    ///         return Ok(false);
+    ///     }
+    ///     tx.put("ada", [from - amount])?;
+    ///     tx.put("bob", [to + amount])?;
+    ///     Ok(true)
+    /// })?;
+    /// assert!(is_moved);
+    /// assert_eq!(db.get("bob")?.unwrap(), [6]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transact<T>(&self, body: impl FnMut(&Transaction) -> Result<T>) -> Result<T> {
+        self.try_transact(body)
+    }
+
+    /// Like [`Db::transact`], for a body with an error type of its own.
+    pub fn try_transact<T, E: From<Error>>(
+        &self,
+        body: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        Ok(self.with(TransactionOptions::default()).try_transact(body)?.0)
     }
 
     // Column families.

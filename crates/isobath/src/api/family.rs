@@ -11,6 +11,7 @@ use crate::key_range::{KeyRange, bounds_of};
 use crate::options::{FamilyOptions, ReadOptions, WriteOptions};
 use crate::read::ReadAt;
 use crate::reads::{Reads, reads};
+use crate::steps::steps;
 use crate::write::{self, Commit};
 use crate::writes::writes;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub struct Family {
 
 reads!(Family);
 writes!(Family, self: &Self => Result<Commit>);
+steps!(Family, self => self.with(WriteOptions::default()), Option<Commit>);
 
 impl Family {
     pub(crate) fn new(keyspace: Arc<Keyspace>, owner: &Arc<Owner>) -> Self {
@@ -67,7 +69,8 @@ impl Family {
     /// [`WritesFamily`](crate::WritesFamily).
     #[inline]
     pub fn with<O: CallOptions>(&self, options: O) -> O::Part<'_> {
-        options.on_family(Lender { engine: self.engine(), family: &self.keyspace })
+        let engine = self.engine();
+        options.on_family(Lender { owner: &self.owner, engine, family: &self.keyspace })
     }
 
     /// Compacts the present keys within `range` down to the last level.

@@ -1,14 +1,20 @@
 //! Reading in order: [`Range`], an iterator that works from both ends, and [`Cursor`], which can
 //! move to any key.
 //!
+//! Those of a transaction borrow it: it cannot end before them. They see its writes up to their
+//! opening, and say when they are dropped what they have passed (`transact/scan.rs`). All others
+//! are `'static`.
+//!
 //! Both read at one read point. They keep alive what they read: the family's memtables and files at
 //! the moment of opening. So long-lived ones hold memory and disk space. They do not keep the
 //! database open. Once it is closed they return [`ErrorKind::Closed`](crate::ErrorKind::Closed);
 //! what they returned before stays valid.
 
 use crate::error::{Error, Result};
+use crate::footprint::{Cut, Interval};
 use crate::pinned::Value;
 use crate::read::{Pin, ReadAt, Scan, ScanBounds};
+use crate::transact::{Opened, Recorder, Trail, Way};
 
 /// A cursor over the visible keys of a family within bounds. It moves in both directions. Each move
 /// returns the entry it arrives at, which is valid until the next move, or `None` if there is no
@@ -39,11 +45,26 @@ use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 /// # Ok(())
 /// # }
 /// ```
-pub struct Cursor {
+///
+/// The cursor of a transaction borrows it:
+///
+/// ```compile_fail,E0505
+/// # fn main() -> isobath::Result<()> {
+/// # let db = isobath::Options::in_memory().open("cursor")?;
+/// let tx = db.begin();
+/// let mut cursor = tx.cursor(..)?;
+/// tx.commit()?;
+/// cursor.next()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Cursor<'a> {
     pin: Pin,
     scan: Scan,
     /// Where the cursor stands when the scan has no entry.
     outside: Outside,
+    /// The way of the cursor, if its transaction validates that.
+    trail: Option<Box<Trail<'a>>>,
 }
 
 /// Where a cursor without an entry stands.
@@ -56,10 +77,24 @@ enum Outside {
     Failed(Error),
 }
 
-impl Cursor {
-    pub(crate) fn new(at: ReadAt<'_>, bounds: &ScanBounds) -> Result<Cursor> {
-        let pin = Pin::new(at)?;
-        Ok(Cursor { scan: pin.scan(bounds)?, pin, outside: Outside::Fresh })
+impl Cursor<'static> {
+    pub(crate) fn new(at: ReadAt<'_>, bounds: &ScanBounds) -> Result<Cursor<'static>> {
+        Cursor::in_transaction((Pin::new(at)?, None), bounds)
+    }
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn in_transaction(
+        (pin, recorder): Opened<'a>,
+        bounds: &ScanBounds,
+    ) -> Result<Cursor<'a>> {
+        let mut trail = recorder.map(|recorder| Box::new(Trail::new(recorder)));
+        let scan = pin.scan(bounds).inspect_err(|_| {
+            if let Some(trail) = &mut trail {
+                trail.fail();
+            }
+        })?;
+        Ok(Cursor { scan, pin, outside: Outside::Fresh, trail })
     }
 
     /// Runs a move. If the move finds no key, the cursor stands at `outside`.
@@ -72,8 +107,27 @@ impl Cursor {
         }
     }
 
+    /// Tells the transaction of a move to a key or an end, and from there to where the cursor is.
+    #[cold]
+    fn note_seek(&mut self, way: Way, target: Option<&[u8]>) {
+        if let Some(trail) = &mut self.trail {
+            trail.seek(way, target, self.scan.key());
+        }
+    }
+
+    /// Tells the transaction of a step to where the cursor is.
+    #[cold]
+    fn note_step(&mut self, way: Way) {
+        if let Some(trail) = &mut self.trail {
+            trail.step(way, self.scan.key());
+        }
+    }
+
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
+        if let Some(trail) = &mut self.trail {
+            trail.fail();
+        }
         self.scan.leave();
         self.outside = Outside::Failed(error.clone());
         error
@@ -81,10 +135,14 @@ impl Cursor {
 
     fn forward(&mut self) -> Result<()> {
         if self.scan.has_entry() {
-            return self.moved(Outside::Behind, Scan::next);
+            self.moved(Outside::Behind, Scan::next)?;
+            if self.trail.is_some() {
+                self.note_step(Way::Forward);
+            }
+            return Ok(());
         }
         match &self.outside {
-            Outside::Fresh | Outside::Before => self.moved(Outside::Behind, Scan::seek_first),
+            Outside::Fresh | Outside::Before => self.first().map(drop),
             Outside::Behind => self.pin.check_open(),
             Outside::Failed(error) => Err(error.clone()),
         }
@@ -92,10 +150,14 @@ impl Cursor {
 
     fn backward(&mut self) -> Result<()> {
         if self.scan.has_entry() {
-            return self.moved(Outside::Before, Scan::prev);
+            self.moved(Outside::Before, Scan::prev)?;
+            if self.trail.is_some() {
+                self.note_step(Way::Backward);
+            }
+            return Ok(());
         }
         match &self.outside {
-            Outside::Fresh | Outside::Behind => self.moved(Outside::Before, Scan::seek_last),
+            Outside::Fresh | Outside::Behind => self.last().map(drop),
             Outside::Before => self.pin.check_open(),
             Outside::Failed(error) => Err(error.clone()),
         }
@@ -104,12 +166,18 @@ impl Cursor {
     /// Moves to the smallest key.
     pub fn first(&mut self) -> Result<Option<Entry<'_>>> {
         self.moved(Outside::Behind, Scan::seek_first)?;
+        if self.trail.is_some() {
+            self.note_seek(Way::Forward, None);
+        }
         Ok(self.entry())
     }
 
     /// Moves to the largest key.
     pub fn last(&mut self) -> Result<Option<Entry<'_>>> {
         self.moved(Outside::Before, Scan::seek_last)?;
+        if self.trail.is_some() {
+            self.note_seek(Way::Backward, None);
+        }
         Ok(self.entry())
     }
 
@@ -117,6 +185,9 @@ impl Cursor {
     /// last key.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         self.moved(Outside::Behind, |scan| scan.seek(key.as_ref()))?;
+        if self.trail.is_some() {
+            self.note_seek(Way::Forward, Some(key.as_ref()));
+        }
         Ok(self.entry())
     }
 
@@ -124,6 +195,9 @@ impl Cursor {
     /// first key.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         self.moved(Outside::Before, |scan| scan.seek_for_prev(key.as_ref()))?;
+        if self.trail.is_some() {
+            self.note_seek(Way::Backward, Some(key.as_ref()));
+        }
         Ok(self.entry())
     }
 
@@ -152,7 +226,7 @@ impl Cursor {
     }
 }
 
-impl std::fmt::Debug for Cursor {
+impl std::fmt::Debug for Cursor<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let key = self.entry().map(|entry| entry.key.escape_ascii().to_string());
         write!(f, "Cursor(at {key:?})")
@@ -204,7 +278,20 @@ impl std::fmt::Debug for Entry<'_> {
 /// until both ends meet. An error ends the iteration. Once the database is closed, by
 /// [`Db::close`](crate::Db::close) or because its last handle was dropped, the next item is
 /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Keys and values returned before stay valid.
-pub struct Range {
+///
+/// The range of a transaction borrows it:
+///
+/// ```compile_fail,E0505
+/// # fn main() -> isobath::Result<()> {
+/// # let db = isobath::Options::in_memory().open("range")?;
+/// let tx = db.begin();
+/// let mut range = tx.range("a".."m");
+/// range.next().transpose()?;
+/// tx.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Range<'a> {
     /// Both ends read the same view at the same read point. An error from opening is returned once.
     pin: Option<Result<Pin>>,
     bounds: ScanBounds,
@@ -212,6 +299,10 @@ pub struct Range {
     front: Option<Scan>,
     back: Option<Scan>,
     wants_values: bool,
+    /// True if the recorder has to learn of each item.
+    tells_items: bool,
+    /// Who tells the transaction what the range has passed, if it validates that.
+    recorder: Option<Box<Recorder<'a>>>,
 }
 
 /// Which end of a range.
@@ -221,20 +312,32 @@ enum End {
     Back,
 }
 
-impl Range {
-    pub(crate) fn new(at: Result<ReadAt<'_>>, bounds: ScanBounds) -> Range {
-        let pin = Some(at.and_then(Pin::new));
-        Range { pin, bounds, front: None, back: None, wants_values: true }
+impl Range<'static> {
+    pub(crate) fn new(at: Result<ReadAt<'_>>, bounds: ScanBounds) -> Range<'static> {
+        Range::in_transaction(at.and_then(Pin::new).map(|pin| (pin, None)), bounds)
+    }
+}
+
+impl<'a> Range<'a> {
+    pub(crate) fn in_transaction(opened: Result<Opened<'a>>, bounds: ScanBounds) -> Range<'a> {
+        let (pin, recorder) = match opened {
+            Ok((pin, recorder)) => (Ok(pin), recorder.map(Box::new)),
+            Err(error) => (Err(error), None),
+        };
+        let tells_items = recorder.as_ref().is_some_and(|recorder| recorder.wants_items());
+        let (front, back) = (None, None);
+        let wants_values = true;
+        Range { pin: Some(pin), bounds, front, back, wants_values, tells_items, recorder }
     }
 
     /// Only the keys; values are not pinned.
-    pub fn keys(mut self) -> Keys {
+    pub fn keys(mut self) -> Keys<'a> {
         self.wants_values = false;
         Keys(self)
     }
 
     /// Only the values.
-    pub fn values(self) -> Values {
+    pub fn values(self) -> Values<'a> {
         Values(self)
     }
 
@@ -277,13 +380,44 @@ impl Range {
         self.pin.as_ref()?;
         if let Err(error) = self.advance(end) {
             self.pin = None;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.fail();
+            }
             return Some(Err(error));
+        }
+        if self.tells_items {
+            self.tell_item(end);
         }
         let Some((key, value)) = self.item(end) else {
             self.pin = None;
             return None;
         };
         Some(Ok((Value::copied(key), value)))
+    }
+
+    #[cold]
+    fn tell_item(&mut self, end: End) {
+        let Some(key) = self.item(end).map(|(key, _)| Value::copied(key)) else { return };
+        if let Some(recorder) = &mut self.recorder {
+            let way = if end == End::Front { Way::Forward } else { Way::Backward };
+            recorder.return_item(way, &key);
+        }
+    }
+
+    /// Tells what was passed: everything if both ends have met, otherwise what each end has left
+    /// behind it.
+    #[cold]
+    fn record(&self, mut recorder: Recorder<'a>) {
+        if self.pin.is_none() {
+            return recorder.pass_all();
+        }
+        let bounds = recorder.bounds().clone();
+        if let Some(key) = self.front.as_ref().and_then(Scan::key) {
+            recorder.pass(Interval { start: bounds.start, end: Some(Cut::after(key)) });
+        }
+        if let Some(key) = self.back.as_ref().and_then(Scan::key) {
+            recorder.pass(Interval { start: Cut::before(key), end: bounds.end });
+        }
     }
 
     /// The item at an end, or `None` if that end has reached or passed the other one.
@@ -311,7 +445,16 @@ impl Range {
     }
 }
 
-impl Iterator for Range {
+impl Drop for Range<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(recorder) = self.recorder.take() {
+            self.record(*recorder);
+        }
+    }
+}
+
+impl Iterator for Range<'_> {
     type Item = Result<(Value, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -319,26 +462,26 @@ impl Iterator for Range {
     }
 }
 
-impl DoubleEndedIterator for Range {
+impl DoubleEndedIterator for Range<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.step(End::Back)
     }
 }
 
-impl std::iter::FusedIterator for Range {}
+impl std::iter::FusedIterator for Range<'_> {}
 
 /// The keys of a range. See [`Range::keys`].
 #[derive(Debug)]
-pub struct Keys(Range);
+pub struct Keys<'a>(Range<'a>);
 
 /// The values of a range. See [`Range::values`].
 #[derive(Debug)]
-pub struct Values(Range);
+pub struct Values<'a>(Range<'a>);
 
 /// Expands to an iterator over one half of the items of a range: the keys or the values.
 macro_rules! half {
     ($type:ident, $half:tt) => {
-        impl Iterator for $type {
+        impl Iterator for $type<'_> {
             type Item = Result<Value>;
 
             fn next(&mut self) -> Option<Self::Item> {
@@ -346,226 +489,24 @@ macro_rules! half {
             }
         }
 
-        impl DoubleEndedIterator for $type {
+        impl DoubleEndedIterator for $type<'_> {
             fn next_back(&mut self) -> Option<Self::Item> {
                 self.0.next_back().map(|item| item.map(|item| item.$half))
             }
         }
 
-        impl std::iter::FusedIterator for $type {}
+        impl std::iter::FusedIterator for $type<'_> {}
     };
 }
 
 half!(Keys, 0);
 half!(Values, 1);
 
-impl std::fmt::Debug for Range {
+impl std::fmt::Debug for Range<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Range({:?})", self.bounds)
     }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::env::Env;
-    use crate::vfs::{Fault, FileOp, MemoryFs};
-    use crate::{Db, Options};
-    use std::collections::BTreeMap;
-    use std::ops::Bound;
-    use std::sync::Arc;
-
-    fn open(fs: &MemoryFs) -> Db {
-        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
-        Options::new().env(env).open("/db").unwrap()
-    }
-
-    /// Some keys in a table, some in memory, some in both.
-    fn filled(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        let mut contents = BTreeMap::new();
-        for (round, keys) in [[1, 3, 5, 9], [3, 4, 7, 9]].into_iter().enumerate() {
-            for key in keys {
-                // Long enough that the first read, of the table's end, does not cover the table.
-                let value = vec![round as u8; 3000 + usize::from(key)];
-                db.put([key], &value).unwrap();
-                contents.insert(vec![key], value);
-            }
-            if round == 0 {
-                db.flush().unwrap();
-            }
-        }
-        db.delete([5]).unwrap();
-        contents.remove(&vec![5]);
-        contents
-    }
-
-    #[test]
-    fn both_ends_of_a_range_meet_wherever_that_is() {
-        let db = open(&MemoryFs::new());
-        let contents = filled(&db);
-        for (lower, upper) in
-            [(None, None), (Some(3), Some(9)), (Some(4), None), (Some(9), Some(2))]
-        {
-            let bound = |key: Option<u8>| key.map_or(Bound::Unbounded, |k| Bound::Included([k]));
-            let bounds = (bound(lower), bound(upper));
-            let inside = |key: u8| lower.is_none_or(|l| key >= l) && upper.is_none_or(|u| key <= u);
-            let expected: Vec<_> = contents.iter().filter(|(key, _)| inside(key[0])).collect();
-            // Tries every choice of ends for the first pulls. All later pulls come from the front.
-            for choice in 0..1u32 << 7 {
-                for wants_values in [true, false] {
-                    let range = db.range(bounds);
-                    let without = |key: Result<Value>| key.map(|key| (key, Value::default()));
-                    let mut range: Box<dyn DoubleEndedIterator<Item = _>> = match wants_values {
-                        true => Box::new(range),
-                        false => Box::new(range.keys().map(without)),
-                    };
-                    let mut left = expected.as_slice();
-                    for pull in 0..9 {
-                        let is_back = choice & 1 << pull != 0;
-                        let taken = if is_back { left.split_last() } else { left.split_first() };
-                        let item = if is_back { range.next_back() } else { range.next() };
-                        let item = item.map(Result::unwrap);
-                        left = taken.map_or(left, |(_, rest)| rest);
-                        let taken = taken.map(|(item, _)| *item);
-                        assert_eq!(
-                            item.as_ref().map(|item| &*item.0),
-                            taken.map(|item| &item.0[..])
-                        );
-                        let value = taken.map(|item| if wants_values { &item.1[..] } else { &[] });
-                        assert_eq!(item.as_ref().map(|item| &*item.1), value);
-                    }
-                    assert!(left.is_empty() && range.next().is_none());
-                    assert!(range.next_back().is_none());
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_range_that_fails_says_so_once_and_ends() {
-        let fs = MemoryFs::new();
-        let db = open(&fs);
-        filled(&db);
-        let family = db.family("brief").unwrap();
-        db.drop_family(&family).unwrap();
-        let mut range = family.range(..);
-        assert_eq!(range.next_back().unwrap().unwrap_err().name(), "UNKNOWN_FAMILY");
-        assert!(range.next().is_none() && range.next_back().is_none());
-        db.close().unwrap();
-        for is_back in [false, true] {
-            let db = open(&fs);
-            fs.inject(Fault::on(FileOp::Read).forever());
-            let mut range = db.range(..);
-            let item = if is_back { range.next_back() } else { range.next() };
-            assert!(item.unwrap().is_err());
-            fs.clear_faults();
-            assert!(range.next().is_none() && range.next_back().is_none());
-            assert_eq!(db.range(..).count(), 5);
-        }
-    }
-
-    #[test]
-    fn after_a_failed_move_steps_fail_alike_until_a_seek() {
-        let fs = MemoryFs::new();
-        let db = open(&fs);
-        filled(&db);
-        db.close().unwrap();
-        let db = open(&fs);
-        let mut cursor = db.cursor(..).unwrap();
-        fs.inject(Fault::on(FileOp::Read).forever());
-        let failure = cursor.first().unwrap_err().to_string();
-        fs.clear_faults();
-        for _ in 0..2 {
-            assert_eq!(cursor.next().unwrap_err().to_string(), failure);
-            assert_eq!(cursor.prev().unwrap_err().to_string(), failure);
-            assert!(cursor.entry().is_none());
-        }
-        assert_eq!(cursor.seek([4]).unwrap().unwrap().key(), [4]);
-        let entry = cursor.next().unwrap().unwrap();
-        assert_eq!((entry.key(), entry.value().unwrap()), (&[7][..], &[1; 3007][..]));
-    }
-
-    #[test]
-    fn a_cursor_has_no_entry_once_a_move_found_the_database_closed() {
-        let db = open(&MemoryFs::new());
-        filled(&db);
-        let mut cursor = db.cursor(..).unwrap();
-        let mut fresh = db.cursor(..).unwrap();
-        let mut beyond = db.cursor(..).unwrap();
-        assert_eq!(cursor.next().unwrap().unwrap().key(), [1]);
-        assert!(beyond.seek([10]).unwrap().is_none());
-        db.close().unwrap();
-        assert_eq!(cursor.entry().unwrap().key(), [1]);
-        for cursor in [&mut cursor, &mut fresh, &mut beyond] {
-            for _ in 0..2 {
-                assert!(cursor.next().unwrap_err().is_closed() && cursor.entry().is_none());
-                assert!(cursor.prev().unwrap_err().is_closed());
-                assert!(cursor.seek([3]).unwrap_err().is_closed());
-            }
-        }
-    }
-
-    /// A move of a cursor, with its name.
-    type Move = (&'static str, fn(&mut Cursor) -> Result<Option<Entry<'_>>>);
-
-    #[test]
-    fn a_cursor_moves_among_the_keys_within_its_bounds() {
-        let db = open(&MemoryFs::new());
-        let contents = filled(&db);
-        let mut cursor = db.cursor((Bound::Excluded([1]), Bound::Included([7]))).unwrap();
-        let check = |cursor: &mut Cursor, (name, go): Move, key: Option<u8>| {
-            let wanted = key.map(|key| (vec![key], contents[&vec![key]].clone()));
-            let shown = |entry: Entry<'_>| {
-                assert_eq!(entry.pin().unwrap(), entry.value().unwrap());
-                assert_eq!(entry.value_len(), entry.value().unwrap().len() as u64);
-                (entry.key().to_vec(), entry.value().unwrap().to_vec())
-            };
-            assert_eq!(go(cursor).unwrap().map(shown), wanted, "{name}");
-            assert_eq!(cursor.entry().map(shown), wanted, "after {name}");
-            let at = key.map(|key| [key].escape_ascii().to_string());
-            assert_eq!(format!("{cursor:?}"), format!("Cursor(at {at:?})"));
-        };
-        let (next, prev): (Move, Move) = (("next", Cursor::next), ("prev", Cursor::prev));
-        let (first, last): (Move, Move) = (("first", Cursor::first), ("last", Cursor::last));
-        let up = [(next, Some(4)), (next, Some(7)), (next, None), (next, None)];
-        let down = [(prev, Some(4)), (prev, Some(3)), (prev, None), (prev, None)];
-        let script = [&[(first, Some(3))], &up[..], &[(prev, Some(7))], &down, &[(next, Some(3))]];
-        let script = script.concat().into_iter().chain([(last, Some(7)), (prev, Some(4))]);
-        assert!(cursor.entry().is_none());
-        script.for_each(|(go, key)| check(&mut cursor, go, key));
-        for (sought, above, below) in [
-            (0, Some(3), None),
-            (3, Some(3), Some(3)),
-            (5, Some(7), Some(4)),
-            (7, Some(7), Some(7)),
-            (8, None, Some(7)),
-        ] {
-            let entry = cursor.seek([sought]).unwrap();
-            assert_eq!(entry.map(|entry| entry.key()), above.as_ref().map(std::slice::from_ref));
-            if above.is_none() {
-                check(&mut cursor, next, None);
-                check(&mut cursor, prev, Some(7));
-            }
-            let entry = cursor.seek_for_prev([sought]).unwrap();
-            assert_eq!(entry.map(|entry| entry.key()), below.as_ref().map(std::slice::from_ref));
-            if below.is_none() {
-                check(&mut cursor, prev, None);
-                check(&mut cursor, next, Some(3));
-            }
-        }
-    }
-
-    #[test]
-    fn a_fresh_cursor_goes_to_the_end_that_its_first_step_leaves_for() {
-        let db = open(&MemoryFs::new());
-        filled(&db);
-        let fresh = || db.cursor([2]..[9]).unwrap();
-        assert_eq!(fresh().next().unwrap().unwrap().key(), [3]);
-        assert_eq!(fresh().prev().unwrap().unwrap().key(), [7]);
-        let mut empty = db.cursor([5]..[6]).unwrap();
-        for _ in 0..2 {
-            assert!(empty.next().unwrap().is_none() && empty.next().unwrap().is_none());
-            assert!(empty.prev().unwrap().is_none() && empty.entry().is_none());
-        }
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 //! - `db`, `family`, `snapshot`, `batch`: the handles
 //! - `reads`, `writes`, `calls`: the methods that several handles share, written once, and the
 //!   options of single calls
+//! - `transaction`, `steps`: transactions, and small ones on one key
 //! - `iter`, `key_range`: ranges, cursors, and their bounds
 //! - `sealed`: keeps other crates from implementing the public traits
 //!
@@ -17,6 +18,8 @@ pub(crate) mod key_range;
 pub(crate) mod reads;
 pub(crate) mod sealed;
 pub(crate) mod snapshot;
+pub(crate) mod steps;
+pub(crate) mod transaction;
 pub(crate) mod writes;
 
 pub use batch::{Batch, BatchFamily};
@@ -27,4 +30,5 @@ pub use iter::{Cursor, Entry, Keys, Range, Values};
 pub use key_range::{KeyRange, Prefix};
 pub use reads::{Readable, Reads};
 pub use snapshot::Snapshot;
+pub use transaction::{Transaction, TransactionFamily, Transactions};
 pub use writes::{Writes, WritesFamily};

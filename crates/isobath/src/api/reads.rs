@@ -123,13 +123,13 @@ pub trait Readable: Sealed {
     /// The number of keys within `range`. It walks over all of them.
     fn count(&self, range: impl KeyRange) -> Result<u64>;
     /// All keys with their values.
-    fn iter(&self) -> Range;
+    fn iter(&self) -> Range<'_>;
     /// The keys within `range` with their values.
-    fn range(&self, range: impl KeyRange) -> Range;
+    fn range(&self, range: impl KeyRange) -> Range<'_>;
     /// The keys that begin with `prefix`, with their values.
-    fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range;
+    fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range<'_>;
     /// A cursor over `range`.
-    fn cursor(&self, range: impl KeyRange) -> Result<Cursor>;
+    fn cursor(&self, range: impl KeyRange) -> Result<Cursor<'_>>;
 }
 
 /// Expands to the methods that read, and to the trait that forwards to them. `self.at()` says where
@@ -173,43 +173,46 @@ macro_rules! reads {
             }
 
             /// All keys with their values.
-            pub fn iter(&self) -> $crate::Range {
+            pub fn iter(&self) -> $crate::Range<'static> {
                 self.range(..)
             }
 
             /// The keys within `range` with their values. If the family cannot be read, the first
             /// item is the error.
-            pub fn range(&self, range: impl $crate::KeyRange) -> $crate::Range {
+            pub fn range(&self, range: impl $crate::KeyRange) -> $crate::Range<'static> {
                 $crate::Range::new(self.at(), $crate::key_range::bounds_of(range))
             }
 
             /// The keys that begin with `prefix`, with their values. Errors as for `range`.
-            pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> $crate::Range {
+            pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> $crate::Range<'static> {
                 self.range($crate::Prefix(prefix))
             }
 
             /// A cursor over `range`.
-            pub fn cursor(&self, range: impl $crate::KeyRange) -> $crate::Result<$crate::Cursor> {
+            pub fn cursor(
+                &self,
+                range: impl $crate::KeyRange,
+            ) -> $crate::Result<$crate::Cursor<'static>> {
                 $crate::Cursor::new(self.at()?, &$crate::key_range::bounds_of(range))
             }
         }
 
         impl $crate::sealed::Sealed for $type {}
 
-        $crate::reads::forward!($type);
+        $crate::reads::forward!($type => Reads);
     };
 }
 
 /// Implements the trait by calling the methods of the same names.
 macro_rules! forward {
-    ($type:ty) => {
+    ($type:ty => $part:ident) => {
         impl $crate::Readable for $type {
             type Of<'a>
-                = $crate::Reads<'a>
+                = $crate::$part<'a>
             where
                 Self: 'a;
 
-            fn of<'a>(&'a self, family: &'a $crate::Family) -> $crate::Reads<'a> {
+            fn of<'a>(&'a self, family: &'a $crate::Family) -> $crate::$part<'a> {
                 self.part(family)
             }
             fn get(&self, key: impl AsRef<[u8]>) -> $crate::Result<Option<$crate::Value>> {
@@ -233,16 +236,16 @@ macro_rules! forward {
             fn count(&self, range: impl $crate::KeyRange) -> $crate::Result<u64> {
                 self.count(range)
             }
-            fn iter(&self) -> $crate::Range {
+            fn iter(&self) -> $crate::Range<'_> {
                 self.iter()
             }
-            fn range(&self, range: impl $crate::KeyRange) -> $crate::Range {
+            fn range(&self, range: impl $crate::KeyRange) -> $crate::Range<'_> {
                 self.range(range)
             }
-            fn prefix(&self, prefix: impl AsRef<[u8]>) -> $crate::Range {
+            fn prefix(&self, prefix: impl AsRef<[u8]>) -> $crate::Range<'_> {
                 self.prefix(prefix)
             }
-            fn cursor(&self, range: impl $crate::KeyRange) -> $crate::Result<$crate::Cursor> {
+            fn cursor(&self, range: impl $crate::KeyRange) -> $crate::Result<$crate::Cursor<'_>> {
                 self.cursor(range)
             }
         }

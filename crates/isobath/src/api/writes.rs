@@ -7,6 +7,7 @@ use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
 use crate::format::OpKind;
 use crate::options::WriteOptions;
+use crate::steps::steps;
 use crate::write::{self, Commit};
 use std::borrow::BorrowMut;
 use std::sync::Arc;
@@ -119,3 +120,5 @@ pub(crate) use writes;
 
 writes!(Writes<'_>, self: &Self => Result<Commit>);
 writes!(WritesFamily<'_>, self: &Self => Result<Commit>);
+steps!(Writes<'_>, self => self.default, Option<Commit>);
+steps!(WritesFamily<'_>, self => self, Option<Commit>);

@@ -38,7 +38,8 @@ impl Log {
         record.clear();
         record.resize(inner::RECORD_HEADER_LEN + payload_len, 0x5a);
         let mut record = inner::seal(record);
-        let mut reservation = self.log.reserve(record.len() as u64).expect("room");
+        let mut reservation =
+            self.log.reserve_with(record.len() as u64, inner::Patience::Waits).expect("room");
         reservation.write(&mut record);
         apply();
         let end = reservation.end();

@@ -20,6 +20,7 @@
 
 use super::compactions::Compactions;
 use super::epochs::Epoch;
+use crate::conflict::Word;
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank, yield_now};
 use crate::env::{Plant, Point, planted, preempt, yield_point};
@@ -49,6 +50,8 @@ pub(crate) struct View {
     dropped_at: Lsn,
     /// No reader sees the family any more, and the view stays empty.
     is_let_go: bool,
+    /// The id of the last epoch whose memtable the tree took in; 0 if there was none.
+    pub(crate) flushed: u64,
 }
 
 impl View {
@@ -59,7 +62,7 @@ impl View {
         dropped_at: Lsn,
     ) -> Arc<View> {
         let memtables = memtable.into_iter().collect();
-        Arc::new(View { number: 0, memtables, tree, dropped_at, is_let_go: false })
+        Arc::new(View { number: 0, memtables, tree, dropped_at, is_let_go: false, flushed: 0 })
     }
 
     /// False if the family was dropped before `point`.
@@ -82,6 +85,9 @@ pub(crate) struct Keyspace {
     /// Held while the view is replaced.
     change: Mutex<()>,
     dropped: AtomicBool,
+    /// Where commits announce themselves that do not announce key by key: those of very many keys,
+    /// and the drop of the family.
+    pub(crate) changed: Word,
     pub(crate) compactions: Compactions,
 }
 
@@ -94,7 +100,7 @@ impl Keyspace {
         tree: Arc<Tree>,
     ) -> Keyspace {
         let (memtables, dropped_at) = (Vec::new(), Lsn::MAX);
-        let view = View { number: 1, memtables, tree, dropped_at, is_let_go: false };
+        let view = View { number: 1, memtables, tree, dropped_at, is_let_go: false, flushed: 0 };
         Keyspace {
             id,
             name: Mutex::new(Rank::FamilyName, name.into()),
@@ -104,6 +110,7 @@ impl Keyspace {
             current: AtomicU64::new(1),
             change: Mutex::new(Rank::View, ()),
             dropped: AtomicBool::new(false),
+            changed: Word::default(),
             compactions: Compactions::default(),
         }
     }
@@ -244,6 +251,7 @@ impl Keyspace {
                 "a memtable older than the tree would hide what the tree has"
             );
             view.memtables.retain(|of| flushed.is_none_or(|epoch| of.epoch.id != epoch.id));
+            view.flushed = flushed.map_or(view.flushed, |epoch| epoch.id);
             view.tree = tree;
         });
     }

@@ -1,5 +1,5 @@
-//! Counters of the background work of an open database. They are only shown to people, so relaxed
-//! atomics are enough.
+//! Counters of the background work and of the transactions of an open database. They are only shown
+//! to people, so relaxed atomics are enough.
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,4 +31,11 @@ pub(crate) struct Gauges {
     pub(crate) compaction_ns: Counter,
     pub(crate) recovered_records: Counter,
     pub(crate) recovered_bytes: Counter,
+    pub(crate) transactions_begun: Counter,
+    pub(crate) transactions_committed: Counter,
+    pub(crate) transactions_rolled_back: Counter,
+    pub(crate) conflicts_read: Counter,
+    pub(crate) conflicts_write: Counter,
+    pub(crate) probes: Counter,
+    pub(crate) escalations: Counter,
 }

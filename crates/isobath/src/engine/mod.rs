@@ -7,6 +7,8 @@
 //!        ├─ families   name → Keyspace ── view: memtables newest first + tree of slices
 //!        ├─ versions   the manifest and the state it describes; every change of it is one edit
 //!        ├─ points     the registry of read points that compactions must respect
+//!        ├─ conflicts  which keys were surely not written since an LSN
+//!        ├─ locks      keys that transactions have locked, and who waits for them
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of compactions
 //!        └─ jobs       background workers; `installer` does for threads of low priority what writers wait for
 //! ```
@@ -38,7 +40,7 @@ pub(crate) use compactions::CompactionState;
 pub(crate) use epochs::RETRY_PAUSE_NS_MAX;
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
 pub(crate) use families::Families;
-pub(crate) use family::{Keyspace, View};
+pub(crate) use family::{Keyspace, MemtableOf, View};
 pub(crate) use gauges::Gauges;
 pub(crate) use line::Line;
 pub(crate) use mention::{Mention, foreign_family};
@@ -48,12 +50,14 @@ pub(crate) use read_points::{Hold, ReadPoints};
 pub(crate) use shown::Shown;
 
 use crate::background::{Ticker, Workers};
+use crate::conflict::Conflicts;
 use crate::env::sync::Mutex;
 use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::{call_back, is_called_back_by};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::format::{Lsn, checksum64};
+use crate::lock::Locks;
 use crate::options::Options;
 use crate::table::TableContext;
 use crate::telemetry;
@@ -62,6 +66,9 @@ use crate::vfs::FileLock;
 use crate::wal::Log;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// The locks of keys are spread over so many shards.
+const LOCK_SHARDS: usize = 64;
 
 /// An open database.
 pub(crate) struct Engine {
@@ -80,6 +87,10 @@ pub(crate) struct Engine {
     /// Jobs get the numbers of their output files here.
     pub(crate) files: Arc<FileNumbers>,
     pub(crate) points: ReadPoints,
+    /// Where commits look for conflicts.
+    pub(crate) conflicts: Conflicts,
+    /// What transactions have locked.
+    pub(crate) locks: Locks,
     pub(crate) pacer: Pacer,
     pub(crate) gauges: Gauges,
     pub(crate) tables: TableContext,
@@ -117,6 +128,16 @@ pub(crate) fn point_tag(uuid: &[u8; 16], term: u64) -> u64 {
     checksum64(&both)
 }
 
+/// The table of conflicts of a term that starts at `start`.
+pub(crate) fn conflicts_of(options: &Options, start: Lsn) -> Conflicts {
+    Conflicts::new(options.sizes.stamp_slots, options.sizes.pending_max, start)
+}
+
+/// Locks that mark slots of this table.
+pub(crate) fn locks_of(options: &Options, conflicts: &Conflicts) -> Locks {
+    Locks::new(LOCK_SHARDS, conflicts.stamps.clone(), options.env.clock.clone())
+}
+
 impl Engine {
     /// Registers the newest read point.
     #[inline]
@@ -136,6 +157,17 @@ impl Engine {
         let versions = self.versions.lock();
         let begun = versions.state().terms().iter().rfind(|term| term.resumes_at <= lsn);
         begun.map_or(self.point_tag, |term| point_tag(&self.uuid, term.term))
+    }
+
+    /// Waits until all that was reserved by now is visible; for the gate of transactions.
+    pub(crate) fn grace(&self) -> Result<Lsn> {
+        self.log.wait_predecessors(self.log.touch())?;
+        Ok(self.log.visible())
+    }
+
+    /// The newest read point.
+    pub(crate) fn newest_point(&self) -> Lsn {
+        self.shown.as_ref().map_or_else(|| self.log.visible(), |shown| shown.point())
     }
 
     /// Reports an event to the listener.

@@ -17,6 +17,8 @@ pub enum StallCause {
     MemoryFull,
     /// The next segment of the log is not ready yet.
     LogFull,
+    /// A transaction holds a lock on a key that would be written.
+    KeyLocked,
 }
 
 impl StallCause {
@@ -27,6 +29,7 @@ impl StallCause {
             StallCause::CompactionBehind => "compactions fall behind",
             StallCause::MemoryFull => "write memory is full",
             StallCause::LogFull => "the log has no room",
+            StallCause::KeyLocked => "a key is locked",
         }
     }
 }
@@ -34,6 +37,67 @@ impl StallCause {
 impl fmt::Display for StallCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// What a transaction had done with a key that another commit changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConflictKind {
+    /// It had read the key, present or not.
+    Read,
+    /// It writes the key, and its isolation level lets the first committer win.
+    Write,
+    /// It had scanned a range that contains the key, present or not.
+    Range,
+}
+
+impl fmt::Display for ConflictKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConflictKind::Read => "it had read",
+            ConflictKind::Write => "it writes",
+            ConflictKind::Range => "it had scanned past",
+        })
+    }
+}
+
+/// One part of a deadlock: who waits, and for which key. What keeps it from the key is the next
+/// part of the deadlock's cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct DeadlockWait {
+    /// The number of the waiting transaction, as in
+    /// [`Transaction::id`](crate::Transaction::id). `None` for a write outside of any transaction.
+    pub transaction: Option<u64>,
+    /// The column family of the key.
+    pub family: String,
+    /// The key.
+    pub key: Vec<u8>,
+}
+
+impl fmt::Display for DeadlockWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.transaction {
+            Some(id) => write!(f, "transaction {id}")?,
+            None => f.write_str("a plain write")?,
+        }
+        write!(f, " waits for {}", ShownKey { family: &self.family, key: &self.key })
+    }
+}
+
+/// A key in the text of an error.
+pub(super) struct ShownKey<'a> {
+    pub(super) family: &'a str,
+    pub(super) key: &'a [u8],
+}
+
+impl fmt::Display for ShownKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN_MAX: usize = 32;
+        let dots = if self.key.len() > SHOWN_MAX { "..." } else { "" };
+        let shown = &self.key[..self.key.len().min(SHOWN_MAX)];
+        write!(f, "the key \"{}{dots}\" of column family {:?}", shown.escape_ascii(), self.family)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The kinds of errors.
 
-use super::cause::{LockHolder, NotADatabaseCause, PoisonCause, StallCause};
+use super::cause::{
+    ConflictKind, DeadlockWait, LockHolder, NotADatabaseCause, PoisonCause, ShownKey, StallCause,
+};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -131,6 +133,57 @@ pub enum ErrorKind {
         cause: PoisonCause,
     },
 
+    /// Another commit changed what the transaction relies on. Nothing was written. Run the
+    /// transaction again from its start: [`Db::transact`](crate::Db::transact) does.
+    #[non_exhaustive]
+    Conflict {
+        /// The column family of the key.
+        family: String,
+        /// A key that was changed.
+        key: Vec<u8>,
+        /// What the transaction had done with the key.
+        kind: ConflictKind,
+    },
+
+    /// Each of several transactions waits for a lock that the next one keeps from it, and this one
+    /// was chosen to give way: it is the youngest. Nothing of it was written. Run the transaction
+    /// again from its start: [`Db::transact`](crate::Db::transact) does. A plain write, or another
+    /// transaction, gets this error as well if it waits for a transaction that the same thread has
+    /// called last and that therefore cannot go on. Then write through that transaction, or end it
+    /// first.
+    #[non_exhaustive]
+    Deadlock {
+        /// Who waits for which key, beginning with the caller. Each waits for the next one, and the
+        /// last for the first.
+        cycle: Vec<DeadlockWait>,
+    },
+
+    /// A lock was not free within the time that the options allow
+    /// ([`Options::lock_timeout`](crate::Options::lock_timeout),
+    /// [`TransactionOptions::lock_timeout`](crate::TransactionOptions::lock_timeout)). Nothing was
+    /// written. Run the transaction or the write again; end transactions that hold locks soon.
+    #[non_exhaustive]
+    LockTimeout {
+        /// The column family of the key.
+        family: String,
+        /// The locked key.
+        key: Vec<u8>,
+        /// The number of a transaction that holds the key or waits for it longer, as in
+        /// [`Transaction::id`](crate::Transaction::id), if there still was one.
+        holder: Option<u64>,
+    },
+
+    /// The writes of a transaction, with what it keeps about its reads, take more memory than one
+    /// transaction may. The operation that was refused has changed nothing. Commit in smaller
+    /// parts, or open the database with a larger `write_buffer`.
+    #[non_exhaustive]
+    TransactionTooLarge {
+        /// The bytes that the transaction would take.
+        needed: u64,
+        /// The maximum in bytes: half of `write_buffer`.
+        limit: u64,
+    },
+
     /// The database is open for reading only: see
     /// [`Options::read_only`](crate::Options::read_only).
     #[non_exhaustive]
@@ -182,6 +235,10 @@ impl ErrorKind {
             ErrorKind::WouldStall { .. } => "WOULD_STALL",
             ErrorKind::Poisoned { .. } => "POISONED",
             ErrorKind::OutcomeUnknown { .. } => "OUTCOME_UNKNOWN",
+            ErrorKind::Conflict { .. } => "CONFLICT",
+            ErrorKind::Deadlock { .. } => "DEADLOCK",
+            ErrorKind::LockTimeout { .. } => "LOCK_TIMEOUT",
+            ErrorKind::TransactionTooLarge { .. } => "TRANSACTION_TOO_LARGE",
             ErrorKind::ReadOnly { .. } => "READ_ONLY",
             ErrorKind::MemoryLimit { .. } => "MEMORY_LIMIT",
             ErrorKind::Outrun { .. } => "OUTRUN",
@@ -247,6 +304,10 @@ impl fmt::Display for ErrorKind {
                 f,
                 "the commit's outcome is unknown, its sync failed: {cause}; reopen the database to find out"
             ),
+            ErrorKind::Conflict { .. }
+            | ErrorKind::Deadlock { .. }
+            | ErrorKind::LockTimeout { .. }
+            | ErrorKind::TransactionTooLarge { .. } => self.fmt_of_transaction(f),
             ErrorKind::ReadOnly {} | ErrorKind::MemoryLimit { .. } | ErrorKind::Outrun { .. } => {
                 self.fmt_of_reader(f)
             }
@@ -257,6 +318,40 @@ impl fmt::Display for ErrorKind {
 }
 
 impl ErrorKind {
+    /// Formats the kinds that only transactions have.
+    fn fmt_of_transaction(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ErrorKind::Conflict { family, key, kind } => {
+                let key = ShownKey { family, key };
+                write!(
+                    f,
+                    "the transaction conflicts with another commit: {key}, which {kind}, was changed since; nothing \
+                     was written, run the transaction again"
+                )
+            }
+            ErrorKind::Deadlock { cycle } => {
+                f.write_str("a deadlock: ")?;
+                for wait in cycle {
+                    write!(f, "{wait}, kept from it by the next; ")?;
+                }
+                f.write_str("the last is kept from it by the first, which gives way; run it again")
+            }
+            ErrorKind::LockTimeout { family, key, holder } => {
+                write!(f, "{} stayed locked", ShownKey { family, key })?;
+                if let Some(id) = holder {
+                    write!(f, ", by transaction {id}")?;
+                }
+                f.write_str(", for longer than `lock_timeout`; nothing was written, try again")
+            }
+            ErrorKind::TransactionTooLarge { needed, limit } => write!(
+                f,
+                "the transaction would take {needed} bytes of memory, and one may take {limit}; commit in smaller \
+                 parts, or open with a larger `write_buffer`"
+            ),
+            _ => f.write_str(self.name()),
+        }
+    }
+
     /// Formats the kinds that only a database open for reading has.
     fn fmt_of_reader(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

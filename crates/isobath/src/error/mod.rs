@@ -9,7 +9,9 @@ mod cause;
 mod decode;
 mod kind;
 
-pub use cause::{LockHolder, NotADatabaseCause, PoisonCause, StallCause};
+pub use cause::{
+    ConflictKind, DeadlockWait, LockHolder, NotADatabaseCause, PoisonCause, StallCause,
+};
 #[cfg(test)]
 pub(crate) use decode::NamedDecoder;
 pub(crate) use decode::{DecodeError, Decoded, ReadError};
@@ -100,6 +102,15 @@ impl Error {
     /// True if the commit may or may not survive. Only a reopen tells.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self.kind(), ErrorKind::OutcomeUnknown { .. })
+    }
+
+    /// True if other commits or transactions stand in the way of this one: run the whole
+    /// transaction again, from its first read. [`Error::is_retryable`] is about the same call.
+    pub fn is_conflict(&self) -> bool {
+        matches!(
+            self.kind(),
+            ErrorKind::Conflict { .. } | ErrorKind::Deadlock { .. } | ErrorKind::LockTimeout { .. }
+        )
     }
 
     /// True if the database was closed.
@@ -205,6 +216,27 @@ impl Error {
     }
 
     #[cold]
+    pub(crate) fn conflict(family: &str, key: &[u8], kind: ConflictKind) -> Error {
+        Error::new(ErrorKind::Conflict { family: family.to_owned(), key: key.to_owned(), kind })
+    }
+
+    #[cold]
+    pub(crate) fn deadlock(cycle: Vec<DeadlockWait>) -> Error {
+        Error::new(ErrorKind::Deadlock { cycle })
+    }
+
+    #[cold]
+    pub(crate) fn lock_timeout(family: &str, key: &[u8], holder: Option<u64>) -> Error {
+        let (family, key) = (family.to_owned(), key.to_owned());
+        Error::new(ErrorKind::LockTimeout { family, key, holder })
+    }
+
+    #[cold]
+    pub(crate) fn transaction_too_large(needed: u64, limit: u64) -> Error {
+        Error::new(ErrorKind::TransactionTooLarge { needed, limit })
+    }
+
+    #[cold]
     pub(crate) fn read_only() -> Error {
         Error::new(ErrorKind::ReadOnly {})
     }
@@ -275,7 +307,12 @@ impl From<Error> for io::Error {
                 io::ErrorKind::AlreadyExists
             }
             ErrorKind::Locked { .. } | ErrorKind::Outrun { .. } => io::ErrorKind::ResourceBusy,
-            ErrorKind::MemoryLimit { .. } => io::ErrorKind::OutOfMemory,
+            ErrorKind::Conflict { .. } => io::ErrorKind::ResourceBusy,
+            ErrorKind::Deadlock { .. } => io::ErrorKind::Deadlock,
+            ErrorKind::LockTimeout { .. } => io::ErrorKind::TimedOut,
+            ErrorKind::MemoryLimit { .. } | ErrorKind::TransactionTooLarge { .. } => {
+                io::ErrorKind::OutOfMemory
+            }
             ErrorKind::InvalidArgument { .. } => io::ErrorKind::InvalidInput,
             ErrorKind::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
             ErrorKind::WouldStall { .. } => io::ErrorKind::WouldBlock,

@@ -20,6 +20,14 @@ fn one_of_each() -> Vec<Error> {
         Error::would_stall(StallCause::LogFull),
         Error::poisoned(PoisonCause::of(&Error::io("sync", path, full()))),
         Error::outcome_unknown(PoisonCause::of(&Error::io("sync", path, full()))),
+        Error::conflict("users", b"ada", ConflictKind::Read),
+        Error::deadlock(vec![DeadlockWait {
+            transaction: Some(7),
+            family: "users".to_owned(),
+            key: b"ada".to_vec(),
+        }]),
+        Error::lock_timeout("users", b"ada", Some(7)),
+        Error::transaction_too_large(2, 1),
         Error::read_only(),
         Error::memory_limit(2, 1),
         Error::outrun(path, 3),
@@ -59,6 +67,10 @@ fn names_are_one_word_for_each_kind_and_never_change() {
             "WOULD_STALL",
             "POISONED",
             "OUTCOME_UNKNOWN",
+            "CONFLICT",
+            "DEADLOCK",
+            "LOCK_TIMEOUT",
+            "TRANSACTION_TOO_LARGE",
             "READ_ONLY",
             "MEMORY_LIMIT",
             "OUTRUN",
@@ -129,6 +141,10 @@ fn std_io_gets_the_nearest_kind_and_the_same_text() {
         io::ErrorKind::WouldBlock,
         io::ErrorKind::Other,
         io::ErrorKind::Other,
+        io::ErrorKind::ResourceBusy,
+        io::ErrorKind::Deadlock,
+        io::ErrorKind::TimedOut,
+        io::ErrorKind::OutOfMemory,
         io::ErrorKind::PermissionDenied,
         io::ErrorKind::OutOfMemory,
         io::ErrorKind::ResourceBusy,
@@ -138,6 +154,26 @@ fn std_io_gets_the_nearest_kind_and_the_same_text() {
         let text = error.to_string();
         let converted = io::Error::from(error);
         assert_eq!((converted.kind(), converted.to_string()), (kind, text));
+    }
+}
+
+#[test]
+fn what_a_transaction_met_is_told_with_keys_and_numbers() {
+    let wait = |transaction, key: &[u8]| DeadlockWait {
+        transaction,
+        family: "users".to_owned(),
+        key: key.to_vec(),
+    };
+    let deadlock = Error::deadlock(vec![wait(Some(9), b"ada"), wait(None, &[b'x'; 40])]);
+    let text = deadlock.to_string();
+    for part in ["transaction 9 waits for the key \"ada\"", "a plain write waits", "xxx...\""] {
+        assert!(text.contains(part), "{text}");
+    }
+    let timeout = |holder| Error::lock_timeout("users", b"\0", holder).to_string();
+    assert!(timeout(Some(7)).contains("\"\\x00\" of column family \"users\" stayed locked, by tr"));
+    assert!(timeout(None).contains("stayed locked, for longer"), "{}", timeout(None));
+    for conflict in [deadlock, Error::lock_timeout("users", b"k", None)] {
+        assert!(conflict.is_conflict() && !conflict.is_retryable());
     }
 }
 

@@ -4,7 +4,8 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Engine, Epochs, Families, Gauges, Line, Notices, Pacer, ReadPoints, Shown, point_tag,
+    Backlog, Engine, Epochs, Families, Gauges, Line, Notices, Pacer, ReadPoints, Shown,
+    conflicts_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -68,6 +69,7 @@ fn assemble(
     gauges.recovered_bytes.add(line.next - line.replay_from);
     let families = Families::default();
     line.tell_families(&families);
+    let conflicts = conflicts_of(&options, line.next);
     Ok(Arc::new(Engine {
         dir: db.to_owned(),
         uuid,
@@ -78,6 +80,8 @@ fn assemble(
         files: versions.files().clone(),
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
         points: ReadPoints::default(),
+        locks: locks_of(&options, &conflicts),
+        conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,
         tables,

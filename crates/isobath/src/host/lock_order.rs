@@ -55,9 +55,20 @@ ranks! {
     /// Where a reader of a database that is open for reading only stands in the log; held while it
     /// catches up.
     Line at "engine/shown.rs: line",
+    /// Opening and closing the gate of transactions. Who opens it waits for commits that are under
+    /// way.
+    Gate at "conflict/gate.rs: change",
     /// Sealing and retiring epochs. Writers take it between reserving and publishing, so its holder
     /// waits for none of them.
     Epochs at "engine/epochs.rs: change",
+    /// Owners that sleep until they get a lock, while cycles are looked for.
+    LockWaits at "lock/waits.rs: sleepers",
+    /// The locked ranges of keys, who holds them and who waits.
+    LockRanges at "lock/ranges.rs: families",
+    /// The locked keys of a shard, who holds them and who waits.
+    LockShard at "lock/mod.rs: shards",
+    /// What an owner of locks holds, and how its wait stands.
+    LockOwner at "lock/owner.rs: state",
     /// What compactions of a family are under way.
     Compactions at "engine/compactions.rs: state",
     /// Parts of a compaction that are taken and done.

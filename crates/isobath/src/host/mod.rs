@@ -36,7 +36,7 @@ pub(crate) use callback::{call_back, is_called_back, is_called_back_by};
 pub use clock::{Clock, SystemClock};
 pub(crate) use planted::{Plant, planted};
 pub use points::Point;
-pub(crate) use points::{preempt, without_preemption, yield_point};
+pub(crate) use points::{note_reserved, preempt, without_preemption, yield_point};
 pub use random::{Random, SystemRandom};
 pub(crate) use reach::{Reach, reached, reached_if};
 pub(crate) use scratch::with_scratch;

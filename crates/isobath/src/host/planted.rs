@@ -86,6 +86,12 @@ plants! {
     10 TombstoneDropped "tombstone-dropped" "a compaction drops deletes though older versions lie beneath";
     10 FilterDenies "filter-denies" "a filter denies keys that it was given, deletes too";
     10 OverlappingFiles "overlapping-files" "a compaction leaves a file of its target level out, and the level takes both";
+    17 LockNotDraining "lock-not-draining" "who locks a key does not wait for writers that have announced on it";
+    17 BitClearedByFirst "bit-cleared-by-first" "the first of two locked keys of a slot to be released clears the slot's bit";
+    17 EdgesToHoldersOnly "edges-to-holders-only" "deadlocks are looked for among holders of locks, not among those who wait before";
+    17 PutIgnoresLock "put-ignores-lock" "a plain write does not ask whether its key is locked";
+    17 PointMovedBeforeChecked "point-moved-before-checked" "a transaction whose read point moves releases the old one before it has checked its reads";
+    17 LockedReadsOld "locked-reads-old" "a locking read does not wait until the last commit on its key is visible";
     12 DeletedInUse "deleted-in-use" "a compaction removes its inputs while readers have them";
     12 FilesLeaked "files-leaked" "files that nothing needs stay";
     13 FamilyNotHardened "family-not-hardened" "a family is created or dropped in the manifest before the log is synced";
@@ -101,7 +107,23 @@ plants! {
     16 DescentBelieved "descent-believed" "a walk back does not look whether keys descend";
     16 PrefixWraps "prefix-wraps" "the end of a prefix whose last byte is the greatest wraps round";
     16 EditBelieved "edit-believed" "the checksum of a manifest's edit is not looked at";
+    17 ReadsNotValidated "reads-not-validated" "a commit does not validate what it read";
+    17 ValidatedBeforeReserve "validated-before-reserve" "a commit validates before it has its LSN, and not again";
+    17 PendingMiscounted "pending-miscounted" "a commit takes one other announcement on each slot for its own";
+    17 PendingOverflows "pending-overflows" "who announces on a full slot is not counted";
+    17 ReserveFailedStaysPending "reserve-failed-stays-pending" "a commit that finds no room leaves its announcement";
+    17 StampedAfterPublish "stamped-after-publish" "a commit takes its announcement back and stamps once it is visible";
+    17 ProbeNotWaiting "probe-not-waiting" "a commit does not wait for those before it where it finds no newer version";
+    17 DroppedFamilyValidated "dropped-family-validated" "a dropped family counts as one where nothing has changed";
+    17 GateNotRechecked "gate-not-rechecked" "a writer that found the gate closed does not look again";
+    17 EnteredWhileOpening "entered-while-opening" "a commit enters a gate that is not open yet";
+    17 LeftGateBeforeVisible "left-gate-before-visible" "a commit leaves the gate at its stamp, and writers only look whether it is closed";
+    17 StampsBelievedBelowValid "stamps-believed-below-valid" "a commit believes stamps from before the gate was opened";
     16 CurrentBelieved "current-believed" "the checksum in CURRENT is not looked at";
+    17 RangeToLastKey "range-to-last-key" "a scan counts as passed only up to the last key that it returned";
+    17 RangeSkipsDeletes "range-skips-deletes" "the check of what scans passed overlooks deletes";
+    17 SplitForgetsSequence "split-forgets-sequence" "a leaf split off from another one knows no sequence number";
+    17 RollbackKeepsIndex "rollback-keeps-index" "a key that was first written after a savepoint stays written when it is rolled back to";
 }
 
 /// True if this bug is planted.

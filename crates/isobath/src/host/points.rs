@@ -33,6 +33,20 @@ pub enum Point {
     Registering,
     /// A view's number is current; the view itself is not visible yet.
     Publishing,
+    /// A transaction has its read point.
+    Begun,
+    /// A commit that has something to validate has entered the gate.
+    Entered,
+    /// It has looked at what it tracks; nothing is announced yet.
+    Looked,
+    /// A transaction has locked a key; announcements from before are not waited for yet.
+    Locked,
+    /// A commit has announced what it writes; its LSN is not reserved yet.
+    Announced,
+    /// A commit has its LSN, and what it tracks is unchanged; nothing is stamped yet.
+    Validated,
+    /// A commit has stamped what it writes; its record is not in the log yet.
+    Stamped,
 }
 
 #[cfg(not(feature = "simulation"))]
@@ -43,6 +57,19 @@ pub(crate) fn yield_point(_point: Point) {}
 pub(crate) fn yield_point(point: Point) {
     if let Some(hooks) = super::simulation::task_hooks() {
         (hooks.point)(point);
+    }
+}
+
+/// The calling thread has reserved a record of the log that ends at `end`. A simulator that is told
+/// need not guess where a commit is that never returned.
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub(crate) fn note_reserved(_end: u64) {}
+
+#[cfg(feature = "simulation")]
+pub(crate) fn note_reserved(end: u64) {
+    if let Some(hooks) = super::simulation::task_hooks() {
+        (hooks.reserved)(end);
     }
 }
 

@@ -57,6 +57,8 @@ places! {
     PlanRewrite "plan-rewrite" "slices of the last level are rewritten without their deletes";
     PlanManualWait "plan-manual-wait" "a request waits for a job that is in its way";
     WindowGrown "window-grown" "a job takes neighbours of its first slice along";
+    LookedAgain "looked-again" "a transaction looks once more at its keys since many have changed meanwhile";
+    JudgedByVersions "judged-by-versions" "a commit that has its LSN looks for versions of a key whose word has changed";
     Fenced "fenced" "a compaction of runs leaves out slices of its target between them";
     Guided "guided" "a compaction's outputs lie over slices of the next level";
     CutAtEdge "cut-at-edge" "an output ends at the edge of a slice of the next level";
@@ -106,6 +108,10 @@ places! {
     OrphansRemoved "orphans-removed" "an open removes files that nothing names";
     OpenKilledTwice "open-killed-twice" "two opens in a row die";
     OpenKilledThrice "open-killed-thrice" "three opens in a row die";
+    AnomalyWriteSkew "anomaly-write-skew" "two Snapshot transactions commit each of which read what the other wrote";
+    AnomalyPhantom "anomaly-phantom" "a RepeatableRead transaction commits though a key was put into what it had scanned";
+    AnomalyLostUpdate "anomaly-lost-update" "a ReadCommitted transaction commits over a change of a key that it had read before";
+    AnomalyReadSkew "anomaly-read-skew" "no one moment explains what a ReadCommitted transaction has read";
     CreateCut "create-cut" "an open finds a creation that was cut short";
 }
 

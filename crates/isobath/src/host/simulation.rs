@@ -16,6 +16,8 @@ pub struct Hooks {
     pub is_task: fn() -> bool,
     /// The task is at a labelled point; other tasks may run first.
     pub point: fn(Point),
+    /// The task has reserved a record that ends here: what it commits then, it commits there.
+    pub reserved: fn(end: u64),
     /// Puts the task to sleep until another task wakes `on`, or for at most this many nanoseconds.
     pub block: fn(on: usize, timeout_ns: Option<u64>),
     /// Wakes one or all of the tasks that sleep on `on`.
@@ -25,6 +27,8 @@ pub struct Hooks {
     /// The task accesses shared data; other tasks may run first. The hook says by [`preempt_after`]
     /// when it is called again.
     pub preempt: fn(),
+    /// A number that the running task keeps for its life, and that no other task has meanwhile.
+    pub task: fn() -> usize,
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();

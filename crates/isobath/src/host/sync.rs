@@ -276,6 +276,26 @@ pub(crate) fn thread_slot() -> usize {
     return 0;
 }
 
+/// A number that identifies the calling thread, or simulated task, among those that live.
+pub(crate) fn thread_id() -> u64 {
+    #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+    if let Some(hooks) = super::simulation::task_hooks() {
+        return (hooks.task)() as u64 | 1 << 63;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    return slots::current() as u64;
+    #[cfg(any(loom, shuttle))]
+    {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        #[cfg(loom)]
+        loom::thread::current().id().hash(&mut hasher);
+        #[cfg(shuttle)]
+        shuttle::thread::current().id().hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
 #[cfg(not(any(loom, shuttle)))]
 mod slots {
     use std::cell::Cell;

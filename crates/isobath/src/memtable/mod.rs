@@ -9,6 +9,7 @@
 //! proves the protocol and lists measurements.
 
 mod arena;
+mod changes;
 mod chunk;
 mod cursor;
 mod head;
@@ -26,6 +27,7 @@ mod split;
 mod tests;
 
 pub(crate) use arena::Arena;
+pub(crate) use changes::{Changes, TooManyLeaves};
 pub(crate) use cursor::MemtableCursor;
 pub(crate) use pool::ChunkPool;
 

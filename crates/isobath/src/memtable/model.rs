@@ -134,6 +134,7 @@ mod random {
     use super::*;
     use crate::cursor::Cursor;
     use shuttle::thread;
+    use std::ops::Bound;
 
     const SCHEDULES: usize = 4000;
 
@@ -198,6 +199,30 @@ mod random {
                 &[141, 142, 143, 144, 2, 3, 4],
                 &[59, 58, 57, 101, 99, 98, 21],
             ]);
+        });
+    }
+
+    /// The walk for changes finds one that was there before, though the leaf that holds it is split
+    /// by keys which are older.
+    #[test]
+    fn a_change_is_found_while_its_leaf_splits() {
+        check(SCHEDULES, || {
+            let table = table(2);
+            [20, 60, 100].iter().for_each(|&key| put(&table, &[key], 10));
+            put(&table, &[61], 99);
+            let writers = [&[1, 62, 63, 30], &[59, 58, 101, 60]].map(|order: &'static [u8; 4]| {
+                let table = table.clone();
+                thread::spawn(move || order.iter().for_each(|&key| put(&table, &[key], 20)))
+            });
+            let (lower, upper) = (Bound::Included(&[40][..]), Bound::Excluded(&[70][..]));
+            let changes = Changes { lower, upper, from: 99, below: 100 };
+            for _ in 0..2 {
+                let found = table.find_change(&changes, &mut usize::MAX.clone());
+                assert_eq!(found, Ok(Some(&[61][..])));
+            }
+            let none = Changes { from: 100, below: 200, ..changes };
+            assert_eq!(table.find_change(&none, &mut usize::MAX.clone()), Ok(None));
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
         });
     }
 

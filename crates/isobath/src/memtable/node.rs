@@ -45,8 +45,9 @@ pub(super) struct Header {
     tally: Tally,
 }
 
-/// Sums over what was put into a leaf. A split leaves them all with the left half, so only sums
-/// over all leaves have a meaning.
+/// Sums over what was put into a leaf. A split leaves them with the left half, so only sums over
+/// all leaves have a meaning. One figure holds for each leaf by itself: no version in it has a
+/// sequence number above `max_seq`, which a split hands on to the right half.
 struct Tally {
     versions: AtomicU64,
     bytes: AtomicU64,
@@ -313,6 +314,12 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// No version in this leaf has a larger sequence number.
+    #[inline]
+    pub(super) fn max_seq(self) -> Lsn {
+        self.header().tally.max_seq.load(Relaxed)
+    }
+
     /// Prefetches all cache lines of a leaf of full size at once: a search needs most of them, one
     /// after another.
     #[inline]
@@ -417,6 +424,10 @@ impl<'a> Node<'a> {
         tally.bytes.store(tally.bytes.load(Relaxed) + bytes as u64, Relaxed);
         tally.min_seq.store(tally.min_seq.load(Relaxed).min(seq), Relaxed);
         tally.max_seq.store(tally.max_seq.load(Relaxed).max(seq), Relaxed);
+    }
+
+    pub(super) fn set_max_seq(self, seq: Lsn) {
+        self.header().tally.max_seq.store(seq, Relaxed);
     }
 
     pub(super) fn set_tally(self, totals: Totals) {

@@ -13,6 +13,7 @@ use super::head::{HEAD_LEN, common_prefix_len, head_at};
 use super::lock::{Backoff, Stamp};
 use super::node::{Node, Prefix};
 use super::record::Record;
+use crate::env::{Plant, planted};
 
 /// A prefix that is longer than the known one by no more than this is not worth comparing.
 const UNKNOWN_LEN_MIN: usize = HEAD_LEN / 2;
@@ -119,6 +120,9 @@ impl Memtable {
         right.set_prefix(node.prefix(), node.prefix_of());
         // The separator of an inner node moves up; its children on both sides stay.
         node.copy_keys(at + usize::from(node.level() > 0), right);
+        if !planted(Plant::SplitForgetsSequence) {
+            right.set_max_seq(node.totals().max_seq);
+        }
         right.set_high(node.high());
         right.settle_prefix(Some((guess, pending)));
         right.set_next(node.next());

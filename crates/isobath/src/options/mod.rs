@@ -11,10 +11,12 @@ mod size;
 mod stored;
 #[cfg(feature = "serde")]
 mod text;
+mod transaction;
 
 pub use call::{Durability, ReadOptions, WriteOptions};
 pub use family::FamilyOptions;
 pub use size::{GIB, KIB, MIB};
+pub use transaction::{Isolation, TransactionOptions};
 
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -86,6 +88,10 @@ pub struct Options {
     /// 512. With a larger number, fewer tables are opened again; a smaller one uses fewer file
     /// descriptors.
     pub max_open_files: Option<usize> = None,
+    /// How long a write waits for a key that a transaction has locked. Default 10 s. Then it fails
+    /// with [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout). A longer time lets a program
+    /// bear transactions that hold locks for long; a shorter one tells it sooner.
+    pub lock_timeout: Duration = Duration::from_secs(10),
     /// Options for the default family, applied at each open, and for new families that are created
     /// without options of their own. Default `None`: the default family keeps its options, and new
     /// families get the defaults. Any other family keeps its options until

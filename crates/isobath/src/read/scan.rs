@@ -4,7 +4,8 @@
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::engine::{Engine, View};
 use crate::error::Result;
-use crate::format::Lsn;
+use crate::footprint::WriteSet;
+use crate::format::{FamilyId, Lsn};
 use crate::read::begin::ReadAt;
 use crate::read::source::Source;
 use crate::table::ExtentRef;
@@ -41,13 +42,21 @@ pub(crate) struct Pin {
     view: Arc<View>,
     point: Lsn,
     fill_cache: bool,
+    /// What the transaction has written to the family, and to others.
+    own: Option<(WriteSet, FamilyId)>,
 }
 
 impl Pin {
     pub(crate) fn new(at: ReadAt<'_>) -> Result<Pin> {
+        Pin::with_own(at, None)
+    }
+
+    /// Like [`Pin::new`], with what a transaction has written on top.
+    pub(crate) fn with_own(at: ReadAt<'_>, own: Option<WriteSet>) -> Result<Pin> {
         let (view, point) = at.begin()?;
-        let view = arc_swap::Guard::into_inner(view);
-        Ok(Pin { engine: at.engine.clone(), view, point, fill_cache: at.options.fill_cache })
+        let (view, engine) = (arc_swap::Guard::into_inner(view), at.engine.clone());
+        let own = own.map(|own| (own, at.family.id));
+        Ok(Pin { engine, view, point, fill_cache: at.options.fill_cache, own })
     }
 
     /// Fails once the database is closed.
@@ -64,11 +73,24 @@ impl Pin {
         Ok(VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper))
     }
 
+    /// Calls `see` with each key within the bounds.
+    pub(crate) fn each_key(&self, bounds: &ScanBounds, mut see: impl FnMut(&[u8])) -> Result<()> {
+        let mut scan = self.scan(bounds)?;
+        scan.seek_first()?;
+        while let Some(key) = scan.key() {
+            see(key);
+            scan.next()?;
+        }
+        Ok(())
+    }
+
     /// The sources, newest first.
     fn sources(&self, bounds: &ScanBounds) -> Result<Vec<Source>> {
         let (view, tables) = (&self.view, &self.engine.tables);
         let count = view.memtables.len() + view.tree.runs.len() + view.tree.levels.len();
-        let mut sources = Vec::with_capacity(count);
+        let mut sources = Vec::with_capacity(count + usize::from(self.own.is_some()));
+        let own = self.own.iter().map(|(own, family)| own.cursor(*family, self.point));
+        sources.extend(own.map(Source::Own));
         sources.extend(view.memtables.iter().map(|of| Source::memtable(&of.memtable)));
         let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
         for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
@@ -84,13 +106,8 @@ impl Pin {
 impl ReadAt<'_> {
     /// The number of keys within `bounds`.
     pub(crate) fn count(self, bounds: &ScanBounds) -> Result<u64> {
-        let mut scan = Pin::new(self)?.scan(bounds)?;
-        scan.seek_first()?;
         let mut count = 0;
-        while scan.entry().is_some() {
-            count += 1;
-            scan.next()?;
-        }
+        Pin::new(self)?.each_key(bounds, |_| count += 1)?;
         Ok(count)
     }
 }

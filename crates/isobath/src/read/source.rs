@@ -1,7 +1,9 @@
-//! The sources that a scan merges: memtables, runs of level 0, and the levels below.
+//! The sources that a scan merges: the write set of its transaction, memtables, runs of level 0,
+//! and the levels below.
 
 use crate::cursor::{ConcatCursor, Cursor, Entry, SliceProvider};
 use crate::error::Result;
+use crate::footprint::WriteSetCursor;
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::pinned::Value;
 use crate::table::{Table, TableContext, TableCursor};
@@ -23,6 +25,8 @@ pub(crate) enum Source {
         _slice: Arc<TableSlice>,
     },
     Level(ConcatCursor<LevelSlices>),
+    /// What the transaction has written: newer than everything else.
+    Own(WriteSetCursor),
 }
 
 impl Source {
@@ -57,6 +61,7 @@ impl Source {
             }
             Source::Run { cursor, .. } => cursor,
             Source::Level(cursor) => cursor.current()?,
+            Source::Own(cursor) => return pinned_own(cursor),
         };
         let entry = cursor.entry()?;
         let value = match Value::short(entry.value) {
@@ -65,6 +70,38 @@ impl Source {
         };
         Some((entry.key, value))
     }
+}
+
+// Calls on the write set, out of the way of the others: a step makes several, and most scans have
+// no write set.
+
+#[cold]
+#[inline(never)]
+fn own_entry(cursor: &WriteSetCursor) -> Option<Entry<'_>> {
+    cursor.entry()
+}
+
+#[cold]
+#[inline(never)]
+fn own_key(cursor: &WriteSetCursor) -> Option<&[u8]> {
+    cursor.key()
+}
+
+#[cold]
+#[inline(never)]
+fn own_next(cursor: &mut WriteSetCursor) -> Result<()> {
+    Cursor::next(cursor)
+}
+
+#[cold]
+#[inline(never)]
+fn pinned_own(cursor: &WriteSetCursor) -> Option<(&[u8], Value)> {
+    let entry = cursor.entry()?;
+    let value = match cursor.value_in_chunk() {
+        Some((chunk, at)) => Value::in_chunk(chunk, at, entry.value.len()),
+        None => Value::default(),
+    };
+    Some((entry.key, value))
 }
 
 /// The slices of a level, opened one at a time.
@@ -100,10 +137,14 @@ impl SliceProvider for LevelSlices {
 
 macro_rules! each {
     ($self:ident, $cursor:ident => $call:expr) => {
+        each!($self, $cursor => $call, $call)
+    };
+    ($self:ident, $cursor:ident => $call:expr, $own:expr) => {
         match $self {
             Source::Memtable { cursor: $cursor, .. } => $call,
             Source::Run { cursor: $cursor, .. } => $call,
             Source::Level($cursor) => $call,
+            Source::Own($cursor) => $own,
         }
     };
 }
@@ -127,7 +168,7 @@ impl Cursor for Source {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        each!(self, cursor => Cursor::next(cursor))
+        each!(self, cursor => Cursor::next(cursor), own_next(cursor))
     }
 
     fn prev_key(&mut self) -> Result<()> {
@@ -136,22 +177,22 @@ impl Cursor for Source {
 
     #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
-        each!(self, cursor => cursor.entry())
+        each!(self, cursor => cursor.entry(), own_entry(cursor))
     }
 
     #[inline(always)]
     fn key(&self) -> Option<&[u8]> {
-        each!(self, cursor => cursor.key())
+        each!(self, cursor => cursor.key(), own_key(cursor))
     }
 
     #[inline]
     fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
-        each!(self, cursor => Cursor::next_key(cursor, scratch))
+        each!(self, cursor => Cursor::next_key(cursor, scratch), own_next(cursor))
     }
 
     fn may_hold(&self, key: &[u8], hash: u64) -> Result<bool> {
         match self {
-            Source::Memtable { .. } => Ok(true),
+            Source::Memtable { .. } | Source::Own(_) => Ok(true),
             Source::Run { table, .. } => Ok(table.may_contain(hash)),
             Source::Level(cursor) => cursor.may_hold(key, hash),
         }

@@ -295,6 +295,7 @@ fn assemble(
     };
     let compactor_count =
         options.compaction_threads.unwrap_or_else(|| (threads.parallelism() / 2).clamp(1, 4));
+    let conflicts = engine::conflicts_of(&options, log.tail());
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
     let engine = Arc::new(Engine {
         dir: db.to_owned(),
@@ -306,6 +307,8 @@ fn assemble(
         versions,
         files: file_numbers,
         points: ReadPoints::default(),
+        locks: engine::locks_of(&options, &conflicts),
+        conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,
         tables: tables_of(&options, db, uuid),
@@ -355,5 +358,5 @@ fn panic_report(log: &Arc<Log>) -> PanicReport {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -37,8 +37,8 @@ use super::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::background::Ticker;
 use crate::env::sync::{Mutex, Rank, atomic::*};
 use crate::env::{
-    Clock, Env, Plant, Point, Priority, Reach, ThreadHandle, Threads, planted, reached, reached_if,
-    yield_point,
+    Clock, Env, Plant, Point, Priority, Reach, ThreadHandle, Threads, note_reserved, planted,
+    reached, reached_if, yield_point,
 };
 use crate::error::{Error, PoisonCause, Result};
 use crate::format::Lsn;
@@ -209,14 +209,13 @@ impl Log {
         Ticker::new(threads, "isobath-sync", priority, interval, harden, report)
     }
 
-    /// Reserves room for a sealed record of `record_len` bytes. Waits until there is room. Fails
-    /// with a retryable error if no room can be made, or because the log was poisoned or closed.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn reserve(&self, record_len: u64) -> Result<Reservation<'_>> {
         self.reserve_with(record_len, Patience::Waits)
     }
 
-    /// Like [`Log::reserve`], for a writer that may refuse to wait.
+    /// Reserves room for a sealed record, and waits for it if `patience` allows. Fails with a
+    /// retryable error if no room can be made, or because the log was poisoned or closed.
     #[inline]
     pub(crate) fn reserve_with(
         &self,
@@ -226,10 +225,9 @@ impl Log {
         self.inner.reserve(record_len, SLACK, patience)
     }
 
-    /// Like [`Log::reserve`], for a small record of the engine's own. It uses the room below the
-    /// limit that other reservations leave free, and never waits: its caller holds locks that
-    /// writers wait for. There is enough room as long as an ordinary reservation comes between two
-    /// internal ones.
+    /// Like [`Log::reserve_with`], for a small record of the engine's own. It uses the room that
+    /// other reservations leave free, and never waits: its caller holds locks that writers wait
+    /// for. There is enough as long as an ordinary reservation comes between two internal ones.
     pub(crate) fn reserve_internal(&self, record_len: u64) -> Result<Reservation<'_>> {
         self.inner.reserve(record_len, 0, Patience::None)
     }
@@ -407,6 +405,7 @@ impl Inner {
         if end >= self.wake_preparer_at.load(Ordering::Relaxed) {
             self.wake_preparer();
         }
+        note_reserved(end);
         yield_point(Point::Reserved);
         Ok(Reservation { log: self, start, end, stage: Stage::Reserved })
     }
@@ -594,6 +593,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
+mod before;
 mod several;
 
 #[cfg(all(test, not(any(loom, shuttle))))]

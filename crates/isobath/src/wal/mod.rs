@@ -33,7 +33,7 @@ mod tests;
 mod waiters;
 
 pub(crate) use log::{Log, LogOptions, RaiseCeiling, Reservation};
-pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, seal};
+pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, payload_of, seal};
 pub(crate) use room::Patience;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use room::Room;

@@ -81,6 +81,14 @@ pub(crate) fn seal(record: &mut Vec<u8>) -> Sealed<'_> {
     Sealed { record, payload_end: RECORD_HEADER_LEN + payload_len as usize }
 }
 
+/// The payload of a sealed record; `None` for no record.
+pub(crate) fn payload_of(record: &[u8]) -> Option<&[u8]> {
+    let mut len = [0; 8];
+    len[..6].copy_from_slice(record.get(6..12)?);
+    let end = usize::try_from(u64::from_le_bytes(len)).ok()?.checked_add(RECORD_HEADER_LEN)?;
+    record.get(RECORD_HEADER_LEN..end)
+}
+
 /// Fills in what depends on the place in the log. `record` is sealed.
 #[inline]
 pub(super) fn stamp(record: &mut [u8], lsn: Lsn, generation: u16, durable: Lsn) {

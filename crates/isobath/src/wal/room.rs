@@ -130,6 +130,19 @@ impl Room {
         }
     }
 
+    /// The tail, by an exchange of equal values. It takes part in the order of reservations: the
+    /// owner of a later one sees what the caller did before, and the caller sees what the owners of
+    /// earlier ones did.
+    pub(crate) fn touch(&self) -> Lsn {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        while let Err(moved) =
+            self.tail.compare_exchange_weak(tail, tail, Ordering::AcqRel, Ordering::Relaxed)
+        {
+            tail = moved;
+        }
+        tail & !SHUT
+    }
+
     /// Reserves `len` bytes and waits for room if `patience` allows it. Calls `wake_preparer` when
     /// the preparer must make room. `refusal` gives the error of a log that was shut.
     #[cold]

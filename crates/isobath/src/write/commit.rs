@@ -3,7 +3,9 @@
 //! ```text
 //! admit    pacing, memory, log room: everything that can wait or fail
 //! encode   record and payload checksum, outside any lock
+//! prepare  a transaction looks for conflicts; the commit announces itself if transactions run
 //! reserve  the log's tail moves on: the commit has its LSN
+//! settle   a transaction validates; the commit stamps what it has announced, or starts over
 //! copy     the record goes into the mapped segment: no system call
 //! apply    the operations go into the memtable of the epoch that owns the LSN; infallible
 //! publish  the commit marks itself finished and helps the frontier along
@@ -15,12 +17,16 @@
 use crate::engine::{Engine, Keyspace, Mention, Notice, point_tag};
 use crate::env::{Plant, Point, Reach, planted, reached_if, with_scratch, yield_point};
 use crate::error::{Error, Result};
-use crate::format::{FamilyId, Lsn, Op, OpKind, Payload, decode_payload, put_batch_prefix, put_op};
+use crate::format::{
+    DEFAULT_FAMILY, FamilyId, Lsn, Op, OpKind, Payload, checksum64, decode_payload,
+    put_batch_prefix, put_op,
+};
 use crate::limits::{check_key, check_value, note_written};
 use crate::memtable::Memtable;
 use crate::options::{Durability, WriteOptions};
 use crate::version::Term;
-use crate::wal::{self, Patience, RECORD_HEADER_LEN};
+use crate::wal::{self, Patience, RECORD_HEADER_LEN, Reservation};
+use crate::write::announce::{Course, Plain, Targets};
 use crate::write::seal;
 use std::sync::Arc;
 
@@ -39,7 +45,7 @@ pub struct Commit {
 
 impl Commit {
     #[inline]
-    fn new(engine: &Engine, point: Lsn) -> Commit {
+    pub(crate) fn new(engine: &Engine, point: Lsn) -> Commit {
         Commit { point, tag: engine.point_tag }
     }
 }
@@ -126,9 +132,17 @@ pub(crate) fn commit_one(
         record.resize(RECORD_HEADER_LEN, 0);
         put_batch_prefix(record, 1);
         put_op(record, &Op { kind, family: family.id, key, value });
-        commit(engine, record, options, |_, lsn| {
-            in_memtable(engine, family, lsn, |memtable| memtable.insert(key, lsn, kind, value));
-        })
+        let stamps = &engine.conflicts.stamps;
+        let targets = |_: &[u8]| Targets::One(stamps.slot(family.id, checksum64(key)));
+        commit(
+            engine,
+            record,
+            options,
+            &mut Plain::new(engine, options.fail_fast, targets),
+            |_, lsn| {
+                in_memtable(engine, family, lsn, |memtable| memtable.insert(key, lsn, kind, value));
+            },
+        )
     })
 }
 
@@ -148,39 +162,106 @@ pub(crate) fn commit_batch(
         check_family(family.of(engine)?)?;
     }
     reached_if(Reach::BatchLarge, || ops.len() > 1000);
-    commit(engine, record, options, |record, lsn| {
-        apply_batch(engine, default, named, record, ops, lsn);
-    })
+    let targets = |record: &[u8]| targets_of(engine, default, named, record, ops);
+    commit(
+        engine,
+        record,
+        options,
+        &mut Plain::new(engine, options.fail_fast, targets),
+        |record, lsn| {
+            apply_batch(engine, default, named, record, ops, lsn);
+        },
+    )
 }
 
-fn check_family(family: &Keyspace) -> Result<()> {
+/// The words that a batch changes.
+#[cold]
+fn targets_of(
+    engine: &Engine,
+    default: &Arc<Keyspace>,
+    named: &[Mention],
+    record: &[u8],
+    ops: &[OpAt],
+) -> Targets {
+    if ops.len() > engine.options.sizes.slots_written_max {
+        let mut ids: Vec<FamilyId> = ops.iter().map(|op| op.family).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let family_of = |id| family_of(engine, default, named, id).clone();
+        return Targets::Families(ids.into_iter().map(family_of).collect());
+    }
+    let stamps = &engine.conflicts.stamps;
+    let slot = |op: &OpAt| stamps.slot(op.family, checksum64(op.key(record)));
+    Targets::of_slots(ops.iter().map(slot).collect())
+}
+
+/// The family of an operation of a batch.
+fn family_of<'a>(
+    engine: &Engine,
+    default: &'a Arc<Keyspace>,
+    named: &'a [Mention],
+    id: FamilyId,
+) -> &'a Arc<Keyspace> {
+    match id {
+        DEFAULT_FAMILY => default,
+        id => named
+            .iter()
+            .find(|family| family.id() == id)
+            .and_then(|family| family.of(engine).ok())
+            .expect("named when added, and checked since"),
+    }
+}
+
+pub(super) fn check_family(family: &Keyspace) -> Result<()> {
     if family.is_dropped() { Err(Error::unknown_family(&family.name())) } else { Ok(()) }
 }
 
-fn commit(
+/// Commits an encoded record. `course` says what comes before and after the reservation.
+#[inline(always)]
+pub(super) fn commit(
     engine: &Arc<Engine>,
     record: &mut Vec<u8>,
     options: WriteOptions,
+    course: &mut impl Course,
     apply: impl FnOnce(&[u8], Lsn),
 ) -> Result<Commit> {
     admit(engine, record.len() as u64, options.fail_fast)?;
     let log = &engine.log;
     let mut record = wal::seal(record);
     check_decodes(record.payload());
-    let patience = Patience::of(options.fail_fast);
-    let mut reservation = log.reserve_with(record.len() as u64, patience)?;
+    let len = record.len() as u64;
+    let mut reservation = reserve(engine, (&record, len), options.fail_fast, course)?;
     reservation.write(&mut record);
     apply(&record, reservation.start());
     yield_point(Point::Applied);
-    let point = reservation.end();
+    let (lsn, point) = (reservation.start(), reservation.end());
     reservation.publish();
     if !planted(Plant::FrontierSkipped) {
         log.wait_visible(point)?;
     }
+    course.finish(lsn);
     if options.durability.unwrap_or(engine.options.durability) == Durability::Sync {
         log.harden(point)?;
     }
     Ok(Commit::new(engine, point))
+}
+
+/// Reserves so many bytes for a record, at an LSN that `course` accepts. One that it does not
+/// becomes a skip record.
+#[inline(always)]
+pub(super) fn reserve<'log>(
+    engine: &'log Engine,
+    (record, len): (&[u8], u64),
+    fail_fast: bool,
+    course: &mut impl Course,
+) -> Result<Reservation<'log>> {
+    loop {
+        course.prepare(record)?;
+        let reservation = engine.log.reserve_with(len, Patience::of(fail_fast))?;
+        if course.settle(reservation.start())? {
+            return Ok(reservation);
+        }
+    }
 }
 
 /// A commit that does not decode would make every later open fail. The check costs another pass
@@ -206,7 +287,12 @@ fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
 
 /// Runs `insert` on the memtable of `family` in the epoch that owns the reserved `lsn`.
 #[inline]
-fn in_memtable(engine: &Engine, family: &Keyspace, lsn: Lsn, insert: impl FnOnce(&Memtable)) {
+pub(super) fn in_memtable(
+    engine: &Engine,
+    family: &Keyspace,
+    lsn: Lsn,
+    insert: impl FnOnce(&Memtable),
+) {
     let view = family.view();
     if let Some(newest) = view.memtables.first()
         && newest.epoch.owns_while_open(lsn)
@@ -227,14 +313,7 @@ fn apply_batch(
     ops: &[OpAt],
     lsn: Lsn,
 ) {
-    let family_of = |id: FamilyId| match id {
-        0 => default,
-        id => named
-            .iter()
-            .find(|family| family.id() == id)
-            .and_then(|family| family.of(engine).ok())
-            .expect("named when added, and checked since"),
-    };
+    let family_of = |id: FamilyId| family_of(engine, default, named, id);
     if ops.len() < SORT_MIN {
         for (ordinal, op) in ops.iter().enumerate() {
             in_memtable(engine, family_of(op.family), lsn, |memtable| {

@@ -22,7 +22,9 @@
 //! A change of options is only an edit, so after a power cut either the old options hold or the new
 //! ones.
 
+use super::announce::{Course, Plain, Targets};
 use super::changing::Changing;
+use super::commit::reserve;
 use crate::compact;
 use crate::engine::{Engine, Keyspace};
 use crate::env::sync::MutexGuard;
@@ -116,7 +118,7 @@ fn create(changing: &mut Changing<'_>, news: Vec<New>) -> Result<()> {
     let payloads: Vec<_> = std::iter::zip(&news, &jsons)
         .map(|(new, options)| Payload::FamilyCreate { id: new.id, name: &new.name, options })
         .collect();
-    let logged = log_changes(engine, &payloads, |_| ())?;
+    let logged = log_changes(engine, &payloads, None, |_| ())?;
     let lsns = logged.lsns.clone();
     let change = |((new, options), lsn): ((&New, Vec<u8>), &Lsn)| Change::CreateFamily {
         family: new.id,
@@ -191,7 +193,8 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
         return Err(Error::unknown_family(&family.name()));
     }
     let payload = Payload::FamilyDrop { id: family.id };
-    let mut logged = log_changes(engine, &[payload], |lsn| family.mark_dropped(lsn))?;
+    let mark = |lsn| family.mark_dropped(lsn);
+    let mut logged = log_changes(engine, &[payload], Some(family), mark)?;
     // Once this edit is installed, no compaction of the family is: it looks for the family under
     // the same lock, and finds it gone.
     if planted(Plant::FamilyHalfDropped) {
@@ -224,7 +227,8 @@ pub(crate) fn rename_family(
     if engine.families.contains_name(name) {
         return Err(Error::family_exists(name));
     }
-    let logged = log_changes(engine, &[Payload::FamilyRename { id: family.id, name }], |_| ())?;
+    let payload = Payload::FamilyRename { id: family.id, name };
+    let logged = log_changes(engine, &[payload], None, |_| ())?;
     let (lsn, name) = (logged.lsns[0], name.to_owned());
     let renamed = Change::RenameFamily { family: family.id, name: name.clone(), lsn };
     logged.install(&mut changing, vec![renamed])?;
@@ -254,10 +258,11 @@ impl Drop for Logged<'_> {
 }
 
 /// Writes a record for each payload into the log and hardens them. `mark` receives the LSN of the
-/// first before any reader's point is above it.
+/// first before any reader's point is above it. Transactions that rely on `changed` learn of it.
 fn log_changes<'engine>(
     engine: &'engine Engine,
     payloads: &[Payload<'_>],
+    changed: Option<&Arc<Keyspace>>,
     mark: impl FnOnce(Lsn),
 ) -> Result<Logged<'engine>> {
     let encode = |payload: &Payload<'_>| {
@@ -270,7 +275,9 @@ fn log_changes<'engine>(
     // One reservation for all: between two reservations, a wait for room would wait for a flush,
     // and the flush waits for this change.
     let len = records.iter().map(|record| record.len() as u64).sum();
-    let mut reservation = engine.log.reserve(len)?;
+    let targets = |_: &[u8]| Targets::Families(changed.into_iter().cloned().collect());
+    let mut course = Plain::new(engine, false, targets);
+    let mut reservation = reserve(engine, (&[], len), false, &mut course)?;
     let (start, end) = (reservation.start(), reservation.end());
     let pending = engine.families_pending.lock();
     let mut logged = Logged { engine, lsns: vec![start], is_settled: false, _pending: pending };
@@ -278,6 +285,7 @@ fn log_changes<'engine>(
     mark(start);
     reservation.publish();
     engine.log.wait_visible(end)?;
+    course.finish(start);
     if !planted(Plant::FamilyNotHardened) {
         engine.log.harden(end)?;
     }

@@ -3,17 +3,25 @@
 //! `docs/internals/commit.md` explains it: the invariants, the stages and what each may wait for,
 //! what a failure at each stage leaves, the race with a seal, and what was tried and rejected.
 
+mod announce;
+mod ask;
 mod changing;
 mod commit;
 mod families;
+mod key_locks;
 mod seal;
+mod sorted;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+pub(crate) use announce::{Announcement, Course, Plain, Targets};
+pub(crate) use ask::Asker;
 pub use commit::{Commit, ReadPoint};
 pub(crate) use commit::{OpAt, Parts, commit_batch, commit_one, harden};
 pub(crate) use commit::{is_durable, on_durable, sync_to};
 pub(crate) use families::{drop_family, open_families, rename_family, set_family_options};
+pub(crate) use key_locks::{Changed, KeyLocks};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use seal::seal_if_written;
 pub(crate) use seal::{flush_now, is_anything_unsealed, seal_if_room};
+pub(crate) use sorted::commit_sorted;

@@ -100,6 +100,12 @@ fn every_type_that_reads_has_every_method_and_they_agree() -> Result<()> {
         assert_eq!(read_generic(&snapshot.of(&users))?, expected);
         assert_eq!(read_generic(&Readable::of(&db, &users))?, expected);
         assert_eq!(read_generic(&Readable::of(&snapshot, &users))?, expected);
+        let tx = db.begin();
+        assert_eq!(read!(&tx), expected);
+        assert_eq!(read!(tx.of(&users)), expected);
+        assert_eq!(read!(tx.with(options)), expected);
+        assert_eq!(read_generic(&tx)?, expected);
+        assert_eq!(read_generic(&Readable::of(&tx, &users))?, expected);
         db.flush()?;
     }
     users.delete("a")?;
@@ -114,7 +120,8 @@ fn every_type_that_reads_has_every_method_and_they_agree() -> Result<()> {
 fn every_type_that_writes_has_every_method_and_they_agree() -> Result<()> {
     let db = open()?;
     let users = db.family("users")?;
-    let rows = |part: &dyn Fn() -> Range| part().map(|item| item.unwrap()).collect::<Vec<_>>();
+    let rows =
+        |part: &dyn Fn() -> Range<'static>| part().map(|item| item.unwrap()).collect::<Vec<_>>();
     write!(&db);
     let expected = rows(&|| db.iter());
     assert_eq!(expected.len(), 2);
@@ -158,7 +165,9 @@ fn handles_can_be_kept_and_sent() {
     shared::<Batch>();
     sent::<Range>();
     sent::<Cursor>();
+    sent::<isobath::Transaction>();
     copied::<isobath::Reads<'_>>();
     copied::<isobath::Writes<'_>>();
     copied::<isobath::WritesFamily<'_>>();
+    copied::<isobath::TransactionFamily<'_>>();
 }

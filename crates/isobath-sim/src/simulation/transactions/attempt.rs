@@ -1,0 +1,360 @@
+//! One try of a transaction: its calls, what each must give as far as the transaction alone knows,
+//! and what the oracle is told of the rest.
+//!
+//! What was written comes back. What was found otherwise goes into [`Found`], or, at levels where
+//! each call is as of its own moment, to the oracle at once.
+
+use super::super::observe::Sight;
+use super::super::oracle::Look;
+use super::super::values::{Draft, Key, Place, Value};
+use super::super::workload::Stage;
+use super::deal::{Deal, Found, Refusal, has_point};
+use super::own::Own;
+use crate::position::position;
+use isobath::{Error, ErrorKind, Isolation, ReadOptions, Transaction};
+
+/// What is left of a transaction when its calls are over.
+pub(super) struct Record {
+    level: Isolation,
+    /// Its read point, at levels that have one.
+    pub(super) point: Option<u64>,
+    look: Look,
+    pub(super) own: Own,
+    /// What it found as of its point, and before that had moved.
+    found: Found,
+    earlier: Found,
+    /// Told of a conflict, a deadlock or a timeout: every later call must fail alike.
+    pub(super) doomed: Option<String>,
+}
+
+/// A transaction under way, as its task sees it.
+pub(super) struct Attempt<'a> {
+    pub(super) stage: &'a Stage,
+    pub(super) tx: &'a Transaction,
+    pub(super) record: Record,
+    /// What its values are made of: the number of the commit it is to be, and of its writes, those
+    /// of earlier tries among them.
+    writer: usize,
+    number: u64,
+    pub(super) nth: usize,
+}
+
+impl<'a> Attempt<'a> {
+    /// `look` is as of before it was begun.
+    pub(super) fn new(
+        stage: &'a Stage,
+        tx: &'a Transaction,
+        level: Isolation,
+        mut look: Look,
+        (writer, nth): (usize, usize),
+    ) -> Attempt<'a> {
+        let point = has_point(level).then(|| position(tx.read_point()));
+        let number = {
+            let mut history = stage.history.borrow_mut();
+            if let Some(point) = point {
+                let acknowledged = look.acknowledged();
+                history.pinned_at(&mut look, point);
+                if point < acknowledged {
+                    stage.fail(format!("a transaction at {point} misses commit {acknowledged}"));
+                }
+            }
+            history.next_number(writer)
+        };
+        let (own, found, doomed) = (Own::default(), Found::default(), None);
+        let earlier = Found::default();
+        let record = Record { level, point, look, own, found, earlier, doomed };
+        Attempt { stage, tx, record, writer, number, nth }
+    }
+
+    /// The value of its next write.
+    fn draft(&mut self, rng: &mut fastrand::Rng) -> Draft {
+        self.nth += 1;
+        Draft::of(self.writer, self.number, self.nth, self.stage.terrain.value_len(rng))
+    }
+
+    /// Judges the outcome of a call.
+    pub(super) fn outcome<T>(
+        &mut self,
+        doing: &str,
+        result: isobath::Result<T>,
+    ) -> Result<T, Error> {
+        let result = self.record.outcome(self.stage, doing, result);
+        if result.is_ok() {
+            self.follow();
+        }
+        result
+    }
+
+    /// A call that locks may have moved the read point on.
+    pub(super) fn follow(&mut self) {
+        self.record.move_to(self.stage, position(self.tx.read_point()));
+    }
+
+    pub(super) fn is_doomed(&self) -> bool {
+        self.record.doomed.is_some()
+    }
+
+    /// A look of a call that has its own moment.
+    pub(super) fn look(&self) -> Option<Look> {
+        self.record.point.is_none().then(|| self.stage.look())
+    }
+
+    /// What a call found, its own writes among it.
+    pub(super) fn saw(&mut self, look: Option<Look>, sights: Vec<Sight>, kind: Kind) {
+        let mut parts = Vec::new();
+        for sight in sights {
+            match self.record.own.take_out(sight) {
+                Ok(more) => parts.extend(more),
+                Err(wrong) => self.stage.fail(wrong),
+            }
+        }
+        if let Some(look) = look {
+            let told = self.stage.saw("a call of a transaction", look, (parts.clone(), Ok(())));
+            drop(told);
+        }
+        match kind {
+            Kind::Item => self.record.found.items.extend(parts),
+            Kind::Scan => self.record.found.scans.extend(parts),
+            Kind::Untracked => self.record.found.untracked.extend(parts),
+            Kind::Locked => self.record.found.locked.extend(parts),
+        }
+    }
+
+    /// What one key has, by one of the calls for it.
+    pub(super) fn get(&mut self, place: &Place, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let (tx, side, key) = (self.tx, &self.stage.side, &place.1);
+        let look = self.look();
+        let (way, uncached) = (rng.u8(..8), ReadOptions::default().fill_cache(false));
+        let result = match (way, place.0) {
+            (0, 0) => tx.contains(key).map(|is_there| is_there.then_some(None)),
+            (0, _) => tx.of(side).contains(key).map(|is_there| is_there.then_some(None)),
+            (2, 0) => tx.with(uncached).get(key).map(known),
+            (2, _) => tx.of(side).with(uncached).get(key).map(known),
+            (1, 0) => tx.get_untracked(key).map(known),
+            (1, _) => tx.of(side).get_untracked(key).map(known),
+            (_, 0) => tx.get(key).map(known),
+            (..) => tx.of(side).get(key).map(known),
+        };
+        let value = self.outcome("a transaction's get", result)?;
+        let kind = if way == 1 { Kind::Untracked } else { Kind::Item };
+        self.saw(look, vec![Sight::of_key(place.0, key.clone(), value)], kind);
+        Ok(())
+    }
+
+    /// What one key has, locked until the end.
+    pub(super) fn get_locked(
+        &mut self,
+        place: &Place,
+        rng: &mut fastrand::Rng,
+    ) -> Result<(), Error> {
+        let (tx, side, key) = (self.tx, &self.stage.side, &place.1);
+        let look = self.look();
+        let result = match (rng.u8(..3) > 0, place.0) {
+            (true, 0) => tx.get_for_update(key),
+            (true, _) => tx.of(side).get_for_update(key),
+            (false, 0) => tx.get_for_share(key),
+            (false, _) => tx.of(side).get_for_share(key),
+        };
+        let value = self.outcome("a transaction's locking read", result)?;
+        self.saw(look, vec![Sight::of_key(place.0, key.clone(), known(value))], Kind::Locked);
+        Ok(())
+    }
+
+    /// What several keys of a family have, at once.
+    pub(super) fn multi_get(&mut self, family: u8, keys: &[Key]) -> Result<(), Error> {
+        let look = self.look();
+        let result = match family {
+            0 => self.tx.multi_get(keys),
+            _ => self.tx.of(&self.stage.side).multi_get(keys),
+        };
+        let values = self.outcome("a transaction's multi_get", result)?;
+        if values.len() != keys.len() {
+            self.stage.fail("a transaction's multi_get answers other keys".to_owned());
+        }
+        let sights = keys.iter().zip(values);
+        let sights = sights.map(|(key, value)| Sight::of_key(family, key.clone(), known(value)));
+        self.saw(look, sights.collect(), Kind::Item);
+        Ok(())
+    }
+
+    pub(super) fn put(&mut self, place: Place, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let bytes = self.draft(rng).bytes();
+        let result = match place.0 {
+            0 => self.tx.put(&place.1, &bytes),
+            _ => self.tx.of(&self.stage.side).put(&place.1, &bytes),
+        };
+        self.outcome("a transaction's put", result)?;
+        self.record.own.write(place, Some(Value::of(&bytes)));
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, place: Place) -> Result<(), Error> {
+        let result = match place.0 {
+            0 => self.tx.delete(&place.1),
+            _ => self.tx.of(&self.stage.side).delete(&place.1),
+        };
+        self.outcome("a transaction's delete", result)?;
+        self.record.own.write(place, None);
+        Ok(())
+    }
+
+    /// Puts a value if the key has what it has had a moment ago, or what it never had.
+    pub(super) fn put_if(&mut self, place: Place, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let (tx, side, key) = (self.tx, &self.stage.side, &place.1);
+        let look = self.look();
+        let result = if place.0 == 0 { tx.get(key) } else { tx.of(side).get(key) };
+        let old = self.outcome("a transaction's get", result)?;
+        let found = known(old.clone());
+        self.saw(look, vec![Sight::of_key(place.0, key.clone(), found)], Kind::Item);
+        let is_sought = rng.u8(..4) > 0;
+        let expected = if is_sought { old.as_deref() } else { Some(&b"never"[..]) };
+        let (look, bytes) = (self.look(), self.draft(rng).bytes());
+        let result = match place.0 {
+            0 => tx.put_if(key, expected, &bytes),
+            _ => tx.of(side).put_if(key, expected, &bytes),
+        };
+        let is_put = self.outcome("a transaction's put_if", result)?;
+        let may_differ = look.is_some() && is_sought;
+        if is_put != is_sought && !may_differ {
+            self.stage.fail(format!("a transaction's put_if says {is_put}"));
+        }
+        if is_put {
+            self.saw(look, vec![Sight::of_key(place.0, key.clone(), found)], Kind::Item);
+            self.record.own.write(place, Some(Value::of(&bytes)));
+        }
+        Ok(())
+    }
+
+    /// Replaces what a key has, or deletes it.
+    pub(super) fn fetch_update(
+        &mut self,
+        place: Place,
+        rng: &mut fastrand::Rng,
+    ) -> Result<(), Error> {
+        let (tx, side, key) = (self.tx, &self.stage.side, &place.1);
+        let look = self.look();
+        let new = (rng.u8(..4) > 0).then(|| self.draft(rng).bytes());
+        let mut seen = None;
+        let update = |old: Option<&[u8]>| {
+            seen = Some(old.map(Value::of));
+            new.clone()
+        };
+        let result = match place.0 {
+            0 => tx.fetch_update(key, update),
+            _ => tx.of(side).fetch_update(key, update),
+        };
+        let old = self.outcome("a transaction's fetch_update", result)?;
+        let found = known(old);
+        if seen.map(|seen| seen.map(Some)) != Some(found) {
+            self.stage.fail("a transaction's fetch_update returns another value".to_owned());
+        }
+        self.saw(look, vec![Sight::of_key(place.0, key.clone(), found)], Kind::Item);
+        if found.is_some() || new.is_some() {
+            self.record.own.write(place, new.as_deref().map(Value::of));
+        }
+        Ok(())
+    }
+
+    /// The marker of its writer, as every commit that writes anything has it.
+    pub(super) fn mark(&mut self) -> Result<(), Error> {
+        let number = Draft::text(self.number.to_string()).bytes();
+        let place = super::super::oracle::marker(self.writer);
+        let result = self.tx.put(&place.1, &number);
+        self.outcome("a transaction's marker", result)?;
+        self.record.own.write(place, Some(Value::of(&number)));
+        Ok(())
+    }
+}
+
+impl Record {
+    /// Judges the outcome of a call. Once doomed, every call must tell of the same.
+    pub(super) fn outcome<T>(
+        &mut self,
+        stage: &Stage,
+        doing: &str,
+        result: isobath::Result<T>,
+    ) -> Result<T, Error> {
+        match &result {
+            Ok(_) if self.doomed.is_some() => {
+                stage.fail(format!("{doing} works in a transaction that is doomed"));
+            }
+            Ok(_) => {}
+            Err(error) if error.is_conflict() => self.conflict(stage, doing, error),
+            // Budgets are drawn so small that a transaction may take too much.
+            Err(error) if is_too_large(error) => {}
+            Err(error) => stage.judge_write(doing, error),
+        }
+        result
+    }
+
+    fn conflict(&mut self, stage: &Stage, doing: &str, error: &Error) {
+        let told = error.to_string();
+        match &self.doomed {
+            Some(first) if *first != told => {
+                stage.fail(format!("{doing}: {told}; it was doomed by {first}"));
+            }
+            Some(_) => {}
+            None => {
+                self.refused(stage, error);
+                self.doomed = Some(told);
+            }
+        }
+    }
+
+    /// A conflict that names a key must have a cause.
+    fn refused(&self, stage: &Stage, error: &Error) {
+        let ErrorKind::Conflict { family, key, kind, .. } = error.kind() else { return };
+        let (Some(point), Some(family)) = (self.point, stage.family_number(family)) else {
+            return;
+        };
+        let (place, kind) = ((family, Key::from(&key[..])), *kind);
+        stage.history.borrow_mut().refused(Refusal { place, kind, point, told: 0 });
+    }
+
+    /// A locking read may have moved its point: what must last is so there, too.
+    fn move_to(&mut self, stage: &Stage, point: u64) {
+        if self.point.is_none_or(|old| old == point) {
+            return;
+        }
+        // It moved at some moment since it began.
+        let mut look = self.look;
+        let mut history = stage.history.borrow_mut();
+        history.pinned_at(&mut look, point);
+        let found = std::mem::take(&mut self.found);
+        let old = std::mem::replace(&mut self.look, look);
+        history.saw("a transaction whose point has moved", old, found.sights());
+        self.earlier.append(&found);
+        history.saw("a transaction at its new point", look, self.earlier.lasting(self.level));
+        self.point = Some(point);
+    }
+
+    /// It has ended: committed with this point, if it has one.
+    pub(super) fn end(self, stage: &Stage, committed: Option<u64>) {
+        let Record { level, point, look, own, mut found, earlier, .. } = self;
+        let mut history = stage.history.borrow_mut();
+        if point.is_some() {
+            history.saw("a transaction", look, found.sights());
+        }
+        found.append(&earlier);
+        let writes = own.places();
+        history.ended(Deal { level, point, committed, ended: 0, found, writes });
+    }
+}
+
+/// What kind of read it was.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Item,
+    Scan,
+    Untracked,
+    Locked,
+}
+
+/// A budget is drawn so small that a transaction may take too much.
+pub(crate) fn is_too_large(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::TransactionTooLarge { .. })
+}
+
+fn known(value: Option<isobath::Value>) -> Option<Option<Value>> {
+    value.map(|value| Some(Value::of(&value)))
+}

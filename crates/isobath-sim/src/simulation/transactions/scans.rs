@@ -1,0 +1,228 @@
+//! What a transaction finds in stretches of keys, what it takes out of them, and its savepoints.
+
+use super::super::observe::Sight;
+use super::super::oracle::Look;
+use super::super::readers::{Seen, Span};
+use super::super::values::{Key, Value};
+use super::attempt::{Attempt, Kind};
+use super::keys::Arena;
+use isobath::{Error, ErrorKind};
+use std::ops::Bound;
+
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// A stretch between two keys.
+pub(super) fn span(family: u8, arena: &Arena, rng: &mut fastrand::Rng) -> Span {
+    let (lower, upper) = arena.range(rng);
+    let bound = |key: Key, rng: &mut fastrand::Rng| match rng.u8(..16) {
+        0 => Bound::Unbounded,
+        1..4 => Bound::Excluded(key),
+        _ => Bound::Included(key),
+    };
+    Span { family, lower: bound(lower, rng), upper: bound(upper, rng) }
+}
+
+/// What the first or last key of a stretch says of it; without one, that it is empty.
+pub(super) fn end_of(
+    span: &Span,
+    is_first: bool,
+    found: &Option<(isobath::Value, isobath::Value)>,
+) -> Sight {
+    let mut sight = span.sight();
+    if let Some((key, value)) = found {
+        let key = Key::from(&key[..]);
+        let end = if is_first { &mut sight.upper } else { &mut sight.lower };
+        *end = Bound::Included(key.clone());
+        sight.found.insert(key, Some(Value::of(value)));
+    }
+    sight
+}
+
+impl Attempt<'_> {
+    /// Looks at a stretch of a family, in one of the ways there are.
+    pub(super) fn look_around(
+        &mut self,
+        family: u8,
+        arena: &Arena,
+        rng: &mut fastrand::Rng,
+    ) -> Result<(), Error> {
+        let span = span(family, arena, rng);
+        match rng.u8(..16) {
+            0..9 => self.walk(&span, rng),
+            9 => self.walk_prefix(family, &arena.key(rng), rng),
+            10..13 => self.move_about(&span, rng),
+            13 => self.end(family, rng),
+            14 => self.count(&span),
+            _ if self.look().is_none() => self.sum_up(&span),
+            _ => Ok(()),
+        }
+    }
+
+    fn walk(&mut self, span: &Span, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let (tx, side) = (self.tx, &self.stage.side);
+        let look = self.look();
+        let range = match span.family {
+            0 => tx.range(span.bounds()),
+            _ => tx.of(side).range(span.bounds()),
+        };
+        let look = self.pinned(look);
+        let seen = self.stage.walk(range, span, rng);
+        self.scanned("a transaction's scan", look, seen)
+    }
+
+    fn walk_prefix(&mut self, family: u8, key: &Key, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let (tx, side) = (self.tx, &self.stage.side);
+        // Keys that begin with a whole key: it, and what is longer.
+        let mut after = key.to_vec();
+        while after.pop_if(|last| *last == 0xff).is_some() {}
+        let upper = match after.last_mut() {
+            Some(last) => {
+                *last += 1;
+                Bound::Excluded(after.into())
+            }
+            None => Bound::Unbounded,
+        };
+        let span = Span { family, lower: Bound::Included(key.clone()), upper };
+        let look = self.look();
+        let range = if family == 0 { tx.prefix(key) } else { tx.of(side).prefix(key) };
+        let look = self.pinned(look);
+        let seen = self.stage.walk(range, &span, rng);
+        self.scanned("a transaction's scan of a prefix", look, seen)
+    }
+
+    fn move_about(&mut self, span: &Span, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let (tx, side) = (self.tx, &self.stage.side);
+        let look = self.look();
+        let cursor = match span.family {
+            0 => tx.cursor(span.bounds()),
+            _ => tx.of(side).cursor(span.bounds()),
+        };
+        let cursor = self.outcome("a transaction's cursor", cursor)?;
+        let look = self.pinned(look);
+        let mut sights = Vec::new();
+        let end = self.stage.step(cursor, span, &mut sights, rng);
+        self.scanned("a transaction's cursor", look, (sights, end))
+    }
+
+    /// The first or the last key of a whole family.
+    fn end(&mut self, family: u8, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let (tx, side, is_first) = (self.tx, &self.stage.side, rng.bool());
+        let look = self.look();
+        let found = match (family, is_first) {
+            (0, true) => tx.first(),
+            (0, false) => tx.last(),
+            (_, true) => tx.of(side).first(),
+            (_, false) => tx.of(side).last(),
+        };
+        let found = self.outcome("a transaction's first or last key", found)?;
+        let span = Span { family, lower: Bound::Unbounded, upper: Bound::Unbounded };
+        self.saw(look, vec![end_of(&span, is_first, &found)], Kind::Scan);
+        Ok(())
+    }
+
+    /// The number of keys, which must be that of the keys there are.
+    fn count(&mut self, span: &Span) -> Result<(), Error> {
+        let (tx, side) = (self.tx, &self.stage.side);
+        let counted = match span.family {
+            0 => tx.count(span.bounds()),
+            _ => tx.of(side).count(span.bounds()),
+        };
+        let counted = self.outcome("a transaction's count", counted)?;
+        let look = self.look();
+        let has_point = look.is_none();
+        let range = match span.family {
+            0 => tx.range(span.bounds()),
+            _ => tx.of(side).range(span.bounds()),
+        };
+        let look = self.pinned(look);
+        let mut sight = span.sight();
+        for key in range.keys() {
+            let key = self.outcome("a transaction's scan of keys", key)?;
+            sight.found.insert(key[..].into(), None);
+        }
+        if has_point && counted != sight.found.len() as u64 {
+            self.stage.fail(format!("a transaction counts {counted} of {}", sight.found.len()));
+        }
+        self.saw(look, vec![sight], Kind::Scan);
+        Ok(())
+    }
+
+    fn sum_up(&mut self, span: &Span) -> Result<(), Error> {
+        let (tx, side) = (self.tx, &self.stage.side);
+        let summed = match span.family {
+            0 => self.stage.sum_up(tx, span),
+            _ => self.stage.sum_up(&tx.of(side), span),
+        };
+        self.outcome("a transaction's sums", summed)
+    }
+
+    /// Takes the first or last key out of a stretch, of the family that has no markers.
+    pub(super) fn pop(&mut self, span: &Span, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let (tx, side, is_first) = (self.tx, &self.stage.side, rng.bool());
+        let look = self.look();
+        let popped = match is_first {
+            true => tx.of(side).pop_first(span.bounds()),
+            false => tx.of(side).pop_last(span.bounds()),
+        };
+        let popped = self.outcome("a transaction's pop", popped)?;
+        self.saw(look, vec![end_of(span, is_first, &popped)], Kind::Scan);
+        if let Some((key, _)) = popped {
+            self.record.own.write((span.family, key[..].into()), None);
+        }
+        Ok(())
+    }
+
+    /// What a scan finds from now on is as of a moment that has passed.
+    fn pinned(&mut self, mut look: Option<Look>) -> Option<Look> {
+        self.follow();
+        if let Some(look) = &mut look {
+            self.stage.history.borrow_mut().pinned(look);
+        }
+        look
+    }
+
+    fn scanned(
+        &mut self,
+        doing: &str,
+        look: Option<Look>,
+        (sights, end): Seen,
+    ) -> Result<(), Error> {
+        if sights.is_empty() && end.is_ok() {
+            // It asked for nothing, so it need not have been told of anything.
+            return Ok(());
+        }
+        self.saw(look, sights, Kind::Scan);
+        self.outcome(doing, end)
+    }
+
+    /// Sets a savepoint, goes back to one, or gives one up, there or not.
+    pub(super) fn savepoint(&mut self, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let name = NAMES[rng.usize(..NAMES.len())];
+        let way = rng.u8(..4);
+        if way < 2 {
+            let set = self.tx.savepoint(name);
+            self.outcome("a savepoint", set)?;
+            self.record.own.save(name);
+            return Ok(());
+        }
+        let is_there = self.record.own.has_savepoint(name);
+        let done = if way == 2 { self.tx.rollback_to(name) } else { self.tx.release(name) };
+        match &done {
+            Ok(()) if is_there => {}
+            Ok(()) => self.stage.fail(format!("there is a savepoint {name} that was not set")),
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidArgument { .. }) => {
+                if is_there {
+                    self.stage.fail(format!("savepoint {name}: {error}"));
+                }
+                return Ok(());
+            }
+            Err(_) => {}
+        }
+        self.outcome("a savepoint", done)?;
+        match way {
+            2 => self.record.own.roll_back_to(name),
+            _ => self.record.own.release(name),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! Single calls that read and write at once: each is a small transaction of its own.
+
+use super::super::observe::Sight;
+use super::super::runtime;
+use super::super::values::{Draft, Place, Value};
+use super::attempt::is_too_large;
+use super::deal::{Deal, Found};
+use super::scans::{end_of, span};
+use super::task::Transactor;
+use crate::position::position;
+use isobath::{Error, Isolation};
+
+impl Transactor<'_> {
+    /// One of them, or a plain write of one key.
+    pub(super) fn step(&mut self) {
+        let place = self.arena.place(&mut self.rng);
+        match self.rng.u8(..8) {
+            0 | 1 => self.put_if(place),
+            2..5 => self.fetch_update(place),
+            5 if self.rng.u8(..4) == 0 => self.pop(),
+            _ => self.put_one(place),
+        }
+    }
+
+    fn draft(&mut self, nth: usize) -> Vec<u8> {
+        let number = u64::from(self.rng.u32(..));
+        let len = self.stage.terrain.value_len(&mut self.rng);
+        Draft::of(self.stepper, number, nth, len).bytes()
+    }
+
+    fn put_one(&mut self, place: Place) {
+        let bytes = self.draft(0);
+        let (stage, (family, key)) = (self.stage, &place);
+        runtime::forget_reserved();
+        let writes = vec![(place.clone(), Some(Value::of(&bytes)))];
+        stage.history.borrow_mut().begin(self.stepper, writes);
+        let written = match family {
+            0 => stage.db.put(key, &bytes),
+            _ => stage.side.put(key, &bytes),
+        };
+        match written {
+            Ok(commit) => self.done(position(commit), None),
+            Err(error) => self.not_done("a plain put", &error),
+        }
+    }
+
+    /// Puts a value if the key has what it has had a moment ago, or what it never had.
+    fn put_if(&mut self, place: Place) {
+        let (stage, (family, key)) = (self.stage, &place);
+        let read = match family {
+            0 => stage.db.get(key),
+            _ => stage.side.get(key),
+        };
+        let expected = match read {
+            Ok(_) if self.rng.u8(..8) == 0 => Some(b"never".to_vec()),
+            Ok(value) => value.map(|value| value.to_vec()),
+            Err(error) => return stage.judge_read("a get before a put_if", &error),
+        };
+        let bytes = self.draft(0);
+        runtime::forget_reserved();
+        let writes = vec![(place.clone(), Some(Value::of(&bytes)))];
+        stage.history.borrow_mut().begin(self.stepper, writes);
+        let written = match family {
+            0 => stage.db.put_if(key, expected.as_deref(), &bytes),
+            _ => stage.side.put_if(key, expected.as_deref(), &bytes),
+        };
+        match written {
+            Ok(Some(commit)) => {
+                let found = expected.map(|value| Some(Value::of(&value)));
+                let sight = Sight::of_key(place.0, place.1.clone(), found);
+                self.done(position(commit), Some((place, sight)));
+            }
+            Ok(None) => stage.history.borrow_mut().withdraw(self.stepper),
+            Err(error) => self.not_done("a put_if", &error),
+        }
+    }
+
+    /// Replaces what a key has, or deletes it.
+    fn fetch_update(&mut self, place: Place) {
+        let (stage, stepper) = (self.stage, self.stepper);
+        let drafts: Vec<_> = (0..20).map(|nth| self.draft(nth)).collect();
+        let deletes = self.rng.u8(..4) == 0;
+        let (family, key) = &place;
+        let look = stage.look();
+        let mut seen: Option<Option<Value>> = None;
+        let mut tries = 0;
+        let update = |old: Option<&[u8]>| {
+            let mut history = stage.history.borrow_mut();
+            if seen.replace(old.map(Value::of)).is_some() {
+                history.withdraw(stepper);
+            }
+            let new = (!deletes).then(|| drafts[tries % drafts.len()].clone());
+            tries += 1;
+            history.begin(stepper, vec![(place.clone(), new.as_deref().map(Value::of))]);
+            runtime::forget_reserved();
+            new
+        };
+        runtime::forget_reserved();
+        let fetched = match family {
+            0 => stage.db.fetch_update(key, update),
+            _ => stage.side.fetch_update(key, update),
+        };
+        let Some(seen) = seen else {
+            return drop(fetched.map_err(|error| stage.judge_write("a fetch_update", &error)));
+        };
+        match (fetched, runtime::last_reserved()) {
+            (Ok(old), _) if old.as_deref().map(Value::of) != seen => {
+                stage.fail("a fetch_update returns another value than it has replaced".to_owned());
+            }
+            (Ok(_), Some(point)) => {
+                let sight = Sight::of_key(place.0, place.1.clone(), seen.map(Some));
+                self.done(point, Some((place, sight)));
+            }
+            (Ok(_), None) => {
+                stage.history.borrow_mut().withdraw(stepper);
+                if seen.is_some() || !deletes {
+                    stage.fail("a fetch_update writes nothing".to_owned());
+                }
+                let sight = Sight::of_key(*family, key.clone(), None);
+                let told = stage.saw("a fetch_update of nothing", look, (vec![sight], Ok(())));
+                drop(told);
+            }
+            (Err(error), _) => self.not_done("a fetch_update", &error),
+        }
+    }
+
+    /// Takes the first or last key out of a stretch; of the family that has no markers.
+    fn pop(&mut self) {
+        let (stage, is_first) = (self.stage, self.rng.bool());
+        let span = span(1, self.arena, &mut self.rng);
+        let look = stage.look();
+        runtime::forget_reserved();
+        // What it takes is known when it has.
+        stage.history.borrow_mut().begin(self.stepper, Vec::new());
+        let popped = match is_first {
+            true => stage.side.pop_first(span.bounds()),
+            false => stage.side.pop_last(span.bounds()),
+        };
+        let popped = match popped {
+            Ok(popped) => popped,
+            Err(error) => {
+                self.not_done("a pop", &error);
+                let is_there = self.is_in_doubt && runtime::last_reserved().is_some();
+                stage.history.borrow_mut().is_blind |= is_there;
+                return;
+            }
+        };
+        let sight = end_of(&span, is_first, &popped);
+        match (popped, runtime::last_reserved()) {
+            (Some((key, _)), Some(point)) => {
+                let place: Place = (1, key[..].into());
+                stage.history.borrow_mut().wrote(self.stepper, vec![(place.clone(), None)]);
+                self.done(point, Some((place, sight)));
+            }
+            (Some(_), None) => stage.fail("a pop takes a key without a commit".to_owned()),
+            (None, _) => {
+                stage.history.borrow_mut().withdraw(self.stepper);
+                drop(stage.saw("a pop of nothing", look, (vec![sight], Ok(()))));
+            }
+        }
+    }
+
+    /// A step has committed, if it had found this.
+    fn done(&mut self, point: u64, found: Option<(Place, Sight)>) {
+        let mut history = self.stage.history.borrow_mut();
+        history.acknowledge(self.stepper, point, false);
+        let Some((place, sight)) = found else { return };
+        let found = Found { items: vec![sight], ..Found::default() };
+        let (level, committed) = (Isolation::Serializable, Some(point));
+        let writes = vec![place];
+        history.ended(Deal { level, point: None, committed, ended: 0, found, writes });
+    }
+
+    fn not_done(&mut self, doing: &str, error: &Error) {
+        if !error.is_conflict() && !is_too_large(error) {
+            self.stage.judge_write(doing, error);
+        }
+        self.failed(self.stepper, true, error);
+    }
+}

@@ -1,0 +1,300 @@
+//! A task's life: one transaction after the other, by hand or by `transact`, and plain writes.
+
+use super::super::oracle::{Look, Placed, marker, stepper, transactor};
+use super::super::runtime;
+use super::super::values::{Draft, Write};
+use super::super::workload::Stage;
+use super::attempt::{Attempt, Record};
+use super::body::{Plot, pause};
+use super::keys::Arena;
+use crate::position::position;
+use isobath::{
+    Durability, Error, ErrorKind, Isolation, Transaction, TransactionOptions, WriteOptions,
+};
+use std::cell::Cell;
+use std::time::Duration;
+
+const LEVELS: [Isolation; 8] = [
+    Isolation::Serializable,
+    Isolation::Serializable,
+    Isolation::Serializable,
+    Isolation::Snapshot,
+    Isolation::Snapshot,
+    Isolation::RepeatableRead,
+    Isolation::ReadCommitted,
+    Isolation::ReadUncommitted,
+];
+
+/// Longer than the gate stays open when no transaction comes.
+const TIDE_NS: u64 = 3_000_000_000;
+/// How long a task waits after it met a full disk.
+const RETRY_NS: u64 = 5_000_000;
+
+/// A task that runs transactions.
+pub(super) struct Transactor<'a> {
+    pub(super) stage: &'a Stage,
+    pub(super) arena: &'a Arena,
+    /// The writer of its transactions, and that of its single steps.
+    writer: usize,
+    pub(super) stepper: usize,
+    pub(super) rng: fastrand::Rng,
+    /// Values written so far: no two are equal, whether they are committed or not.
+    nth: usize,
+    /// A sync had failed before its commit was begun.
+    had_failed_sync: Cell<bool>,
+    /// A commit of its own may or may not be there: it writes no more.
+    pub(super) is_in_doubt: bool,
+}
+
+impl Stage {
+    /// The life of one task of transactions.
+    pub(crate) fn transact(&self, nth: usize, arena: &Arena, count: u32, rng: fastrand::Rng) {
+        let (writer, stepper) = (transactor(nth), stepper(nth));
+        let mut task = Transactor {
+            stage: self,
+            arena,
+            writer,
+            stepper,
+            rng,
+            nth: 0,
+            had_failed_sync: Cell::new(false),
+            is_in_doubt: false,
+        };
+        for _ in 0..count {
+            if self.is_over() || task.is_in_doubt {
+                return;
+            }
+            if arena.has_tides && task.rng.u8(..4) == 0 {
+                runtime::sleep_ns(TIDE_NS - runtime::now_ns() % TIDE_NS);
+            }
+            match task.rng.u8(..16) {
+                0..10 => task.by_hand(),
+                10..13 => task.rerun(),
+                13 => task.plain(),
+                _ => task.step(),
+            }
+        }
+    }
+
+    /// The number that the oracle has for a family, if it keeps it.
+    pub(super) fn family_number(&self, name: &str) -> Option<u8> {
+        match name {
+            "default" => Some(0),
+            "side" => Some(1),
+            _ => None,
+        }
+    }
+}
+
+impl Transactor<'_> {
+    /// What it asks for, and whether its commit is to survive power loss.
+    fn options(&mut self) -> (TransactionOptions, Isolation, bool) {
+        let level = LEVELS[self.rng.usize(..LEVELS.len())];
+        let is_synced = self.rng.u8(..8) == 0;
+        let durability = if is_synced { Durability::Sync } else { Durability::Process };
+        let write = WriteOptions::default().durability(durability);
+        let write = write.fail_fast(self.rng.u8(..16) == 0);
+        let timeout = [Duration::from_millis(5), Duration::from_secs(10)][self.rng.usize(..2)];
+        let options = TransactionOptions::default().isolation(level).write(write);
+        let options = options.locking(self.rng.u8(..4) == 0).lock_timeout(timeout);
+        (options.attempts(self.rng.u32(1..20)), level, is_synced)
+    }
+
+    /// Begun, and ended in one way or another; sometimes used again.
+    fn by_hand(&mut self) {
+        let (options, level, is_synced) = self.options();
+        let stage = self.stage;
+        let mut look = stage.look();
+        let mut tx = stage.db.with(options).begin();
+        loop {
+            let (record, played) = self.attempt(&tx, level, look);
+            let end = played.unwrap_or(Ending::Rollback);
+            match end {
+                Ending::Commit => {
+                    self.begin_commit(&record);
+                    let committed = tx.commit().map(|commit| Some(position(commit)));
+                    return self.settle(record, committed, is_synced);
+                }
+                Ending::Reset => {
+                    record.end(stage, None);
+                    look = stage.look();
+                    let id = tx.id();
+                    tx.reset();
+                    if tx.id() != id {
+                        stage.fail("a transaction that begins anew is another".to_owned());
+                    }
+                }
+                Ending::Rollback => {
+                    tx.rollback();
+                    return record.end(stage, None);
+                }
+                Ending::Drop => {
+                    drop(tx);
+                    return record.end(stage, None);
+                }
+            }
+        }
+    }
+
+    /// One try: its calls, and how it is to end. An error of a call leaves it half done.
+    fn attempt(
+        &mut self,
+        tx: &Transaction,
+        level: Isolation,
+        look: Look,
+    ) -> (Record, Result<Ending, Error>) {
+        let plot = Plot::draw(&mut self.rng);
+        let mut attempt = Attempt::new(self.stage, tx, level, look, (self.writer, self.nth));
+        let played = attempt.play(plot, self.arena, &mut self.rng);
+        let marked = match played {
+            Ok(()) if !attempt.record.own.is_empty() => attempt.mark(),
+            played => played,
+        };
+        self.nth = attempt.nth;
+        let is_doomed = attempt.is_doomed();
+        let end = match self.rng.u8(..16) {
+            0 => Ending::Rollback,
+            1 => Ending::Drop,
+            2..4 => Ending::Reset,
+            _ => Ending::Commit,
+        };
+        // Some that are doomed commit nevertheless, and must be told again.
+        (
+            attempt.record,
+            marked.or_else(|error| if is_doomed { Ok(()) } else { Err(error) }).map(|()| end),
+        )
+    }
+
+    fn begin_commit(&self, record: &Record) {
+        runtime::forget_reserved();
+        self.had_failed_sync.set(self.stage.life.has_failed_sync());
+        if !record.own.is_empty() {
+            self.stage.history.borrow_mut().begin(self.writer, record.own.all());
+        }
+    }
+
+    /// A commit has returned: the point just after it, if the call tells.
+    fn settle(
+        &mut self,
+        mut record: Record,
+        committed: isobath::Result<Option<u64>>,
+        is_synced: bool,
+    ) {
+        let (stage, wrote) = (self.stage, !record.own.is_empty());
+        match record.outcome(stage, "a transaction's commit", committed) {
+            Ok(told) if wrote => {
+                let reserved = runtime::last_reserved();
+                let Some(point) = reserved.filter(|at| told.is_none_or(|told| told == *at)) else {
+                    return stage.fail(format!("it committed at {told:?}, not at {reserved:?}"));
+                };
+                if self.had_failed_sync.get() && !stage.life.is_over() {
+                    stage.fail("a transaction committed after a failed sync".to_owned());
+                }
+                stage.history.borrow_mut().acknowledge(self.writer, point, is_synced);
+                record.end(stage, Some(point));
+            }
+            Ok(_) => {
+                if let Some(point) = record.point.filter(|_| is_synced) {
+                    // What it told its caller must survive, too.
+                    stage.history.borrow_mut().synced(point);
+                }
+                record.end(stage, None);
+            }
+            Err(error) => {
+                record.end(stage, None);
+                self.failed(self.writer, wrote, &error);
+            }
+        }
+    }
+
+    /// A commit has failed.
+    pub(super) fn failed(&mut self, writer: usize, wrote: bool, error: &Error) {
+        let is_open = matches!(error.kind(), ErrorKind::OutcomeUnknown { .. });
+        let mut history = self.stage.history.borrow_mut();
+        match wrote {
+            false => {}
+            true if is_open || self.stage.life.is_over() => {
+                history.fail(writer, Placed::from(runtime::last_reserved()));
+                self.is_in_doubt = true;
+            }
+            // Whatever else it says, it has left nothing behind.
+            true => history.withdraw(writer),
+        }
+        drop(history);
+        if error.is_retryable() {
+            runtime::sleep_ns(RETRY_NS);
+        }
+    }
+
+    /// By `transact`, which runs it again after a conflict.
+    fn rerun(&mut self) {
+        let (options, mut level, mut is_synced) = self.options();
+        let (stage, way) = (self.stage, self.rng.u8(..4));
+        if way >= 2 {
+            // With the defaults.
+            (level, is_synced) = (Isolation::Serializable, false);
+        }
+        // As of before this try was begun.
+        let (mut last, mut look) = (None::<Record>, stage.look());
+        let mut body = |tx: &Transaction| {
+            if let Some(record) = last.take() {
+                self.again(record);
+            }
+            let (record, played) = self.attempt(tx, level, look);
+            if let Err(error) = played {
+                record.end(stage, None);
+                return Err(error);
+            }
+            self.begin_commit(&record);
+            last = Some(record);
+            look = stage.look();
+            Ok(())
+        };
+        let transactions = stage.db.with(options);
+        let told = |((), commit)| Some(position(commit));
+        let committed = match way {
+            0 => transactions.transact(&mut body).map(told),
+            1 => transactions.try_transact(&mut body).map(told),
+            2 => stage.db.transact(&mut body).map(|()| None),
+            _ => stage.db.try_transact(&mut body).map(|()| None),
+        };
+        match last {
+            Some(record) => self.settle(record, committed, is_synced),
+            // A call of its body has failed, and was judged.
+            None => drop(committed),
+        }
+    }
+
+    /// The try before was refused.
+    fn again(&self, record: Record) {
+        if !record.own.is_empty() {
+            self.stage.history.borrow_mut().withdraw(self.writer);
+        }
+        record.end(self.stage, None);
+    }
+
+    /// A write without a transaction, of several keys.
+    fn plain(&mut self) {
+        let number = self.stage.history.borrow().next_number(self.writer);
+        let mark = (marker(self.writer), Some(Draft::text(number.to_string())));
+        let mut writes: Vec<Write> = vec![mark];
+        for nth in 0..self.rng.usize(1..4) {
+            let place = self.arena.place(&mut self.rng);
+            let is_put = self.rng.u8(..4) > 0;
+            let len = self.stage.terrain.value_len(&mut self.rng);
+            writes.push((place, is_put.then(|| Draft::of(self.writer, number, nth, len))));
+        }
+        pause(&mut self.rng);
+        let options = WriteOptions::default().durability(Durability::Process);
+        self.is_in_doubt = !self.stage.write_once(self.writer, &writes, options);
+    }
+}
+
+/// How a try ends.
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    Commit,
+    Rollback,
+    Drop,
+    Reset,
+}

@@ -1,0 +1,97 @@
+//! The steps, written once: methods that read a key and write it or not, as one atomic operation.
+//! On [`Db`](crate::Db), [`Family`](crate::Family), [`Writes`](crate::Writes) and [`WritesFamily`]
+//! each is a small transaction of its own, which is run again when others change the key meanwhile.
+//! On [`Transaction`](crate::Transaction) and [`TransactionFamily`](crate::TransactionFamily) it is
+//! part of the transaction.
+
+use crate::error::Result;
+use crate::key_range::{KeyRange, bounds_of};
+use crate::pinned::Value;
+use crate::transact::{Way, fetch_update, pop, put_if, step};
+use crate::write::Commit;
+use crate::writes::WritesFamily;
+
+impl WritesFamily<'_> {
+    pub(crate) fn step_put_if(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<Option<Commit>> {
+        let WritesFamily { engine, family, options } = *self;
+        let (is_written, commit) =
+            step(engine, family, key, options, |at| put_if(at, expected, value))?;
+        Ok(is_written.then_some(commit))
+    }
+
+    pub(crate) fn step_fetch_update<V: AsRef<[u8]>>(
+        &self,
+        key: &[u8],
+        mut update: impl FnMut(Option<&[u8]>) -> Option<V>,
+    ) -> Result<Option<Value>> {
+        let WritesFamily { engine, family, options } = *self;
+        let (old, _) = step(engine, family, key, options, |at| fetch_update(at, &mut update))?;
+        Ok(old)
+    }
+
+    pub(crate) fn step_pop(
+        &self,
+        way: Way,
+        range: impl KeyRange,
+    ) -> Result<Option<(Value, Value)>> {
+        let WritesFamily { engine, family, options } = *self;
+        pop(engine, family, way, &bounds_of(range), options)
+    }
+}
+
+/// Expands to the steps. `$part` is the [`WritesFamily`] or the part of a transaction that does
+/// them.
+macro_rules! steps {
+    ($type:ty, $this:ident => $part:expr, $written:ty) => {
+        impl $type {
+            /// Sets `key` to `value` if its value is `expected`; `None` expects no value. Nothing
+            /// comes between the comparison and the write. Tells whether it wrote.
+            pub fn put_if(
+                &$this,
+                key: impl AsRef<[u8]>,
+                expected: Option<&[u8]>,
+                value: impl AsRef<[u8]>,
+            ) -> $crate::Result<$written> {
+                $part.step_put_if(key.as_ref(), expected, value.as_ref())
+            }
+
+            /// Replaces the value of `key` by what `update` makes of it, and returns the old value.
+            /// If `update` returns `None`, the key is removed. Nothing comes between the read and
+            /// the write. Outside a transaction `update` runs again if others change the key
+            /// meanwhile, so it should have no other effects.
+            pub fn fetch_update<V: AsRef<[u8]>>(
+                &$this,
+                key: impl AsRef<[u8]>,
+                update: impl FnMut(Option<&[u8]>) -> Option<V>,
+            ) -> $crate::Result<Option<$crate::Value>> {
+                $part.step_fetch_update(key.as_ref(), update)
+            }
+
+            /// Removes the smallest key within `range`, and returns it with its value; `None` if
+            /// there is no key. Nothing comes between finding the key and removing it: of many
+            /// callers, each gets another key, and no key is smaller at that moment. So a family
+            /// can be a queue.
+            pub fn pop_first(
+                &$this,
+                range: impl $crate::KeyRange,
+            ) -> $crate::Result<Option<($crate::Key, $crate::Value)>> {
+                $part.step_pop($crate::transact::Way::Forward, range)
+            }
+
+            /// Removes the largest key within `range`, and returns it with its value; `None` if
+            /// there is no key. Like `pop_first` otherwise.
+            pub fn pop_last(
+                &$this,
+                range: impl $crate::KeyRange,
+            ) -> $crate::Result<Option<($crate::Key, $crate::Value)>> {
+                $part.step_pop($crate::transact::Way::Backward, range)
+            }
+        }
+    };
+}
+pub(crate) use steps;

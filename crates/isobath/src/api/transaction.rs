@@ -1,0 +1,376 @@
+//! A transaction: reads and writes over any families, which commit together or not at all, and fail
+//! if what they rely on was changed by others meanwhile.
+
+mod savepoints;
+mod scans;
+
+use crate::db::Owner;
+use crate::engine::{Engine, Keyspace};
+use crate::error::{Error, Result};
+use crate::family::Family;
+use crate::format::OpKind;
+use crate::lock::LockMode;
+use crate::options::{ReadOptions, TransactionOptions};
+use crate::pinned::Value;
+use crate::steps::steps;
+use crate::transact::{Life, OneKey, Outcome, fetch_update, put_if, rerun};
+use crate::write::{Commit, ReadPoint};
+use crate::writes::writes;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Begins transactions with given options. [`Db::with`](crate::Db::with) and
+/// [`Family::with`] return it for [`TransactionOptions`]; a transaction reaches all families, so
+/// both mean the same.
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// use isobath::{Isolation, TransactionOptions};
+/// # let db = isobath::Options::in_memory().open("transactions")?;
+/// let careless = db.with(TransactionOptions::new().isolation(Isolation::Snapshot));
+/// let tx = careless.begin();
+/// tx.put("key", "value")?;
+/// tx.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy)]
+pub struct Transactions<'a> {
+    pub(crate) owner: &'a Arc<Owner>,
+    pub(crate) options: TransactionOptions,
+}
+
+impl Transactions<'_> {
+    /// Begins a transaction at the newest point. Never waits.
+    pub fn begin(&self) -> Transaction {
+        Transaction::new(self.owner, self.options)
+    }
+
+    /// Like [`Db::transact`](crate::Db::transact), with these options. Also returns the commit.
+    pub fn transact<T>(&self, body: impl FnMut(&Transaction) -> Result<T>) -> Result<(T, Commit)> {
+        self.try_transact(body)
+    }
+
+    /// Like [`Db::try_transact`](crate::Db::try_transact), with these options. Also returns the
+    /// commit.
+    pub fn try_transact<T, E: From<Error>>(
+        &self,
+        mut body: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<(T, Commit), E> {
+        let mut tx: Option<Transaction> = None;
+        rerun(self.owner.engine(), self.options.attempts, || {
+            match &mut tx {
+                Some(tx) => tx.begin_again(),
+                None => tx = Some(self.begin()),
+            }
+            let tx = tx.as_ref().expect("it has begun");
+            let ran = body(tx);
+            tx.conclude(ran)
+        })
+    }
+}
+
+impl std::fmt::Debug for Transactions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transactions({:?})", self.options)
+    }
+}
+
+/// A transaction. Its own methods use the default family; [`Transaction::of`] gives access to
+/// another one. It reads the database as it was when the transaction began, with its own writes on
+/// top. Nothing that it writes is visible to others before [`Transaction::commit`], and dropping it
+/// rolls it back.
+///
+/// The commit fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if others have changed
+/// what it relies on: by default, whatever it has read. Then nothing was written. Run the
+/// transaction again from its start, or let [`Db::transact`](crate::Db::transact) do that. A
+/// transaction that wrote nothing always commits.
+///
+/// Use the transaction for everything that belongs to it: a plain write to a key that it has read
+/// conflicts with it like the write of anybody else.
+///
+/// A transaction may move from thread to thread, and is used by one at a time. It keeps the
+/// database open. While it lives, flushes and compactions keep the versions that it reads.
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// # let db = isobath::Options::in_memory().open("transaction")?;
+/// # let users = db.family("users")?;
+/// let tx = db.begin();
+/// if !tx.of(&users).contains("ada")? {
+///     tx.of(&users).put("ada", "1815")?;
+///     tx.put("count", "1")?;
+/// }
+/// tx.commit()?;
+/// assert_eq!(users.get("ada")?.unwrap(), "1815");
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a transaction that is dropped is rolled back"]
+pub struct Transaction {
+    owner: Arc<Owner>,
+    life: RefCell<Life>,
+}
+
+impl Transaction {
+    pub(crate) fn new(owner: &Arc<Owner>, options: TransactionOptions) -> Transaction {
+        let life = RefCell::new(Life::begin(owner.engine(), options));
+        Transaction { owner: owner.clone(), life }
+    }
+
+    #[inline]
+    fn engine(&self) -> &Arc<Engine> {
+        self.owner.engine()
+    }
+
+    /// The part of the transaction that reads and writes `family`.
+    #[inline]
+    pub fn of<'a>(&'a self, family: &'a Family) -> TransactionFamily<'a> {
+        let place = family.of(self.engine()).map_err(|_| family);
+        TransactionFamily { tx: self, place, options: ReadOptions::default() }
+    }
+
+    /// The transaction, read with these options.
+    #[inline]
+    pub fn with(&self, options: ReadOptions) -> TransactionFamily<'_> {
+        TransactionFamily { tx: self, place: Ok(&self.engine().default_family), options }
+    }
+
+    #[inline]
+    fn default_part(&self) -> TransactionFamily<'_> {
+        self.with(ReadOptions::default())
+    }
+
+    /// The point that the transaction reads. Below
+    /// [`Isolation::RepeatableRead`](crate::Isolation::RepeatableRead) it is the newest one.
+    pub fn read_point(&self) -> ReadPoint {
+        let engine = self.engine();
+        ReadPoint::new(engine, self.life.borrow().read_point(engine))
+    }
+
+    /// Commits the transaction: all that it wrote becomes visible at once, also after a crash.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if others changed what the transaction
+    /// relies on; [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily) if a family that it
+    /// read or wrote was dropped. Nothing was written then. After
+    /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown), others may have seen the
+    /// commit, and only a reopen tells whether it survives.
+    pub fn commit(self) -> Result<Commit> {
+        self.life.borrow_mut().commit(self.engine())
+    }
+
+    /// Ends the transaction without a trace. So does dropping it.
+    pub fn rollback(self) {}
+
+    /// Makes the transaction as new: it forgets what it read and wrote, and reads the newest point.
+    /// A transaction that met a conflict can be used again after this.
+    pub fn reset(&mut self) {
+        self.life.get_mut().reset(self.owner.engine());
+    }
+
+    fn begin_again(&mut self) {
+        self.life.get_mut().begin_again(self.owner.engine());
+    }
+
+    /// The number by which errors about locks name this transaction. No other transaction of this
+    /// opening of the database has it.
+    pub fn id(&self) -> u64 {
+        self.life.borrow_mut().id(self.engine())
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.default_part().get(key)
+    }
+
+    /// The newest value of `key`, locked: until this transaction ends, no other writes the key or
+    /// locks it. Waits for others that have locked it.
+    ///
+    /// If the key was changed since the read point, the read point moves to the newest, provided
+    /// that nothing else that the transaction has read was changed; if it was, the call fails with
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict). At
+    /// [`Isolation::Snapshot`](crate::Isolation::Snapshot) it fails in any case.
+    ///
+    /// Write the key through the transaction: a plain write on the same thread would wait for this
+    /// transaction for ever, and fails with [`ErrorKind::Deadlock`](crate::ErrorKind::Deadlock).
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("get_for_update")?;
+    /// let tx = db.begin();
+    /// let count = tx.get_for_update("count")?.map_or(0, |value| value[0]);
+    /// assert!(db.put("count", "7").unwrap_err().is_conflict());
+    /// tx.put("count", [count + 1])?;
+    /// tx.commit()?;
+    /// assert_eq!(db.get("count")?.unwrap(), [1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_for_update(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.default_part().get_for_update(key)
+    }
+
+    /// Like [`Transaction::get_for_update`], but others may lock the key in this way as well. No
+    /// other writes it meanwhile.
+    pub fn get_for_share(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.default_part().get_for_share(key)
+    }
+
+    /// True if `key` has a value.
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.default_part().contains(key)
+    }
+
+    /// The values of several keys, in the order of the keys, all read at one moment.
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.default_part().multi_get(keys)
+    }
+
+    /// The value of `key`, without relying on it: that others change the key is no conflict.
+    pub fn get_untracked(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.default_part().get_untracked(key)
+    }
+
+    fn conclude<T, E: From<Error>>(&self, ran: Result<T, E>) -> Outcome<T, E> {
+        self.life.borrow_mut().conclude(self.engine(), ran)
+    }
+
+    #[inline]
+    fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
+        self.default_part().operate(kind, key, value)
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.life.get_mut().end(self.owner.engine());
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transaction({:?})", self.read_point())
+    }
+}
+
+/// The part of a family in a [`Transaction`].
+#[derive(Clone, Copy)]
+pub struct TransactionFamily<'a> {
+    tx: &'a Transaction,
+    /// The family, or the handle that belongs to another database: each call refuses it.
+    place: std::result::Result<&'a Arc<Keyspace>, &'a Family>,
+    options: ReadOptions,
+}
+
+impl<'a> TransactionFamily<'a> {
+    /// The same part, read with these options.
+    pub fn with(self, options: ReadOptions) -> TransactionFamily<'a> {
+        TransactionFamily { options, ..self }
+    }
+
+    #[inline]
+    fn family(&self) -> Result<&'a Arc<Keyspace>> {
+        self.place.or_else(|family| family.of(self.tx.engine()))
+    }
+
+    #[inline]
+    fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
+        let (family, engine) = (self.family()?, self.tx.engine());
+        self.tx.life.borrow_mut().operate(engine, family, kind, key, value)
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let (family, engine) = (self.family()?, self.tx.engine());
+        self.tx.life.borrow_mut().get(engine, family, key.as_ref(), self.options)
+    }
+
+    /// True if `key` has a value.
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let (family, engine) = (self.family()?, self.tx.engine());
+        self.tx.life.borrow_mut().contains(engine, family, key.as_ref(), self.options)
+    }
+
+    /// The values of several keys, in the order of the keys, all read at one moment.
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Value>>> {
+        let (family, engine) = (self.family()?, self.tx.engine());
+        let keys: Vec<K> = keys.into_iter().collect();
+        self.tx.life.borrow_mut().multi_get(engine, family, &keys, self.options)
+    }
+
+    /// The value of `key`, without relying on it: that others change the key is no conflict.
+    pub fn get_untracked(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let (family, engine) = (self.family()?, self.tx.engine());
+        self.tx.life.borrow().get_untracked(engine, family, key.as_ref(), self.options)
+    }
+
+    /// The newest value of `key`, locked: see [`Transaction::get_for_update`].
+    pub fn get_for_update(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_locked(key.as_ref(), LockMode::Exclusive)
+    }
+
+    /// The newest value of `key`, locked against writes: see [`Transaction::get_for_share`].
+    pub fn get_for_share(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_locked(key.as_ref(), LockMode::Shared)
+    }
+
+    fn get_locked(&self, key: &[u8], mode: LockMode) -> Result<Option<Value>> {
+        let (family, engine) = (self.family()?, self.tx.engine());
+        self.tx.life.borrow_mut().get_locked(engine, family, key, mode, self.options)
+    }
+
+    fn one<'k>(&self, key: &'k [u8]) -> OneOf<'a, 'k> {
+        OneOf { part: *self, key }
+    }
+
+    #[inline]
+    fn step_put_if(&self, key: &[u8], expected: Option<&[u8]>, value: &[u8]) -> Result<bool> {
+        put_if(&mut self.one(key), expected, value)
+    }
+
+    #[inline]
+    fn step_fetch_update<V: AsRef<[u8]>>(
+        &self,
+        key: &[u8],
+        mut update: impl FnMut(Option<&[u8]>) -> Option<V>,
+    ) -> Result<Option<Value>> {
+        fetch_update(&mut self.one(key), &mut update)
+    }
+}
+
+writes!(Transaction, self: &Self => Result<()>);
+writes!(TransactionFamily<'_>, self: &Self => Result<()>);
+steps!(Transaction, self => self.default_part(), bool);
+steps!(TransactionFamily<'_>, self => self, bool);
+
+/// A key within a transaction. The transaction is free while the program's closure runs.
+struct OneOf<'a, 'k> {
+    part: TransactionFamily<'a>,
+    key: &'k [u8],
+}
+
+impl OneKey for OneOf<'_, '_> {
+    fn get(&mut self) -> Result<Option<Value>> {
+        self.part.get(self.key)
+    }
+
+    fn operate(&mut self, kind: OpKind, value: &[u8]) -> Result<()> {
+        self.part.operate(kind, self.key, value)
+    }
+}
+
+impl std::fmt::Debug for TransactionFamily<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.place {
+            Ok(family) => write!(f, "TransactionFamily({:?})", family.name()),
+            Err(family) => write!(f, "TransactionFamily(foreign {family:?})"),
+        }
+    }
+}

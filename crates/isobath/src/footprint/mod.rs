@@ -1,0 +1,186 @@
+//! The footprint of a transaction: what it has written and what it has read.
+//!
+//! - `writes`, `index`   the operations, sorted, each key once
+//! - `cursor`            walks one family's operations as the newest source of a scan
+//! - `savepoints`        named moments to which the operations can go back
+//! - `reads`, `interval` the keys that were read, and the stretches that scans passed
+//!
+//! A footprint belongs to one transaction and knows no engine, no lock and no other transaction.
+//! Its memory has a limit. What was read is made coarser to stay below it: more commits of others
+//! then conflict, none is missed. A write for which there is no room is refused and changes
+//! nothing.
+
+mod cursor;
+mod index;
+mod interval;
+mod reads;
+mod savepoints;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+mod writes;
+
+pub(crate) use cursor::{WriteSet, WriteSetCursor};
+pub(crate) use interval::{Cut, Interval, Intervals};
+pub(crate) use reads::{Keys, Passed, ReadKey, Watch};
+pub(crate) use writes::Operation;
+
+use crate::format::{FamilyId, OpKind};
+use reads::Reads;
+use savepoints::Savepoints;
+use std::sync::Arc;
+use writes::{ENTRY_CHARGE, Writes};
+
+/// What a transaction has written and read.
+#[derive(Debug)]
+pub(crate) struct Footprint {
+    writes: Writes,
+    savepoints: Savepoints,
+    reads: Reads,
+    /// The most memory that all of it may take.
+    limit: u64,
+}
+
+/// A write needs more memory than a transaction may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLarge {
+    pub(crate) needed: u64,
+    pub(crate) limit: u64,
+}
+
+/// The operation that a transaction has written to a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written<'a> {
+    pub(crate) kind: OpKind,
+    /// Empty if the kind has no value.
+    pub(crate) value: &'a [u8],
+    /// The memory that holds the value, and where in it the value begins. None if it is empty.
+    pub(crate) chunk: Option<(&'a Arc<[u8]>, usize)>,
+}
+
+impl Footprint {
+    /// An empty footprint, which takes no memory yet, and later at most about `limit`.
+    pub(crate) fn new(limit: u64) -> Footprint {
+        let (writes, savepoints) = (Writes::default(), Savepoints::default());
+        Footprint { writes, savepoints, reads: Reads::default(), limit }
+    }
+
+    /// Sets the operation of a key, in place of an earlier one.
+    #[inline]
+    pub(crate) fn write(&mut self, operation: Operation<'_>) -> Result<(), TooLarge> {
+        let more = (operation.key.len() + operation.value.len()) as u64 + ENTRY_CHARGE;
+        let needed = self.charge() + more;
+        if needed > self.limit {
+            self.make_room(more)?;
+        }
+        let (entry, previous) = self.writes.set(operation, !self.savepoints.is_empty());
+        self.savepoints.note(entry, previous);
+        Ok(())
+    }
+
+    /// Makes the reads coarser until there is room for `more` bytes of writes.
+    #[cold]
+    fn make_room(&mut self, more: u64) -> Result<(), TooLarge> {
+        let needed = self.writes.charge() + self.savepoints.charge() + more;
+        if needed > self.limit {
+            return Err(TooLarge { needed, limit: self.limit });
+        }
+        self.reads.coarsen((self.limit - needed) / 2);
+        Ok(())
+    }
+
+    /// The operation that the transaction has written to a key.
+    #[inline]
+    pub(crate) fn get(&self, family: FamilyId, key: &[u8]) -> Option<Written<'_>> {
+        let (body, entry) = self.writes.get(family, key)?;
+        let chunk = (entry.value.len > 0)
+            .then(|| (body.chunks.chunk(entry.value), entry.value.at as usize));
+        Some(Written { kind: entry.kind, value: body.chunks.bytes(entry.value), chunk })
+    }
+
+    /// The operations, by family and key, each key once.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = Operation<'_>> {
+        self.writes.iter()
+    }
+
+    /// The number of keys written.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// The memory that writes, reads and savepoints take.
+    #[inline]
+    pub(crate) fn charge(&self) -> u64 {
+        self.writes.charge() + self.savepoints.charge() + self.reads.charge()
+    }
+
+    /// The memory that is left.
+    pub(crate) fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.charge())
+    }
+
+    /// The operations as they are now, for an iterator. None if there are none.
+    pub(crate) fn write_set(&self) -> Option<WriteSet> {
+        self.writes.share().filter(|_| self.len() > 0).map(WriteSet::new)
+    }
+
+    /// Remembers a moment of the writes.
+    pub(crate) fn savepoint(&mut self, name: &str) {
+        self.savepoints.set(name, &self.writes);
+    }
+
+    /// Takes back all writes since a savepoint, which stays. False if there is none of this name.
+    pub(crate) fn rollback_to(&mut self, name: &str) -> bool {
+        self.savepoints.roll_back(name, &mut self.writes)
+    }
+
+    /// Forgets a savepoint and later ones, not the writes. False if there is none of this name.
+    pub(crate) fn release(&mut self, name: &str) -> bool {
+        self.savepoints.release(name)
+    }
+
+    /// Notes that a key was read, whether it exists or not.
+    #[inline]
+    pub(crate) fn track_read(&mut self, read: ReadKey<'_>) {
+        self.reads.add_key(read);
+        self.keep_below_limit();
+    }
+
+    /// Notes that a scan of these bounds begins. It says through the watch what it passed.
+    pub(crate) fn watch(&mut self, family: FamilyId, bounds: Interval) -> Arc<Watch> {
+        let watch = self.reads.watch(family, bounds);
+        self.keep_below_limit();
+        watch
+    }
+
+    #[inline]
+    fn keep_below_limit(&mut self) {
+        if self.charge() > self.limit {
+            let others = self.writes.charge() + self.savepoints.charge();
+            self.reads.coarsen(self.limit.saturating_sub(others) / 2);
+        }
+    }
+
+    /// Takes in what scans have said through their watches, as is due before the reads are listed.
+    pub(crate) fn settle_reads(&mut self) {
+        self.reads.sweep();
+        self.keep_below_limit();
+    }
+
+    /// The keys that were read.
+    pub(crate) fn read_keys(&self) -> &Keys {
+        self.reads.keys()
+    }
+
+    /// The stretches that scans have passed, and the bounds of scans that have not ended.
+    pub(crate) fn read_ranges(&self) -> impl Iterator<Item = (FamilyId, Interval)> {
+        self.reads.ranges()
+    }
+
+    /// Forgets everything, and keeps some memory for the next transaction.
+    pub(crate) fn clear(&mut self) {
+        self.writes.clear();
+        self.savepoints.clear();
+        self.reads.clear();
+    }
+}

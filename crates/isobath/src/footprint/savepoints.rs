@@ -1,0 +1,97 @@
+//! Savepoints: named moments of a write set to which it can go back.
+//!
+//! While there is a savepoint, each write adds the operation that it replaced to a log. Rolling
+//! back takes operations from the log's end until it is as long as it was at the savepoint.
+//! Savepoints nest. Of two with one name the later one is meant. Only writes are taken back: the
+//! program has seen what it read, so reads stay, and locks stay with them.
+
+use super::index::Entry;
+use super::writes::{Writes, WritesMark};
+use crate::env::{Plant, planted};
+
+/// The memory that one operation in the log stands for.
+const UNDO_CHARGE: u64 = size_of::<Undo>() as u64;
+
+/// One write, and what it replaced.
+#[derive(Debug)]
+struct Undo {
+    entry: Entry,
+    previous: Option<Entry>,
+}
+
+#[derive(Debug)]
+struct Savepoint {
+    name: Box<str>,
+    /// How long the log was.
+    undo_len: usize,
+    mark: WritesMark,
+}
+
+/// The savepoints, oldest first, and the log for going back to them.
+#[derive(Debug, Default)]
+pub(super) struct Savepoints {
+    points: Vec<Savepoint>,
+    undo: Vec<Undo>,
+}
+
+impl Savepoints {
+    /// True if there is no savepoint: then nothing has to be kept for one.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    pub(super) fn charge(&self) -> u64 {
+        self.undo.len() as u64 * UNDO_CHARGE
+    }
+
+    /// Notes a write.
+    #[inline]
+    pub(super) fn note(&mut self, entry: Entry, previous: Option<Entry>) {
+        if !self.points.is_empty() {
+            self.undo.push(Undo { entry, previous });
+        }
+    }
+
+    pub(super) fn set(&mut self, name: &str, writes: &Writes) {
+        let (undo_len, mark) = (self.undo.len(), writes.mark());
+        self.points.push(Savepoint { name: name.into(), undo_len, mark });
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        self.points.iter().rposition(|point| &*point.name == name)
+    }
+
+    /// Goes back to a savepoint, which stays; later ones go. False if there is none of this name.
+    pub(super) fn roll_back(&mut self, name: &str, writes: &mut Writes) -> bool {
+        let Some(at) = self.position(name) else { return false };
+        let Savepoint { undo_len, mark, .. } = self.points[at];
+        self.points.truncate(at + 1);
+        for Undo { entry, previous } in self.undo.drain(undo_len..).rev() {
+            if planted(Plant::RollbackKeepsIndex) && previous.is_none() {
+                continue;
+            }
+            writes.restore(entry, previous);
+        }
+        if !planted(Plant::RollbackKeepsIndex) {
+            writes.cut(mark);
+        }
+        true
+    }
+
+    /// Gives up a savepoint and those after it; the writes stay. False if there is none of this
+    /// name.
+    pub(super) fn release(&mut self, name: &str) -> bool {
+        let Some(at) = self.position(name) else { return false };
+        self.points.truncate(at);
+        if self.points.is_empty() {
+            self.undo = Vec::new();
+        }
+        true
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.points.clear();
+        self.undo.clear();
+    }
+}

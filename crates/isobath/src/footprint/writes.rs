@@ -1,0 +1,266 @@
+//! The write set: the bytes of the operations, in chunks, and their index (`index.rs`).
+//!
+//! A chunk is written only while nothing shares it: not an open iterator, and not a value that one
+//! returned. Otherwise the next operation goes into a new chunk. So what an iterator or a value
+//! points to never changes. A value that is written again in place of an older one takes the older
+//! one's bytes if it fits there, so that a counter in a loop does not grow the set.
+
+use super::index::{Entry, Index, Place, Spot};
+use crate::cursor::key_head;
+use crate::format::{FamilyId, OpKind};
+use std::sync::Arc;
+
+/// The smallest and the largest chunk. Between them, a new chunk has an eighth of what there is, so
+/// that chunks left half empty cost little.
+const CHUNK_MIN: usize = 512;
+const CHUNK_MAX: usize = 64 << 10;
+/// A value of this length has a chunk of its own, which is copied once and holds no more.
+const OWN_CHUNK_MIN: usize = 16 << 10;
+
+/// The memory that an entry of the index stands for, its share of the lists included.
+pub(super) const ENTRY_CHARGE: u64 = 64;
+
+/// The bytes of keys and values.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chunks {
+    chunks: Vec<Arc<[u8]>>,
+    /// The chunk that takes small pieces, if there is one, and how much of it is in use.
+    open: Option<usize>,
+    used: usize,
+    /// The sum of all chunks' lengths.
+    bytes: u64,
+}
+
+impl Chunks {
+    #[inline]
+    pub(super) fn bytes(&self, place: Place) -> &[u8] {
+        if place.len == 0 {
+            return &[];
+        }
+        &self.chunks[place.chunk as usize][place.at as usize..][..place.len as usize]
+    }
+
+    /// The chunk of a place, to be kept.
+    pub(super) fn chunk(&self, place: Place) -> &Arc<[u8]> {
+        &self.chunks[place.chunk as usize]
+    }
+
+    /// Copies a piece in.
+    fn add(&mut self, piece: &[u8]) -> Place {
+        if piece.is_empty() {
+            return Place::default();
+        }
+        let len = piece.len() as u32;
+        if piece.len() >= OWN_CHUNK_MIN {
+            return Place { chunk: self.push(piece.into()), at: 0, len };
+        }
+        let at = self.used;
+        if let Some(open) = self.open
+            && let Some(chunk) = Arc::get_mut(&mut self.chunks[open])
+            && let Some(room) = chunk.get_mut(at..at + piece.len())
+        {
+            room.copy_from_slice(piece);
+            self.used += piece.len();
+            return Place { chunk: open as u32, at: at as u32, len };
+        }
+        let chunk_len = (self.bytes as usize / 8).clamp(CHUNK_MIN, CHUNK_MAX).max(piece.len());
+        let mut chunk: Arc<[u8]> = std::iter::repeat_n(0, chunk_len).collect();
+        if let Some(fresh) = Arc::get_mut(&mut chunk) {
+            fresh[..piece.len()].copy_from_slice(piece);
+        }
+        let chunk = self.push(chunk);
+        (self.open, self.used) = (Some(chunk as usize), piece.len());
+        Place { chunk, at: 0, len }
+    }
+
+    fn push(&mut self, chunk: Arc<[u8]>) -> u32 {
+        self.bytes += chunk.len() as u64;
+        self.chunks.push(chunk);
+        (self.chunks.len() - 1) as u32
+    }
+
+    /// Writes a piece over another one that is at least as long, if the chunk is not shared.
+    fn overwrite(&mut self, old: Place, piece: &[u8]) -> Option<Place> {
+        if piece.len() > old.len as usize {
+            return None;
+        }
+        if piece.is_empty() {
+            return Some(Place { len: 0, ..old });
+        }
+        let chunk = Arc::get_mut(self.chunks.get_mut(old.chunk as usize)?)?;
+        chunk[old.at as usize..][..piece.len()].copy_from_slice(piece);
+        Some(Place { len: piece.len() as u32, ..old })
+    }
+
+    /// Gives up everything but the memory of the first chunk.
+    fn clear(&mut self) {
+        self.chunks.truncate(1);
+        self.bytes = self.chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        (self.open, self.used) = (self.chunks.first().map(|_| 0), 0);
+    }
+
+    /// Gives up everything that was added since a mark.
+    fn cut(&mut self, mark: ChunksMark) {
+        self.chunks.truncate(mark.chunks);
+        (self.open, self.used, self.bytes) = (mark.open, mark.used, mark.bytes);
+    }
+}
+
+/// How far the chunks were filled.
+#[derive(Clone, Copy, Debug, Default)]
+struct ChunksMark {
+    chunks: usize,
+    open: Option<usize>,
+    used: usize,
+    bytes: u64,
+}
+
+/// What an iterator shares with the transaction until one of both changes it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Body {
+    pub(super) index: Index,
+    pub(super) chunks: Chunks,
+}
+
+/// How far a write set had got: [`Writes::cut`] forgets the bytes added since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WritesMark(ChunksMark);
+
+/// The operations of a transaction.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    /// None before the first write.
+    body: Option<Arc<Body>>,
+}
+
+/// An operation of the write set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operation<'a> {
+    pub(crate) family: FamilyId,
+    pub(crate) kind: OpKind,
+    pub(crate) key: &'a [u8],
+    /// Empty for a delete.
+    pub(crate) value: &'a [u8],
+}
+
+impl Writes {
+    pub(super) fn len(&self) -> usize {
+        self.body.as_ref().map_or(0, |body| body.index.len())
+    }
+
+    /// The memory that the set takes.
+    #[inline]
+    pub(super) fn charge(&self) -> u64 {
+        let Some(body) = &self.body else { return 0 };
+        body.chunks.bytes + body.index.len() as u64 * ENTRY_CHARGE
+    }
+
+    /// What an iterator keeps of the set: the set as it is now.
+    pub(super) fn share(&self) -> Option<&Arc<Body>> {
+        self.body.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, family: FamilyId, key: &[u8]) -> Option<(&Body, &Entry)> {
+        let body = self.body.as_deref()?;
+        let spot = body.index.find(&body.chunks, family, key).ok()?;
+        Some((body, body.index.get(spot)?))
+    }
+
+    /// Sets the operation of a key. Returns the key's entry, and the one that it replaced. With
+    /// `keeps_old`, the bytes of the replaced operation stay.
+    pub(super) fn set(
+        &mut self,
+        Operation { family, kind, key, value }: Operation<'_>,
+        keeps_old: bool,
+    ) -> (Entry, Option<Entry>) {
+        let body = Arc::make_mut(self.body.get_or_insert_default());
+        let Body { index, chunks } = body;
+        match index.find(chunks, family, key) {
+            Ok(spot) => {
+                let entry = index.entry_mut(spot);
+                let old = *entry;
+                let place = if keeps_old { None } else { chunks.overwrite(old.value, value) };
+                entry.value = place.unwrap_or_else(|| chunks.add(value));
+                entry.kind = kind;
+                (*entry, Some(old))
+            }
+            Err(spot) => {
+                let (head, key, value) = (key_head(key), chunks.add(key), chunks.add(value));
+                let entry = Entry { head, family, key, value, kind };
+                index.insert(spot, entry);
+                (entry, None)
+            }
+        }
+    }
+
+    /// Takes an operation back: `entry` is the one that was set, `previous` the one before.
+    pub(super) fn restore(&mut self, entry: Entry, previous: Option<Entry>) {
+        let Some(body) = &mut self.body else { return };
+        let Body { index, chunks } = Arc::make_mut(body);
+        let Ok(spot) = index.find(chunks, entry.family, chunks.bytes(entry.key)) else { return };
+        match previous {
+            Some(previous) => *index.entry_mut(spot) = previous,
+            None => index.remove(spot),
+        }
+    }
+
+    pub(super) fn mark(&self) -> WritesMark {
+        let of = |Chunks { chunks, open, used, bytes }: &Chunks| ChunksMark {
+            chunks: chunks.len(),
+            open: *open,
+            used: *used,
+            bytes: *bytes,
+        };
+        WritesMark(self.body.as_ref().map(|body| of(&body.chunks)).unwrap_or_default())
+    }
+
+    /// Forgets the bytes that were added since the mark. No entry refers to them any more.
+    pub(super) fn cut(&mut self, mark: WritesMark) {
+        if let Some(body) = &mut self.body {
+            Arc::make_mut(body).chunks.cut(mark.0);
+        }
+    }
+
+    /// The operations by (family, key).
+    pub(super) fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
+        self.body.iter().flat_map(|body| body.index.iter().map(|entry| body.operation(entry)))
+    }
+
+    pub(super) fn clear(&mut self) {
+        match self.body.as_mut().and_then(Arc::get_mut) {
+            Some(body) => {
+                body.index.clear();
+                body.chunks.clear();
+            }
+            None => self.body = None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let Some(body) = &self.body else { return };
+        body.index.check(&body.chunks);
+        let bytes: usize = body.chunks.chunks.iter().map(|chunk| chunk.len()).sum();
+        assert_eq!(body.chunks.bytes, bytes as u64);
+    }
+}
+
+impl Body {
+    #[inline]
+    pub(super) fn operation(&self, entry: &Entry) -> Operation<'_> {
+        Operation {
+            family: entry.family,
+            kind: entry.kind,
+            key: self.chunks.bytes(entry.key),
+            value: self.chunks.bytes(entry.value),
+        }
+    }
+
+    /// The spot of the first entry at or above a key of a family.
+    pub(super) fn lower_bound(&self, family: FamilyId, key: &[u8]) -> Spot {
+        match self.index.find(&self.chunks, family, key) {
+            Ok(spot) | Err(spot) => spot,
+        }
+    }
+}

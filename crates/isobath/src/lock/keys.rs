@@ -1,0 +1,325 @@
+//! Locks on keys: who holds a key and who waits for it, for the keys of one shard.
+//!
+//! Requests for a key are granted in the order of arrival. A request waits for the holders, and for
+//! the earlier requests, that its mode is incompatible with. The one exception: who holds the key
+//! already and asks for more stands before those who hold nothing, because they wait for it in any
+//! case.
+//!
+//! Keys whose words in the table of stamps are one, a slot, stand in one chain. The slot's `locked`
+//! bit is set exactly while its chain has a key. Everything here happens while the lock on the
+//! shard is held.
+
+use super::owner::Owner;
+use super::ranges::Span;
+use super::{LockMode, LockRefusal, Place, Slots};
+use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::env::{Plant, planted};
+use crate::format::FamilyId;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// A key by its family and bytes, and the slot that its hash belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyName {
+    pub(super) family: FamilyId,
+    pub(super) key: Arc<[u8]>,
+    pub(super) slot: usize,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// To hold the key.
+    Hold(LockMode),
+    /// To come when no other holds the key in a mode that excludes this one, and not to hold it.
+    Pass(LockMode),
+}
+
+impl Want {
+    /// As what it counts among other requests.
+    fn mode(self) -> LockMode {
+        match self {
+            Want::Hold(mode) | Want::Pass(mode) => mode,
+        }
+    }
+
+    fn held(self) -> Option<LockMode> {
+        match self {
+            Want::Hold(mode) => Some(mode),
+            Want::Pass(_) => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Holder {
+    owner: Arc<Owner>,
+    mode: LockMode,
+}
+
+#[derive(Debug)]
+struct Request {
+    owner: Arc<Owner>,
+    ticket: u64,
+    want: Want,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: KeyName,
+    holders: Vec<Holder>,
+    queue: VecDeque<Request>,
+}
+
+/// What a request has changed for its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Got {
+    /// Nothing: the owner held the key in this mode or a stronger one.
+    Nothing,
+    /// The owner holds a key that it did not hold.
+    New,
+    /// The owner holds a key in a stronger mode than before.
+    More,
+}
+
+/// How a request was answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Granted(Got),
+    /// It stands in the queue.
+    Queued(Place),
+    /// It would have to wait, and must not.
+    Busy,
+}
+
+/// The locked keys whose slots belong to one shard.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    chains: BTreeMap<usize, Vec<Entry>>,
+}
+
+impl Shard {
+    fn find(&mut self, slot: usize, family: FamilyId, key: &[u8]) -> Option<&mut Entry> {
+        let chain = self.chains.get_mut(&slot)?;
+        chain.iter_mut().find(|entry| entry.name.family == family && *entry.name.key == *key)
+    }
+
+    fn find_shared(&self, slot: usize, family: FamilyId, key: &[u8]) -> Option<&Entry> {
+        let chain = self.chains.get(&slot)?;
+        chain.iter().find(|entry| entry.name.family == family && *entry.name.key == *key)
+    }
+
+    /// Grants a request or, if there are tickets, puts it into the queue.
+    pub(super) fn request(
+        &mut self,
+        slots: &dyn Slots,
+        (slot, family, key): (usize, FamilyId, &[u8]),
+        owner: &Arc<Owner>,
+        want: Want,
+        tickets: Option<&AtomicU64>,
+    ) -> Result<Answer, LockRefusal> {
+        let Some(entry) = self.find(slot, family, key) else {
+            if let Want::Hold(mode) = want {
+                let name = KeyName { family, key: key.into(), slot };
+                owner.note_held(&name, mode);
+                let holders = vec![Holder { owner: Arc::clone(owner), mode }];
+                let entry = Entry { name, holders, queue: VecDeque::new() };
+                let chain = self.chains.entry(slot).or_default();
+                chain.push(entry);
+                if chain.len() == 1 {
+                    slots.set_locked(slot);
+                }
+            }
+            return Ok(Answer::Granted(Got::New));
+        };
+        entry.request(owner, want, tickets)
+    }
+
+    /// True if an owner other than this one holds the key, in a mode that excludes `mode`.
+    pub(super) fn is_held_against(
+        &self,
+        (slot, family, key): (usize, FamilyId, &[u8]),
+        owner: Option<&Owner>,
+        mode: LockMode,
+    ) -> bool {
+        let held = |entry: &Entry| {
+            entry.holders.iter().any(|holder| {
+                holder.mode.excludes(mode) && owner.is_none_or(|owner| owner.id != holder.owner.id)
+            })
+        };
+        self.find_shared(slot, family, key).is_some_and(held)
+    }
+
+    /// A key of the span that an owner other than `owner` holds in a mode that excludes `mode`.
+    pub(super) fn key_against(
+        &self,
+        (family, span): (FamilyId, &Span),
+        owner: &Owner,
+        mode: LockMode,
+    ) -> Option<Arc<[u8]>> {
+        let is_against = |entry: &&Entry| {
+            let other = |holder: &Holder| holder.owner.id != owner.id && holder.mode.excludes(mode);
+            entry.name.family == family
+                && span.contains(&entry.name.key)
+                && entry.holders.iter().any(other)
+        };
+        let found = self.chains.values().flatten().find(is_against)?;
+        Some(Arc::clone(&found.name.key))
+    }
+
+    /// Gives a key back.
+    pub(super) fn release(&mut self, slots: &dyn Slots, name: &KeyName, owner: &Owner) {
+        if let Some(entry) = self.find(name.slot, name.family, &name.key) {
+            entry.holders.retain(|holder| holder.owner.id != owner.id);
+            self.settle(slots, name);
+        }
+        if planted(Plant::BitClearedByFirst) {
+            slots.clear_locked(name.slot);
+        }
+    }
+
+    /// Removes a request whose wait has ended. Tells who holds the key against it, if it is still
+    /// in the queue.
+    pub(super) fn withdraw(
+        &mut self,
+        slots: &dyn Slots,
+        name: &KeyName,
+        ticket: u64,
+    ) -> Option<u64> {
+        let entry = self.find(name.slot, name.family, &name.key)?;
+        let at = entry.queue.iter().position(|request| request.ticket == ticket)?;
+        let holder = entry.blockers(at).first().map(|owner| owner.id);
+        entry.queue.remove(at);
+        self.settle(slots, name);
+        holder
+    }
+
+    /// Grants what can be granted for a key, and forgets the key if it is not held any more.
+    fn settle(&mut self, slots: &dyn Slots, name: &KeyName) {
+        let Some(entry) = self.find(name.slot, name.family, &name.key) else { return };
+        entry.promote();
+        if !entry.holders.is_empty() || !entry.queue.is_empty() {
+            return;
+        }
+        if let Some(chain) = self.chains.get_mut(&name.slot) {
+            chain.retain(|entry| entry.name != *name);
+            if chain.is_empty() {
+                self.chains.remove(&name.slot);
+                slots.clear_locked(name.slot);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.chains.is_empty()
+    }
+
+    /// Those that the request with this ticket waits for; none if it does not wait.
+    pub(super) fn blockers(&self, name: &KeyName, ticket: u64) -> Vec<Arc<Owner>> {
+        let entry = self.find_shared(name.slot, name.family, &name.key);
+        let at = entry.and_then(|entry| entry.queue.iter().position(|one| one.ticket == ticket));
+        entry.zip(at).map_or_else(Vec::new, |(entry, at)| entry.blockers(at))
+    }
+}
+
+impl Entry {
+    fn request(
+        &mut self,
+        owner: &Arc<Owner>,
+        want: Want,
+        tickets: Option<&AtomicU64>,
+    ) -> Result<Answer, LockRefusal> {
+        let own = self.holders.iter().find(|holder| holder.owner.id == owner.id);
+        let own = own.map(|holder| holder.mode);
+        if own.is_some_and(|own| own == LockMode::Exclusive || want == Want::Hold(own)) {
+            return Ok(Answer::Granted(Got::Nothing));
+        }
+        let got = if own.is_some() { Got::More } else { Got::New };
+        // Who holds the key already stands behind those alone who do so, too.
+        let at = match own {
+            Some(_) => self.queue.iter().take_while(|one| self.is_holder(&one.owner)).count(),
+            None => self.queue.len(),
+        };
+        if !self.is_blocked(at, owner, want) {
+            self.give(owner, want);
+            if let Some(mode) = want.held() {
+                owner.note_held(&self.name, mode);
+            }
+            return Ok(Answer::Granted(got));
+        }
+        let Some(tickets) = tickets else { return Ok(Answer::Busy) };
+        let ticket = tickets.fetch_add(1, Ordering::Relaxed);
+        owner.begin_wait(ticket)?;
+        self.queue.insert(at, Request { owner: Arc::clone(owner), ticket, want });
+        Ok(Answer::Queued(Place { name: self.name.clone(), ticket, got, is_range: false }))
+    }
+
+    fn is_holder(&self, owner: &Owner) -> bool {
+        self.holders.iter().any(|holder| holder.owner.id == owner.id)
+    }
+
+    /// True if a request of `owner` at this place of the queue has to wait.
+    fn is_blocked(&self, at: usize, owner: &Owner, want: Want) -> bool {
+        let is_other = |other: &Owner| other.id != owner.id;
+        let holders = self.holders.iter().map(|holder| (&holder.owner, holder.mode));
+        let earlier = self.queue.iter().take(at).map(|one| (&one.owner, one.want.mode()));
+        holders.chain(earlier).any(|(other, mode)| is_other(other) && mode.excludes(want.mode()))
+    }
+
+    fn give(&mut self, owner: &Arc<Owner>, want: Want) {
+        let Some(mode) = want.held() else { return };
+        match self.holders.iter_mut().find(|holder| holder.owner.id == owner.id) {
+            Some(holder) => holder.mode = mode,
+            None => self.holders.push(Holder { owner: Arc::clone(owner), mode }),
+        }
+    }
+
+    /// Grants, in order, what no longer has to wait.
+    fn promote(&mut self) {
+        let mut at = 0;
+        while let Some(Request { owner, ticket, want }) = self.queue.get(at) {
+            if !owner.waits(*ticket) {
+                self.queue.remove(at);
+                continue;
+            }
+            if self.is_blocked(at, owner, *want) {
+                at += 1;
+                continue;
+            }
+            let (owner, ticket, want) = (Arc::clone(owner), *ticket, *want);
+            self.queue.remove(at);
+            if owner.grant(ticket, &self.name, want.held()) {
+                self.give(&owner, want);
+            }
+        }
+    }
+
+    /// Owners that the request at this place waits for, directly or through each other. The
+    /// nearest earlier request that excludes everything stands for all before it: it waits for
+    /// them itself.
+    fn blockers(&self, at: usize) -> Vec<Arc<Owner>> {
+        let Request { owner, want, .. } = &self.queue[at];
+        let mode = want.mode();
+        let mut found: Vec<Arc<Owner>> = Vec::new();
+        let mut add = |other: &Arc<Owner>| {
+            if other.id != owner.id {
+                found.push(Arc::clone(other));
+            }
+        };
+        let holders = self.holders.iter().filter(|holder| holder.mode.excludes(mode));
+        holders.for_each(|holder| add(&holder.owner));
+        if planted(Plant::EdgesToHoldersOnly) {
+            return found;
+        }
+        for earlier in self.queue.iter().take(at).rev() {
+            if earlier.want.mode().excludes(mode) && earlier.owner.waits(earlier.ticket) {
+                add(&earlier.owner);
+                if earlier.want.mode() == LockMode::Exclusive {
+                    break;
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,423 @@
+//! Locks of transactions on keys, and waiting for them.
+//!
+//! [`Locks`] maps keys to those who hold them and to queues of those who wait (`keys.rs`), in
+//! shards, each under its own lock. Who holds and waits is an [`Owner`]: all that this room knows
+//! of a transaction. A wait ends when the lock is granted, when its time is up, when the
+//! transaction is aborted, or when it would never end: before an owner sleeps, the graph of waits
+//! (`waits.rs`) is searched for cycles.
+//!
+//! A locked key sets the `locked` bit of its slot in the table of stamps, so writers that announce
+//! see without asking the maps that they have nothing to ask. The bit is set before [`Locks::take`]
+//! returns and cleared when no key of the slot is locked any more. A writer that has announced and
+//! finds the bit set asks ([`Locks::is_held_against`]); if its own key is locked it takes the
+//! announcement back and waits ([`Locks::await_key`]). A locker of a key waits until
+//! announcements on its slot are gone. Of a writer and a locker that come at once, one sees the
+//! other: `model.rs`.
+//!
+//! Ranges of keys can be locked, too (`ranges.rs`).
+//!
+//! Locks order: the graph's, the ranges', shards', owners'.
+
+mod keys;
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;
+mod owner;
+mod ranges;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+mod waits;
+
+pub(crate) use owner::Owner;
+pub(crate) use ranges::Span;
+
+use crate::conflict::{Slot, Stamps};
+use crate::env::Clock;
+use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::env::sync::{Mutex, Rank};
+use crate::format::{FamilyId, checksum64};
+use crossbeam_utils::CachePadded;
+use keys::{Answer, Got, KeyName, Shard, Want};
+use ranges::{RangeWant, Ranges};
+use std::sync::Arc;
+use std::time::Duration;
+use waits::Waits;
+
+/// What else may go on beside a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LockMode {
+    /// Others may hold the key shared; none writes it.
+    Shared,
+    /// No other holds or writes the key.
+    Exclusive,
+}
+
+impl LockMode {
+    /// True if two owners cannot hold one key in these modes.
+    pub(crate) fn excludes(self, other: LockMode) -> bool {
+        self == LockMode::Exclusive || other == LockMode::Exclusive
+    }
+}
+
+/// One owner of a deadlock, and the key that it waits for. The next one in the cycle keeps it from
+/// that key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// The transaction's id; `None` for a plain write.
+    pub(crate) owner: Option<u64>,
+    pub(crate) family: FamilyId,
+    pub(crate) key: Arc<[u8]>,
+}
+
+/// Why a lock was not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LockRefusal {
+    /// Each of these waits for the next, and the last for the first, which is the owner itself.
+    Deadlock { cycle: Vec<Wait> },
+    /// The time was up; one that held the key or stood before the owner then.
+    Timeout { holder: Option<u64> },
+    /// Another thread has aborted the owner.
+    Aborted,
+    /// The database is being closed.
+    Closed,
+}
+
+/// The slots of the table of stamps, of which each has a bit that says `locked`.
+pub(crate) trait Slots: Send + Sync {
+    /// The slot of a key.
+    fn slot(&self, family: FamilyId, key: &[u8]) -> usize;
+    /// Sets the bit. The caller holds the lock on the slot's shard.
+    fn set_locked(&self, slot: usize);
+    /// Clears the bit. The caller holds the lock on the slot's shard.
+    fn clear_locked(&self, slot: usize);
+}
+
+impl Slots for Stamps {
+    fn slot(&self, family: FamilyId, key: &[u8]) -> usize {
+        Stamps::slot(self, family, checksum64(key)).index()
+    }
+
+    fn set_locked(&self, slot: usize) {
+        Stamps::set_locked(self, Slot::at(slot));
+    }
+
+    fn clear_locked(&self, slot: usize) {
+        Stamps::clear_locked(self, Slot::at(slot));
+    }
+}
+
+/// Where an owner waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// The key, or where the range begins.
+    name: KeyName,
+    ticket: u64,
+    /// What the owner has got when the wait is over.
+    got: Got,
+    is_range: bool,
+}
+
+impl Place {
+    fn of_range(family: FamilyId, lower: &[u8], ticket: u64) -> Place {
+        let name = KeyName { family, key: lower.into(), slot: 0 };
+        Place { name, ticket, got: Got::Nothing, is_range: true }
+    }
+
+    fn name(&self) -> &KeyName {
+        &self.name
+    }
+}
+
+/// What happened at locks since the database was opened.
+#[derive(Debug, Default)]
+pub(crate) struct LockCounts {
+    pub(crate) waits: AtomicU64,
+    pub(crate) waited_ns: AtomicU64,
+    pub(crate) waited_ns_max: AtomicU64,
+    pub(crate) timeouts: AtomicU64,
+    pub(crate) deadlocks: AtomicU64,
+}
+
+/// The locks of a database.
+pub(crate) struct Locks {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    ranges: Ranges,
+    waits: Waits,
+    slots: Arc<dyn Slots>,
+    clock: Arc<dyn Clock>,
+    /// Tickets that were handed out.
+    ticket: AtomicU64,
+    /// The last id of an owner.
+    id: AtomicU64,
+    counts: LockCounts,
+}
+
+impl Locks {
+    /// Locks in so many shards.
+    pub(crate) fn new(shards: usize, slots: Arc<dyn Slots>, clock: Arc<dyn Clock>) -> Locks {
+        let shard = |_| CachePadded::new(Mutex::new(Rank::LockShard, Shard::default()));
+        let (ticket, id, counts) = (AtomicU64::new(0), AtomicU64::new(0), LockCounts::default());
+        let shards = (0..shards).map(shard).collect();
+        let (ranges, waits) = (Ranges::new(), Waits::new());
+        Locks { shards, ranges, waits, slots, clock, ticket, id, counts }
+    }
+
+    /// An id for an owner, which no other has.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The moment on the clock of deadlines that lies `timeout` ahead.
+    pub(crate) fn deadline_ns(&self, timeout: Duration) -> u64 {
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.clock.now_ns().saturating_add(timeout_ns)
+    }
+
+    /// Ends every wait, present and later. Locks can still be given back.
+    pub(crate) fn close(&self) {
+        self.waits.close();
+    }
+
+    fn shard(&self, slot: usize) -> &Mutex<Shard> {
+        &self.shards[slot % self.shards.len()]
+    }
+
+    /// Locks a key, waiting until `deadline_ns` by the clock at most. The slot's bit is set then.
+    /// An owner that is refused keeps what it holds.
+    pub(crate) fn take(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        mode: LockMode,
+        deadline_ns: u64,
+    ) -> Result<(), LockRefusal> {
+        loop {
+            let got = self.obtain(owner, (family, key), Want::Hold(mode), deadline_ns)?;
+            let is_free = got == Got::Nothing
+                || !self.ranges.is_held_against((family, key), Some(owner), mode);
+            if is_free {
+                return Ok(());
+            }
+            // Who locks the range waits for the key, unless it is given back. One that was locked
+            // less before is not: then one of both may die of a deadlock.
+            if got == Got::New {
+                self.release(owner, (family, key));
+            }
+            self.await_ranges(owner, (family, key), mode, deadline_ns)?;
+        }
+    }
+
+    /// Locks the keys of a span, those that are there and all others, waiting until `deadline_ns`
+    /// at most. The caller still has to see that what was reserved before is visible. An owner that
+    /// is refused keeps what it holds, and may hold the range, too.
+    pub(crate) fn take_range(
+        &self,
+        owner: &Arc<Owner>,
+        (family, span): (FamilyId, &Span),
+        mode: LockMode,
+        deadline_ns: u64,
+    ) -> Result<(), LockRefusal> {
+        let want = (family, span.clone());
+        let queued = self.ranges.request(owner, want, RangeWant::Hold(mode), &self.ticket)?;
+        if let Some(ticket) = queued {
+            self.wait(owner, Place::of_range(family, &span.lower, ticket), deadline_ns)?;
+        }
+        let against = || {
+            let key = |shard: &CachePadded<Mutex<Shard>>| {
+                shard.lock().key_against((family, span), owner, mode)
+            };
+            self.shards.iter().find_map(key)
+        };
+        while let Some(key) = against() {
+            self.obtain(owner, (family, &key), Want::Pass(mode), deadline_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back all ranges of an owner. `visible` has passed what it wrote.
+    pub(crate) fn release_ranges(&self, owner: &Owner) {
+        self.ranges.release_all(owner);
+    }
+
+    /// Changes whenever a range is locked: for writers that look for ranges before they reserve an
+    /// LSN and again afterwards.
+    #[inline]
+    pub(crate) fn ranges_version(&self) -> u64 {
+        self.ranges.version()
+    }
+
+    /// True if an owner other than `owner` holds a range against writes of this key.
+    #[inline]
+    pub(crate) fn is_in_range_against(
+        &self,
+        owner: Option<&Owner>,
+        key: (FamilyId, &[u8]),
+    ) -> bool {
+        self.ranges.is_held_against(key, owner, LockMode::Exclusive)
+    }
+
+    /// True if any range is locked.
+    #[inline]
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.ranges.is_any()
+    }
+
+    /// Waits until no range that others hold excludes the key in this mode.
+    pub(crate) fn await_ranges(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        mode: LockMode,
+        deadline_ns: u64,
+    ) -> Result<(), LockRefusal> {
+        let want = (family, Span::of_key(key));
+        match self.ranges.request(owner, want, RangeWant::Pass(mode), &self.ticket)? {
+            None => Ok(()),
+            Some(ticket) => {
+                self.wait(owner, Place::of_range(family, key, ticket), deadline_ns).map(drop)
+            }
+        }
+    }
+
+    /// Locks a key if that needs no wait.
+    #[cfg(test)]
+    pub(crate) fn try_take(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        mode: LockMode,
+    ) -> bool {
+        let slot = self.slots.slot(family, key);
+        let mut shard = self.shard(slot).lock();
+        let (at, want) = ((slot, family, key), Want::Hold(mode));
+        matches!(shard.request(&*self.slots, at, owner, want, None), Ok(Answer::Granted(_)))
+    }
+
+    /// Waits until none but `owner` holds the key, which it does not lock. By the time that the
+    /// caller looks, another may have locked it.
+    pub(crate) fn await_key(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        deadline_ns: u64,
+    ) -> Result<(), LockRefusal> {
+        self.obtain(owner, (family, key), Want::Pass(LockMode::Exclusive), deadline_ns).map(drop)
+    }
+
+    /// True if an owner other than `owner` holds the key in a mode that excludes this one.
+    pub(crate) fn is_held_against(
+        &self,
+        owner: Option<&Owner>,
+        (family, key): (FamilyId, &[u8]),
+        mode: LockMode,
+    ) -> bool {
+        let slot = self.slots.slot(family, key);
+        self.shard(slot).lock().is_held_against((slot, family, key), owner, mode)
+    }
+
+    /// Gives back one key; nothing if it is not held.
+    pub(crate) fn release(&self, owner: &Owner, (family, key): (FamilyId, &[u8])) {
+        let name = KeyName { family, key: key.into(), slot: self.slots.slot(family, key) };
+        let mut shard = self.shard(name.slot).lock();
+        if owner.forget(&name) {
+            shard.release(&*self.slots, &name, owner);
+        }
+    }
+
+    /// Gives back all that the owner holds.
+    pub(crate) fn release_all(&self, owner: &Owner) {
+        for (family, keys) in owner.take_held() {
+            for key in keys.into_keys() {
+                let slot = self.slots.slot(family, &key);
+                let name = KeyName { family, key, slot };
+                self.shard(slot).lock().release(&*self.slots, &name, owner);
+            }
+        }
+    }
+
+    /// Gives back all that the owner holds but these keys, which ascend.
+    pub(crate) fn release_all_but(&self, owner: &Owner, kept: &[(FamilyId, &[u8])]) {
+        for (family, key) in owner.held() {
+            if kept.binary_search(&(family, &*key)).is_err() {
+                self.release(owner, (family, &key));
+            }
+        }
+    }
+
+    /// True if nothing is locked, and no owner waits.
+    #[cfg(test)]
+    pub(crate) fn is_free(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty())
+            && self.ranges.is_empty()
+            && self.waits.count() == 0
+    }
+
+    /// The number of those who sleep for a lock.
+    #[cfg(test)]
+    pub(crate) fn sleepers(&self) -> usize {
+        self.waits.count()
+    }
+
+    /// What happened so far.
+    pub(crate) fn counts(&self) -> &LockCounts {
+        &self.counts
+    }
+
+    fn obtain(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        want: Want,
+        deadline_ns: u64,
+    ) -> Result<Got, LockRefusal> {
+        let slot = self.slots.slot(family, key);
+        let ticket = Some(&self.ticket);
+        let at = (slot, family, key);
+        let answer = self.shard(slot).lock().request(&*self.slots, at, owner, want, ticket)?;
+        match answer {
+            Answer::Queued(place) => self.wait(owner, place, deadline_ns),
+            Answer::Granted(got) => Ok(got),
+            Answer::Busy => Ok(Got::Nothing),
+        }
+    }
+
+    #[cold]
+    fn wait(&self, owner: &Arc<Owner>, place: Place, deadline_ns: u64) -> Result<Got, LockRefusal> {
+        let began_ns = self.clock.now_ns();
+        let blockers = |at: &Place| match at.is_range {
+            true => self.ranges.blockers(at.name.family, at.ticket),
+            false => self.shard(at.name.slot).lock().blockers(&at.name, at.ticket),
+        };
+        let deadlocks = self.waits.enter(owner, place.clone(), &blockers);
+        let ended = owner.sleep(&*self.clock, deadline_ns);
+        self.waits.leave(owner);
+        let Place { name, ticket, got, is_range } = place;
+        let withdraw = || match is_range {
+            true => self.ranges.withdraw(name.family, ticket),
+            false => self.shard(name.slot).lock().withdraw(&*self.slots, &name, ticket),
+        };
+        let ended = ended.map_err(|why| {
+            let holder = withdraw();
+            match why {
+                LockRefusal::Timeout { .. } => LockRefusal::Timeout { holder },
+                other => other,
+            }
+        });
+        self.count(began_ns, deadlocks, matches!(ended, Err(LockRefusal::Timeout { .. })));
+        ended.map(|()| got)
+    }
+
+    fn count(&self, began_ns: u64, deadlocks: u64, is_timeout: bool) {
+        let waited_ns = self.clock.now_ns().saturating_sub(began_ns);
+        self.counts.waits.fetch_add(1, Ordering::Relaxed);
+        self.counts.waited_ns.fetch_add(waited_ns, Ordering::Relaxed);
+        self.counts.waited_ns_max.fetch_max(waited_ns, Ordering::Relaxed);
+        self.counts.deadlocks.fetch_add(deadlocks, Ordering::Relaxed);
+        self.counts.timeouts.fetch_add(u64::from(is_timeout), Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Locks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Locks")
+    }
+}

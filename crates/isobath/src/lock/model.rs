@@ -1,0 +1,323 @@
+//! Models of locks: of the bit that says `locked` beside writers that announce (loom), and of the
+//! queues and the graph of waits (shuttle).
+//!
+//! Waits have no timeouts in a model, so a wake-up that is missing is a deadlock, and so is a cycle
+//! of waits that is not found.
+
+use super::*;
+use crate::env::model::check;
+use LockMode::{Exclusive, Shared};
+
+const NEVER: u64 = u64::MAX;
+
+struct NoClock;
+
+impl Clock for NoClock {
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    fn unix_ms(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(loom)]
+mod of_the_bit {
+    use super::*;
+    use crate::env::sync::spin_hint;
+    use loom::thread;
+
+    const LOCKED: u64 = 1 << 32;
+
+    /// One slot, of which each key has a number that is read and written without any care.
+    struct World {
+        locks: Locks,
+        word: Arc<Word>,
+        values: [AtomicU64; 2],
+    }
+
+    #[derive(Default)]
+    struct Word(AtomicU64);
+
+    impl Slots for Word {
+        fn slot(&self, _: FamilyId, _: &[u8]) -> usize {
+            0
+        }
+        fn set_locked(&self, _: usize) {
+            self.0.fetch_or(LOCKED, Ordering::AcqRel);
+        }
+        fn clear_locked(&self, _: usize) {
+            self.0.fetch_and(!LOCKED, Ordering::AcqRel);
+        }
+    }
+
+    impl World {
+        fn new() -> Arc<World> {
+            let word = Arc::new(Word::default());
+            let locks = Locks::new(1, Arc::clone(&word) as _, Arc::new(NoClock));
+            Arc::new(World { locks, word, values: Default::default() })
+        }
+
+        fn key(at: usize) -> (FamilyId, &'static [u8]) {
+            (0, [&b"a"[..], b"b"][at])
+        }
+
+        /// Adds one under the lock on the key.
+        fn lock_and_add(&self, id: u64, at: usize) {
+            let owner = Owner::transaction(id);
+            self.locks.take(&owner, World::key(at), Exclusive, NEVER).unwrap();
+            while self.word.0.load(Ordering::Acquire) & !LOCKED != 0 {
+                spin_hint();
+            }
+            let value = self.values[at].load(Ordering::Relaxed);
+            self.values[at].store(value + 1, Ordering::Relaxed);
+            self.locks.release_all(&owner);
+        }
+
+        /// Adds a hundred as a plain writer, of which there is one a key.
+        fn announce_and_add(&self, id: u64, at: usize) {
+            let writer = Owner::write(id);
+            loop {
+                let word = self.word.0.fetch_add(1, Ordering::AcqRel);
+                let asks = word & LOCKED != 0;
+                if !asks || !self.locks.is_held_against(None, World::key(at), Exclusive) {
+                    break;
+                }
+                self.word.0.fetch_sub(1, Ordering::AcqRel);
+                self.locks.await_key(&writer, World::key(at), NEVER).unwrap();
+            }
+            let value = self.values[at].load(Ordering::Relaxed);
+            self.values[at].store(value + 100, Ordering::Relaxed);
+            self.word.0.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn run(tasks: &'static [(bool, usize)], preemptions: usize) {
+        check(preemptions, move || {
+            let world = World::new();
+            let run = |world: &World, id: usize| match tasks[id] {
+                (true, at) => world.lock_and_add(id as u64 + 1, at),
+                (false, at) => world.announce_and_add(id as u64 + 1, at),
+            };
+            let threads: Vec<_> = (1..tasks.len())
+                .map(|id| {
+                    let world = Arc::clone(&world);
+                    thread::spawn(move || run(&world, id))
+                })
+                .collect();
+            run(&world, 0);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            for at in 0..2 {
+                let added = tasks.iter().filter(|task| task.1 == at);
+                let sum: u64 = added.map(|(locks, _)| if *locks { 1 } else { 100 }).sum();
+                assert_eq!(world.values[at].load(Ordering::Relaxed), sum);
+            }
+            assert_eq!(world.word.0.load(Ordering::Relaxed), 0, "nothing is left behind");
+        });
+    }
+
+    #[test]
+    fn a_writer_and_a_locker_of_one_key_do_not_miss_each_other() {
+        run(&[(true, 0), (false, 0)], 3);
+    }
+
+    #[test]
+    fn a_key_of_the_slot_stays_locked_when_another_is_released() {
+        run(&[(true, 0), (false, 1), (true, 1)], 2);
+    }
+}
+
+#[cfg(shuttle)]
+mod of_the_queue {
+    use super::*;
+    use crate::env::sync::Mutex;
+    use shuttle::thread;
+
+    struct Bits(AtomicU64);
+
+    impl Slots for Bits {
+        fn slot(&self, _: FamilyId, _: &[u8]) -> usize {
+            0
+        }
+        fn set_locked(&self, _: usize) {
+            assert_eq!(self.0.swap(1, Ordering::SeqCst), 0);
+        }
+        fn clear_locked(&self, _: usize) {
+            assert_eq!(self.0.swap(0, Ordering::SeqCst), 1);
+        }
+    }
+
+    /// Owners that hold keys `a` and `b` in each mode, as the program believes.
+    type Believed = Mutex<[Vec<LockMode>; 2]>;
+
+    /// What one task asks for, one after the other; then it gives all back. `None` passes.
+    type Steps = &'static [(usize, Option<LockMode>)];
+
+    fn run_steps(locks: &Locks, believed: &Believed, id: u64, steps: Steps) -> bool {
+        const KEYS: [&[u8]; 2] = [b"a", b"b"];
+        let owner = Owner::transaction(id);
+        let mut held: [Option<LockMode>; 2] = [None; 2];
+        let mut is_dead = false;
+        for (key, mode) in steps {
+            let name = (0, KEYS[*key]);
+            let told = match mode {
+                Some(mode) => locks.take(&owner, name, *mode, NEVER),
+                None => locks.await_key(&owner, name, NEVER),
+            };
+            if told.is_err() {
+                is_dead = true;
+                break;
+            }
+            if let Some(mode) = mode {
+                let mut believed = believed.lock();
+                if let Some(before) = held[*key].replace((*mode).max(held[*key].unwrap_or(*mode))) {
+                    let at = believed[*key].iter().position(|held| *held == before).unwrap();
+                    believed[*key].swap_remove(at);
+                }
+                believed[*key].extend(held[*key]);
+                let is_exclusive = believed[*key].contains(&Exclusive);
+                assert!(!is_exclusive || believed[*key].len() == 1, "{:?}", *believed);
+            }
+        }
+        for (key, held) in held.into_iter().enumerate() {
+            let mut believed = believed.lock();
+            if let Some(at) = believed[key].iter().position(|one| Some(*one) == held) {
+                believed[key].swap_remove(at);
+            }
+        }
+        locks.release_all(&owner);
+        is_dead
+    }
+
+    /// Runs the tasks at once. Returns through `may_die` how many may end in a deadlock.
+    fn run(schedules: usize, tasks: &'static [Steps], may_die: usize) {
+        check(schedules, move || {
+            let bits = Arc::new(Bits(AtomicU64::new(0)));
+            let locks = Arc::new(Locks::new(2, Arc::clone(&bits) as _, Arc::new(NoClock)));
+            let believed = Arc::new(Mutex::<[Vec<LockMode>; 2]>::default());
+            let threads: Vec<_> = (1..)
+                .zip(tasks)
+                .map(|(id, steps)| {
+                    let (locks, believed) = (Arc::clone(&locks), Arc::clone(&believed));
+                    thread::spawn(move || run_steps(&locks, &believed, id, steps))
+                })
+                .collect();
+            let dead = threads.into_iter().map(|thread| thread.join().unwrap());
+            assert!(dead.filter(|is_dead| *is_dead).count() <= may_die);
+            assert_eq!(bits.0.load(Ordering::SeqCst), 0);
+        });
+    }
+
+    const S: Option<LockMode> = Some(Shared);
+    const X: Option<LockMode> = Some(Exclusive);
+
+    #[test]
+    fn those_who_lock_in_one_order_all_come_through() {
+        run(20_000, &[&[(0, X), (1, X)], &[(0, S), (1, X)], &[(0, S), (1, S)], &[(1, None)]], 0);
+    }
+
+    #[test]
+    fn crossing_orders_cost_one_of_two() {
+        run(20_000, &[&[(0, X), (1, X)], &[(1, X), (0, X)]], 1);
+    }
+
+    #[test]
+    fn who_shares_a_key_and_wants_it_alone_goes_on_or_dies() {
+        run(20_000, &[&[(0, S), (0, X)], &[(0, S), (0, X)], &[(0, X)]], 1);
+    }
+
+    /// The case of the note on edges: the second only waits, and yet it is part of the cycle.
+    #[test]
+    fn a_cycle_through_a_waiter_is_found() {
+        run(20_000, &[&[(0, S), (1, X)], &[(0, X)], &[(1, X), (0, S)]], 2);
+    }
+
+    #[test]
+    fn a_writer_that_holds_locks_and_waits_is_part_of_the_graph() {
+        run(20_000, &[&[(0, X), (1, None)], &[(1, X), (0, None)], &[(0, S), (1, S)]], 2);
+    }
+
+    /// Keys `a` and `b` lie in the range. A thread that locks one of them alone says so in `alone`.
+    fn run_ranges(schedules: usize, tasks: &'static [&'static [&'static str]], may_die: usize) {
+        check(schedules, move || {
+            let bits = Arc::new(Bits(AtomicU64::new(0)));
+            let locks = Arc::new(Locks::new(2, Arc::clone(&bits) as _, Arc::new(NoClock)));
+            let alone = Arc::new(AtomicU64::new(0));
+            let threads: Vec<_> = (1..)
+                .zip(tasks)
+                .map(|(id, steps)| {
+                    let (locks, alone) = (Arc::clone(&locks), Arc::clone(&alone));
+                    thread::spawn(move || {
+                        let owner = Owner::transaction(id);
+                        let mut told = Ok(());
+                        let mut own = 0;
+                        for step in steps.iter() {
+                            let span =
+                                Span { lower: b"a"[..].into(), upper: Some(b"c"[..].into()) };
+                            told = told.and_then(|()| match *step {
+                                "range" => locks.take_range(&owner, (0, &span), Shared, NEVER),
+                                key => locks.take(&owner, (0, key.as_bytes()), Exclusive, NEVER),
+                            });
+                            if told.is_ok() && *step == "range" {
+                                assert_eq!(alone.load(Ordering::SeqCst), own);
+                            } else if told.is_ok() && *step < "c" {
+                                alone.fetch_add(1, Ordering::SeqCst);
+                                own += 1;
+                            }
+                        }
+                        alone.fetch_sub(own, Ordering::SeqCst);
+                        locks.release_all(&owner);
+                        locks.release_ranges(&owner);
+                        told.is_err()
+                    })
+                })
+                .collect();
+            let dead = threads.into_iter().map(|thread| thread.join().unwrap());
+            assert!(dead.filter(|is_dead| *is_dead).count() <= may_die);
+            assert!(locks.is_free() && bits.0.load(Ordering::SeqCst) == 0);
+        });
+    }
+
+    #[test]
+    fn a_range_and_the_keys_in_it_exclude_each_other() {
+        run_ranges(20_000, &[&["range"], &["a"], &["b"], &["range"]], 0);
+    }
+
+    #[test]
+    fn a_cycle_over_ranges_and_keys_is_found() {
+        run_ranges(20_000, &[&["range", "x"], &["x", "a"], &["a"]], 1);
+        run_ranges(20_000, &[&["range", "a"], &["range", "b"]], 1);
+    }
+
+    #[test]
+    fn an_abort_is_never_lost() {
+        check(20_000, || {
+            let bits = Arc::new(Bits(AtomicU64::new(0)));
+            let locks = Arc::new(Locks::new(1, bits, Arc::new(NoClock)));
+            let [holder, waiter] = [1, 2].map(Owner::transaction);
+            locks.take(&holder, (0, b"a"), Exclusive, NEVER).unwrap();
+            let waits = {
+                let (locks, waiter) = (Arc::clone(&locks), Arc::clone(&waiter));
+                thread::spawn(move || {
+                    waiter.note_thread();
+                    let told = locks.take(&waiter, (0, b"a"), Exclusive, NEVER);
+                    locks.release_all(&waiter);
+                    told
+                })
+            };
+            let aborts = thread::spawn(move || waiter.abort());
+            let behind = thread::spawn({
+                let locks = Arc::clone(&locks);
+                move || {
+                    let behind = Owner::transaction(3);
+                    locks.take(&behind, (0, b"a"), Shared, NEVER).unwrap();
+                    locks.release_all(&behind);
+                }
+            });
+            aborts.join().unwrap();
+            assert_eq!(waits.join().unwrap(), Err(LockRefusal::Aborted));
+            locks.release_all(&holder);
+            behind.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,264 @@
+//! Who holds locks and waits for them: a transaction, or a plain write for as long as it waits.
+//!
+//! An owner waits for one lock at a time. [`Call`] is the one truth about that wait: the one that
+//! changes it from `Waiting` decides how the wait ends, be it the thread that grants the lock, one
+//! that found a deadlock, one that aborts the transaction, or the sleeper whose time is up. A place
+//! in a queue whose wait has ended some other way is skipped, and its owner removes it.
+//!
+//! What an owner holds stands in its state and in the maps of locks. Both change together, while
+//! the lock on the map's shard is held.
+
+use super::keys::KeyName;
+use super::{LockMode, LockRefusal};
+use crate::env::Clock;
+use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::env::sync::{Condvar, Mutex, Rank, thread_id};
+use crate::format::FamilyId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A transaction as the locks see it, or a plain write that waits.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    /// No other owner has it, and later owners have greater ones: of several that wait for each
+    /// other the one with the greatest id is the youngest, and dies. A transaction keeps it through
+    /// its attempts, and errors name it so.
+    pub(crate) id: u64,
+    is_write: bool,
+    /// The thread that it was last called from.
+    thread: AtomicU64,
+    state: Mutex<State>,
+    wakeup: Condvar,
+}
+
+/// The keys that an owner holds, by family.
+pub(super) type Held = BTreeMap<FamilyId, BTreeMap<Arc<[u8]>, HeldKey>>;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldKey {
+    mode: LockMode,
+    /// See [`Owner::cover`].
+    is_covered: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    call: Call,
+    is_aborted: bool,
+    held: Held,
+}
+
+/// How the current wait stands.
+#[derive(Debug)]
+enum Call {
+    /// It does not wait.
+    None,
+    /// It waits, in the place of a queue that has this ticket.
+    Waiting(u64),
+    /// It has what it waited for.
+    Granted,
+    Refused(LockRefusal),
+}
+
+impl Owner {
+    /// A transaction.
+    pub(crate) fn transaction(id: u64) -> Arc<Owner> {
+        Owner::new(id, false)
+    }
+
+    /// A plain write, or another operation outside of any transaction.
+    pub(crate) fn write(id: u64) -> Arc<Owner> {
+        Owner::new(id, true)
+    }
+
+    fn new(id: u64, is_write: bool) -> Arc<Owner> {
+        let state = State { call: Call::None, is_aborted: false, held: Held::new() };
+        Arc::new(Owner {
+            id,
+            is_write,
+            thread: AtomicU64::new(thread_id()),
+            state: Mutex::new(Rank::LockOwner, state),
+            wakeup: Condvar::new(),
+        })
+    }
+
+    /// True for a plain write.
+    pub(crate) fn is_write(&self) -> bool {
+        self.is_write
+    }
+
+    /// Orders owners by who dies first: the youngest transaction, and a plain write last.
+    pub(super) fn youth(&self) -> u64 {
+        if self.is_write { 0 } else { self.id }
+    }
+
+    /// Notes that the owner is called from this thread.
+    #[inline]
+    pub(crate) fn note_thread(&self) {
+        self.thread.store(thread_id(), Ordering::Relaxed);
+    }
+
+    pub(super) fn thread(&self) -> u64 {
+        self.thread.load(Ordering::Relaxed)
+    }
+
+    /// The mode in which the owner holds this key.
+    pub(crate) fn holds(&self, family: FamilyId, key: &[u8]) -> Option<LockMode> {
+        Some(self.state.lock().held.get(&family)?.get(key)?.mode)
+    }
+
+    /// Notes that the key, which the owner holds, has not changed since the transaction's read
+    /// point. So it needs no validation: it stays as it is until the lock is given back.
+    pub(crate) fn cover(&self, family: FamilyId, key: &[u8]) {
+        let mut state = self.state.lock();
+        if let Some(held) = state.held.get_mut(&family).and_then(|keys| keys.get_mut(key)) {
+            held.is_covered = true;
+        }
+    }
+
+    /// True if the key is known not to have changed since the transaction's read point.
+    pub(crate) fn is_covered(&self, family: FamilyId, key: &[u8]) -> bool {
+        let state = self.state.lock();
+        state.held.get(&family).and_then(|keys| keys.get(key)).is_some_and(|held| held.is_covered)
+    }
+
+    /// Forgets which keys have not changed, for a transaction that begins anew.
+    pub(crate) fn uncover(&self) {
+        let mut state = self.state.lock();
+        let keys = state.held.values_mut().flat_map(BTreeMap::values_mut);
+        keys.for_each(|held| held.is_covered = false);
+    }
+
+    /// The number of keys that the owner holds in this family.
+    #[cfg(test)]
+    pub(crate) fn held_count(&self, family: FamilyId) -> usize {
+        self.state.lock().held.get(&family).map_or(0, BTreeMap::len)
+    }
+
+    /// True if the owner holds any key.
+    #[cfg(test)]
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.state.lock().held.is_empty()
+    }
+
+    /// Ends the present wait, and every later one.
+    #[cfg(test)]
+    pub(crate) fn abort(&self) {
+        self.state.lock().is_aborted = true;
+        self.refuse(|| LockRefusal::Aborted);
+    }
+
+    /// Begins a wait; refused if the owner was aborted.
+    pub(super) fn begin_wait(&self, ticket: u64) -> Result<(), LockRefusal> {
+        let mut state = self.state.lock();
+        if state.is_aborted {
+            return Err(LockRefusal::Aborted);
+        }
+        state.call = Call::Waiting(ticket);
+        Ok(())
+    }
+
+    /// True while the owner waits in the place that has this ticket.
+    pub(super) fn waits(&self, ticket: u64) -> bool {
+        matches!(self.state.lock().call, Call::Waiting(waiting) if waiting == ticket)
+    }
+
+    /// Grants what the owner waits for, under this ticket. With a mode, it then holds the key.
+    /// False if the wait has ended already. The caller holds the lock on the key's shard.
+    pub(super) fn grant(&self, ticket: u64, name: &KeyName, mode: Option<LockMode>) -> bool {
+        let mut state = self.state.lock();
+        if !matches!(state.call, Call::Waiting(waiting) if waiting == ticket) {
+            return false;
+        }
+        state.call = Call::Granted;
+        if let Some(mode) = mode {
+            state.note_held(name, mode);
+        }
+        self.wakeup.notify_one();
+        true
+    }
+
+    /// Grants a range, or a passage behind one, that the owner waits for under this ticket. False
+    /// if the wait has ended already.
+    pub(super) fn grant_range(&self, ticket: u64) -> bool {
+        let mut state = self.state.lock();
+        if !matches!(state.call, Call::Waiting(waiting) if waiting == ticket) {
+            return false;
+        }
+        state.call = Call::Granted;
+        self.wakeup.notify_one();
+        true
+    }
+
+    /// Enters a key that was free.
+    pub(super) fn note_held(&self, name: &KeyName, mode: LockMode) {
+        self.state.lock().note_held(name, mode);
+    }
+
+    /// Forgets a key. False if it is not held.
+    pub(super) fn forget(&self, name: &KeyName) -> bool {
+        let mut state = self.state.lock();
+        let Some(keys) = state.held.get_mut(&name.family) else { return false };
+        let was_held = keys.remove(&name.key).is_some();
+        if keys.is_empty() {
+            state.held.remove(&name.family);
+        }
+        was_held
+    }
+
+    /// The keys that are held, in their order.
+    pub(super) fn held(&self) -> Vec<(FamilyId, Arc<[u8]>)> {
+        let state = self.state.lock();
+        let of_family = |(family, keys): (&FamilyId, &BTreeMap<Arc<[u8]>, HeldKey>)| {
+            keys.keys().map(|key| (*family, Arc::clone(key))).collect::<Vec<_>>()
+        };
+        state.held.iter().flat_map(of_family).collect()
+    }
+
+    /// Takes all that is held, to give it back.
+    pub(super) fn take_held(&self) -> Held {
+        std::mem::take(&mut self.state.lock().held)
+    }
+
+    /// Ends the present wait without what it is for. False if there is none.
+    pub(super) fn refuse(&self, why: impl FnOnce() -> LockRefusal) -> bool {
+        let mut state = self.state.lock();
+        if !matches!(state.call, Call::Waiting(_)) {
+            return false;
+        }
+        state.call = Call::Refused(why());
+        self.wakeup.notify_one();
+        true
+    }
+
+    /// Sleeps until the wait ends, which it does at `deadline_ns` by the clock at the latest.
+    pub(super) fn sleep(&self, clock: &dyn Clock, deadline_ns: u64) -> Result<(), LockRefusal> {
+        let mut state = self.state.lock();
+        loop {
+            match std::mem::replace(&mut state.call, Call::None) {
+                Call::Granted => return Ok(()),
+                Call::Refused(why) => return Err(why),
+                waiting => state.call = waiting,
+            }
+            if deadline_ns == u64::MAX {
+                self.wakeup.wait(&mut state);
+                continue;
+            }
+            let left_ns = deadline_ns.saturating_sub(clock.now_ns());
+            if left_ns == 0 {
+                state.call = Call::None;
+                return Err(LockRefusal::Timeout { holder: None });
+            }
+            self.wakeup.wait_for(&mut state, Duration::from_nanos(left_ns));
+        }
+    }
+}
+
+impl State {
+    fn note_held(&mut self, name: &KeyName, mode: LockMode) {
+        let held = HeldKey { mode, is_covered: false };
+        let keys = self.held.entry(name.family).or_default();
+        keys.entry(Arc::clone(&name.key)).or_insert(held).mode = mode;
+    }
+}

@@ -1,0 +1,252 @@
+//! Locks on ranges of keys: who holds a range of a family, and who waits for one or behind one.
+//!
+//! A range excludes other ranges that overlap it, keys in it that others have locked, and writes in
+//! it. Ranges have no slot and no bit. They work as the gate of transactions does: the holder
+//! publishes its range, touches the log's tail, and waits until everything that was reserved before
+//! is visible. A writer looks for ranges before it announces itself, and once more when it has its
+//! LSN: one that reserves behind the touch sees [`Ranges::version`] changed. So a range must be
+//! held until `visible` has passed the holder's own LSN. Released earlier, it would let a writer
+//! through that reserved below that LSN and looks again after the release.
+//!
+//! A range is granted in two steps: among ranges, in the order of arrival, which publishes it; then
+//! its owner waits for keys in it that others have locked ([`Locks::take_range`](super::Locks)).
+//! A locker of a key looks for ranges afterwards, gives the key back if one is in the way, and
+//! waits for that. So of a range and a key that come at once one sees the other.
+
+use super::owner::Owner;
+use super::{LockMode, LockRefusal};
+use crate::env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::env::sync::{Mutex, Rank};
+use crate::format::FamilyId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The keys of a family from `lower` on and, if there is an `upper`, below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) lower: Arc<[u8]>,
+    pub(crate) upper: Option<Arc<[u8]>>,
+}
+
+impl Span {
+    /// The span of one key.
+    pub(super) fn of_key(key: &[u8]) -> Span {
+        let mut upper = key.to_vec();
+        upper.push(0);
+        Span { lower: key.into(), upper: Some(upper.into()) }
+    }
+
+    /// True if the key lies in the span.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        *self.lower <= *key && self.upper.as_ref().is_none_or(|upper| *key < **upper)
+    }
+
+    fn overlaps(&self, other: &Span) -> bool {
+        let ends_before = |one: &Span, other: &Span| {
+            one.upper.as_ref().is_some_and(|upper| *upper <= other.lower)
+        };
+        !ends_before(self, other) && !ends_before(other, self)
+    }
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RangeWant {
+    Hold(LockMode),
+    /// To come when no range that others hold excludes a key in this mode.
+    Pass(LockMode),
+}
+
+impl RangeWant {
+    fn mode(self) -> LockMode {
+        match self {
+            RangeWant::Hold(mode) | RangeWant::Pass(mode) => mode,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Request {
+    owner: Arc<Owner>,
+    span: Span,
+    want: RangeWant,
+    /// The ticket of a request that waits; `None` once it is held.
+    ticket: Option<u64>,
+}
+
+impl Request {
+    fn is_held(&self) -> bool {
+        self.ticket.is_none()
+    }
+
+    /// True if `other`, which comes before, keeps this one waiting. One that passes stands behind
+    /// what is held, and nothing stands behind it.
+    fn waits_for(&self, other: &Request) -> bool {
+        let counts = match (self.want, other.want) {
+            (_, RangeWant::Pass(_)) => false,
+            (RangeWant::Pass(_), _) => other.is_held(),
+            _ => true,
+        };
+        counts
+            && self.owner.id != other.owner.id
+            && self.want.mode().excludes(other.want.mode())
+            && self.span.overlaps(&other.span)
+    }
+}
+
+/// The ranges of all families.
+#[derive(Debug)]
+pub(super) struct Ranges {
+    families: Mutex<BTreeMap<FamilyId, Vec<Request>>>,
+    /// How many ranges are held.
+    held: AtomicUsize,
+    /// How often a range was published.
+    version: AtomicU64,
+}
+
+impl Ranges {
+    pub(super) fn new() -> Ranges {
+        let families = Mutex::new(Rank::LockRanges, BTreeMap::new());
+        Ranges { families, held: AtomicUsize::new(0), version: AtomicU64::new(0) }
+    }
+
+    /// Changes with each range that is published. A caller that has reserved an LSN, and finds it
+    /// as it was before it looked for ranges, has met none.
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// True if a range is held. A caller that has entered a key in the map before this sees each
+    /// range whose owner has looked at the map without finding the key.
+    #[inline]
+    pub(super) fn is_any(&self) -> bool {
+        self.held.load(Ordering::SeqCst) > 0
+    }
+
+    /// Grants a range among ranges, or puts the request into the queue and returns its ticket.
+    pub(super) fn request(
+        &self,
+        owner: &Arc<Owner>,
+        (family, span): (FamilyId, Span),
+        want: RangeWant,
+        tickets: &AtomicU64,
+    ) -> Result<Option<u64>, LockRefusal> {
+        let mut families = self.families.lock();
+        let requests = families.entry(family).or_default();
+        let mut request = Request { owner: Arc::clone(owner), span, want, ticket: Some(u64::MAX) };
+        if requests.iter().any(|earlier| request.waits_for(earlier)) {
+            let ticket = tickets.fetch_add(1, Ordering::Relaxed);
+            owner.begin_wait(ticket)?;
+            request.ticket = Some(ticket);
+            requests.push(request);
+            return Ok(Some(ticket));
+        }
+        if let RangeWant::Hold(_) = want {
+            request.ticket = None;
+            requests.push(request);
+            self.publish();
+        }
+        Ok(None)
+    }
+
+    fn publish(&self) {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        self.version.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// True if a range that an owner other than `owner` holds excludes the key in this mode.
+    pub(super) fn is_held_against(
+        &self,
+        (family, key): (FamilyId, &[u8]),
+        owner: Option<&Owner>,
+        mode: LockMode,
+    ) -> bool {
+        if !self.is_any() {
+            return false;
+        }
+        let families = self.families.lock();
+        let is_against = |request: &Request| {
+            request.is_held()
+                && request.want.mode().excludes(mode)
+                && request.span.contains(key)
+                && owner.is_none_or(|owner| owner.id != request.owner.id)
+        };
+        families.get(&family).is_some_and(|requests| requests.iter().any(is_against))
+    }
+
+    /// Gives back all ranges of an owner.
+    pub(super) fn release_all(&self, owner: &Owner) {
+        let mut families = self.families.lock();
+        families.retain(|_, requests| {
+            let before = requests.len();
+            requests.retain(|request| !request.is_held() || request.owner.id != owner.id);
+            if requests.len() < before {
+                self.held.fetch_sub(before - requests.len(), Ordering::SeqCst);
+                self.settle(requests);
+            }
+            !requests.is_empty()
+        });
+    }
+
+    /// Removes a request whose wait has ended. Tells who was in its way, if it still waited.
+    pub(super) fn withdraw(&self, family: FamilyId, ticket: u64) -> Option<u64> {
+        let mut families = self.families.lock();
+        let requests = families.get_mut(&family)?;
+        let at = requests.iter().position(|request| request.ticket == Some(ticket))?;
+        let holder = blockers(requests, at).first().map(|owner| owner.id);
+        requests.remove(at);
+        self.settle(requests);
+        if requests.is_empty() {
+            families.remove(&family);
+        }
+        holder
+    }
+
+    /// Those that the request with this ticket waits for.
+    pub(super) fn blockers(&self, family: FamilyId, ticket: u64) -> Vec<Arc<Owner>> {
+        let families = self.families.lock();
+        let requests = families.get(&family).map_or(&[][..], Vec::as_slice);
+        let at = requests.iter().position(|request| request.ticket == Some(ticket));
+        at.map_or_else(Vec::new, |at| blockers(requests, at))
+    }
+
+    /// Grants, in order, what no longer has to wait.
+    fn settle(&self, requests: &mut Vec<Request>) {
+        let mut at = 0;
+        while let Some(request) = requests.get(at) {
+            let Some(ticket) = request.ticket else {
+                at += 1;
+                continue;
+            };
+            if !request.owner.waits(ticket) {
+                requests.remove(at);
+                continue;
+            }
+            if requests[..at].iter().any(|earlier| request.waits_for(earlier)) {
+                at += 1;
+                continue;
+            }
+            let is_granted = request.owner.grant_range(ticket);
+            if is_granted && let RangeWant::Hold(_) = request.want {
+                requests[at].ticket = None;
+                self.publish();
+                at += 1;
+            } else {
+                requests.remove(at);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.families.lock().is_empty() && !self.is_any()
+    }
+}
+
+fn blockers(requests: &[Request], at: usize) -> Vec<Arc<Owner>> {
+    let request = &requests[at];
+    let is_alive = |other: &Request| other.ticket.is_none_or(|ticket| other.owner.waits(ticket));
+    let earlier = requests[..at].iter().filter(|other| request.waits_for(other) && is_alive(other));
+    earlier.map(|other| Arc::clone(&other.owner)).collect()
+}

@@ -1,0 +1,207 @@
+//! Locks on ranges, beside each other, keys and writes.
+
+use super::*;
+
+fn span(lower: &str, upper: &str) -> Span {
+    let upper = (!upper.is_empty()).then(|| upper.as_bytes().into());
+    Span { lower: lower.as_bytes().into(), upper }
+}
+
+impl Table {
+    fn take_span(&self, owner: &Arc<Owner>, of: &Span, mode: LockMode) -> Result<(), LockRefusal> {
+        self.locks.take_range(owner, (0, of), mode, NEVER)
+    }
+
+    /// Runs `ask` in another thread, from which the owner is called from then on, and returns when
+    /// it waits or has ended.
+    fn ask<'s, 'e>(
+        &'e self,
+        scope: &'s Scope<'s, 'e>,
+        owner: &Arc<Owner>,
+        ask: impl FnOnce(&Locks, &Arc<Owner>) -> Result<(), LockRefusal> + Send + 's,
+    ) -> ScopedJoinHandle<'s, Result<(), LockRefusal>> {
+        let tickets = || self.locks.ticket.load(Ordering::Relaxed);
+        let (owner, before) = (Arc::clone(owner), tickets());
+        let asking = scope.spawn(move || {
+            owner.note_thread();
+            ask(&self.locks, &owner)
+        });
+        while tickets() == before && !asking.is_finished() {
+            std::thread::yield_now();
+        }
+        asking
+    }
+
+    fn end(&self, owner: &Owner) {
+        self.locks.release_all(owner);
+        self.locks.release_ranges(owner);
+    }
+}
+
+#[test]
+fn spans_overlap_where_they_have_a_key_in_common() {
+    let cases = [("b", "d", "d", "", false), ("b", "d", "c", "", true), ("", "", "z", "", true)];
+    for (lower, upper, other_lower, other_upper, is) in cases {
+        let table = Table::new();
+        let [one, other] = [owner(1), owner(2)];
+        table.take_span(&one, &span(lower, upper), Exclusive).unwrap();
+        let told = table.locks.take_range(&other, (0, &span(other_lower, other_upper)), Shared, 0);
+        assert_eq!(told.is_err(), is, "{lower}..{upper} and {other_lower}..{other_upper}");
+        [&one, &other].into_iter().for_each(|owner| table.end(owner));
+        assert!(table.is_free());
+    }
+    assert!(Span::of_key(b"k").contains(b"k") && !Span::of_key(b"k").contains(b"k\0"));
+}
+
+#[test]
+fn a_shared_range_stands_beside_shared_ranges_and_keys_and_keeps_writes_out() {
+    let table = Table::new();
+    let [one, other] = [owner(1), owner(2)];
+    let version = table.locks.ranges_version();
+    assert!(!table.locks.has_ranges());
+    table.take_span(&one, &span("b", "d"), Shared).unwrap();
+    assert!(table.locks.has_ranges() && table.locks.ranges_version() != version);
+    table.take_span(&other, &span("a", "c"), Shared).unwrap();
+    table.take(&other, "b", Shared).unwrap();
+    let against = |owner: &Owner, key: &str| {
+        table.locks.is_in_range_against(Some(owner), (0, key.as_bytes()))
+    };
+    assert!(against(&one, "b") && against(&other, "b") && against(&one, "a"));
+    assert!(!against(&one, "c") && against(&other, "c") && !against(&other, "d"));
+    assert!(!table.locks.is_in_range_against(None, (1, b"b")), "another family");
+    [&one, &other].into_iter().for_each(|owner| table.end(owner));
+    assert!(table.is_free());
+}
+
+#[test]
+fn a_range_waits_for_keys_in_it_and_later_keys_wait_for_the_range() {
+    let table = Table::new();
+    let [holder, ranger, later] = [owner(1), owner(2), owner(3)];
+    table.take(&holder, "bb", Exclusive).unwrap();
+    table.take(&holder, "z", Exclusive).unwrap();
+    std::thread::scope(|scope| {
+        let range = table.ask(scope, &ranger, |locks, owner| {
+            locks.take_range(owner, (0, &span("b", "d")), Shared, NEVER)
+        });
+        let key =
+            table.ask(scope, &later, |locks, owner| locks.take(owner, (0, b"c"), Exclusive, NEVER));
+        assert!(!range.is_finished() && !key.is_finished());
+        table.take(&holder, "bb", Shared).unwrap();
+        table.locks.release(&holder, (0, b"bb"));
+        range.join().unwrap().unwrap();
+        assert!(!key.is_finished() && later.holds(0, b"c").is_none(), "it is given back meanwhile");
+        table.end(&ranger);
+        key.join().unwrap().unwrap();
+        assert_eq!(later.holds(0, b"c"), Some(Exclusive));
+    });
+    [&holder, &later].into_iter().for_each(|owner| table.end(owner));
+    assert!(table.is_free());
+}
+
+#[test]
+fn a_writer_waits_for_ranges_that_others_hold_and_locks_none() {
+    let table = Table::new();
+    let [one, other] = [owner(1), owner(2)];
+    let writer = Owner::write(3);
+    let passes = |owner: &Arc<Owner>| table.locks.await_ranges(owner, (0, b"k"), Exclusive, 0);
+    passes(&writer).unwrap();
+    for holder in [&one, &other] {
+        table.take_span(holder, &span("", ""), Shared).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let waits = table.ask(scope, &writer, |locks, owner| {
+            locks.await_ranges(owner, (0, b"k"), Exclusive, NEVER)
+        });
+        table.end(&one);
+        table.end(&other);
+        waits.join().unwrap().unwrap();
+    });
+    table.take_span(&one, &span("", ""), Exclusive).unwrap();
+    passes(&one).unwrap();
+    assert_eq!(holder_of(passes(&other)), Some(1));
+    table.end(&one);
+    assert!(table.is_free());
+}
+
+#[test]
+fn a_cycle_over_a_key_and_a_range_is_a_deadlock() {
+    let table = Table::new();
+    let [one, other] = [owner(1), owner(2)];
+    table.take_span(&one, &span("b", "d"), Shared).unwrap();
+    table.take(&other, "x", Exclusive).unwrap();
+    std::thread::scope(|scope| {
+        let first =
+            table.ask(scope, &one, |locks, owner| locks.take(owner, (0, b"x"), Shared, NEVER));
+        let second =
+            table.ask(scope, &other, |locks, owner| locks.take(owner, (0, b"c"), Exclusive, NEVER));
+        let told = cycle_of(second.join().unwrap());
+        assert_eq!(told, [(Some(2), "c".to_owned()), (Some(1), "x".to_owned())]);
+        table.end(&other);
+        first.join().unwrap().unwrap();
+    });
+    table.end(&one);
+    assert!(table.is_free());
+}
+
+#[test]
+fn ranges_are_granted_in_the_order_of_arrival_and_one_that_gives_up_lets_others_go_on() {
+    let table = Table::new();
+    let [one, other, third] = [owner(1), owner(2), owner(3)];
+    let all = span("", "");
+    table.take_span(&one, &all, Shared).unwrap();
+    std::thread::scope(|scope| {
+        let of = |mode| {
+            move |locks: &Locks, owner: &Arc<Owner>| {
+                locks.take_range(owner, (0, &span("", "")), mode, NEVER)
+            }
+        };
+        let exclusive = table.ask(scope, &other, of(Exclusive));
+        let behind = table.ask(scope, &third, of(Shared));
+        assert!(!behind.is_finished());
+        other.abort();
+        assert_eq!(exclusive.join().unwrap(), Err(LockRefusal::Aborted));
+        behind.join().unwrap().unwrap();
+    });
+    [&one, &third].into_iter().for_each(|owner| table.end(owner));
+    assert!(table.is_free());
+}
+
+#[test]
+fn threads_never_write_into_a_range_that_another_has_locked() {
+    let table = Table::new();
+    let values: [AtomicU64; 4] = Default::default();
+    let keys = ["a", "b", "c", "d"];
+    let ids = AtomicU64::new(1);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (table, values, ids) = (&table, &values, &ids);
+            scope.spawn(move || {
+                let mut draw = crate::env::fixtures::Draw::new(seed);
+                for _ in 0..if cfg!(miri) { 5 } else { 300 } {
+                    let owner = Owner::transaction(ids.fetch_add(1, Ordering::Relaxed));
+                    let at = draw.index(4);
+                    let is_ranger = draw.below(3) == 0;
+                    let told = match is_ranger {
+                        true => {
+                            table.take_span(&owner, &span("b", "d"), draw.one(&[Shared, Exclusive]))
+                        }
+                        false => table.take(&owner, keys[at], Exclusive),
+                    };
+                    if told.is_ok() && is_ranger {
+                        let sum = || [1, 2].map(|at: usize| values[at].load(Ordering::Relaxed));
+                        let before = sum();
+                        std::thread::yield_now();
+                        assert_eq!(sum(), before);
+                    } else if told.is_ok() {
+                        let seen = values[at].load(Ordering::Relaxed);
+                        std::thread::yield_now();
+                        values[at].store(seen + 1, Ordering::Relaxed);
+                        assert_eq!(values[at].load(Ordering::Relaxed), seen + 1);
+                    }
+                    table.end(&owner);
+                }
+            });
+        }
+    });
+    assert!(table.is_free());
+}

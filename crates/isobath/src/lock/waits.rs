@@ -1,0 +1,161 @@
+//! Who waits for whom: the graph in which deadlocks are cycles.
+//!
+//! Before an owner sleeps it enters the graph, under the one mutex that only sleepers take, and
+//! looks for a cycle through itself. Its edges lead to the holders and to the earlier requests that
+//! its own is incompatible with; they are read from the queues when they are asked for. Of owners
+//! that close a cycle the last one to enter sees all the others, so it finds the cycle.
+//!
+//! An edge also leads through a thread. Where an owner waits for a transaction that no thread is
+//! in, and the thread that it was last called from sleeps here, the transaction cannot go on before
+//! that sleep ends. So `tx.get_for_update(k)` followed by `db.put(k, v)` on one thread is a cycle.
+//!
+//! Queues change while they are read. A holder that sleeps gives nothing back, so an edge to a
+//! sleeper goes away only when one of the two stops waiting, and then its ticket is gone from the
+//! queue. Reading all edges of a cycle a second time therefore shows that there was a moment at
+//! which all of them stood.
+//!
+//! The youngest owner of a cycle dies, by its first attempt; a plain write only if there is none
+//! else, because it holds nothing.
+
+use super::owner::Owner;
+use super::{LockRefusal, Place, Wait};
+use crate::env::sync::{Mutex, Rank, thread_id};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Debug)]
+struct Sleeper {
+    owner: Arc<Owner>,
+    thread: u64,
+    at: Place,
+}
+
+/// Those who sleep, by the ids of owners.
+#[derive(Debug)]
+pub(super) struct Waits {
+    sleepers: Mutex<Sleepers>,
+}
+
+#[derive(Debug, Default)]
+struct Sleepers {
+    by_owner: BTreeMap<u64, Sleeper>,
+    /// No owner may sleep any more.
+    is_closed: bool,
+}
+
+/// Tells whom the request in this place waits for.
+pub(super) type Blockers<'a> = &'a dyn Fn(&Place) -> Vec<Arc<Owner>>;
+
+impl Waits {
+    pub(super) fn new() -> Waits {
+        Waits { sleepers: Mutex::new(Rank::LockWaits, Sleepers::default()) }
+    }
+
+    /// Enters an owner that is about to sleep, and ends the wait of one owner of each cycle that it
+    /// closes, which may be the caller. Returns how many cycles there were.
+    pub(super) fn enter(&self, owner: &Arc<Owner>, at: Place, blockers: Blockers<'_>) -> u64 {
+        let mut guard = self.sleepers.lock();
+        if guard.is_closed {
+            owner.refuse(|| LockRefusal::Closed);
+            return 0;
+        }
+        let sleepers = &mut guard.by_owner;
+        let sleeper = Sleeper { owner: Arc::clone(owner), thread: thread_id(), at };
+        sleepers.insert(owner.id, sleeper);
+        let mut found = 0;
+        loop {
+            let graph = Graph { sleepers, blockers };
+            let Some(cycle) = graph.cycle_through(owner.id) else { return found };
+            let victim = (0..cycle.len()).max_by_key(|at| sleepers[&cycle[*at]].owner.youth());
+            let victim = victim.unwrap_or(0);
+            let waits = (0..cycle.len()).map(|at| &sleepers[&cycle[(victim + at) % cycle.len()]]);
+            let told = waits.map(|sleeper| sleeper.at.told(&sleeper.owner)).collect();
+            let id = cycle[victim];
+            // A wait that has ended already, by a timeout, leaves as soon as this lock is free.
+            found +=
+                u64::from(sleepers[&id].owner.refuse(|| LockRefusal::Deadlock { cycle: told }));
+            sleepers.remove(&id);
+        }
+    }
+
+    /// Forgets an owner whose sleep is over.
+    pub(super) fn leave(&self, owner: &Owner) {
+        self.sleepers.lock().by_owner.remove(&owner.id);
+    }
+
+    /// Ends every wait, present and later.
+    pub(super) fn close(&self) {
+        let mut sleepers = self.sleepers.lock();
+        sleepers.is_closed = true;
+        for sleeper in sleepers.by_owner.values() {
+            sleeper.owner.refuse(|| LockRefusal::Closed);
+        }
+    }
+
+    /// The number of those who sleep.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.sleepers.lock().by_owner.len()
+    }
+}
+
+struct Graph<'a> {
+    sleepers: &'a BTreeMap<u64, Sleeper>,
+    blockers: Blockers<'a>,
+}
+
+impl Graph<'_> {
+    /// The sleepers that this one waits for.
+    fn next(&self, id: u64) -> Vec<u64> {
+        let Some(sleeper) = self.sleepers.get(&id) else { return Vec::new() };
+        let blockers = (self.blockers)(&sleeper.at);
+        blockers.iter().filter_map(|blocker| self.sleeper_of(blocker)).collect()
+    }
+
+    /// The sleep that an owner cannot go on before: its own, or that of its thread.
+    fn sleeper_of(&self, owner: &Owner) -> Option<u64> {
+        if self.sleepers.contains_key(&owner.id) {
+            return Some(owner.id);
+        }
+        let thread = owner.thread();
+        let on_it = self.sleepers.iter().find(|(_, sleeper)| sleeper.thread == thread);
+        on_it.map(|(id, _)| *id)
+    }
+
+    /// Owners of which each waits for the next, and the last for the first, which is `start`.
+    fn cycle_through(&self, start: u64) -> Option<Vec<u64>> {
+        loop {
+            let cycle = self.search(start)?;
+            let next = |at: usize| cycle[(at + 1) % cycle.len()];
+            if (0..cycle.len()).all(|at| self.next(cycle[at]).contains(&next(at))) {
+                return Some(cycle);
+            }
+        }
+    }
+
+    fn search(&self, start: u64) -> Option<Vec<u64>> {
+        let mut seen = BTreeSet::from([start]);
+        let mut path = vec![(start, self.next(start))];
+        while let Some((_, next)) = path.last_mut() {
+            match next.pop() {
+                Some(id) if id == start => return Some(path.iter().map(|(id, _)| *id).collect()),
+                Some(id) if seen.insert(id) => path.push((id, self.next(id))),
+                Some(_) => {}
+                None => drop(path.pop()),
+            }
+        }
+        None
+    }
+}
+
+/// One link of a cycle, for the error.
+impl Place {
+    fn told(&self, owner: &Owner) -> Wait {
+        let name = self.name();
+        Wait {
+            owner: (!owner.is_write()).then_some(owner.id),
+            family: name.family,
+            key: Arc::clone(&name.key),
+        }
+    }
+}

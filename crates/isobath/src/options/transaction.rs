@@ -1,0 +1,60 @@
+//! Options of a transaction: what it is protected from, and how it commits.
+
+use super::call::WriteOptions;
+use super::list::options;
+use std::time::Duration;
+
+/// What a transaction is protected from.
+///
+/// At every level a commit is atomic, a transaction never sees uncommitted data, and it sees its
+/// own writes. Above [`Isolation::ReadCommitted`] it reads one moment of the database, its read
+/// point, and a commit fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if what the
+/// level checks has changed since. The guarantee of a level holds among transactions of that level
+/// or above, together with plain writes and batches. A transaction that wrote nothing always
+/// commits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Isolation {
+    /// The same as [`Isolation::ReadCommitted`]: there is no way to see uncommitted data.
+    ReadUncommitted,
+    /// Each read sees the newest commits. Nothing is checked. Two reads of a key may differ, and of
+    /// two transactions that read a value and write a new one, one may undo the other (a lost
+    /// update).
+    ReadCommitted,
+    /// Checks the keys that were read, absent ones included. What it still permits: a key that
+    /// another transaction *inserts* into a range that was scanned.
+    RepeatableRead,
+    /// Checks the keys that are written: the first committer wins. What it still permits: two
+    /// transactions that each read what the other one writes (write skew).
+    Snapshot,
+    /// Checks everything that was read. Committed transactions have the effects that they would
+    /// have one after the other, in the order of the log.
+    #[default]
+    Serializable,
+}
+
+options! {
+/// How to run a transaction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TransactionOptions {
+    /// What the transaction is protected from. Default [`Isolation::Serializable`]. A lower level
+    /// meets fewer conflicts and permits more anomalies.
+    pub isolation: Isolation = Isolation::Serializable,
+    /// How it commits: when the commit returns, and whether it may wait for room.
+    pub write: WriteOptions = WriteOptions::default(),
+    /// How often [`Db::transact`](crate::Db::transact) runs its closure, at most, before it returns
+    /// the conflict. Default 16; 0 counts as 1.
+    pub attempts: u32 = 16,
+    /// Lock what is written when it is written and, from
+    /// [`Isolation::RepeatableRead`] on except at [`Isolation::Snapshot`], what is read when it is
+    /// read. Default false: the commit finds out whether others have changed it. Locks make others
+    /// wait; they spare the work of transactions that would fail because others are faster, where
+    /// many write the same keys.
+    pub locking: bool = false,
+    /// How long one wait for a lock takes at most. Default 10 s. Then the call fails with
+    /// [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout).
+    pub lock_timeout: Duration = Duration::from_secs(10),
+}
+}

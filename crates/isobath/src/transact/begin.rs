@@ -1,0 +1,188 @@
+//! A running transaction: its read point, the families it has named, its footprint, and what dooms
+//! it.
+//!
+//! A transaction that met a conflict is doomed: its later calls give the same error, though the
+//! program went on.
+
+use super::lock::First;
+use crate::engine::{Engine, Hold, Keyspace};
+use crate::env::{Point, yield_point};
+use crate::error::{Error, Result};
+use crate::footprint::{Footprint, Operation, TooLarge};
+use crate::format::{FamilyId, Lsn, OpKind};
+use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
+use crate::options::{Isolation, TransactionOptions};
+use crate::write::KeyLocks;
+use std::sync::Arc;
+
+/// A transaction between its begin and its end. [`Life::end`] must be called before it is dropped.
+pub(crate) struct Life {
+    pub(super) options: TransactionOptions,
+    /// The read point; `None` if every read takes the newest, and after the end.
+    pub(super) point: Option<Lsn>,
+    /// Keeps the read point registered.
+    pub(super) hold: Option<Hold>,
+    /// The point from which it began, registered or not.
+    pub(super) began_at: Lsn,
+    pub(super) footprint: Footprint,
+    /// The families that were read or written, by ascending id.
+    pub(super) families: Vec<Arc<Keyspace>>,
+    pub(super) locks: KeyLocks,
+    /// What the next attempt locks before it begins, in order.
+    pub(super) firsts: Vec<First>,
+    doomed: Option<Error>,
+    pub(super) is_committed: bool,
+}
+
+impl Life {
+    /// Begins a transaction. Takes no part in what commits do: it never waits.
+    pub(crate) fn begin(engine: &Engine, options: TransactionOptions) -> Life {
+        let mut life = Life {
+            options,
+            point: None,
+            hold: None,
+            began_at: 0,
+            footprint: Footprint::new(footprint_max(engine)),
+            families: Vec::new(),
+            locks: KeyLocks::of_transaction(options.lock_timeout),
+            firsts: Vec::new(),
+            doomed: None,
+            is_committed: false,
+        };
+        life.take_point(engine);
+        engine.gauges.transactions_begun.add(1);
+        life
+    }
+
+    fn take_point(&mut self, engine: &Engine) {
+        match self.options.isolation > Isolation::ReadCommitted {
+            true => {
+                let hold = self.hold.insert(engine.register_point());
+                self.began_at = hold.point();
+                self.point = Some(self.began_at);
+            }
+            false => self.began_at = engine.newest_point(),
+        }
+        yield_point(Point::Begun);
+    }
+
+    /// Gives back what the transaction holds. Nothing of it was written, or its commit is over.
+    pub(crate) fn end(&mut self, engine: &Engine) {
+        self.locks.end(engine);
+        self.end_attempt(engine);
+    }
+
+    /// Gives back everything but the locks.
+    fn end_attempt(&mut self, engine: &Engine) {
+        self.point = None;
+        if let Some(hold) = self.hold.take() {
+            engine.points.release(&hold);
+        }
+        if !std::mem::replace(&mut self.is_committed, true) {
+            engine.gauges.transactions_rolled_back.add(1);
+        }
+        self.footprint.clear();
+        self.families.clear();
+    }
+
+    /// Makes the transaction as new, at the newest point.
+    pub(crate) fn reset(&mut self, engine: &Engine) {
+        self.end(engine);
+        self.firsts.clear();
+        (self.doomed, self.is_committed) = (None, false);
+        self.take_point(engine);
+    }
+
+    /// Makes the transaction as new, as [`Life::reset`] does, and locks first what the attempts so
+    /// far met conflicts on. If that fails, the transaction is doomed.
+    pub(crate) fn begin_again(&mut self, engine: &Engine) {
+        self.keep_firsts(engine);
+        self.end_attempt(engine);
+        (self.doomed, self.is_committed) = (None, false);
+        let locked = self.lock_firsts(engine);
+        self.take_point(engine);
+        match locked {
+            Ok(()) => self.cover_firsts(),
+            Err(error) => self.doomed = Some(error),
+        }
+    }
+
+    /// The number by which errors name the transaction.
+    pub(crate) fn id(&mut self, engine: &Engine) -> u64 {
+        self.locks.known(engine).id
+    }
+
+    /// The point that the transaction reads.
+    pub(crate) fn read_point(&self, engine: &Engine) -> Lsn {
+        self.point.unwrap_or_else(|| engine.newest_point())
+    }
+
+    /// Fails if the transaction is doomed.
+    #[inline]
+    pub(super) fn check(&self) -> Result<()> {
+        match &self.doomed {
+            None => {
+                self.locks.note_thread();
+                Ok(())
+            }
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// The conflict that dooms the transaction.
+    pub(super) fn doom(&self) -> Option<&Error> {
+        self.doomed.as_ref()
+    }
+
+    /// Dooms the transaction if the error is a conflict.
+    pub(super) fn note(&mut self, error: Error) -> Error {
+        if error.is_conflict() && self.doomed.is_none() {
+            self.note_first(&error);
+            self.doomed = Some(error.clone());
+        }
+        error
+    }
+
+    /// Adds a family that the transaction reads or writes.
+    #[inline]
+    pub(super) fn name_family(&mut self, family: &Arc<Keyspace>) {
+        if let Err(at) = self.place_of(family.id) {
+            self.families.insert(at, family.clone());
+        }
+    }
+
+    fn place_of(&self, family: FamilyId) -> std::result::Result<usize, usize> {
+        self.families.binary_search_by_key(&family, |known| known.id)
+    }
+
+    /// Adds an operation to the write set.
+    pub(crate) fn operate(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        kind: OpKind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        self.check()?;
+        engine.check_open()?;
+        engine.check_not_read_only()?;
+        check_key(key)?;
+        check_value(value)?;
+        if family.is_dropped() {
+            return Err(Error::unknown_family(&family.name()));
+        }
+        note_written(key, value);
+        self.name_family(family);
+        if self.options.locking {
+            self.lock_written(engine, family, key).map_err(|error| self.note(error))?;
+        }
+        let written = self.footprint.write(Operation { family: family.id, kind, key, value });
+        written.map_err(|TooLarge { needed, limit }| Error::transaction_too_large(needed, limit))
+    }
+}
+
+/// The most memory that the footprint of a transaction may take.
+fn footprint_max(engine: &Engine) -> u64 {
+    (engine.options.write_buffer / 2).min(MAX_BATCH_LEN as u64)
+}

@@ -1,0 +1,329 @@
+//! The commit of a transaction: an ordinary batch record, around whose reservation the transaction
+//! looks for conflicts.
+//!
+//! ```text
+//! prepare  enter the gate; look from the read point up to a frontier; announce what is written
+//! settle   judge from that frontier up to the commit's LSN; stamp; give the locks back
+//! finish   leave the gate
+//! ```
+//!
+//! A transaction that relies on nothing and holds no lock takes the course of a plain write.
+//!
+//! Where others are about to write what the transaction relies on, it locks these keys before it
+//! goes on: a commit that waits once it has its LSN stops everybody behind it. So does one whose
+//! record is long, because a conflict after the reservation leaves all its length unused in the
+//! log.
+
+use super::begin::Life;
+use super::lock::{is_changed, span_of, writes_into};
+use super::ranges::Ranges;
+use super::validate::{Judged, Validation};
+use crate::conflict::Pass;
+use crate::engine::{Engine, Keyspace};
+use crate::env::{Plant, Point, planted, yield_point};
+use crate::error::{ConflictKind, Error, ErrorKind, Result};
+use crate::footprint::{Footprint, Interval, Operation, ReadKey};
+use crate::format::{FamilyId, Lsn, checksum64};
+use crate::lock::LockMode;
+use crate::options::{Durability, Isolation};
+use crate::write::{self, Announcement, Asker, Commit, Course, KeyLocks, Plain, Targets};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A record that is longer than this locks what it relies on.
+const LONG_RECORD: usize = 64 << 10;
+
+impl Life {
+    /// Commits the transaction. Afterwards it is over, or doomed.
+    pub(crate) fn commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
+        let committed = self.check().and_then(|()| self.try_commit(engine));
+        let gauges = &engine.gauges;
+        match &committed {
+            Ok(_) => {
+                gauges.transactions_committed.add(1);
+                self.is_committed = true;
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::Conflict { kind: ConflictKind::Write, .. } => {
+                    gauges.conflicts_write.add(1);
+                }
+                ErrorKind::Conflict { .. } => gauges.conflicts_read.add(1),
+                _ => {}
+            },
+        }
+        committed.map_err(|error| self.note(error))
+    }
+
+    fn try_commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
+        engine.check_open()?;
+        self.footprint.settle_reads();
+        if self.footprint.len() == 0 {
+            return self.commit_nothing(engine);
+        }
+        let (count, options, isolation) =
+            (self.footprint.len(), self.options.write, self.options.isolation);
+        let written = self.written();
+        let Life { footprint, families, locks, began_at, .. } = self;
+        let (footprint, families) = (&*footprint, &*families);
+        let ops = || footprint.writes();
+        let validation = validation_of(engine, isolation, footprint, families, locks);
+        let has_locks = locks.holds_any();
+        match validation.filter(|validation| has_locks || !validation.is_empty()) {
+            None => {
+                let targets = |_: &[u8]| targets_of(engine, footprint, &written);
+                let course = &mut Plain::new(engine, options.fail_fast, targets);
+                write::commit_sorted(engine, &written, count, ops, options, course)
+            }
+            Some(validation) => {
+                let targets = targets_of(engine, footprint, &written);
+                let course = &mut Validated {
+                    engine,
+                    point: *began_at,
+                    validation,
+                    announcement: Announcement::new(engine, targets),
+                    pass: None,
+                    footprint,
+                    locks,
+                    asker: Asker::new(options.fail_fast),
+                    may_wait: !options.fail_fast,
+                    locks_all: false,
+                };
+                write::commit_sorted(engine, &written, count, ops, options, course)
+            }
+        }
+    }
+
+    /// The families that the write set names, by ascending id.
+    fn written(&self) -> Vec<Arc<Keyspace>> {
+        let mut writes = self.footprint.writes().map(|operation| operation.family).peekable();
+        let is_written = |family: &&Arc<Keyspace>| {
+            let is_written = writes.peek() == Some(&family.id);
+            while writes.next_if_eq(&family.id).is_some() {}
+            is_written
+        };
+        self.families.iter().filter(is_written).cloned().collect()
+    }
+
+    /// What the isolation level checks.
+    pub(super) fn validation<'a>(&'a self, engine: &'a Arc<Engine>) -> Option<Validation<'a>> {
+        let Life { footprint, families, locks, .. } = self;
+        validation_of(engine, self.options.isolation, footprint, families, locks)
+    }
+
+    /// What a transaction that wrote nothing has told its caller must survive, too, if it asks for
+    /// that.
+    fn commit_nothing(&self, engine: &Engine) -> Result<Commit> {
+        let point = self.read_point(engine);
+        let durability = self.options.write.durability.unwrap_or(engine.options.durability);
+        if durability == Durability::Sync && engine.shown.is_none() {
+            engine.log.harden(point)?;
+        }
+        Ok(Commit::new(engine, point))
+    }
+}
+
+/// What a level checks and no lock covers. `None` if it relies on nothing and holds no lock.
+fn validation_of<'a>(
+    engine: &'a Arc<Engine>,
+    isolation: Isolation,
+    footprint: &'a Footprint,
+    families: &'a [Arc<Keyspace>],
+    locks: &KeyLocks,
+) -> Option<Validation<'a>> {
+    let is_open = |key: &ReadKey<'_>| !locks.is_covered(key.family, key.key);
+    match isolation {
+        Isolation::ReadUncommitted | Isolation::ReadCommitted => {
+            let keys = std::iter::empty();
+            let kind = ConflictKind::Read;
+            let none = || Validation::new(engine, kind, families, keys, Ranges::default());
+            locks.holds_any().then(none)
+        }
+        Isolation::Snapshot => {
+            let keys = footprint.writes().map(|Operation { family, key, .. }| ReadKey {
+                family,
+                hash: checksum64(key),
+                key,
+            });
+            let keys = keys.filter(is_open);
+            let ranges = Ranges::default();
+            Some(Validation::new(engine, ConflictKind::Write, families, keys, ranges))
+        }
+        Isolation::RepeatableRead | Isolation::Serializable => {
+            let keys = footprint.read_keys().iter().filter(is_open);
+            let ranges = Ranges::new(families, footprint.read_ranges());
+            Some(Validation::new(engine, ConflictKind::Read, families, keys, ranges))
+        }
+    }
+}
+
+/// The words that the write set changes.
+fn targets_of(engine: &Engine, footprint: &Footprint, families: &[Arc<Keyspace>]) -> Targets {
+    if footprint.len() > engine.options.sizes.slots_written_max {
+        return Targets::Families(families.to_vec());
+    }
+    let stamps = &engine.conflicts.stamps;
+    let slot = |operation: Operation<'_>| stamps.slot(operation.family, checksum64(operation.key));
+    Targets::of_slots(footprint.writes().map(slot).collect())
+}
+
+/// The course of a transaction that relies on something.
+struct Validated<'a> {
+    engine: &'a Arc<Engine>,
+    /// The transaction's read point.
+    point: Lsn,
+    validation: Validation<'a>,
+    announcement: Announcement<'a>,
+    /// Held until the commit is visible, or has failed.
+    pass: Option<Pass<'a>>,
+    footprint: &'a Footprint,
+    locks: &'a mut KeyLocks,
+    asker: Asker,
+    /// It may wait for locks that it could do without.
+    may_wait: bool,
+    /// It locks what it relies on, and what it writes, before it announces itself.
+    locks_all: bool,
+}
+
+impl Validated<'_> {
+    fn enter(&mut self) -> Result<Lsn> {
+        let engine = self.engine;
+        let pass = match self.pass.take() {
+            Some(pass) => pass,
+            None => {
+                let pass = engine.conflicts.gate.enter(|| engine.grace())?;
+                yield_point(Point::Entered);
+                pass
+            }
+        };
+        Ok(self.pass.insert(pass).valid())
+    }
+
+    fn judge(&mut self, lsn: Lsn) -> Result<bool> {
+        let judged = self.validation.judge(lsn, &self.announcement.targets, self.may_wait)?;
+        self.locks_all |= judged == Judged::TooMany;
+        Ok(judged == Judged::Unchanged)
+    }
+
+    /// Looks and announces. False if something was in the way, which is dealt with.
+    fn try_prepare(&mut self, record: &[u8], valid: Lsn) -> Result<bool> {
+        self.validation.look(self.point, valid)?;
+        yield_point(Point::Looked);
+        let wide = if self.may_wait { self.validation.wide_ranges() } else { Vec::new() };
+        if !wide.is_empty() {
+            // Before anything is announced: a holder of a key in the range waits for announcements.
+            for (family, range) in wide {
+                let mode = self.mode_of(family.id, &range);
+                self.locks.take_range(self.engine, (family.id, &span_of(&range)), mode)?;
+            }
+            self.validation.note_ranges_locked();
+            return Ok(false);
+        }
+        if !self.announcement.make(self.engine, record, &mut self.asker, self.locks)? {
+            return Ok(false);
+        }
+        let crowded = if self.may_wait {
+            self.validation.crowded(&self.announcement.targets)
+        } else {
+            Vec::new()
+        };
+        if !crowded.is_empty() {
+            self.announcement.withdraw();
+            self.lock(&crowded, std::iter::empty())?;
+        }
+        Ok(crowded.is_empty())
+    }
+
+    /// The mode in which to lock a range: alone if the transaction writes into it, for two that
+    /// share it would wait for each other.
+    fn mode_of(&self, family: FamilyId, range: &Interval) -> LockMode {
+        match writes_into(self.footprint, family, range) {
+            true => LockMode::Exclusive,
+            false => LockMode::Shared,
+        }
+    }
+
+    /// Locks tracked keys, by their places, and also `written` ones, all in one order. The tracked
+    /// keys are covered then.
+    fn lock<'w>(
+        &mut self,
+        places: &[usize],
+        written: impl Iterator<Item = Operation<'w>>,
+    ) -> Result<()> {
+        let engine = self.engine;
+        let family_of = |id: FamilyId| engine.families.by_id(id);
+        let mut wanted: Vec<(FamilyId, &[u8], LockMode)> = Vec::new();
+        for at in places {
+            let (family, key) = self.validation.tracked(*at);
+            let mode = match self.footprint.get(family.id, key) {
+                Some(_) => LockMode::Exclusive,
+                None => LockMode::Shared,
+            };
+            wanted.push((family.id, key, mode));
+        }
+        wanted.extend(written.map(|write| (write.family, write.key, LockMode::Exclusive)));
+        wanted.sort_unstable();
+        wanted.dedup_by_key(|(family, key, _)| (*family, *key));
+        let mut changes = BTreeMap::new();
+        for (id, key, mode) in wanted {
+            let family = family_of(id).ok_or_else(|| Error::unknown_family("(dropped)"))?;
+            let changed = self.locks.take(engine, &family, key, mode)?;
+            changes.insert((id, key), changed);
+        }
+        for at in places {
+            let (family, key) = self.validation.tracked(*at);
+            let changed = changes[&(family.id, key)];
+            if is_changed(engine, family, key, self.point, changed)? {
+                return Err(self.validation.conflict_at(*at));
+            }
+            self.locks.known(engine).cover(family.id, key);
+        }
+        self.validation.forget(places);
+        Ok(())
+    }
+}
+
+impl Course for Validated<'_> {
+    fn prepare(&mut self, record: &[u8]) -> Result<()> {
+        let valid = self.enter()?;
+        let footprint = self.footprint;
+        let is_long = record.len() > LONG_RECORD
+            && self.may_wait
+            && footprint.len() <= self.engine.options.sizes.slots_written_max;
+        if is_long || std::mem::take(&mut self.locks_all) {
+            let all = self.validation.all();
+            self.lock(&all, footprint.writes())?;
+        }
+        while !self.try_prepare(record, valid)? {}
+        if planted(Plant::ValidatedBeforeReserve) {
+            self.judge(self.engine.log.visible())?;
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, lsn: Lsn) -> Result<bool> {
+        let judged =
+            if planted(Plant::ValidatedBeforeReserve) { Ok(true) } else { self.judge(lsn) };
+        let is_overtaken = || self.announcement.is_overtaken(self.engine);
+        if !matches!(judged, Ok(true)) || is_overtaken() {
+            self.announcement.withdraw();
+            return judged.map(|_| false);
+        }
+        yield_point(Point::Validated);
+        if !planted(Plant::StampedAfterPublish) {
+            self.announcement.stamp(lsn);
+        }
+        self.locks.release(self.engine);
+        if planted(Plant::LeftGateBeforeVisible) {
+            self.pass = None;
+        }
+        Ok(true)
+    }
+
+    fn finish(&mut self, lsn: Lsn) {
+        if planted(Plant::StampedAfterPublish) {
+            self.announcement.stamp(lsn);
+        }
+        self.pass = None;
+        self.locks.leave(self.engine);
+    }
+}

@@ -1,0 +1,297 @@
+//! Locks of a transaction: locking reads, locks of what it writes, and the keys that a rerun locks
+//! first.
+//!
+//! A key that is locked and has not changed since the transaction's read point is *covered*: it
+//! stays so until the commit, which need not validate it. A locking read sees the newest version.
+//! If that is younger than the read point, the point has to move, and everything that the
+//! transaction has read before must be unchanged up to the new one. The new point is registered
+//! beside the old one, which is released last: between the two a merge could drop what tells of a
+//! change.
+//!
+//! A transaction that is run again after a conflict on a key locks that key before it takes its
+//! read point. So it is covered from the start, and others that want it wait in a queue instead of
+//! failing.
+
+use super::begin::Life;
+use super::probe::{Since, is_written};
+use crate::engine::{Engine, Hold, Keyspace};
+use crate::env::{Plant, planted};
+use crate::error::{ConflictKind, Error, ErrorKind, Result};
+use crate::footprint::{Cut, Footprint, Interval};
+use crate::format::{FamilyId, Lsn};
+use crate::limits::check_key;
+use crate::lock::{LockMode, Span};
+use crate::options::{Isolation, ReadOptions};
+use crate::pinned::Value;
+use crate::read::ReadAt;
+use crate::write::Changed;
+use std::sync::Arc;
+
+/// A rerun locks so many keys at most before it begins.
+const FIRST_MAX: usize = 16;
+
+/// A key, or a range that begins there, that a rerun locks before it begins.
+pub(super) struct First {
+    family: Arc<Keyspace>,
+    key: Box<[u8]>,
+    range: Option<Span>,
+    mode: LockMode,
+    /// The end of a range from which keys are taken.
+    is_queue: bool,
+}
+
+impl First {
+    fn place(&self) -> (FamilyId, &[u8]) {
+        (self.family.id, &self.key)
+    }
+}
+
+impl Life {
+    /// The value of `key`, locked against changes by others until the transaction ends.
+    pub(crate) fn get_locked(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+        mode: LockMode,
+        options: ReadOptions,
+    ) -> Result<Option<Value>> {
+        self.check()?;
+        engine.check_open()?;
+        engine.check_not_read_only()?;
+        check_key(key)?;
+        self.lock_newest(engine, family, key, mode).map_err(|error| self.note(error))?;
+        match self.own(family, key) {
+            Some(own) => Ok(own),
+            None => ReadAt { engine, family, point: self.point, options }.get(key),
+        }
+    }
+
+    /// Locks a key in such a way that the transaction reads its newest version.
+    pub(super) fn lock_newest(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+        mode: LockMode,
+    ) -> Result<()> {
+        self.name_family(family);
+        let changed = self.take(engine, family, key, mode)?;
+        let Some(point) = self.point.filter(|_| !self.locks.is_covered(family.id, key)) else {
+            return Ok(());
+        };
+        if is_changed(engine, family, key, point, changed)? {
+            if self.options.isolation == Isolation::Snapshot {
+                return Err(Error::conflict(&family.name(), key, ConflictKind::Write));
+            }
+            self.move_point(engine)?;
+        }
+        self.cover(engine, family, key);
+        Ok(())
+    }
+
+    /// Locks a key that the transaction is about to write without having read it.
+    pub(super) fn lock_written(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+    ) -> Result<()> {
+        let changed = self.take(engine, family, key, LockMode::Exclusive)?;
+        let Some(point) = self.point.filter(|_| !self.locks.is_covered(family.id, key)) else {
+            return Ok(());
+        };
+        match is_changed(engine, family, key, point, changed)? {
+            false => self.cover(engine, family, key),
+            true if self.options.isolation == Isolation::Snapshot => {
+                return Err(Error::conflict(&family.name(), key, ConflictKind::Write));
+            }
+            // It need not have been read. If the transaction has, the commit finds the change.
+            true => {}
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        engine: &Engine,
+        family: &Keyspace,
+        key: &[u8],
+        mode: LockMode,
+    ) -> Result<Changed> {
+        if family.is_dropped() {
+            return Err(Error::unknown_family(&family.name()));
+        }
+        self.locks.take(engine, family, key, mode)
+    }
+
+    fn cover(&mut self, engine: &Engine, family: &Keyspace, key: &[u8]) {
+        self.locks.known(engine).cover(family.id, key);
+    }
+
+    /// Moves the read point to the newest, if all that was read is unchanged since the present one.
+    fn move_point(&mut self, engine: &Arc<Engine>) -> Result<()> {
+        let Some(old) = self.point else { return Ok(()) };
+        let is_early = planted(Plant::PointMovedBeforeChecked);
+        let give_back = |hold: &mut Option<Hold>| {
+            if let Some(hold) = hold.take() {
+                engine.points.release(&hold);
+            }
+        };
+        if is_early {
+            give_back(&mut self.hold);
+        }
+        let hold = engine.register_point();
+        let new = hold.point();
+        self.footprint.settle_reads();
+        let mut checked = Ok(());
+        if let Some(mut validation) = self.validation(engine) {
+            checked = validation.look(old, engine.conflicts.gate.valid());
+        }
+        // A transaction that met a conflict stays where it was: what it has read holds there.
+        if checked.is_err() && self.hold.is_some() {
+            engine.points.release(&hold);
+            return checked;
+        }
+        give_back(&mut self.hold);
+        self.hold = Some(hold);
+        (self.point, self.began_at) = (Some(new), new);
+        checked
+    }
+
+    /// Notes that the transaction failed of a conflict on a key, which the next attempt locks
+    /// first. To be called while the write set is still there.
+    pub(super) fn note_first(&mut self, error: &Error) {
+        let ErrorKind::Conflict { family, key, kind, .. } = error.kind() else { return };
+        let family = self.families.iter().find(|known| *known.name() == **family);
+        let Some(family) = family.cloned() else { return };
+        let first = match kind {
+            // Those that take keys from one end queue there.
+            ConflictKind::Range if self.firsts.iter().any(|first| first.is_queue) => None,
+            ConflictKind::Range => self.first_range(family, key),
+            _ => Some(self.first_key(family, key)),
+        };
+        first.into_iter().for_each(|first| self.lock_first(first));
+    }
+
+    /// Notes that the next attempt, if there is one, locks the end of a range first: others that
+    /// take keys from there then queue.
+    pub(super) fn note_queue(&mut self, family: &Arc<Keyspace>, end: &[u8]) {
+        let (family, key, mode) = (family.clone(), end.into(), LockMode::Exclusive);
+        self.lock_first(First { family, key, range: None, mode, is_queue: true });
+    }
+
+    fn lock_first(&mut self, first: First) {
+        match self.firsts.binary_search_by(|known| known.place().cmp(&first.place())) {
+            Ok(at) => {
+                let known = &mut self.firsts[at];
+                known.mode = known.mode.max(first.mode);
+                known.is_queue |= first.is_queue;
+                known.range = first.range.or(known.range.take());
+            }
+            Err(at) if self.firsts.len() < FIRST_MAX => self.firsts.insert(at, first),
+            Err(_) => {}
+        }
+    }
+
+    fn first_key(&self, family: Arc<Keyspace>, key: &[u8]) -> First {
+        let is_written = self.footprint.get(family.id, key).is_some();
+        let held = self.locks.owner().and_then(|owner| owner.holds(family.id, key));
+        let mode = match is_written || held == Some(LockMode::Exclusive) {
+            true => LockMode::Exclusive,
+            false => LockMode::Shared,
+        };
+        First { family, key: key.into(), range: None, mode, is_queue: false }
+    }
+
+    /// The range that was read and has the key. The key is another one each time.
+    fn first_range(&self, family: Arc<Keyspace>, key: &[u8]) -> Option<First> {
+        let mut read = self.footprint.read_ranges().filter(|(of, _)| *of == family.id);
+        let is_around = |range: &Interval| !range.ends_before(key) && !range.starts_after(key);
+        let (_, range) = read.find(|(_, range)| is_around(range))?;
+        let mode = match writes_into(&self.footprint, family.id, &range) {
+            true => LockMode::Exclusive,
+            false => LockMode::Shared,
+        };
+        let span = span_of(&range);
+        let key = span.lower.to_vec().into();
+        Some(First { family, key, range: Some(span), mode, is_queue: false })
+    }
+
+    /// True if the next attempt begins with a lock.
+    pub(super) fn has_firsts(&self) -> bool {
+        !self.firsts.is_empty()
+    }
+
+    /// Gives back the locks of an attempt, but not those of keys that the next one locks first. The
+    /// keys are locked in their order, so one is kept only with all before it.
+    pub(super) fn keep_firsts(&mut self, engine: &Engine) {
+        let Some(owner) = self.locks.owner() else { return };
+        owner.uncover();
+        engine.locks.release_ranges(owner);
+        let is_held = |first: &First| {
+            let held = owner.holds(first.family.id, &first.key);
+            first.range.is_none() && held.is_some_and(|held| held >= first.mode)
+        };
+        let kept = self.firsts.iter().take_while(|first| is_held(first)).count();
+        let kept: Vec<_> = self.firsts[..kept].iter().map(First::place).collect();
+        engine.locks.release_all_but(owner, &kept);
+        if kept.is_empty() {
+            self.locks.leave(engine);
+        }
+    }
+
+    /// Locks the keys that earlier attempts met conflicts on, and then takes the read point.
+    pub(super) fn lock_firsts(&mut self, engine: &Engine) -> Result<()> {
+        for first in &self.firsts {
+            if first.family.is_dropped() {
+                continue;
+            }
+            match &first.range {
+                Some(span) => {
+                    self.locks.take_range(engine, (first.family.id, span), first.mode)?;
+                }
+                None => drop(self.locks.take(engine, &first.family, &first.key, first.mode)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the keys that were locked before the read point was taken have not changed since.
+    pub(super) fn cover_firsts(&mut self) {
+        if let Some(owner) = self.locks.owner() {
+            self.firsts.iter().for_each(|first| owner.cover(first.family.id, &first.key));
+        }
+    }
+}
+
+/// The same keys, as locks name them. A byte more gives the place directly after a key.
+pub(super) fn span_of(range: &Interval) -> Span {
+    let place = |cut: &Cut| {
+        let mut key = cut.key.clone();
+        key.extend(cut.is_after.then_some(0));
+        key.into()
+    };
+    Span { lower: place(&range.start), upper: range.end.as_ref().map(place) }
+}
+
+/// True if the transaction has written a key of the range.
+pub(super) fn writes_into(footprint: &Footprint, family: FamilyId, range: &Interval) -> bool {
+    let is_in = |key: &[u8]| !range.ends_before(key) && !range.starts_after(key);
+    footprint.writes().any(|operation| operation.family == family && is_in(operation.key))
+}
+
+/// True if a locked key has a version from `point` on.
+pub(super) fn is_changed(
+    engine: &Engine,
+    family: &Keyspace,
+    key: &[u8],
+    point: Lsn,
+    changed: Changed,
+) -> Result<bool> {
+    if changed.is_before(point) {
+        return Ok(false);
+    }
+    let (view, _) = family.pin(&engine.log);
+    is_written(engine, &view, key, Since { from: point, bound: Lsn::MAX })
+}

@@ -1,0 +1,38 @@
+//! The life of a transaction: begin, read and write, commit or roll back.
+//!
+//! - `begin`     the read point, the families it has named, and what dooms it
+//! - `read`      reads that see its own writes and remember what they saw
+//! - `commit`    the course of its commit: look, announce, validate, stamp
+//! - `validate`  whether what it relies on is still unchanged
+//! - `lock`      locking reads, and the keys that a rerun locks first
+//! - `savepoints` named moments of its writes to which it can go back
+//! - `scan`      iterators that see its own writes and record what they pass
+//! - `ranges`    whether what its scans have passed is still unchanged
+//! - `probe`     the newest version of a key, where the table of conflicts does not answer
+//! - `rerun`     running a closure until its transaction commits
+//! - `pop`       taking the first or the last key of a range
+//! - `steps`     small transactions on one key
+//!
+//! Nothing of a transaction is in the log or in a memtable before it commits. The protocol is in
+//! `docs/internals/transactions.md`.
+
+mod begin;
+mod commit;
+mod lock;
+mod pop;
+mod probe;
+mod ranges;
+mod read;
+mod rerun;
+mod savepoints;
+mod scan;
+mod steps;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+mod validate;
+
+pub(crate) use begin::Life;
+pub(crate) use pop::pop;
+pub(crate) use rerun::{Outcome, rerun};
+pub(crate) use scan::{Opened, Recorder, Trail, Way};
+pub(crate) use steps::{OneKey, fetch_update, put_if, step};

@@ -1,0 +1,198 @@
+//! Taking the first or the last key of a range: a scan of one step, and a delete.
+//!
+//! What the scan passed up to the key is validated like that of any other scan. So no key that was
+//! there at the commit's LSN is nearer to the end of the range, and no two callers take the same.
+//!
+//! Callers at one end want the same key, and all but one would fail. So each locks the end before
+//! it reads, and they form a queue. Within a transaction that is done from the second run on.
+
+use super::begin::Life;
+use super::scan::Way;
+use super::steps::alone;
+use crate::engine::{Engine, Keyspace};
+use crate::error::Result;
+use crate::footprint::{Cut, Interval};
+use crate::format::OpKind;
+use crate::options::{Isolation, ReadOptions, TransactionOptions, WriteOptions};
+use crate::pinned::Value;
+use crate::read::ScanBounds;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Takes a key in a transaction of its own.
+pub(crate) fn pop(
+    engine: &Arc<Engine>,
+    family: &Arc<Keyspace>,
+    way: Way,
+    bounds: &ScanBounds,
+    write: WriteOptions,
+) -> Result<Option<(Value, Value)>> {
+    let isolation = Isolation::Serializable;
+    let options = TransactionOptions { isolation, write, ..TransactionOptions::default() };
+    let take = |life: &mut Life| life.pop(engine, family, way, bounds, ReadOptions::default());
+    let prepare = |life: &mut Life| {
+        life.note_queue(family, end_key(way, bounds));
+        life.begin_again(engine);
+    };
+    Ok(alone(engine, options, prepare, take)?.0)
+}
+
+impl Life {
+    /// Removes the key that is first on the way through `bounds`, and returns it with its value.
+    pub(crate) fn pop(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        way: Way,
+        bounds: &ScanBounds,
+        options: ReadOptions,
+    ) -> Result<Option<(Value, Value)>> {
+        engine.check_not_read_only()?;
+        self.note_queue(family, end_key(way, bounds));
+        let (pin, mut recorder) = self.scan(engine, family, bounds, options)?;
+        let sought = pin.scan(bounds).and_then(|mut scan| {
+            match way {
+                Way::Forward => scan.seek_first()?,
+                Way::Backward => scan.seek_last()?,
+            }
+            Ok(scan)
+        });
+        let scan = sought.inspect_err(|_| {
+            if let Some(recorder) = &mut recorder {
+                recorder.fail();
+            }
+        })?;
+        let found = scan.shown().and_then(|merge| merge.source()?.pinned());
+        if let Some(recorder) = &mut recorder {
+            let Interval { start, end } = recorder.bounds().clone();
+            match (way, &found) {
+                (_, None) => recorder.pass_all(),
+                (Way::Forward, Some((key, _))) => {
+                    recorder.return_key(key);
+                    recorder.pass(Interval { start, end: Some(Cut::after(key)) });
+                }
+                (Way::Backward, Some((key, _))) => {
+                    recorder.return_key(key);
+                    recorder.pass(Interval { start: Cut::before(key), end });
+                }
+            }
+        }
+        drop(recorder);
+        let Some((key, value)) = found else { return Ok(None) };
+        let key = Value::copied(key);
+        self.operate(engine, family, OpKind::Delete, &key, &[])?;
+        Ok(Some((key, value)))
+    }
+}
+
+/// The key by which callers at an end of a range find each other.
+fn end_key(way: Way, bounds: &ScanBounds) -> &[u8] {
+    match if way == Way::Forward { &bounds.lower } else { &bounds.upper } {
+        Bound::Included(key) | Bound::Excluded(key) => key,
+        Bound::Unbounded => &[],
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::{Db, Options, Prefix, Result, WriteOptions};
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    fn open() -> Db {
+        Options::in_memory().open("/db").unwrap()
+    }
+
+    #[test]
+    fn the_first_and_the_last_key_of_a_range_are_taken_with_their_values() {
+        let db = open();
+        let family = db.family("f").unwrap();
+        for key in ["a", "b1", "b2", "b3", "c"] {
+            db.put(key, key.to_uppercase()).unwrap();
+            family.put(key, key).unwrap();
+        }
+        db.flush().unwrap();
+        let key = |popped: Result<Option<(crate::Key, crate::Value)>>| {
+            popped.unwrap().map(|(key, _)| key.to_vec())
+        };
+        assert_eq!(key(db.pop_first("b".."c")), Some(b"b1".to_vec()));
+        let (popped, value) = db.pop_last("b".."c").unwrap().unwrap();
+        assert_eq!((&popped[..], &value[..]), (&b"b3"[..], &b"B3"[..]));
+        assert_eq!(key(db.with(WriteOptions::sync()).pop_last(..)), Some(b"c".to_vec()));
+        assert_eq!(key(db.pop_first(Prefix("x"))), None);
+        let keys: Vec<_> = db.iter().keys().map(Result::unwrap).collect();
+        assert_eq!(keys, ["a", "b2"]);
+        assert_eq!(
+            key(family.with(WriteOptions::default()).pop_first("b"..)),
+            Some(b"b1".to_vec())
+        );
+        assert_eq!(key(family.pop_last(..)), Some(b"c".to_vec()));
+        let tx = db.begin();
+        assert_eq!(key(tx.pop_first(..)), Some(b"a".to_vec()));
+        tx.put("0", "own").unwrap();
+        assert_eq!(key(tx.pop_first(..)), Some(b"0".to_vec()));
+        assert_eq!(key(tx.of(&family).pop_first(..)), Some(b"a".to_vec()));
+        assert_eq!(key(tx.pop_last(..)), Some(b"b2".to_vec()));
+        assert_eq!(key(tx.pop_last(..)), None);
+        assert!(db.contains("a").unwrap());
+        tx.commit().unwrap();
+        assert_eq!((db.count(..).unwrap(), family.count(..).unwrap()), (0, 2));
+    }
+
+    /// Consumers take keys until all that are produced are gone: of each pair of them one from the
+    /// front, and the other as `from_both` says.
+    fn consume(db: &Db, jobs: u64, from_both: bool, produce: impl FnOnce(&AtomicU64) + Send) {
+        const CONSUMERS: usize = 4;
+        let produced = AtomicU64::new(0);
+        let taken: Vec<Vec<u64>> = std::thread::scope(|scope| {
+            let produced = &produced;
+            scope.spawn(move || produce(produced));
+            let consume = move |at: usize| {
+                let mut taken = Vec::new();
+                loop {
+                    let is_over = produced.load(Relaxed) == jobs;
+                    let is_back = from_both && at % 2 == 1;
+                    match if is_back { db.pop_last(..) } else { db.pop_first(..) } {
+                        Ok(Some((key, value))) => {
+                            let n = u64::from_be_bytes(key[..].try_into().unwrap());
+                            assert_eq!(value, n.to_string());
+                            taken.push(n);
+                        }
+                        Ok(None) if is_over => return taken,
+                        Ok(None) => std::thread::yield_now(),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            };
+            let consumers: Vec<_> =
+                (0..CONSUMERS).map(|at| scope.spawn(move || consume(at))).collect();
+            consumers.into_iter().map(|consumer| consumer.join().unwrap()).collect()
+        });
+        let all: Vec<u64> = taken.iter().flatten().copied().collect();
+        assert_eq!(all.len() as u64, jobs, "a key was taken twice or lost");
+        assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), (0..jobs).collect());
+        assert_eq!(db.count(..).unwrap(), 0);
+    }
+
+    #[test]
+    fn of_many_consumers_beside_a_producer_none_takes_a_key_twice_and_none_is_lost() {
+        let db = open();
+        consume(&db, 400, false, |produced| {
+            for n in 0..400u64 {
+                db.put(n.to_be_bytes(), n.to_string()).unwrap();
+                produced.fetch_add(1, Relaxed);
+                if n == 200 {
+                    db.flush().unwrap();
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn consumers_at_both_ends_meet_and_share_everything() {
+        let db = open();
+        (0..400u64).for_each(|n| _ = db.put(n.to_be_bytes(), n.to_string()).unwrap());
+        db.compact().unwrap();
+        consume(&db, 400, true, |produced| produced.store(400, Relaxed));
+    }
+}

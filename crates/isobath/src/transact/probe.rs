@@ -1,0 +1,44 @@
+//! Probes: the newest version of a key, in the sources that can hold one from an LSN on.
+//!
+//! A registered read point makes flushes and compactions keep each key's newest version, deletes
+//! included, so a probe is exact. Usually it looks into one memtable.
+
+use crate::engine::{Engine, View};
+use crate::error::Result;
+use crate::format::{Lsn, checksum64};
+
+/// The LSNs of the versions that a probe asks for: `from` and above, below `bound`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Since {
+    pub(super) from: Lsn,
+    pub(super) bound: Lsn,
+}
+
+/// True if the view holds a version of `key` in this range of LSNs.
+pub(super) fn is_written(engine: &Engine, view: &View, key: &[u8], since: Since) -> Result<bool> {
+    engine.gauges.probes.add(1);
+    if let Some(is_newer) = in_memory(view, key, since) {
+        return Ok(is_newer);
+    }
+    let hash = checksum64(key);
+    let levels = view.tree.levels.iter().filter_map(|level| level.find(key));
+    let runs = view.tree.runs.iter().filter(|run| run.extent().contains(key));
+    for slice in runs.chain(levels) {
+        if slice.meta.max_seq < since.from || slice.meta.min_seq >= since.bound {
+            continue;
+        }
+        let found = slice.table(&engine.tables)?.get_with(key, hash, since.bound, true)?;
+        if let Some(found) = found {
+            return Ok(found.seq >= since.from);
+        }
+    }
+    Ok(false)
+}
+
+/// Like [`is_written`], from memory alone. `None` if no memtable that reaches into the range holds
+/// the key.
+pub(super) fn in_memory(view: &View, key: &[u8], since: Since) -> Option<bool> {
+    let reaches = view.memtables.iter().take_while(|of| of.epoch.end() > since.from);
+    let mut found = reaches.filter_map(|of| of.memtable.get(key, since.bound));
+    found.next().map(|found| found.seq >= since.from)
+}

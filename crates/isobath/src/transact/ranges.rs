@@ -1,0 +1,220 @@
+//! Whether what the scans of a transaction have passed is unchanged: nothing was inserted there,
+//! changed or deleted.
+//!
+//! `look` comes before the reservation and may read tables: it walks every source that holds
+//! something from the read point on. Leaves of a memtable and slices of a tree know their largest
+//! sequence number, so it skips almost everything. A compaction gives all its output the newest of
+//! its input's sequence numbers; below a slice that is new by that only, each block in the range is
+//! read. Whatever `look` finds was reserved before this commit, so it need not be below a frontier.
+//!
+//! `judge` runs between reservation and publication, where every later commit waits behind it. So
+//! it reads memtables alone, at most [`RANGE_LEAVES_MAX`] leaves, and only if another commit came
+//! in between. What is too wide for that gives its reservation up and starts over, in the hope of a
+//! moment in which no other commit comes between. After [`RETRIES_MAX`] of these it is a conflict.
+
+use super::probe::Since;
+use crate::cursor::Cursor;
+use crate::engine::{Engine, Keyspace, MemtableOf, View};
+use crate::env::{Plant, planted};
+use crate::error::{ConflictKind, Error, Result};
+use crate::footprint::Interval;
+use crate::format::{FamilyId, Lsn};
+use crate::memtable::{Changes, TooManyLeaves};
+use crate::version::Slice;
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// The most leaves that a commit may meet while others wait behind it: some microseconds.
+pub(super) const RANGE_LEAVES_MAX: usize = 32;
+/// So often a commit whose ranges are wider starts over.
+const RETRIES_MAX: u32 = 4;
+
+/// What scans have passed, by family.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    /// The number of the family among those of the transaction, and the interval.
+    ranges: Vec<(usize, Interval)>,
+    /// The leaves that `judge` would have met at the time of the last `look`.
+    leaves: usize,
+    /// How often the commit started over because of ranges.
+    retries: Cell<u32>,
+    /// The commit has locked them all: what `look` finds unchanged stays so.
+    pub(super) are_locked: bool,
+}
+
+impl Ranges {
+    /// `families` are those of the transaction, by ascending id; each range belongs to one of them.
+    pub(super) fn new(
+        families: &[Arc<Keyspace>],
+        ranges: impl Iterator<Item = (FamilyId, Interval)>,
+    ) -> Ranges {
+        let place = |(family, interval): (FamilyId, Interval)| {
+            let at = families.binary_search_by_key(&family, |known| known.id);
+            (at.expect("every family of a range is named"), interval)
+        };
+        let mut ranges: Vec<_> = ranges.map(place).filter(|(_, range)| !range.is_empty()).collect();
+        ranges.sort_by_key(|(at, _)| *at);
+        Ranges { ranges, leaves: 0, retries: Cell::new(0), are_locked: false }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// True if `judge` would have more to do than it may.
+    pub(super) fn are_wide(&self) -> bool {
+        self.leaves > RANGE_LEAVES_MAX
+    }
+
+    /// All ranges, by the number of the family and by where they begin.
+    pub(super) fn all(&self) -> Vec<(usize, Interval)> {
+        let mut all = self.ranges.clone();
+        all.sort_by(|one, other| (one.0, &one.1.start).cmp(&(other.0, &other.1.start)));
+        all
+    }
+
+    fn of_family(&self, at: usize) -> &[(usize, Interval)] {
+        let start = self.ranges.partition_point(|(other, _)| *other < at);
+        let len = self.ranges[start..].partition_point(|(other, _)| *other == at);
+        &self.ranges[start..start + len]
+    }
+
+    /// Fails if anything has changed from `from` on. `views` are those of the transaction's
+    /// families. They hold everything below `v0`.
+    pub(super) fn look<'v>(
+        &mut self,
+        engine: &Engine,
+        views: impl Iterator<Item = (&'v Arc<Keyspace>, &'v View)>,
+        from: Lsn,
+        v0: Lsn,
+    ) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        self.leaves = 0;
+        let mut leaves = 0;
+        let mut widest: Option<(usize, &Keyspace, &Interval)> = None;
+        for (at, (family, view)) in views.enumerate() {
+            for (_, range) in self.of_family(at) {
+                let since = Since { from, bound: Lsn::MAX };
+                let met = look_in_memory(family, view, range, since, v0)?;
+                if widest.is_none_or(|(most, ..)| most < met) {
+                    widest = Some((met, family, range));
+                }
+                leaves += met;
+                for slice in slices(view, range, from) {
+                    look_in_slice(engine, family, slice, range, from)?;
+                }
+            }
+        }
+        if let Some((_, family, range)) = widest
+            && self.retries.get() > RETRIES_MAX
+            && !self.are_locked
+        {
+            // Nothing in it is known to have changed.
+            return Err(conflict(family, &range.start.key));
+        }
+        self.leaves = leaves;
+        Ok(())
+    }
+
+    /// The commit starts over because of ranges.
+    pub(super) fn note_retry(&self) {
+        self.retries.set(self.retries.get() + 1);
+    }
+
+    /// Fails if anything in the `at`th family has changed within `since`. The two views together
+    /// hold all of it. Lowers `leaves` by those it met; false if they are not enough.
+    pub(super) fn judge(
+        &self,
+        at: usize,
+        family: &Keyspace,
+        (pinned, current): (&View, &View),
+        since: Since,
+        leaves: &mut usize,
+    ) -> Result<bool> {
+        let is_current =
+            |of: &&MemtableOf| current.memtables.iter().any(|other| other.epoch.id == of.epoch.id);
+        let others = pinned.memtables.iter().filter(|of| !is_current(of));
+        let reaches = |of: &&MemtableOf| of.epoch.end() > since.from;
+        for of in current.memtables.iter().chain(others).filter(reaches) {
+            for (_, range) in self.of_family(at) {
+                match of.memtable.find_change(&changes_in(range, since), leaves) {
+                    Ok(None) => {}
+                    Ok(Some(key)) => return Err(conflict(family, key)),
+                    Err(TooManyLeaves) => return Ok(false),
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn conflict(family: &Keyspace, key: &[u8]) -> Error {
+    Error::conflict(&family.name(), key, ConflictKind::Range)
+}
+
+fn changes_in(range: &Interval, Since { from, bound }: Since) -> Changes<'_> {
+    let (lower, upper) = range.bounds();
+    Changes { lower, upper, from, below: bound }
+}
+
+/// Fails if a memtable holds a change. Returns the number of leaves of memtables that take in what
+/// is written from `v0` on.
+fn look_in_memory(
+    family: &Keyspace,
+    view: &View,
+    range: &Interval,
+    since: Since,
+    v0: Lsn,
+) -> Result<usize> {
+    let mut met = 0;
+    for of in view.memtables.iter().take_while(|of| of.epoch.end() > since.from) {
+        let mut leaves = usize::MAX;
+        let found = of.memtable.find_change(&changes_in(range, since), &mut leaves);
+        if let Ok(Some(key)) = found {
+            return Err(conflict(family, key));
+        }
+        if of.epoch.end() > v0 {
+            met += usize::MAX - leaves;
+        }
+    }
+    Ok(met)
+}
+
+/// The slices that reach into the range and hold something from `from` on.
+fn slices<'v>(view: &'v View, range: &Interval, from: Lsn) -> Vec<&'v Arc<Slice>> {
+    let (lower, upper) = range.bounds();
+    let reaches = |slice: &&Arc<Slice>| slice.extent().meets(&lower, &upper);
+    let runs = view.tree.runs.iter().filter(reaches);
+    let levels = view.tree.levels.iter().flat_map(|level| {
+        let start = level.lower_bound(&range.start.key);
+        let reaches_down = |slice: &&Arc<Slice>| !range.ends_before(&slice.meta.smallest);
+        level[start..].iter().take_while(reaches_down).filter(reaches)
+    });
+    runs.chain(levels).filter(|slice| slice.meta.max_seq >= from).collect()
+}
+
+/// Fails if a slice holds a change.
+fn look_in_slice(
+    engine: &Engine,
+    family: &Keyspace,
+    slice: &Slice,
+    range: &Interval,
+    from: Lsn,
+) -> Result<()> {
+    let mut cursor = slice.table(&engine.tables)?.cursor(false);
+    let mut scratch = Vec::new();
+    cursor.seek(&range.start.key)?;
+    while let Some(entry) = cursor.entry().filter(|entry| !range.ends_before(entry.key)) {
+        let is_overlooked = planted(Plant::RangeSkipsDeletes) && entry.kind.is_tombstone();
+        if entry.seq >= from && !range.starts_after(entry.key) && !is_overlooked {
+            return Err(conflict(family, entry.key));
+        }
+        Cursor::next_key(&mut cursor, &mut scratch)?;
+    }
+    Ok(())
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

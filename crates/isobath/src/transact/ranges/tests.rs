@@ -1,0 +1,182 @@
+//! Phantoms: what is inserted, changed or deleted where a scan has passed, wherever it is when the
+//! commit looks, and however many others commit at once.
+
+use crate::error::{ConflictKind, Error, ErrorKind, Result};
+use crate::options::{MIB, Options, TransactionOptions};
+use crate::{Db, Prefix, Transaction};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+fn open() -> Db {
+    Options::in_memory().open("/db").unwrap()
+}
+
+#[track_caller]
+fn key_of_range_conflict(told: Result<impl std::fmt::Debug>) -> Vec<u8> {
+    match told.as_ref().map_err(Error::kind) {
+        Err(ErrorKind::Conflict { key, kind: ConflictKind::Range, .. }) => key.clone(),
+        _ => panic!("no conflict of a range: {told:?}"),
+    }
+}
+
+/// A transaction that has scanned everything, and written something elsewhere.
+fn scanned(db: &Db) -> Transaction {
+    let tx = db.begin();
+    tx.iter().for_each(|item| drop(item.unwrap()));
+    tx.of(&db.family("elsewhere").unwrap()).put("own", "x").unwrap();
+    tx
+}
+
+#[test]
+fn a_change_is_found_wherever_flushes_and_compactions_have_put_it() {
+    let changes: [fn(&Db); 3] = [
+        |db| _ = db.put("key05x", "new").unwrap(),
+        |db| _ = db.put("key05", "changed").unwrap(),
+        |db| _ = db.delete("key05").unwrap(),
+    ];
+    let moves: [fn(&Db); 4] = [
+        |_| {},
+        |db| db.flush().unwrap(),
+        |db| db.compact().unwrap(),
+        |db| {
+            db.put("key99", "").unwrap();
+            db.compact().unwrap();
+            db.delete("key99").unwrap();
+            db.flush().unwrap();
+        },
+    ];
+    for change in changes {
+        for to in moves {
+            let db = open();
+            for n in 0..20 {
+                db.put(format!("key{n:02}"), "old").unwrap();
+            }
+            db.compact().unwrap();
+            let tx = scanned(&db);
+            let narrow = db.begin();
+            assert_eq!(narrow.prefix("key1").count(), 10);
+            narrow.put("own", "x").unwrap();
+            change(&db);
+            to(&db);
+            assert!(key_of_range_conflict(tx.commit()).starts_with(b"key"));
+            narrow.commit().unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_was_there_before_is_no_conflict_wherever_it_is() {
+    let db = open();
+    for round in 0..4 {
+        for n in 0..300 {
+            db.put(format!("key{n:03}"), format!("{round}")).unwrap();
+        }
+        db.delete("key007").unwrap();
+        let tx = scanned(&db);
+        match round {
+            0 => {}
+            1 => db.flush().unwrap(),
+            _ => db.compact().unwrap(),
+        }
+        tx.commit().unwrap();
+    }
+}
+
+#[test]
+fn a_family_dropped_after_it_was_scanned_fails_the_commit() {
+    let db = open();
+    let family = db.family("f").unwrap();
+    let tx = db.begin();
+    assert_eq!(tx.of(&family).count(..).unwrap(), 0);
+    tx.put("own", "x").unwrap();
+    db.drop_family(&family).unwrap();
+    assert!(matches!(tx.commit().unwrap_err().kind(), ErrorKind::UnknownFamily { .. }));
+}
+
+#[test]
+fn a_savepoint_takes_writes_back_and_leaves_what_was_scanned() {
+    let db = open();
+    let family = db.family("f").unwrap();
+    let tx = db.begin();
+    tx.put("kept", "1").unwrap();
+    tx.savepoint("s").unwrap();
+    tx.put("kept", "2").unwrap();
+    tx.of(&family).put("gone", "x").unwrap();
+    assert_eq!(tx.count(Prefix("q")).unwrap(), 0);
+    let open = tx.of(&family).iter();
+    tx.rollback_to("s").unwrap();
+    assert_eq!(open.count(), 1);
+    assert_eq!(tx.get("kept").unwrap().unwrap(), "1");
+    assert!(!tx.of(&family).contains("gone").unwrap());
+    tx.release("s").unwrap();
+    for told in [tx.rollback_to("s"), tx.release("s"), tx.rollback_to("never")] {
+        assert!(matches!(told.unwrap_err().kind(), ErrorKind::InvalidArgument { .. }));
+    }
+    db.put("question", "inserted").unwrap();
+    assert_eq!(key_of_range_conflict(tx.commit()), b"question");
+    assert!(!db.contains("kept").unwrap());
+}
+
+#[test]
+fn one_of_two_transactions_that_count_and_insert_loses() {
+    let db = open();
+    let (a, b) = (db.begin(), db.begin());
+    for (tx, key) in [(&a, "item a"), (&b, "item b")] {
+        assert_eq!(tx.count(Prefix("item")).unwrap(), 0);
+        tx.put(key, "x").unwrap();
+    }
+    a.commit().unwrap();
+    assert_eq!(key_of_range_conflict(b.commit()), b"item a");
+}
+
+/// Each thread inserts the number of keys that it counted. Any phantom makes two insert the same.
+#[test]
+fn threads_that_count_and_insert_count_to_the_end() {
+    const THREADS: u32 = 4;
+    const EACH: u32 = 40;
+    let db = open();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let patient = db.with(TransactionOptions::new().attempts(10_000));
+                for _ in 0..EACH {
+                    let insert = |tx: &Transaction| {
+                        let count = tx.count(Prefix("n"))?;
+                        tx.put(format!("n{count:06}"), "x")
+                    };
+                    patient.transact(insert).unwrap();
+                }
+            });
+        }
+    });
+    let keys: Vec<_> = db.prefix("n").keys().map(Result::unwrap).collect();
+    let expected: Vec<_> = (0..THREADS * EACH).map(|n| format!("n{n:06}")).collect();
+    assert_eq!(keys, expected);
+}
+
+/// A scan that meets too many leaves to be judged commits while no other does, and otherwise
+/// commits or is a conflict, but never holds the others up.
+#[test]
+fn a_wide_scan_commits_or_conflicts_beside_a_busy_writer() {
+    let db = Options::in_memory().write_buffer(64 * MIB).open("/db").unwrap();
+    let busy = db.family("busy").unwrap();
+    (0..20_000u32).for_each(|n| _ = db.put(n.to_be_bytes(), "x").unwrap());
+    let tx = scanned(&db);
+    tx.commit().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut n = 0u32;
+            while !is_over.load(Relaxed) {
+                n += 1;
+                busy.put((n % 100).to_be_bytes(), "x").unwrap();
+            }
+        });
+        for _ in 0..10 {
+            match scanned(&db).commit() {
+                Ok(_) => {}
+                told => assert_eq!(key_of_range_conflict(told), b""),
+            }
+        }
+        is_over.store(true, Relaxed);
+    });
+}

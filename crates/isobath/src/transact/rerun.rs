@@ -1,0 +1,109 @@
+//! Runs a closure in a transaction until it commits, or until it fails of something else than a
+//! conflict.
+
+use super::begin::Life;
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind};
+use crate::write::Commit;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The pause before the second attempt, at most; each further one doubles it.
+const PAUSE_NS_MIN: u64 = 10_000;
+/// The longest pause.
+const PAUSE_NS_MAX: u64 = 10_000_000;
+
+/// How one run of a body ended.
+pub(crate) enum Outcome<T, E> {
+    Committed(T, Commit),
+    /// Another attempt may succeed.
+    Conflict(E, Next),
+    Failed(E),
+}
+
+/// How the next attempt begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// After a pause.
+    Pause,
+    /// At once, with a lock on what the last one met a conflict on.
+    Lock,
+}
+
+impl Life {
+    /// How to go on after the conflict that dooms the transaction.
+    fn next(&self) -> Next {
+        let is_of_key = matches!(self.doom().map(Error::kind), Some(ErrorKind::Conflict { .. }));
+        if is_of_key && self.has_firsts() { Next::Lock } else { Next::Pause }
+    }
+
+    /// Ends a run of the body: commits what it left, or says what came of it. A conflict that the
+    /// transaction has met counts, whatever the body made of it.
+    pub(crate) fn conclude<T, E: From<Error>>(
+        &mut self,
+        engine: &Arc<Engine>,
+        ran: std::result::Result<T, E>,
+    ) -> Outcome<T, E> {
+        if let Some(conflict) = self.doom().cloned() {
+            let told = ran.err().unwrap_or_else(|| conflict.into());
+            return Outcome::Conflict(told, self.next());
+        }
+        match ran {
+            Err(error) => Outcome::Failed(error),
+            Ok(value) => match self.commit(engine) {
+                Ok(commit) => Outcome::Committed(value, commit),
+                Err(error) if error.is_conflict() => Outcome::Conflict(error.into(), self.next()),
+                Err(error) => Outcome::Failed(error.into()),
+            },
+        }
+    }
+}
+
+/// Calls `attempt` until it ends otherwise than in a conflict, `attempts` times at most. Before
+/// each call but the first it pauses, longer each time, unless the next attempt begins with a lock.
+pub(crate) fn rerun<T, E>(
+    engine: &Engine,
+    attempts: u32,
+    mut attempt: impl FnMut() -> Outcome<T, E>,
+) -> std::result::Result<(T, Commit), E> {
+    let mut nth = 0;
+    loop {
+        nth += 1;
+        match attempt() {
+            Outcome::Committed(value, commit) => return Ok((value, commit)),
+            Outcome::Failed(error) => return Err(error),
+            Outcome::Conflict(error, _) if nth >= attempts => return Err(error),
+            Outcome::Conflict(_, Next::Lock) => engine.gauges.escalations.add(1),
+            Outcome::Conflict(_, Next::Pause) => {
+                let env = &engine.options.env;
+                env.threads.sleep(pause(nth, env.random.next_u64()));
+            }
+        }
+    }
+}
+
+/// The pause after the `nth` conflict: between half of its greatest length and all of it.
+fn pause(nth: u32, random: u64) -> Duration {
+    let longest_ns = (PAUSE_NS_MIN << (nth - 1).min(16)).min(PAUSE_NS_MAX);
+    Duration::from_nanos(longest_ns / 2 + random % (longest_ns / 2 + 1))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_ten_milliseconds_and_half_of_each_is_chance() {
+        let pauses = |nth| [0, u64::MAX].map(|random| pause(nth, random));
+        let micros = |from, to| [Duration::from_micros(from), Duration::from_micros(to)];
+        let within = |nth, [from, to]: [Duration; 2]| {
+            assert!(pauses(nth).iter().all(|pause| (from..=to).contains(pause)), "{nth}");
+            assert_eq!(pauses(nth)[0], from);
+        };
+        within(1, micros(5, 10));
+        within(2, micros(10, 20));
+        within(10, micros(2560, 5120));
+        within(11, micros(5000, 10_000));
+        within(u32::MAX, micros(5000, 10_000));
+    }
+}

@@ -1,0 +1,249 @@
+//! Scans of a transaction: they see its own writes, and say when they end what they have passed.
+//!
+//! At [`Isolation::Serializable`] a scan has read its whole bounds from the moment it is opened,
+//! and at its end the stretches that it passed, between which nothing was looked at. An empty
+//! stretch was passed like any other: that nothing is there was seen. At
+//! [`Isolation::RepeatableRead`] it has read the keys that it returned. At the other levels nothing
+//! is kept. A scan that met an error, or that was leaked, has read its whole bounds.
+//!
+//! Iterators borrow the transaction, so it cannot end before them. They do not reach into it: what
+//! they pass goes into a [`Watch`] of their own. So they may be moved to another thread.
+
+use super::begin::Life;
+use crate::engine::{Engine, Keyspace};
+use crate::env::{Plant, planted};
+use crate::error::Result;
+use crate::footprint::{Cut, Interval, Intervals, Keys, Passed, ReadKey, Watch};
+use crate::options::{Isolation, ReadOptions};
+use crate::read::{Pin, ReadAt, ScanBounds};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+impl Life {
+    /// Opens a scan.
+    pub(crate) fn scan<'t>(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        bounds: &ScanBounds,
+        options: ReadOptions,
+    ) -> Result<Opened<'t>> {
+        self.check()?;
+        let at = ReadAt { engine, family, point: self.point, options };
+        let pin = Pin::with_own(at, self.footprint.write_set())?;
+        let room = self.footprint.room() / 4;
+        let recorder = self.checks_reads().then(|| {
+            self.name_family(family);
+            let bounds = Interval::within(&bounds.lower, &bounds.upper);
+            let watch = self.footprint.watch(family.id, bounds);
+            let keeps_keys = self.options.isolation == Isolation::RepeatableRead;
+            Recorder::new(watch, keeps_keys, room)
+        });
+        Ok((pin, recorder))
+    }
+
+    /// The number of keys within `bounds`.
+    pub(crate) fn count(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        bounds: &ScanBounds,
+        options: ReadOptions,
+    ) -> Result<u64> {
+        let (pin, mut recorder) = self.scan(engine, family, bounds, options)?;
+        let mut count = 0;
+        let counted = pin.each_key(bounds, |key| {
+            count += 1;
+            if let Some(recorder) = &mut recorder {
+                recorder.return_key(key);
+            }
+        });
+        if let Some(recorder) = &mut recorder {
+            match &counted {
+                Ok(()) => recorder.pass_all(),
+                Err(_) => recorder.fail(),
+            }
+        }
+        counted.map(|()| count)
+    }
+}
+
+/// What an iterator of a transaction reads, and who records what it passes, if that matters.
+pub(crate) type Opened<'t> = (Pin, Option<Recorder<'t>>);
+
+/// Records what one iterator passes, and says it when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Recorder<'t> {
+    watch: Arc<Watch>,
+    passed: Passed,
+    /// The memory that the record may take.
+    room: u64,
+    has_failed: bool,
+    _transaction: PhantomData<&'t ()>,
+}
+
+impl Recorder<'_> {
+    fn new(watch: Arc<Watch>, keeps_keys: bool, room: u64) -> Self {
+        let passed = match keeps_keys {
+            true => Passed::Keys(Keys::default()),
+            false => Passed::Intervals(Intervals::default()),
+        };
+        Recorder { watch, passed, room, has_failed: false, _transaction: PhantomData }
+    }
+
+    /// True if each item that a range returns has to be told.
+    pub(crate) fn wants_items(&self) -> bool {
+        matches!(self.passed, Passed::Keys(_)) || planted(Plant::RangeToLastKey)
+    }
+
+    /// One end of a range returned a key.
+    pub(crate) fn return_item(&mut self, way: Way, key: &[u8]) {
+        if planted(Plant::RangeToLastKey) {
+            let Interval { start, end } = self.bounds().clone();
+            self.pass(match way {
+                Way::Forward => Interval { start, end: Some(Cut::after(key)) },
+                Way::Backward => Interval { start: Cut::before(key), end },
+            });
+        }
+        self.return_key(key);
+    }
+
+    /// The iterator returned a key.
+    pub(crate) fn return_key(&mut self, key: &[u8]) {
+        if let Passed::Keys(keys) = &mut self.passed {
+            keys.add(ReadKey::new(self.watch.family(), key));
+            if keys.charge() > self.room {
+                // Nothing is narrowed: the whole bounds were read.
+                (*keys, self.has_failed) = (Keys::default(), true);
+                self.passed = Passed::Intervals(Intervals::default());
+            }
+        }
+    }
+
+    /// The iterator passed a stretch of its bounds.
+    pub(crate) fn pass(&mut self, stretch: Interval) {
+        if let Passed::Intervals(passed) = &mut self.passed {
+            passed.add(stretch);
+            passed.coarsen(self.room);
+        }
+    }
+
+    /// The iterator passed all of its bounds.
+    pub(crate) fn pass_all(&mut self) {
+        if planted(Plant::RangeToLastKey) {
+            return;
+        }
+        self.pass(self.watch.bounds().clone());
+    }
+
+    /// The iterator met an error: what it knew is not certain.
+    pub(crate) fn fail(&mut self) {
+        self.has_failed = true;
+    }
+
+    pub(crate) fn bounds(&self) -> &Interval {
+        self.watch.bounds()
+    }
+}
+
+impl Drop for Recorder<'_> {
+    fn drop(&mut self) {
+        if !self.has_failed {
+            let nothing = Passed::Intervals(Intervals::default());
+            self.watch.narrow(std::mem::replace(&mut self.passed, nothing));
+        }
+    }
+}
+
+/// The way of a cursor. Each seek begins a stretch, which steps extend in both directions.
+#[derive(Debug)]
+pub(crate) struct Trail<'t> {
+    recorder: Recorder<'t>,
+    stretch: Option<Interval>,
+}
+
+/// The direction of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Forward,
+    Backward,
+}
+
+impl<'t> Trail<'t> {
+    pub(crate) fn new(recorder: Recorder<'t>) -> Trail<'t> {
+        Trail { recorder, stretch: None }
+    }
+
+    /// The cursor went to a target, or to an end of its bounds, and from there on to `found`, or to
+    /// the other end.
+    pub(crate) fn seek(&mut self, way: Way, target: Option<&[u8]>, found: Option<&[u8]>) {
+        self.end_stretch();
+        let bounds = self.recorder.bounds();
+        let mut stretch = match way {
+            Way::Forward => {
+                let start = target.map_or(Cut::default(), Cut::before).max(bounds.start.clone());
+                Interval { end: Some(start.clone()), start }
+            }
+            Way::Backward => {
+                let end = match (target.map(Cut::after), bounds.end.clone()) {
+                    (Some(target), Some(end)) => Some(target.min(end)),
+                    (target, end) => target.or(end),
+                };
+                Interval { start: end.clone().unwrap_or_default(), end }
+            }
+        };
+        if way == Way::Backward && stretch.end.is_none() {
+            // No cut stands for the end, so begin at what was found.
+            stretch.start = found.map_or(bounds.start.clone(), Cut::before);
+        }
+        self.stretch = Some(stretch);
+        self.step(way, found);
+    }
+
+    /// The cursor went one key on, or to the end.
+    pub(crate) fn step(&mut self, way: Way, found: Option<&[u8]>) {
+        if let Some(key) = found {
+            self.recorder.return_key(key);
+        }
+        let bounds = self.recorder.watch.bounds();
+        let Some(stretch) = &mut self.stretch else { return };
+        match (way, found) {
+            (_, None) if planted(Plant::RangeToLastKey) => {}
+            (Way::Forward, None) => stretch.end = bounds.end.clone(),
+            (Way::Backward, None) => stretch.start = bounds.start.clone(),
+            (Way::Forward, Some(key)) => {
+                if !stretch.ends_before(key) {
+                    return;
+                }
+                let end = stretch.end.get_or_insert_default();
+                end.set(key, true);
+            }
+            (Way::Backward, Some(key)) => {
+                if !stretch.starts_after(key) {
+                    return;
+                }
+                stretch.start.set(key, false);
+            }
+        }
+    }
+
+    /// A move failed.
+    pub(crate) fn fail(&mut self) {
+        self.recorder.fail();
+    }
+
+    fn end_stretch(&mut self) {
+        if let Some(stretch) = self.stretch.take() {
+            self.recorder.pass(stretch);
+        }
+    }
+}
+
+impl Drop for Trail<'_> {
+    fn drop(&mut self) {
+        self.end_stretch();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,0 +1,109 @@
+//! Small transactions on one key: read it, and write it or not.
+//!
+//! Outside a transaction a step is one of its own, which is run again on a conflict. Within one it
+//! is a read and a write like any other.
+
+use super::begin::Life;
+use super::rerun::rerun;
+use crate::engine::{Engine, Keyspace};
+use crate::error::Result;
+use crate::format::OpKind;
+use crate::options::{Isolation, ReadOptions, TransactionOptions, WriteOptions};
+use crate::pinned::Value;
+use crate::write::Commit;
+use std::sync::Arc;
+
+/// Runs `body` in a transaction of its own, again after each conflict. `prepare` comes before the
+/// first run.
+pub(super) fn alone<T>(
+    engine: &Arc<Engine>,
+    options: TransactionOptions,
+    prepare: impl FnOnce(&mut Life),
+    mut body: impl FnMut(&mut Life) -> Result<T>,
+) -> Result<(T, Commit)> {
+    let mut life = Ended { engine, life: Life::begin(engine, options) };
+    prepare(&mut life.life);
+    let mut is_first = true;
+    rerun(engine, options.attempts, || {
+        if !std::mem::take(&mut is_first) {
+            life.life.begin_again(engine);
+        }
+        let ran = body(&mut life.life);
+        life.life.conclude(engine, ran)
+    })
+}
+
+/// Runs a step on `key` in a transaction of its own. It relies on the key, and on no more.
+pub(crate) fn step<T>(
+    engine: &Arc<Engine>,
+    family: &Arc<Keyspace>,
+    key: &[u8],
+    write: WriteOptions,
+    mut body: impl FnMut(&mut Alone<'_>) -> Result<T>,
+) -> Result<(T, Commit)> {
+    let isolation = Isolation::RepeatableRead;
+    let options = TransactionOptions { isolation, write, ..TransactionOptions::default() };
+    alone(engine, options, |_| (), |life| body(&mut Alone { engine, family, key, life }))
+}
+
+/// Ends the transaction of a step, also if its closure panics.
+struct Ended<'a> {
+    engine: &'a Arc<Engine>,
+    life: Life,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.life.end(self.engine);
+    }
+}
+
+/// A key that a step reads and then writes or leaves.
+pub(crate) trait OneKey {
+    /// The value now.
+    fn get(&mut self) -> Result<Option<Value>>;
+
+    /// Writes the key.
+    fn operate(&mut self, kind: OpKind, value: &[u8]) -> Result<()>;
+}
+
+/// Writes `value` if the key's value is the expected one. False if it is not.
+pub(crate) fn put_if(at: &mut impl OneKey, expected: Option<&[u8]>, value: &[u8]) -> Result<bool> {
+    let is_expected = at.get()?.as_deref() == expected;
+    if is_expected {
+        at.operate(OpKind::Put, value)?;
+    }
+    Ok(is_expected)
+}
+
+/// Replaces the key's value by what `update` makes of it; `None` deletes it. Returns the old value.
+pub(crate) fn fetch_update<V: AsRef<[u8]>>(
+    at: &mut impl OneKey,
+    update: &mut impl FnMut(Option<&[u8]>) -> Option<V>,
+) -> Result<Option<Value>> {
+    let old = at.get()?;
+    match update(old.as_deref()) {
+        Some(value) => at.operate(OpKind::Put, value.as_ref())?,
+        None if old.is_none() => {}
+        None => at.operate(OpKind::Delete, &[])?,
+    }
+    Ok(old)
+}
+
+/// The key of a step that is a transaction of its own.
+pub(crate) struct Alone<'a> {
+    engine: &'a Arc<Engine>,
+    family: &'a Arc<Keyspace>,
+    key: &'a [u8],
+    life: &'a mut Life,
+}
+
+impl OneKey for Alone<'_> {
+    fn get(&mut self) -> Result<Option<Value>> {
+        self.life.get(self.engine, self.family, self.key, ReadOptions::default())
+    }
+
+    fn operate(&mut self, kind: OpKind, value: &[u8]) -> Result<()> {
+        self.life.operate(self.engine, self.family, kind, self.key, value)
+    }
+}

@@ -1,0 +1,347 @@
+//! Whether what a transaction relies on is unchanged: before its commit has an LSN, over all its
+//! keys (`look`), and once it has one, over the moments in between (`judge`).
+//!
+//! `look` ends at `v0`, a visible frontier: no key that the transaction relies on has a version
+//! from its read point up to `v0`. `judge` extends this to the commit's LSN. Commits between the
+//! two have announced themselves before their reservation, which precedes that of this commit; so
+//! each is still pending here, or stamped. Where a word shows one, the versions decide. If there is
+//! none yet, the commit waits for its predecessors, which then are all applied, and looks again.
+//!
+//! `judge` reads memtables alone, because later commits wait behind it: those of the views that
+//! `look` pinned, and those of the current views. Both together hold every version from `v0` on,
+//! unless the tree took in an epoch that the pinned view did not know; then the commit starts over.
+
+use super::probe::{Since, in_memory, is_written};
+use super::ranges::{RANGE_LEAVES_MAX, Ranges};
+use crate::conflict::Slot;
+use crate::engine::{Engine, Keyspace, View};
+use crate::env::{Plant, Reach, planted, reached};
+use crate::error::{ConflictKind, Error, Result};
+use crate::footprint::{Interval, ReadKey};
+use crate::format::{FamilyId, Lsn};
+use crate::write::Targets;
+use arc_swap::Guard;
+use std::sync::Arc;
+
+/// `look` goes round again while so many keys may have changed since it began (a simulator has
+/// few keys) ...
+const UNSURE_MAX: usize = if cfg!(feature = "simulation") { 2 } else { 64 };
+/// ... so often at most.
+const ROUNDS_MAX: usize = 4;
+
+/// `judge` looks up the versions of so many keys at most, because later commits wait behind it. A
+/// commit that would need more gives its LSN up, and locks its keys before it tries again.
+const JUDGED_MAX: usize = 64;
+
+/// A key that must be unchanged.
+struct Tracked<'a> {
+    family: FamilyId,
+    key: &'a [u8],
+    slot: Slot,
+}
+
+/// A family of the transaction.
+struct Part<'a> {
+    family: &'a Arc<Keyspace>,
+    /// Where the tracked keys of the family end.
+    end: usize,
+    /// The view that `look` pinned.
+    view: Option<Arc<View>>,
+}
+
+/// What `judge` says if it finds no change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    Unchanged,
+    /// It cannot tell: the commit starts over.
+    Unknown,
+    /// There are too many keys to look at: the commit starts over, and locks them first.
+    TooMany,
+}
+
+/// What a transaction relies on.
+pub(super) struct Validation<'a> {
+    engine: &'a Arc<Engine>,
+    kind: ConflictKind,
+    parts: Vec<Part<'a>>,
+    tracked: Vec<Tracked<'a>>,
+    /// What scans have passed.
+    ranges: Ranges,
+    /// Up to this frontier nothing has changed.
+    v0: Lsn,
+    /// The last `look` gave up while many keys kept changing their slots.
+    is_unsure: bool,
+}
+
+impl<'a> Validation<'a> {
+    /// Relies on `keys`. `families` are those that the transaction named, by ascending id.
+    pub(super) fn new(
+        engine: &'a Arc<Engine>,
+        kind: ConflictKind,
+        families: &'a [Arc<Keyspace>],
+        keys: impl Iterator<Item = ReadKey<'a>>,
+        ranges: Ranges,
+    ) -> Validation<'a> {
+        let stamps = &engine.conflicts.stamps;
+        let track = |ReadKey { family, hash, key }| Tracked {
+            family,
+            key,
+            slot: stamps.slot(family, hash),
+        };
+        let mut tracked: Vec<_> = keys.map(track).collect();
+        if families.len() > 1 {
+            tracked.sort_by_key(|tracked| tracked.family);
+        }
+        let part = |family: &'a Arc<Keyspace>| {
+            let end = tracked.partition_point(|tracked| tracked.family <= family.id);
+            Part { family, end, view: None }
+        };
+        let parts: Vec<_> = families.iter().map(part).collect();
+        debug_assert!(parts.last().is_none_or(|last| last.end == tracked.len()));
+        if planted(Plant::ReadsNotValidated) {
+            let (parts, tracked, ranges) = (Vec::new(), Vec::new(), Ranges::default());
+            return Validation { engine, kind, parts, tracked, ranges, v0: 0, is_unsure: false };
+        }
+        Validation { engine, kind, parts, tracked, ranges, v0: 0, is_unsure: false }
+    }
+
+    /// True if the transaction relies on nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tracked.is_empty() && self.ranges.is_empty()
+    }
+
+    /// Fails if anything has changed from `point` on, up to a frontier of this moment. Below
+    /// `valid` the table of conflicts knows nothing.
+    pub(super) fn look(&mut self, point: Lsn, valid: Lsn) -> Result<()> {
+        let mut from = point;
+        let mut is_known = point >= valid || planted(Plant::StampsBelievedBelowValid);
+        self.is_unsure = false;
+        for _ in 0..ROUNDS_MAX {
+            self.pin()?;
+            self.look_once(from, is_known)?;
+            let views = self.parts.iter().map(|part| (part.family, part.pinned()));
+            self.ranges.look(self.engine, views, from, self.v0)?;
+            let is_unsure = |tracked: &&Tracked<'_>| {
+                self.engine.conflicts.stamps.load(tracked.slot).stamp >= self.v0
+            };
+            if self.tracked.len() <= UNSURE_MAX
+                || self.tracked.iter().filter(is_unsure).count() <= UNSURE_MAX
+            {
+                return Ok(());
+            }
+            reached(Reach::LookedAgain);
+            (from, is_known) = (self.v0, true);
+        }
+        self.is_unsure = true;
+        Ok(())
+    }
+
+    /// The tracked keys that the commit had better lock, now that it has announced itself: those on
+    /// whose slots others are announced, too, and if there was no end to looking, all that may have
+    /// changed. A commit that waits for others once it has its LSN stops all behind it.
+    pub(super) fn crowded(&self, own: &Targets) -> Vec<usize> {
+        let is_crowded = |tracked: &Tracked<'_>| {
+            let seen = self.engine.conflicts.stamps.load(tracked.slot);
+            let own_share = u32::from(seen.pending > 0 && own.has_slot(tracked.slot));
+            seen.pending > own_share || self.is_unsure && seen.stamp >= self.v0
+        };
+        (0..self.tracked.len()).filter(|at| is_crowded(&self.tracked[*at])).collect()
+    }
+
+    /// The ranges that the commit had better lock: all, if `judge` would have too much to do.
+    pub(super) fn wide_ranges(&self) -> Vec<(&'a Arc<Keyspace>, Interval)> {
+        if !self.ranges.are_wide() || self.ranges.are_locked {
+            return Vec::new();
+        }
+        let of = |(at, range): (usize, Interval)| (self.parts[at].family, range);
+        self.ranges.all().into_iter().map(of).collect()
+    }
+
+    /// Notes that all ranges are locked. `look` comes once more.
+    pub(super) fn note_ranges_locked(&mut self) {
+        self.ranges.are_locked = true;
+    }
+
+    /// All tracked keys.
+    pub(super) fn all(&self) -> Vec<usize> {
+        (0..self.tracked.len()).collect()
+    }
+
+    /// The family and key of a tracked key.
+    pub(super) fn tracked(&self, at: usize) -> (&'a Arc<Keyspace>, &'a [u8]) {
+        let part = self.parts.partition_point(|part| part.end <= at);
+        (self.parts[part].family, self.tracked[at].key)
+    }
+
+    /// The error for a tracked key that was changed.
+    pub(super) fn conflict_at(&self, at: usize) -> Error {
+        let (family, key) = self.tracked(at);
+        Error::conflict(&family.name(), key, self.kind)
+    }
+
+    /// Forgets tracked keys, by ascending place: locks cover them now.
+    pub(super) fn forget(&mut self, covered: &[usize]) {
+        for part in &mut self.parts {
+            part.end -= covered.partition_point(|at| *at < part.end);
+        }
+        let mut at = 0..;
+        self.tracked.retain(|_| at.next().is_some_and(|at| covered.binary_search(&at).is_err()));
+    }
+
+    /// Moves `v0` on, and pins views that hold everything below it. The words of the table are
+    /// compared after this: a commit that came before it is stamped then.
+    fn pin(&mut self) -> Result<()> {
+        self.v0 = self.engine.log.visible();
+        for part in &mut self.parts {
+            let (view, _) = part.family.pin(&self.engine.log);
+            part.view = Some(Guard::into_inner(view));
+            check_lives(part.family)?;
+        }
+        Ok(())
+    }
+
+    fn look_once(&self, from: Lsn, is_known: bool) -> Result<()> {
+        let stamps = &self.engine.conflicts.stamps;
+        let since = Since { from, bound: Lsn::MAX };
+        let mut start = 0;
+        for part in &self.parts {
+            let is_all = !is_known || stamps.load_word(&part.family.changed).stamp >= from;
+            for tracked in &self.tracked[start..part.end] {
+                if (is_all || stamps.load(tracked.slot).stamp >= from)
+                    && is_written(self.engine, part.pinned(), tracked.key, since)?
+                {
+                    return Err(self.conflict(part, tracked));
+                }
+            }
+            start = part.end;
+        }
+        Ok(())
+    }
+
+    /// Fails if anything has changed from `v0` up to the commit's own LSN. `own` are the words on
+    /// which the commit announced itself. With `is_bounded` it does not look up the versions of
+    /// very many keys.
+    pub(super) fn judge(&self, lsn: Lsn, own: &Targets, is_bounded: bool) -> Result<Judged> {
+        let stamps = &self.engine.conflicts.stamps;
+        let mut has_waited = false;
+        let mut room = if is_bounded { JUDGED_MAX } else { usize::MAX };
+        let mut start = 0;
+        for part in &self.parts {
+            let seen = stamps.load_word(&part.family.changed);
+            let own_share = u32::from(seen.pending > 0 && own.has_family(part.family));
+            let is_all = seen.stamp >= self.v0 || seen.pending > own_share;
+            if is_all {
+                // The commit that shows here may be the drop of the family.
+                self.wait(lsn, &mut has_waited)?;
+                check_lives(part.family)?;
+            }
+            for tracked in &self.tracked[start..part.end] {
+                let seen = stamps.load(tracked.slot);
+                let own_share = match planted(Plant::PendingMiscounted) {
+                    true => 1,
+                    false => u32::from(seen.pending > 0 && own.has_slot(tracked.slot)),
+                };
+                if !is_all && seen.stamp < self.v0 && seen.pending <= own_share {
+                    continue;
+                }
+                let Some(left) = room.checked_sub(1) else { return Ok(Judged::TooMany) };
+                room = left;
+                if !self.judge_one(part, tracked, lsn, &mut has_waited)? {
+                    return Ok(Judged::Unknown);
+                }
+            }
+            start = part.end;
+        }
+        match self.judge_ranges(lsn, &mut has_waited)? {
+            true => Ok(Judged::Unchanged),
+            false => Ok(Judged::Unknown),
+        }
+    }
+
+    /// Judges what scans have passed. Nothing has changed there if no commit came in between.
+    fn judge_ranges(&self, lsn: Lsn, has_waited: &mut bool) -> Result<bool> {
+        if self.ranges.is_empty() || self.ranges.are_locked || lsn == self.v0 {
+            return Ok(true);
+        }
+        let is_judged = !self.ranges.are_wide() && self.judge_in_memory(lsn, has_waited)?;
+        if !is_judged {
+            self.ranges.note_retry();
+        }
+        Ok(is_judged)
+    }
+
+    fn judge_in_memory(&self, lsn: Lsn, has_waited: &mut bool) -> Result<bool> {
+        self.wait(lsn, has_waited)?;
+        let since = Since { from: self.v0, bound: lsn };
+        let mut leaves = RANGE_LEAVES_MAX;
+        for (at, part) in self.parts.iter().enumerate() {
+            check_lives(part.family)?;
+            let current = part.family.view();
+            let views = (part.pinned(), &**current);
+            if !self.ranges.judge(at, part.family, views, since, &mut leaves)?
+                || !part.holds_all(&current)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Judges one key whose word has changed. A version that is found at once is final: nothing
+    /// enters a memtable that may still fail.
+    fn judge_one(
+        &self,
+        part: &Part<'_>,
+        tracked: &Tracked<'_>,
+        lsn: Lsn,
+        has_waited: &mut bool,
+    ) -> Result<bool> {
+        reached(Reach::JudgedByVersions);
+        let since = Since { from: self.v0, bound: lsn };
+        loop {
+            let current = part.family.view();
+            let is_in = |view: &View| in_memory(view, tracked.key, since) == Some(true);
+            if is_in(part.pinned()) || is_in(&current) {
+                return Err(self.conflict(part, tracked));
+            }
+            if *has_waited {
+                return Ok(part.holds_all(&current));
+            }
+            self.wait(lsn, has_waited)?;
+        }
+    }
+
+    /// Waits once until all commits before this one are applied.
+    fn wait(&self, lsn: Lsn, has_waited: &mut bool) -> Result<()> {
+        if !std::mem::replace(has_waited, true) && !planted(Plant::ProbeNotWaiting) {
+            self.engine.log.wait_predecessors(lsn)?;
+        }
+        Ok(())
+    }
+
+    fn conflict(&self, part: &Part<'_>, tracked: &Tracked<'_>) -> Error {
+        Error::conflict(&part.family.name(), tracked.key, self.kind)
+    }
+}
+
+impl Part<'_> {
+    fn pinned(&self) -> &View {
+        self.view.as_ref().expect("`look` comes first")
+    }
+
+    /// True if the pinned view and the `current` one together have every memtable that was there
+    /// since the view was pinned.
+    fn holds_all(&self, current: &View) -> bool {
+        let pinned = self.pinned();
+        let is_known = |id: u64| pinned.memtables.iter().any(|of| of.epoch.id == id);
+        (pinned.flushed + 1..=current.flushed).all(is_known)
+    }
+}
+
+/// Fails if the family was dropped: its view is empty, and would look unchanged.
+fn check_lives(family: &Keyspace) -> Result<()> {
+    if family.is_dropped() && !planted(Plant::DroppedFamilyValidated) {
+        return Err(Error::unknown_family(&family.name()));
+    }
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! How a commit makes itself known in the table of conflicts.
+//!
+//! A commit announces itself on the word of each slot that it writes to before it reserves its LSN,
+//! and stamps these words once it has the LSN and cannot fail any more. Plain writers do so only
+//! while the gate is not closed. An announcement that is not stamped is withdrawn when it is
+//! dropped, whatever the commit failed of.
+
+use crate::conflict::{Full, Look, Slot, Stamps};
+use crate::engine::{Engine, Keyspace};
+use crate::env::sync::atomic::{Ordering, fence};
+use crate::env::{Plant, Point, planted, yield_point};
+use crate::error::Result;
+use crate::format::Lsn;
+use crate::write::ask::{Asker, held_key};
+use crate::write::key_locks::KeyLocks;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first and the longest pause of a wait that no other thread ends.
+const PAUSE_MIN: Duration = Duration::from_micros(20);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// Ever longer pauses, for a wait for others that announced themselves: they may wait for room in
+/// the log, and wake only those who wait for their LSN.
+pub(super) struct Pauses(Duration);
+
+impl Pauses {
+    pub(super) fn new() -> Pauses {
+        Pauses(PAUSE_MIN)
+    }
+
+    #[cold]
+    pub(super) fn pause(&mut self, engine: &Engine) {
+        engine.options.env.threads.sleep(self.0);
+        self.0 = (self.0 * 2).min(PAUSE_MAX);
+    }
+}
+
+/// What a commit does around its reservation, besides writing. The calls come in the order of the
+/// methods; the first two repeat until `settle` returns true.
+pub(crate) trait Course {
+    /// Comes before a reservation for the encoded record. May wait and fail.
+    fn prepare(&mut self, record: &[u8]) -> Result<()>;
+
+    /// The commit has its LSN, and nothing is written yet. Waits for its predecessors at most.
+    /// False: the LSN is given up, and the commit starts over.
+    fn settle(&mut self, lsn: Lsn) -> Result<bool>;
+
+    /// The commit is visible.
+    fn finish(&mut self, lsn: Lsn);
+}
+
+/// The words that a commit changes.
+pub(crate) enum Targets {
+    One(Slot),
+    /// Ascending, each once.
+    Many(Vec<Slot>),
+    /// The words of whole families, for a commit of very many keys.
+    Families(Vec<Arc<Keyspace>>),
+}
+
+impl Targets {
+    /// The slots, each once.
+    pub(crate) fn of_slots(mut slots: Vec<Slot>) -> Targets {
+        slots.sort_unstable();
+        slots.dedup();
+        Targets::Many(slots)
+    }
+
+    fn slots(&self) -> &[Slot] {
+        match self {
+            Targets::One(slot) => std::slice::from_ref(slot),
+            Targets::Many(slots) => slots,
+            Targets::Families(_) => &[],
+        }
+    }
+
+    fn families(&self) -> &[Arc<Keyspace>] {
+        match self {
+            Targets::Families(families) => families,
+            _ => &[],
+        }
+    }
+
+    /// True if the commit changes this slot.
+    pub(crate) fn has_slot(&self, slot: Slot) -> bool {
+        self.slots().binary_search(&slot).is_ok()
+    }
+
+    /// True if the commit changes the word of this family.
+    pub(crate) fn has_family(&self, family: &Keyspace) -> bool {
+        self.families().iter().any(|other| other.id == family.id)
+    }
+}
+
+/// The announcement of one commit.
+pub(crate) struct Announcement<'a> {
+    stamps: &'a Stamps,
+    pub(crate) targets: Targets,
+    is_made: bool,
+    /// What ranges were locked when the commit looked for them.
+    ranges_seen: u64,
+}
+
+impl<'a> Announcement<'a> {
+    /// Nothing is announced yet.
+    pub(crate) fn new(engine: &'a Engine, targets: Targets) -> Announcement<'a> {
+        let stamps = &engine.conflicts.stamps;
+        Announcement { stamps, targets, is_made: false, ranges_seen: 0 }
+    }
+
+    /// Announces the commit on all its words. Where a word is full, it takes back what it has
+    /// announced, and waits until everything that was reserved by now is visible. Where another
+    /// has locked a key, it takes it back, too, waits for the lock and returns false: the
+    /// commit begins again.
+    pub(crate) fn make(
+        &mut self,
+        engine: &Engine,
+        record: &[u8],
+        asker: &mut Asker,
+        locks: &mut KeyLocks,
+    ) -> Result<bool> {
+        self.ranges_seen = engine.locks.ranges_version();
+        let mut pauses = Pauses::new();
+        let is_any_locked = loop {
+            match self.try_make() {
+                Ok(is_any_locked) => break is_any_locked,
+                Err(Full) => {
+                    engine.log.check_healthy()?;
+                    engine.log.wait_predecessors(engine.log.tail())?;
+                    // Those who have announced themselves may not have reserved yet.
+                    pauses.pause(engine);
+                }
+            }
+        };
+        if (is_any_locked || engine.locks.has_ranges())
+            && let Some(held) = held_key(engine, record, locks.owner().map(|owner| &**owner))
+        {
+            self.withdraw();
+            asker.give_way(engine, record, held, locks)?;
+            return Ok(false);
+        }
+        yield_point(Point::Announced);
+        Ok(true)
+    }
+
+    /// Announces the commit on all its words, or on none. True if a key of one may be locked.
+    fn try_make(&mut self) -> std::result::Result<bool, Full> {
+        debug_assert!(!self.is_made, "a commit announces itself once");
+        let mut is_any_locked = false;
+        for (done, slot) in self.targets.slots().iter().enumerate() {
+            match self.stamps.announce(*slot) {
+                Ok(seen) => is_any_locked |= seen.locked,
+                Err(full) => {
+                    let made = &self.targets.slots()[..done];
+                    made.iter().for_each(|slot| self.stamps.withdraw(*slot));
+                    return Err(full);
+                }
+            }
+        }
+        for (done, family) in self.targets.families().iter().enumerate() {
+            if let Err(full) = self.stamps.announce_word(&family.changed) {
+                let made = &self.targets.families()[..done];
+                made.iter().for_each(|family| self.stamps.withdraw_word(&family.changed));
+                return Err(full);
+            }
+        }
+        self.is_made = true;
+        if !self.targets.families().is_empty() {
+            // Slots are looked at after this; a locker sets the slot, then looks at the family.
+            fence(Ordering::SeqCst);
+            is_any_locked = true;
+        }
+        Ok(is_any_locked)
+    }
+
+    /// Takes the announcement back.
+    pub(crate) fn withdraw(&mut self) {
+        if std::mem::take(&mut self.is_made) {
+            self.targets.slots().iter().for_each(|slot| self.stamps.withdraw(*slot));
+            let families = self.targets.families();
+            families.iter().for_each(|family| self.stamps.withdraw_word(&family.changed));
+        }
+    }
+
+    /// True if a range was locked since the commit announced itself. It may have the commit's keys:
+    /// then the commit, which has its LSN, must not go on.
+    pub(crate) fn is_overtaken(&self, engine: &Engine) -> bool {
+        engine.locks.ranges_version() != self.ranges_seen
+    }
+
+    /// Stamps all words with the commit's LSN. It cannot fail any more.
+    pub(crate) fn stamp(&mut self, lsn: Lsn) {
+        if std::mem::take(&mut self.is_made) {
+            self.targets.slots().iter().for_each(|slot| self.stamps.stamp(*slot, lsn));
+            let families = self.targets.families();
+            families.iter().for_each(|family| self.stamps.stamp_word(&family.changed, lsn));
+        }
+        yield_point(Point::Stamped);
+    }
+}
+
+impl Drop for Announcement<'_> {
+    fn drop(&mut self) {
+        if !planted(Plant::ReserveFailedStaysPending) {
+            self.withdraw();
+        }
+    }
+}
+
+/// The course of a write without a transaction.
+pub(crate) struct Plain<'a, T> {
+    engine: &'a Engine,
+    /// Says what the record changes. Called only while the gate is not closed.
+    targets: T,
+    seen: Look,
+    /// How it fails where it would have to wait for a lock.
+    fail_fast: bool,
+    announced: Option<Announced<'a>>,
+}
+
+/// What a plain write holds while the gate is not closed.
+struct Announced<'a> {
+    engine: &'a Engine,
+    announcement: Announcement<'a>,
+    locks: KeyLocks,
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        self.locks.end(self.engine);
+    }
+}
+
+impl<'a, T: Fn(&[u8]) -> Targets> Plain<'a, T> {
+    #[inline(always)]
+    pub(crate) fn new(engine: &'a Engine, fail_fast: bool, targets: T) -> Plain<'a, T> {
+        let seen = engine.conflicts.gate.look();
+        Plain { engine, targets, seen, fail_fast, announced: None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn announce(&mut self, record: &[u8]) -> Result<()> {
+        let engine = self.engine;
+        let announcement = Announcement::new(engine, (self.targets)(record));
+        let locks = KeyLocks::of_write(engine);
+        let announced = self.announced.insert(Announced { engine, announcement, locks });
+        let Announced { announcement, locks, .. } = announced;
+        let mut asker = Asker::new(self.fail_fast);
+        while !announcement.make(engine, record, &mut asker, locks)? {}
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_again(&mut self) {
+        self.seen = self.engine.conflicts.gate.look();
+    }
+}
+
+impl<T: Fn(&[u8]) -> Targets> Course for Plain<'_, T> {
+    #[inline(always)]
+    fn prepare(&mut self, record: &[u8]) -> Result<()> {
+        if self.seen.is_closed() { Ok(()) } else { self.announce(record) }
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, lsn: Lsn) -> Result<bool> {
+        if let Some(announced) = &mut self.announced {
+            if announced.announcement.is_overtaken(self.engine) {
+                announced.announcement.withdraw();
+                return Ok(false);
+            }
+            if !planted(Plant::StampedAfterPublish) {
+                announced.announcement.stamp(lsn);
+            }
+            announced.locks.release(self.engine);
+            return Ok(true);
+        }
+        let is_still = self.engine.conflicts.gate.is_still(self.seen);
+        if !is_still {
+            self.look_again();
+        }
+        Ok(is_still)
+    }
+
+    #[inline(always)]
+    fn finish(&mut self, lsn: Lsn) {
+        if planted(Plant::StampedAfterPublish)
+            && let Some(announced) = &mut self.announced
+        {
+            announced.announcement.stamp(lsn);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The locks of one transaction, or of one write that failed to come through without.
+//!
+//! A locked key is one whose newest version no other can change. For that three things must be
+//! there, in this order:
+//!
+//! 1. The gate is open, and everything reserved before it opened is visible. So every writer
+//!    announces itself, and those that do not have been waited for. It stays open until the
+//!    transaction's commit is visible.
+//! 2. The key stands in the map of locks, and its slot says so. Writers that announce themselves
+//!    from now on see it, and wait.
+//! 3. Those that had announced themselves before are stamped, and `visible` has passed the stamps.
+//!    None of them waits for a lock: a writer that does takes its announcement back first.
+
+use crate::conflict::{Hold, Slot};
+use crate::engine::{Engine, Keyspace};
+use crate::env::sync::spin_hint;
+use crate::env::{Plant, Point, planted, yield_point};
+use crate::error::{DeadlockWait, Error, Result};
+use crate::format::{FamilyId, Lsn, checksum64};
+use crate::lock::{LockMode, LockRefusal, Owner, Span, Wait};
+use crate::write::announce::Pauses;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a locker looks at an announcement before it pauses.
+const SPINS: u32 = 60;
+
+/// The locks of one owner, which need no room before the first one is taken. They must be given
+/// back by [`KeyLocks::release`] and [`KeyLocks::leave`].
+#[derive(Debug)]
+pub(crate) struct KeyLocks {
+    owner: Option<Arc<Owner>>,
+    /// Keeps the gate open while something is locked.
+    hold: Option<Hold>,
+    is_write: bool,
+    timeout: Duration,
+    has_ranges: bool,
+}
+
+impl KeyLocks {
+    /// For a transaction, through all its attempts.
+    pub(crate) fn of_transaction(timeout: Duration) -> KeyLocks {
+        KeyLocks { owner: None, hold: None, is_write: false, timeout, has_ranges: false }
+    }
+
+    /// For a plain write.
+    pub(crate) fn of_write(engine: &Engine) -> KeyLocks {
+        KeyLocks {
+            owner: None,
+            hold: None,
+            is_write: true,
+            timeout: engine.options.lock_timeout,
+            has_ranges: false,
+        }
+    }
+
+    /// The owner as locks know it, if it has locked or waited yet.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<&Arc<Owner>> {
+        self.owner.as_ref()
+    }
+
+    /// The owner, which is called from this thread. Made when it is first asked for: from then on
+    /// the transaction has an age, also through later attempts.
+    pub(crate) fn known(&mut self, engine: &Engine) -> &Arc<Owner> {
+        let is_write = self.is_write;
+        let owner = self.owner.get_or_insert_with(|| {
+            let id = engine.locks.next_id();
+            if is_write { Owner::write(id) } else { Owner::transaction(id) }
+        });
+        owner.note_thread();
+        owner
+    }
+
+    /// Notes that the transaction is called from this thread.
+    #[inline]
+    pub(crate) fn note_thread(&self) {
+        if let Some(owner) = &self.owner {
+            owner.note_thread();
+        }
+    }
+
+    /// True if any key is locked.
+    #[inline]
+    pub(crate) fn holds_any(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// True if the key is locked and has not changed since the transaction's read point.
+    pub(crate) fn is_covered(&self, family: FamilyId, key: &[u8]) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.is_covered(family, key))
+    }
+
+    /// Locks a key and waits until what others have done to it is visible. Returns what is known of
+    /// its last change.
+    pub(crate) fn take(
+        &mut self,
+        engine: &Engine,
+        family: &Keyspace,
+        key: &[u8],
+        mode: LockMode,
+    ) -> Result<Changed> {
+        self.hold_gate(engine)?;
+        let deadline_ns = engine.locks.deadline_ns(self.timeout);
+        let owner = self.known(engine);
+        let taken = engine.locks.take(owner, (family.id, key), mode, deadline_ns);
+        taken.map_err(|why| refused(engine, (family.id, key), why))?;
+        yield_point(Point::Locked);
+        let slot = engine.conflicts.stamps.slot(family.id, checksum64(key));
+        drain(engine, family, slot)
+    }
+
+    /// Locks a range and waits until all that was reserved before is visible. So what is in the
+    /// range stays as it is until [`KeyLocks::leave`].
+    pub(crate) fn take_range(
+        &mut self,
+        engine: &Engine,
+        (family, span): (FamilyId, &Span),
+        mode: LockMode,
+    ) -> Result<()> {
+        self.hold_gate(engine)?;
+        self.has_ranges = true;
+        let deadline_ns = engine.locks.deadline_ns(self.timeout);
+        let owner = self.known(engine);
+        let taken = engine.locks.take_range(owner, (family, span), mode, deadline_ns);
+        taken.map_err(|why| refused(engine, (family, &span.lower), why))?;
+        yield_point(Point::Locked);
+        engine.grace().map(drop)
+    }
+
+    fn hold_gate(&mut self, engine: &Engine) -> Result<()> {
+        if self.hold.is_none() {
+            self.hold = Some(engine.conflicts.gate.hold(|| engine.grace())?);
+        }
+        Ok(())
+    }
+
+    /// Gives back the ranges. What was written under them is visible or never will be.
+    pub(crate) fn release_ranges(&mut self, engine: &Engine) {
+        if std::mem::take(&mut self.has_ranges)
+            && let Some(owner) = &self.owner
+        {
+            engine.locks.release_ranges(owner);
+        }
+    }
+
+    /// Waits until no range of others has the key. The caller has announced nothing.
+    pub(crate) fn wait_for_ranges(
+        &mut self,
+        engine: &Engine,
+        (family, key): (FamilyId, &[u8]),
+        deadline_ns: u64,
+    ) -> Result<()> {
+        let owner = self.known(engine);
+        let mode = LockMode::Exclusive;
+        let waited = engine.locks.await_ranges(owner, (family, key), mode, deadline_ns);
+        waited.map_err(|why| refused(engine, (family, key), why))
+    }
+
+    /// Waits until no other holds the key. The caller has announced nothing.
+    pub(crate) fn wait_for(
+        &mut self,
+        engine: &Engine,
+        (family, key): (FamilyId, &[u8]),
+        deadline_ns: u64,
+    ) -> Result<()> {
+        let owner = self.known(engine);
+        let waited = engine.locks.await_key(owner, (family, key), deadline_ns);
+        waited.map_err(|why| refused(engine, (family, key), why))
+    }
+
+    /// When a wait that begins now has lasted too long.
+    pub(crate) fn deadline_ns(&self, engine: &Engine) -> u64 {
+        engine.locks.deadline_ns(self.timeout)
+    }
+
+    /// Gives back the locks of keys.
+    pub(crate) fn release(&mut self, engine: &Engine) {
+        if self.hold.is_some()
+            && let Some(owner) = &self.owner
+        {
+            engine.locks.release_all(owner);
+        }
+    }
+
+    /// Leaves the gate. Nothing is locked any more, and what was written under the locks is visible
+    /// or never will be.
+    pub(crate) fn leave(&mut self, engine: &Engine) {
+        self.release_ranges(engine);
+        if let Some(hold) = self.hold.take() {
+            engine.conflicts.gate.let_go(hold);
+        }
+    }
+
+    /// Gives everything back: nothing is written under the locks.
+    pub(crate) fn end(&mut self, engine: &Engine) {
+        self.release(engine);
+        self.leave(engine);
+    }
+}
+
+/// What is known of the last change of a key that was locked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changed {
+    /// It has no version at or above this LSN ...
+    before: Lsn,
+    /// ... and the table knows everything from this one on.
+    valid: Lsn,
+}
+
+impl Changed {
+    /// True if the key surely has no version from `point` on.
+    pub(crate) fn is_before(self, point: Lsn) -> bool {
+        self.before < point && self.valid <= point
+    }
+}
+
+/// Waits until no commit is announced on the words that a locked key belongs to, and all that were
+/// are visible. New ones find the lock.
+fn drain(engine: &Engine, family: &Keyspace, slot: Slot) -> Result<Changed> {
+    let (stamps, log) = (&engine.conflicts.stamps, &engine.log);
+    // A commit on the family's word sets it, then looks at slots; the locker the other way round.
+    crate::env::sync::atomic::fence(crate::env::sync::atomic::Ordering::SeqCst);
+    let look = || (stamps.load(slot), stamps.load_word(&family.changed));
+    let (mut looks, mut pauses) = (0, Pauses::new());
+    let (of_slot, of_family) = loop {
+        let (of_slot, of_family) = look();
+        if of_slot.pending + of_family.pending == 0 || planted(Plant::LockNotDraining) {
+            break (of_slot, of_family);
+        }
+        looks += 1;
+        if looks < SPINS {
+            spin_hint();
+        } else {
+            log.check_healthy()?;
+            pauses.pause(engine);
+        }
+    };
+    let before = of_slot.stamp.max(of_family.stamp);
+    if !planted(Plant::LockedReadsOld) {
+        // A stamp that does not fit says nothing.
+        let target = if before == Lsn::MAX { log.touch() } else { before + 1 };
+        log.wait_predecessors(target)?;
+    }
+    Ok(Changed { before, valid: engine.conflicts.gate.valid() })
+}
+
+/// The error for a lock that was refused.
+#[cold]
+fn refused(engine: &Engine, (family, key): (FamilyId, &[u8]), why: LockRefusal) -> Error {
+    let name = |family: FamilyId| {
+        let family = engine.families.by_id(family);
+        family.map_or_else(|| "(dropped)".to_owned(), |family| family.name().to_string())
+    };
+    match why {
+        LockRefusal::Deadlock { cycle } => {
+            let told = |wait: &Wait| DeadlockWait {
+                transaction: wait.owner,
+                family: name(wait.family),
+                key: wait.key.to_vec(),
+            };
+            Error::deadlock(cycle.iter().map(told).collect())
+        }
+        LockRefusal::Timeout { holder } => Error::lock_timeout(&name(family), key, holder),
+        LockRefusal::Aborted => Error::cancelled(),
+        LockRefusal::Closed => Error::closed(),
+    }
+}
