@@ -184,13 +184,13 @@ impl Transaction {
         self.default_part().get(key)
     }
 
-    /// The value of `key`, locked: until this transaction ends, no other writes the key or
+    /// The newest value of `key`, locked: until this transaction ends, no other writes the key or
     /// locks it. Waits for others that have locked it.
     ///
-    /// If the key was changed since the read point, the call fails with
-    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict). Below
-    /// [`Isolation::RepeatableRead`](crate::Isolation::RepeatableRead) there is no read point, so
-    /// it never does. `Db::transact` locks the key first when it runs the closure again.
+    /// If the key was changed since the read point, the read point moves to the newest, provided
+    /// that nothing else that the transaction has read was changed; if it was, the call fails with
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict). At
+    /// [`Isolation::Snapshot`](crate::Isolation::Snapshot) it fails in any case.
     ///
     /// Write the key through the transaction: a plain write on the same thread would wait for this
     /// transaction for ever, and fails with [`ErrorKind::Deadlock`](crate::ErrorKind::Deadlock).

@@ -90,6 +90,7 @@ plants! {
     17 BitClearedByFirst "bit-cleared-by-first" "the first of two locked keys of a slot to be released clears the slot's bit";
     17 EdgesToHoldersOnly "edges-to-holders-only" "deadlocks are looked for among holders of locks, not among those who wait before";
     17 PutIgnoresLock "put-ignores-lock" "a plain write does not ask whether its key is locked";
+    17 PointMovedBeforeChecked "point-moved-before-checked" "a transaction whose read point moves releases the old one before it has checked its reads";
     17 LockedReadsOld "locked-reads-old" "a locking read does not wait until the last commit on its key is visible";
     12 DeletedInUse "deleted-in-use" "a compaction removes its inputs while readers have them";
     12 FilesLeaked "files-leaked" "files that nothing needs stay";

@@ -104,6 +104,12 @@ impl Life {
         self.families.iter().filter(is_written).cloned().collect()
     }
 
+    /// What the isolation level checks.
+    pub(super) fn validation<'a>(&'a self, engine: &'a Arc<Engine>) -> Option<Validation<'a>> {
+        let Life { footprint, families, locks, .. } = self;
+        validation_of(engine, self.options.isolation, footprint, families, locks)
+    }
+
     /// What a transaction that wrote nothing has told its caller must survive, too, if it asks for
     /// that.
     fn commit_nothing(&self, engine: &Engine) -> Result<Commit> {

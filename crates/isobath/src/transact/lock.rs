@@ -2,16 +2,20 @@
 //! first.
 //!
 //! A key that is locked and has not changed since the transaction's read point is *covered*: it
-//! stays so until the commit, which need not validate it. A locking read of a key that has changed
-//! since the read point is a conflict; the next attempt locks the key before it takes its point.
+//! stays so until the commit, which need not validate it. A locking read sees the newest version.
+//! If that is younger than the read point, the point has to move, and everything that the
+//! transaction has read before must be unchanged up to the new one. The new point is registered
+//! beside the old one, which is released last: between the two a merge could drop what tells of a
+//! change.
 //!
 //! A transaction that is run again after a conflict on a key locks that key before it takes its
 //! read point. So it is covered from the start, and others that want it wait in a queue instead of
 //! failing.
 
 use super::begin::Life;
-use super::probe::{Since, is_written};
-use crate::engine::{Engine, Keyspace};
+use super::probe::{Since, is_written, pin_open};
+use crate::engine::{Engine, Hold, Keyspace};
+use crate::env::{Plant, planted};
 use crate::error::{ConflictKind, Error, ErrorKind, Result};
 use crate::footprint::{Cut, Footprint, Interval};
 use crate::format::{FamilyId, Lsn};
@@ -63,7 +67,7 @@ impl Life {
         }
     }
 
-    /// Locks a key, whose newest version is then the one at the read point.
+    /// Locks a key in such a way that the transaction reads its newest version.
     pub(super) fn lock_newest(
         &mut self,
         engine: &Arc<Engine>,
@@ -77,11 +81,10 @@ impl Life {
             return Ok(());
         };
         if is_changed(engine, family, key, point, changed)? {
-            let kind = match self.options.isolation {
-                Isolation::Snapshot => ConflictKind::Write,
-                _ => ConflictKind::Read,
-            };
-            return Err(Error::conflict(&family.name(), key, kind));
+            if self.options.isolation == Isolation::Snapshot {
+                return Err(Error::conflict(&family.name(), key, ConflictKind::Write));
+            }
+            self.move_point(engine)?;
         }
         self.cover(engine, family, key);
         Ok(())
@@ -124,6 +127,36 @@ impl Life {
 
     fn cover(&mut self, engine: &Engine, family: &Keyspace, key: &[u8]) {
         self.locks.known(engine).cover(family.id, key);
+    }
+
+    /// Moves the read point to the newest, if all that was read is unchanged since the present one.
+    fn move_point(&mut self, engine: &Arc<Engine>) -> Result<()> {
+        let Some(old) = self.point else { return Ok(()) };
+        let is_early = planted(Plant::PointMovedBeforeChecked);
+        let give_back = |hold: &mut Option<Hold>| {
+            if let Some(hold) = hold.take() {
+                engine.points.release(&hold);
+            }
+        };
+        if is_early {
+            give_back(&mut self.hold);
+        }
+        let hold = engine.register_point();
+        let new = hold.point();
+        self.footprint.settle_reads();
+        let mut checked = Ok(());
+        if let Some(mut validation) = self.validation(engine) {
+            checked = validation.look(old, engine.conflicts.gate.valid());
+        }
+        // A transaction that met a conflict stays where it was: what it has read holds there.
+        if checked.is_err() && self.hold.is_some() {
+            engine.points.release(&hold);
+            return checked;
+        }
+        give_back(&mut self.hold);
+        self.hold = Some(hold);
+        (self.point, self.began_at) = (Some(new), new);
+        checked
     }
 
     /// Notes that the transaction failed of a conflict on a key, which the next attempt locks
@@ -259,6 +292,6 @@ pub(super) fn is_changed(
     if changed.is_before(point) {
         return Ok(false);
     }
-    let (view, _) = family.pin(&engine.log);
+    let view = pin_open(engine, family)?;
     is_written(engine, &view, key, Since { from: point, bound: Lsn::MAX })
 }

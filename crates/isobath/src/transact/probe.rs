@@ -3,15 +3,26 @@
 //! A registered read point makes flushes and compactions keep each key's newest version, deletes
 //! included, so a probe is exact. Usually it looks into one memtable.
 
-use crate::engine::{Engine, View};
+use crate::engine::{Engine, Keyspace, View};
 use crate::error::Result;
 use crate::format::{Lsn, checksum64};
+use arc_swap::Guard;
+use std::sync::Arc;
 
 /// The LSNs of the versions that a probe asks for: `from` and above, below `bound`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Since {
     pub(super) from: Lsn,
     pub(super) bound: Lsn,
+}
+
+/// A view that holds everything below the visible frontier of this moment. A close empties the
+/// views, and an empty view would say that nothing has changed: so the database must still be open
+/// once the view is pinned.
+pub(super) fn pin_open(engine: &Engine, family: &Keyspace) -> Result<Guard<Arc<View>>> {
+    let (view, _) = family.pin(&engine.log);
+    engine.check_open()?;
+    Ok(view)
 }
 
 /// True if the view holds a version of `key` in this range of LSNs.

@@ -4,9 +4,11 @@
 mod frontier;
 mod locks;
 
+use super::begin::Life;
 use crate::engine::Engine;
 use crate::error::{ConflictKind, Error, ErrorKind, Result};
-use crate::options::{Isolation, Options, TransactionOptions, WriteOptions};
+use crate::format::Lsn;
+use crate::options::{Isolation, Options, ReadOptions, TransactionOptions, WriteOptions};
 use crate::sizes::Sizes;
 use crate::{Db, Transaction};
 
@@ -303,6 +305,22 @@ fn a_closed_database_refuses_reads_writes_and_commits() {
     assert!(tx.put("key", "value").unwrap_err().is_closed());
     assert!(tx.commit().unwrap_err().is_closed());
     assert!(reads.commit().unwrap_err().is_closed());
+}
+
+#[test]
+fn a_close_that_comes_in_between_does_not_make_what_was_read_look_unchanged() {
+    let db = open();
+    let engine = db.engine().clone();
+    let family = engine.default_family.clone();
+    let mut life = Life::begin(&engine, TransactionOptions::new());
+    life.get(&engine, &family, b"key", ReadOptions::default()).unwrap();
+    let point = life.read_point(&engine);
+    db.put("key", "changed").unwrap();
+    conflict_of(life.validation(&engine).unwrap().look(point, Lsn::MAX));
+    db.close().unwrap();
+    let told = life.validation(&engine).unwrap().look(point, Lsn::MAX);
+    assert!(told.unwrap_err().is_closed());
+    life.end(&engine);
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //! `look` pinned, and those of the current views. Both together hold every version from `v0` on,
 //! unless the tree took in an epoch that the pinned view did not know; then the commit starts over.
 
-use super::probe::{Since, in_memory, is_written};
+use super::probe::{Since, in_memory, is_written, pin_open};
 use super::ranges::{RANGE_LEAVES_MAX, Ranges};
 use crate::conflict::Slot;
 use crate::engine::{Engine, Keyspace, View};
@@ -193,8 +193,7 @@ impl<'a> Validation<'a> {
     fn pin(&mut self) -> Result<()> {
         self.v0 = self.engine.log.visible();
         for part in &mut self.parts {
-            let (view, _) = part.family.pin(&self.engine.log);
-            part.view = Some(Guard::into_inner(view));
+            part.view = Some(Guard::into_inner(pin_open(self.engine, part.family)?));
             check_lives(part.family)?;
         }
         Ok(())
@@ -277,6 +276,7 @@ impl<'a> Validation<'a> {
         for (at, part) in self.parts.iter().enumerate() {
             check_lives(part.family)?;
             let current = part.family.view();
+            self.engine.check_open()?;
             let views = (part.pinned(), &**current);
             if !self.ranges.judge(at, part.family, views, since, &mut leaves)?
                 || !part.holds_all(&current)
@@ -300,6 +300,7 @@ impl<'a> Validation<'a> {
         let since = Since { from: self.v0, bound: lsn };
         loop {
             let current = part.family.view();
+            self.engine.check_open()?;
             let is_in = |view: &View| in_memory(view, tracked.key, since) == Some(true);
             if is_in(part.pinned()) || is_in(&current) {
                 return Err(self.conflict(part, tracked));
