@@ -415,6 +415,17 @@ mod tests {
     }
 
     #[test]
+    fn a_close_releases_dropped_families_though_points_see_them() {
+        let (points, family) = (ReadPoints::default(), dropped_family());
+        let hold = points.hold(150);
+        points.let_go(&family);
+        assert_ne!(held_by(&family), (Vec::new(), 0));
+        points.shut();
+        assert_eq!(held_by(&family), (Vec::new(), 0));
+        points.release(&hold);
+    }
+
+    #[test]
     fn a_point_is_kept_until_its_last_holder_gives_it_back() {
         let db = Options::in_memory().open("/db").unwrap();
         let log = &db.engine().log;

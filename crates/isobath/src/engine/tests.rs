@@ -101,6 +101,21 @@ fn a_closed_database_is_neither_read_nor_written_from_the_first_moment_of_its_cl
 }
 
 #[test]
+fn a_handle_that_outlives_a_close_holds_no_table() {
+    let (db, _, _) = listened();
+    db.put("key", "value").unwrap();
+    db.flush().unwrap();
+    let engine = db.engine().clone();
+    let runs = || {
+        let versions = engine.versions.lock();
+        versions.state().families().map(|(_, family)| family.tree.runs.len()).sum::<usize>()
+    };
+    assert_eq!(runs(), 1);
+    db.close().unwrap();
+    assert_eq!(runs(), 0);
+}
+
+#[test]
 fn a_listener_is_told_on_a_thread_that_knows_it_is_telling() {
     let (engine, was_telling) =
         (Arc::new(OnceLock::<Arc<Engine>>::new()), Arc::new(AtomicBool::new(false)));

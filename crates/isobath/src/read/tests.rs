@@ -7,11 +7,12 @@ use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::env::Env;
 use crate::env::fixtures::Draw;
+use crate::env::sync::atomic::Ordering;
 use crate::error::{Error, ErrorKind};
 use crate::format::{OpKind, checksum64};
 use crate::sizes::Sizes;
 use crate::table::{End, Extent};
-use crate::vfs::MemoryFs;
+use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::{Db, Options, Snapshot};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -308,6 +309,30 @@ fn keys_that_promise_to_be_countless_are_read_without_memory_for_all_of_them() {
 }
 
 #[test]
+fn a_count_that_cannot_read_a_block_fails_whichever_it_is() {
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let options = Options::new().env(env).block_cache(0);
+    let db = options.clone().open("/db").unwrap();
+    (0..50).for_each(|n| db.put(format!("key{n:02}"), [7; 3000]).map(drop).unwrap());
+    db.flush().unwrap();
+    db.close().unwrap();
+    let db = options.open("/db").unwrap();
+    let mut failed = 0;
+    loop {
+        fs.inject(Fault::on(FileOp::Read).suffix(".tbl").nth(failed + 1));
+        let counted = db.count(..);
+        fs.clear_faults();
+        match counted {
+            Ok(count) => break assert_eq!(count, 50),
+            Err(error) => assert!(error.io_kind().is_some(), "{error}"),
+        }
+        failed += 1;
+    }
+    assert!(failed >= 10, "the fault struck {failed} blocks only");
+}
+
+#[test]
 fn a_scan_of_bounds_without_keys_has_no_sources() {
     let db = open(&MemoryFs::new());
     db.put("key", "value").unwrap();
@@ -386,4 +411,17 @@ fn reads_begin_in_an_open_database_at_points_where_the_family_exists() {
     assert!(is_closed(at.multi_get(["key"]).err()));
     assert!(is_closed(Pin::new(at).err()));
     pin.scan(&bounds).unwrap();
+}
+
+#[test]
+fn no_read_begins_once_a_close_has_begun() {
+    let db = open(&MemoryFs::new());
+    db.put("key", "value").unwrap();
+    let engine = db.engine();
+    let at = ReadAt::newest(engine, &engine.default_family);
+    engine.closed.store(true, Ordering::SeqCst);
+    assert!(at.get(b"key").unwrap_err().is_closed());
+    assert!(Pin::new(at).err().unwrap().is_closed());
+    engine.closed.store(false, Ordering::SeqCst);
+    assert!(at.get(b"key").unwrap().is_some());
 }

@@ -47,6 +47,18 @@ fn a_write_that_names_a_dropped_or_foreign_family_changes_nothing() {
 }
 
 #[test]
+fn a_value_that_is_too_long_is_told_of_before_a_family_that_is_gone() {
+    let db = open(&MemoryFs::new());
+    let gone = db.family("gone").unwrap();
+    db.drop_family(&gone).unwrap();
+    // Reserved addresses that are never touched.
+    let len = crate::MAX_VALUE_LEN + 1;
+    let value = memmap2::MmapOptions::new().len(len).no_reserve_swap().map_anon().unwrap();
+    assert_eq!(gone.put("key", &value[..]).unwrap_err().name(), "INVALID_ARGUMENT");
+    assert_eq!(gone.put("key", "value").unwrap_err().name(), "UNKNOWN_FAMILY");
+}
+
+#[test]
 fn an_empty_batch_writes_nothing_and_stands_for_what_came_before() {
     let db = open(&MemoryFs::new());
     let last = db.put("key", "value").unwrap();

@@ -144,6 +144,17 @@ fn a_change_of_families_survives_power_loss_once_it_returns_in_log_and_manifest(
 }
 
 #[test]
+fn options_for_one_of_several_known_families_are_set() {
+    let db = open(&MemoryFs::new());
+    let (one, other) = (db.family("one").unwrap(), db.family("other").unwrap());
+    let before = other.options();
+    let options = FamilyOptions::new().block_size(5001);
+    let specs = [("one", options.clone()).into(), "other".into()];
+    crate::write::open_families(db.engine(), &specs).unwrap();
+    assert_eq!((one.options(), other.options()), (options, before));
+}
+
+#[test]
 fn a_closed_database_says_so_before_all_else() {
     let db = open(&MemoryFs::new());
     let family = db.family("family").unwrap();

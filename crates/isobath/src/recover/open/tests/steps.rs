@@ -336,6 +336,23 @@ fn a_job_that_panics_has_writes_refused() {
     assert!(told.contains("isobath-flush") && told.contains("planted"), "{told}");
 }
 
+/// An open writes a manifest of its own with its first edit.
+#[test]
+fn an_open_fails_while_there_is_no_room_for_the_edit_that_begins_its_term() {
+    let (fs, ..) = left_behind();
+    let next = read_current(&fs, Path::new("db")).unwrap() + 1;
+    let manifest = manifest_path(Path::new("db"), next);
+    let name = manifest.file_name().unwrap().to_str().unwrap();
+    for op in [FileOp::Write, FileOp::Sync] {
+        fs.inject(Fault::on(op).kind(std::io::ErrorKind::StorageFull).suffix(name));
+        let before = fs.struck();
+        let refused = options(&fs).open("db").map(drop).unwrap_err();
+        assert!(refused.is_out_of_space() && fs.struck() > before, "{op:?}: {refused}");
+    }
+    let db = options(&fs).open("db").unwrap();
+    assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+}
+
 #[test]
 fn a_ceiling_that_cannot_be_written_is_not_raised() {
     let fs = MemoryFs::new();
