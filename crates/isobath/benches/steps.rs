@@ -1,5 +1,5 @@
 //! The cost of one step, one read and one write, by where the data is: in memory, in one level, or
-//! in both with two runs between. Everything is cached. Keys are 16 random bytes; values are 100
+//! in both with two runs between; and of transactions. Everything is cached. Keys are 16 random bytes; values are 100
 //! bytes, half of them random.
 //!
 //!     cargo bench -p isobath --bench steps [-- FILTER]
@@ -193,6 +193,48 @@ fn writes(rows: &Rows, db: &Db) -> Result<()> {
     )
 }
 
+/// Transactions on one thread, and what they cost a plain put beside them. All keys are in memory.
+fn transactions(rows: &Rows, db: &Db) -> Result<()> {
+    let keys: Vec<_> = (0..READS).map(|i| key(mixed(i) % KEYS)).collect();
+    let nothing = || Ok(());
+    let each = |work: &dyn Fn(&[u8; 16]) -> Result<usize>| keys.iter().map(work).sum();
+    rows.row("begun and dropped", READS, nothing, |()| {
+        Ok((0..READS).map(|_| drop(black_box(db.begin()))).count())
+    })?;
+    let begin = || Ok(db.begin());
+    rows.row("get", READS, begin, |tx| {
+        each(&|key| Ok(tx.get(key)?.map_or(0, |value| value.len())))
+    })?;
+    rows.row("put", READS, begin, |tx| each(&|key| tx.put(key, value(0)).map(|()| 1)))?;
+    rows.row("get_for_update", READS, begin, |tx| {
+        each(&|key| Ok(tx.get_for_update(key)?.map_or(0, |value| value.len())))
+    })?;
+    let update = |key: &[u8; 16]| {
+        let tx = db.begin();
+        let found = tx.get(key)?.map_or(0, |value| value.len());
+        tx.put(key, value(found as u64))?;
+        tx.commit().map(|_| found)
+    };
+    rows.row("get, put, commit", READS, nothing, |()| each(&update))?;
+    let step = |key: &[u8; 16]| db.fetch_update(key, |_| Some(value(0))).map(|_| 1);
+    rows.row("fetch_update", READS, nothing, |()| each(&step))?;
+    let lock = |key: &[u8; 16]| {
+        let tx = db.begin();
+        let found = tx.get_for_update(key)?.map_or(0, |value| value.len());
+        tx.put(key, value(found as u64))?;
+        tx.commit().map(|_| found)
+    };
+    rows.row("get_for_update, put, commit", READS, nothing, |()| each(&lock))?;
+    let next = Cell::new(KEYS * 1000);
+    let new = || Ok(next.replace(next.get() + READS));
+    let put = |from: u64| (from..from + READS).map(|i| db.put(key(i), value(i)).map(|_| 1)).sum();
+    let tx = db.begin();
+    rows.row("plain put, gate closed", READS, new, put)?;
+    // A lock keeps the gate open.
+    tx.get_for_update("locked")?;
+    rows.row("plain put, gate open", READS, new, put)
+}
+
 /// Puts every `step`-th key from `first` on.
 fn put(db: &Db, first: usize, step: usize) -> Result<()> {
     (first as u64..KEYS).step_by(step).try_for_each(|i| db.put(key(i), value(i)).map(|_| ()))
@@ -204,6 +246,10 @@ fn main() -> Result<()> {
     let mut rows = Rows { filter: filter.unwrap_or_default(), rounds, place: "writes" };
     let dir = tempfile::tempdir().expect("a directory");
     writes(&rows, &Db::open(dir.path().join("writes"))?)?;
+    rows.place = "transaction";
+    let db = Db::open(dir.path().join("transactions"))?;
+    put(&db, 0, 1)?;
+    transactions(&rows, &db)?;
     let db = Db::open(dir.path().join("reads"))?;
     for place in ["memory", "level", "mixed"] {
         rows.place = place;

@@ -6,6 +6,7 @@
 
 use super::super::observe::Sight;
 use super::super::oracle::Look;
+use super::super::runtime;
 use super::super::values::{Draft, Key, Place, Value};
 use super::super::workload::Stage;
 use super::deal::{Deal, Found, Refusal, has_point};
@@ -13,9 +14,14 @@ use super::own::Own;
 use crate::position::position;
 use isobath::{Error, ErrorKind, Isolation, ReadOptions, Transaction};
 
+/// The longer one of the times that locks are waited for: longer than any task is kept away.
+pub(super) const PATIENCE_NS: u64 = 1_000_000_000_000;
+
 /// What is left of a transaction when its calls are over.
 pub(super) struct Record {
     level: Isolation,
+    /// When it was begun, in simulated time.
+    begun_ns: u64,
     /// Its read point, at levels that have one.
     pub(super) point: Option<u64>,
     look: Look,
@@ -62,7 +68,8 @@ impl<'a> Attempt<'a> {
         };
         let (own, found, doomed) = (Own::default(), Found::default(), None);
         let earlier = Found::default();
-        let record = Record { level, point, look, own, found, earlier, doomed };
+        let begun_ns = runtime::now_ns();
+        let record = Record { level, begun_ns, point, look, own, found, earlier, doomed };
         Attempt { stage, tx, record, writer, number, nth }
     }
 
@@ -296,6 +303,7 @@ impl Record {
             Some(_) => {}
             None => {
                 self.refused(stage, error);
+                self.gave_up(stage, doing, error);
                 self.doomed = Some(told);
             }
         }
@@ -309,6 +317,15 @@ impl Record {
         };
         let (place, kind) = ((family, Key::from(&key[..])), *kind);
         stage.history.borrow_mut().refused(Refusal { place, kind, point, told: 0 });
+    }
+
+    /// All have something to do and end soon, so who waits for so long waits in a circle that the
+    /// engine has not seen.
+    fn gave_up(&self, stage: &Stage, doing: &str, error: &Error) {
+        let is_patient = runtime::now_ns() - self.begun_ns >= PATIENCE_NS;
+        if is_patient && matches!(error.kind(), ErrorKind::LockTimeout { .. }) {
+            stage.fail(format!("{doing} has waited for {PATIENCE_NS} ns: {error}"));
+        }
     }
 
     /// A locking read may have moved its point: what must last is so there, too.

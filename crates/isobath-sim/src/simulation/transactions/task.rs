@@ -4,7 +4,7 @@ use super::super::oracle::{Look, Placed, marker, stepper, transactor};
 use super::super::runtime;
 use super::super::values::{Draft, Write};
 use super::super::workload::Stage;
-use super::attempt::{Attempt, Record};
+use super::attempt::{Attempt, PATIENCE_NS, Record};
 use super::body::{Plot, pause};
 use super::keys::Arena;
 use crate::position::position;
@@ -94,7 +94,8 @@ impl Transactor<'_> {
         let durability = if is_synced { Durability::Sync } else { Durability::Process };
         let write = WriteOptions::default().durability(durability);
         let write = write.fail_fast(self.rng.u8(..16) == 0);
-        let timeout = [Duration::from_millis(5), Duration::from_secs(10)][self.rng.usize(..2)];
+        let timeout =
+            [Duration::from_millis(5), Duration::from_nanos(PATIENCE_NS)][self.rng.usize(..2)];
         let options = TransactionOptions::default().isolation(level).write(write);
         let options = options.locking(self.rng.u8(..4) == 0).lock_timeout(timeout);
         (options.attempts(self.rng.u32(1..20)), level, is_synced)
