@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const LIB: &str = "crates/isobath/src/lib.rs";
 
 /// The modules whose files get mutants by operators, and what `--module` knows.
-pub(super) const MODULES: [&str; 14] = [
+pub(super) const MODULES: [&str; 18] = [
     "wal",
     "write",
     "flush",
@@ -27,6 +27,10 @@ pub(super) const MODULES: [&str; 14] = [
     "compact",
     "cursor",
     "read",
+    "conflict",
+    "lock",
+    "footprint",
+    "transact",
     "engine",
     "snapshots",
     "memtable",

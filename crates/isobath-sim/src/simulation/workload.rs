@@ -274,9 +274,12 @@ impl Stage {
                 }),
             };
             if let Err(error) = result {
-                self.judge_write("maintenance", &error);
-                if !error.is_retryable() {
-                    return;
+                // A guest's key may be locked for longer than the write waits.
+                if !error.is_conflict() {
+                    self.judge_write("maintenance", &error);
+                    if !error.is_retryable() {
+                        return;
+                    }
                 }
                 runtime::sleep_ns(RETRY_NS);
             }

@@ -56,6 +56,7 @@ use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::{call_back, is_called_back_by};
 use crate::error::{Error, Result};
 use crate::events::Event;
+use crate::footprint::Spares;
 use crate::format::{Lsn, checksum64};
 use crate::lock::Locks;
 use crate::options::Options;
@@ -91,6 +92,8 @@ pub(crate) struct Engine {
     pub(crate) conflicts: Conflicts,
     /// What transactions have locked.
     pub(crate) locks: Locks,
+    /// Memory for transactions.
+    pub(crate) spares: Spares,
     pub(crate) pacer: Pacer,
     pub(crate) gauges: Gauges,
     pub(crate) tables: TableContext,

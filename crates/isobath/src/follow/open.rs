@@ -10,6 +10,7 @@ use crate::engine::{
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
 use crate::error::{Error, Result};
+use crate::footprint::Spares;
 use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::recover::tables_of;
@@ -81,6 +82,7 @@ fn assemble(
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
         points: ReadPoints::default(),
         locks: locks_of(&options, &conflicts),
+        spares: Spares::default(),
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,

@@ -4,6 +4,7 @@
 //! - `cursor`            walks one family's operations as the newest source of a scan
 //! - `savepoints`        named moments to which the operations can go back
 //! - `reads`, `interval` the keys that were read, and the stretches that scans passed
+//! - `spares`           memory for the footprints of transactions to come
 //!
 //! A footprint belongs to one transaction and knows no engine, no lock and no other transaction.
 //! Its memory has a limit. What was read is made coarser to stay below it: more commits of others
@@ -15,6 +16,7 @@ mod index;
 mod interval;
 mod reads;
 mod savepoints;
+mod spares;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod writes;
@@ -22,6 +24,7 @@ mod writes;
 pub(crate) use cursor::{WriteSet, WriteSetCursor};
 pub(crate) use interval::{Cut, Interval, Intervals};
 pub(crate) use reads::{Keys, Passed, ReadKey, Watch};
+pub(crate) use spares::Spares;
 pub(crate) use writes::Operation;
 
 use crate::format::{FamilyId, OpKind};

@@ -69,6 +69,8 @@ ranks! {
     LockShard at "lock/mod.rs: shards",
     /// What an owner of locks holds, and how its wait stands.
     LockOwner at "lock/owner.rs: state",
+    /// The memory of a transaction's footprint that the next one takes.
+    SpareFootprint at "footprint/spares.rs: places",
     /// What compactions of a family are under way.
     Compactions at "engine/compactions.rs: state",
     /// Parts of a compaction that are taken and done.

@@ -11,6 +11,7 @@ use crate::env::sync::{Mutex, Rank};
 use crate::env::{Env, Priority, Reach, reached};
 use crate::error::{Error, NotADatabaseCause, PoisonCause, Result};
 use crate::events::Event;
+use crate::footprint::Spares;
 use crate::format::{DEFAULT_FAMILY, Lsn};
 use crate::memtable::ChunkPool;
 use crate::options::{FamilyOptions, Options};
@@ -308,6 +309,7 @@ fn assemble(
         files: file_numbers,
         points: ReadPoints::default(),
         locks: engine::locks_of(&options, &conflicts),
+        spares: Spares::default(),
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,

@@ -95,6 +95,9 @@ impl Life {
 
     /// The families that the write set names, by ascending id.
     fn written(&self) -> Vec<Arc<Keyspace>> {
+        if self.families.len() == 1 {
+            return self.families.clone();
+        }
         let mut writes = self.footprint.writes().map(|operation| operation.family).peekable();
         let is_written = |family: &&Arc<Keyspace>| {
             let is_written = writes.peek() == Some(&family.id);
@@ -163,6 +166,9 @@ fn targets_of(engine: &Engine, footprint: &Footprint, families: &[Arc<Keyspace>]
     }
     let stamps = &engine.conflicts.stamps;
     let slot = |operation: Operation<'_>| stamps.slot(operation.family, checksum64(operation.key));
+    if footprint.len() == 1 {
+        return Targets::One(footprint.writes().map(slot).next().expect("it has one"));
+    }
     Targets::of_slots(footprint.writes().map(slot).collect())
 }
 

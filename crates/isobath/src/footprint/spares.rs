@@ -1,0 +1,94 @@
+//! The memory of footprints that are not in use: most transactions are small, and the next one of a
+//! thread needs what the last one has allocated.
+//!
+//! Each thread has its own place, as far as there are places, and each place keeps one footprint,
+//! empty and small.
+
+use super::Footprint;
+use crate::env::sync::{Mutex, Rank, thread_slot};
+use crossbeam_utils::CachePadded;
+
+/// There are so many places.
+const PLACES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
+/// A footprint that stood for more is not kept.
+const CHARGE_MAX: u64 = 16 << 10;
+
+/// Footprints to be used again.
+pub(crate) struct Spares {
+    places: Box<[CachePadded<Mutex<Option<Footprint>>>]>,
+}
+
+impl Default for Spares {
+    fn default() -> Spares {
+        let place = |_| CachePadded::new(Mutex::new(Rank::SpareFootprint, None));
+        Spares { places: (0..PLACES).map(place).collect() }
+    }
+}
+
+impl Spares {
+    fn place(&self) -> &Mutex<Option<Footprint>> {
+        &self.places[thread_slot() % PLACES]
+    }
+
+    /// An empty footprint that takes at most about `limit`.
+    pub(crate) fn take(&self, limit: u64) -> Footprint {
+        let spare = self.place().lock().take();
+        spare.map_or_else(|| Footprint::new(limit), |spare| Footprint { limit, ..spare })
+    }
+
+    /// Takes all out of a footprint, and keeps its memory if it is small.
+    pub(crate) fn give(&self, footprint: &mut Footprint) {
+        let mut spare = std::mem::replace(footprint, Footprint::new(0));
+        if (1..=CHARGE_MAX).contains(&spare.charge()) {
+            spare.clear();
+            *self.place().lock() = Some(spare);
+        }
+    }
+}
+
+impl std::fmt::Debug for Spares {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Spares")
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::footprint::{Interval, Operation, ReadKey};
+    use crate::format::OpKind;
+
+    fn fill(footprint: &mut Footprint, value: &[u8]) {
+        let operation = Operation { family: 1, kind: OpKind::Put, key: b"key", value };
+        footprint.write(operation).unwrap();
+        footprint.savepoint("here");
+        footprint.track_read(ReadKey::new(1, b"read"));
+        footprint.watch(1, Interval::of_key(b"watched"));
+    }
+
+    #[test]
+    fn what_comes_back_is_empty_has_its_own_limit_and_the_old_memory() {
+        let spares = Spares::default();
+        let mut footprint = spares.take(1 << 20);
+        fill(&mut footprint, b"value");
+        let value_at = |footprint: &Footprint| footprint.get(1, b"key").unwrap().value.as_ptr();
+        let first = value_at(&footprint);
+        spares.give(&mut footprint);
+        assert_eq!((footprint.charge(), footprint.limit), (0, 0));
+        let mut again = spares.take(1 << 10);
+        assert_eq!((again.len(), again.limit), (0, 1 << 10));
+        assert_eq!((again.read_keys().len(), again.read_ranges().count()), (0, 0));
+        assert!(!again.rollback_to("here"));
+        fill(&mut again, b"other");
+        assert_eq!(value_at(&again), first);
+    }
+
+    #[test]
+    fn large_ones_are_not_kept() {
+        let spares = Spares::default();
+        let mut footprint = spares.take(1 << 20);
+        fill(&mut footprint, &[7; CHARGE_MAX as usize]);
+        spares.give(&mut footprint);
+        assert!(spares.place().lock().is_none());
+    }
+}
