@@ -117,6 +117,8 @@ pub(crate) struct Get {
     /// Print the value's bytes as they are, and no newline
     #[arg(long)]
     pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) when: AsOf,
 }
 
 #[derive(Args, Debug)]
@@ -162,7 +164,18 @@ pub(crate) struct Scan {
     #[arg(long, short)]
     pub(crate) keys_only: bool,
     #[command(flatten)]
+    pub(crate) when: AsOf,
+    #[command(flatten)]
     pub(crate) form: HexFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AsOf {
+    /// Read the database as it was: at a time (2026-11-22T15:04:05Z, or 90s, 15m, 2h or 3d ago), or
+    /// at a read point of 32 hexadecimal digits. What was written since the last flush has no time
+    /// yet
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) as_of: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -12,6 +12,7 @@ mod failure;
 mod fuzzing;
 mod progress;
 mod text;
+mod when;
 
 use clap::Parser;
 use command::Outcome;

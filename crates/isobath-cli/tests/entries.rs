@@ -3,8 +3,10 @@
 
 mod support;
 
+use isobath::{Options, ReadPoint};
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 use support::*;
 
 #[test]
@@ -139,4 +141,68 @@ fn the_empty_key_is_a_key() {
 fn keys_out_of_limits_are_refused() {
     let home = Home::new();
     home.run("put", &[&"k".repeat(70_000), "value"]).fails_with(2, &["at most 65536"]);
+}
+
+#[test]
+fn earlier_states_are_read_by_point_and_by_time() {
+    let home = Home::new();
+    let options = || Options::new().history(Duration::from_secs(3600));
+    let point = {
+        let db = options().open(home.db()).unwrap();
+        let first = db.put("key", "before").unwrap();
+        db.put("key", "after").unwrap();
+        db.delete("gone").unwrap();
+        db.close().unwrap();
+        ReadPoint::from(first).to_string()
+    };
+    let closed = utc(SystemTime::now());
+    std::thread::sleep(Duration::from_millis(20));
+    // Opens without the option, too, keep what is within the history.
+    home.run("put", &["key", "last"]).ok();
+    home.run("put", &["new", "later"]).ok();
+    assert_eq!(home.run("get", &["key"]).ok(), "last\n");
+    assert_eq!(home.run("get", &["key", "--as-of", &point]).ok(), "before\n");
+    assert_eq!(home.run("scan", &["--as-of", &point]).ok(), "key\tbefore\n");
+    assert_eq!(home.run("get", &["key", "--as-of", "0s"]).ok(), "last\n");
+    assert_eq!(home.run("get", &["key", "--as-of", &closed]).ok(), "after\n");
+    assert_eq!(home.run("scan", &["--as-of", &closed]).ok(), "key\tafter\n");
+    home.run("get", &["new", "--as-of", &closed]).fails_with(1, &[]);
+    let last = {
+        let db = options().read_only(true).open(home.db()).unwrap();
+        db.snapshot().read_point().to_string()
+    };
+    home.run("get", &["key", "--as-of", "50m"]).fails_with(2, &["history"]);
+    home.run("get", &["key", "--as-of", "yesterday"]).fails_with(2, &["2026-11-22T15:04:05Z"]);
+    home.run("scan", &["--as-of", &"0".repeat(32)]).fails_with(2, &["another database"]);
+    let ahead =
+        format!("{:016x}{}", u64::from_str_radix(&last[..16], 16).unwrap() + 1, &last[16..]);
+    home.run("get", &["key", "--as-of", &ahead]).fails_with(2, &["ahead of the newest"]);
+    // An open that ends the history.
+    options().history(Duration::ZERO).open(home.db()).unwrap().close().unwrap();
+    for when in [&point, &closed] {
+        home.run("get", &["key", "--as-of", when]).fails_with(2, &["the oldest point is"]);
+    }
+}
+
+/// A time as `--as-of` reads it.
+fn utc(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let (seconds, millis) = (since.as_secs(), since.subsec_millis());
+    let (mut day, mut year, mut month) = (seconds / 86_400, 1970, 1);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    while day >= 365 + u64::from(is_leap(year)) {
+        day -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    for days in [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if day < days {
+            break;
+        }
+        day -= days;
+        month += 1;
+    }
+    let [hour, minute, second] = [seconds / 3600 % 24, seconds / 60 % 60, seconds % 60];
+    format!("{year}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z", day + 1)
 }

@@ -135,8 +135,11 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
         let end = engine.log.tail();
         // `replay from` stays where the last flush put it: a commit that raced the close is only in
         // the log.
-        let edit = Edit::new(vec![Change::DurableLsn { lsn: end }, Change::CleanClose { end }]);
+        engine.note_last_moment();
+        let mut edit = Edit::new(vec![Change::DurableLsn { lsn: end }]);
         let mut versions = engine.versions.lock();
+        edit.changes.extend(engine.history.changes(versions.state(), 0, end));
+        edit.push(Change::CleanClose { end });
         // If there is no room for a new manifest, the old one stays in force.
         versions.renew().or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })?;
         versions.install(edit, &[]).map(|_| ())

@@ -11,6 +11,8 @@ mod families {}
 mod durability {}
 #[doc = include_str!("../guide/reading-while-writing.md")]
 mod reading_while_writing {}
+#[doc = include_str!("../guide/time-travel.md")]
+mod time_travel {}
 #[doc = include_str!("../guide/transactions.md")]
 mod transactions {}
 #[doc = include_str!("../guide/queue.md")]

@@ -52,6 +52,7 @@ mod pinned;
 #[cfg(all(test, shuttle))]
 mod point_model;
 mod read;
+mod read_point;
 mod recover;
 mod sizes;
 mod table;
@@ -93,9 +94,10 @@ pub use options::{
     WriteOptions,
 };
 pub use pinned::{Key, Value};
+pub use read_point::ReadPoint;
 #[cfg(feature = "simulation")]
 pub use sizes::Sizes;
 pub use table::BlockCache;
 pub use table::Codec;
 pub use vfs::IoMode;
-pub use write::{Commit, ReadPoint};
+pub use write::Commit;

@@ -1,5 +1,6 @@
 //! Periodic work, once a second, whether or not anything is written:
 //!
+//! - It notes at which point the database is, if a history is kept.
 //! - It prepares memory for writers, so that their first writes cost no page faults.
 //! - It removes table files and log segments that nothing needs any more.
 //! - It raises the log's ceiling, and tries flushes again that failed on a full disk.
@@ -69,6 +70,7 @@ pub(crate) fn start(
     let (mut tail, mut quiet_rounds, mut rounds) = (Lsn::MAX, 0, 0u32);
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
+        engine.note_moment();
         engine.epochs.pool().prefault_spares();
         engine.remove_obsolete_files();
         rounds = rounds.wrapping_add(1);

@@ -19,6 +19,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The offset of the format's version in the header of every file.
 const VERSION_AT: usize = 10;
@@ -229,7 +230,7 @@ fn files(disk: &MemoryFs) -> Vec<(PathBuf, Vec<u8>)> {
 fn fill(disk: &MemoryFs) -> Result<String> {
     let path = Path::new("/db");
     let fs = MemoryFs::new();
-    let db = in_memory(&fs).open(path)?;
+    let db = in_memory(&fs).history(Duration::from_secs(3600)).open(path)?;
     let small = |codec| FamilyOptions::new().codec(codec).block_size(256);
     db.family(("lz4", small(Codec::Lz4)))?;
     db.family(("zstd", small(Codec::Zstd).filter_bits_per_key(0)))?;

@@ -7,8 +7,8 @@
 //! why = "..."
 //! [[mutant.edit]]
 //! file = "crates/isobath/src/engine/read_points.rs"
-//! find = "self.readers_from(log.visible())"
-//! replace = "self.readers_from(log.tail())"
+//! find = "self.readers_from(log.visible().min(retained))"
+//! replace = "self.readers_from(log.tail().min(retained))"
 //! ```
 //!
 //! `find` occurs exactly once in its file (or `nth` says which one is meant, from 1), within the

@@ -31,7 +31,8 @@ const NOUNS: [&str; 17] = [
 ];
 
 /// What everyone may name.
-const GROUND: [&str; 7] = ["error", "limits", "metrics", "events", "options", "sizes", "telemetry"];
+const GROUND: [&str; 8] =
+    ["error", "limits", "metrics", "events", "options", "read_point", "sizes", "telemetry"];
 
 /// What the crate's root exports out of the ground and the nouns.
 const ROOT_EXPORTS: [&str; 2] = ["Error", "Result"];

@@ -31,7 +31,7 @@ pub(super) fn create(asked: &Create) -> Result<Outcome> {
 pub(super) fn get(asked: &Get) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let key = form.read(&asked.key)?;
-    reading_family(&asked.keyspace, |family| {
+    reading_family(&asked.keyspace, &asked.when, |family| {
         let Some(value) = family.get(&key)? else { return Ok(Outcome::No) };
         let mut output = Output::new();
         if asked.raw {

@@ -1,10 +1,12 @@
 //! Opening and closing a database for one command.
 
-use crate::cli::{CodecFlag, CodecName, Keyspace};
+use crate::cli::{AsOf, CodecFlag, CodecName, Keyspace};
 use crate::failure::Result;
 use crate::progress::Progress;
-use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, Options};
+use crate::when::When;
+use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, Options, Reads};
 use std::path::Path;
+use std::time::SystemTime;
 
 /// One command writes little, and log segments are made when a database opens: the smaller, the
 /// sooner it is open. Large enough to recover what a server left without making many small tables
@@ -91,10 +93,20 @@ impl Existing for Db {
     }
 }
 
-/// [`reading`], from one of its families.
+/// [`reading`], from one of its families, now or as of another time.
 pub(super) fn reading_family<T>(
     keyspace: &Keyspace,
-    work: impl FnOnce(&Family) -> Result<T>,
+    when: &AsOf,
+    work: impl FnOnce(&Reads<'_>) -> Result<T>,
 ) -> Result<T> {
-    reading(&keyspace.database.path, |db| work(&db.existing(&keyspace.family)?))
+    let when = when.as_of.as_ref().map(|text| When::read(text, SystemTime::now())).transpose()?;
+    reading(&keyspace.database.path, |db| {
+        let family = db.existing(&keyspace.family)?;
+        let snapshot = match when {
+            None => db.snapshot(),
+            Some(When::Time(time)) => db.snapshot_as_of(time)?,
+            Some(When::Point(point)) => db.snapshot_at(point)?,
+        };
+        work(&snapshot.of(&family))
+    })
 }

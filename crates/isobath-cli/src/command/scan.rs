@@ -25,7 +25,7 @@ pub(super) fn scan(asked: &Scan) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let bounds = bounds(&asked.bounds, form)?;
     let prefix = asked.prefix.as_ref().map(|key| form.read(key)).transpose()?;
-    reading_family(&asked.keyspace, |family| {
+    reading_family(&asked.keyspace, &asked.when, |family| {
         let range = match prefix {
             Some(prefix) => family.prefix(prefix),
             None => family.range(bounds),

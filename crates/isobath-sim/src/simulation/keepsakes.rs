@@ -25,6 +25,7 @@ pub(crate) struct Keepsake {
 impl Stage {
     /// Keeps a snapshot, or reads a kept one again.
     pub(crate) fn keep(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        self.look_back(rng)?;
         let kept = self.keepsakes.borrow().len();
         if kept < KEPT_MAX && rng.bool() {
             let keepsake = self.new_keepsake(rng)?;
@@ -45,6 +46,7 @@ impl Stage {
     fn new_keepsake(&self, rng: &mut fastrand::Rng) -> isobath::Result<Keepsake> {
         let (look, snapshot) = self.take_snapshot();
         let values = self.all_of(&snapshot)?;
+        self.remember(&snapshot, &values, rng);
         let sights = vec![Sight::of_family(0, &values), Sight::of_family(1, &values)];
         self.saw("a kept snapshot", look, (sights, Ok(())))?;
         let mut range = snapshot.of(&self.side).range(..);

@@ -2,15 +2,15 @@
 //!
 //! A seed is a disk and several lives of the database on it (`simulate.rs`), each ended by a death
 //! or a close and begun with the check of what the one before must have left. In a life, writers,
-//! readers and a janitor (`workload.rs`, `readers.rs`, `keepsakes.rs`) are coroutines that one
-//! scheduler switches (`runtime.rs`), on a machine that can die at any operation (`world.rs`,
-//! `disk.rs`, `weather.rs`) and may have trouble before (`trouble.rs`). `terrain.rs` and
-//! `keyspace.rs` choose the shape of a seed's database. The oracle (`oracle.rs`, `families.rs`)
-//! checks what must be true; it keeps digests of values (`values.rs`) and finds the moment that
-//! explains a read (`observe.rs`). `transactions/` runs transactions of all levels beside the
-//! others. `careless.rs` misuses the API, and `twin.rs` adds a second
-//! database. `linger.rs` checks an idle database. `settings.rs` chooses which parts of a seed run,
-//! and `shrink.rs` finds the smallest run that still fails.
+//! readers and a janitor (`workload.rs`, `readers.rs`, `keepsakes.rs`, `memories.rs`) are
+//! coroutines that one scheduler switches (`runtime.rs`), on a machine that can die at any
+//! operation (`world.rs`, `disk.rs`, `weather.rs`) and may have trouble before (`trouble.rs`).
+//! `terrain.rs` and `keyspace.rs` choose the shape of a seed's database. The oracle (`oracle.rs`,
+//! `families.rs`) checks what must be true; it keeps digests of values (`values.rs`) and finds the
+//! moment that explains a read (`observe.rs`). `transactions/` runs transactions of all levels
+//! beside the others. `careless.rs` misuses the API, and `twin.rs` adds a second database.
+//! `linger.rs` checks an idle database. `settings.rs` chooses which parts of a seed run, and
+//! `shrink.rs` finds the smallest run that still fails.
 
 #[cfg(test)]
 mod api;
@@ -23,6 +23,7 @@ mod intruder;
 mod keepsakes;
 mod keyspace;
 mod linger;
+mod memories;
 mod observe;
 mod oracle;
 mod readers;

@@ -14,6 +14,7 @@
 //! middle, and nothing that a close had finished.
 
 use super::families::Guests;
+use super::memories::Memory;
 use super::observe::{Judge, Reading, Sight, When};
 use super::transactions::deal::{Deal, Refusal};
 use super::transactions::rules;
@@ -115,6 +116,8 @@ pub(crate) struct History {
     /// Those of the life before, and whether they must have lasted.
     pub(crate) old_tokens: Vec<isobath::Commit>,
     pub(crate) keeps_old_tokens: bool,
+    /// Points that were seen, in earlier lives too.
+    pub(crate) memories: Vec<Memory>,
     /// Something unknown may have been written: reads go unjudged.
     pub(crate) is_blind: bool,
 }
@@ -148,6 +151,13 @@ pub(crate) fn marker(writer: usize) -> Place {
 impl History {
     pub(crate) fn new(base: Values) -> History {
         History { base, writers: vec![Vec::new(); stepper(TRANSACTORS)], ..History::default() }
+    }
+
+    /// Takes over what the life before remembers. `is_kept` if all that it had must have lasted.
+    pub(crate) fn follow(&mut self, before: History, is_kept: bool) {
+        (self.old_tokens, self.keeps_old_tokens) = (before.tokens, is_kept);
+        self.memories = before.memories;
+        self.memories.iter_mut().for_each(|memory| memory.grow_old(is_kept));
     }
 
     /// The number that the next commit of a writer has, counted over all lives.

@@ -384,7 +384,7 @@ fn live(
         history.guests = Guests::found(opened.guests);
         history.has_side = true;
         let is_kept = before.end == End::Closed || before.end == End::Killed && !script.is_damaged;
-        (history.old_tokens, history.keeps_old_tokens) = (before.history.tokens, is_kept);
+        history.follow(before.history, is_kept);
         let stage = Rc::new(Stage {
             db: opened.db,
             side: opened.side,

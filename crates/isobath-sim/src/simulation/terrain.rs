@@ -14,15 +14,43 @@ pub(crate) struct Terrain {
     /// Between two flushes commits go to few keys, after the next to others, so that runs share
     /// none.
     pub(crate) has_seasons: bool,
+    /// For how long earlier states are kept.
+    history: Option<Duration>,
+}
+
+/// Longer than all lives of a seed, however often the clock is set.
+const ALWAYS: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+fn history(rng: &mut fastrand::Rng) -> Option<Duration> {
+    match rng.u8(..8) {
+        0 => Some(Duration::from_millis(1 << rng.u32(..16))),
+        1 => Some(ALWAYS),
+        _ => None,
+    }
 }
 
 impl Terrain {
     pub(crate) fn flat(rng: &mut fastrand::Rng) -> Terrain {
-        Terrain { keys: Keyspace::few(rng), is_tree: false, has_seasons: false }
+        Terrain {
+            keys: Keyspace::few(rng),
+            is_tree: false,
+            has_seasons: false,
+            history: history(rng),
+        }
     }
 
     pub(crate) fn tree(rng: &mut fastrand::Rng) -> Terrain {
-        Terrain { keys: Keyspace::many(rng), is_tree: true, has_seasons: rng.bool() }
+        Terrain {
+            keys: Keyspace::many(rng),
+            is_tree: true,
+            has_seasons: rng.bool(),
+            history: history(rng),
+        }
+    }
+
+    /// True if no state is ever given up.
+    pub(crate) fn keeps_all(&self) -> bool {
+        self.history == Some(ALWAYS)
     }
 
     pub(crate) fn is_tree(&self) -> bool {
@@ -49,6 +77,7 @@ impl Terrain {
                 _ => IoMode::Positional,
             })
             .sync_interval(intervals[rng.usize(..4)])
+            .history(self.history)
             .durability(
                 [Durability::Process, Durability::Process, Durability::Sync][rng.usize(..3)],
             )

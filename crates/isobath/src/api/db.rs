@@ -3,6 +3,8 @@
 use crate::batch::Batch;
 use crate::calls::{CallOptions, Lender};
 use crate::engine::Engine;
+#[allow(clippy::disallowed_types)] // What programs have.
+use crate::env::{SystemTime, unix_ms_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::family_spec::FamilySpec;
@@ -11,11 +13,12 @@ use crate::key_range::bounds_of;
 use crate::metrics::Metrics;
 use crate::options::{Options, ReadOptions, TransactionOptions, WriteOptions};
 use crate::read::ReadAt;
+use crate::read_point::ReadPoint;
 use crate::reads::{Reads, reads};
 use crate::snapshot::Snapshot;
 use crate::steps::steps;
 use crate::transaction::Transaction;
-use crate::write::{self, Commit, ReadPoint};
+use crate::write::{self, Commit};
 use crate::writes::writes;
 use crate::{close, compact, follow, recover};
 use std::borrow::BorrowMut;
@@ -232,6 +235,55 @@ impl Db {
         Ok(self.with(TransactionOptions::default()).try_transact(body)?.0)
     }
 
+    /// A snapshot of every family as it was at an earlier point: that of a commit, of an earlier
+    /// snapshot, or one that a program has stored, also before the database was last opened.
+    /// [`Options::history`](crate::Options::history) says how far back points can be read. A family
+    /// that was dropped since is not in the snapshot.
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # use std::time::Duration;
+    /// let options = isobath::Options::in_memory().history(Duration::from_secs(3600));
+    /// let db = options.open("history")?;
+    /// let first = db.put("key", "before")?;
+    /// db.put("key", "after")?;
+    /// db.compact()?;
+    /// assert_eq!(db.snapshot_at(first)?.get("key")?.unwrap(), b"before");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::PointTooOld`](crate::ErrorKind::PointTooOld) if the state at the point is not
+    /// kept any more, or if a crash has lost commits below it;
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the point is ahead of
+    /// what is visible, or of another database.
+    pub fn snapshot_at(&self, point: impl Into<ReadPoint>) -> Result<Snapshot> {
+        let hold = self.engine().register_at(point.into())?;
+        Ok(Snapshot::of_hold(&self.owner, hold))
+    }
+
+    /// A snapshot of every family as it was at a time. The database notes once a second at which
+    /// point it is, less often if [`Options::history`](crate::Options::history) is longer than an
+    /// hour. The snapshot shows the newest such point at or before `time`: no commit that began
+    /// later, and all those before it but the last second's. After a crash, commits that were not
+    /// in tables yet count as made when the database was opened again. With the present time or a
+    /// later one it is [`Db::snapshot`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::PointTooOld`](crate::ErrorKind::PointTooOld) if the state at that time is not
+    /// kept any more.
+    #[allow(clippy::disallowed_types)] // What programs have.
+    pub fn snapshot_as_of(&self, time: SystemTime) -> Result<Snapshot> {
+        let hold = self.engine().register_as_of(unix_ms_of(time))?;
+        Ok(Snapshot::of_hold(&self.owner, hold))
+    }
+
+    /// The oldest point that [`Db::snapshot_at`] accepts now. It only rises.
+    pub fn oldest_readable(&self) -> ReadPoint {
+        self.engine().oldest_readable()
+    }
+
     // Column families.
 
     /// The family with this name, created if it does not exist: `db.family("users")`, or with
@@ -369,7 +421,7 @@ impl Db {
     /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) if the log does not fit into the
     /// memory that a reader may take.
     pub fn catch_up(&self) -> Result<ReadPoint> {
-        Ok(ReadPoint::new(self.engine(), follow::catch_up(self.engine())?))
+        Ok(self.engine().read_point(follow::catch_up(self.engine())?))
     }
 
     /// All counters, at this moment.

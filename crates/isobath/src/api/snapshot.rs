@@ -8,8 +8,8 @@ use crate::family::Family;
 use crate::format::Lsn;
 use crate::options::ReadOptions;
 use crate::read::ReadAt;
+use crate::read_point::ReadPoint;
 use crate::reads::{Reads, reads};
-use crate::write::ReadPoint;
 use std::sync::Arc;
 
 /// The database at one read point. Its own methods read the default family; [`Snapshot::of`] reads
@@ -41,13 +41,17 @@ reads!(Snapshot);
 
 impl Snapshot {
     pub(crate) fn new(owner: &Arc<Owner>) -> Snapshot {
-        let engine = owner.engine();
-        Snapshot { hold: engine.register_point(), owner: owner.clone() }
+        Snapshot::of_hold(owner, owner.engine().register_point())
+    }
+
+    /// The snapshot at a point that was registered for it.
+    pub(crate) fn of_hold(owner: &Arc<Owner>, hold: Hold) -> Snapshot {
+        Snapshot { hold, owner: owner.clone() }
     }
 
     /// The read point of the snapshot.
     pub fn read_point(&self) -> ReadPoint {
-        ReadPoint::new(self.engine(), self.hold.point())
+        self.engine().read_point(self.hold.point())
     }
 
     #[cfg(test)]

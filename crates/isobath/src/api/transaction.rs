@@ -12,9 +12,10 @@ use crate::format::OpKind;
 use crate::lock::LockMode;
 use crate::options::{ReadOptions, TransactionOptions};
 use crate::pinned::Value;
+use crate::read_point::ReadPoint;
 use crate::steps::steps;
 use crate::transact::{Life, OneKey, Outcome, fetch_update, put_if, rerun};
-use crate::write::{Commit, ReadPoint};
+use crate::write::Commit;
 use crate::writes::writes;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -145,7 +146,7 @@ impl Transaction {
     /// [`Isolation::RepeatableRead`](crate::Isolation::RepeatableRead) it is the newest one.
     pub fn read_point(&self) -> ReadPoint {
         let engine = self.engine();
-        ReadPoint::new(engine, self.life.borrow().read_point(engine))
+        engine.read_point(self.life.borrow().read_point(engine))
     }
 
     /// Commits the transaction: all that it wrote becomes visible at once, also after a crash.

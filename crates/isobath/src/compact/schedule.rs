@@ -14,7 +14,7 @@ use super::plan::{debts, plan, plan_manual};
 use super::plants::{delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
-use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace};
+use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace, raised};
 use crate::env::{Plant, Point, Reach, planted, reached, yield_point};
 
 use crate::error::{Error, Result};
@@ -49,7 +49,7 @@ fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
 }
 
 fn hints_of(engine: &Engine, state: &CompactionState, is_idle: bool) -> Hints {
-    let oldest_reader = engine.points.readers(&engine.log).oldest();
+    let oldest_reader = engine.readers().oldest();
     Hints { run_bytes: state.run_bytes, oldest_reader, is_idle }
 }
 
@@ -271,7 +271,7 @@ fn context_of(
     cancel: &CancelToken,
     progress: Progress,
 ) -> Result<CompactionContext> {
-    let mut readers = engine.points.readers(&engine.log);
+    let mut readers = engine.readers();
     if planted(Plant::SnapshotIgnored) {
         readers.forget_registered();
     }
@@ -296,13 +296,14 @@ fn context_of(
 }
 
 fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result<()> {
-    let (edit, outputs) = (Edit::new(outcome.changes(family.id)), outcome.files.clone());
-    let worked_on = family.clone();
+    let (mut edit, outputs) = (Edit::new(outcome.changes(family.id)), outcome.files.clone());
+    let (worked_on, horizon) = (family.clone(), outcome.horizon);
     let installed = engine.change_versions(move |versions| {
         if versions.state().family(worked_on.id).is_none() {
             // The family was dropped meanwhile. The outputs are removed with their last holder.
             return Err(Error::cancelled());
         }
+        edit.changes.extend(raised(versions.state(), horizon));
         versions.install(edit, &outputs)?;
         if let Some(state) = versions.state().family(worked_on.id) {
             worked_on.install(state.tree.clone(), None);

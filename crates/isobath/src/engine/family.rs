@@ -161,25 +161,31 @@ impl Keyspace {
         points[..below].last().copied().filter(|point| *point > self.created_at)
     }
 
-    /// Releases the memtables that no reader of the dropped family at `point` or below sees.
-    pub(super) fn cut_memory(&self, point: Lsn) {
-        self.replace(|view| view.memtables.retain(|of| of.epoch.start < point));
+    /// Releases the memtables that no reader of the dropped family at `point` or below sees. From
+    /// here on the family exists at no later point.
+    pub(super) fn cut(&self, point: Lsn) {
+        self.replace(|view| {
+            view.memtables.retain(|of| of.epoch.start < point);
+            view.dropped_at = view.dropped_at.min(point);
+        });
     }
 
-    /// Releases memory and files, except for what readers have pinned. No new reader comes.
+    /// Releases memory and files of the dropped family, except for what readers have pinned. From
+    /// here on it exists only at points from before its creation, where it is empty.
     pub(super) fn let_go(&self) {
-        self.replace(|view| {
-            view.memtables = Vec::new();
-            view.tree = Arc::default();
-            view.is_let_go = true;
-        });
+        self.empty_from(self.created_at);
     }
 
     /// Releases memory and files because the database is closed. From here on the family exists at
     /// no read point.
     pub(super) fn shut(&self) {
+        self.empty_from(0);
+    }
+
+    /// Empties the view. Above `point` a read finds that the family is gone, not that it is empty.
+    fn empty_from(&self, point: Lsn) {
         self.replace(|view| {
-            let dropped_at = 0;
+            let dropped_at = view.dropped_at.min(point);
             *view = View { memtables: Vec::new(), tree: Arc::default(), dropped_at, ..*view };
             view.is_let_go = true;
         });
@@ -398,7 +404,7 @@ mod tests {
         assert!(family.is_dropped());
         epochs.iter().for_each(|epoch| drop(family.memtable_in(epoch)));
         assert_eq!(pinned(&family, 4), [2, 1]);
-        family.cut_memory(5000);
+        family.cut(5000);
         assert_eq!(pinned(&family, 5), [1]);
         family.let_go();
         assert_eq!(pinned(&family, 6), [0; 0]);

@@ -25,6 +25,8 @@ pub(crate) struct Line {
     pub(crate) term: u64,
     /// Everything below this LSN is in the tables of the views.
     pub(crate) replay_from: Lsn,
+    /// The least point that the tables serve; `None` if it is not known.
+    oldest_readable: Option<Lsn>,
     /// The first LSN that is not applied.
     pub(crate) next: Lsn,
     pub(crate) records: u64,
@@ -96,6 +98,7 @@ impl Line {
             stamp,
             term: state.term().term,
             replay_from: from,
+            oldest_readable: state.oldest_readable(),
             next: from,
             records: 0,
             families_changed: state.families_changed(),
@@ -109,6 +112,11 @@ impl Line {
     /// Bytes of memory that the applied records take.
     pub(crate) fn bytes(&self) -> u64 {
         self.epoch.bytes()
+    }
+
+    /// The least point that the views serve.
+    pub(crate) fn floor(&self) -> Lsn {
+        self.oldest_readable.map_or(self.next, |oldest| oldest.min(self.next))
     }
 
     /// The default family.

@@ -9,6 +9,7 @@
 //!        ├─ points     the registry of read points that compactions must respect
 //!        ├─ conflicts  which keys were surely not written since an LSN
 //!        ├─ locks      keys that transactions have locked, and who waits for them
+//!        ├─ history    for how long earlier points stay readable, and which time they belong to
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of compactions
 //!        └─ jobs       background workers; `installer` does for threads of low priority what writers wait for
 //! ```
@@ -20,6 +21,7 @@ mod epochs;
 mod families;
 mod family;
 mod gauges;
+mod history;
 mod line;
 mod mention;
 #[cfg(all(test, shuttle))]
@@ -42,6 +44,7 @@ pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
 pub(crate) use families::Families;
 pub(crate) use family::{Keyspace, MemtableOf, View};
 pub(crate) use gauges::Gauges;
+pub(crate) use history::{History, opened, raised, retained_from, span_ms};
 pub(crate) use line::Line;
 pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};
@@ -93,7 +96,8 @@ pub(crate) struct Engine {
     /// What transactions have locked.
     pub(crate) locks: Locks,
     /// Memory for transactions.
-    pub(crate) spares: Spares,
+    pub(crate) spare_footprints: Spares,
+    pub(crate) history: History,
     pub(crate) pacer: Pacer,
     pub(crate) gauges: Gauges,
     pub(crate) tables: TableContext,
@@ -279,7 +283,7 @@ impl Engine {
 impl Drop for Engine {
     /// Releases the memory of all families, because handles may outlive the database.
     fn drop(&mut self) {
-        self.families.all().iter().for_each(|family| family.let_go());
+        self.families.all().iter().for_each(|family| family.shut());
     }
 }
 

@@ -107,6 +107,24 @@ fn a_compaction_knows_of_every_reader_below_its_horizon() {
     });
 }
 
+/// A reader at an earlier point is refused, or a compaction with a later horizon lists its point.
+#[test]
+fn a_compaction_knows_of_every_earlier_point_that_is_not_refused() {
+    check(4, || {
+        let points = Arc::new(ReadPoints::default());
+        let reader = {
+            let points = points.clone();
+            thread::spawn(move || points.register_old(BEFORE))
+        };
+        let kept = points.readers_from(AFTER);
+        if let Some(hold) = reader.join().unwrap() {
+            assert!(kept.registered().contains(&hold.point()));
+            points.release(&hold);
+        }
+        assert_eq!(points.held(), (0, None));
+    });
+}
+
 /// Of two compactions that begin at once, each knows of the reader or keeps what the reader sees.
 #[test]
 fn compactions_that_begin_at_once_both_respect_a_reader() {

@@ -47,7 +47,7 @@ impl Moment {
 impl Shown {
     /// Shows the moment that `line` has reached.
     pub(crate) fn new(line: Line) -> Shown {
-        let moment = ArcSwap::from_pointee(Moment::of(&line, line.next));
+        let moment = ArcSwap::from_pointee(Moment::of(&line, line.floor()));
         Shown { moment, line: Mutex::new(Rank::Line, Some(line)) }
     }
 
@@ -79,7 +79,7 @@ impl Shown {
     pub(crate) fn show(&self, line: &Line, is_anew: bool, points: &ReadPoints, log: &Log) {
         let before = self.moment.load_full();
         assert!(before.point <= line.next, "points never go back");
-        let mut now = Moment::of(line, if is_anew { line.next } else { before.floor });
+        let mut now = Moment::of(line, if is_anew { line.floor() } else { before.floor });
         if is_anew {
             now.older.push(Arc::new(Moment { older: Vec::new(), ..Moment::clone(&before) }));
         }

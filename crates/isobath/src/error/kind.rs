@@ -3,6 +3,7 @@
 use super::cause::{
     ConflictKind, DeadlockWait, LockHolder, NotADatabaseCause, PoisonCause, ShownKey, StallCause,
 };
+use crate::read_point::ReadPoint;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -85,6 +86,14 @@ pub enum ErrorKind {
     InvalidArgument {
         /// What is wrong, and what would be accepted.
         detail: String,
+    },
+
+    /// The state at this read point or time can no longer be read: see
+    /// [`Options::history`](crate::Options::history).
+    #[non_exhaustive]
+    PointTooOld {
+        /// The oldest point that can be read.
+        oldest: ReadPoint,
     },
 
     /// No column family has this name, or the family of this handle was dropped. A new family of
@@ -230,6 +239,7 @@ impl ErrorKind {
             ErrorKind::AlreadyExists { .. } => "ALREADY_EXISTS",
             ErrorKind::Locked { .. } => "LOCKED",
             ErrorKind::InvalidArgument { .. } => "INVALID_ARGUMENT",
+            ErrorKind::PointTooOld { .. } => "POINT_TOO_OLD",
             ErrorKind::UnknownFamily { .. } => "UNKNOWN_FAMILY",
             ErrorKind::FamilyExists { .. } => "FAMILY_EXISTS",
             ErrorKind::WouldStall { .. } => "WOULD_STALL",
@@ -284,6 +294,10 @@ impl fmt::Display for ErrorKind {
                 path.display()
             ),
             ErrorKind::InvalidArgument { detail } => write!(f, "invalid argument: {detail}"),
+            ErrorKind::PointTooOld { oldest } => write!(
+                f,
+                "the state at this point is not kept any more, see `Options::history`; the oldest point is {oldest}"
+            ),
             ErrorKind::UnknownFamily { name } => write!(
                 f,
                 "there is no column family {name:?}; create it first, or see `Db::list_families`; handles of a \

@@ -17,6 +17,7 @@ pub(crate) use decode::NamedDecoder;
 pub(crate) use decode::{DecodeError, Decoded, ReadError};
 pub use kind::ErrorKind;
 
+use crate::read_point::ReadPoint;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -186,6 +187,11 @@ impl Error {
     }
 
     #[cold]
+    pub(crate) fn point_too_old(oldest: ReadPoint) -> Error {
+        Error::new(ErrorKind::PointTooOld { oldest })
+    }
+
+    #[cold]
     pub(crate) fn family_exists(name: &str) -> Error {
         Error::new(ErrorKind::FamilyExists { name: name.to_owned() })
     }
@@ -300,9 +306,9 @@ impl From<Error> for io::Error {
             ErrorKind::Corruption { .. } | ErrorKind::NewerFormat { .. } => {
                 io::ErrorKind::InvalidData
             }
-            ErrorKind::NotADatabase { .. } | ErrorKind::UnknownFamily { .. } => {
-                io::ErrorKind::NotFound
-            }
+            ErrorKind::NotADatabase { .. }
+            | ErrorKind::UnknownFamily { .. }
+            | ErrorKind::PointTooOld { .. } => io::ErrorKind::NotFound,
             ErrorKind::AlreadyExists { .. } | ErrorKind::FamilyExists { .. } => {
                 io::ErrorKind::AlreadyExists
             }

@@ -102,15 +102,16 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     if !planted(Plant::FlushedBeforeComplete) {
         engine.log.wait_visible(epoch.end())?;
     }
+    engine.note_end(epoch.end());
     let (families, pending) = pending_of(engine, &epoch);
-    let readers = engine.points.readers(&engine.log);
+    let readers = engine.readers();
     let fs = &*engine.options.env.fs;
     let built = match build_table(fs, &engine.dir, engine.uuid, &engine.files, &pending, &readers) {
         Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,
         other => other?,
     };
     yield_point(Point::Built);
-    install(engine, &epoch, &families, built.as_ref())?;
+    install(engine, &epoch, &families, built.as_ref(), readers.horizon())?;
     let took_ns = engine.pacer.now_ns() - started;
     let bytes = built.as_ref().map_or(0, |built| built.table.file_len);
     engine.gauges.flushes.add(1);
@@ -203,6 +204,7 @@ fn install(
     epoch: &Arc<Epoch>,
     families: &[Arc<Keyspace>],
     built: Option<&Built>,
+    horizon: Lsn,
 ) -> Result<()> {
     // Wait until a change of families below the epoch's end is in the manifest: after this edit the
     // next open no longer reads that part of the log.
@@ -218,9 +220,11 @@ fn install(
     check_whole(engine, epoch, built, versions.state().replay_from());
     let replay_from = epoch.end();
     edit.push(Change::ReplayFrom { lsn: replay_from });
+    edit.changes.extend(engine.history.changes(versions.state(), horizon, replay_from));
     retire_early(engine, epoch);
     let outputs: Vec<Arc<LiveFile>> = built.iter().map(|built| built.file.clone()).collect();
     versions.install(edit, &outputs)?;
+    engine.history.note_filed(replay_from);
     for family in families {
         if let Some(state) = versions.state().family(family.id) {
             family.install(state.tree.clone(), Some(epoch));

@@ -4,7 +4,7 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Engine, Epochs, Families, Gauges, Line, Notices, Pacer, ReadPoints, Shown,
+    Backlog, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, ReadPoints, Shown,
     conflicts_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
@@ -80,9 +80,10 @@ fn assemble(
         default_family: line.default_family(),
         files: versions.files().clone(),
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
-        points: ReadPoints::default(),
+        points: ReadPoints::new(line.floor()),
+        history: History::new(None, &[]),
         locks: locks_of(&options, &conflicts),
-        spares: Spares::default(),
+        spare_footprints: Spares::default(),
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,

@@ -1,6 +1,9 @@
 //! Time.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, UNIX_EPOCH};
+
+/// A time that a program gives, for [`unix_ms_of`].
+pub(crate) use std::time::SystemTime;
 
 /// A source of time.
 pub trait Clock: Send + Sync + 'static {
@@ -8,6 +11,12 @@ pub trait Clock: Send + Sync + 'static {
     fn now_ns(&self) -> u64;
     /// Milliseconds since 1970 by the wall clock. May jump.
     fn unix_ms(&self) -> u64;
+}
+
+/// Milliseconds from 1970 to `time`; 0 for earlier times.
+pub(crate) fn unix_ms_of(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The system's clocks.
@@ -35,6 +44,6 @@ impl Clock for SystemClock {
     }
 
     fn unix_ms(&self) -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+        unix_ms_of(SystemTime::now())
     }
 }

@@ -79,6 +79,8 @@ ranks! {
     Versions at "engine/mod.rs: versions",
     /// Read points that found no slot, and the dropped families that points see.
     ReadPoints at "engine/read_points.rs: registry",
+    /// At which time the database was at which point.
+    Moments at "engine/history.rs: moments",
     /// The open families by id and name.
     Families at "engine/families.rs: lists",
     /// Replacing a family's view.

@@ -34,6 +34,7 @@ mod threads;
 
 pub(crate) use callback::{call_back, is_called_back, is_called_back_by};
 pub use clock::{Clock, SystemClock};
+pub(crate) use clock::{SystemTime, unix_ms_of};
 pub(crate) use planted::{Plant, planted};
 pub use points::Point;
 pub(crate) use points::{note_reserved, preempt, without_preemption, yield_point};

@@ -19,6 +19,11 @@ impl ReaderPoints {
         ReaderPoints { registered, horizon }
     }
 
+    /// Readers at any point from `horizon` on.
+    pub(crate) fn from(horizon: Lsn) -> ReaderPoints {
+        ReaderPoints::new(Vec::new(), horizon)
+    }
+
     /// No readers yet: for each key only the newest version counts.
     pub(crate) const fn newest() -> ReaderPoints {
         ReaderPoints { registered: Vec::new(), horizon: Lsn::MAX }
@@ -48,7 +53,7 @@ impl ReaderPoints {
         &self.registered
     }
 
-    #[cfg(test)]
+    /// The least point that a reader to come can have.
     pub(crate) fn horizon(&self) -> Lsn {
         self.horizon
     }

@@ -79,6 +79,14 @@ pub struct Options {
     /// work of the device. Default `None`: no background sync, because the cost
     /// of a sync every second for writers is not measured yet.
     pub sync_interval: Option<Duration> = None,
+    /// For how long earlier states of the database can be read, by
+    /// [`Db::snapshot_at`](crate::Db::snapshot_at) and
+    /// [`Db::snapshot_as_of`](crate::Db::snapshot_as_of): every point that was given out within
+    /// this time, and the state at every time within it. Default `None`: as when the database was
+    /// last opened for writing; a new one keeps no history. With zero, it forgets its history. A
+    /// longer one takes more room: flushes and compactions keep each value and each delete that was
+    /// overwritten within this time.
+    pub history: Option<Duration> = None,
     /// How to access the log and tables. Default [`IoMode::Auto`].
     pub io: IoMode = IoMode::Auto,
     /// Threads that compact tables. Default: one for every two processors, at least one and at most

@@ -4,7 +4,7 @@ use super::plants;
 use super::replay::{Replayed, replay};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
-    self, Backlog, Engine, Epochs, Families, Gauges, Keyspace, Notices, Pacer, ReadPoints,
+    self, Backlog, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer, ReadPoints,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -70,6 +70,8 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     edit.push(Change::ReplayFrom { lsn: resumes_at });
     edit.push(Change::DurableLsn { lsn: resumes_at });
     edit.push(Change::LsnCeiling { lsn: resumes_at + options.sizes.ceiling_step });
+    edit.changes.extend(engine::raised(state, rest.horizon.unwrap_or(resumes_at)));
+    edit.changes.extend(engine::opened(&options, state, resumes_at));
     let outputs: Vec<_> = rest.built.iter().map(|built| built.file.clone()).collect();
     let versions = Arc::new(Mutex::new(Rank::Versions, versions));
     let log = start_log(&options, db, &versions, term, segment_len)?;
@@ -268,6 +270,13 @@ pub(crate) fn tables_of(options: &Options, db: &Path, uuid: [u8; 16]) -> TableCo
     TableContext::new(Arc::new(files), blocks)
 }
 
+/// The points that the database serves, whose log ends at `end`, and the history that it keeps.
+fn past_of(options: &Options, state: &State, end: Lsn) -> (ReadPoints, History) {
+    let oldest = state.oldest_readable().unwrap_or(end);
+    let history = History::new(engine::span_ms(options, state), state.moments());
+    (ReadPoints::new(oldest), history)
+}
+
 fn assemble(
     db: &Path,
     options: Options,
@@ -282,6 +291,7 @@ fn assemble(
         let versions = versions.lock();
         (versions.state().uuid(), versions.state().term().term, versions.files().clone())
     };
+    let (points, history) = past_of(&options, versions.lock().state(), log.tail());
     let families = families_of(&versions.lock())?;
     let default_family = families.by_id(DEFAULT_FAMILY).ok_or_else(|| {
         let path = versions.lock().manifest_path();
@@ -307,9 +317,10 @@ fn assemble(
         default_family,
         versions,
         files: file_numbers,
-        points: ReadPoints::default(),
+        points,
+        history,
         locks: engine::locks_of(&options, &conflicts),
-        spares: Spares::default(),
+        spare_footprints: Spares::default(),
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,

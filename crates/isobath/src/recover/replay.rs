@@ -1,6 +1,6 @@
 //! Replaying the log of an earlier process into tables.
 
-use crate::engine;
+use crate::engine::{self, raised, retained_from, span_ms};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{DecodeError, Decoded, ReadError, Result};
 use crate::events::Event;
@@ -33,6 +33,7 @@ pub(super) fn replay(
     pool: &Arc<ChunkPool>,
 ) -> Result<(Replayed, Rest)> {
     let from = versions.state().replay_from();
+    let horizon = horizon_of(options, versions);
     let (uuid, durable) = (versions.state().uuid(), versions.state().durable());
     if from < versions.state().ceiling() {
         wal::demand_segment(&*options.env.fs, &db.join(LOG_DIR), from)?;
@@ -49,6 +50,7 @@ pub(super) fn replay(
         memtables: BTreeMap::new(),
         changes: Vec::new(),
         families: BTreeMap::new(),
+        horizon,
     };
     replayer.load_families()?;
     let fs = &*options.env.fs;
@@ -85,6 +87,8 @@ fn tell_of_tail(options: &Options, scanned: &ScanEnd) {
 pub(super) struct Rest {
     pub(super) changes: Vec<Change>,
     pub(super) built: Option<flush::Built>,
+    /// The least point that stays readable; `None` if no earlier one does.
+    pub(super) horizon: Option<Lsn>,
 }
 
 struct Replayer<'a> {
@@ -98,6 +102,17 @@ struct Replayer<'a> {
     changes: Vec<Change>,
     /// The families that exist at this point of the log, with the options of their tables.
     families: BTreeMap<FamilyId, TableOptions>,
+    /// The least point that stays readable; `None` if no earlier one does.
+    horizon: Option<Lsn>,
+}
+
+/// The least point of earlier terms that stays readable, according to the history that the options
+/// ask for and the manifest has.
+fn horizon_of(options: &Options, versions: &VersionSet) -> Option<Lsn> {
+    let (state, now_ms) = (versions.state(), options.env.clock.unix_ms());
+    let span_ms = span_ms(options, state)?;
+    let retained = retained_from(state.moments(), span_ms, now_ms).unwrap_or(0);
+    Some(state.oldest_readable()?.max(retained))
 }
 
 impl Replayer<'_> {
@@ -209,7 +224,7 @@ impl Replayer<'_> {
             self.versions.state().uuid(),
             &numbers,
             &pending,
-            &ReaderPoints::newest(),
+            &self.horizon.map_or(ReaderPoints::newest(), ReaderPoints::from),
         )?;
         self.arena = Arc::new(Arena::new(self.pool.clone()));
         Ok(built)
@@ -219,7 +234,7 @@ impl Replayer<'_> {
         let built = self.build()?;
         let mut changes = std::mem::take(&mut self.changes);
         changes.extend(added(built.as_ref()));
-        Ok(Rest { changes, built })
+        Ok(Rest { changes, built, horizon: self.horizon })
     }
 
     /// Installs what was replayed below `end`.
@@ -228,6 +243,7 @@ impl Replayer<'_> {
         let mut edit = Edit::new(std::mem::take(&mut self.changes));
         edit.changes.extend(added(built.as_ref()));
         edit.push(Change::ReplayFrom { lsn: end });
+        edit.changes.extend(raised(self.versions.state(), self.horizon.unwrap_or(end)));
         let outputs: Vec<_> = built.iter().map(|built| built.file.clone()).collect();
         self.versions.install(edit, &outputs)?;
         Ok(())

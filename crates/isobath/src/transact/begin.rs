@@ -42,7 +42,7 @@ impl Life {
             point: None,
             hold: None,
             began_at: 0,
-            footprint: engine.spares.take(footprint_max(engine)),
+            footprint: engine.spare_footprints.take(footprint_max(engine)),
             families: Vec::new(),
             locks: KeyLocks::of_transaction(options.lock_timeout),
             firsts: Vec::new(),
@@ -69,7 +69,7 @@ impl Life {
     /// Gives back what the transaction holds. Nothing of it was written, or its commit is over.
     pub(crate) fn end(&mut self, engine: &Engine) {
         self.locks.end(engine);
-        engine.spares.give(&mut self.footprint);
+        engine.spare_footprints.give(&mut self.footprint);
         self.end_attempt(engine);
     }
 
@@ -89,7 +89,7 @@ impl Life {
     /// Makes the transaction as new, at the newest point.
     pub(crate) fn reset(&mut self, engine: &Engine) {
         self.end(engine);
-        self.footprint = engine.spares.take(footprint_max(engine));
+        self.footprint = engine.spare_footprints.take(footprint_max(engine));
         self.firsts.clear();
         (self.doomed, self.is_committed) = (None, false);
         self.take_point(engine);

@@ -4,7 +4,7 @@
 //! those before it. Then the trees are built ([`Draft::build_trees`]), and the conditions at the
 //! end of an edit are checked.
 
-use super::edit::{Change, Edit, Term};
+use super::edit::{Change, Edit, Moment, Term};
 use super::files::{LiveFile, ObsoleteFiles};
 use super::names::NUMBER_END;
 use super::slice::Slice;
@@ -30,6 +30,7 @@ pub(crate) enum FileSource<'a> {
 pub(super) struct Draft {
     pub(super) numbers: Numbers,
     pub(super) terms: Vec<Term>,
+    pub(super) moments: Vec<Moment>,
     pub(super) families: BTreeMap<FamilyId, DraftedFamily>,
     /// Names that an edit gives to a family or frees.
     pub(super) names: BTreeMap<Arc<str>, Option<FamilyId>>,
@@ -52,6 +53,7 @@ impl Draft {
         let mut draft = Draft {
             numbers: Numbers { clean_close: None, ..state.numbers },
             terms: Vec::new(),
+            moments: Vec::new(),
             families: BTreeMap::new(),
             names: BTreeMap::new(),
         };
@@ -96,6 +98,16 @@ impl Draft {
             Change::ReplayFrom { lsn } => advance("replay start", &mut numbers.replay_from, *lsn)?,
             Change::LsnCeiling { lsn } => advance("LSN ceiling", &mut numbers.ceiling, *lsn)?,
             Change::DurableLsn { lsn } => advance("durable LSN", &mut numbers.durable, *lsn)?,
+            Change::OldestReadable { lsn } => {
+                advance("oldest readable point", &mut numbers.oldest_readable, *lsn)?;
+            }
+            Change::History { span_ms } => numbers.history_ms = *span_ms,
+            Change::Moments { moments } => {
+                for moment in moments {
+                    note_moment(numbers, *moment)?;
+                    self.moments.push(*moment);
+                }
+            }
             Change::NextFile { number } => advance("next file", &mut numbers.next_file, *number)?,
             Change::NextFamily { family } => {
                 check(*family >= numbers.next_family, || {
@@ -266,6 +278,16 @@ fn note_change(numbers: &mut Numbers, lsn: Lsn) -> Decoded<()> {
     advance("families' change", &mut numbers.families_changed, newest)
 }
 
+/// Notes when the database was at a point. Both ascend.
+fn note_moment(numbers: &mut Numbers, moment: Moment) -> Decoded<()> {
+    let is_later = |last: Moment| last.unix_ms < moment.unix_ms && last.point < moment.point;
+    check(numbers.last_moment.is_none_or(is_later), || {
+        format!("{moment:?} does not follow {:?}", numbers.last_moment)
+    })?;
+    numbers.last_moment = Some(moment);
+    Ok(())
+}
+
 /// Raises a number that may only grow, within limits that keep later additions from wrapping.
 fn advance(what: &str, number: &mut u64, to: u64) -> Decoded<()> {
     check(to < NUMBER_END, || format!("the {what} cannot be {to}"))?;
@@ -294,4 +316,6 @@ fn is_below_ceiling(numbers: &Numbers) -> bool {
         && numbers.replay_from <= numbers.ceiling
         && numbers.durable <= numbers.ceiling
         && numbers.seq_end <= numbers.ceiling
+        && numbers.oldest_readable <= numbers.ceiling
+        && numbers.last_moment.is_none_or(|last| last.point <= numbers.ceiling)
 }

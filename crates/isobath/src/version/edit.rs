@@ -22,6 +22,10 @@
 //!  12  term                 term, ended at (LSN), resumes at (LSN)
 //!  13  durable LSN          LSN
 //!  14  clean close          end (LSN)
+//!  15  families changed     LSN
+//!  16  oldest readable      LSN
+//!  17  moments              (milliseconds since 1970, LSN) *
+//!  18  history              milliseconds
 //! ```
 //!
 //! Tags are never reused. A change that must not be lost when an older version rewrites the
@@ -102,6 +106,18 @@ pub(crate) enum Change {
     FamiliesChanged {
         lsn: Lsn,
     },
+    /// Versions that only points below `lsn` see may be gone from the tables.
+    OldestReadable {
+        lsn: Lsn,
+    },
+    /// When the database was at which point, ascending.
+    Moments {
+        moments: Vec<Moment>,
+    },
+    /// For how long points stay readable; 0 for no longer than snapshots hold them.
+    History {
+        span_ms: u64,
+    },
     /// The log ends at `end` and is synced, and no LSN at or above `end` is in use.
     CleanClose {
         end: Lsn,
@@ -117,6 +133,13 @@ pub(crate) struct Term {
     pub(crate) ended_at: Lsn,
     /// The least LSN of this term.
     pub(crate) resumes_at: Lsn,
+}
+
+/// All commits below `point` were visible at this time, and no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) unix_ms: u64,
+    pub(crate) point: Lsn,
 }
 
 const MAY_SKIP: u8 = 0x80;
@@ -208,6 +231,15 @@ impl Change {
             Change::DurableLsn { lsn } => put_integers(out, 13, &[*lsn]),
             Change::CleanClose { end } => put_integers(out, 14, &[*end]),
             Change::FamiliesChanged { lsn } => put_integers(out, 15, &[*lsn]),
+            Change::OldestReadable { lsn } => put_integers(out, 16, &[*lsn]),
+            Change::Moments { moments } => {
+                for moment in moments {
+                    put_varint(out, moment.unix_ms);
+                    put_varint(out, moment.point);
+                }
+                17
+            }
+            Change::History { span_ms } => put_integers(out, 18, &[*span_ms]),
         }
     }
 
@@ -249,6 +281,9 @@ impl Change {
             13 => Change::DurableLsn { lsn: body.varint()? },
             14 => Change::CleanClose { end: body.varint()? },
             15 => Change::FamiliesChanged { lsn: body.varint()? },
+            16 => Change::OldestReadable { lsn: body.varint()? },
+            17 => Change::Moments { moments: take_moments(body)? },
+            18 => Change::History { span_ms: body.varint()? },
             unknown if unknown & MAY_SKIP != 0 => return Ok(None),
             unknown => {
                 return Err(DecodeError::newer_format(format!(
@@ -296,6 +331,14 @@ fn take_slice_meta(body: &mut Decoder<'_>) -> Decoded<SliceMeta> {
         min_seq: body.varint()?,
         max_seq: body.varint()?,
     })
+}
+
+fn take_moments(body: &mut Decoder<'_>) -> Decoded<Vec<Moment>> {
+    let mut moments = Vec::new();
+    while !body.is_done() {
+        moments.push(Moment { unix_ms: body.varint()?, point: body.varint()? });
+    }
+    Ok(moments)
 }
 
 fn take_name(body: &mut Decoder<'_>) -> Decoded<String> {
@@ -361,6 +404,14 @@ impl fmt::Display for Change {
             }
             Change::DurableLsn { lsn } => write!(f, "log durable through {lsn}"),
             Change::FamiliesChanged { lsn } => write!(f, "families changed up to {lsn}"),
+            Change::OldestReadable { lsn } => write!(f, "oldest readable point {lsn}"),
+            Change::Moments { moments } => {
+                write!(f, "moments")?;
+                moments
+                    .iter()
+                    .try_for_each(|moment| write!(f, " {} at {} ms", moment.point, moment.unix_ms))
+            }
+            Change::History { span_ms } => write!(f, "history of {span_ms} ms"),
             Change::CleanClose { end } => write!(f, "clean close, log ends at {end}"),
         }
     }
@@ -393,6 +444,15 @@ mod tests {
             Change::Term(Term { term: 2, ended_at: 10, resumes_at: 20 }),
             Change::DurableLsn { lsn: 9 },
             Change::CleanClose { end: 11 },
+            Change::FamiliesChanged { lsn: 12 },
+            Change::OldestReadable { lsn: 1 << 33 },
+            Change::Moments {
+                moments: vec![
+                    Moment { unix_ms: 1_700_000_000_123, point: 1 << 33 },
+                    Moment { unix_ms: 1_700_000_001_124, point: (1 << 33) + 64 },
+                ],
+            },
+            Change::History { span_ms: 86_400_000 },
         ])
     }
 
@@ -413,6 +473,10 @@ mod tests {
             "0c03020a14",
             "0d0109",
             "0e010b",
+            "0f010c",
+            "10058080808020",
+            "1116fbd095ffbc318080808020e4d895ffbc31c080808020",
+            "120480b89929",
         ];
         for (change, golden) in one_of_each().changes.into_iter().zip(golden) {
             let bytes = Edit::new(vec![change.clone()]).encode();

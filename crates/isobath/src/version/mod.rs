@@ -41,7 +41,7 @@ mod tests;
 
 pub(crate) use ancestors::make_dir;
 pub(crate) use current::read as read_current;
-pub(crate) use edit::{Change, Edit, Term};
+pub(crate) use edit::{Change, Edit, Moment, Term};
 pub(crate) use files::{FileNumbers, LiveFile, ObsoleteFiles};
 pub(crate) use layout::Layout;
 pub(crate) use level::Level;

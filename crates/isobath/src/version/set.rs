@@ -356,6 +356,7 @@ fn first_edit(uuid: [u8; 16], options: &[u8]) -> Edit {
         Change::LsnCeiling { lsn: FIRST_LSN },
         Change::DurableLsn { lsn: FIRST_LSN },
         Change::ReplayFrom { lsn: FIRST_LSN },
+        Change::OldestReadable { lsn: FIRST_LSN },
         Change::NextFile { number: 1 },
         Change::CreateFamily {
             family: DEFAULT_FAMILY,

@@ -10,10 +10,12 @@
 //!   below `ceiling`. So no number is ever used twice.
 //! - The running term begins at or below `ceiling`.
 //! - `replay_from` and `durable` never move back and are never above `ceiling`.
+//! - `oldest_readable` never moves back and is never above `ceiling`. Moments ascend, and none is
+//!   below it.
 //! - After a clean close `ceiling` is the log's end: an edit must raise it before any LSN is used.
 
 use super::draft::{Draft, FileSource};
-use super::edit::{Change, Edit, Term};
+use super::edit::{Change, Edit, Moment, Term};
 use super::tree::Tree;
 use crate::error::Decoded;
 use crate::format::{FamilyId, Lsn};
@@ -22,6 +24,9 @@ use std::sync::Arc;
 
 /// How many terms a manifest keeps. A cursor from an older term cannot be resumed.
 const TERMS_KEPT: usize = 64;
+
+/// How many moments a manifest keeps: each open and each close adds one, however long the history.
+const MOMENTS_KEPT: usize = 8192;
 
 /// A column family.
 #[derive(Clone, Debug)]
@@ -39,6 +44,8 @@ pub(crate) struct Family {
 pub(crate) struct State {
     pub(super) numbers: Numbers,
     terms: Vec<Term>,
+    /// Ascending.
+    moments: Vec<Moment>,
     pub(super) families: BTreeMap<FamilyId, Family>,
     pub(super) names: BTreeMap<Arc<str>, FamilyId>,
 }
@@ -55,6 +62,12 @@ pub(super) struct Numbers {
     pub(super) clean_close: Option<Lsn>,
     /// The greatest LSN of a creation, drop or rename of a family.
     pub(super) families_changed: Lsn,
+    /// The least point that the tables serve; 0 if it is not known.
+    pub(super) oldest_readable: Lsn,
+    /// For how long points stay readable.
+    pub(super) history_ms: u64,
+    /// The newest moment that is kept.
+    pub(super) last_moment: Option<Moment>,
     /// A number above every sequence of every slice that existed since the manifest's snapshot.
     pub(super) seq_end: Lsn,
     pub(super) last_term: Option<Term>,
@@ -126,6 +139,23 @@ impl State {
         self.numbers.families_changed
     }
 
+    /// The least point at which tables and log together hold all that a reader sees. `None` if no
+    /// edit says so: the database is from before that was kept, or repaired.
+    pub(crate) fn oldest_readable(&self) -> Option<Lsn> {
+        Some(self.numbers.oldest_readable).filter(|lsn| *lsn > 0)
+    }
+
+    /// For how many milliseconds points stay readable; 0 for no longer than snapshots hold them.
+    pub(crate) fn history_ms(&self) -> u64 {
+        self.numbers.history_ms
+    }
+
+    /// When the database was at which point, ascending; none of the points is below the oldest that
+    /// is readable.
+    pub(crate) fn moments(&self) -> &[Moment] {
+        &self.moments
+    }
+
     /// The term that is running.
     pub(crate) fn term(&self) -> Term {
         self.numbers.last_term.unwrap_or(Term { term: 0, ended_at: 0, resumes_at: 0 })
@@ -150,6 +180,12 @@ impl State {
         self.terms.extend(draft.terms);
         let surplus = self.terms.len().saturating_sub(TERMS_KEPT);
         self.terms.drain(..surplus);
+        self.moments.extend(draft.moments);
+        let oldest = self.numbers.oldest_readable;
+        let gone = self.moments.partition_point(|moment| moment.point < oldest);
+        self.moments.drain(..gone);
+        thin_out(&mut self.moments);
+        self.numbers.last_moment = self.moments.last().copied();
         for (name, owner) in draft.names {
             match owner {
                 Some(id) => self.names.insert(name, id),
@@ -201,6 +237,13 @@ impl State {
             Change::ReplayFrom { lsn: numbers.replay_from },
             Change::NextFile { number: numbers.next_file },
         ]);
+        changes.extend(self.oldest_readable().map(|lsn| Change::OldestReadable { lsn }));
+        if numbers.history_ms > 0 {
+            changes.push(Change::History { span_ms: numbers.history_ms });
+        }
+        if !self.moments.is_empty() {
+            changes.push(Change::Moments { moments: self.moments.clone() });
+        }
         for (&id, family) in &self.families {
             changes.push(Change::CreateFamily {
                 family: id,
@@ -219,6 +262,17 @@ impl State {
         changes.push(Change::FamiliesChanged { lsn: numbers.families_changed });
         Edit::new(changes)
     }
+}
+
+/// Forgets every second moment if they are too many, but neither the oldest nor the newest. A time
+/// then has the point of an earlier one, and what stays readable begins no later.
+fn thin_out(moments: &mut Vec<Moment>) {
+    if moments.len() <= MOMENTS_KEPT {
+        return;
+    }
+    let newest = moments.len() - 1;
+    let mut at = 0..;
+    moments.retain(|_| at.next().is_some_and(|at| at == 0 || (newest - at).is_multiple_of(2)));
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use crate::format::{
 use crate::limits::{check_key, check_value, note_written};
 use crate::memtable::Memtable;
 use crate::options::{Durability, WriteOptions};
+use crate::read_point::ReadPoint;
 use crate::version::Term;
 use crate::wal::{self, Patience, RECORD_HEADER_LEN, Reservation};
 use crate::write::announce::{Course, Plain, Targets};
@@ -47,36 +48,6 @@ impl Commit {
     #[inline]
     pub(crate) fn new(engine: &Engine, point: Lsn) -> Commit {
         Commit { point, tag: engine.point_tag }
-    }
-}
-
-/// A point in the history of a database: a read there sees the commits up to it, and no others. A
-/// [`Commit`] converts to the point just after it. Points of one database are ordered in time,
-/// except points of commits that a crash lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ReadPoint {
-    lsn: Lsn,
-    /// Identifies the database and the term of its log: see [`point_tag`].
-    tag: u64,
-}
-
-impl ReadPoint {
-    #[inline]
-    pub(crate) fn new(engine: &Engine, lsn: Lsn) -> ReadPoint {
-        ReadPoint { lsn, tag: engine.tag_at(lsn) }
-    }
-
-    /// The point as bytes, to store or to send. For points of one database, the bytes order as the
-    /// points do.
-    pub fn to_bytes(self) -> [u8; 16] {
-        (u128::from(self.lsn) << 64 | u128::from(self.tag)).to_be_bytes()
-    }
-
-    /// The point that [`ReadPoint::to_bytes`] encoded. The method that receives the point checks
-    /// whether it belongs to the database.
-    pub fn from_bytes(bytes: [u8; 16]) -> ReadPoint {
-        let all = u128::from_be_bytes(bytes);
-        ReadPoint { lsn: (all >> 64) as u64, tag: all as u64 }
     }
 }
 

@@ -72,6 +72,8 @@ impl Drop for Helper<'_> {
 pub(crate) struct Outcome {
     pub(crate) removed: Vec<(usize, u64)>,
     pub(crate) added: Vec<(usize, SliceMeta)>,
+    /// The least point that a reader to come could have when versions were dropped; 0 if none was.
+    pub(crate) horizon: Lsn,
     /// Keeps the files of the added slices until the tree keeps them.
     pub(crate) files: Vec<Arc<LiveFile>>,
     pub(crate) bytes_read: u64,
@@ -194,6 +196,7 @@ impl CompactionJob {
         let mut outcome = Outcome {
             removed: inputs.iter().map(|(level, slice)| (*level, slice.meta.file)).collect(),
             bytes_read: self.compaction.input_bytes(),
+            horizon: self.context.readers.horizon(),
             entries_in: inputs.iter().map(|(_, slice)| slice.meta.entries).sum(),
             ..Outcome::default()
         };

@@ -207,7 +207,11 @@ impl Facts {
             Change::FamiliesChanged { lsn } => {
                 self.families_changed = self.families_changed.max(*lsn);
             }
-            Change::CleanClose { .. } => {}
+            // A repaired database begins a new history.
+            Change::OldestReadable { .. }
+            | Change::Moments { .. }
+            | Change::History { .. }
+            | Change::CleanClose { .. } => {}
         }
     }
 

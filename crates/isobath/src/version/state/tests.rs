@@ -274,6 +274,47 @@ fn a_recovery_is_one_edit() {
     assert_eq!(state.terms().len(), 2);
 }
 
+fn moment(unix_ms: u64, point: Lsn) -> Change {
+    Change::Moments { moments: vec![Moment { unix_ms, point }] }
+}
+
+#[test]
+fn moments_ascend_and_those_below_the_oldest_readable_point_are_forgotten() {
+    let mut state = sample();
+    let points =
+        |state: &State| -> Vec<Lsn> { state.moments().iter().map(|of| of.point).collect() };
+    apply(&mut state, vec![moment(5, 100), moment(6, 200), moment(7, 300)]).unwrap();
+    for wrong in [moment(7, 400), moment(8, 300), moment(8, 1001)] {
+        apply(&mut state, vec![wrong]).unwrap_err();
+    }
+    apply(&mut state, vec![Change::OldestReadable { lsn: 200 }]).unwrap();
+    assert_eq!((points(&state), state.oldest_readable()), (vec![200, 300], Some(200)));
+    for wrong in [199, 1001] {
+        apply(&mut state, vec![Change::OldestReadable { lsn: wrong }]).unwrap_err();
+    }
+    let both = vec![moment(8, 400), Change::OldestReadable { lsn: 500 }];
+    apply(&mut state, both).unwrap();
+    assert_eq!(points(&state), [0; 0]);
+    apply(&mut state, vec![moment(1, 500)]).unwrap();
+    assert_eq!(points(&state), [500]);
+}
+
+#[test]
+fn many_opens_leave_a_bounded_number_of_moments() {
+    let mut state = sample();
+    let end = 3 * MOMENTS_KEPT as u64;
+    apply(&mut state, vec![Change::LsnCeiling { lsn: 100 + end }]).unwrap();
+    for at in 0..end {
+        apply(&mut state, vec![moment(at, 100 + at)]).unwrap();
+        assert!(state.moments().len() <= MOMENTS_KEPT);
+    }
+    let known = state.moments();
+    let newest = Moment { unix_ms: end - 1, point: 99 + end };
+    assert_eq!((known[0], known.last()), (Moment { unix_ms: 0, point: 100 }, Some(&newest)));
+    let apart = known.windows(2).map(|pair| pair[1].unix_ms - pair[0].unix_ms).max();
+    assert!(apart <= Some(end / 1000), "{apart:?}");
+}
+
 #[test]
 fn a_snapshot_makes_the_same_state_again() {
     let mut state = sample();
@@ -289,6 +330,9 @@ fn a_snapshot_makes_the_same_state_again() {
         ];
         apply(&mut state, changes).unwrap();
     }
+    apply(&mut state, vec![Change::History { span_ms: 9 }, moment(4, 500), moment(5, 600)])
+        .unwrap();
+    apply(&mut state, vec![Change::OldestReadable { lsn: 550 }]).unwrap();
     let snapshot = state.snapshot();
     let mut copy = State::default();
     let obsolete = ObsoleteFiles::new();
@@ -297,6 +341,7 @@ fn a_snapshot_makes_the_same_state_again() {
     copy.replay(&Edit::decode(&snapshot.encode()).unwrap(), source).unwrap();
     assert_eq!(copy.snapshot(), snapshot);
     assert_eq!(copy.terms().len(), TERMS_KEPT);
+    assert_eq!((copy.history_ms(), copy.moments()[0].point), (9, 600));
     assert_eq!(copy.next_family(), 2);
 }
 

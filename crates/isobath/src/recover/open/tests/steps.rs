@@ -50,6 +50,7 @@ fn the_edit_that_ends_a_term_says_where_the_log_ended_and_where_it_goes_on() {
             Change::ReplayFrom { lsn: resumes_at },
             Change::DurableLsn { lsn: resumes_at },
             Change::LsnCeiling { lsn: resumes_at + step },
+            Change::OldestReadable { lsn: resumes_at },
         ];
         assert_eq!(changes, expected);
         let point_tag = crate::engine::point_tag(&db.engine().uuid, term);

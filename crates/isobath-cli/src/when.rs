@@ -1,0 +1,155 @@
+//! Moments of the past, as `--as-of` takes them: a time of the clock, a time ago, or a read point.
+
+use crate::failure::{Failure, Result};
+use isobath::ReadPoint;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A moment to read at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Time(SystemTime),
+    Point(ReadPoint),
+}
+
+impl When {
+    /// What `text` means at the time `now`.
+    pub(crate) fn read(text: &str, now: SystemTime) -> Result<When> {
+        let time = || ago(text, now).or_else(|| clock(text)).map(When::Time);
+        point(text).map(When::Point).or_else(time).ok_or_else(|| {
+            Failure::Request(format!(
+                "cannot read {text:?}: a time such as 2026-11-22T15:04:05Z, a time ago such as 90s, 15m, 2h or 3d, \
+                 or a read point of 32 hexadecimal digits is wanted"
+            ))
+        })
+    }
+}
+
+fn point(text: &str) -> Option<ReadPoint> {
+    let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex)?;
+    Some(ReadPoint::from_bytes(number.to_be_bytes()))
+}
+
+fn ago(text: &str, now: SystemTime) -> Option<SystemTime> {
+    let unit = text.chars().next_back()?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return None,
+    };
+    let count = number(text.strip_suffix(unit)?)?;
+    now.checked_sub(Duration::from_secs(count.checked_mul(seconds)?))
+}
+
+/// A number without a sign.
+fn number(digits: &str) -> Option<u64> {
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number)
+}
+
+/// A time in UTC, as RFC 3339 has it, with fractions of a second or without.
+fn clock(text: &str) -> Option<SystemTime> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let [year, month, day] = three(date, '-', [4, 2, 2])?;
+    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let [hour, minute, second] = three(time, ':', [2, 2, 2])?;
+    let is_time = hour < 24 && minute < 60 && second < 60;
+    let is_date =
+        year >= 1970 && (1..=12).contains(&month) && (1..=days_of(year, month)).contains(&day);
+    if !is_time || !is_date || fraction.is_empty() || fraction.len() > 9 {
+        return None;
+    }
+    let nanos = number(fraction)? * 10u64.pow(9 - fraction.len() as u32);
+    let years: u64 = (1970..year).map(|year| if is_leap(year) { 366 } else { 365 }).sum();
+    let months: u64 = (1..month).map(|month| days_of(year, month)).sum();
+    let seconds = (years + months + day - 1) * 86_400 + hour * 3600 + minute * 60 + second;
+    UNIX_EPOCH.checked_add(Duration::new(seconds, nanos as u32))
+}
+
+/// Three numbers of these lengths between separators.
+fn three(text: &str, separator: char, lens: [usize; 3]) -> Option<[u64; 3]> {
+    let mut numbers = [0; 3];
+    let mut parts = text.split(separator);
+    for (place, len) in numbers.iter_mut().zip(lens) {
+        *place = number(parts.next().filter(|part| part.len() == len)?)?;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
+fn is_leap(year: u64) -> bool {
+    year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400)
+}
+
+fn days_of(year: u64, month: u64) -> u64 {
+    match month {
+        2 if is_leap(year) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64, nanos: u32) -> When {
+        When::Time(UNIX_EPOCH + Duration::new(seconds, nanos))
+    }
+
+    #[test]
+    fn times_and_points_are_read_as_people_write_them() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let point = "000000000001234500000000000abcde";
+        for (text, when) in [
+            ("1970-01-01T00:00:00Z", at(0, 0)),
+            ("2000-02-29T23:59:59Z", at(951_868_799, 0)),
+            ("2100-03-01T00:00:00.25Z", at(4_107_542_400, 250_000_000)),
+            ("2026-11-22T15:04:05.000000001Z", at(1_795_359_845, 1)),
+            ("90s", at(999_910, 0)),
+            ("15m", at(999_100, 0)),
+            ("2h", at(992_800, 0)),
+            ("3d", at(740_800, 0)),
+            ("0s", at(1_000_000, 0)),
+            (
+                point,
+                When::Point(ReadPoint::from_bytes(
+                    0x0001_2345_0000_0000_000a_bcde_u128.to_be_bytes(),
+                )),
+            ),
+        ] {
+            assert_eq!(When::read(text, now).unwrap(), when, "{text}");
+        }
+        for text in [
+            "",
+            "s",
+            "5",
+            "+5s",
+            "-5s",
+            "18446744073709551615d",
+            "2026-11-22",
+            "2026-11-22T15:04:05",
+            "2026-11-22 15:04:05Z",
+            "2025-02-29T00:00:00Z",
+            "2100-02-29T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-00-01T00:00:00Z",
+            "2026-01-00T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01T00:60:00Z",
+            "2026-01-01T00:00:60Z",
+            "1969-12-31T23:59:59Z",
+            "26-01-01T00:00:00Z",
+            "2026-1-1T00:00:00Z",
+            "2026-01-01T00:00:00.Z",
+            "2026-01-01T00:00:00.1234567890Z",
+            "2026-01-01T00:00:00:00Z",
+            &point[1..],
+            "0000000000012345g0000000000abcde",
+        ] {
+            assert!(When::read(text, now).is_err(), "{text}");
+        }
+    }
+}

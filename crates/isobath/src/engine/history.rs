@@ -1,0 +1,269 @@
+//! For how long states of the database can be read after they have passed, and which point belongs
+//! to which time.
+//!
+//! [`Options::history`](crate::Options::history) is a span of time, which the manifest remembers.
+//! Maintenance notes each second at which point the database is: a *moment*. The newest moment that
+//! is at least the span old is the oldest retained point. Flushes, compactions and recovery keep
+//! what readers from there on see. Without a history they keep nothing for such readers, and no
+//! moment is noted.
+//!
+//! Each edit of a flush or a compaction raises the *oldest readable point* on disk to the horizon
+//! that its table was written with. So it holds with the table or not at all. Edits of flushes also
+//! add the moments below the end of their epoch: those points are in tables, and survive whatever
+//! happens to the log. `docs/internals/time-travel.md` tells what is on disk at each step.
+//!
+//! A time has the point of the newest moment at or before it. So a read as of a time sees no commit
+//! that began later. It may miss those of the last second before, or, behind a crash, those that
+//! only the log held: they count as made when the database was opened again.
+
+use super::read_points::Hold;
+use super::{Engine, point_tag};
+use crate::env::sync::{Mutex, Rank};
+use crate::error::{Error, Result};
+use crate::format::Lsn;
+use crate::mvcc::ReaderPoints;
+use crate::options::Options;
+use crate::read_point::ReadPoint;
+use crate::version::{Change, Moment, State, Term};
+use std::time::Duration;
+
+/// At most about this many moments are kept: a long history has fewer in a minute.
+const MOMENTS_MAX: u64 = 4096;
+
+/// The moments of a database that is open for writing.
+pub(crate) struct History {
+    /// For how long states are kept, in milliseconds.
+    span_ms: Option<u64>,
+    moments: Mutex<Moments>,
+}
+
+#[derive(Default)]
+struct Moments {
+    /// Ascending.
+    known: Vec<Moment>,
+    /// How many of them the manifest has.
+    filed: usize,
+}
+
+impl Moments {
+    /// The point of the newest moment at or before a time.
+    fn point_at(&self, unix_ms: u64) -> Option<Lsn> {
+        point_at(&self.known, unix_ms)
+    }
+}
+
+/// True if a moment is later than another in both, and by more than so many milliseconds. None
+/// follows after the clock was set back, until it is where it was.
+fn follows(last: Moment, next: Moment, apart_ms: u64) -> bool {
+    last.unix_ms.saturating_add(apart_ms) < next.unix_ms && last.point < next.point
+}
+
+fn point_at(moments: &[Moment], unix_ms: u64) -> Option<Lsn> {
+    let later = moments.partition_point(|moment| moment.unix_ms <= unix_ms);
+    moments[..later].last().map(|moment| moment.point)
+}
+
+/// For how many milliseconds states are kept, according to the options or, if they do not say, to
+/// the manifest. `None` if they are not kept.
+pub(crate) fn span_ms(options: &Options, state: &State) -> Option<u64> {
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    Some(options.history.map_or(state.history_ms(), millis)).filter(|span_ms| *span_ms > 0)
+}
+
+/// The least point that must stay readable, if a history is kept: `None` keeps everything from the
+/// oldest readable point on.
+pub(crate) fn retained_from(moments: &[Moment], span_ms: u64, now_ms: u64) -> Option<Lsn> {
+    point_at(moments, now_ms.checked_sub(span_ms)?)
+}
+
+impl History {
+    /// The history of a database whose manifest has these moments.
+    pub(crate) fn new(span_ms: Option<u64>, known: &[Moment]) -> History {
+        let moments = Moments { known: known.to_vec(), filed: known.len() };
+        History { span_ms, moments: Mutex::new(Rank::Moments, moments) }
+    }
+
+    /// Notes a moment, unless nothing was written since the last one, or it is not so many
+    /// milliseconds later.
+    fn note(&self, apart_ms: u64, next: Moment) {
+        let mut moments = self.moments.lock();
+        if moments.known.last().is_none_or(|last| follows(*last, next, apart_ms)) {
+            moments.known.push(next);
+        }
+    }
+
+    /// The least point that must stay readable.
+    fn retained_from(&self, span_ms: u64, now_ms: u64) -> Lsn {
+        let mut moments = self.moments.lock();
+        let from = retained_from(&moments.known, span_ms, now_ms).unwrap_or(0);
+        let gone = moments.known.partition_point(|moment| moment.point < from);
+        moments.known.drain(..gone);
+        moments.filed = moments.filed.saturating_sub(gone);
+        from
+    }
+
+    /// The changes that tell the manifest what the tables of an edit were written for, and the
+    /// moments up to `end`, below which this edit leaves nothing to the log.
+    pub(crate) fn changes(&self, state: &State, horizon: Lsn, end: Lsn) -> Vec<Change> {
+        let moments = self.moments.lock();
+        let unfiled = &moments.known[moments.filed..];
+        let count = unfiled.partition_point(|moment| moment.point <= end);
+        let mut changes = raised(state, horizon);
+        if count > 0 {
+            changes.push(Change::Moments { moments: unfiled[..count].to_vec() });
+        }
+        changes
+    }
+
+    /// Notes that the manifest has the moments up to `end`.
+    pub(crate) fn note_filed(&self, end: Lsn) {
+        let mut moments = self.moments.lock();
+        moments.filed = moments.known.partition_point(|moment| moment.point <= end);
+    }
+}
+
+/// The changes of an open: the span, if it is another than before, and the open's moment.
+pub(crate) fn opened(options: &Options, state: &State, point: Lsn) -> Vec<Change> {
+    let span_ms = span_ms(options, state);
+    let wanted = span_ms.unwrap_or(0);
+    let mut changes = Vec::new();
+    if wanted != state.history_ms() {
+        changes.push(Change::History { span_ms: wanted });
+    }
+    let moment = Moment { unix_ms: options.env.clock.unix_ms(), point };
+    let is_next = state.moments().last().is_none_or(|last| follows(*last, moment, 0));
+    if span_ms.is_some() && is_next {
+        changes.push(Change::Moments { moments: vec![moment] });
+    }
+    changes
+}
+
+/// The change that raises the oldest readable point, if it is not above `horizon` already.
+pub(crate) fn raised(state: &State, horizon: Lsn) -> Vec<Change> {
+    let is_above = state.oldest_readable().is_none_or(|oldest| oldest < horizon);
+    is_above.then_some(Change::OldestReadable { lsn: horizon }).into_iter().collect()
+}
+
+impl Engine {
+    /// A point of this opening of the database.
+    pub(crate) fn read_point(&self, lsn: Lsn) -> ReadPoint {
+        ReadPoint { lsn, tag: self.tag_at(lsn) }
+    }
+
+    /// Notes at which point the database is now.
+    pub(crate) fn note_moment(&self) {
+        self.note_point(self.log.visible(), MOMENTS_MAX);
+    }
+
+    /// Notes the end of an epoch that is about to be flushed; everything below it is visible.
+    /// Otherwise a crash would leave what was written since the last moment without a time.
+    pub(crate) fn note_end(&self, end: Lsn) {
+        self.note_point(end, MOMENTS_MAX);
+    }
+
+    /// Notes the last moment before the database closes, however soon it is.
+    pub(crate) fn note_last_moment(&self) {
+        self.note_point(self.log.visible(), u64::MAX);
+    }
+
+    /// Notes that everything below `point` is visible now, unless this part of the history has not
+    /// passed since the last moment.
+    fn note_point(&self, point: Lsn, share: u64) {
+        if let Some(span_ms) = self.history.span_ms {
+            let unix_ms = self.options.env.clock.unix_ms();
+            self.history.note(span_ms / share, Moment { unix_ms, point });
+        }
+    }
+
+    /// The readers that a flush or a compaction that starts now must respect.
+    pub(crate) fn readers(&self) -> ReaderPoints {
+        let retained = match self.history.span_ms {
+            Some(span_ms) => self.history.retained_from(span_ms, self.options.env.clock.unix_ms()),
+            None => Lsn::MAX,
+        };
+        self.points.readers(&self.log, retained)
+    }
+
+    /// Registers an earlier read point.
+    pub(crate) fn register_at(&self, point: ReadPoint) -> Result<Hold> {
+        self.check_open()?;
+        let lsn = self.locate(point)?;
+        self.points.register_old(lsn).ok_or_else(|| self.too_old())
+    }
+
+    /// Registers the point at which the database was at a time.
+    pub(crate) fn register_as_of(&self, unix_ms: u64) -> Result<Hold> {
+        self.check_open()?;
+        if unix_ms >= self.options.env.clock.unix_ms() {
+            return Ok(self.register_point());
+        }
+        let point = match &self.shown {
+            Some(_) => point_at(self.versions.lock().state().moments(), unix_ms),
+            None => self.history.moments.lock().point_at(unix_ms),
+        };
+        // A reader that is catching up may know moments of what it does not show yet.
+        let shown = |point: Lsn| point.min(self.newest_point());
+        let held = point.and_then(|point| self.points.register_old(shown(point)));
+        held.ok_or_else(|| self.too_old())
+    }
+
+    /// The LSN of a point of this database that no crash has lost.
+    fn locate(&self, point: ReadPoint) -> Result<Lsn> {
+        let newest = self.newest_point();
+        if point.tag == self.tag_at(newest) {
+            return match point.lsn <= newest {
+                true => Ok(point.lsn),
+                false => Err(Error::invalid_argument(format!(
+                    "the read point {point} is ahead of the newest one, {}",
+                    self.read_point(newest)
+                ))),
+            };
+        }
+        let versions = self.versions.lock();
+        let is_of_term_before =
+            |next: &&Term| point.tag == point_tag(&self.uuid, next.term.wrapping_sub(1));
+        let ended_at =
+            versions.state().terms().iter().find(is_of_term_before).map(|next| next.ended_at);
+        drop(versions);
+        match ended_at {
+            Some(ended_at) if point.lsn <= ended_at => Ok(point.lsn),
+            // A crash has lost what it showed.
+            Some(_) => Err(self.too_old()),
+            None => Err(Error::invalid_argument(format!(
+                "the read point {point} was made in another database, in a later life of a copy, or too long ago{}",
+                match &self.shown {
+                    Some(_) => ", or the writer was opened again since `Db::catch_up`",
+                    None => "",
+                }
+            ))),
+        }
+    }
+
+    #[cold]
+    fn too_old(&self) -> Error {
+        Error::point_too_old(self.oldest_readable())
+    }
+
+    /// The oldest point that can be read.
+    pub(crate) fn oldest_readable(&self) -> ReadPoint {
+        let oldest = self.points.horizon().min(self.newest_point());
+        let versions = self.versions.lock();
+        let (lsn, term) = place(versions.state().terms(), oldest);
+        ReadPoint { lsn, tag: term.map_or(self.point_tag, |term| point_tag(&self.uuid, term)) }
+    }
+}
+
+/// The term in which a reader at `oldest` reads, and its point: the first one from `oldest` on that
+/// a term has.
+fn place(terms: &[Term], oldest: Lsn) -> (Lsn, Option<u64>) {
+    let Some(first) = terms.first() else { return (oldest, None) };
+    let oldest = oldest.max(first.resumes_at);
+    let later = terms.partition_point(|term| term.resumes_at <= oldest);
+    match terms.get(later) {
+        Some(next) if next.ended_at < oldest => (next.resumes_at, Some(next.term)),
+        _ => (oldest, Some(terms[later - 1].term)),
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,0 +1,373 @@
+//! Reading earlier states, against a model that keeps every state: across flushes, compactions,
+//! closes, deaths of the process and power cuts, while time passes.
+
+mod trouble;
+
+use super::*;
+use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::env::{Clock, Env};
+use crate::error::ErrorKind;
+use crate::options::Options;
+use crate::vfs::MemoryFs;
+use crate::{Batch, Db, ReadPoint, Snapshot};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const SECOND: u64 = 1000;
+const SPAN: Duration = Duration::from_secs(10);
+const STARTED_MS: u64 = 1_700_000_000_000;
+/// Each commit writes its number here.
+const NUMBER: &[u8] = b"number";
+
+/// A wall clock that a test moves by hand.
+struct Wall(AtomicU64);
+
+impl Clock for Wall {
+    fn now_ns(&self) -> u64 {
+        self.unix_ms() * 1_000_000
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a commit left.
+struct Known {
+    point: ReadPoint,
+    content: Content,
+    made_ms: u64,
+}
+
+/// A database, and every state that it had.
+struct World {
+    fs: MemoryFs,
+    clock: Arc<Wall>,
+    history: Option<Duration>,
+    db: Option<Db>,
+    states: Vec<Known>,
+    /// Points that a power cut has lost.
+    lost: Vec<ReadPoint>,
+    /// When the database had which number of states, as far as it must know.
+    noted: Vec<(u64, usize)>,
+    /// The number of states in tables, and of what was noted when they came there.
+    filed: usize,
+    noted_filed: usize,
+}
+
+fn open(fs: &MemoryFs, clock: &Arc<Wall>, history: Option<Duration>) -> Db {
+    let env = Env { fs: Arc::new(fs.clone()), clock: clock.clone(), ..Env::system() };
+    let options = Options::new().write_buffer(64 << 10).compaction_threads(1).history(history);
+    options.env(env).open("/db").unwrap()
+}
+
+fn content(snapshot: &Snapshot) -> Content {
+    let items = snapshot.range(..).map(|item| item.unwrap());
+    items.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+fn is_too_old(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::PointTooOld { .. })
+}
+
+impl World {
+    fn new(history: Option<Duration>) -> World {
+        let (fs, clock) = (MemoryFs::new(), Arc::new(Wall(AtomicU64::new(STARTED_MS))));
+        let db = Some(open(&fs, &clock, history));
+        let (states, lost, noted) = (Vec::new(), Vec::new(), Vec::new());
+        World { fs, clock, history, db, states, lost, noted, filed: 0, noted_filed: 0 }
+    }
+
+    fn db(&self) -> &Db {
+        self.db.as_ref().expect("it is open")
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.unix_ms()
+    }
+
+    /// The database, open for reading only beside the writer.
+    fn reader(&self) -> Db {
+        let env = Env { fs: Arc::new(self.fs.clone()), clock: self.clock.clone(), ..Env::system() };
+        Options::new().read_only(true).env(env).open("/db").unwrap()
+    }
+
+    fn commit(&mut self, key: u8, value: Option<u8>) {
+        let mut content = self.states.last().map(|known| known.content.clone()).unwrap_or_default();
+        let mut batch = Batch::new();
+        match value {
+            Some(value) => {
+                batch.put([key], [value; 200]);
+                content.insert(vec![key], vec![value; 200]);
+            }
+            None => {
+                batch.delete([key]);
+                content.remove(&vec![key]);
+            }
+        }
+        let number = (self.states.len() as u64 + 1).to_be_bytes();
+        batch.put(NUMBER, number);
+        content.insert(NUMBER.to_vec(), number.to_vec());
+        let point = self.db().write(batch).unwrap().into();
+        self.states.push(Known { point, content, made_ms: self.now_ms() });
+    }
+
+    fn wait(&mut self, seconds: u8) {
+        self.clock.0.fetch_add(u64::from(seconds) * SECOND, Ordering::Relaxed);
+        self.db().engine().note_moment();
+        self.noted.push((self.now_ms(), self.states.len()));
+    }
+
+    /// A flush or an open comes at another time than the moment before.
+    fn tick(&self) {
+        self.clock.0.fetch_add(5, Ordering::Relaxed);
+    }
+
+    fn flush(&mut self) {
+        self.tick();
+        self.db().flush().unwrap();
+        self.note_filed();
+    }
+
+    fn note_filed(&mut self) {
+        (self.filed, self.noted_filed) = (self.states.len(), self.noted.len());
+    }
+
+    fn reopen(&mut self) {
+        self.tick();
+        self.db.take().expect("it is open").close().unwrap();
+        self.note_filed();
+        self.db = Some(open(&self.fs, &self.clock, self.history));
+    }
+
+    /// Goes on with what the death of the process or a power cut leaves.
+    fn crash(&mut self, cut: Option<u8>) {
+        self.tick();
+        let left = match cut {
+            None => self.fs.killed(),
+            Some(share) => {
+                self.fs.crashed(|unsynced| unsynced.steps.len() * usize::from(share) / 255)
+            }
+        };
+        // The old database goes on for a moment on the old disk.
+        self.db.take();
+        (self.fs, self.db) = (left.clone(), Some(open(&left, &self.clock, self.history)));
+        let number = self.db().get(NUMBER).unwrap();
+        let kept = number.map_or(0, |number| u64::from_be_bytes(number[..].try_into().unwrap()));
+        assert!(kept as usize >= self.filed, "{kept} states are left of {}", self.filed);
+        self.lost.extend(self.states.drain(kept as usize..).map(|known| known.point));
+        self.noted.truncate(self.noted_filed);
+        self.note_filed();
+    }
+
+    /// Checks every point that there was.
+    fn check(&self) {
+        let db = self.db();
+        let oldest = db.oldest_readable();
+        db.snapshot_at(oldest).unwrap();
+        let span_ms = self.history.map_or(0, |span| span.as_millis() as u64);
+        for (at, known) in self.states.iter().enumerate() {
+            match db.snapshot_at(known.point) {
+                Ok(snapshot) => {
+                    assert_eq!(content(&snapshot), known.content, "at {}", known.point);
+                    assert!(oldest.lsn <= known.point.lsn);
+                }
+                Err(error) => {
+                    assert!(is_too_old(&error), "{error}");
+                    // A compaction that began since may have raised it.
+                    assert!(db.oldest_readable().lsn > known.point.lsn);
+                    let is_due = self.history.is_none() || known.made_ms + span_ms <= self.now_ms();
+                    assert!(is_due, "state {at} is gone at {}", self.now_ms());
+                }
+            }
+        }
+        for point in &self.lost {
+            assert!(is_too_old(&db.snapshot_at(*point).unwrap_err()));
+        }
+        assert_eq!(content(&db.snapshot()), self.content_of(self.states.len()));
+    }
+
+    fn content_of(&self, count: usize) -> Content {
+        let last = count.checked_sub(1).map(|last| self.states[last].content.clone());
+        last.unwrap_or_default()
+    }
+
+    /// Checks what is read as of each second of the history.
+    fn check_times(&self) {
+        let (db, now_ms) = (self.db(), self.now_ms());
+        for seconds in 1..14 {
+            let asked_ms = now_ms - seconds * SECOND;
+            let least = self.noted.iter().rev().find(|(ms, _)| *ms <= asked_ms);
+            let most = self.states.iter().filter(|known| known.made_ms <= asked_ms).count();
+            match db.engine().register_as_of(asked_ms) {
+                Ok(hold) => {
+                    let found = self.states.iter().filter(|known| known.point.lsn <= hold.point());
+                    let (found, least) = (found.count(), least.map_or(0, |(_, count)| *count));
+                    db.engine().points.release(&hold);
+                    assert!((least..=most).contains(&found), "{found}: {least} to {most}");
+                }
+                Err(error) => {
+                    assert!(is_too_old(&error), "{error}");
+                    assert!(least.is_none() || seconds * SECOND > SPAN.as_millis() as u64);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Commit(u8, Option<u8>),
+    Wait(u8),
+    Flush,
+    Compact,
+    Reopen,
+    Crash(Option<u8>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (0u8..6, prop::option::weighted(0.7, any::<u8>())).prop_map(|(k, v)| Step::Commit(k, v)),
+        5 => (1u8..8).prop_map(Step::Wait),
+        3 => Just(Step::Flush),
+        2 => Just(Step::Compact),
+        1 => Just(Step::Reopen),
+        1 => prop::option::of(any::<u8>()).prop_map(Step::Crash),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_state_within_the_history_can_be_read_and_none_is_ever_wrong(
+        steps in steps(),
+        has_history in prop::bool::weighted(0.85),
+    ) {
+        let mut world = World::new(has_history.then_some(SPAN));
+        for step in steps {
+            match step {
+                Step::Commit(key, value) => world.commit(key, value),
+                Step::Wait(seconds) => world.wait(seconds),
+                Step::Flush => world.flush(),
+                Step::Compact => {
+                    world.tick();
+                    world.db().compact().unwrap();
+                    world.note_filed();
+                }
+                Step::Reopen => world.reopen(),
+                Step::Crash(cut) => world.crash(cut),
+            }
+            world.check();
+            if has_history {
+                world.check_times();
+            }
+        }
+    }
+}
+
+#[test]
+fn states_are_gone_once_the_history_has_passed_them_and_not_before() {
+    let mut world = World::new(Some(SPAN));
+    for value in 0..4 {
+        world.commit(1, Some(value));
+        world.wait(3);
+        world.flush();
+    }
+    world.db().compact().unwrap();
+    let is_kept = |world: &World, at: usize| world.db().snapshot_at(world.states[at].point).is_ok();
+    // 12 seconds have passed; the second state came after 3 of them, and its moment after 6.
+    assert_eq!([0, 1, 2, 3].map(|at| is_kept(&world, at)), [true, true, true, true]);
+    world.wait(9);
+    world.commit(1, Some(9));
+    world.db().compact().unwrap();
+    assert_eq!([0, 1, 2, 3].map(|at| is_kept(&world, at)), [false, false, false, true]);
+    let versions =
+        world.db().metrics().families[0].levels.iter().map(|level| level.entries).sum::<u64>();
+    assert_eq!(versions, 6, "three states of two keys");
+}
+
+#[test]
+fn points_ahead_and_points_of_other_databases_are_invalid() {
+    let (mut world, mut other) = (World::new(Some(SPAN)), World::new(Some(SPAN)));
+    world.commit(1, Some(1));
+    other.commit(1, Some(1));
+    let point = world.states[0].point;
+    let refused = |point| {
+        let error = world.db().snapshot_at(point).unwrap_err();
+        assert_eq!(error.name(), "INVALID_ARGUMENT");
+        error.to_string()
+    };
+    let ahead = refused(ReadPoint { lsn: point.lsn + 32, ..point });
+    assert!(ahead.contains("ahead of the newest one"), "{ahead}");
+    assert!(refused(other.states[0].point).contains("another database"));
+    assert_eq!(world.db().snapshot_at(point).unwrap().read_point(), point);
+}
+
+/// A family that is dropped takes its history with it, and leaves that of the others.
+#[test]
+fn an_earlier_snapshot_has_no_family_that_was_dropped_since() {
+    let mut world = World::new(Some(SPAN));
+    let family = world.db().family("brief").unwrap();
+    family.put("key", "value").unwrap();
+    world.commit(1, Some(1));
+    let held = world.db().snapshot();
+    family.put("key", "later").unwrap();
+    world.commit(1, Some(2));
+    let [first, second] = [0, 1].map(|at| world.states[at].point);
+    world.db().drop_family(&family).unwrap();
+    let early = world.db().snapshot_at(first).unwrap();
+    assert_eq!(early.of(&family).get("key").unwrap().unwrap(), b"value");
+    // What only later points saw is released.
+    let late = world.db().snapshot_at(second).unwrap();
+    assert_eq!(late.of(&family).get("key").unwrap_err().name(), "UNKNOWN_FAMILY");
+    drop((held, early));
+    let early = world.db().snapshot_at(first).unwrap();
+    assert_eq!(early.of(&family).get("key").unwrap_err().name(), "UNKNOWN_FAMILY");
+    assert_eq!(early.get([1]).unwrap().unwrap(), [1; 200]);
+}
+
+#[test]
+fn moments_lie_apart_and_only_where_something_was_written() {
+    let history = History::new(Some(SECOND), &[]);
+    let note = |unix_ms, point| {
+        history.note(3000, Moment { unix_ms, point });
+        history.moments.lock().known.len()
+    };
+    assert_eq!([note(5000, 10), note(8000, 20), note(8001, 20), note(11_002, 20)], [1, 1, 2, 2]);
+    // The clock was set back.
+    assert_eq!([note(100, 30), note(11_002, 30)], [2, 3]);
+}
+
+#[test]
+fn without_a_history_no_moment_is_noted() {
+    let mut world = World::new(None);
+    world.commit(1, Some(1));
+    world.wait(3);
+    world.flush();
+    assert!(world.db().engine().history.moments.lock().known.is_empty());
+    assert!(world.db().engine().versions.lock().state().moments().is_empty());
+}
+
+#[test]
+fn the_oldest_point_is_one_that_some_term_has() {
+    let term = |term, ended_at, resumes_at| Term { term, ended_at, resumes_at };
+    let terms = [term(3, 80, 100), term(4, 150, 200), term(5, 250, 300)];
+    for (oldest, expected) in [
+        (10, (100, Some(3))),
+        (100, (100, Some(3))),
+        (150, (150, Some(3))),
+        (151, (200, Some(4))),
+        (200, (200, Some(4))),
+        (250, (250, Some(4))),
+        (299, (300, Some(5))),
+        (1000, (1000, Some(5))),
+    ] {
+        assert_eq!(place(&terms, oldest), expected, "{oldest}");
+    }
+    assert_eq!(place(&[], 7), (7, None));
+}
