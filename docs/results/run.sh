@@ -99,6 +99,7 @@ tables() {
             while ((getline line < tables) > 0) print line
         }' "$results/README.md" >"$out/README.md"
     cp "$out/README.md" "$results/README.md"
+    "$results/figures.sh"
 }
 
 case ${1:-all} in

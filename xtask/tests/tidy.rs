@@ -1,5 +1,6 @@
 //! The workspace keeps the house rules, and each rule catches what it is there to catch.
 
+use xtask::tidy::assertions;
 use xtask::tidy::rooms::{describe, rooms};
 use xtask::tidy::{Source, Violation, Workspace, check, workspace_root};
 
@@ -109,6 +110,31 @@ fn the_rooms_of_the_engine_are_in_layers() {
     let place = |room: &str| shown.lines().position(|line| line.starts_with(&format!("{room}: ")));
     let order = ["host", "vfs", "env", "format", "wal", "engine", "write", "api"].map(place);
     assert!(order.is_sorted() && order[0].is_some(), "{shown}");
+}
+
+#[test]
+fn an_engine_with_few_assertions_is_caught() {
+    let text = |asserting: usize| {
+        let body = |at: usize| if at < asserting { "debug_assert!(at < 9);" } else { "at + 1;" };
+        let functions = (0..100).map(|at| format!("fn f{at}(at: u8) {{ {} }}", body(at)));
+        let test =
+            "#[cfg(test)]\nmod tests { #[test] fn t() { assert!(true); assert_eq!(1, 1); } }";
+        format!("{}\n{test}", functions.collect::<Vec<_>>().join("\n"))
+    };
+    assert_eq!(lines("wal/mod.rs", &text(15)), CLEAN);
+    assert_eq!(lines("wal/mod.rs", &text(14)), [0]);
+    assert_eq!(lines("wal/mod.rs", "fn f() -> u8 { 1 }"), CLEAN, "too small to count");
+}
+
+/// `cargo test -p xtask the_assertions -- --nocapture` prints the counts.
+#[test]
+fn the_assertions_are_counted_by_room() {
+    let workspace = Workspace::load(&workspace_root()).unwrap();
+    let counts = assertions::counts(&workspace);
+    println!("{}", assertions::describe(&counts));
+    for room in ["wal", "memtable", "table", "version", "engine", "lock"] {
+        assert!(counts[room].functions > 20 && counts[room].assertions > 0, "{room}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The cost of one step, one read and one write, by where the data is: in memory, in one level, or
-//! in both with two runs between; and of transactions. Everything is cached. Keys are 16 random bytes; values are 100
-//! bytes, half of them random.
+//! in both with two runs between; and of transactions. Everything is cached. Keys are 16 random
+//! bytes; values are 100 bytes, half of them random.
 //!
 //!     cargo bench -p isobath --bench steps [-- FILTER]
 //!

@@ -31,6 +31,7 @@ use crate::engine::Engine;
 use crate::env::sync::atomic::Ordering;
 use crate::env::{Priority, is_called_back};
 use crate::error::{Error, PoisonCause, Result};
+use crate::events::BackgroundJob;
 use crate::version::{Change, Edit};
 use crate::write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -73,7 +74,7 @@ fn close_or_fail(engine: &Arc<Engine>) -> Result<()> {
         Ok(closed) => closed,
         Err(_) => {
             let error = Error::poisoned(PoisonCause::panicked("while it closed the database", ""));
-            engine.poison("close", error.clone());
+            engine.poison(BackgroundJob::Close, error.clone());
             end_jobs(engine);
             engine.installer.close();
             let _ = engine.log.close();

@@ -66,14 +66,14 @@ fn stalls(engine: &Engine) -> Vec<StallMetrics> {
     let gauges = PACED.iter().zip(engine.pacer.stalls());
     let room = engine.log.stats().room_waits;
     let room = StallMetrics {
-        cause: StallCause::LogFull.name(),
+        cause: StallCause::LogFull,
         count: room.count,
         total_ns: room.total_ns,
         max_ns: room.max_ns,
     };
     gauges
         .map(|(cause, gauge)| StallMetrics {
-            cause: cause.name(),
+            cause: *cause,
             count: gauge.count.load(Ordering::Relaxed),
             total_ns: gauge.total_ns.load(Ordering::Relaxed),
             max_ns: gauge.max_ns.load(Ordering::Relaxed),

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::format::Lsn;
 use crate::vfs::IoMode;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,7 +61,7 @@ pub enum Event {
         /// The name of the family.
         family: String,
         /// Why the compaction was due.
-        reason: &'static str,
+        reason: CompactionReason,
         /// The level that the outputs are in.
         into_level: usize,
         /// Versions read.
@@ -105,10 +106,90 @@ pub enum Event {
     /// writes.
     BackgroundError {
         /// What the job was doing.
-        job: &'static str,
+        job: BackgroundJob,
         /// Why the job failed.
         error: Error,
     },
+}
+
+/// Why a compaction was due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CompactionReason {
+    /// Level 0 has too many runs.
+    Runs,
+    /// Level 0 cannot be compacted down now, so its newest runs become one.
+    RunsInPlace,
+    /// A level is full.
+    Size,
+    /// Slices hold many deletes.
+    Deletes,
+    /// There is nothing more urgent.
+    Idle,
+    /// The program asked for it.
+    Manual,
+}
+
+impl CompactionReason {
+    /// The label in logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            CompactionReason::Runs => "runs",
+            CompactionReason::RunsInPlace => "runs in place",
+            CompactionReason::Size => "size",
+            CompactionReason::Deletes => "deletes",
+            CompactionReason::Idle => "idle",
+            CompactionReason::Manual => "manual",
+        }
+    }
+}
+
+impl fmt::Display for CompactionReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a background job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackgroundJob {
+    /// It writes memtables to a table.
+    Flush,
+    /// It rewrites slices into another level.
+    Compaction,
+    /// It creates, renames or drops column families. A call of the program waits for it.
+    FamilyChange,
+    /// It removes tables that nothing needs any more.
+    TableRemoval,
+    /// It removes segments of the log below the point where recovery begins, or prepares them to be
+    /// written again.
+    LogRecycling,
+    /// It removes what an interrupted process left in the directory.
+    LeftoverRemoval,
+    /// It closes the database.
+    Close,
+}
+
+impl BackgroundJob {
+    /// The label in logs: a noun.
+    pub fn name(self) -> &'static str {
+        match self {
+            BackgroundJob::Flush => "flush",
+            BackgroundJob::Compaction => "compaction",
+            BackgroundJob::FamilyChange => "change of a column family",
+            BackgroundJob::TableRemoval => "removal of tables",
+            BackgroundJob::LogRecycling => "recycling of the log",
+            BackgroundJob::LeftoverRemoval => "removal of leftovers",
+            BackgroundJob::Close => "close",
+        }
+    }
+}
+
+impl fmt::Display for BackgroundJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// The function that is called with every [`Event`]: see

@@ -85,7 +85,7 @@ pub use error::{
     ConflictKind, DeadlockWait, Error, ErrorKind, LockHolder, NotADatabaseCause, PoisonCause,
     Result, StallCause,
 };
-pub use events::Event;
+pub use events::{BackgroundJob, CompactionReason, Event};
 pub use family_spec::FamilySpec;
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};

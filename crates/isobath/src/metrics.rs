@@ -1,5 +1,6 @@
 //! The counters of an open database as one struct.
 
+use crate::error::StallCause;
 use crate::vfs::IoMode;
 
 /// What an open database has done and what it holds. [`Db::metrics`](crate::Db::metrics) returns
@@ -105,12 +106,12 @@ pub struct Metrics {
 }
 
 /// The waits of writers for one cause.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StallMetrics {
-    /// The label of the cause: [`StallCause::name`](crate::StallCause::name).
-    pub cause: &'static str,
+    /// What the writers waited for.
+    pub cause: StallCause,
     /// How many waits there were.
     pub count: u64,
     /// The sum of all waits, in nanoseconds.

@@ -61,7 +61,7 @@ pub(crate) fn trace(event: &Event) {
             tracing::info!(
                 target: "isobath",
                 family,
-                reason,
+                reason = reason.name(),
                 into_level,
                 read_entries,
                 written_entries,
@@ -81,7 +81,7 @@ pub(crate) fn trace(event: &Event) {
             tracing::debug!(target: "isobath", path = %path.display(), "removed");
         }
         Event::BackgroundError { job, error } => {
-            tracing::error!(target: "isobath", job, %error, "a background job failed");
+            tracing::error!(target: "isobath", job = job.name(), %error, "a background job failed");
         }
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         metrics::gauge!(name, "db" => path.to_owned()).set(value as f64);
     }
     for stall in &figures.stalls {
-        let cause = [("db", path.to_owned()), ("cause", stall.cause.to_owned())];
+        let cause = [("db", path.to_owned()), ("cause", stall.cause.name().to_owned())];
         metrics::counter!("isobath_stall_ns", &cause).absolute(stall.total_ns);
         metrics::counter!("isobath_stalls", &cause).absolute(stall.count);
     }

@@ -4,6 +4,7 @@
 //! rules, each a pure function from sources to violations. A rule sees every Rust file below
 //! `crates`, `xtask` and `fuzz`, shell scripts and manifests too where it says so.
 
+pub mod assertions;
 pub mod caps;
 pub mod citations;
 pub mod comments;
@@ -162,6 +163,7 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
         testing::check,
         citations::check,
         comments::check,
+        assertions::check,
     ];
     rules.iter().flat_map(|rule| rule(workspace)).collect()
 }

@@ -55,6 +55,8 @@ pub struct Function {
     pub first_line: usize,
     /// The line of the closing brace.
     pub last_line: usize,
+    /// True if it is compiled for tests only.
+    pub in_test: bool,
 }
 
 /// The declaration of a module that has a file of its own.
@@ -121,7 +123,7 @@ impl Code {
                     let (name, line) = (ident.to_string(), ident.span().start().line);
                     match name.as_str() {
                         "unsafe" => self.unsafe_lines.push(line),
-                        "fn" => self.function(&tokens, line),
+                        "fn" => self.function(&tokens, line, here),
                         "mod" if self.module(&mut tokens, file.take(), here) => test_item = false,
                         _ => self.path(vec![name], line, &mut tokens, here),
                     }
@@ -147,7 +149,7 @@ impl Code {
     }
 
     /// Notes the function whose `fn` was just read, if it has a body.
-    fn function(&mut self, tokens: &Tokens, first_line: usize) {
+    fn function(&mut self, tokens: &Tokens, first_line: usize, place: Place) {
         let mut ahead = tokens.clone();
         // `fn(u8) -> u8` is a type.
         let Some(TokenTree::Ident(name)) = ahead.next() else { return };
@@ -156,7 +158,8 @@ impl Code {
                 TokenTree::Punct(p) if p.as_char() == ';' => return,
                 TokenTree::Group(g) if g.delimiter() == Delimiter::Brace => {
                     let last_line = g.span_close().end().line;
-                    self.functions.push(Function { name: name.to_string(), first_line, last_line });
+                    let (name, in_test) = (name.to_string(), place.in_test);
+                    self.functions.push(Function { name, first_line, last_line, in_test });
                     return;
                 }
                 _ => {}

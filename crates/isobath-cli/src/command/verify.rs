@@ -43,8 +43,9 @@ fn print(output: &mut Output, report: &Report) -> Result<()> {
     match report.findings.len() {
         0 => output.line("nothing is damaged"),
         count => output.line(&format!(
-            "{count} damaged places; nothing was changed. Restore the files named above from a backup or, with a copy \
-             of the directory at hand, run `isobath repair`"
+            "{count} damaged place{}; nothing was changed. Restore the files named above from a backup or, with a copy \
+             of the directory at hand, run `isobath repair`",
+            if count == 1 { "" } else { "s" }
         )),
     }
 }

@@ -29,9 +29,10 @@ const TYPES: [(&str, &[&str]); 21] = [
     ("TransactionOptions", &["TransactionOptions::default().", "options.", ")."]),
 ];
 
-/// Public types whose methods are for others than tasks: the simulator's own world, and who judges
-/// an error.
-const OTHERS: [&str; 4] = ["Env", "Error", "ErrorKind", "StallCause"];
+/// Public types whose methods are for others than tasks: the simulator's own world, who judges an
+/// error, and who is told of events.
+const OTHERS: [&str; 6] =
+    ["Env", "Error", "ErrorKind", "StallCause", "BackgroundJob", "CompactionReason"];
 
 /// The methods that a macro expands on several types: each is to be called on one at least.
 const MACROS: [(&str, &[&str]); 2] = [

@@ -15,19 +15,16 @@ use super::plants::{delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
 use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace, raised};
-use crate::env::{Plant, Point, Reach, planted, reached, yield_point};
+use crate::env::{Plant, Point, Reach, is_unwinding, planted, reached, yield_point};
 
-use crate::error::{Error, Result};
-use crate::events::Event;
+use crate::error::{Error, PoisonCause, Result};
+use crate::events::{BackgroundJob, Event};
 use crate::read::ScanBounds;
 use crate::table::{Codec, Origin};
 use crate::version::{Edit, TABLE_DIR};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A waiter checks its condition at least this often.
-const POLL: Duration = Duration::from_millis(100);
 
 /// The policy that follows from the options of a family.
 fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
@@ -141,9 +138,38 @@ fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
         if matches!(planned, Plan::DoNothing) {
             return;
         }
-        let id = begin(&mut state, &planned);
+        let begun = Begun::new(family, &mut state, &planned);
         drop(state);
-        submit(engine, family, planned, id);
+        submit(engine, planned, begun);
+    }
+}
+
+/// A job that has begun. Those who wait for it learn of its end however it ends: a close drops jobs
+/// that no thread has taken, and a job may panic.
+struct Begun {
+    family: Arc<Keyspace>,
+    id: JobId,
+    is_ended: bool,
+}
+
+impl Begun {
+    fn new(family: &Arc<Keyspace>, state: &mut CompactionState, planned: &Plan) -> Begun {
+        Begun { family: family.clone(), id: begin(state, planned), is_ended: false }
+    }
+
+    fn end(mut self, failure: Option<Error>) {
+        self.is_ended = true;
+        end(&self.family, self.id, failure);
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            let panicked = || Error::poisoned(PoisonCause::panicked("in a compaction", ""));
+            let error = if is_unwinding() { panicked() } else { Error::closed() };
+            end(&self.family, self.id, Some(error));
+        }
     }
 }
 
@@ -152,19 +178,20 @@ fn begin(state: &mut CompactionState, planned: &Plan) -> JobId {
     state.busy.begin(planned)
 }
 
-fn submit(engine: &Arc<Engine>, family: &Arc<Keyspace>, planned: Plan, id: JobId) {
-    let (weak, worked_on) = (Arc::downgrade(engine), family.clone());
+/// Hands a job to the compactors. If they are closed, the job ends here.
+fn submit(engine: &Arc<Engine>, planned: Plan, begun: Begun) {
+    let weak = Arc::downgrade(engine);
     let job = Box::new(move |cancel: &CancelToken| {
         let Some(engine) = weak.upgrade() else { return };
-        carry_out(&engine, &worked_on, planned, id, cancel);
+        carry_out(&engine, planned, begun, cancel);
     });
-    if engine.compactors.submit(job).is_err() {
-        end(family, id, Some(Error::closed()));
-    }
+    // An error says that they are closed, which the end of the job tells too.
+    let _ = engine.compactors.submit(job);
 }
 
 fn end(family: &Keyspace, id: JobId, failure: Option<Error>) {
     let mut state = family.compactions.state.lock();
+    debug_assert!(state.running > 0, "a job ends that never began");
     state.busy.end(id);
     state.running -= 1;
     state.failure = failure.map(|error| (id, error)).or(state.failure.take());
@@ -173,19 +200,14 @@ fn end(family: &Keyspace, id: JobId, failure: Option<Error>) {
 }
 
 /// Runs a planned job, installs its result, and looks for the next job.
-fn carry_out(
-    engine: &Arc<Engine>,
-    family: &Arc<Keyspace>,
-    planned: Plan,
-    id: JobId,
-    cancel: &CancelToken,
-) {
-    let result = run_and_install(engine, family, planned, id, cancel);
+fn carry_out(engine: &Arc<Engine>, planned: Plan, begun: Begun, cancel: &CancelToken) {
+    let family = &begun.family.clone();
+    let result = run_and_install(engine, family, planned, begun.id, cancel);
     let failure = result.err();
     if let Some(error) = failure.clone().filter(|error| !error.is_cancelled()) {
-        engine.tell(Event::BackgroundError { job: "compaction", error });
+        engine.tell(Event::BackgroundError { job: BackgroundJob::Compaction, error });
     }
-    end(family, id, failure);
+    begun.end(failure);
     note_backlog(engine, family);
     engine.remove_obsolete_files();
     schedule(engine, family);
@@ -217,7 +239,7 @@ fn run_and_install(
     };
     leave_out(&mut compaction);
     let started = engine.pacer.now_ns();
-    let (into_level, reason) = (compaction.target, compaction.reason.name());
+    let (into_level, reason) = (compaction.target, compaction.reason);
     let progress = progress_of(engine, family, &compaction, id);
     let context = context_of(engine, family, &compaction, cancel, progress)?;
     let job = Arc::new(CompactionJob::new(compaction, context));
@@ -337,14 +359,14 @@ pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) ->
                 // The old failure kept jobs from starting, so try again.
                 None if had_failure => {}
                 None if state.running == 0 => break,
-                None => {
-                    let left_ns = deadline_ns.map(|at| at.saturating_sub(engine.pacer.now_ns()));
-                    let left = left_ns.map_or(POLL, Duration::from_nanos);
-                    if left.is_zero() {
-                        return Ok(false);
+                None => match deadline_ns.map(|at| at.saturating_sub(engine.pacer.now_ns())) {
+                    None => family.compactions.ended.wait(&mut state),
+                    Some(0) => return Ok(false),
+                    Some(left_ns) => {
+                        let left = Duration::from_nanos(left_ns);
+                        family.compactions.ended.wait_for(&mut state, left);
                     }
-                    family.compactions.ended.wait_for(&mut state, left.min(POLL));
-                }
+                },
             }
         }
     }
@@ -412,18 +434,19 @@ pub(crate) fn compact_range(
         match plan_manual(&tree, &policy, &state.busy, &hints, &range) {
             // A job of this call is counted and reported only after it is installed; wait for that.
             ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {
-                family.compactions.ended.wait_for(&mut state, POLL);
+                family.compactions.ended.wait(&mut state);
             }
             ManualPlan::Done => return Ok(()),
             ManualPlan::Wait => {
                 reached(Reach::PlanManualWait);
-                family.compactions.ended.wait_for(&mut state, POLL);
+                debug_assert!(state.running > 0, "it waits for a job, and none runs");
+                family.compactions.ended.wait(&mut state);
             }
             ManualPlan::Do(planned) => {
-                let id = begin(&mut state, &planned);
+                let begun = Begun::new(family, &mut state, &planned);
                 drop(state);
-                own_jobs.push(id);
-                submit(engine, family, planned, id);
+                own_jobs.push(begun.id);
+                submit(engine, planned, begun);
             }
         }
     }

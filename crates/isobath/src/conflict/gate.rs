@@ -89,7 +89,8 @@ pub(crate) struct Hold {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        self.gate.marks[self.shard].fetch_sub(INSIDE, Ordering::SeqCst);
+        let marks = self.gate.marks[self.shard].fetch_sub(INSIDE, Ordering::SeqCst);
+        debug_assert!(marks & INSIDE_MASK > 0, "more have left the gate than entered");
     }
 }
 
@@ -176,6 +177,8 @@ impl Gate {
         self.word.store(base | OPENING, Ordering::SeqCst);
         fence_for_loom();
         let visible = grace()?;
+        let before = self.valid.load(Ordering::Relaxed);
+        debug_assert!(before == Lsn::MAX || before <= visible, "what stamps tell of shrinks");
         self.valid.store(visible, Ordering::Release);
         end.word = base | OPEN;
         Ok(())

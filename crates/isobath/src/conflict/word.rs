@@ -81,6 +81,7 @@ impl Word {
 
     /// Counts a commit that is about to reserve its LSN. The reservation publishes the count.
     pub(super) fn announce(&self, scale: Scale) -> Result<Seen, Full> {
+        debug_assert!(scale.pending_max <= PENDING_MAX, "a count would reach the bit `locked`");
         let add = |word: u64| {
             let room = (word & PENDING_MASK) < u64::from(scale.pending_max);
             room.then_some(word + 1)
@@ -120,13 +121,21 @@ impl Word {
     /// Notes that a key of the slot is locked.
     #[allow(dead_code)] // Locks on keys use it.
     pub(super) fn set_locked(&self) {
-        self.0.fetch_or(LOCKED, Ordering::SeqCst);
+        let before = self.0.fetch_or(LOCKED, Ordering::SeqCst);
+        debug_assert!(
+            before & LOCKED == 0 || planted(Plant::BitClearedByFirst),
+            "the first locked key of a slot sets the bit"
+        );
     }
 
     /// Notes that no key of the slot is locked.
     #[allow(dead_code)] // Locks on keys use it.
     pub(super) fn clear_locked(&self) {
-        self.0.fetch_and(!LOCKED, Ordering::SeqCst);
+        let before = self.0.fetch_and(!LOCKED, Ordering::SeqCst);
+        debug_assert!(
+            before & LOCKED != 0 || planted(Plant::BitClearedByFirst),
+            "the last locked key of a slot clears the bit"
+        );
     }
 
     fn change(&self, to: impl Fn(u64) -> u64) {

@@ -4,7 +4,7 @@
 //! bounds of the slices decide which slice. Versions of one key never span two slices.
 
 use super::{Cursor, Entry};
-use crate::env::{Reach, reached, reached_if};
+use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::error::Result;
 
 /// A list of slices in ascending key order. They are disjoint, and none is empty.
@@ -35,6 +35,11 @@ pub(crate) struct ConcatCursor<P: SliceProvider> {
 
 impl<P: SliceProvider> ConcatCursor<P> {
     pub(crate) fn new(slices: P) -> Self {
+        let is_apart = |at: usize| slices.largest(at - 1) < slices.smallest(at);
+        debug_assert!(
+            (1..slices.count()).all(is_apart) || planted(Plant::OverlappingFiles),
+            "slices that are read one after the other share keys"
+        );
         ConcatCursor { slices, open: None, has_entry: false }
     }
 
@@ -60,6 +65,7 @@ impl<P: SliceProvider> ConcatCursor<P> {
         index: usize,
         seek: impl FnOnce(&mut P::Cursor) -> Result<()>,
     ) -> Result<()> {
+        debug_assert!(index < self.slices.count(), "there is no slice {index}");
         self.has_entry = false;
         if !matches!(&self.open, Some((open, _)) if *open == index) {
             self.open = None;

@@ -154,9 +154,24 @@ impl<C: Cursor> MergeCursor<C> {
                 self.insert(source);
             }
         }
+        debug_assert!(self.is_in_order(), "the heads order sources as their keys do");
+        debug_assert_eq!(
+            self.waiting,
+            self.stances.iter().filter(|stance| **stance != Stance::Placed).count(),
+            "each source that waits is counted"
+        );
         if self.ties.get() >= self.ties_max {
             self.choose_prefix();
         }
+    }
+
+    /// True if the ladder is in order by the keys themselves.
+    fn is_in_order(&self) -> bool {
+        self.ladder.is_sorted_by(|a, b| {
+            let order = self.key_on(*a).cmp(&self.key_on(*b));
+            let order = if self.direction == Direction::Forward { order } else { order.reverse() };
+            order.then(a.source.cmp(&b.source)) == Ordering::Less
+        })
     }
 
     /// Sets the prefix to what all keys on the ladder share now, and takes new heads.
@@ -368,6 +383,7 @@ impl<C: Cursor> MergeCursor<C> {
     /// current key are on the first rungs and stand on their newest version of it, as forward
     /// movement needs. All others are `Behind`.
     fn turn_forward(&mut self) {
+        debug_assert_eq!(self.direction, Direction::Backward, "it turns only where it came from");
         let mut tied = 1;
         while self.is_tied(tied - 1) {
             tied += 1;
@@ -385,6 +401,7 @@ impl<C: Cursor> MergeCursor<C> {
     /// Turns from forward to backward: moves every source to its largest key before the current
     /// one.
     fn turn_backward(&mut self) -> Result<()> {
+        debug_assert_eq!(self.direction, Direction::Forward, "it turns only where it came from");
         let current = self.ladder[0].source as usize;
         let (newer, rest) = self.sources.split_at_mut(current);
         let (holder, older) = rest.split_first_mut().expect("the ladder names a source");

@@ -154,6 +154,10 @@ impl<C: Cursor> VisibleCursor<C> {
             let newest = (entry.seq, entry.kind);
             match resolve(&mut self.inner, newest, self.point, &mut self.scratch)? {
                 Resolved::Shown => {
+                    debug_assert!(
+                        self.inner.entry().is_some_and(|entry| entry.seq < self.point),
+                        "a reader sees what was written after its point"
+                    );
                     self.has_entry = true;
                     break;
                 }
@@ -172,6 +176,10 @@ impl<C: Cursor> VisibleCursor<C> {
             let newest = (entry.seq, entry.kind);
             match resolve(&mut self.inner, newest, self.point, &mut self.scratch)? {
                 Resolved::Shown => {
+                    debug_assert!(
+                        self.inner.entry().is_some_and(|entry| entry.seq < self.point),
+                        "a reader sees what was written after its point"
+                    );
                     self.has_entry = true;
                     break;
                 }

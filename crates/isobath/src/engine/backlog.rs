@@ -62,6 +62,7 @@ impl Pace {
             let kept = 1.0 - since as f64 / MEMORY_NS;
             self.bytes = self.bytes * kept + bytes as f64;
             self.ns = self.ns * kept + since as f64;
+            debug_assert!(self.bytes >= 0.0 && self.ns >= 0.0, "a pace is never negative");
         }
     }
 
@@ -93,6 +94,7 @@ impl Backlog {
         let Some(debt) = last else { return (0.0, PACE_UNKNOWN) };
         let share = debt.batch_bytes as f64 / debt.batch_debt.max(1) as f64;
         let lag = (debt.batches() - FREE_BATCHES) / (FULL_BATCHES - FREE_BATCHES);
+        debug_assert!(lag > 0.0, "a family without a backlog is listed");
         (lag, self.pace.rate() * share)
     }
 }

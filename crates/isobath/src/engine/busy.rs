@@ -45,7 +45,14 @@ impl Busy {
     pub(crate) fn begin(&mut self, plan: &impl Claims) -> JobId {
         let id = self.next_id;
         self.next_id += 1;
-        self.jobs.extend(plan.claims().into_iter().map(|claim| Job { id, claim }));
+        let claims = plan.claims();
+        let mut files = claims.iter().flat_map(|claim| &claim.files);
+        debug_assert!(files.all(|file| !self.reads(*file)), "two jobs would rewrite one slice");
+        debug_assert!(
+            claims.iter().all(|claim| claim.files.is_sorted()),
+            "files are found by a binary search"
+        );
+        self.jobs.extend(claims.into_iter().map(|claim| Job { id, claim }));
         JobId(id)
     }
 

@@ -200,6 +200,7 @@ impl Epochs {
                 return list.open.clone();
             }
             if let Some(sealed) = list.sealed.iter().find(|epoch| lsn < epoch.end()) {
+                debug_assert!(sealed.start <= lsn, "{lsn:#x} is of an epoch that is flushed");
                 return sealed.clone();
             }
             // The open epoch is closing, and it is not known yet on which side of the boundary the

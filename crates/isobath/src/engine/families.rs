@@ -28,14 +28,17 @@ struct Lists {
 impl Families {
     pub(crate) fn insert(&self, family: Arc<Keyspace>) {
         let mut lists = self.lists.lock();
-        lists.by_name.insert(family.name(), family.id);
-        lists.by_id.insert(family.id, family);
+        let namesake = lists.by_name.insert(family.name(), family.id);
+        debug_assert!(namesake.is_none(), "two families have one name");
+        let twin = lists.by_id.insert(family.id, family);
+        debug_assert!(twin.is_none(), "two families have one id");
     }
 
     pub(crate) fn remove(&self, id: FamilyId) {
         let mut lists = self.lists.lock();
         if let Some(family) = lists.by_id.remove(&id) {
-            lists.by_name.remove(&family.name());
+            let named = lists.by_name.remove(&family.name());
+            debug_assert_eq!(named, Some(id), "a family is listed by its name");
         }
     }
 
@@ -44,7 +47,8 @@ impl Families {
         let Some(family) = lists.by_id.get(&id).cloned() else { return };
         lists.by_name.remove(&family.name());
         family.rename(name);
-        lists.by_name.insert(family.name(), id);
+        let namesake = lists.by_name.insert(family.name(), id);
+        debug_assert!(namesake.is_none(), "two families have one name");
     }
 
     pub(crate) fn by_id(&self, id: FamilyId) -> Option<Arc<Keyspace>> {

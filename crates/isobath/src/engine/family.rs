@@ -146,7 +146,11 @@ impl Keyspace {
     /// yet published its record.
     pub(crate) fn mark_dropped(&self, lsn: Lsn) {
         self.dropped.store(true, Ordering::Release);
-        self.replace(|view| view.dropped_at = lsn);
+        self.replace(|view| {
+            debug_assert_eq!(view.dropped_at, Lsn::MAX, "a family is dropped once");
+            debug_assert!(self.created_at < lsn, "a family is dropped before it was created");
+            view.dropped_at = lsn;
+        });
     }
 
     /// The first point that does not see the dropped family, whose drop it sees.
@@ -255,6 +259,10 @@ impl Keyspace {
                         || planted(Plant::SealForgetsRacers)
                 }),
                 "a memtable older than the tree would hide what the tree has"
+            );
+            debug_assert!(
+                flushed.is_none_or(|epoch| epoch.id >= view.flushed),
+                "epochs are flushed in order"
             );
             view.memtables.retain(|of| flushed.is_none_or(|epoch| of.epoch.id != epoch.id));
             view.flushed = flushed.map_or(view.flushed, |epoch| epoch.id);

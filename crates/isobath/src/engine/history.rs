@@ -89,6 +89,7 @@ impl History {
         let mut moments = self.moments.lock();
         if moments.known.last().is_none_or(|last| follows(*last, next, apart_ms)) {
             moments.known.push(next);
+            debug_assert!(moments.known.is_sorted_by_key(|moment| (moment.unix_ms, moment.point)));
         }
     }
 
@@ -99,6 +100,7 @@ impl History {
         let gone = moments.known.partition_point(|moment| moment.point < from);
         moments.known.drain(..gone);
         moments.filed = moments.filed.saturating_sub(gone);
+        debug_assert!(moments.known.first().is_none_or(|first| first.point >= from));
         from
     }
 
@@ -118,7 +120,9 @@ impl History {
     /// Notes that the manifest has the moments up to `end`.
     pub(crate) fn note_filed(&self, end: Lsn) {
         let mut moments = self.moments.lock();
-        moments.filed = moments.known.partition_point(|moment| moment.point <= end);
+        let filed = moments.known.partition_point(|moment| moment.point <= end);
+        debug_assert!(filed >= moments.filed, "the manifest loses no moment");
+        moments.filed = filed;
     }
 }
 

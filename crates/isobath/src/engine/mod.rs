@@ -58,7 +58,7 @@ use crate::env::sync::Mutex;
 use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::{call_back, is_called_back_by};
 use crate::error::{Error, Result};
-use crate::events::Event;
+use crate::events::{BackgroundJob, Event};
 use crate::footprint::Spares;
 use crate::format::{Lsn, checksum64};
 use crate::lock::Locks;
@@ -205,14 +205,14 @@ impl Engine {
     }
 
     /// Refuses writes from now on, because a job that writers depend on has failed.
-    pub(crate) fn poison(&self, job: &'static str, error: Error) {
+    pub(crate) fn poison(&self, job: BackgroundJob, error: Error) {
         self.poison_untold(job, error).into_iter().for_each(|event| self.tell(event));
     }
 
     /// Like [`Engine::poison`], for a caller that holds locks. The caller reports the event after
     /// it has released them.
     #[must_use]
-    pub(crate) fn poison_untold(&self, job: &'static str, error: Error) -> Option<Event> {
+    pub(crate) fn poison_untold(&self, job: BackgroundJob, error: Error) -> Option<Event> {
         if error.is_cancelled() || error.is_closed() {
             return None;
         }
@@ -267,7 +267,7 @@ impl Engine {
         if let Err(error) = &dead
             && !error.is_retryable()
         {
-            self.poison("removal of tables", error.clone());
+            self.poison(BackgroundJob::TableRemoval, error.clone());
         }
         for number in dead.unwrap_or_default() {
             self.tables.files.evict(number);

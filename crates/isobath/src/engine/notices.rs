@@ -88,6 +88,10 @@ impl Notices {
         while let Some(due) = self.wait() {
             let up_to = due.iter().map(|(lsn, _)| *lsn).max().unwrap_or_default();
             let synced = sync(engine, up_to);
+            debug_assert!(
+                synced.is_err() || engine.log.durable() >= up_to,
+                "a sync ended below what it was asked for"
+            );
             for (lsn, notice) in due {
                 let outcome = if engine.log.durable() >= lsn { Ok(()) } else { synced.clone() };
                 call_back(engine, || telemetry::call_out(|| notice(outcome)));

@@ -160,6 +160,7 @@ impl Pacer {
 
     /// Counts a wait.
     pub(crate) fn count(&self, cause: StallCause, waited_ns: u64) {
+        debug_assert_eq!(PACED[cause as usize], cause, "a gauge counts one cause");
         let gauge = &self.stalls[cause as usize];
         gauge.count.fetch_add(1, Ordering::Relaxed);
         gauge.total_ns.fetch_add(waited_ns, Ordering::Relaxed);

@@ -137,6 +137,7 @@ impl Registry {
     /// Gives up one hold of a point. Returns true if it was the last.
     fn give_back(&mut self, point: Lsn) -> bool {
         let holders = self.points.get_mut(&point).expect("a point is released once by each holder");
+        debug_assert!(*holders > 0, "a point without holders is kept");
         *holders -= 1;
         let is_last = *holders == 0;
         if is_last {
@@ -229,6 +230,7 @@ impl ReadPoints {
     /// order that all threads see.
     #[inline]
     fn hold(&self, point: Lsn) -> Hold {
+        debug_assert!(point != FREE, "this LSN says that a slot is free");
         let home = thread_number().wrapping_mul(STRIDE);
         let listed = if planted(Plant::PointNotRegistered) { FREE - 1 } else { point };
         for nth in 0..TRIED_MAX {
@@ -291,6 +293,7 @@ impl ReadPoints {
     /// Releases a dropped family now or, if a point sees it, with the last such point. The drop is
     /// visible already, so no later point sees the family.
     pub(crate) fn let_go(&self, family: &Arc<Keyspace>) {
+        debug_assert!(family.is_dropped(), "a family that lives would lose its data");
         let mut registry = self.registry.lock();
         self.shared.gate.has_dropped.store(true, Ordering::SeqCst);
         self.shared.gate.begin.fetch_max(family.gone_from(), Ordering::SeqCst);

@@ -84,6 +84,10 @@ impl Shown {
             now.older.push(Arc::new(Moment { older: Vec::new(), ..Moment::clone(&before) }));
         }
         now.older.extend(before.older.iter().cloned());
+        debug_assert!(
+            now.older.is_sorted_by(|newer, older| newer.floor >= older.floor),
+            "a point is served by the newest moment whose floor is not above it"
+        );
         self.moment.store(Arc::new(now.clone()));
         log.show(line.next);
         if now.older.is_empty() {

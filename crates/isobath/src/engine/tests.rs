@@ -28,7 +28,7 @@ fn listened() -> (Db, MemoryFs, Told) {
 }
 
 /// The jobs whose failures were reported.
-fn failures(told: &Told) -> Vec<&'static str> {
+fn failures(told: &Told) -> Vec<BackgroundJob> {
     let failure = |event: &Event| match event {
         Event::BackgroundError { job, .. } => Some(*job),
         _ => None,
@@ -49,19 +49,19 @@ fn a_job_that_fails_refuses_writes_and_is_told_of_unless_it_was_to_end() {
     let (db, _, told) = listened();
     let engine = db.engine();
     for end in [Error::cancelled(), Error::closed()] {
-        engine.poison("ended", end);
+        engine.poison(BackgroundJob::Flush, end);
         engine.check_writable().unwrap();
     }
-    assert_eq!(failures(&told), [""; 0]);
+    assert_eq!(failures(&told), []);
     db.put("key", "value").unwrap();
-    engine.poison("planted", Error::invalid_argument("planted"));
+    engine.poison(BackgroundJob::Flush, Error::invalid_argument("planted"));
     assert!(matches!(
         engine.check_writable().as_ref().map_err(Error::kind),
         Err(ErrorKind::Poisoned { cause: why, .. }) if why.to_string().contains("planted")
     ));
     engine.check_open().unwrap();
     assert_eq!(db.get("key").unwrap().unwrap(), b"value");
-    assert_eq!(failures(&told), ["planted"]);
+    assert_eq!(failures(&told), [BackgroundJob::Flush]);
     db.put("key", "later").unwrap_err();
 }
 
@@ -78,7 +78,7 @@ fn who_waits_for_room_hears_at_once_that_writes_are_refused() {
             scope.spawn(|| {
                 // The lock is free once the waiter sleeps.
                 drop(engine.epochs.lock());
-                engine.poison("planted", Error::invalid_argument("planted"));
+                engine.poison(BackgroundJob::Flush, Error::invalid_argument("planted"));
             });
             let began = clock.now_ns();
             engine.epochs.wait_for_room(&mut right);
@@ -214,7 +214,7 @@ fn files_stay_where_it_is_not_certain_that_nothing_needs_them() {
         match is_final {
             true => {
                 engine.check_writable().unwrap_err();
-                assert_eq!(failures(&told).first(), Some(&"removal of tables"));
+                assert_eq!(failures(&told).first(), Some(&BackgroundJob::TableRemoval));
             }
             false => engine.check_writable().unwrap(),
         }

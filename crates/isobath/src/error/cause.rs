@@ -40,6 +40,14 @@ impl fmt::Display for StallCause {
     }
 }
 
+/// As its label.
+#[cfg(feature = "serde")]
+impl serde::Serialize for StallCause {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 /// What a transaction had done with a key that another commit changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -27,7 +27,7 @@ use crate::cursor::{Cursor, Entry};
 use crate::engine::{Engine, Epoch, Keyspace};
 use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
-use crate::events::Event;
+use crate::events::{BackgroundJob, Event};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
@@ -70,10 +70,10 @@ fn give_up(engine: &Arc<Engine>, error: Error) {
     // The part of the table that was written takes room that is short.
     engine.remove_obsolete_files();
     if !error.is_retryable() {
-        return engine.poison("flush", error);
+        return engine.poison(BackgroundJob::Flush, error);
     }
     engine.epochs.note_flush_failure(error.clone(), engine.pacer.now_ns());
-    engine.tell(Event::BackgroundError { job: "flush", error });
+    engine.tell(Event::BackgroundError { job: BackgroundJob::Flush, error });
 }
 
 /// What a flush wrote.
@@ -272,7 +272,7 @@ fn retire_log(engine: &Engine, replay_from: Lsn) -> Result<()> {
         Ok(()) => engine.log.retire(replay_from),
         // The next flush retires these segments, too.
         Err(error) if error.is_retryable() => {
-            engine.tell(Event::BackgroundError { job: "recycling of the log", error });
+            engine.tell(Event::BackgroundError { job: BackgroundJob::LogRecycling, error });
         }
         Err(error) => return Err(error),
     }

@@ -105,6 +105,7 @@ impl Place<'_> {
             &mut |lsn, payload| line.apply(lsn, payload),
             &mut progress,
         )?;
+        debug_assert!(line.next <= scanned.end, "a reader would apply records again");
         line.next = scanned.end;
         Ok(())
     }

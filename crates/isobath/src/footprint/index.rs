@@ -110,11 +110,17 @@ impl Index {
         let leaf = &mut self.leaves[spot.leaf];
         Arc::make_mut(&mut leaf.entries).insert(spot.slot, entry);
         leaf.first = (leaf.entries[0].family, leaf.entries[0].head);
+        debug_assert!(leaf.entries.len() <= LEAF_MAX, "a leaf has more entries than it may");
+        debug_assert!(
+            leaf.entries.is_sorted_by_key(|entry| (entry.family, entry.head)),
+            "an entry is not where it is searched for"
+        );
     }
 
     /// Splits a full leaf in the middle, or behind its end if the entry goes last: ascending writes
     /// leave full leaves behind. Returns the spot's new place.
     fn make_room(&mut self, spot: Spot) -> Spot {
+        debug_assert!(spot.slot <= LEAF_MAX, "an entry belongs behind its leaf");
         let full = &mut self.leaves[spot.leaf].entries;
         let is_last = spot.slot == LEAF_MAX;
         let at = if is_last { LEAF_MAX } else { LEAF_MAX / 2 };
@@ -133,6 +139,7 @@ impl Index {
 
     /// Removes the entry at a spot.
     pub(super) fn remove(&mut self, spot: Spot) {
+        debug_assert!(self.get(spot).is_some(), "an entry is removed that is not there");
         self.len -= 1;
         let leaf = &mut self.leaves[spot.leaf];
         let entries = Arc::make_mut(&mut leaf.entries);
@@ -160,6 +167,7 @@ impl Index {
             return Some(Spot { slot: spot.slot - 1, ..spot });
         }
         let leaf = spot.leaf.checked_sub(1)?;
+        debug_assert!(!self.leaves[leaf].entries.is_empty(), "an empty leaf was kept");
         Some(Spot { leaf, slot: self.leaves[leaf].entries.len() - 1 })
     }
 

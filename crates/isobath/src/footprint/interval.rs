@@ -155,6 +155,25 @@ impl Intervals {
         }
         self.key_bytes += key_bytes(&start, &end);
         self.by_start.insert(start, end);
+        self.check();
+    }
+
+    /// What holds between changes of the set.
+    fn check(&self) {
+        let ends_below = |end: &Option<Cut>, next: &Cut| end.as_ref().is_some_and(|end| end < next);
+        debug_assert!(
+            self.by_start.iter().is_sorted_by(|(_, end), (next, _)| ends_below(end, next)),
+            "intervals of a set overlap or touch"
+        );
+        debug_assert!(
+            self.by_start.iter().all(|(start, end)| !is_empty(start, end)),
+            "an interval holds no key"
+        );
+        debug_assert_eq!(
+            self.key_bytes,
+            self.by_start.iter().map(|(start, end)| key_bytes(start, end)).sum::<u64>(),
+            "the set's charge is wrong"
+        );
     }
 
     /// True if the key is in the set.
@@ -176,6 +195,7 @@ impl Intervals {
                 self.by_start.insert(interval.start, interval.end);
             }
         }
+        self.check();
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Interval> {

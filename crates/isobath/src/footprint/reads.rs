@@ -96,6 +96,8 @@ impl Keys {
 
     /// The slot of a key, or the empty slot where it belongs.
     fn slot(&self, wanted: ReadKey<'_>) -> usize {
+        debug_assert!(self.table.len().is_power_of_two(), "a mask finds the slot");
+        debug_assert!(self.keys.len() < self.table.len(), "a search in a full table never ends");
         let mask = self.table.len() - 1;
         let mut slot = (wanted.hash ^ u64::from(wanted.family).wrapping_mul(0x9e37_79b9)) as usize;
         loop {
@@ -196,6 +198,10 @@ impl Reads {
             Ok(at) => at,
             Err(at) => {
                 self.ranges.insert(at, (family, Intervals::default()));
+                debug_assert!(
+                    self.ranges.is_sorted_by(|(one, _), (next, _)| one < next),
+                    "families are found by a binary search"
+                );
                 at
             }
         };

@@ -55,6 +55,10 @@ impl Savepoints {
 
     pub(super) fn set(&mut self, name: &str, writes: &Writes) {
         let (undo_len, mark) = (self.undo.len(), writes.mark());
+        debug_assert!(
+            self.points.last().is_none_or(|last| last.undo_len <= undo_len),
+            "a savepoint is older than the one before it"
+        );
         self.points.push(Savepoint { name: name.into(), undo_len, mark });
     }
 
@@ -67,6 +71,7 @@ impl Savepoints {
         let Some(at) = self.position(name) else { return false };
         let Savepoint { undo_len, mark, .. } = self.points[at];
         self.points.truncate(at + 1);
+        debug_assert!(undo_len <= self.undo.len(), "what a savepoint undoes is gone");
         for Undo { entry, previous } in self.undo.drain(undo_len..).rev() {
             if planted(Plant::RollbackKeepsIndex) && previous.is_none() {
                 continue;

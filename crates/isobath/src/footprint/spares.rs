@@ -41,6 +41,7 @@ impl Spares {
         let mut spare = std::mem::replace(footprint, Footprint::new(0));
         if (1..=CHARGE_MAX).contains(&spare.charge()) {
             spare.clear();
+            debug_assert!(spare.len() == 0 && spare.read_ranges().next().is_none(), "{spare:?}");
             *self.place().lock() = Some(spare);
         }
     }

@@ -101,6 +101,8 @@ impl Chunks {
 
     /// Gives up everything that was added since a mark.
     fn cut(&mut self, mark: ChunksMark) {
+        debug_assert!(mark.chunks <= self.chunks.len(), "a mark is of chunks that are gone");
+        debug_assert!(mark.bytes <= self.bytes, "a mark is of bytes that are gone");
         self.chunks.truncate(mark.chunks);
         (self.open, self.used, self.bytes) = (mark.open, mark.used, mark.bytes);
     }
@@ -182,6 +184,7 @@ impl Writes {
                 let old = *entry;
                 let place = if keeps_old { None } else { chunks.overwrite(old.value, value) };
                 entry.value = place.unwrap_or_else(|| chunks.add(value));
+                debug_assert_eq!(chunks.bytes(entry.value), value, "an operation lost its value");
                 entry.kind = kind;
                 (*entry, Some(old))
             }
@@ -189,6 +192,10 @@ impl Writes {
                 let (head, key, value) = (key_head(key), chunks.add(key), chunks.add(value));
                 let entry = Entry { head, family, key, value, kind };
                 index.insert(spot, entry);
+                debug_assert!(
+                    index.find(chunks, family, chunks.bytes(entry.key)).is_ok(),
+                    "an operation is not found again"
+                );
                 (entry, None)
             }
         }

@@ -120,6 +120,7 @@ impl Shard {
     ) -> Result<Answer, LockRefusal> {
         let Some(entry) = self.find(slot, family, key) else {
             if let Want::Hold(mode) = want {
+                debug_assert_eq!(slots.slot(family, key), slot, "a key lies in its own slot");
                 let name = KeyName { family, key: key.into(), slot };
                 owner.note_held(&name, mode);
                 let holders = vec![Holder { owner: Arc::clone(owner), mode }];
@@ -170,6 +171,7 @@ impl Shard {
     /// Gives a key back.
     pub(super) fn release(&mut self, slots: &dyn Slots, name: &KeyName, owner: &Owner) {
         if let Some(entry) = self.find(name.slot, name.family, &name.key) {
+            debug_assert!(entry.is_holder(owner), "only what is held is given back");
             entry.holders.retain(|holder| holder.owner.id != owner.id);
             self.settle(slots, name);
         }
@@ -198,10 +200,12 @@ impl Shard {
     fn settle(&mut self, slots: &dyn Slots, name: &KeyName) {
         let Some(entry) = self.find(name.slot, name.family, &name.key) else { return };
         entry.promote();
+        entry.check();
         if !entry.holders.is_empty() || !entry.queue.is_empty() {
             return;
         }
         if let Some(chain) = self.chains.get_mut(&name.slot) {
+            debug_assert!(chain.iter().any(|entry| entry.name == *name), "the key is in its chain");
             chain.retain(|entry| entry.name != *name);
             if chain.is_empty() {
                 self.chains.remove(&name.slot);
@@ -250,6 +254,10 @@ impl Entry {
         }
         let Some(tickets) = tickets else { return Ok(Answer::Busy) };
         let ticket = tickets.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(
+            self.queue.iter().all(|one| one.owner.id != owner.id || !one.owner.waits(one.ticket)),
+            "an owner stands in a queue once"
+        );
         owner.begin_wait(ticket)?;
         self.queue.insert(at, Request { owner: Arc::clone(owner), ticket, want });
         Ok(Answer::Queued(Place { name: self.name.clone(), ticket, got, is_range: false }))
@@ -270,9 +278,29 @@ impl Entry {
     fn give(&mut self, owner: &Arc<Owner>, want: Want) {
         let Some(mode) = want.held() else { return };
         match self.holders.iter_mut().find(|holder| holder.owner.id == owner.id) {
-            Some(holder) => holder.mode = mode,
+            Some(holder) => {
+                debug_assert!(holder.mode < mode, "a second lock of an owner is a stronger one");
+                holder.mode = mode;
+            }
             None => self.holders.push(Holder { owner: Arc::clone(owner), mode }),
         }
+    }
+
+    /// What holds between changes of an entry.
+    fn check(&self) {
+        let pairs = || {
+            let others = |at: usize| self.holders[at + 1..].iter();
+            self.holders.iter().enumerate().flat_map(move |(at, a)| others(at).map(move |b| (a, b)))
+        };
+        debug_assert!(pairs().all(|(a, b)| a.owner.id != b.owner.id), "an owner holds a key once");
+        debug_assert!(
+            pairs().all(|(a, b)| !a.mode.excludes(b.mode)),
+            "two owners hold a key in modes that exclude each other"
+        );
+        debug_assert!(
+            self.queue.front().is_none_or(|first| self.is_blocked(0, &first.owner, first.want)),
+            "the first of the queue waits for nothing"
+        );
     }
 
     /// Grants, in order, what no longer has to wait.

@@ -154,6 +154,7 @@ pub(crate) struct Locks {
 impl Locks {
     /// Locks in so many shards.
     pub(crate) fn new(shards: usize, slots: Arc<dyn Slots>, clock: Arc<dyn Clock>) -> Locks {
+        assert!(shards > 0, "each key has a shard");
         let shard = |_| CachePadded::new(Mutex::new(Rank::LockShard, Shard::default()));
         let (ticket, id, counts) = (AtomicU64::new(0), AtomicU64::new(0), LockCounts::default());
         let shards = (0..shards).map(shard).collect();
@@ -195,6 +196,7 @@ impl Locks {
             let is_free = got == Got::Nothing
                 || !self.ranges.is_held_against((family, key), Some(owner), mode);
             if is_free {
+                debug_assert!(owner.holds(family, key) >= Some(mode), "a key was taken, not held");
                 return Ok(());
             }
             // Who locks the range waits for the key, unless it is given back. One that was locked
@@ -336,6 +338,7 @@ impl Locks {
 
     /// Gives back all that the owner holds but these keys, which ascend.
     pub(crate) fn release_all_but(&self, owner: &Owner, kept: &[(FamilyId, &[u8])]) {
+        debug_assert!(kept.is_sorted(), "kept keys are found by a binary search");
         for (family, key) in owner.held() {
             if kept.binary_search(&(family, &*key)).is_err() {
                 self.release(owner, (family, &key));
@@ -391,6 +394,7 @@ impl Locks {
         let ended = owner.sleep(&*self.clock, deadline_ns);
         self.waits.leave(owner);
         let Place { name, ticket, got, is_range } = place;
+        debug_assert!(!owner.waits(ticket), "an owner that woke still waits");
         let withdraw = || match is_range {
             true => self.ranges.withdraw(name.family, ticket),
             false => self.shard(name.slot).lock().withdraw(&*self.slots, &name, ticket),

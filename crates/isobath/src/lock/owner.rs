@@ -155,6 +155,7 @@ impl Owner {
         if state.is_aborted {
             return Err(LockRefusal::Aborted);
         }
+        debug_assert!(matches!(state.call, Call::None), "an owner waits in one place at a time");
         state.call = Call::Waiting(ticket);
         Ok(())
     }
@@ -259,6 +260,8 @@ impl State {
     fn note_held(&mut self, name: &KeyName, mode: LockMode) {
         let held = HeldKey { mode, is_covered: false };
         let keys = self.held.entry(name.family).or_default();
-        keys.entry(Arc::clone(&name.key)).or_insert(held).mode = mode;
+        let noted = keys.entry(Arc::clone(&name.key)).or_insert(held);
+        debug_assert!(noted.mode <= mode, "a lock that is held gets no weaker");
+        noted.mode = mode;
     }
 }

@@ -146,6 +146,7 @@ impl Ranges {
             request.ticket = None;
             requests.push(request);
             self.publish();
+            Ranges::check(requests);
         }
         Ok(None)
     }
@@ -182,7 +183,9 @@ impl Ranges {
             let before = requests.len();
             requests.retain(|request| !request.is_held() || request.owner.id != owner.id);
             if requests.len() < before {
-                self.held.fetch_sub(before - requests.len(), Ordering::SeqCst);
+                let released = before - requests.len();
+                let held = self.held.fetch_sub(released, Ordering::SeqCst);
+                debug_assert!(held >= released, "more ranges are given back than were held");
                 self.settle(requests);
             }
             !requests.is_empty()
@@ -236,6 +239,24 @@ impl Ranges {
                 requests.remove(at);
             }
         }
+        Ranges::check(requests);
+    }
+
+    /// What holds between changes of a family's ranges.
+    fn check(requests: &[Request]) {
+        let held = || requests.iter().filter(|request| request.is_held());
+        debug_assert!(
+            held().all(|one| held().all(|other| !one.waits_for(other))),
+            "two owners hold ranges that exclude each other"
+        );
+        debug_assert!(
+            requests.iter().all(|request| request.ticket != Some(u64::MAX)),
+            "a request without a ticket was kept"
+        );
+        debug_assert!(
+            held().all(|request| matches!(request.want, RangeWant::Hold(_))),
+            "what only passes is never held"
+        );
     }
 
     #[cfg(test)]

@@ -61,11 +61,17 @@ impl Waits {
         }
         let sleepers = &mut guard.by_owner;
         let sleeper = Sleeper { owner: Arc::clone(owner), thread: thread_id(), at };
-        sleepers.insert(owner.id, sleeper);
+        let earlier = sleepers.insert(owner.id, sleeper);
+        debug_assert!(earlier.is_none(), "an owner sleeps in one place");
         let mut found = 0;
         loop {
             let graph = Graph { sleepers, blockers };
             let Some(cycle) = graph.cycle_through(owner.id) else { return found };
+            debug_assert_eq!(cycle.first(), Some(&owner.id), "the cycle is the newcomer's");
+            debug_assert!(
+                cycle.iter().all(|id| sleepers.contains_key(id)),
+                "all of a deadlock sleep"
+            );
             let victim = (0..cycle.len()).max_by_key(|at| sleepers[&cycle[*at]].owner.youth());
             let victim = victim.unwrap_or(0);
             let waits = (0..cycle.len()).map(|at| &sleepers[&cycle[(victim + at) % cycle.len()]]);

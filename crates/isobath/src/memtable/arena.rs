@@ -90,6 +90,7 @@ impl Arena {
 
     #[inline]
     fn alloc(&self, bump: &Bump, len: usize) -> NonNull<u8> {
+        debug_assert!(len > 0 && len.is_multiple_of(RECORD_GRANULE), "records stay aligned");
         if len > self.run_len / 4 {
             return self.alloc_apart(len);
         }
@@ -142,6 +143,8 @@ impl Arena {
             carver.carved = 0;
         }
         let chunk = carver.chunks.last().expect("pushed if there was none");
+        debug_assert!(len <= chunk.len() - carver.carved, "a chunk holds what is cut from it");
+        debug_assert!(len.is_multiple_of(NODE_GRANULE), "what is cut next begins at a cache line");
         // SAFETY: `carved + len` is within the chunk, by the check above.
         let memory = unsafe { chunk.base().add(carver.carved) };
         carver.carved += len;

@@ -165,6 +165,14 @@ impl<'a> Node<'a> {
             return Placed::Changed;
         }
         let high = self.high();
+        debug_assert!(
+            self.low().is_none_or(|low| low.key() <= op.key),
+            "a key is below the leaf that takes it"
+        );
+        debug_assert!(
+            high.is_none_or(|high| op.key < high.key()),
+            "a key is above the leaf that takes it"
+        );
         let head = if slot.has_prefix { slot.head } else { self.shorten_prefix(op.key) };
         self.insert_key(slot.index, head, record);
         self.tally(op.seq, bytes);

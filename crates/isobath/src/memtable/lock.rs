@@ -72,18 +72,26 @@ impl VersionLock {
     /// Unlocks a node after a change that readers can see.
     #[inline]
     pub(super) fn unlock_changed(&self, stamp: Stamp) {
+        self.check_held(stamp);
         self.0.store(stamp.0 + CHANGE, Release);
     }
 
     /// Unlocks a node after no change that readers validate.
     #[inline]
     pub(super) fn unlock_unchanged(&self, stamp: Stamp) {
+        self.check_held(stamp);
         self.0.store(stamp.0, Release);
     }
 
     /// Unlocks a node that must not be used again.
     pub(super) fn unlock_replaced(&self, stamp: Stamp) {
+        self.check_held(stamp);
         self.0.store((stamp.0 + CHANGE) | REPLACED, Release);
+    }
+
+    fn check_held(&self, stamp: Stamp) {
+        debug_assert_eq!(stamp.0 & (LOCKED | REPLACED), 0, "such a node is not locked");
+        debug_assert_eq!(self.0.load(Relaxed), stamp.0 | LOCKED, "another thread has the lock");
     }
 }
 

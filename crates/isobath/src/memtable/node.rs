@@ -171,6 +171,7 @@ impl<'a> Node<'a> {
         };
         let memory = arena.alloc_node(len);
         let node = Node(memory.cast(), PhantomData);
+        debug_assert!(memory.cast::<Header>().is_aligned(), "a node begins at a cache line");
         // SAFETY: the allocation is ours alone, aligned to a cache line, and `len` covers header
         // and arrays.
         unsafe {
@@ -349,6 +350,16 @@ impl<'a> Node<'a> {
         for slot in (i..count).rev() {
             self.key_word(slot + 1).store(self.key_word(slot).load(Relaxed), Release);
         }
+        debug_assert!(
+            i == 0 || self.key(i - 1).is_some_and(|before| before.key() < record.key()),
+            "a key is not above the one before it"
+        );
+        debug_assert!(
+            i == count || self.key(i + 1).is_some_and(|behind| record.key() < behind.key()),
+            "a key is not below the one behind it"
+        );
+        debug_assert!(i == 0 || self.head(i - 1) <= head, "heads order as their keys do");
+        debug_assert!(i == count || head <= self.head(i + 1), "heads order as their keys do");
         self.head_word(i).store(head, Relaxed);
         self.key_word(i).store(record.as_ptr(), Release);
         self.header().count.store((count + 1) as u16, Relaxed);
@@ -358,6 +369,8 @@ impl<'a> Node<'a> {
     /// Inserts a child at place `i` and moves the children from there on up by one. `children` is
     /// their number.
     pub(super) fn insert_child(self, i: usize, child: Node<'a>, children: usize) {
+        debug_assert!(i <= children && children <= self.capacity(), "a node has no such child");
+        debug_assert_eq!(child.level() + 1, self.level(), "all leaves are equally deep");
         for place in (i..children).rev() {
             self.child_word(place + 1).store(self.child_word(place).load(Relaxed), Release);
         }
@@ -368,6 +381,7 @@ impl<'a> Node<'a> {
     /// and has the same prefix.
     pub(super) fn copy_keys(self, from: usize, to: Node<'a>) {
         let count = self.count();
+        debug_assert!(count.saturating_sub(from) <= to.capacity(), "the copied keys have no room");
         for (i, slot) in (from..count).enumerate() {
             to.head_word(i).store(self.head(slot), Relaxed);
             to.key_word(i).store(self.key_word(slot).load(Relaxed), Release);
@@ -381,6 +395,7 @@ impl<'a> Node<'a> {
     }
 
     pub(super) fn truncate(self, count: usize) {
+        debug_assert!(count <= self.count(), "a node grows by inserting");
         for slot in count..self.count() {
             self.set_head(slot, u64::MAX);
         }

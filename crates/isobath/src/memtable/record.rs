@@ -64,6 +64,7 @@ impl<'a> Record<'a> {
         unsafe {
             let version = write_version(memory.add(version_at), seq, kind, value);
             let record = memory.cast::<RecordHeader>();
+            debug_assert!(record.is_aligned(), "a record lies at a multiple of its alignment");
             record.write(RecordHeader { newest: AtomicPtr::new(version.0.as_ptr()), key_len });
             key_ptr(record).copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
             Record(record, PhantomData)
@@ -110,7 +111,11 @@ impl<'a> Record<'a> {
             let next = link.load(Acquire);
             match NonNull::new(next).map(|next| Version::<'a>(next, PhantomData)) {
                 Some(next) if next.seq() > version.seq() => link = next.older_link(),
-                _ => {
+                older => {
+                    debug_assert!(
+                        older.is_none_or(|older| older.seq() < version.seq()),
+                        "two versions of a key have one sequence number"
+                    );
                     version.older_link().store(next, Relaxed);
                     link.store(version.0.as_ptr(), Release);
                     return;
@@ -222,6 +227,7 @@ unsafe fn write_version<'a>(
     value: &[u8],
 ) -> Version<'a> {
     let version = memory.cast::<VersionHeader>();
+    debug_assert!(version.is_aligned(), "a version lies at a multiple of its alignment");
     let len_and_kind = (value.len() as u64) << 8 | kind as u64;
     // SAFETY: by the contract above.
     unsafe {

@@ -115,6 +115,7 @@ impl Memtable {
         let guess = common_prefix_len(first.key(), last.key())
             .min(common_prefix_len(first.key(), pending.key()));
         let at = split_point(node, pending.key());
+        debug_assert!(at <= count && count > 0, "a node is split behind its end");
         let separator = if at == count { pending } else { key_in(node, at) };
         let right = Node::create(&self.arena, node.level(), self.fanout, Some(separator));
         right.set_prefix(node.prefix(), node.prefix_of());
@@ -137,6 +138,10 @@ impl Memtable {
         node.set_high(Some(separator));
         node.set_next(Some(right));
         node.settle_prefix(Some((guess, pending)));
+        debug_assert!(
+            right.high().is_none_or(|high| separator.key() < high.key()),
+            "nothing belongs to the new node"
+        );
         (separator, right)
     }
 }

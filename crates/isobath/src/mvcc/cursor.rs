@@ -68,6 +68,7 @@ pub(crate) fn next_key_by_comparing<C: Cursor + ?Sized>(
     cursor: &mut C,
     scratch: &mut Vec<u8>,
 ) -> Result<()> {
+    debug_assert!(cursor.key().is_some(), "a cursor without an entry is on no key");
     scratch.clear();
     scratch.extend_from_slice(cursor.key().unwrap_or_default());
     loop {

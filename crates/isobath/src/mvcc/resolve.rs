@@ -43,6 +43,7 @@ pub(crate) fn resolve<C: Cursor>(
 /// Walks through the older versions of the current key.
 #[cold]
 fn resolve_older<C: Cursor>(cursor: &mut C, point: Lsn, scratch: &mut Vec<u8>) -> Result<Resolved> {
+    debug_assert!(cursor.key().is_some(), "a cursor without an entry is on no key");
     scratch.clear();
     scratch.extend_from_slice(cursor.key().unwrap_or_default());
     loop {

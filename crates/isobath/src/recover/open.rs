@@ -10,7 +10,7 @@ use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Env, Priority, Reach, reached};
 use crate::error::{Error, NotADatabaseCause, PoisonCause, Result};
-use crate::events::Event;
+use crate::events::{BackgroundJob, Event};
 use crate::footprint::Spares;
 use crate::format::{DEFAULT_FAMILY, Lsn};
 use crate::memtable::ChunkPool;
@@ -75,6 +75,11 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let outputs: Vec<_> = rest.built.iter().map(|built| built.file.clone()).collect();
     let versions = Arc::new(Mutex::new(Rank::Versions, versions));
     let log = start_log(&options, db, &versions, term, segment_len)?;
+    debug_assert_eq!(log.tail(), resumes_at, "the log begins elsewhere than its term");
+    debug_assert!(
+        versions.lock().state().ceiling() <= resumes_at,
+        "LSNs of an earlier term would be given out again"
+    );
     install_last(&*fs, db, &mut versions.lock(), edit, &outputs)?;
     versions.lock().confirm()?;
     log.retire(resumes_at);
@@ -131,7 +136,10 @@ fn sweep(options: &Options, leftovers: Survey) {
         engine::tell(options, &Event::FileRemoved { path });
     }
     for error in errors {
-        engine::tell(options, &Event::BackgroundError { job: "remove leftovers", error });
+        engine::tell(
+            options,
+            &Event::BackgroundError { job: BackgroundJob::LeftoverRemoval, error },
+        );
     }
 }
 
@@ -246,6 +254,7 @@ fn ceiling_raiser(versions: Arc<Mutex<VersionSet>>, step: Lsn) -> RaiseCeiling {
         if lsn > there {
             versions.install(Edit::new(vec![Change::LsnCeiling { lsn }]), &[])?;
         }
+        debug_assert!(versions.state().ceiling() >= above, "LSNs above the ceiling were promised");
         Ok(lsn.max(there))
     })
 }

@@ -186,6 +186,7 @@ impl Replayer<'_> {
         }
         let options_read = FamilyOptions::from_stored(options)?.demand_codecs()?;
         let table_options = options_read.table_options(id, name, 0);
+        debug_assert!(!self.families.contains_key(&id), "a family is created twice");
         self.families.insert(id, table_options);
         let (name, options) = (name.to_owned(), options.to_vec());
         self.changes.push(Change::CreateFamily { family: id, name, options, lsn });
@@ -239,6 +240,10 @@ impl Replayer<'_> {
 
     /// Installs what was replayed below `end`.
     fn install_so_far(&mut self, end: Lsn) -> Result<()> {
+        debug_assert!(
+            end >= self.versions.state().replay_from(),
+            "a piece of the log is replayed twice"
+        );
         let built = self.build()?;
         let mut edit = Edit::new(std::mem::take(&mut self.changes));
         edit.changes.extend(added(built.as_ref()));

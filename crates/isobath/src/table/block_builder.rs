@@ -1,6 +1,8 @@
 //! Builds one block in its decoded form. `block.rs` draws the layout.
 
-use super::block::{HEAD_LEN, KIND_BITS, KIND_MASK, RESTART_LEN, SEQ_MAX, TAIL_LEN, key_head};
+use super::block::{
+    Block, HEAD_LEN, KIND_BITS, KIND_MASK, RESTART_LEN, SEQ_MAX, TAIL_LEN, key_head,
+};
 use crate::env::{Plant, planted};
 use crate::format::{Lsn, OpKind};
 
@@ -41,6 +43,7 @@ impl BlockBuilder {
     #[inline]
     pub(crate) fn add(&mut self, key: &[u8], shared: usize, seq: Lsn, kind: OpKind, value: &[u8]) {
         debug_assert!(seq <= SEQ_MAX);
+        debug_assert!(shared <= key.len(), "a key shares more than it has");
         let seq = if planted(Plant::SequenceWraps) { seq & 0xffff_ffff } else { seq };
         let shared = if self.until_restart == 0 {
             self.restarts.push(self.bytes.len() as u32);
@@ -97,6 +100,11 @@ impl BlockBuilder {
     /// valid until [`BlockBuilder::clear`].
     pub(crate) fn finish(&mut self, last_key: &[u8]) -> &[u8] {
         debug_assert!(!self.is_empty());
+        debug_assert_eq!(
+            self.restarts.len(),
+            self.versions.len().div_ceil(self.interval as usize),
+            "a reader counts restarts by entries"
+        );
         let first_key = self.restart_key(0);
         let prefix_len = super::common_prefix_len(first_key, last_key).min(u16::MAX as usize);
         for i in 0..self.restarts.len() {
@@ -115,6 +123,11 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(&(self.versions.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(&(prefix_len as u16).to_le_bytes());
         self.bytes.extend_from_slice(&[self.interval as u8, width as u8]);
+        debug_assert!(
+            Block::parse(self.bytes.clone())
+                .is_ok_and(|block| block.entry_count() as usize == self.versions.len()),
+            "a block is written that cannot be read"
+        );
         &self.bytes
     }
 

@@ -36,6 +36,10 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, codec: Codec, payload: &[u8], offset:
     out.push(codec as u8);
     let checksum = frame_checksum(&out[start..], offset);
     out.extend_from_slice(&checksum.to_le_bytes());
+    debug_assert!(
+        open_frame(&out[start..], offset).is_ok_and(|opened| opened == (codec, payload)),
+        "a block's frame cannot be opened"
+    );
 }
 
 /// Checks a stored block and splits it into codec and payload.

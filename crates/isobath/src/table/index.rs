@@ -18,6 +18,7 @@ use super::block_builder::BlockBuilder;
 use super::{BlockHandle, chunk};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Lsn, OpKind};
+use std::cmp::Reverse;
 
 /// Writes into `out` the shortest key that is at or above `below` and below `above`. `common` is
 /// the length of their common prefix.
@@ -42,6 +43,7 @@ pub(crate) fn shortest_separator(below: &[u8], above: &[u8], common: usize, out:
             _ => out.extend_from_slice(below),
         }
     }
+    debug_assert!(below <= out.as_slice() && out.as_slice() < above, "a separator lies between");
 }
 
 /// Collects the entries of one index block.
@@ -60,6 +62,11 @@ impl IndexBuilder {
 
     /// Appends a block's handle. The offset in it is relative to the slice.
     pub(crate) fn add(&mut self, separator: &[u8], seq: Lsn, handle: BlockHandle) {
+        debug_assert!(
+            self.block.is_empty()
+                || (self.last.as_slice(), Reverse(self.last_seq)) < (separator, Reverse(seq)),
+            "separators ascend, and those of one key descend by sequence"
+        );
         self.value.clear();
         let (offset_width, len_width) = (width(handle.offset), width(u64::from(handle.len)));
         self.value.push((offset_width | len_width << 4) as u8);

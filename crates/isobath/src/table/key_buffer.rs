@@ -74,6 +74,7 @@ impl KeyBuffer {
         let Some(to) = to else { return false };
         *to = *from;
         self.len = shared + len;
+        debug_assert!(self.len <= self.bytes.len(), "a key is longer than its buffer");
         true
     }
 

@@ -6,12 +6,13 @@
 use super::block::{BLOCK_LEN_MAX, SEQ_MAX};
 use super::block_builder::BlockBuilder;
 use super::codec::{Codec, Compressor};
-use super::filter::put_filter;
+use super::filter::{Filter, put_filter};
 use super::index::{IndexBuilder, shortest_separator};
 use super::output::Output;
 use super::root::{Content, FilterPlace, Root};
 use super::{BlockHandle, KEY_LEN_MAX, SliceMeta, TableOptions, VALUE_LEN_MAX, common_prefix_len};
 use crate::cursor::Entry;
+use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn, checksum64};
 
@@ -111,6 +112,12 @@ impl SliceWriter {
         if !is_in_order || key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX || seq > SEQ_MAX {
             return Err(self.refuse(entry, is_in_order));
         }
+        debug_assert!(
+            self.entries == 0
+                || key > self.last_key.as_slice()
+                || (key == self.last_key.as_slice() && seq < self.last_seq),
+            "an entry out of order was taken for one in order"
+        );
         if !self.data.is_empty() {
             let block_len = self.options.block_len as usize;
             if self.data.len() >= block_len || key.len() + value.len() >= block_len {
@@ -233,7 +240,13 @@ impl SliceWriter {
         let mut payload = Vec::new();
         root.encode(&mut payload);
         let handle = out.put_block(Codec::None, &payload)?;
-        Ok(Some(root.meta(file, handle)))
+        debug_assert!(
+            Root::decode(&payload, handle).is_ok_and(|decoded| decoded == root),
+            "a slice's root reads back otherwise than it was written"
+        );
+        let meta = root.meta(file, handle);
+        debug_assert!(meta.is_sane(), "a slice is written that no manifest takes: {meta:?}");
+        Ok(Some(meta))
     }
 
     fn finish_filter(&mut self, out: &mut Output) -> Result<FilterPlace> {
@@ -242,6 +255,13 @@ impl SliceWriter {
         }
         let mut filter = Vec::new();
         put_filter(&mut filter, &self.hashes, self.options.filter_bits_per_key);
+        debug_assert!(
+            Filter::decode(&filter).is_ok_and(|filter| {
+                let has = |hash: &u64| filter.as_ref().is_none_or(|f| f.may_contain(*hash));
+                self.hashes.iter().all(has) || planted(Plant::FilterDenies)
+            }),
+            "a filter denies a key of its own"
+        );
         self.hashes.clear();
         self.hashes.shrink_to(BUFFER_LEN_KEPT / size_of::<u64>());
         if filter.len() <= INLINE_FILTER_LEN {

@@ -55,6 +55,8 @@ impl Life {
     }
 
     fn take_point(&mut self, engine: &Engine) {
+        debug_assert!(self.hold.is_none(), "a transaction holds one point at a time");
+        debug_assert!(self.footprint.len() == 0, "an attempt begins with nothing written");
         match self.options.isolation > Isolation::ReadCommitted {
             true => {
                 let hold = self.hold.insert(engine.register_point());

@@ -36,6 +36,7 @@ const LONG_RECORD: usize = 64 << 10;
 impl Life {
     /// Commits the transaction. Afterwards it is over, or doomed.
     pub(crate) fn commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
+        debug_assert!(!self.is_committed, "a transaction commits once");
         let committed = self.check().and_then(|()| self.try_commit(engine));
         let gauges = &engine.gauges;
         match &committed {
@@ -104,7 +105,9 @@ impl Life {
             while writes.next_if_eq(&family.id).is_some() {}
             is_written
         };
-        self.families.iter().filter(is_written).cloned().collect()
+        let written = self.families.iter().filter(is_written).cloned().collect();
+        debug_assert!(writes.peek().is_none(), "a family is written that is not named");
+        written
     }
 
     /// What the isolation level checks.
@@ -307,6 +310,7 @@ impl Course for Validated<'_> {
     }
 
     fn settle(&mut self, lsn: Lsn) -> Result<bool> {
+        debug_assert!(self.pass.is_some(), "a commit is judged while writers announce");
         let judged =
             if planted(Plant::ValidatedBeforeReserve) { Ok(true) } else { self.judge(lsn) };
         let is_overtaken = || self.announcement.is_overtaken(self.engine);

@@ -126,7 +126,9 @@ impl Life {
     }
 
     fn cover(&mut self, engine: &Engine, family: &Keyspace, key: &[u8]) {
-        self.locks.known(engine).cover(family.id, key);
+        let owner = self.locks.known(engine);
+        debug_assert!(owner.holds(family.id, key).is_some(), "a key that is free may change");
+        owner.cover(family.id, key);
     }
 
     /// Moves the read point to the newest, if all that was read is unchanged since the present one.
@@ -192,6 +194,10 @@ impl Life {
             Err(at) if self.firsts.len() < FIRST_MAX => self.firsts.insert(at, first),
             Err(_) => {}
         }
+        debug_assert!(
+            self.firsts.is_sorted_by(|one, next| one.place() < next.place()),
+            "firsts are locked in one order by all, so that they form no deadlock"
+        );
     }
 
     fn first_key(&self, family: Arc<Keyspace>, key: &[u8]) -> First {

@@ -27,6 +27,7 @@ pub(super) fn pin_open(engine: &Engine, family: &Keyspace) -> Result<Guard<Arc<V
 
 /// True if the view holds a version of `key` in this range of LSNs.
 pub(super) fn is_written(engine: &Engine, view: &View, key: &[u8], since: Since) -> Result<bool> {
+    debug_assert!(since.from <= since.bound, "no version can be between these points");
     engine.gauges.probes.add(1);
     if let Some(is_newer) = in_memory(view, key, since) {
         return Ok(is_newer);

@@ -74,6 +74,10 @@ impl Ranges {
     }
 
     fn of_family(&self, at: usize) -> &[(usize, Interval)] {
+        debug_assert!(
+            self.ranges.is_sorted_by_key(|(at, _)| *at),
+            "the ranges of a family are found by a binary search"
+        );
         let start = self.ranges.partition_point(|(other, _)| *other < at);
         let len = self.ranges[start..].partition_point(|(other, _)| *other == at);
         &self.ranges[start..start + len]

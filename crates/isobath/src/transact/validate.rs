@@ -82,6 +82,10 @@ impl<'a> Validation<'a> {
         keys: impl Iterator<Item = ReadKey<'a>>,
         ranges: Ranges,
     ) -> Validation<'a> {
+        debug_assert!(
+            families.is_sorted_by(|one, next| one.id < next.id),
+            "keys are given to families by their order"
+        );
         let stamps = &engine.conflicts.stamps;
         let track = |ReadKey { family, hash, key }| Tracked {
             family,
@@ -170,6 +174,7 @@ impl<'a> Validation<'a> {
     /// The family and key of a tracked key.
     pub(super) fn tracked(&self, at: usize) -> (&'a Arc<Keyspace>, &'a [u8]) {
         let part = self.parts.partition_point(|part| part.end <= at);
+        debug_assert_eq!(self.parts[part].family.id, self.tracked[at].family, "a key's family");
         (self.parts[part].family, self.tracked[at].key)
     }
 
@@ -181,11 +186,16 @@ impl<'a> Validation<'a> {
 
     /// Forgets tracked keys, by ascending place: locks cover them now.
     pub(super) fn forget(&mut self, covered: &[usize]) {
+        debug_assert!(covered.is_sorted(), "covered keys are found by a binary search");
         for part in &mut self.parts {
             part.end -= covered.partition_point(|at| *at < part.end);
         }
         let mut at = 0..;
         self.tracked.retain(|_| at.next().is_some_and(|at| covered.binary_search(&at).is_err()));
+        debug_assert!(
+            self.parts.last().is_none_or(|last| last.end == self.tracked.len()),
+            "a key that is left belongs to no family"
+        );
     }
 
     /// Moves `v0` on, and pins views that hold everything below it. The words of the table are
@@ -221,6 +231,7 @@ impl<'a> Validation<'a> {
     /// which the commit announced itself. With `is_bounded` it does not look up the versions of
     /// very many keys.
     pub(super) fn judge(&self, lsn: Lsn, own: &Targets, is_bounded: bool) -> Result<Judged> {
+        debug_assert!(self.v0 <= lsn, "a commit has looked at what comes after it");
         let stamps = &self.engine.conflicts.stamps;
         let mut has_waited = false;
         let mut room = if is_bounded { JUDGED_MAX } else { usize::MAX };

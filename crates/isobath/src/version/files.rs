@@ -41,6 +41,7 @@ impl FileNumbers {
         // The order with other memory accesses does not matter: the number only has to be unique.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let number = if planted(Plant::FileNumberWraps) { number % 24 + 1 } else { number };
+        debug_assert!(number > 0, "0 is the number of no file");
         LiveFile::new(number, &self.obsolete)
     }
 

@@ -51,6 +51,16 @@ impl Level {
 
     /// The index of the first slice that does not end before `key`.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
+        let found = self.lower_bound_by_fence(key);
+        debug_assert!(
+            found == self.slices.partition_point(|slice| slice.extent().ends_before(key))
+                || planted(Plant::OverlappingFiles),
+            "the fence leads to another slice than the slices themselves"
+        );
+        found
+    }
+
+    fn lower_bound_by_fence(&self, key: &[u8]) -> usize {
         let Some(first) = self.slices.first() else { return 0 };
         let fence = self.fence.get_or_init(|| Fence::new(&self.slices));
         let prefix = &end_key(first).unwrap_or_default()[..fence.prefix_len];
@@ -82,11 +92,18 @@ impl Level {
             Some(at) => at + usize::from(begins_within(&at)),
             None => self.slices.len(),
         };
-        &self.slices[start..end.max(start)]
+        let found = &self.slices[start..end.max(start)];
+        debug_assert!(
+            found.iter().all(|slice| slice.extent().overlaps(extent))
+                || planted(Plant::OverlappingFiles),
+            "a slice between two that overlap does not"
+        );
+        found
     }
 
     pub(super) fn remove(&mut self, file: u64) -> Option<Arc<Slice>> {
         let at = self.files.iter().position(|&number| number == file)?;
+        debug_assert_eq!(self.slices[at].meta.file, file, "files and slices have one order");
         self.files.remove(at);
         self.fence.take();
         let slice = self.slices.remove(at);

@@ -19,7 +19,7 @@ use super::record::{put_record, sync_marker};
 use super::state::State;
 use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::{Error, ErrorKind, PoisonCause, Result};
-use crate::format::{FileHeader, FileKind};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::vfs::{Directory, FileSystem, WriteFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -166,6 +166,9 @@ impl Manifest {
         let number = self.number;
         let log = self.log.as_mut().expect("rolled above if it was missing");
         let offset = log.file.len();
+        debug_assert!(!self.in_doubt, "an edit would follow one whose fate is unknown");
+        debug_assert!(offset > FILE_HEADER_LEN as u64, "a manifest begins with a snapshot");
+        debug_assert_eq!(Edit::decode(&edit.encode()).ok().as_ref(), Some(edit));
         let mut bytes = Vec::new();
         put_record(&mut bytes, number, offset, &edit.encode())?;
         if let Err(error) = log.file.append(&bytes).and_then(|()| log.file.flush()) {
@@ -224,6 +227,7 @@ impl Manifest {
     fn roll(&mut self, state: &State) -> Result<()> {
         let number = self.number_next;
         self.number_next = number + 1;
+        debug_assert!(number > self.number, "a manifest would replace itself or a newer one");
         let log = match self.write_successor(number, state) {
             Ok(log) => log,
             Err(error) => {
@@ -243,6 +247,7 @@ impl Manifest {
         }
         // Step 4.
         current::harden(&*self.open_dir).map_err(|error| self.poison_by(error))?;
+        debug_assert!(self.poison.is_none(), "a manifest took over after a failure");
         let old = std::mem::replace(&mut self.number, number);
         self.log = Some(log);
         self.in_doubt = false;

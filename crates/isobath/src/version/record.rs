@@ -166,6 +166,7 @@ impl<'a> Iterator for Records<'a> {
     type Item = Decoded<Record<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        debug_assert!(self.offset <= self.bytes.len(), "records are read beyond the file's end");
         if self.failed || self.offset == self.bytes.len() {
             return None;
         }

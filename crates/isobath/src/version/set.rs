@@ -191,7 +191,9 @@ impl VersionSet {
         let obsolete = ObsoleteFiles::new();
         let mut found = inspect(&*fs, db, &obsolete)?;
         drop(obsolete.take());
+        let named = found.state.table_numbers();
         for spare in found.survey.spare_tables() {
+            debug_assert!(!named.contains(&spare), "table {spare} is in use and would be removed");
             if planted(Plant::SweptEarly) {
                 fs.remove(&table_path(db, spare))?;
                 continue;
@@ -203,6 +205,10 @@ impl VersionSet {
             fs.create_dir_all(&db.join(dir))?;
         }
         let next_file = found.state.next_file().max(found.survey.table_number_max + 1);
+        debug_assert!(
+            found.state.table_numbers().iter().all(|number| *number < next_file),
+            "a table that is in use has a number that is still free"
+        );
         let manifest = Manifest::resume(fs, db, found.manifest)?;
         let reused = u64::from(planted(Plant::FileNumberReused) && next_file > 1);
         let files = FileNumbers::new(next_file - reused, obsolete);

@@ -176,10 +176,16 @@ impl State {
     /// Puts a draft in place and returns the families that it changed. No other edit may have come
     /// in between.
     pub(super) fn commit(&mut self, draft: Draft) -> Vec<FamilyId> {
+        self.check_forward(&draft.numbers);
         self.numbers = draft.numbers;
         self.terms.extend(draft.terms);
         let surplus = self.terms.len().saturating_sub(TERMS_KEPT);
         self.terms.drain(..surplus);
+        debug_assert!(
+            self.terms.windows(2).all(|pair| pair[0].resumes_at <= pair[1].ended_at),
+            "terms share LSNs: {:?}",
+            self.terms
+        );
         self.moments.extend(draft.moments);
         let oldest = self.numbers.oldest_readable;
         let gone = self.moments.partition_point(|moment| moment.point < oldest);
@@ -200,7 +206,40 @@ impl State {
                 None => self.families.remove(&id),
             };
         }
+        debug_assert_eq!(self.names.len(), self.families.len(), "each family has one name");
         touched
+            .iter()
+            .filter_map(|id| self.families.get(id))
+            .for_each(|one| self.check_family(one));
+        touched
+    }
+
+    /// What only grows has not gone back.
+    fn check_forward(&self, next: &Numbers) {
+        let now = &self.numbers;
+        debug_assert!(now.uuid.is_none() || now.uuid == next.uuid, "a database changed identity");
+        debug_assert!(now.next_file <= next.next_file, "file numbers would be reused");
+        debug_assert!(now.next_family <= next.next_family, "ids of families would be reused");
+        debug_assert!(now.replay_from <= next.replay_from, "flushed records would be replayed");
+        debug_assert!(now.durable <= next.durable, "synced records would count as lost");
+        debug_assert!(now.families_changed <= next.families_changed, "a change would be repeated");
+        debug_assert!(now.seq_end <= next.seq_end, "a slice is above the end of sequences");
+        debug_assert!(next.replay_from <= next.ceiling, "replay would begin above the ceiling");
+        debug_assert!(next.durable <= next.ceiling, "the log is durable above the ceiling");
+    }
+
+    /// What holds of a family after each edit.
+    fn check_family(&self, family: &Family) {
+        let metas = || family.tree.iter().map(|(_, slice)| &slice.meta);
+        debug_assert!(
+            metas().all(|meta| meta.file < self.numbers.next_file),
+            "a slice lies in a file whose number is not given out yet"
+        );
+        debug_assert!(
+            metas().all(|meta| meta.max_seq < self.numbers.seq_end),
+            "a slice has sequences above the end of all"
+        );
+        debug_assert!(self.names.contains_key(&family.name), "a family lost its name");
     }
 
     /// Applies an edit whole or, if it breaks a rule, not at all. Returns the families that it

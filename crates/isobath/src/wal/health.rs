@@ -88,7 +88,9 @@ impl Health {
 
     /// The error for a commit that was waiting when the log ended.
     pub(super) fn outcome_unknown(&self) -> Error {
-        match &*self.end.lock() {
+        let end = self.end.lock();
+        debug_assert!(end.is_some(), "an outcome is unknown though the log goes on");
+        match &*end {
             Some(End::Poisoned(cause)) => Error::outcome_unknown(cause.clone()),
             Some(End::Closed | End::ReadOnly) | None => Error::closed(),
         }

@@ -99,7 +99,9 @@ impl Inner {
             let tail = self.room.tail();
             self.prefault();
             self.make_room();
-            written_back = self.write_back(written_back);
+            let earlier = written_back;
+            written_back = self.write_back(earlier);
+            debug_assert!(earlier <= written_back, "the log would be written back twice");
             // A writer may move the tail past `wake_at` and still see the old value. Then the next
             // writer wakes the preparer.
             let wake_at = tail + self.wake_step(tail);
@@ -162,7 +164,9 @@ impl Inner {
     /// Raises the ceiling if less than `ahead` is left below it, or if a writer waits for it.
     pub(super) fn raise_ceiling(&self, ahead: u64) -> Result<()> {
         let Some(wanted) = self.room.wants_ceiling(ahead) else { return Ok(()) };
-        self.room.raise_ceiling((self.options.raise_ceiling)(wanted)?);
+        let raised = (self.options.raise_ceiling)(wanted)?;
+        debug_assert!(raised >= wanted, "the ceiling was raised to {raised:#x}, not {wanted:#x}");
+        self.room.raise_ceiling(raised);
         Ok(())
     }
 
@@ -172,6 +176,7 @@ impl Inner {
         let base = self.room.prepared();
         let len = self.table.len_at(base);
         let end = base + len;
+        debug_assert!(base.is_multiple_of(len), "{base:#x} is no place for {len:#x} bytes");
         self.wait_copied(self.table.installable_from(base));
         let path = self.options.dir.join(file_name(base, SegmentKind::Log));
         let is_regular = len == self.options.segment_len;
@@ -316,6 +321,7 @@ impl Inner {
 
     /// Removes the files that only a log in use needs: spares, and segments above the tail.
     pub(super) fn give_up_unused(&self) {
+        debug_assert_eq!(self.copied.at(), self.room.tail(), "a record is still being copied");
         for segment in self.table.remove_above(self.room.tail()) {
             self.recycler.mark_obsolete(segment.file.path(), Some(Arc::clone(&segment.file)));
         }

@@ -92,6 +92,7 @@ pub(crate) fn payload_of(record: &[u8]) -> Option<&[u8]> {
 /// Fills in what depends on the place in the log. `record` is sealed.
 #[inline]
 pub(super) fn stamp(record: &mut [u8], lsn: Lsn, generation: u16, durable: Lsn) {
+    debug_assert!(lsn.is_multiple_of(RECORD_ALIGN), "a record begins at {lsn:#x}");
     record[4..6].copy_from_slice(&generation.to_le_bytes());
     record[12..20].copy_from_slice(&lsn.to_le_bytes());
     record[20..24].copy_from_slice(&durable_delta(lsn, durable).to_le_bytes());
@@ -102,6 +103,7 @@ pub(super) fn stamp(record: &mut [u8], lsn: Lsn, generation: u16, durable: Lsn) 
 /// The header of a record of `len` bytes without a meaning. It fills a reservation that was not
 /// used.
 pub(super) fn skip_header(len: u64, lsn: Lsn, generation: u16, durable: Lsn) -> [u8; 32] {
+    debug_assert!(len.is_multiple_of(RECORD_ALIGN), "a record fills {len} bytes");
     let mut header = [0; RECORD_HEADER_LEN];
     let payload_len = (len - RECORD_HEADER_LEN as u64) | SKIP_BIT;
     header[6..12].copy_from_slice(&payload_len.to_le_bytes()[..6]);

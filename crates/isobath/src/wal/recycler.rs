@@ -147,6 +147,7 @@ impl Recycler {
         let mut state = self.state.lock();
         state.named += 1;
         state.spares.push(Spare { path, file });
+        debug_assert!(state.synced < state.named, "a new name counts as synced");
         Ok(true)
     }
 
@@ -166,6 +167,10 @@ impl Recycler {
         let mut state = self.state.lock();
         let spare = state.spares.pop();
         state.unused = state.unused.min(state.spares.len());
+        debug_assert!(
+            spare.as_ref().is_none_or(|spare| state.spares.iter().all(|s| s.path != spare.path)),
+            "a spare segment is listed twice"
+        );
         spare
     }
 
@@ -212,6 +217,7 @@ impl Recycler {
         self.open_dir.sync()?;
         let mut state = self.state.lock();
         state.synced = state.synced.max(named);
+        debug_assert!(state.synced <= state.named, "more names are synced than were given");
         Ok(())
     }
 

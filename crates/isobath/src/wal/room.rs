@@ -124,7 +124,10 @@ impl Room {
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some(start),
+                Ok(_) => {
+                    debug_assert_eq!(start & SHUT, 0, "an LSN was taken though the log is shut");
+                    return Some(start);
+                }
                 Err(moved) => start = moved,
             }
         }
@@ -193,6 +196,12 @@ impl Room {
         waits.count += 1;
         waits.total_ns += waited;
         waits.max_ns = waits.max_ns.max(waited);
+        debug_assert!(waits.max_ns <= waits.total_ns, "one wait is longer than all together");
+        let limit = state.prepared.min(state.ceiling);
+        debug_assert!(
+            taken.as_ref().is_ok_and(|start| start + len + slack <= limit) || taken.is_err(),
+            "an LSN was taken that has no segment yet, or is above the ceiling"
+        );
         taken
     }
 

@@ -174,6 +174,7 @@ pub(super) struct Segment {
 impl Segment {
     /// Where `lsn` lies in the file.
     pub(super) fn offset(&self, lsn: Lsn) -> u64 {
+        debug_assert!(self.base <= lsn && lsn <= self.end, "{lsn:#x} is in another segment");
         HEADER_PAGE_LEN + (lsn - self.base)
     }
 

@@ -73,6 +73,7 @@ impl SegmentTable {
 
     /// The length of the segment at `base`. Each segment begins at a multiple of its length.
     pub(super) fn len_at(&self, base: Lsn) -> u64 {
+        debug_assert!(base >= self.start, "{base:#x} is before the log");
         if base < self.regular_from {
             (base - self.start).max(self.first_len)
         } else {
@@ -94,6 +95,7 @@ impl SegmentTable {
     /// Installs a segment so that [`Self::find`] finds it. `copied` has passed
     /// [`Self::installable_from`] its base.
     pub(super) fn install(&self, segment: Segment) {
+        debug_assert!(segment.base < segment.end, "a segment holds something");
         let segment = Arc::new(segment);
         let mut live = self.live.lock();
         assert!(
@@ -113,17 +115,25 @@ impl SegmentTable {
     #[inline]
     pub(super) unsafe fn find(&self, lsn: Lsn) -> &Segment {
         let segment = self.slot(lsn).load(Ordering::Acquire);
+        debug_assert!(!segment.is_null(), "{lsn:#x} has no segment");
         // SAFETY: a reserved LSN's segment is installed, so the slot is not null. The record is not
         // marked copied, so the slot holds this very segment and `live` owns it (see the module's
         // argument).
-        unsafe { &*segment }
+        let found = unsafe { &*segment };
+        debug_assert!(found.base <= lsn && lsn < found.end, "{lsn:#x} is in another segment");
+        found
     }
 
     /// The open segments that overlap `[from, to)`, in LSN order; none if that is empty.
     pub(super) fn overlapping(&self, from: Lsn, to: Lsn) -> Vec<Arc<Segment>> {
         let live = self.live.lock();
         let overlaps = |s: &&Arc<Segment>| from < to && s.base < to && from < s.end;
-        live.values().filter(overlaps).map(Arc::clone).collect()
+        let found: Vec<_> = live.values().filter(overlaps).map(Arc::clone).collect();
+        debug_assert!(
+            found.windows(2).all(|pair| pair[0].end == pair[1].base),
+            "the log has a gap between {from:#x} and {to:#x}"
+        );
+        found
     }
 
     /// Removes the segments that begin above `lsn`. Their LSNs are not reserved and never will be.

@@ -155,6 +155,7 @@ impl Syncer {
 
     fn finish(&self, outcome: Result<Lsn>, took_ns: u64) {
         let mut state = self.state.lock();
+        debug_assert!(state.leading, "a round ends that none leads");
         match outcome {
             Ok(reached) => {
                 self.durable.fetch_max(reached, Ordering::Release);
@@ -168,7 +169,7 @@ impl Syncer {
         state.expected = self.inside.load(Ordering::Relaxed);
         let reached = if state.stopped { Lsn::MAX } else { self.durable() };
         let covered = 1 + state.waiters.pass(reached);
-        self.inside.fetch_sub(covered, Ordering::Relaxed);
+        self.leave(covered);
         state.leading = state.waiters.hand_over();
     }
 
@@ -177,8 +178,7 @@ impl Syncer {
         if self.durable() < lsn {
             let mut state = self.state.lock();
             let durable = self.durable.fetch_max(lsn, Ordering::Release).max(lsn);
-            let passed = state.waiters.pass(durable);
-            self.inside.fetch_sub(passed, Ordering::Relaxed);
+            self.leave(state.waiters.pass(durable));
         }
     }
 
@@ -186,8 +186,13 @@ impl Syncer {
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
-        let passed = state.waiters.pass(Lsn::MAX);
-        self.inside.fetch_sub(passed, Ordering::Relaxed);
+        self.leave(state.waiters.pass(Lsn::MAX));
+    }
+
+    /// So many callers need no round any more.
+    fn leave(&self, callers: usize) {
+        let inside = self.inside.fetch_sub(callers, Ordering::Relaxed);
+        debug_assert!(inside >= callers, "{callers} of {inside} callers leave");
     }
 }
 

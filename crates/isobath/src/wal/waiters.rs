@@ -61,6 +61,7 @@ impl Waiters {
     }
 
     pub(super) fn leave(&mut self, id: SlotId) {
+        debug_assert!(self.slots[id.0].state != State::Vacant, "a slot is left once");
         self.slots[id.0].state = State::Vacant;
     }
 
@@ -79,10 +80,12 @@ impl Waiters {
 
     /// Hands the lead to one of the sleepers. False if there is none.
     pub(super) fn hand_over(&mut self) -> bool {
-        let next = self.slots.iter_mut().find(|slot| matches!(slot.state, State::Waiting(_)));
-        if let Some(slot) = next {
-            slot.state = State::Called(Call::Lead);
-            slot.wakeup.notify_one();
+        let next = self.slots.iter().position(|slot| matches!(slot.state, State::Waiting(_)));
+        if let Some(at) = next {
+            let is_led = |slot: &Slot| slot.state == State::Called(Call::Lead);
+            debug_assert!(!self.slots.iter().any(is_led), "two would lead");
+            self.slots[at].state = State::Called(Call::Lead);
+            self.slots[at].wakeup.notify_one();
             return true;
         }
         false

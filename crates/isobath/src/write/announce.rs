@@ -84,6 +84,7 @@ impl Targets {
 
     /// True if the commit changes this slot.
     pub(crate) fn has_slot(&self, slot: Slot) -> bool {
+        debug_assert!(self.slots().is_sorted(), "slots are found by a binary search");
         self.slots().binary_search(&slot).is_ok()
     }
 
@@ -191,6 +192,7 @@ impl<'a> Announcement<'a> {
 
     /// Stamps all words with the commit's LSN. It cannot fail any more.
     pub(crate) fn stamp(&mut self, lsn: Lsn) {
+        debug_assert!(self.is_made, "a commit stamps what it has announced, once");
         if std::mem::take(&mut self.is_made) {
             self.targets.slots().iter().for_each(|slot| self.stamps.stamp(*slot, lsn));
             let families = self.targets.families();

@@ -9,11 +9,8 @@ use crate::engine::Engine;
 use crate::env::sync::MutexGuard;
 use crate::env::{Priority, ThreadHandle};
 use crate::error::{Error, PoisonCause, Result};
-use crate::events::Event;
+use crate::events::{BackgroundJob, Event};
 use std::sync::Arc;
-
-/// The name of a change in events.
-const JOB: &str = "change of a column family";
 
 /// The lock of a change, and the events to report after it.
 pub(super) struct Changing<'engine> {
@@ -47,7 +44,7 @@ impl<'engine> Changing<'engine> {
     /// threads may need the locks that this thread holds, so a thread without locks calls the
     /// listener.
     pub(super) fn tell_of_wait(&mut self, error: Error) {
-        let event = Event::BackgroundError { job: JOB, error };
+        let event = Event::BackgroundError { job: BackgroundJob::FamilyChange, error };
         let (engine, told) = (self.engine.clone(), event.clone());
         let body = Box::new(move || engine.tell(told));
         let threads = &self.engine.options.env.threads;
@@ -59,7 +56,7 @@ impl<'engine> Changing<'engine> {
 
     /// Ends all writing: it is unknown whether the edit is on disk.
     pub(super) fn give_up(&mut self, error: Error) -> Error {
-        self.untold.extend(self.engine.poison_untold(JOB, error.clone()));
+        self.untold.extend(self.engine.poison_untold(BackgroundJob::FamilyChange, error.clone()));
         Error::outcome_unknown(PoisonCause::of(&error))
     }
 }

@@ -206,6 +206,7 @@ pub(super) fn commit(
     apply(&record, reservation.start());
     yield_point(Point::Applied);
     let (lsn, point) = (reservation.start(), reservation.end());
+    debug_assert!(point - lsn == len, "a record is as long as its place in the log");
     reservation.publish();
     if !planted(Plant::FrontierSkipped) {
         log.wait_visible(point)?;
@@ -294,6 +295,11 @@ fn apply_batch(
         return;
     }
     let order = sorted_last_wins(record, ops);
+    let place = |ordinal: u32| (ops[ordinal as usize].family, ops[ordinal as usize].key(record));
+    debug_assert!(
+        order.is_sorted_by(|a, b| place(*a) < place(*b)),
+        "a memtable takes each key of a batch once, in order"
+    );
     reached_if(Reach::BatchRepeats, || order.len() < ops.len());
     for group in order.chunk_by(|a, b| ops[*a as usize].family == ops[*b as usize].family) {
         let family = family_of(ops[group[0] as usize].family);

@@ -326,7 +326,7 @@ mod tests {
     use crate::engine::CompactionDebt;
     use crate::env::Env;
     use crate::env::fixtures::TestThreads;
-    use crate::events::Event;
+    use crate::events::{BackgroundJob, Event};
     use crate::format::FamilyId;
     use crate::options::{Options, WriteOptions};
     use crate::version::{Change, Edit};
@@ -357,7 +357,7 @@ mod tests {
         let fs = MemoryFs::new();
         let (told, is_told) = mpsc::channel();
         let listener = move |event: &Event| {
-            if matches!(event, Event::BackgroundError { job: "change of a column family", .. }) {
+            if matches!(event, Event::BackgroundError { job: BackgroundJob::FamilyChange, .. }) {
                 told.send(()).unwrap();
             }
         };

@@ -105,6 +105,7 @@ impl KeyLocks {
         let owner = self.known(engine);
         let taken = engine.locks.take(owner, (family.id, key), mode, deadline_ns);
         taken.map_err(|why| refused(engine, (family.id, key), why))?;
+        debug_assert!(self.hold.is_some(), "a key is locked while writers need not announce");
         yield_point(Point::Locked);
         let slot = engine.conflicts.stamps.slot(family.id, checksum64(key));
         drain(engine, family, slot)
@@ -237,6 +238,10 @@ fn drain(engine: &Engine, family: &Keyspace, slot: Slot) -> Result<Changed> {
         }
     };
     let before = of_slot.stamp.max(of_family.stamp);
+    debug_assert!(
+        of_slot.pending + of_family.pending == 0 || planted(Plant::LockNotDraining),
+        "a writer of the slot may still reserve"
+    );
     if !planted(Plant::LockedReadsOld) {
         // A stamp that does not fit says nothing.
         let target = if before == Lsn::MAX { log.touch() } else { before + 1 };

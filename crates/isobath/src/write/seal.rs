@@ -124,7 +124,12 @@ fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
     let mut marker = wal::seal(&mut marker);
     yield_point(Point::Sealing);
     let reserve = || engine.log.reserve_internal(marker.len() as u64);
+    debug_assert!(
+        engine.epochs.list().sealed.len() < MAX_SEALED,
+        "an epoch is sealed beyond the memory for writes"
+    );
     let (sealed, mut reservation) = engine.epochs.seal(&right, reserve)?;
+    debug_assert_eq!(sealed.end(), reservation.end(), "its marker is the last of an epoch");
     // Release the seal lock before publishing: publishing may wait for commits far behind, and
     // those may need the lock to learn their epoch.
     drop(right);

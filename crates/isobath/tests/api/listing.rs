@@ -65,6 +65,8 @@ enum Place {
     Macro(String),
 }
 
+/// The macros that expand to public methods of the types that they are given.
+const MACROS: [&str; 4] = ["reads!(", "writes!(", "steps!(", "scans!("];
 const ITEMS: [&str; 6] = ["struct ", "enum ", "trait ", "const ", "type ", "fn "];
 
 fn list(source: &str, exported: &[String], listing: &mut Listing) {
@@ -83,12 +85,12 @@ fn list(source: &str, exported: &[String], listing: &mut Listing) {
         if line.starts_with(['}', ')']) {
             place = Place::Outside;
         } else if let Some(rest) = line.strip_prefix("macro_rules! ") {
-            let is_told = ["reads", "writes"].contains(&&*name_of(rest));
+            let is_told = MACROS.iter().any(|name| name.trim_end_matches("!(") == name_of(rest));
             let told = Place::Macro(format!("{}!", name_of(rest)));
             place = if is_told { told } else { Place::Outside };
-        } else if let Some(rest) =
-            ["reads!(", "writes!("].iter().find_map(|it| line.strip_prefix(it))
-        {
+        } else if let Some(rest) = MACROS.iter().find_map(|it| line.strip_prefix(it)) {
+            // Lifetimes come first where there are any.
+            let rest = rest.split_once(']').map_or(rest, |(_, rest)| rest);
             let of = listing.entry(name_of(rest)).or_default();
             of.push(line.trim_end_matches(';').to_owned());
         } else if let Some(rest) = line.strip_prefix("impl") {

@@ -69,6 +69,23 @@ macro_rules! gather {
     }};
 }
 
+/// Calls every step: a read and a write of one key in one. `$is_written` makes of `put_if`'s answer
+/// whether it wrote.
+macro_rules! step {
+    ($part:expr, $is_written:expr) => {{
+        let (part, is_written) = ($part, $is_written);
+        assert!(is_written(part.put_if("a", None, "1")?));
+        assert!(!is_written(part.put_if("a", None, "2")?));
+        assert!(is_written(part.put_if("b", None, "3")?));
+        let old = part.fetch_update("a", |old| old.map(|old| [old, b"!"].concat()))?;
+        assert_eq!(old.unwrap(), "1");
+        let (first, last) = (part.pop_first(..)?.unwrap(), part.pop_last(..)?.unwrap());
+        assert_eq!((first.0.to_vec(), first.1.to_vec()), (b"a".to_vec(), b"1!".to_vec()));
+        assert_eq!((last.0.to_vec(), last.1.to_vec()), (b"b".to_vec(), b"3".to_vec()));
+        assert!(part.pop_first(..)?.is_none());
+    }};
+}
+
 fn open() -> Result<Db> {
     let fs = Arc::new(MemoryFs::new());
     let env = isobath::env::Env { fs, ..isobath::env::Env::system() };
@@ -149,6 +166,24 @@ fn every_type_that_writes_has_every_method_and_they_agree() -> Result<()> {
     check("a batch that is lent, by options")?;
     db.with(WriteOptions::sync()).write(batch)?;
     check("a batch that is given")?;
+    Ok(())
+}
+
+#[test]
+fn every_type_that_writes_has_every_step_and_they_agree() -> Result<()> {
+    let db = open()?;
+    let users = db.family("users")?;
+    let commits = |commit: Option<Commit>| commit.is_some();
+    step!(&db, commits);
+    step!(&users, commits);
+    step!(db.with(WriteOptions::sync()), commits);
+    step!(users.with(WriteOptions::sync()), commits);
+    db.transact(|tx| {
+        step!(tx, |is_written: bool| is_written);
+        step!(tx.of(&users), |is_written: bool| is_written);
+        Ok(())
+    })?;
+    assert_eq!((db.count(..)?, users.count(..)?), (0, 0));
     Ok(())
 }
 

@@ -3,11 +3,12 @@
 //! The caller asks again after each job until the answer is [`ManualPlan::Done`]. What was written
 //! since the request is left alone, so a request ends however fast others write.
 
+use super::Plan;
 use super::pick::Picker;
 use super::policy::{Hints, Policy};
 use super::shape::Shape;
-use super::{Plan, Reason};
 use crate::engine::Busy;
+use crate::events::CompactionReason;
 use crate::format::Lsn;
 use crate::version::{Slice, Tree};
 use std::ops::Bound;
@@ -54,7 +55,7 @@ pub(crate) fn plan_manual(
     let step = match highest {
         Some(0) => picker.compact_runs_of(range),
         Some(level) => picker.lower_from_first(level, &wanted),
-        None => match picker.rewrite_in_place(shape.bottom, wanted, Reason::Manual) {
+        None => match picker.rewrite_in_place(shape.bottom, wanted, CompactionReason::Manual) {
             Some(plan) => Some(plan),
             None if picker.awaits_rewrite(&wanted) => None,
             None => return ManualPlan::Done,
@@ -76,7 +77,7 @@ impl Picker<'_> {
                 taken.push(run);
             }
         }
-        self.compact_these_runs(taken, Reason::Manual)
+        self.compact_these_runs(taken, CompactionReason::Manual)
     }
 
     /// Takes the first wanted slices of a level one level down, as many as one job should read.
@@ -88,7 +89,7 @@ impl Picker<'_> {
         };
         let first = (0..slices.len()).find(is_free)?;
         if self.cost_of(level, first..first + 1, target) == Some(0) {
-            return self.lower(level, |slice| wanted(slice), f64::MAX, Reason::Manual);
+            return self.lower(level, |slice| wanted(slice), f64::MAX, CompactionReason::Manual);
         }
         let mut window = first..first + 1;
         while window.end < slices.len() && wanted(&slices[window.end]) {
@@ -99,7 +100,12 @@ impl Picker<'_> {
                 _ => break,
             }
         }
-        Some(Plan::Compaction(self.compaction_of_window(level, window, target, Reason::Manual)))
+        Some(Plan::Compaction(self.compaction_of_window(
+            level,
+            window,
+            target,
+            CompactionReason::Manual,
+        )))
     }
 
     /// True if a slice of the last level could lose its deletes, except that a running job is in

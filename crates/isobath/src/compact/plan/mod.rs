@@ -31,6 +31,7 @@ pub(crate) use shape::{Debts, debts};
 
 use crate::engine::{Busy, Claim, Claims};
 use crate::env::{Reach, reached};
+use crate::events::CompactionReason;
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use pick::Picker;
@@ -90,7 +91,7 @@ pub(crate) struct Move {
 /// Slices to be compacted into one level.
 #[derive(Debug)]
 pub(crate) struct Compaction {
-    pub(crate) reason: Reason,
+    pub(crate) reason: CompactionReason,
     /// Slices with their levels: newest first where they share keys, in key order within a level
     /// below 0.
     pub(crate) inputs: Vec<(usize, Arc<Slice>)>,
@@ -111,36 +112,6 @@ pub(crate) struct Compaction {
     pub(crate) guides: Vec<Arc<Slice>>,
     /// About the length of an output; `None` writes one output.
     pub(crate) output_bytes: Option<u64>,
-}
-
-/// Why a compaction is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// Level 0 has too many runs.
-    Runs,
-    /// Level 0 cannot be compacted down now, so its newest runs become one.
-    RunsInPlace,
-    /// A level is full.
-    Size,
-    /// Slices hold many deletes.
-    Deletes,
-    /// There is nothing more urgent.
-    Idle,
-    /// The program asked for it.
-    Manual,
-}
-
-impl Reason {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Reason::Runs => "runs",
-            Reason::RunsInPlace => "runs in place",
-            Reason::Size => "size",
-            Reason::Deletes => "deletes",
-            Reason::Idle => "idle",
-            Reason::Manual => "manual",
-        }
-    }
 }
 
 impl Compaction {

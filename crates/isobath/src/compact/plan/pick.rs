@@ -6,9 +6,10 @@
 
 use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
-use super::{Compaction, Move, Plan, Reason, hull};
+use super::{Compaction, Move, Plan, hull};
 use crate::engine::Busy;
 use crate::env::{Reach, reached, reached_if};
+use crate::events::CompactionReason;
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use std::ops::Range;
@@ -42,7 +43,9 @@ impl Picker<'_> {
         fullness.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         fullness.iter().take_while(|(_, full)| *full >= 1.0).find_map(
             |&(level, full)| match level {
-                0 => self.compact_runs(Reason::Runs).or_else(|| self.compact_runs_in_place()),
+                0 => self
+                    .compact_runs(CompactionReason::Runs)
+                    .or_else(|| self.compact_runs_in_place()),
                 _ => self.lower_level(level, full),
             },
         )
@@ -55,7 +58,7 @@ impl Picker<'_> {
 
     fn lower_level(&self, level: usize, full: f64) -> Option<Plan> {
         let excess = (full - 1.0) * self.shape.capacity(level) as f64;
-        self.lower(level, |_| true, excess, Reason::Size)
+        self.lower(level, |_| true, excess, CompactionReason::Size)
     }
 
     /// Takes slices of `level` that `wanted` accepts one level down: those that overlap the fewest
@@ -66,9 +69,10 @@ impl Picker<'_> {
         level: usize,
         wanted: impl Fn(&Slice) -> bool,
         excess: f64,
-        reason: Reason,
+        reason: CompactionReason,
     ) -> Option<Plan> {
         let target = self.shape.next(self.tree, level);
+        debug_assert!(target > level, "what leaves level {level} goes down, not to {target}");
         let scale = Weight::of(self.tree);
         let slices = self.tree.slices(level);
         let mut best: Option<(f64, usize)> = None;
@@ -190,7 +194,7 @@ impl Picker<'_> {
         level: usize,
         window: Range<usize>,
         target: usize,
-        reason: Reason,
+        reason: CompactionReason,
     ) -> Compaction {
         let slices = &self.tree.slices(level)[window];
         let extent = hull(slices.iter()).unwrap_or_default();
@@ -205,11 +209,21 @@ impl Picker<'_> {
     /// Completes a compaction whose slices are chosen.
     pub(super) fn compaction(
         &self,
-        reason: Reason,
+        reason: CompactionReason,
         inputs: Vec<(usize, Arc<Slice>)>,
         target: usize,
         fences: Vec<Box<[u8]>>,
     ) -> Compaction {
+        debug_assert!(!inputs.is_empty(), "a compaction has nothing to read");
+        debug_assert!(
+            inputs.iter().all(|(level, _)| *level <= target),
+            "versions would rise above newer ones"
+        );
+        debug_assert!(
+            inputs.iter().all(|(_, slice)| !self.busy.reads(slice.meta.file)),
+            "a running job reads the slice already"
+        );
+        debug_assert!(fences.is_sorted(), "fences are passed in order");
         let extent = hull(inputs.iter().map(|(_, slice)| slice)).unwrap_or_default();
         let mut beneath = match target {
             0 => self.runs_beneath(&inputs),
@@ -240,12 +254,12 @@ impl Picker<'_> {
         reached_if(Reach::Fenced, || !compaction.fences.is_empty());
         reached_if(Reach::CompactedInParts, || !compaction.cuts.is_empty());
         reached(match reason {
-            Reason::Runs => Reach::PlanRuns,
-            Reason::RunsInPlace => Reach::PlanRunsInPlace,
-            Reason::Size => Reach::PlanSize,
-            Reason::Deletes => Reach::PlanDeletes,
-            Reason::Idle => Reach::PlanIdle,
-            Reason::Manual => Reach::PlanManual,
+            CompactionReason::Runs => Reach::PlanRuns,
+            CompactionReason::RunsInPlace => Reach::PlanRunsInPlace,
+            CompactionReason::Size => Reach::PlanSize,
+            CompactionReason::Deletes => Reach::PlanDeletes,
+            CompactionReason::Idle => Reach::PlanIdle,
+            CompactionReason::Manual => Reach::PlanManual,
         });
         compaction
     }
@@ -300,7 +314,7 @@ impl Picker<'_> {
         let heavy_bytes: u64 =
             runs.iter().filter(|run| is_heavy(run)).map(|run| run.meta.disk_bytes).sum();
         if heavy_bytes * 2 > self.tree.disk_bytes(0)
-            && let Some(plan) = self.compact_runs(Reason::Deletes)
+            && let Some(plan) = self.compact_runs(CompactionReason::Deletes)
         {
             return Some(plan);
         }
@@ -308,8 +322,10 @@ impl Picker<'_> {
         middle
             .into_iter()
             .filter(|level| self.tree.slices(*level).iter().any(|slice| is_heavy(slice)))
-            .find_map(|level| self.lower(level, is_heavy, 0.0, Reason::Deletes))
-            .or_else(|| self.rewrite_in_place(self.shape.bottom, is_heavy, Reason::Deletes))
+            .find_map(|level| self.lower(level, is_heavy, 0.0, CompactionReason::Deletes))
+            .or_else(|| {
+                self.rewrite_in_place(self.shape.bottom, is_heavy, CompactionReason::Deletes)
+            })
     }
 
     /// Rewrites a slice of the last level that `wanted` accepts, if that certainly removes all its
@@ -318,7 +334,7 @@ impl Picker<'_> {
         &self,
         level: usize,
         wanted: impl Fn(&Slice) -> bool,
-        reason: Reason,
+        reason: CompactionReason,
     ) -> Option<Plan> {
         let may_shed = |slice: &Slice| {
             slice.meta.deletes > 0 && slice.meta.max_seq < self.hints.oldest_reader && wanted(slice)
@@ -346,12 +362,12 @@ impl Picker<'_> {
         let l0_bytes = self.tree.disk_bytes(0);
         let is_worth_it = self.tree.runs.len() * 2 >= self.policy.l0_trigger_runs
             && l0_bytes * 8 >= self.tree.disk_bytes(self.shape.base);
-        let runs = if is_worth_it { self.compact_runs(Reason::Idle) } else { None };
+        let runs = if is_worth_it { self.compact_runs(CompactionReason::Idle) } else { None };
         runs.or_else(|| {
             let left_over = (self.shape.base..self.shape.bottom).find(|level| {
                 self.shape.is_left_over(*level) && !self.tree.slices(*level).is_empty()
             })?;
-            self.lower(left_over, |_| true, f64::MAX, Reason::Idle)
+            self.lower(left_over, |_| true, f64::MAX, CompactionReason::Idle)
         })
     }
 }

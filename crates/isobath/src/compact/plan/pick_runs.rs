@@ -4,7 +4,8 @@
 //! older run that it may share keys with, and only runs that are neighbours in time can become one.
 
 use super::pick::Picker;
-use super::{Move, Plan, Reason, hull};
+use super::{Move, Plan, hull};
+use crate::events::CompactionReason;
 use crate::table::ExtentRef;
 use crate::version::Slice;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl Picker<'_> {
     }
 
     /// A compaction into the base of all runs that can leave level 0.
-    pub(super) fn compact_runs(&self, reason: Reason) -> Option<Plan> {
+    pub(super) fn compact_runs(&self, reason: CompactionReason) -> Option<Plan> {
         let runs = self.runs_free_to_leave();
         self.compact_these_runs(runs, reason)
     }
@@ -60,7 +61,7 @@ impl Picker<'_> {
     pub(super) fn compact_these_runs(
         &self,
         runs: Vec<&Arc<Slice>>,
-        reason: Reason,
+        reason: CompactionReason,
     ) -> Option<Plan> {
         let extent = hull(runs.iter().copied())?;
         let target = self.landing(&extent).unwrap_or(self.shape.base);
@@ -113,7 +114,7 @@ impl Picker<'_> {
             if are_apart(runs, rest) {
                 let inputs = runs.iter().map(|run| (0, run.clone())).collect();
                 return Some(Plan::Compaction(self.compaction(
-                    Reason::RunsInPlace,
+                    CompactionReason::RunsInPlace,
                     inputs,
                     0,
                     Vec::new(),

@@ -59,6 +59,11 @@ impl Shape {
         }
         let first_filled = (1..=bottom).find(|level| !tree.slices(*level).is_empty());
         let base = first_filled.map_or(first_needed, |filled| filled.min(first_needed));
+        debug_assert!(1 <= base && base <= first_needed && first_needed <= bottom, "levels fit");
+        debug_assert!(
+            capacities[first_needed..].is_sorted(),
+            "a level takes less than the one above it: {capacities:?}"
+        );
         Shape { base, bottom, batch_bytes, first_needed, capacities, ratio }
     }
 

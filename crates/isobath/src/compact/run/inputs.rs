@@ -53,8 +53,8 @@ pub(super) fn open_inputs(compaction: &Compaction, tables: &TableContext) -> Inp
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::compact::plan::Reason;
     use crate::compact::plan::fixtures::Model;
+    use crate::events::CompactionReason;
     use crate::table::cache::{BlockCache, FileCache};
     use crate::vfs::{FileAccess, MemoryFs};
 
@@ -65,7 +65,7 @@ mod tests {
         let inputs =
             vec![slice(0, 1), slice(0, 1), slice(2, 1), slice(2, 2), slice(3, 1), slice(3, 2)];
         let compaction = Compaction {
-            reason: Reason::Manual,
+            reason: CompactionReason::Manual,
             inputs,
             target: 3,
             depth: 2,

@@ -105,6 +105,10 @@ impl Outcome {
 impl CompactionJob {
     /// A job that no thread works on yet.
     pub(crate) fn new(compaction: Compaction, context: CompactionContext) -> CompactionJob {
+        debug_assert!(
+            compaction.cuts.is_sorted_by(|one, next| one < next),
+            "parts of a compaction share keys"
+        );
         let mut parts = vec![Extent::default()];
         for cut in &compaction.cuts {
             if let Some(before) = parts.last_mut() {
@@ -166,6 +170,10 @@ impl CompactionJob {
             return Err(error);
         }
         written.sort_unstable_by_key(|(part, _)| *part);
+        debug_assert!(
+            written.iter().map(|(part, _)| *part).eq(0..self.parts.len()),
+            "each part is written once"
+        );
         let outcome = self.outcome(written);
         if !outcome.added.is_empty() {
             sync_names(&self.context)?;
@@ -208,6 +216,14 @@ impl CompactionJob {
             outcome.files.extend(part.files);
             outcome.bytes_written += part.bytes;
         }
+        debug_assert!(
+            outcome.added.is_sorted_by(|(_, one), (_, next)| one.extent().is_below(&next.extent())),
+            "outputs of a compaction share keys"
+        );
+        debug_assert!(
+            outcome.added.iter().all(|(level, _)| *level == self.compaction.target),
+            "an output is in another level than planned"
+        );
         self.check_within(&outcome);
         outcome
     }

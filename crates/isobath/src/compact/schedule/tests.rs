@@ -7,7 +7,7 @@ use crate::env::sync::Mutex;
 use crate::options::{FamilyOptions, Options};
 use crate::table::origin_of;
 use crate::vfs::{Fault, FileOp, MemoryFs};
-use crate::{Db, Event};
+use crate::{BackgroundJob, CompactionReason, Db, Event};
 use std::collections::BTreeSet;
 use std::io;
 
@@ -140,15 +140,14 @@ fn hints_name_the_oldest_reader_and_about_how_long_runs_are() {
     bench.until(|| hints(false).run_bytes == (3 * second + newest) / 4);
 }
 
-/// The listener takes longer than the interval at which a wait for compactions checks its
-/// condition.
+/// The listener takes long.
 #[test]
 fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
     let heard = Arc::new(Mutex::unranked(0));
     let hears = heard.clone();
     let listener = move |event: &Event| {
         if matches!(event, Event::Compacted { .. } | Event::TriviallyMoved { .. }) {
-            std::thread::sleep(2 * POLL);
+            std::thread::sleep(Duration::from_millis(200));
             *hears.lock() += 1;
             panic!("planted");
         }
@@ -199,7 +198,10 @@ fn a_compaction_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did
             written_bytes,
             took_us,
         } => {
-            assert_eq!((family.as_str(), *reason, *into_level), ("default", "runs", 6));
+            assert_eq!(
+                (family.as_str(), *reason, *into_level),
+                ("default", CompactionReason::Runs, 6)
+            );
             assert_eq!((*read_entries, *written_entries), (800, 700));
             assert!(*read_bytes > read && *written_bytes < *read_bytes);
             assert!(*written_bytes >= slices.iter().map(|slice| slice.meta.disk_bytes).sum());
@@ -261,6 +263,30 @@ fn a_wait_for_compactions_ends_with_the_last_of_them_or_when_its_time_is_over() 
         std::thread::sleep(Duration::from_millis(20));
         end(&family, job, None);
     });
+}
+
+#[test]
+fn a_wait_for_compactions_ends_where_a_job_is_dropped_without_a_run_or_panics() {
+    let bench = Bench::new(|options| options);
+    let family = bench.family();
+    for panics in [false, true] {
+        let mut state = family.compactions.state.lock();
+        let begun = Begun::new(&family, &mut state, &Plan::DoNothing);
+        drop(state);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| bench.db.wait_for_compactions(None));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waits.is_finished());
+            let job = std::panic::AssertUnwindSafe(move || {
+                let _begun = begun;
+                if panics {
+                    std::panic::resume_unwind(Box::new("planted"));
+                }
+            });
+            assert_eq!(std::panic::catch_unwind(job).is_err(), panics);
+            assert!(waits.join().unwrap().unwrap(), "it began before the wait");
+        });
+    }
 }
 
 #[test]
@@ -362,7 +388,7 @@ fn a_compaction_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flus
     bench.fs.inject(fault);
     assert!(bench.db.compact().unwrap_err().is_out_of_space());
     let is_compaction = |event: &Event| {
-        matches!(event, Event::BackgroundError { job: "compaction", .. }).then_some(())
+        matches!(event, Event::BackgroundError { job: BackgroundJob::Compaction, .. }).then_some(())
     };
     assert_eq!(bench.told(is_compaction).len(), 1);
     // The failed job is not tried again and again.

@@ -136,7 +136,7 @@ impl Held {
     }
 
     /// The background errors that a job reported.
-    fn errors(&self, of: &str) -> Vec<Error> {
+    fn errors(&self, of: BackgroundJob) -> Vec<Error> {
         let told = self.told.lock();
         let errors = told.iter().filter_map(|event| match event {
             Event::BackgroundError { job, error } if *job == of => Some(error.clone()),
@@ -400,7 +400,10 @@ fn a_flush_that_found_no_room_leaves_nothing_and_is_tried_again_when_asked() {
     held.let_go();
     let engine = held.engine().clone();
     assert!(engine.epochs.check_flushes().unwrap_err().is_retryable());
-    assert_eq!((held.tables(), held.replay_from(), held.errors("flush").len()), (0, from, 1));
+    assert_eq!(
+        (held.tables(), held.replay_from(), held.errors(BackgroundJob::Flush).len()),
+        (0, from, 1)
+    );
     let default = held.db.default_family();
     assert_eq!(get(&default, "key").unwrap(), b"value");
     held.db.put("more", "value").unwrap();
@@ -427,7 +430,7 @@ fn a_flush_that_failed_for_good_has_writes_refused() {
             matches!(held.db.put("more", "value").as_ref().map_err(Error::name), Err("POISONED")),
             "{op:?}"
         );
-        let told: Vec<_> = held.errors("flush").iter().map(Error::name).collect();
+        let told: Vec<_> = held.errors(BackgroundJob::Flush).iter().map(Error::name).collect();
         assert_eq!(told, ["IO"], "{op:?}");
         assert_eq!(held.replay_from(), from);
         assert_eq!(get(&held.db.default_family(), "key").unwrap(), b"value");
@@ -461,7 +464,10 @@ fn log_segments_wait_for_the_next_flush_while_there_is_no_room_for_a_sync_marker
     held.fs.inject(Fault::on(FileOp::Create).kind(io::ErrorKind::StorageFull).nth(2));
     held.let_go();
     assert_eq!((held.replay_from(), held.slices(0)), (first.end(), 1));
-    assert_eq!((held.errors("recycling of the log").len(), held.errors("flush").len()), (1, 0));
+    assert_eq!(
+        (held.errors(BackgroundJob::LogRecycling).len(), held.errors(BackgroundJob::Flush).len()),
+        (1, 0)
+    );
     thread::sleep(Duration::from_millis(50));
     assert_eq!(held.segments()[0], needed[0]);
     held.hold();
@@ -479,7 +485,7 @@ fn a_sync_marker_that_fails_for_good_has_writes_refused_and_keeps_the_log() {
     held.fs.inject(Fault::on(FileOp::Sync).suffix(&manifest).nth(2));
     held.let_go();
     assert_eq!((held.replay_from(), held.slices(0)), (first.end(), 1));
-    assert_eq!(held.errors("flush").len(), 1);
+    assert_eq!(held.errors(BackgroundJob::Flush).len(), 1);
     thread::sleep(Duration::from_millis(50));
     assert_eq!(held.segments()[0], needed[0]);
     assert_eq!(held.db.put("more", "value").unwrap_err().name(), "POISONED");

@@ -135,7 +135,9 @@ impl BlockCache {
 
     /// An id that no other database of this cache has.
     pub(crate) fn new_id(&self) -> CacheId {
-        self.0.next_id.fetch_add(1, Ordering::Relaxed)
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(id < CacheId::MAX, "two databases would share blocks");
+        id
     }
 
     /// The block, if the cache has it.
@@ -201,7 +203,8 @@ pub(crate) struct ResidentCharge {
 
 impl Drop for ResidentCharge {
     fn drop(&mut self) {
-        self.cache.0.resident.fetch_sub(self.bytes, Ordering::Relaxed);
+        let resident = self.cache.0.resident.fetch_sub(self.bytes, Ordering::Relaxed);
+        debug_assert!(resident >= self.bytes, "more is given back than was charged");
     }
 }
 

@@ -121,6 +121,7 @@ impl FileCache {
     /// the caller keeps it.
     pub(crate) fn hold(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
         let file = self.get(number)?;
+        debug_assert_eq!(file.path(), self.path(number), "a file is cached under another's number");
         let mut held = self.held.lock();
         held.retain(|_, file| file.strong_count() > 0);
         held.insert(number, Arc::downgrade(&file));

@@ -1,7 +1,7 @@
 //! Several records in one reservation. They become visible together, and one sync makes all of them
 //! durable. On disk they are separate records, so a crash before the sync keeps a prefix of them.
 
-use super::super::record::{self, Sealed};
+use super::super::record::{self, RECORD_ALIGN, Sealed};
 use super::{Reservation, Stage};
 use crate::env::{Point, yield_point};
 
@@ -13,6 +13,7 @@ impl Reservation<'_> {
         let (mut bytes, mut lsns) = (Vec::new(), Vec::with_capacity(records.len()));
         for sealed in records {
             let (at, lsn) = (bytes.len(), self.start + bytes.len() as u64);
+            debug_assert!(lsn.is_multiple_of(RECORD_ALIGN), "a record begins at {lsn:#x}");
             bytes.extend_from_slice(sealed);
             record::stamp(&mut bytes[at..], lsn, self.log.generation, self.log.syncer.durable());
             lsns.push(lsn);

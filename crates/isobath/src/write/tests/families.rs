@@ -5,7 +5,7 @@ use super::open;
 use crate::env::Env;
 use crate::env::fixtures::Draw;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
-use crate::events::Event;
+use crate::events::{BackgroundJob, Event};
 use crate::family_spec::FamilySpec;
 use crate::format::{DEFAULT_FAMILY, Payload, put_payload};
 use crate::options::{FamilyOptions, Options, WriteOptions};
@@ -200,7 +200,7 @@ fn counting(fs: &MemoryFs) -> (Db, Arc<AtomicU64>) {
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);
     let listener = move |event: &Event| {
-        if matches!(event, Event::BackgroundError { job: "change of a column family", .. }) {
+        if matches!(event, Event::BackgroundError { job: BackgroundJob::FamilyChange, .. }) {
             count.fetch_add(1, Ordering::SeqCst);
         }
     };

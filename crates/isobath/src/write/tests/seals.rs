@@ -173,7 +173,7 @@ fn a_write_that_waits_for_memory_is_told_when_the_writing_ends() {
         let flusher = scope.spawn(|| db.flush());
         thread::sleep(Duration::from_millis(30));
         assert!(!writer.is_finished() && !flusher.is_finished());
-        db.engine().poison("a job", Error::planted());
+        db.engine().poison(crate::BackgroundJob::Flush, Error::planted());
         assert_eq!(writer.join().unwrap().unwrap_err().name(), "POISONED");
         assert_eq!(flusher.join().unwrap().unwrap_err().name(), "POISONED");
     });

@@ -160,7 +160,7 @@ fn leftovers_go_once_the_open_has_its_edit_and_each_is_told() {
     drop(listening.open("db").unwrap());
     let errors = |events: &[Event]| {
         let is_one = |event: &&Event| {
-            matches!(event, Event::BackgroundError { job: "remove leftovers", .. })
+            matches!(event, Event::BackgroundError { job: BackgroundJob::LeftoverRemoval, .. })
         };
         events.iter().filter(is_one).count()
     };
