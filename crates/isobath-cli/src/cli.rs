@@ -12,6 +12,17 @@ Exit codes:
 
 Keys and values are text: printable characters stand for themselves, a backslash is \\\\, other bytes are \\xNN (\\t, \\n, \\r and \\0 are understood too). With --hex they are pairs of hexadecimal digits. What begins with a dash comes after `--`.";
 
+const TRANSACT_HELP: &str = "\
+One operation a line; empty lines and lines that begin with # are skipped:
+  put KEY VALUE        set a key
+  delete KEY           remove a key; not an error if it is not there
+  get KEY              print the key and its value, separated by a tab, once all is done; nothing if it is not there
+  expect KEY VALUE     end with exit code 1, and change nothing, unless the key has this value
+  expect-absent KEY    the same, unless the key is not there
+  family NAME          the lines from here on mean this column family; at first it is `default`
+
+An operation sees what the lines before it did. With a tab in a line, tabs separate its words, so that words may hold spaces; otherwise spaces do. A mistake in any line is found before the database is opened.";
+
 /// Look into, verify and change an Isobath database
 #[derive(Debug, Parser)]
 #[command(name = "isobath", version, propagate_version = true, after_help = EXIT_CODES)]
@@ -30,6 +41,8 @@ pub(crate) enum Command {
     Put(Put),
     /// Remove a key; not an error if it is not there
     Delete(Delete),
+    /// Run a script of operations: all of them happen together, or none
+    Transact(Transact),
     /// Print the keys of a range with their values, one entry a line, separated by a tab
     Scan(Scan),
     /// List and manage column families
@@ -139,6 +152,19 @@ pub(crate) struct Delete {
     #[command(flatten)]
     pub(crate) keyspace: Keyspace,
     pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+    #[command(flatten)]
+    pub(crate) sync: SyncFlag,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = TRANSACT_HELP)]
+pub(crate) struct Transact {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// The script; `-` for standard input
+    pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) form: HexFlag,
     #[command(flatten)]

@@ -13,6 +13,7 @@ impl Metrics {
             (engine.log.stats(), engine.epochs.pool().stats(), &engine.gauges);
         let list = engine.epochs.list();
         let blocks = &engine.tables.blocks;
+        let (held, oldest) = engine.points.held();
         Metrics {
             log_mode: log.mode.into(),
             log_bytes: log.bytes,
@@ -42,13 +43,23 @@ impl Metrics {
             cache_misses: blocks.misses(),
             cache_bytes: blocks.used_bytes(),
             filter_index_bytes: blocks.resident_bytes(),
-            snapshots: engine.points.held().0 as u64,
+            snapshots: held as u64,
+            oldest_read_point_lag: oldest.map_or(0, |at| engine.newest_point().saturating_sub(at)),
+            transaction_bytes: transaction_bytes(engine),
             transactions_begun: gauges.transactions_begun.get(),
             transactions_committed: gauges.transactions_committed.get(),
             transactions_rolled_back: gauges.transactions_rolled_back.get(),
+            transactions_timed_out: gauges.transactions_timed_out.get(),
+            transactions_idled_out: gauges.transactions_idled_out.get(),
+            transactions_aborted: gauges.transactions_aborted.get(),
             conflicts_read: gauges.conflicts_read.get(),
             conflicts_write: gauges.conflicts_write.get(),
+            conflicts_range: gauges.conflicts_range.get(),
+            conflicts_reserved: gauges.conflicts_reserved.get(),
+            log_bytes_skipped: gauges.reserved_bytes_skipped.get(),
+            validation_waits: gauges.validation_waits.get(),
             probes: gauges.probes.get(),
+            probes_cleared: gauges.probes_cleared.get(),
             escalations: gauges.escalations.get(),
             lock_waits: engine.locks.counts().waits.load(Ordering::Relaxed),
             lock_wait_ns: engine.locks.counts().waited_ns.load(Ordering::Relaxed),
@@ -60,6 +71,10 @@ impl Metrics {
             families: families(engine),
         }
     }
+}
+
+fn transaction_bytes(engine: &Engine) -> u64 {
+    engine.running.list().iter().map(|entry| entry.owner.bytes()).sum()
 }
 
 fn stalls(engine: &Engine) -> Vec<StallMetrics> {

@@ -76,18 +76,19 @@ use api::{
 };
 
 pub use api::{
-    Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, KeyRange, Keys, Prefix, Range,
-    Readable, Reads, Snapshot, Transaction, TransactionFamily, Transactions, Values, Writes,
-    WritesFamily,
+    AbortHandle, Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, KeyRange, Keys,
+    Prefix, Range, Readable, Reads, RunningTransaction, Snapshot, Transaction, TransactionFamily,
+    Transactions, Values, Writes, WritesFamily,
 };
 pub use env::Env;
 pub use error::{
-    ConflictKind, DeadlockWait, Error, ErrorKind, LockHolder, NotADatabaseCause, PoisonCause,
-    Result, StallCause,
+    AbortReason, ConflictKind, DeadlockWait, Error, ErrorKind, LockHolder, NotADatabaseCause,
+    PoisonCause, Result, StallCause,
 };
 pub use events::{BackgroundJob, CompactionReason, Event};
 pub use family_spec::FamilySpec;
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
+pub use lock::LockMode;
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 pub use options::{
     Durability, FamilyOptions, GIB, Isolation, KIB, MIB, Options, ReadOptions, TransactionOptions,
@@ -99,5 +100,6 @@ pub use read_point::ReadPoint;
 pub use sizes::Sizes;
 pub use table::BlockCache;
 pub use table::Codec;
+pub use transact::{BoxError, CommitHook, Operations, WrittenOperation};
 pub use vfs::IoMode;
 pub use write::Commit;

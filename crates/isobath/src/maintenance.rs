@@ -4,6 +4,7 @@
 //! - It prepares memory for writers, so that their first writes cost no page faults.
 //! - It removes table files and log segments that nothing needs any more.
 //! - It raises the log's ceiling, and tries flushes again that failed on a full disk.
+//! - It ends transactions that have taken too long.
 //! - It closes the gate of transactions when none has come for a while.
 //! - It hands the database's figures to the `metrics` recorder.
 //! - When the database is idle, it starts optional compactions and then flushes what is in memory.
@@ -79,6 +80,7 @@ pub(crate) fn start(
         }
         engine.log.discard_files();
         raise_ceiling(&engine);
+        engine.running.reap(&engine);
         engine.conflicts.gate.close_if_idle();
         flush::retry(&engine);
         let figures = Metrics::collect(&engine);

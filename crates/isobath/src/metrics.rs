@@ -70,6 +70,12 @@ pub struct Metrics {
     pub filter_index_bytes: u64,
     /// Read points held now: snapshots, clones included, and transactions.
     pub snapshots: u64,
+    /// Bytes of log since the oldest of these read points, 0 if there is none. What was overwritten
+    /// since then is kept.
+    pub oldest_read_point_lag: u64,
+    /// Bytes of memory that the transactions which [`Db::transactions`](crate::Db::transactions)
+    /// lists take for what they wrote and read.
+    pub transaction_bytes: u64,
     /// Transactions begun. A step outside a transaction, such as
     /// [`Db::put_if`](crate::Db::put_if), counts as one.
     pub transactions_begun: u64,
@@ -77,13 +83,34 @@ pub struct Metrics {
     pub transactions_committed: u64,
     /// Transactions that ended without a commit: dropped, rolled back, or failed.
     pub transactions_rolled_back: u64,
+    /// Transactions that reached
+    /// [`TransactionOptions::timeout`](crate::TransactionOptions::timeout).
+    pub transactions_timed_out: u64,
+    /// Transactions that reached
+    /// [`TransactionOptions::idle_timeout`](crate::TransactionOptions::idle_timeout).
+    pub transactions_idled_out: u64,
+    /// Transactions that an [`AbortHandle`](crate::AbortHandle) ended.
+    pub transactions_aborted: u64,
     /// Commits that failed because a key that the transaction had read was changed.
     pub conflicts_read: u64,
     /// Commits that failed because a key that the transaction writes was changed.
     pub conflicts_write: u64,
+    /// Commits that failed because something in a range that the transaction had scanned or locked
+    /// was changed.
+    pub conflicts_range: u64,
+    /// Commits of transactions that failed when their place in the log was reserved already. All
+    /// others have cost the log nothing.
+    pub conflicts_reserved: u64,
+    /// Bytes of the log that stay unused because a transaction gave its place up.
+    pub log_bytes_skipped: u64,
+    /// Commits of transactions that waited for earlier ones to find out whether they conflict.
+    /// Later writers wait behind them.
+    pub validation_waits: u64,
     /// Keys whose versions a transaction looked up to find out whether they were changed. For the
     /// others a table in memory could tell.
     pub probes: u64,
+    /// Of these keys, those that were not changed.
+    pub probes_cleared: u64,
     /// How often a transaction was run again with a lock on the key that it had met a conflict on.
     pub escalations: u64,
     /// Waits for locks of keys, of transactions and of plain writes.

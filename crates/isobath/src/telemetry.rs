@@ -103,6 +103,18 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_compaction_written_bytes", figures.compaction_written_bytes),
         ("isobath_cache_hits", figures.cache_hits),
         ("isobath_cache_misses", figures.cache_misses),
+        ("isobath_transactions_begun", figures.transactions_begun),
+        ("isobath_transactions_committed", figures.transactions_committed),
+        ("isobath_conflicts_read", figures.conflicts_read),
+        ("isobath_conflicts_write", figures.conflicts_write),
+        ("isobath_conflicts_range", figures.conflicts_range),
+        ("isobath_transactions_timed_out", figures.transactions_timed_out),
+        ("isobath_transactions_idled_out", figures.transactions_idled_out),
+        ("isobath_transactions_aborted", figures.transactions_aborted),
+        ("isobath_lock_waits", figures.lock_waits),
+        ("isobath_lock_wait_ns", figures.lock_wait_ns),
+        ("isobath_lock_timeouts", figures.lock_timeouts),
+        ("isobath_deadlocks", figures.deadlocks),
     ];
     for (name, value) in counters {
         metrics::counter!(name, "db" => path.to_owned()).absolute(value);
@@ -116,6 +128,8 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_table_bytes", figures.table_bytes()),
         ("isobath_level0_runs", figures.level0_runs()),
         ("isobath_snapshots", figures.snapshots),
+        ("isobath_oldest_read_point_lag", figures.oldest_read_point_lag),
+        ("isobath_transaction_bytes", figures.transaction_bytes),
     ];
     for (name, value) in gauges {
         metrics::gauge!(name, "db" => path.to_owned()).set(value as f64);

@@ -11,6 +11,7 @@ mod output;
 mod repair;
 mod scan;
 mod stats;
+mod transact;
 mod verify;
 
 use crate::cli::Command;
@@ -31,6 +32,7 @@ pub(crate) fn execute(command: Command) -> Result<Outcome> {
         Command::Get(asked) => keys::get(&asked),
         Command::Put(asked) => keys::put(&asked),
         Command::Delete(asked) => keys::delete(&asked),
+        Command::Transact(asked) => transact::transact(&asked),
         Command::Scan(asked) => scan::scan(&asked),
         Command::Families(asked) => families::families(&asked),
         Command::Flush(database) => maintenance::flush(&database),

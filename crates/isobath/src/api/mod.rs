@@ -30,5 +30,7 @@ pub use iter::{Cursor, Entry, Keys, Range, Values};
 pub use key_range::{KeyRange, Prefix};
 pub use reads::{Readable, Reads};
 pub use snapshot::Snapshot;
-pub use transaction::{Transaction, TransactionFamily, Transactions};
+pub use transaction::{
+    AbortHandle, RunningTransaction, Transaction, TransactionFamily, Transactions,
+};
 pub use writes::{Writes, WritesFamily};

@@ -1,14 +1,20 @@
 //! A transaction: reads and writes over any families, which commit together or not at all, and fail
 //! if what they rely on was changed by others meanwhile.
 
+mod abort;
+mod running;
 mod savepoints;
 mod scans;
+
+pub use abort::AbortHandle;
+pub use running::RunningTransaction;
 
 use crate::db::Owner;
 use crate::engine::{Engine, Keyspace};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::format::OpKind;
+use crate::key_range::{KeyRange, bounds_of};
 use crate::lock::LockMode;
 use crate::options::{ReadOptions, TransactionOptions};
 use crate::pinned::Value;
@@ -17,7 +23,8 @@ use crate::steps::steps;
 use crate::transact::{Life, OneKey, Outcome, fetch_update, put_if, rerun};
 use crate::write::Commit;
 use crate::writes::writes;
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// Begins transactions with given options. [`Db::with`](crate::Db::with) and
@@ -65,6 +72,9 @@ impl Transactions<'_> {
                 None => tx = Some(self.begin()),
             }
             let tx = tx.as_ref().expect("it has begun");
+            if let Some(fatal) = tx.fatal() {
+                return Outcome::Failed(fatal.into());
+            }
             let ran = body(tx);
             tx.conclude(ran)
         })
@@ -161,11 +171,44 @@ impl Transaction {
         self.life.borrow_mut().commit(self.engine())
     }
 
+    /// What another thread ends this transaction by, whatever it is doing.
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("abort_handle")?;
+    /// let tx = db.begin();
+    /// tx.get_for_update("key")?;
+    /// let handle = tx.abort_handle();
+    /// std::thread::spawn(move || assert!(handle.abort())).join().unwrap();
+    /// db.put("key", "free again")?;
+    /// assert!(tx.put("key", "value").unwrap_err().is_transaction_aborted());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn abort_handle(&self) -> AbortHandle {
+        let engine = self.engine();
+        let watch = self.life.borrow_mut().handle(engine);
+        AbortHandle { watch, engine: Arc::downgrade(engine) }
+    }
+
+    fn fatal(&self) -> Option<Error> {
+        self.life.borrow().fatal().cloned()
+    }
+
+    /// Begins a call.
+    #[inline]
+    fn enter(&self) -> Result<Call<'_>> {
+        let (engine, mut life) = (self.engine(), self.life.borrow_mut());
+        life.enter(engine)?;
+        Ok(Call { engine, life })
+    }
+
     /// Ends the transaction without a trace. So does dropping it.
     pub fn rollback(self) {}
 
     /// Makes the transaction as new: it forgets what it read and wrote, and reads the newest point.
-    /// A transaction that met a conflict can be used again after this.
+    /// A transaction that met a conflict, or was aborted, can be used again after this. Its
+    /// timeouts begin anew, and its abort handles go on to end it.
     pub fn reset(&mut self) {
         self.life.get_mut().reset(self.owner.engine());
     }
@@ -218,6 +261,35 @@ impl Transaction {
         self.default_part().get_for_share(key)
     }
 
+    /// Locks a range: until this transaction ends, no other writes a key in it, present or not.
+    /// With [`LockMode::Exclusive`] no other locks the range, one that overlaps it or a key in it;
+    /// with [`LockMode::Shared`] others may, in the same mode. Waits for others that hold such
+    /// locks. What is read in the range afterwards needs no validation.
+    ///
+    /// If something in the range was changed since the read point, the read point moves to the
+    /// newest, under the conditions of [`Transaction::get_for_update`]. A range that holds no key
+    /// is not locked.
+    ///
+    /// While any range is locked, every writer of the database looks at the list of locked ranges.
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # use isobath::{LockMode, Prefix};
+    /// # let db = isobath::Options::in_memory().open("lock_range")?;
+    /// let tx = db.begin();
+    /// tx.lock_range(Prefix("room 7, "), LockMode::Exclusive)?;
+    /// if tx.count(Prefix("room 7, "))? == 0 {
+    ///     tx.put("room 7, 9:00", "Ada")?;
+    /// }
+    /// assert!(db.put("room 7, 9:30", "Grace").unwrap_err().is_conflict());
+    /// tx.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_range(&self, range: impl KeyRange, mode: LockMode) -> Result<()> {
+        self.default_part().lock_range(range, mode)
+    }
+
     /// True if `key` has a value.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.default_part().contains(key)
@@ -252,6 +324,35 @@ impl Drop for Transaction {
     }
 }
 
+/// A call of a transaction, which ends with it.
+struct Call<'a> {
+    engine: &'a Engine,
+    life: RefMut<'a, Life>,
+}
+
+impl Deref for Call<'_> {
+    type Target = Life;
+
+    #[inline]
+    fn deref(&self) -> &Life {
+        &self.life
+    }
+}
+
+impl DerefMut for Call<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Life {
+        &mut self.life
+    }
+}
+
+impl Drop for Call<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.life.leave(self.engine);
+    }
+}
+
 impl std::fmt::Debug for Transaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Transaction({:?})", self.read_point())
@@ -281,19 +382,19 @@ impl<'a> TransactionFamily<'a> {
     #[inline]
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
         let (family, engine) = (self.family()?, self.tx.engine());
-        self.tx.life.borrow_mut().operate(engine, family, kind, key, value)
+        self.tx.enter()?.operate(engine, family, kind, key, value)
     }
 
     /// The value of `key`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let (family, engine) = (self.family()?, self.tx.engine());
-        self.tx.life.borrow_mut().get(engine, family, key.as_ref(), self.options)
+        self.tx.enter()?.get(engine, family, key.as_ref(), self.options)
     }
 
     /// True if `key` has a value.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let (family, engine) = (self.family()?, self.tx.engine());
-        self.tx.life.borrow_mut().contains(engine, family, key.as_ref(), self.options)
+        self.tx.enter()?.contains(engine, family, key.as_ref(), self.options)
     }
 
     /// The values of several keys, in the order of the keys, all read at one moment.
@@ -303,13 +404,13 @@ impl<'a> TransactionFamily<'a> {
     ) -> Result<Vec<Option<Value>>> {
         let (family, engine) = (self.family()?, self.tx.engine());
         let keys: Vec<K> = keys.into_iter().collect();
-        self.tx.life.borrow_mut().multi_get(engine, family, &keys, self.options)
+        self.tx.enter()?.multi_get(engine, family, &keys, self.options)
     }
 
     /// The value of `key`, without relying on it: that others change the key is no conflict.
     pub fn get_untracked(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let (family, engine) = (self.family()?, self.tx.engine());
-        self.tx.life.borrow().get_untracked(engine, family, key.as_ref(), self.options)
+        self.tx.enter()?.get_untracked(engine, family, key.as_ref(), self.options)
     }
 
     /// The newest value of `key`, locked: see [`Transaction::get_for_update`].
@@ -322,9 +423,15 @@ impl<'a> TransactionFamily<'a> {
         self.get_locked(key.as_ref(), LockMode::Shared)
     }
 
+    /// Locks a range of the family: see [`Transaction::lock_range`].
+    pub fn lock_range(&self, range: impl KeyRange, mode: LockMode) -> Result<()> {
+        let (family, engine) = (self.family()?, self.tx.engine());
+        self.tx.enter()?.lock_range(engine, family, &bounds_of(range), mode)
+    }
+
     fn get_locked(&self, key: &[u8], mode: LockMode) -> Result<Option<Value>> {
         let (family, engine) = (self.family()?, self.tx.engine());
-        self.tx.life.borrow_mut().get_locked(engine, family, key, mode, self.options)
+        self.tx.enter()?.get_locked(engine, family, key, mode, self.options)
     }
 
     fn one<'k>(&self, key: &'k [u8]) -> OneOf<'a, 'k> {

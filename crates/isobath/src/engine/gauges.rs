@@ -2,6 +2,7 @@
 //! to people, so relaxed atomics are enough.
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::error::AbortReason;
 
 /// A count that only grows.
 #[derive(Debug, Default)]
@@ -36,6 +37,25 @@ pub(crate) struct Gauges {
     pub(crate) transactions_rolled_back: Counter,
     pub(crate) conflicts_read: Counter,
     pub(crate) conflicts_write: Counter,
+    pub(crate) conflicts_range: Counter,
+    pub(crate) conflicts_reserved: Counter,
+    pub(crate) reserved_bytes_skipped: Counter,
+    pub(crate) validation_waits: Counter,
     pub(crate) probes: Counter,
+    pub(crate) probes_cleared: Counter,
     pub(crate) escalations: Counter,
+    pub(crate) transactions_timed_out: Counter,
+    pub(crate) transactions_idled_out: Counter,
+    pub(crate) transactions_aborted: Counter,
+}
+
+impl Gauges {
+    pub(crate) fn note_abort(&self, reason: AbortReason) {
+        let counter = match reason {
+            AbortReason::Timeout => &self.transactions_timed_out,
+            AbortReason::Idle => &self.transactions_idled_out,
+            AbortReason::Asked => &self.transactions_aborted,
+        };
+        counter.add(1);
+    }
 }

@@ -10,6 +10,7 @@
 //!        ├─ conflicts  which keys were surely not written since an LSN
 //!        ├─ locks      keys that transactions have locked, and who waits for them
 //!        ├─ history    for how long earlier points stay readable, and which time they belong to
+//!        ├─ running    transactions under way, and how others end them
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of compactions
 //!        └─ jobs       background workers; `installer` does for threads of low priority what writers wait for
 //! ```
@@ -31,9 +32,11 @@ mod notices;
 mod order_model;
 mod pacer;
 mod read_points;
+mod running;
 mod shown;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+mod watch;
 
 pub(crate) use backlog::{Backlog, CompactionDebt};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
@@ -50,7 +53,9 @@ pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};
 pub(crate) use pacer::{PACED, Pacer};
 pub(crate) use read_points::{Hold, ReadPoints};
+pub(crate) use running::Running;
 pub(crate) use shown::Shown;
+pub(crate) use watch::{Kept, Watch};
 
 use crate::background::{Ticker, Workers};
 use crate::conflict::Conflicts;
@@ -98,6 +103,8 @@ pub(crate) struct Engine {
     /// Memory for transactions.
     pub(crate) spare_footprints: Spares,
     pub(crate) history: History,
+    /// Transactions under way that are known by a number.
+    pub(crate) running: Running,
     pub(crate) pacer: Pacer,
     pub(crate) gauges: Gauges,
     pub(crate) tables: TableContext,

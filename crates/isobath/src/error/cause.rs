@@ -70,6 +70,29 @@ impl fmt::Display for ConflictKind {
     }
 }
 
+/// Why a transaction was ended before its commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AbortReason {
+    /// It took longer than [`TransactionOptions::timeout`](crate::TransactionOptions::timeout).
+    Timeout,
+    /// It was not called for longer than
+    /// [`TransactionOptions::idle_timeout`](crate::TransactionOptions::idle_timeout).
+    Idle,
+    /// A thread called [`AbortHandle::abort`](crate::AbortHandle::abort).
+    Asked,
+}
+
+impl fmt::Display for AbortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AbortReason::Timeout => "it took longer than its `timeout`",
+            AbortReason::Idle => "it was not called for longer than its `idle_timeout`",
+            AbortReason::Asked => "its `AbortHandle` was used",
+        })
+    }
+}
+
 /// One part of a deadlock: who waits, and for which key. What keeps it from the key is the next
 /// part of the deadlock's cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

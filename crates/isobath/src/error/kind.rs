@@ -1,7 +1,8 @@
 //! The kinds of errors.
 
 use super::cause::{
-    ConflictKind, DeadlockWait, LockHolder, NotADatabaseCause, PoisonCause, ShownKey, StallCause,
+    AbortReason, ConflictKind, DeadlockWait, LockHolder, NotADatabaseCause, PoisonCause, ShownKey,
+    StallCause,
 };
 use crate::read_point::ReadPoint;
 use std::fmt;
@@ -182,6 +183,23 @@ pub enum ErrorKind {
         holder: Option<u64>,
     },
 
+    /// The transaction was ended by its timeout, or by another thread. It holds no locks and no
+    /// read point any more, and nothing was written. Every later call gives the same error, except
+    /// [`Transaction::reset`](crate::Transaction::reset).
+    #[non_exhaustive]
+    TransactionAborted {
+        /// What ended it.
+        reason: AbortReason,
+    },
+
+    /// The commit hook of the program refused the commit: see [`CommitHook`](crate::CommitHook).
+    /// Nothing was written.
+    #[non_exhaustive]
+    CommitVetoed {
+        /// What the hook says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
     /// The writes of a transaction, with what it keeps about its reads, take more memory than one
     /// transaction may. The operation that was refused has changed nothing. Commit in smaller
     /// parts, or open the database with a larger `write_buffer`.
@@ -248,6 +266,8 @@ impl ErrorKind {
             ErrorKind::Conflict { .. } => "CONFLICT",
             ErrorKind::Deadlock { .. } => "DEADLOCK",
             ErrorKind::LockTimeout { .. } => "LOCK_TIMEOUT",
+            ErrorKind::TransactionAborted { .. } => "TRANSACTION_ABORTED",
+            ErrorKind::CommitVetoed { .. } => "COMMIT_VETOED",
             ErrorKind::TransactionTooLarge { .. } => "TRANSACTION_TOO_LARGE",
             ErrorKind::ReadOnly { .. } => "READ_ONLY",
             ErrorKind::MemoryLimit { .. } => "MEMORY_LIMIT",
@@ -306,6 +326,28 @@ impl fmt::Display for ErrorKind {
             ErrorKind::FamilyExists { name } => {
                 write!(f, "a column family {name:?} exists already")
             }
+            ErrorKind::WouldStall { .. }
+            | ErrorKind::Poisoned { .. }
+            | ErrorKind::OutcomeUnknown { .. } => self.fmt_of_write(f),
+            ErrorKind::Conflict { .. }
+            | ErrorKind::Deadlock { .. }
+            | ErrorKind::LockTimeout { .. }
+            | ErrorKind::TransactionAborted { .. }
+            | ErrorKind::CommitVetoed { .. }
+            | ErrorKind::TransactionTooLarge { .. } => self.fmt_of_transaction(f),
+            ErrorKind::ReadOnly {} | ErrorKind::MemoryLimit { .. } | ErrorKind::Outrun { .. } => {
+                self.fmt_of_reader(f)
+            }
+            ErrorKind::Closed {} => write!(f, "the database is closed"),
+            ErrorKind::Cancelled {} => write!(f, "the operation was cancelled"),
+        }
+    }
+}
+
+impl ErrorKind {
+    /// Formats the kinds that only writes have.
+    fn fmt_of_write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             ErrorKind::WouldStall { cause } => write!(
                 f,
                 "writers are paced ({cause}) and the write was asked to fail fast; retry later"
@@ -318,20 +360,10 @@ impl fmt::Display for ErrorKind {
                 f,
                 "the commit's outcome is unknown, its sync failed: {cause}; reopen the database to find out"
             ),
-            ErrorKind::Conflict { .. }
-            | ErrorKind::Deadlock { .. }
-            | ErrorKind::LockTimeout { .. }
-            | ErrorKind::TransactionTooLarge { .. } => self.fmt_of_transaction(f),
-            ErrorKind::ReadOnly {} | ErrorKind::MemoryLimit { .. } | ErrorKind::Outrun { .. } => {
-                self.fmt_of_reader(f)
-            }
-            ErrorKind::Closed {} => write!(f, "the database is closed"),
-            ErrorKind::Cancelled {} => write!(f, "the operation was cancelled"),
+            _ => f.write_str(self.name()),
         }
     }
-}
 
-impl ErrorKind {
     /// Formats the kinds that only transactions have.
     fn fmt_of_transaction(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -356,6 +388,12 @@ impl ErrorKind {
                     write!(f, ", by transaction {id}")?;
                 }
                 f.write_str(", for longer than `lock_timeout`; nothing was written, try again")
+            }
+            ErrorKind::TransactionAborted { reason } => {
+                write!(f, "the transaction was ended: {reason}; nothing was written")
+            }
+            ErrorKind::CommitVetoed { source } => {
+                write!(f, "the commit hook refused the commit: {source}; nothing was written")
             }
             ErrorKind::TransactionTooLarge { needed, limit } => write!(
                 f,

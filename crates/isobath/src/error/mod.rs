@@ -10,7 +10,7 @@ mod decode;
 mod kind;
 
 pub use cause::{
-    ConflictKind, DeadlockWait, LockHolder, NotADatabaseCause, PoisonCause, StallCause,
+    AbortReason, ConflictKind, DeadlockWait, LockHolder, NotADatabaseCause, PoisonCause, StallCause,
 };
 #[cfg(test)]
 pub(crate) use decode::NamedDecoder;
@@ -112,6 +112,11 @@ impl Error {
             self.kind(),
             ErrorKind::Conflict { .. } | ErrorKind::Deadlock { .. } | ErrorKind::LockTimeout { .. }
         )
+    }
+
+    /// True if the transaction was ended by a timeout or by another thread.
+    pub fn is_transaction_aborted(&self) -> bool {
+        matches!(self.kind(), ErrorKind::TransactionAborted { .. })
     }
 
     /// True if the database was closed.
@@ -238,6 +243,16 @@ impl Error {
     }
 
     #[cold]
+    pub(crate) fn transaction_aborted(reason: AbortReason) -> Error {
+        Error::new(ErrorKind::TransactionAborted { reason })
+    }
+
+    #[cold]
+    pub(crate) fn commit_vetoed(source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+        Error::new(ErrorKind::CommitVetoed { source })
+    }
+
+    #[cold]
     pub(crate) fn transaction_too_large(needed: u64, limit: u64) -> Error {
         Error::new(ErrorKind::TransactionTooLarge { needed, limit })
     }
@@ -290,6 +305,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self.kind() {
             ErrorKind::Io { source, .. } => source.source(),
+            ErrorKind::CommitVetoed { source, .. } => source.source(),
             ErrorKind::Poisoned { cause, .. } | ErrorKind::OutcomeUnknown { cause, .. } => {
                 cause.source()
             }
@@ -315,7 +331,10 @@ impl From<Error> for io::Error {
             ErrorKind::Locked { .. } | ErrorKind::Outrun { .. } => io::ErrorKind::ResourceBusy,
             ErrorKind::Conflict { .. } => io::ErrorKind::ResourceBusy,
             ErrorKind::Deadlock { .. } => io::ErrorKind::Deadlock,
-            ErrorKind::LockTimeout { .. } => io::ErrorKind::TimedOut,
+            ErrorKind::LockTimeout { .. }
+            | ErrorKind::TransactionAborted { reason: AbortReason::Timeout | AbortReason::Idle } => {
+                io::ErrorKind::TimedOut
+            }
             ErrorKind::MemoryLimit { .. } | ErrorKind::TransactionTooLarge { .. } => {
                 io::ErrorKind::OutOfMemory
             }
@@ -327,6 +346,8 @@ impl From<Error> for io::Error {
             ErrorKind::Poisoned { .. }
             | ErrorKind::OutcomeUnknown { .. }
             | ErrorKind::Closed { .. }
+            | ErrorKind::TransactionAborted { .. }
+            | ErrorKind::CommitVetoed { .. }
             | ErrorKind::Cancelled { .. } => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

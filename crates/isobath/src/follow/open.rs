@@ -4,8 +4,8 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, ReadPoints, Shown,
-    conflicts_of, locks_of, point_tag,
+    Backlog, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, ReadPoints, Running,
+    Shown, conflicts_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -84,6 +84,7 @@ fn assemble(
         history: History::new(None, &[]),
         locks: locks_of(&options, &conflicts),
         spare_footprints: Spares::default(),
+        running: Running::default(),
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,

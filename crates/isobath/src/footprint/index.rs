@@ -140,6 +140,7 @@ impl Index {
     /// Removes the entry at a spot.
     pub(super) fn remove(&mut self, spot: Spot) {
         debug_assert!(self.get(spot).is_some(), "an entry is removed that is not there");
+        debug_assert!(self.get(spot).is_some(), "only what is there can be removed");
         self.len -= 1;
         let leaf = &mut self.leaves[spot.leaf];
         let entries = Arc::make_mut(&mut leaf.entries);

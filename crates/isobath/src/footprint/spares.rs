@@ -33,6 +33,7 @@ impl Spares {
     /// An empty footprint that takes at most about `limit`.
     pub(crate) fn take(&self, limit: u64) -> Footprint {
         let spare = self.place().lock().take();
+        debug_assert!(spare.as_ref().is_none_or(|spare| spare.len() == 0), "{spare:?}");
         spare.map_or_else(|| Footprint::new(limit), |spare| Footprint { limit, ..spare })
     }
 

@@ -103,6 +103,7 @@ impl Chunks {
     fn cut(&mut self, mark: ChunksMark) {
         debug_assert!(mark.chunks <= self.chunks.len(), "a mark is of chunks that are gone");
         debug_assert!(mark.bytes <= self.bytes, "a mark is of bytes that are gone");
+        debug_assert!(mark.chunks <= self.chunks.len(), "a mark lies behind what there is");
         self.chunks.truncate(mark.chunks);
         (self.open, self.used, self.bytes) = (mark.open, mark.used, mark.bytes);
     }

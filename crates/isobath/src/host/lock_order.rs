@@ -55,6 +55,10 @@ ranks! {
     /// Where a reader of a database that is open for reading only stands in the log; held while it
     /// catches up.
     Line at "engine/shown.rs: line",
+    /// Transactions under way that are known by a number.
+    Running at "engine/running.rs: shards",
+    /// Who is in a transaction that others may end, and what it holds between two calls.
+    Watch at "engine/watch.rs: state",
     /// Opening and closing the gate of transactions. Who opens it waits for commits that are under
     /// way.
     Gate at "conflict/gate.rs: change",

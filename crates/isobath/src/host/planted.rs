@@ -123,6 +123,8 @@ plants! {
     17 RangeToLastKey "range-to-last-key" "a scan counts as passed only up to the last key that it returned";
     17 RangeSkipsDeletes "range-skips-deletes" "the check of what scans passed overlooks deletes";
     17 SplitForgetsSequence "split-forgets-sequence" "a leaf split off from another one knows no sequence number";
+    17 AbortNotHonoured "abort-not-honoured" "a commit goes on though its transaction was ended";
+    17 RangeCoveredUnchecked "range-covered-unchecked" "a range that is locked counts as unchanged since the read point";
     17 RollbackKeepsIndex "rollback-keeps-index" "a key that was first written after a savepoint stays written when it is rolled back to";
 }
 

@@ -108,6 +108,12 @@ places! {
     OrphansRemoved "orphans-removed" "an open removes files that nothing names";
     OpenKilledTwice "open-killed-twice" "two opens in a row die";
     OpenKilledThrice "open-killed-thrice" "three opens in a row die";
+    RangeLocked "range-locked" "a transaction locks a range that the program names";
+    AbortIdle "abort-idle" "a transaction is ended between two calls";
+    AbortBusy "abort-busy" "a transaction is ended during a call";
+    AbortLate "abort-late" "a transaction is to be ended when its commit may be written";
+    TimedOut "timed-out" "a transaction has taken longer than its timeout";
+    IdledOut "idled-out" "a transaction was not called for longer than its idle timeout";
     AnomalyWriteSkew "anomaly-write-skew" "two Snapshot transactions commit each of which read what the other wrote";
     AnomalyPhantom "anomaly-phantom" "a RepeatableRead transaction commits though a key was put into what it had scanned";
     AnomalyLostUpdate "anomaly-lost-update" "a ReadCommitted transaction commits over a change of a key that it had read before";

@@ -42,12 +42,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use waits::Waits;
 
-/// What else may go on beside a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum LockMode {
-    /// Others may hold the key shared; none writes it.
+/// What others may still do with what a transaction has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockMode {
+    /// Others may read it, and lock it in the same mode. None writes it.
     Shared,
-    /// No other holds or writes the key.
+    /// Others may read it. None locks or writes it.
     Exclusive,
 }
 
@@ -238,6 +238,11 @@ impl Locks {
     /// Gives back all ranges of an owner. `visible` has passed what it wrote.
     pub(crate) fn release_ranges(&self, owner: &Owner) {
         self.ranges.release_all(owner);
+    }
+
+    /// The number of ranges that an owner holds.
+    pub(crate) fn ranges_held_by(&self, owner: &Owner) -> usize {
+        if self.ranges.is_any() { self.ranges.held_by(owner) } else { 0 }
     }
 
     /// Changes whenever a range is locked: for writers that look for ranges before they reserve an

@@ -28,6 +28,8 @@ pub(crate) struct Owner {
     is_write: bool,
     /// The thread that it was last called from.
     thread: AtomicU64,
+    /// The memory that the transaction took when it was last called; for people.
+    bytes: AtomicU64,
     state: Mutex<State>,
     wakeup: Condvar,
 }
@@ -78,6 +80,7 @@ impl Owner {
             id,
             is_write,
             thread: AtomicU64::new(thread_id()),
+            bytes: AtomicU64::new(0),
             state: Mutex::new(Rank::LockOwner, state),
             wakeup: Condvar::new(),
         })
@@ -97,6 +100,22 @@ impl Owner {
     #[inline]
     pub(crate) fn note_thread(&self) {
         self.thread.store(thread_id(), Ordering::Relaxed);
+    }
+
+    /// Notes how much memory the transaction takes.
+    #[inline]
+    pub(crate) fn note_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The memory that the transaction took when it was last called.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// True while the owner waits for a lock.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.state.lock().call, Call::Waiting(_))
     }
 
     pub(super) fn thread(&self) -> u64 {
@@ -143,10 +162,19 @@ impl Owner {
     }
 
     /// Ends the present wait, and every later one.
-    #[cfg(test)]
     pub(crate) fn abort(&self) {
         self.state.lock().is_aborted = true;
         self.refuse(|| LockRefusal::Aborted);
+    }
+
+    /// Permits waits again, for a transaction that begins anew.
+    pub(crate) fn revive(&self) {
+        self.state.lock().is_aborted = false;
+    }
+
+    /// The number of keys that the owner holds.
+    pub(crate) fn held_len(&self) -> usize {
+        self.state.lock().held.values().map(BTreeMap::len).sum()
     }
 
     /// Begins a wait; refused if the owner was aborted.

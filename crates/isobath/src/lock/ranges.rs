@@ -41,6 +41,16 @@ impl Span {
         *self.lower <= *key && self.upper.as_ref().is_none_or(|upper| *key < **upper)
     }
 
+    /// True if every key of `other` lies in this span.
+    pub(crate) fn covers(&self, other: &Span) -> bool {
+        let ends_behind = match (&self.upper, &other.upper) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(other)) => own >= other,
+        };
+        self.lower <= other.lower && ends_behind
+    }
+
     fn overlaps(&self, other: &Span) -> bool {
         let ends_before = |one: &Span, other: &Span| {
             one.upper.as_ref().is_some_and(|upper| *upper <= other.lower)
@@ -174,6 +184,13 @@ impl Ranges {
                 && owner.is_none_or(|owner| owner.id != request.owner.id)
         };
         families.get(&family).is_some_and(|requests| requests.iter().any(is_against))
+    }
+
+    /// The number of ranges that an owner holds.
+    pub(super) fn held_by(&self, owner: &Owner) -> usize {
+        let families = self.families.lock();
+        let is_own = |request: &&Request| request.is_held() && request.owner.id == owner.id;
+        families.values().flatten().filter(is_own).count()
     }
 
     /// Gives back all ranges of an owner.

@@ -25,8 +25,12 @@ use crate::sizes::Sizes;
 use crate::table::cache::BlockCache;
 use crate::vfs::{IoMode, MemoryFs};
 use list::options;
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The commit hook of the program, whose shape `transact` knows.
+pub(crate) type ErasedHook = Arc<dyn Any + Send + Sync>;
 
 /// The range of open table files, unless the options set a number.
 const OPEN_FILES_MAX: u64 = 512;
@@ -111,6 +115,8 @@ with {
     shared_cache: Option<BlockCache> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
     listener: Option<Listener> = None,
+    #[cfg_attr(feature = "serde", serde(skip))]
+    commit_hook: Option<ErasedHook> = None,
     #[cfg_attr(feature = "serde", serde(skip, default = "Env::system"))]
     env: Env = Env::system(),
     #[cfg_attr(feature = "serde", serde(skip))]

@@ -56,5 +56,15 @@ pub struct TransactionOptions {
     /// How long one wait for a lock takes at most. Default 10 s. Then the call fails with
     /// [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout).
     pub lock_timeout: Duration = Duration::from_secs(10),
+    /// How long the transaction may take, from its begin to its commit, with all attempts of
+    /// [`Db::transact`](crate::Db::transact) together. Default: any time. A call after that, and
+    /// one that waits for a lock then, fails with
+    /// [`ErrorKind::TransactionAborted`](crate::ErrorKind::TransactionAborted). About a second
+    /// later the database ends a transaction that is not called any more: it gives its locks and
+    /// its read point back. A commit that has come so far that it may be written is not ended.
+    pub timeout: Option<Duration> = None,
+    /// How long the transaction may go without a call. Default: any time. Then it is ended like one
+    /// that has reached its [`TransactionOptions::timeout`]. Steps of an iterator are no calls.
+    pub idle_timeout: Option<Duration> = None,
 }
 }

@@ -302,10 +302,7 @@ fn assemble(
     };
     let (points, history) = past_of(&options, versions.lock().state(), log.tail());
     let families = families_of(&versions.lock())?;
-    let default_family = families.by_id(DEFAULT_FAMILY).ok_or_else(|| {
-        let path = versions.lock().manifest_path();
-        Error::corruption(&path, 0, "the manifest has no default column family")
-    })?;
+    let default_family = default_of(&families, &versions)?;
     let gauges = Gauges::default();
     gauges.recovered_records.add(replayed.records);
     gauges.recovered_bytes.add(replayed.bytes);
@@ -330,6 +327,7 @@ fn assemble(
         history,
         locks: engine::locks_of(&options, &conflicts),
         spare_footprints: Spares::default(),
+        running: engine::Running::default(),
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         gauges,
@@ -355,6 +353,13 @@ fn assemble(
         compact::schedule(&engine, &family);
     }
     Ok(engine)
+}
+
+fn default_of(families: &Families, versions: &Mutex<VersionSet>) -> Result<Arc<Keyspace>> {
+    families.by_id(DEFAULT_FAMILY).ok_or_else(|| {
+        let path = versions.lock().manifest_path();
+        Error::corruption(&path, 0, "the manifest has no default column family")
+    })
 }
 
 fn families_of(versions: &VersionSet) -> Result<Families> {

@@ -1,11 +1,11 @@
 //! A running transaction: its read point, the families it has named, its footprint, and what dooms
 //! it.
 //!
-//! A transaction that met a conflict is doomed: its later calls give the same error, though the
-//! program went on.
+//! A transaction that met a conflict or was aborted is doomed: its later calls give the same error,
+//! though the program went on.
 
 use super::lock::First;
-use crate::engine::{Engine, Hold, Keyspace};
+use crate::engine::{Engine, Hold, Keyspace, Watch};
 use crate::env::{Point, yield_point};
 use crate::error::{Error, Result};
 use crate::footprint::{Footprint, Operation, TooLarge};
@@ -30,6 +30,8 @@ pub(crate) struct Life {
     pub(super) locks: KeyLocks,
     /// What the next attempt locks before it begins, in order.
     pub(super) firsts: Vec<First>,
+    /// By which others may end it.
+    pub(super) watch: Option<Arc<Watch>>,
     doomed: Option<Error>,
     pub(super) is_committed: bool,
 }
@@ -44,13 +46,18 @@ impl Life {
             began_at: 0,
             footprint: engine.spare_footprints.take(footprint_max(engine)),
             families: Vec::new(),
-            locks: KeyLocks::of_transaction(options.lock_timeout),
+            locks: KeyLocks::of_transaction(options.isolation, options.lock_timeout),
             firsts: Vec::new(),
+            watch: None,
             doomed: None,
             is_committed: false,
         };
         life.take_point(engine);
         engine.gauges.transactions_begun.add(1);
+        if options.timeout.is_some() || options.idle_timeout.is_some() {
+            life.be_watched(engine);
+            life.leave(engine);
+        }
         life
     }
 
@@ -70,6 +77,14 @@ impl Life {
 
     /// Gives back what the transaction holds. Nothing of it was written, or its commit is over.
     pub(crate) fn end(&mut self, engine: &Engine) {
+        self.be_unwatched();
+        self.give_back(engine);
+        if let Some(owner) = self.locks.owner() {
+            engine.running.leave(owner.id);
+        }
+    }
+
+    fn give_back(&mut self, engine: &Engine) {
         self.locks.end(engine);
         engine.spare_footprints.give(&mut self.footprint);
         self.end_attempt(engine);
@@ -90,25 +105,33 @@ impl Life {
 
     /// Makes the transaction as new, at the newest point.
     pub(crate) fn reset(&mut self, engine: &Engine) {
-        self.end(engine);
+        self.be_unwatched();
+        self.give_back(engine);
         self.footprint = engine.spare_footprints.take(footprint_max(engine));
         self.firsts.clear();
         (self.doomed, self.is_committed) = (None, false);
+        self.be_watched_again();
         self.take_point(engine);
+        self.leave(engine);
     }
 
     /// Makes the transaction as new, as [`Life::reset`] does, and locks first what the attempts so
     /// far met conflicts on. If that fails, the transaction is doomed.
     pub(crate) fn begin_again(&mut self, engine: &Engine) {
+        self.doomed = None;
+        if self.enter(engine).is_err() {
+            return;
+        }
         self.keep_firsts(engine);
         self.end_attempt(engine);
-        (self.doomed, self.is_committed) = (None, false);
+        self.is_committed = false;
         let locked = self.lock_firsts(engine);
         self.take_point(engine);
         match locked {
             Ok(()) => self.cover_firsts(),
-            Err(error) => self.doomed = Some(error),
+            Err(error) => self.doomed = Some(self.or_aborted(error)),
         }
+        self.leave(engine);
     }
 
     /// The number by which errors name the transaction.
@@ -126,20 +149,34 @@ impl Life {
     pub(super) fn check(&self) -> Result<()> {
         match &self.doomed {
             None => {
-                self.locks.note_thread();
+                self.locks.note_call(|| self.footprint.charge());
                 Ok(())
             }
             Some(error) => Err(error.clone()),
         }
     }
 
-    /// The conflict that dooms the transaction.
+    /// Dooms the transaction, unless it is doomed. Returns what it is doomed by.
+    pub(super) fn doom_by(&mut self, error: Error) -> Error {
+        self.doomed.get_or_insert(error).clone()
+    }
+
+    /// The error, other than a conflict, that dooms the transaction: no other attempt helps.
+    pub(crate) fn fatal(&self) -> Option<&Error> {
+        self.doom().filter(|error| !error.is_conflict())
+    }
+
+    /// The conflict or the abort that dooms the transaction.
     pub(super) fn doom(&self) -> Option<&Error> {
         self.doomed.as_ref()
     }
 
-    /// Dooms the transaction if the error is a conflict.
+    /// Dooms the transaction if the error is a conflict, or if the transaction was aborted.
     pub(super) fn note(&mut self, error: Error) -> Error {
+        let error = self.or_aborted(error);
+        if error.is_transaction_aborted() {
+            return self.doom_by(error);
+        }
         if error.is_conflict() && self.doomed.is_none() {
             self.note_first(&error);
             self.doomed = Some(error.clone());

@@ -19,7 +19,7 @@ use super::lock::{is_changed, span_of, writes_into};
 use super::ranges::Ranges;
 use super::validate::{Judged, Validation};
 use crate::conflict::Pass;
-use crate::engine::{Engine, Keyspace};
+use crate::engine::{Engine, Keyspace, Watch};
 use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{ConflictKind, Error, ErrorKind, Result};
 use crate::footprint::{Footprint, Interval, Operation, ReadKey};
@@ -36,21 +36,37 @@ const LONG_RECORD: usize = 64 << 10;
 impl Life {
     /// Commits the transaction. Afterwards it is over, or doomed.
     pub(crate) fn commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
+        self.enter(engine)?;
         debug_assert!(!self.is_committed, "a transaction commits once");
         let committed = self.check().and_then(|()| self.try_commit(engine));
+        let committed = self.note_commit(engine, committed);
+        self.leave(engine);
+        committed
+    }
+
+    fn note_commit(&mut self, engine: &Engine, committed: Result<Commit>) -> Result<Commit> {
         let gauges = &engine.gauges;
         match &committed {
-            Ok(_) => {
+            Ok(commit) => {
                 gauges.transactions_committed.add(1);
                 self.is_committed = true;
+                self.tell_hook(engine, *commit);
             }
             Err(error) => match error.kind() {
                 ErrorKind::Conflict { kind: ConflictKind::Write, .. } => {
                     gauges.conflicts_write.add(1);
                 }
+                ErrorKind::Conflict { kind: ConflictKind::Range, .. } => {
+                    gauges.conflicts_range.add(1);
+                }
                 ErrorKind::Conflict { .. } => gauges.conflicts_read.add(1),
                 _ => {}
             },
+        }
+        if let Some(watch) = &self.watch
+            && committed.as_ref().is_err_and(Error::is_conflict)
+        {
+            watch.undecide();
         }
         committed.map_err(|error| self.note(error))
     }
@@ -61,15 +77,21 @@ impl Life {
         if self.footprint.len() == 0 {
             return self.commit_nothing(engine);
         }
+        self.ask_hook(engine)?;
         let (count, options, isolation) =
             (self.footprint.len(), self.options.write, self.options.isolation);
         let written = self.written();
-        let Life { footprint, families, locks, began_at, .. } = self;
+        let Life { footprint, families, locks, began_at, watch, .. } = self;
         let (footprint, families) = (&*footprint, &*families);
         let ops = || footprint.writes();
         let validation = validation_of(engine, isolation, footprint, families, locks);
-        let has_locks = locks.holds_any();
-        match validation.filter(|validation| has_locks || !validation.is_empty()) {
+        let is_plain = watch.is_none() && !locks.holds_any();
+        let validation = match validation {
+            // A plain write cannot be aborted.
+            None if !is_plain => Some(Validation::of_nothing(engine, families)),
+            validation => validation.filter(|validation| !is_plain || !validation.is_empty()),
+        };
+        match validation {
             None => {
                 let targets = |_: &[u8]| targets_of(engine, footprint, &written);
                 let course = &mut Plain::new(engine, options.fail_fast, targets);
@@ -88,6 +110,8 @@ impl Life {
                     asker: Asker::new(options.fail_fast),
                     may_wait: !options.fail_fast,
                     locks_all: false,
+                    watch: watch.as_deref(),
+                    record_len: 0,
                 };
                 write::commit_sorted(engine, &written, count, ops, options, course)
             }
@@ -119,6 +143,7 @@ impl Life {
     /// What a transaction that wrote nothing has told its caller must survive, too, if it asks for
     /// that.
     fn commit_nothing(&self, engine: &Engine) -> Result<Commit> {
+        decide(self.watch.as_deref())?;
         let point = self.read_point(engine);
         let durability = self.options.write.durability.unwrap_or(engine.options.durability);
         if durability == Durability::Sync && engine.shown.is_none() {
@@ -128,7 +153,7 @@ impl Life {
     }
 }
 
-/// What a level checks and no lock covers. `None` if it relies on nothing and holds no lock.
+/// What a level checks and no lock covers. `None` if the level checks nothing.
 fn validation_of<'a>(
     engine: &'a Arc<Engine>,
     isolation: Isolation,
@@ -138,12 +163,7 @@ fn validation_of<'a>(
 ) -> Option<Validation<'a>> {
     let is_open = |key: &ReadKey<'_>| !locks.is_covered(key.family, key.key);
     match isolation {
-        Isolation::ReadUncommitted | Isolation::ReadCommitted => {
-            let keys = std::iter::empty();
-            let kind = ConflictKind::Read;
-            let none = || Validation::new(engine, kind, families, keys, Ranges::default());
-            locks.holds_any().then(none)
-        }
+        Isolation::ReadUncommitted | Isolation::ReadCommitted => None,
         Isolation::Snapshot => {
             let keys = footprint.writes().map(|Operation { family, key, .. }| ReadKey {
                 family,
@@ -156,7 +176,10 @@ fn validation_of<'a>(
         }
         Isolation::RepeatableRead | Isolation::Serializable => {
             let keys = footprint.read_keys().iter().filter(is_open);
-            let ranges = Ranges::new(families, footprint.read_ranges());
+            let is_open = |(family, range): &(FamilyId, Interval)| {
+                !locks.holds_any() || !locks.is_range_covered(*family, &span_of(range))
+            };
+            let ranges = Ranges::new(families, footprint.read_ranges().filter(is_open));
             Some(Validation::new(engine, ConflictKind::Read, families, keys, ranges))
         }
     }
@@ -191,6 +214,15 @@ struct Validated<'a> {
     may_wait: bool,
     /// It locks what it relies on, and what it writes, before it announces itself.
     locks_all: bool,
+    /// By which others may end it.
+    watch: Option<&'a Watch>,
+    /// The bytes that it takes in the log.
+    record_len: u64,
+}
+
+/// From here on a commit that others may end may be written. Fails if it was ended.
+fn decide(watch: Option<&Watch>) -> Result<()> {
+    watch.map_or(Ok(()), Watch::decide).map_err(Error::transaction_aborted)
 }
 
 impl Validated<'_> {
@@ -213,8 +245,17 @@ impl Validated<'_> {
         Ok(judged == Judged::Unchanged)
     }
 
+    /// Counts a reservation that is given up.
+    #[cold]
+    fn count_skip(&self, judged: &Result<bool>) {
+        let gauges = &self.engine.gauges;
+        gauges.reserved_bytes_skipped.add(self.record_len);
+        gauges.conflicts_reserved.add(u64::from(judged.is_err()));
+    }
+
     /// Looks and announces. False if something was in the way, which is dealt with.
     fn try_prepare(&mut self, record: &[u8], valid: Lsn) -> Result<bool> {
+        self.watch.map_or(Ok(()), Watch::check).map_err(Error::transaction_aborted)?;
         self.validation.look(self.point, valid)?;
         yield_point(Point::Looked);
         let wide = if self.may_wait { self.validation.wide_ranges() } else { Vec::new() };
@@ -293,6 +334,7 @@ impl Validated<'_> {
 
 impl Course for Validated<'_> {
     fn prepare(&mut self, record: &[u8]) -> Result<()> {
+        self.record_len = record.len() as u64;
         let valid = self.enter()?;
         let footprint = self.footprint;
         let is_long = record.len() > LONG_RECORD
@@ -306,7 +348,7 @@ impl Course for Validated<'_> {
         if planted(Plant::ValidatedBeforeReserve) {
             self.judge(self.engine.log.visible())?;
         }
-        Ok(())
+        decide(self.watch)
     }
 
     fn settle(&mut self, lsn: Lsn) -> Result<bool> {
@@ -316,6 +358,12 @@ impl Course for Validated<'_> {
         let is_overtaken = || self.announcement.is_overtaken(self.engine);
         if !matches!(judged, Ok(true)) || is_overtaken() {
             self.announcement.withdraw();
+            self.count_skip(&judged);
+            if judged.is_ok()
+                && let Some(watch) = self.watch
+            {
+                watch.undecide();
+            }
             return judged.map(|_| false);
         }
         yield_point(Point::Validated);

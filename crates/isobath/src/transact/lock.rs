@@ -14,8 +14,9 @@
 
 use super::begin::Life;
 use super::probe::{Since, is_written, pin_open};
+use super::ranges::look_in_range;
 use crate::engine::{Engine, Hold, Keyspace};
-use crate::env::{Plant, planted};
+use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{ConflictKind, Error, ErrorKind, Result};
 use crate::footprint::{Cut, Footprint, Interval};
 use crate::format::{FamilyId, Lsn};
@@ -23,7 +24,7 @@ use crate::limits::check_key;
 use crate::lock::{LockMode, Span};
 use crate::options::{Isolation, ReadOptions};
 use crate::pinned::Value;
-use crate::read::ReadAt;
+use crate::read::{ReadAt, ScanBounds};
 use crate::write::Changed;
 use std::sync::Arc;
 
@@ -109,6 +110,57 @@ impl Life {
             // It need not have been read. If the transaction has, the commit finds the change.
             true => {}
         }
+        Ok(())
+    }
+
+    /// Locks all keys within `bounds`, those that are there and all others. What is read there from
+    /// now on is the newest, and stays so until the transaction ends.
+    pub(crate) fn lock_range(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        bounds: &ScanBounds,
+        mode: LockMode,
+    ) -> Result<()> {
+        self.check()?;
+        engine.check_open()?;
+        engine.check_not_read_only()?;
+        if family.is_dropped() {
+            return Err(Error::unknown_family(&family.name()));
+        }
+        let range = Interval::within(&bounds.lower, &bounds.upper);
+        if range.is_empty() {
+            return Ok(());
+        }
+        reached(Reach::RangeLocked);
+        let locked = self.lock_newest_range(engine, family, &range, mode);
+        locked.map_err(|error| self.note(error))
+    }
+
+    fn lock_newest_range(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        range: &Interval,
+        mode: LockMode,
+    ) -> Result<()> {
+        self.name_family(family);
+        let span = span_of(range);
+        if self.locks.covers_range(family.id, &span, mode) {
+            return Ok(());
+        }
+        self.locks.take_range(engine, (family.id, &span), mode)?;
+        if let Some(point) = self.point
+            && !self.locks.is_range_covered(family.id, &span)
+            && !planted(Plant::RangeCoveredUnchecked)
+            && let Err(changed) = look_in_range(engine, family, range, point)
+        {
+            if !changed.is_conflict() || self.options.isolation == Isolation::Snapshot {
+                return Err(changed);
+            }
+            self.move_point(engine)?;
+        }
+        self.locks.cover_range(family.id, span, mode);
         Ok(())
     }
 
@@ -232,9 +284,9 @@ impl Life {
     /// Gives back the locks of an attempt, but not those of keys that the next one locks first. The
     /// keys are locked in their order, so one is kept only with all before it.
     pub(super) fn keep_firsts(&mut self, engine: &Engine) {
+        self.locks.release_ranges(engine);
         let Some(owner) = self.locks.owner() else { return };
         owner.uncover();
-        engine.locks.release_ranges(owner);
         let is_held = |first: &First| {
             let held = owner.holds(first.family.id, &first.key);
             first.range.is_none() && held.is_some_and(|held| held >= first.mode)
@@ -265,8 +317,13 @@ impl Life {
 
     /// Notes that the keys that were locked before the read point was taken have not changed since.
     pub(super) fn cover_firsts(&mut self) {
-        if let Some(owner) = self.locks.owner() {
-            self.firsts.iter().for_each(|first| owner.cover(first.family.id, &first.key));
+        let Life { locks, firsts, .. } = self;
+        for First { family, key, range, mode, .. } in firsts {
+            match (range, locks.owner()) {
+                (Some(span), _) => locks.cover_range(family.id, span.clone(), *mode),
+                (None, Some(owner)) => owner.cover(family.id, key),
+                (None, None) => {}
+            }
         }
     }
 }

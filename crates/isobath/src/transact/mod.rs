@@ -5,6 +5,8 @@
 //! - `commit`    the course of its commit: look, announce, validate, stamp
 //! - `validate`  whether what it relies on is still unchanged
 //! - `lock`      locking reads, and the keys that a rerun locks first
+//! - `hook`      what a program is asked before a commit, and told after it
+//! - `watch`     transactions that another thread may end
 //! - `savepoints` named moments of its writes to which it can go back
 //! - `scan`      iterators that see its own writes and record what they pass
 //! - `ranges`    whether what its scans have passed is still unchanged
@@ -18,7 +20,10 @@
 
 mod begin;
 mod commit;
+mod hook;
 mod lock;
+#[cfg(all(test, shuttle))]
+mod model;
 mod pop;
 mod probe;
 mod ranges;
@@ -30,8 +35,10 @@ mod steps;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod validate;
+mod watch;
 
 pub(crate) use begin::Life;
+pub use hook::{BoxError, CommitHook, Operations, WrittenOperation};
 pub(crate) use pop::pop;
 pub(crate) use rerun::{Outcome, rerun};
 pub(crate) use scan::{Opened, Recorder, Trail, Way};

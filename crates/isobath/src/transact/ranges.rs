@@ -12,7 +12,7 @@
 //! in between. What is too wide for that gives its reservation up and starts over, in the hope of a
 //! moment in which no other commit comes between. After [`RETRIES_MAX`] of these it is a conflict.
 
-use super::probe::Since;
+use super::probe::{Since, pin_open};
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Keyspace, MemtableOf, View};
 use crate::env::{Plant, planted};
@@ -152,6 +152,19 @@ impl Ranges {
         }
         Ok(true)
     }
+}
+
+/// Fails if anything in the range, which is locked, has changed from `from` on.
+pub(super) fn look_in_range(
+    engine: &Engine,
+    family: &Arc<Keyspace>,
+    range: &Interval,
+    from: Lsn,
+) -> Result<()> {
+    let view = pin_open(engine, family)?;
+    let families = std::slice::from_ref(family);
+    let mut ranges = Ranges::new(families, std::iter::once((family.id, range.clone())));
+    ranges.look(engine, std::iter::once((family, &**view)), from, Lsn::MAX)
 }
 
 fn conflict(family: &Keyspace, key: &[u8]) -> Error {

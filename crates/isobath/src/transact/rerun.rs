@@ -44,6 +44,9 @@ impl Life {
         engine: &Arc<Engine>,
         ran: std::result::Result<T, E>,
     ) -> Outcome<T, E> {
+        if let Some(fatal) = self.fatal().cloned() {
+            return Outcome::Failed(ran.err().unwrap_or_else(|| fatal.into()));
+        }
         if let Some(conflict) = self.doom().cloned() {
             let told = ran.err().unwrap_or_else(|| conflict.into());
             return Outcome::Conflict(told, self.next());

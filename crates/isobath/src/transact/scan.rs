@@ -10,6 +10,7 @@
 //! they pass goes into a [`Watch`] of their own. So they may be moved to another thread.
 
 use super::begin::Life;
+use super::lock::span_of;
 use crate::engine::{Engine, Keyspace};
 use crate::env::{Plant, planted};
 use crate::error::Result;
@@ -32,9 +33,12 @@ impl Life {
         let at = ReadAt { engine, family, point: self.point, options };
         let pin = Pin::with_own(at, self.footprint.write_set())?;
         let room = self.footprint.room() / 4;
-        let recorder = self.checks_reads().then(|| {
+        let bounds = Interval::within(&bounds.lower, &bounds.upper);
+        let is_tracked = self.checks_reads()
+            && !(self.locks.holds_any()
+                && self.locks.is_range_covered(family.id, &span_of(&bounds)));
+        let recorder = is_tracked.then(|| {
             self.name_family(family);
-            let bounds = Interval::within(&bounds.lower, &bounds.upper);
             let watch = self.footprint.watch(family.id, bounds);
             let keeps_keys = self.options.isolation == Isolation::RepeatableRead;
             Recorder::new(watch, keeps_keys, room)

@@ -2,7 +2,11 @@
 //! kind of trouble leaves behind. The simulator does the same with many at once.
 
 mod frontier;
+mod hook;
+mod lock_range;
 mod locks;
+mod running;
+mod watch;
 
 use super::begin::Life;
 use crate::engine::Engine;

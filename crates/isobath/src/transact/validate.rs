@@ -109,6 +109,15 @@ impl<'a> Validation<'a> {
         Validation { engine, kind, parts, tracked, ranges, v0: 0, is_unsure: false }
     }
 
+    /// Relies on nothing but the families.
+    pub(super) fn of_nothing(
+        engine: &'a Arc<Engine>,
+        families: &'a [Arc<Keyspace>],
+    ) -> Validation<'a> {
+        let keys = std::iter::empty();
+        Validation::new(engine, ConflictKind::Read, families, keys, Ranges::default())
+    }
+
     /// True if the transaction relies on nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.tracked.is_empty() && self.ranges.is_empty()
@@ -326,6 +335,7 @@ impl<'a> Validation<'a> {
     /// Waits once until all commits before this one are applied.
     fn wait(&self, lsn: Lsn, has_waited: &mut bool) -> Result<()> {
         if !std::mem::replace(has_waited, true) && !planted(Plant::ProbeNotWaiting) {
+            self.engine.gauges.validation_waits.add(1);
             self.engine.log.wait_predecessors(lsn)?;
         }
         Ok(())

@@ -15,9 +15,10 @@ use crate::conflict::{Hold, Slot};
 use crate::engine::{Engine, Keyspace};
 use crate::env::sync::spin_hint;
 use crate::env::{Plant, Point, planted, yield_point};
-use crate::error::{DeadlockWait, Error, Result};
+use crate::error::{AbortReason, DeadlockWait, Error, Result};
 use crate::format::{FamilyId, Lsn, checksum64};
 use crate::lock::{LockMode, LockRefusal, Owner, Span, Wait};
+use crate::options::Isolation;
 use crate::write::announce::Pauses;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,26 +33,37 @@ pub(crate) struct KeyLocks {
     owner: Option<Arc<Owner>>,
     /// Keeps the gate open while something is locked.
     hold: Option<Hold>,
-    is_write: bool,
+    kind: Kind,
     timeout: Duration,
+    /// No wait lasts longer.
+    until_ns: u64,
     has_ranges: bool,
+    /// Ranges that are locked and have not changed since the transaction's read point.
+    covered: Vec<(FamilyId, Span, LockMode)>,
+}
+
+/// Whose locks they are.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Transaction(Isolation),
+    Write,
 }
 
 impl KeyLocks {
     /// For a transaction, through all its attempts.
-    pub(crate) fn of_transaction(timeout: Duration) -> KeyLocks {
-        KeyLocks { owner: None, hold: None, is_write: false, timeout, has_ranges: false }
+    pub(crate) fn of_transaction(isolation: Isolation, timeout: Duration) -> KeyLocks {
+        KeyLocks::new(Kind::Transaction(isolation), timeout)
     }
 
     /// For a plain write.
     pub(crate) fn of_write(engine: &Engine) -> KeyLocks {
-        KeyLocks {
-            owner: None,
-            hold: None,
-            is_write: true,
-            timeout: engine.options.lock_timeout,
-            has_ranges: false,
-        }
+        KeyLocks::new(Kind::Write, engine.options.lock_timeout)
+    }
+
+    fn new(kind: Kind, timeout: Duration) -> KeyLocks {
+        let (owner, hold, covered) = (None, None, Vec::new());
+        let until_ns = u64::MAX;
+        KeyLocks { owner, hold, kind, timeout, until_ns, has_ranges: false, covered }
     }
 
     /// The owner as locks know it, if it has locked or waited yet.
@@ -63,20 +75,28 @@ impl KeyLocks {
     /// The owner, which is called from this thread. Made when it is first asked for: from then on
     /// the transaction has an age, also through later attempts.
     pub(crate) fn known(&mut self, engine: &Engine) -> &Arc<Owner> {
-        let is_write = self.is_write;
+        let kind = self.kind;
         let owner = self.owner.get_or_insert_with(|| {
             let id = engine.locks.next_id();
-            if is_write { Owner::write(id) } else { Owner::transaction(id) }
+            match kind {
+                Kind::Write => Owner::write(id),
+                Kind::Transaction(isolation) => {
+                    let owner = Owner::transaction(id);
+                    engine.running.enter(&owner, isolation, engine.options.env.clock.now_ns());
+                    owner
+                }
+            }
         });
         owner.note_thread();
         owner
     }
 
-    /// Notes that the transaction is called from this thread.
+    /// Notes that the transaction is called from this thread, and what memory it takes by now.
     #[inline]
-    pub(crate) fn note_thread(&self) {
+    pub(crate) fn note_call(&self, bytes: impl FnOnce() -> u64) {
         if let Some(owner) = &self.owner {
             owner.note_thread();
+            owner.note_bytes(bytes());
         }
     }
 
@@ -88,7 +108,27 @@ impl KeyLocks {
 
     /// True if the key is locked and has not changed since the transaction's read point.
     pub(crate) fn is_covered(&self, family: FamilyId, key: &[u8]) -> bool {
-        self.owner.as_ref().is_some_and(|owner| owner.is_covered(family, key))
+        let is_in = |(of, span, _): &(FamilyId, Span, _)| *of == family && span.contains(key);
+        let owner = self.owner.as_ref();
+        owner.is_some_and(|owner| owner.is_covered(family, key)) || self.covered.iter().any(is_in)
+    }
+
+    /// True if the range is locked and has not changed since the transaction's read point.
+    pub(crate) fn is_range_covered(&self, family: FamilyId, span: &Span) -> bool {
+        self.covers_range(family, span, LockMode::Shared)
+    }
+
+    /// The same, for a range that is locked in this mode or a stronger one.
+    pub(crate) fn covers_range(&self, family: FamilyId, span: &Span, mode: LockMode) -> bool {
+        let mut covered = self.covered.iter();
+        covered.any(|(of, wide, held)| *of == family && *held >= mode && wide.covers(span))
+    }
+
+    /// Notes that a range, which is locked, has not changed since the transaction's read point.
+    pub(crate) fn cover_range(&mut self, family: FamilyId, span: Span, mode: LockMode) {
+        if !self.covers_range(family, &span, mode) {
+            self.covered.push((family, span, mode));
+        }
     }
 
     /// Locks a key and waits until what others have done to it is visible. Returns what is known of
@@ -101,7 +141,7 @@ impl KeyLocks {
         mode: LockMode,
     ) -> Result<Changed> {
         self.hold_gate(engine)?;
-        let deadline_ns = engine.locks.deadline_ns(self.timeout);
+        let deadline_ns = self.deadline_ns(engine);
         let owner = self.known(engine);
         let taken = engine.locks.take(owner, (family.id, key), mode, deadline_ns);
         taken.map_err(|why| refused(engine, (family.id, key), why))?;
@@ -121,7 +161,7 @@ impl KeyLocks {
     ) -> Result<()> {
         self.hold_gate(engine)?;
         self.has_ranges = true;
-        let deadline_ns = engine.locks.deadline_ns(self.timeout);
+        let deadline_ns = self.deadline_ns(engine);
         let owner = self.known(engine);
         let taken = engine.locks.take_range(owner, (family, span), mode, deadline_ns);
         taken.map_err(|why| refused(engine, (family, &span.lower), why))?;
@@ -138,6 +178,7 @@ impl KeyLocks {
 
     /// Gives back the ranges. What was written under them is visible or never will be.
     pub(crate) fn release_ranges(&mut self, engine: &Engine) {
+        self.covered.clear();
         if std::mem::take(&mut self.has_ranges)
             && let Some(owner) = &self.owner
         {
@@ -172,7 +213,22 @@ impl KeyLocks {
 
     /// When a wait that begins now has lasted too long.
     pub(crate) fn deadline_ns(&self, engine: &Engine) -> u64 {
-        engine.locks.deadline_ns(self.timeout)
+        engine.locks.deadline_ns(self.timeout).min(self.until_ns)
+    }
+
+    /// From now on no wait lasts beyond this moment.
+    pub(crate) fn end_at(&mut self, until_ns: u64) {
+        self.until_ns = until_ns;
+    }
+
+    /// Hands out what keeps the gate open. What is locked stays locked.
+    pub(crate) fn lend_gate(&mut self) -> Option<Hold> {
+        self.hold.take()
+    }
+
+    /// Takes back what [`KeyLocks::lend_gate`] handed out.
+    pub(crate) fn take_gate_back(&mut self, hold: Option<Hold>) {
+        self.hold = hold.or(self.hold.take());
     }
 
     /// Gives back the locks of keys.
@@ -267,7 +323,7 @@ fn refused(engine: &Engine, (family, key): (FamilyId, &[u8]), why: LockRefusal) 
             Error::deadlock(cycle.iter().map(told).collect())
         }
         LockRefusal::Timeout { holder } => Error::lock_timeout(&name(family), key, holder),
-        LockRefusal::Aborted => Error::cancelled(),
+        LockRefusal::Aborted => Error::transaction_aborted(AbortReason::Asked),
         LockRefusal::Closed => Error::closed(),
     }
 }

@@ -29,8 +29,10 @@ pub(super) struct Record {
     /// What it found as of its point, and before that had moved.
     found: Found,
     earlier: Found,
-    /// Told of a conflict, a deadlock or a timeout: every later call must fail alike.
+    /// Told of a conflict, a deadlock, a timeout or an abort: every later call must fail alike.
     pub(super) doomed: Option<String>,
+    /// It has a timeout, or others may end it.
+    may_abort: bool,
 }
 
 /// A transaction under way, as its task sees it.
@@ -69,8 +71,16 @@ impl<'a> Attempt<'a> {
         let (own, found, doomed) = (Own::default(), Found::default(), None);
         let earlier = Found::default();
         let begun_ns = runtime::now_ns();
-        let record = Record { level, begun_ns, point, look, own, found, earlier, doomed };
+        let may_abort = false;
+        let record =
+            Record { level, begun_ns, point, look, own, found, earlier, doomed, may_abort };
         Attempt { stage, tx, record, writer, number, nth }
+    }
+
+    /// It may be told that it was ended.
+    pub(super) fn may_abort(mut self, may_abort: bool) -> Attempt<'a> {
+        self.record.may_abort = may_abort;
+        self
     }
 
     /// The value of its next write.
@@ -287,6 +297,9 @@ impl Record {
             }
             Ok(_) => {}
             Err(error) if error.is_conflict() => self.conflict(stage, doing, error),
+            Err(error) if self.may_abort && error.is_transaction_aborted() => {
+                self.conflict(stage, doing, error);
+            }
             // Budgets are drawn so small that a transaction may take too much.
             Err(error) if is_too_large(error) => {}
             Err(error) => stage.judge_write(doing, error),

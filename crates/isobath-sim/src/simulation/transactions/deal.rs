@@ -35,7 +35,7 @@ pub(crate) struct Found {
     pub(crate) scans: Vec<Sight>,
     /// What it asked for without wanting it validated.
     pub(crate) untracked: Vec<Sight>,
-    /// Single keys that it has locked against changes until its end.
+    /// What it has locked against changes until its end: single keys, and stretches.
     pub(crate) locked: Vec<Sight>,
 }
 

@@ -6,7 +6,7 @@ use super::super::readers::{Seen, Span};
 use super::super::values::{Key, Value};
 use super::attempt::{Attempt, Kind};
 use super::keys::Arena;
-use isobath::{Error, ErrorKind};
+use isobath::{Error, ErrorKind, LockMode};
 use std::ops::Bound;
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
@@ -48,7 +48,8 @@ impl Attempt<'_> {
     ) -> Result<(), Error> {
         let span = span(family, arena, rng);
         match rng.u8(..16) {
-            0..9 => self.walk(&span, rng),
+            0..8 => self.walk(&span, Kind::Scan, rng),
+            8 => self.lock_range(&span, rng),
             9 => self.walk_prefix(family, &arena.key(rng), rng),
             10..13 => self.move_about(&span, rng),
             13 => self.end(family, rng),
@@ -58,7 +59,19 @@ impl Attempt<'_> {
         }
     }
 
-    fn walk(&mut self, span: &Span, rng: &mut fastrand::Rng) -> Result<(), Error> {
+    /// Locks a stretch: what it finds there must stay so.
+    fn lock_range(&mut self, span: &Span, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let (tx, side) = (self.tx, &self.stage.side);
+        let mode = [LockMode::Shared, LockMode::Exclusive][rng.usize(..2)];
+        let locked = match span.family {
+            0 => tx.lock_range(span.bounds(), mode),
+            _ => tx.of(side).lock_range(span.bounds(), mode),
+        };
+        self.outcome("a transaction's lock of a range", locked)?;
+        self.walk(span, Kind::Locked, rng)
+    }
+
+    fn walk(&mut self, span: &Span, kind: Kind, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let (tx, side) = (self.tx, &self.stage.side);
         let look = self.look();
         let range = match span.family {
@@ -67,7 +80,7 @@ impl Attempt<'_> {
         };
         let look = self.pinned(look);
         let seen = self.stage.walk(range, span, rng);
-        self.scanned("a transaction's scan", look, seen)
+        self.scanned("a transaction's scan", look, seen, kind)
     }
 
     fn walk_prefix(&mut self, family: u8, key: &Key, rng: &mut fastrand::Rng) -> Result<(), Error> {
@@ -87,7 +100,7 @@ impl Attempt<'_> {
         let range = if family == 0 { tx.prefix(key) } else { tx.of(side).prefix(key) };
         let look = self.pinned(look);
         let seen = self.stage.walk(range, &span, rng);
-        self.scanned("a transaction's scan of a prefix", look, seen)
+        self.scanned("a transaction's scan of a prefix", look, seen, Kind::Scan)
     }
 
     fn move_about(&mut self, span: &Span, rng: &mut fastrand::Rng) -> Result<(), Error> {
@@ -101,7 +114,7 @@ impl Attempt<'_> {
         let look = self.pinned(look);
         let mut sights = Vec::new();
         let end = self.stage.step(cursor, span, &mut sights, rng);
-        self.scanned("a transaction's cursor", look, (sights, end))
+        self.scanned("a transaction's cursor", look, (sights, end), Kind::Scan)
     }
 
     /// The first or the last key of a whole family.
@@ -186,12 +199,13 @@ impl Attempt<'_> {
         doing: &str,
         look: Option<Look>,
         (sights, end): Seen,
+        kind: Kind,
     ) -> Result<(), Error> {
         if sights.is_empty() && end.is_ok() {
             // It asked for nothing, so it need not have been told of anything.
             return Ok(());
         }
-        self.saw(look, sights, Kind::Scan);
+        self.saw(look, sights, kind);
         self.outcome(doing, end)
     }
 

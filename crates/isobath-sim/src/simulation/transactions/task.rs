@@ -6,10 +6,11 @@ use super::super::values::{Draft, Write};
 use super::super::workload::Stage;
 use super::attempt::{Attempt, PATIENCE_NS, Record};
 use super::body::{Plot, pause};
-use super::keys::Arena;
+use super::keys::{Abort, Arena};
 use crate::position::position;
 use isobath::{
-    Durability, Error, ErrorKind, Isolation, Transaction, TransactionOptions, WriteOptions,
+    AbortReason, Durability, Error, ErrorKind, Isolation, Transaction, TransactionOptions,
+    WriteOptions,
 };
 use std::cell::Cell;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub(super) struct Transactor<'a> {
     had_failed_sync: Cell<bool>,
     /// A commit of its own may or may not be there: it writes no more.
     pub(super) is_in_doubt: bool,
+    /// Its present transaction has a timeout, or others may end it.
+    may_abort: bool,
 }
 
 impl Stage {
@@ -59,6 +62,7 @@ impl Stage {
             nth: 0,
             had_failed_sync: Cell::new(false),
             is_in_doubt: false,
+            may_abort: false,
         };
         for _ in 0..count {
             if self.is_over() || task.is_in_doubt {
@@ -66,6 +70,9 @@ impl Stage {
             }
             if arena.has_tides && task.rng.u8(..4) == 0 {
                 runtime::sleep_ns(TIDE_NS - runtime::now_ns() % TIDE_NS);
+            }
+            if task.rng.u8(..4) == 0 {
+                arena.abort_one(&mut task.rng);
             }
             match task.rng.u8(..16) {
                 0..10 => task.by_hand(),
@@ -97,7 +104,14 @@ impl Transactor<'_> {
         let timeout =
             [Duration::from_millis(5), Duration::from_nanos(PATIENCE_NS)][self.rng.usize(..2)];
         let options = TransactionOptions::default().isolation(level).write(write);
-        let options = options.locking(self.rng.u8(..4) == 0).lock_timeout(timeout);
+        let mut options = options.locking(self.rng.u8(..4) == 0).lock_timeout(timeout);
+        let brief = |rng: &mut fastrand::Rng| Duration::from_micros(1 << rng.u32(6..16));
+        match self.rng.u8(..16) {
+            0 => options = options.timeout(brief(&mut self.rng)),
+            1 => options = options.idle_timeout(brief(&mut self.rng)),
+            _ => {}
+        }
+        self.may_abort = options.timeout.is_some() || options.idle_timeout.is_some();
         (options.attempts(self.rng.u32(1..20)), level, is_synced)
     }
 
@@ -107,6 +121,9 @@ impl Transactor<'_> {
         let stage = self.stage;
         let mut look = stage.look();
         let mut tx = stage.db.with(options).begin();
+        let is_offered = self.rng.u8(..6) == 0;
+        let abort = is_offered.then(|| self.arena.offer(tx.abort_handle()));
+        self.may_abort |= is_offered;
         loop {
             let (record, played) = self.attempt(&tx, level, look);
             let end = played.unwrap_or(Ending::Rollback);
@@ -114,6 +131,7 @@ impl Transactor<'_> {
                 Ending::Commit => {
                     self.begin_commit(&record);
                     let committed = tx.commit().map(|commit| Some(position(commit)));
+                    self.check_abort(abort.as_deref(), &committed);
                     return self.settle(record, committed, is_synced);
                 }
                 Ending::Reset => {
@@ -121,6 +139,7 @@ impl Transactor<'_> {
                     look = stage.look();
                     let id = tx.id();
                     tx.reset();
+                    abort.iter().for_each(|abort| abort.set(Abort::Earlier));
                     if tx.id() != id {
                         stage.fail("a transaction that begins anew is another".to_owned());
                     }
@@ -145,7 +164,8 @@ impl Transactor<'_> {
         look: Look,
     ) -> (Record, Result<Ending, Error>) {
         let plot = Plot::draw(&mut self.rng);
-        let mut attempt = Attempt::new(self.stage, tx, level, look, (self.writer, self.nth));
+        let attempt = Attempt::new(self.stage, tx, level, look, (self.writer, self.nth));
+        let mut attempt = attempt.may_abort(self.may_abort);
         let played = attempt.play(plot, self.arena, &mut self.rng);
         let marked = match played {
             Ok(()) if !attempt.record.own.is_empty() => attempt.mark(),
@@ -164,6 +184,23 @@ impl Transactor<'_> {
             attempt.record,
             marked.or_else(|error| if is_doomed { Ok(()) } else { Err(error) }).map(|()| end),
         )
+    }
+
+    /// A transaction that was ended does not commit, and no other is told that it was.
+    fn check_abort<T>(&self, abort: Option<&Cell<Abort>>, committed: &isobath::Result<T>) {
+        let abort = abort.map_or(Abort::None, Cell::get);
+        let asked = |error: &Error| {
+            let reason = AbortReason::Asked;
+            matches!(error.kind(), ErrorKind::TransactionAborted { reason: told, .. } if *told == reason)
+        };
+        let is_wrong = match committed {
+            Ok(_) => abort == Abort::Done,
+            Err(error) => asked(error) && matches!(abort, Abort::None | Abort::Refused),
+        };
+        if is_wrong {
+            let told = committed.as_ref().map(|_| ());
+            self.stage.fail(format!("its abort was {abort:?}, and its commit {told:?}"));
+        }
     }
 
     fn begin_commit(&self, record: &Record) {
@@ -260,7 +297,13 @@ impl Transactor<'_> {
             _ => stage.db.try_transact(&mut body).map(|()| None),
         };
         match last {
-            Some(record) => self.settle(record, committed, is_synced),
+            Some(mut record) => {
+                // The next try was ended before it began, whatever this one had met.
+                if committed.as_ref().is_err_and(Error::is_transaction_aborted) {
+                    record.doomed = None;
+                }
+                self.settle(record, committed, is_synced);
+            }
             // A call of its body has failed, and was judged.
             None => drop(committed),
         }

@@ -22,7 +22,7 @@ impl Transaction {
     /// # }
     /// ```
     pub fn savepoint(&self, name: &str) -> Result<()> {
-        self.life.borrow_mut().savepoint(name)
+        self.enter()?.savepoint(name)
     }
 
     /// Takes back all that was written since the savepoint. The savepoint stays; later ones are
@@ -33,7 +33,7 @@ impl Transaction {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no such
     /// savepoint.
     pub fn rollback_to(&self, name: &str) -> Result<()> {
-        self.life.borrow_mut().rollback_to(name)
+        self.enter()?.rollback_to(name)
     }
 
     /// Forgets the savepoint and all later ones. What was written stays.
@@ -42,6 +42,6 @@ impl Transaction {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no such
     /// savepoint.
     pub fn release(&self, name: &str) -> Result<()> {
-        self.life.borrow_mut().release(name)
+        self.enter()?.release(name)
     }
 }

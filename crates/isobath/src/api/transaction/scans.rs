@@ -15,7 +15,7 @@ use crate::transact::{Opened, Way};
 impl<'a> TransactionFamily<'a> {
     fn scan(&self, bounds: &ScanBounds) -> Result<Opened<'a>> {
         let (family, engine) = (self.family()?, self.tx.engine());
-        self.tx.life.borrow_mut().scan(engine, family, bounds, self.options)
+        self.tx.enter()?.scan(engine, family, bounds, self.options)
     }
 
     fn scan_range(&self, range: impl KeyRange) -> Range<'a> {
@@ -31,7 +31,7 @@ impl<'a> TransactionFamily<'a> {
     fn scan_count(&self, range: impl KeyRange) -> Result<u64> {
         let (family, engine) = (self.family()?, self.tx.engine());
         let bounds = bounds_of(range);
-        self.tx.life.borrow_mut().count(engine, family, &bounds, self.options)
+        self.tx.enter()?.count(engine, family, &bounds, self.options)
     }
 
     pub(super) fn step_pop(
@@ -40,7 +40,7 @@ impl<'a> TransactionFamily<'a> {
         range: impl KeyRange,
     ) -> Result<Option<(Value, Value)>> {
         let (family, engine) = (self.family()?, self.tx.engine());
-        self.tx.life.borrow_mut().pop(engine, family, way, &bounds_of(range), self.options)
+        self.tx.enter()?.pop(engine, family, way, &bounds_of(range), self.options)
     }
 
     fn part<'b>(&'b self, family: &'b Family) -> TransactionFamily<'b> {

@@ -427,7 +427,7 @@ fn threads_that_count_and_then_insert_come_to_an_end_and_count_right() {
 fn a_plain_write_waits_for_a_range_that_its_own_thread_has_not_locked() {
     let db = open();
     let engine = db.engine();
-    let mut locks = crate::write::KeyLocks::of_transaction(SHORT);
+    let mut locks = crate::write::KeyLocks::of_transaction(Isolation::Serializable, SHORT);
     let span = crate::lock::Span { lower: b"b"[..].into(), upper: Some(b"d"[..].into()) };
     let mode = crate::lock::LockMode::Shared;
     let mut batch = Batch::new();

@@ -1,0 +1,213 @@
+//! `transact`: a script of operations that happen all together or not at all.
+//!
+//! The whole script is read before the database is opened, so that a mistake in its last line
+//! changes nothing either.
+
+use super::Outcome;
+use super::open::{Existing, with_database};
+use super::output::Output;
+use crate::cli::Transact;
+use crate::failure::{Failure, Result};
+use crate::text::Form;
+use isobath::{Transaction, TransactionOptions, WriteOptions};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// One line of a script.
+#[derive(Debug, PartialEq, Eq)]
+enum Operation {
+    /// The lines from here on mean this family.
+    Family(String),
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    /// Print what the key has, if it is there.
+    Get(Vec<u8>),
+    /// Go on only if the key has this value.
+    Expect(Vec<u8>, Vec<u8>),
+    /// Go on only if the key is not there.
+    ExpectAbsent(Vec<u8>),
+}
+
+pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
+    let form = Form::of(asked.form.hex);
+    let script = parse(&read(&asked.file)?, form)?;
+    let write = if asked.sync.sync { WriteOptions::sync() } else { WriteOptions::default() };
+    let options = TransactionOptions::new().write(write);
+    let mut said = String::new();
+    let done = with_database(&asked.database.path, |db| {
+        let mut families = BTreeMap::from([("default", db.default_family())]);
+        for (line, operation) in &script {
+            if let Operation::Family(name) = operation {
+                let family = db.existing(name).map_err(|error| at(*line, &error.into()))?;
+                families.insert(name.as_str(), family);
+            }
+        }
+        let tx = db.with(options).begin();
+        let mut family = &families["default"];
+        for (line, operation) in &script {
+            let part = match operation {
+                Operation::Family(name) => {
+                    family = &families[name.as_str()];
+                    continue;
+                }
+                operation => run(&tx, family, operation, form, &mut said),
+            };
+            if let Some(unmet) = part.map_err(|failure| at(*line, &failure))? {
+                eprintln!("isobath: line {line}: {unmet}; nothing was written");
+                return Ok(Outcome::No);
+            }
+        }
+        tx.commit()?;
+        Ok(Outcome::Yes)
+    })?;
+    if done == Outcome::Yes {
+        let mut output = Output::new();
+        output.bytes(said.as_bytes())?;
+        output.finish()?;
+    }
+    Ok(done)
+}
+
+/// Runs one operation. Returns what was expected in vain.
+fn run(
+    tx: &Transaction,
+    family: &isobath::Family,
+    operation: &Operation,
+    form: Form,
+    said: &mut String,
+) -> Result<Option<String>> {
+    let part = tx.of(family);
+    match operation {
+        Operation::Family(_) => {}
+        Operation::Put(key, value) => part.put(key, value)?,
+        Operation::Delete(key) => part.delete(key)?,
+        Operation::Get(key) => {
+            if let Some(value) = part.get(key)? {
+                form.put(said, key);
+                said.push('\t');
+                form.put(said, &value);
+                said.push('\n');
+            }
+        }
+        Operation::Expect(key, value) => {
+            let found = part.get(key)?;
+            if found.as_deref() != Some(value) {
+                let found = found.map_or("is not there".to_owned(), |found| {
+                    format!("has the value \"{}\"", form.show(&found))
+                });
+                return Ok(Some(format!("the key \"{}\" {found}", form.show(key))));
+            }
+        }
+        Operation::ExpectAbsent(key) => {
+            if part.contains(key)? {
+                return Ok(Some(format!("the key \"{}\" is there", form.show(key))));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    let mut script = Vec::new();
+    if file == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut script).map_err(Failure::Input)?;
+    } else {
+        let read = File::open(file).and_then(|mut open| open.read_to_end(&mut script));
+        read.map_err(|error| {
+            Failure::Request(format!("could not read {}: {error}", file.display()))
+        })?;
+    }
+    Ok(script)
+}
+
+fn at(line: usize, failure: &Failure) -> Failure {
+    Failure::Request(format!("line {line}: {failure}; nothing was written"))
+}
+
+/// The operations of a script, with the numbers of their lines.
+fn parse(script: &[u8], form: Form) -> Result<Vec<(usize, Operation)>> {
+    let mut operations = Vec::new();
+    for (nth, line) in script.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        let operation = parse_line(line, form).map_err(|failure| at(nth + 1, &failure))?;
+        operations.push((nth + 1, operation));
+    }
+    Ok(operations)
+}
+
+/// The words of a line are separated by tabs if there is one, otherwise by spaces.
+fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
+    let words: Vec<&[u8]> = match line.contains(&b'\t') {
+        true => line.split(|byte| *byte == b'\t').collect(),
+        false => line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect(),
+    };
+    let bytes = |word: &[u8]| form.read(OsStr::from_bytes(word));
+    let [verb, rest @ ..] = &words[..] else {
+        return Err(Failure::Request("there is no operation".to_owned()));
+    };
+    match (*verb, rest) {
+        (b"family", [name]) => Ok(Operation::Family(String::from_utf8_lossy(name).into_owned())),
+        (b"put", [key, value]) => Ok(Operation::Put(bytes(key)?, bytes(value)?)),
+        (b"delete", [key]) => Ok(Operation::Delete(bytes(key)?)),
+        (b"get", [key]) => Ok(Operation::Get(bytes(key)?)),
+        (b"expect", [key, value]) => Ok(Operation::Expect(bytes(key)?, bytes(value)?)),
+        (b"expect-absent", [key]) => Ok(Operation::ExpectAbsent(bytes(key)?)),
+        (b"put" | b"expect", words) => Err(takes(verb, "a key and a value", words.len())),
+        (b"delete" | b"get" | b"expect-absent", words) => Err(takes(verb, "a key", words.len())),
+        (b"family", words) => Err(takes(verb, "a name", words.len())),
+        _ => Err(Failure::Request(format!(
+            "{:?} is no operation; there are put, delete, get, expect, expect-absent and family",
+            String::from_utf8_lossy(verb)
+        ))),
+    }
+}
+
+fn takes(verb: &[u8], what: &str, given: usize) -> Failure {
+    Failure::Request(format!(
+        "`{}` takes {what}, and {given} words are given; with a tab in the line, tabs separate the \
+         words, otherwise spaces do (a space in a word is \\x20)",
+        String::from_utf8_lossy(verb)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(script: &str) -> Vec<(usize, Operation)> {
+        parse(script.as_bytes(), Form::Text).unwrap()
+    }
+
+    #[test]
+    fn words_are_separated_by_tabs_if_there_is_one_and_by_spaces_otherwise() {
+        let put = |key: &str, value: &str| Operation::Put(key.into(), value.into());
+        assert_eq!(parsed("put  a   b"), [(1, put("a", "b"))]);
+        assert_eq!(parsed("put\ta b\tc d\r\n"), [(1, put("a b", "c d"))]);
+        assert_eq!(parsed("put\tkey\t"), [(1, put("key", ""))]);
+        assert_eq!(parsed("# put a b\n\nput a\\x20b c\\n"), [(3, put("a b", "c\n"))]);
+        assert_eq!(parsed(""), []);
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_line() {
+        for (script, line, word) in [
+            ("get a\nput a", 2, "a key and a value"),
+            ("put a b c", 1, "3 words"),
+            ("\n\nfetch a", 3, "is no operation"),
+            ("delete \\q", 1, "backslash"),
+            ("family", 1, "a name"),
+            (" ", 1, "no operation"),
+        ] {
+            let told = parse(script.as_bytes(), Form::Text).unwrap_err().to_string();
+            assert!(told.starts_with(&format!("line {line}: ")), "{told}");
+            assert!(told.contains(word) && told.ends_with("nothing was written"), "{told}");
+        }
+    }
+}

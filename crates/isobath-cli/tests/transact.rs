@@ -1,0 +1,89 @@
+//! `transact`: what a script does happens together or not at all.
+
+mod support;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use support::*;
+
+/// Runs a script from a file.
+fn script(home: &Home, text: &str, rest: &[&str]) -> Run {
+    let file = home.path().with_file_name("script");
+    std::fs::write(&file, text).unwrap();
+    home.run("transact", &[&[file.to_str().unwrap()], rest].concat())
+}
+
+#[test]
+fn a_script_writes_to_all_families_at_once_and_sees_its_own_writes() {
+    let home = Home::new();
+    home.run("families create", &["side"]).ok();
+    home.run("put", &["old", "1"]).ok();
+    let told = script(
+        &home,
+        "# moves the old value\nexpect old 1\nget old\ndelete old\nget old\nput new 2\n\
+         family side\nexpect-absent new\nput\tnew key\ttwo words\nget\tnew key\nfamily default\n\
+         get new",
+        &["--sync"],
+    );
+    assert_eq!(told.ok(), "old\t1\nnew key\ttwo words\nnew\t2\n");
+    assert_eq!(home.run("scan", &[]).ok(), "new\t2\n");
+    assert_eq!(home.run("scan", &["--family", "side"]).ok(), "new key\ttwo words\n");
+    assert_eq!(script(&home, "put 00ff 01\nget 00ff", &["--hex"]).ok(), "00ff\t01\n");
+}
+
+#[test]
+fn what_is_not_as_expected_is_exit_code_1_and_nothing_is_written() {
+    let home = Home::new();
+    home.run("put", &["key", "value"]).ok();
+    for (text, line, word) in [
+        ("put a 1\nexpect key other\nput b 2", 2, "has the value \"value\""),
+        ("put a 1\n\nexpect nothing value", 3, "is not there"),
+        ("put a 1\nget a\nexpect-absent key", 3, "is there"),
+    ] {
+        let run = script(&home, text, &[]);
+        assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
+        assert!(run.stderr.contains(&format!("line {line}: ")), "{run:?}");
+        assert!(run.stderr.contains(word) && run.stderr.contains("nothing was written"), "{run:?}");
+        assert_eq!(home.run("scan", &[]).ok(), "key\tvalue\n");
+    }
+}
+
+#[test]
+fn a_mistake_in_the_last_line_is_exit_code_2_with_its_number_and_nothing_is_written() {
+    let home = Home::new();
+    for (last, word) in [
+        ("put b", "a key and a value"),
+        ("remove b", "is no operation"),
+        ("put b \\q", "--hex"),
+        ("family none", "no column family \"none\""),
+    ] {
+        script(&home, &format!("put a 1\n{last}"), &[]).fails_with(2, &["line 2: ", word]);
+        assert_eq!(home.run("scan", &[]).ok(), "");
+    }
+    home.run("transact", &["/nowhere/script"]).fails_with(2, &["could not read /nowhere/script"]);
+    let none = home.path().with_file_name("none");
+    isobath(&["transact", none.to_str().unwrap(), "/dev/null"]).fails_with(2, &["isobath create"]);
+    script(&home, "# nothing", &[]).ok();
+}
+
+#[test]
+fn a_script_that_is_too_large_for_one_transaction_is_refused_with_its_line() {
+    let home = Home::new();
+    let value = "v".repeat(1 << 20);
+    let text: String = (0..20).map(|n| format!("put key{n} {value}\n")).collect();
+    script(&home, &text, &[]).fails_with(2, &["line 8: ", "write_buffer"]);
+    assert_eq!(home.run("scan", &[]).ok(), "");
+}
+
+#[test]
+fn a_dash_stands_for_standard_input() {
+    let home = Home::new();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_isobath"))
+        .args(["transact", &home.db(), "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"put key value\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(home.run("get", &["key"]).ok(), "value\n");
+}

@@ -1,0 +1,171 @@
+//! The commit hook of a program: it may veto a transaction, and is told of one that was committed.
+
+use super::begin::Life;
+use crate::engine::{Engine, Keyspace};
+use crate::env::call_back;
+use crate::error::{Error, Result};
+use crate::footprint::Footprint;
+use crate::mvcc::Effect;
+use crate::options::{ErasedHook, Options};
+use crate::telemetry::call_out;
+use crate::write::Commit;
+use std::sync::Arc;
+
+/// Any error of a program.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Is asked before each commit of a transaction that has written something, and told after it.
+/// [`Options::commit_hook`] sets it. A step outside a transaction, such as
+/// [`Db::put_if`](crate::Db::put_if), is a transaction, too. Plain writes and batches pass the hook
+/// by.
+///
+/// Both methods run on the thread that commits, and several threads may be in them at once. They
+/// may read and write the database. A write in them is no part of the transaction. One in
+/// [`CommitHook::before`] to what the transaction has read conflicts with it, and to what it has
+/// locked is a deadlock. A transaction that a hook commits calls the hook again.
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// use isobath::{BoxError, CommitHook, Operations, Options};
+///
+/// struct NoDeletes;
+///
+/// impl CommitHook for NoDeletes {
+///     fn before(&self, operations: &Operations<'_>) -> Result<(), BoxError> {
+///         match operations.iter().find(|operation| operation.value.is_none()) {
+///             Some(delete) => Err(format!("{:?} is to stay", delete.key).into()),
+///             None => Ok(()),
+///         }
+///     }
+/// }
+///
+/// let db = Options::in_memory().commit_hook(NoDeletes).open("hook")?;
+/// db.transact(|tx| tx.put("key", "value"))?;
+/// let told = db.transact(|tx| tx.delete("key")).unwrap_err();
+/// assert_eq!(told.name(), "COMMIT_VETOED");
+/// # Ok(())
+/// # }
+/// ```
+pub trait CommitHook: Send + Sync + 'static {
+    /// An error vetoes the commit: it fails with
+    /// [`ErrorKind::CommitVetoed`](crate::ErrorKind::CommitVetoed), and nothing was written. So
+    /// does a panic. A commit that is not vetoed may still fail, of a conflict for example; the
+    /// next attempt asks again.
+    fn before(&self, operations: &Operations<'_>) -> Result<(), BoxError> {
+        let _ = operations;
+        Ok(())
+    }
+
+    /// The transaction is committed: visible and, if it asked for that, durable. Commits of
+    /// different threads may be told in another order than theirs, which that of `commit` is. A
+    /// commit of which the outcome is unknown is not told. A panic ends this call and nothing else.
+    fn after(&self, commit: Commit, operations: &Operations<'_>) {
+        let _ = (commit, operations);
+    }
+}
+
+/// What a transaction writes: for each key the last operation, ordered by family and key.
+pub struct Operations<'a> {
+    footprint: &'a Footprint,
+    /// The families of the transaction, by ascending id, with their names.
+    families: Vec<(&'a Arc<Keyspace>, Arc<str>)>,
+}
+
+/// One of [`Operations`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WrittenOperation<'a> {
+    /// The name of the column family.
+    pub family: &'a str,
+    /// The key.
+    pub key: &'a [u8],
+    /// The new value; `None` for a delete.
+    pub value: Option<&'a [u8]>,
+}
+
+impl<'a> Operations<'a> {
+    fn new(footprint: &'a Footprint, families: &'a [Arc<Keyspace>]) -> Operations<'a> {
+        let families = families.iter().map(|family| (family, family.name())).collect();
+        Operations { footprint, families }
+    }
+
+    /// The number of operations.
+    pub fn len(&self) -> usize {
+        self.footprint.len()
+    }
+
+    /// Never true: a transaction that wrote nothing does not call the hook.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The operations.
+    pub fn iter(&self) -> impl Iterator<Item = WrittenOperation<'_>> {
+        self.footprint.writes().map(|operation| {
+            let at = self.families.binary_search_by_key(&operation.family, |(known, _)| known.id);
+            let family = at.map_or("", |at| &*self.families[at].1);
+            let value = match operation.kind.effect() {
+                Effect::Absent => None,
+                Effect::Value => Some(operation.value),
+            };
+            WrittenOperation { family, key: operation.key, value }
+        })
+    }
+}
+
+impl std::fmt::Debug for Operations<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Operations({})", self.len())
+    }
+}
+
+/// A hook as the options keep it, which know nothing of commits.
+struct Hook(Box<dyn CommitHook>);
+
+impl Options {
+    /// Calls `hook` around each commit of a transaction. A second hook replaces the first.
+    pub fn commit_hook(mut self, hook: impl CommitHook) -> Self {
+        let hook: ErasedHook = Arc::new(Hook(Box::new(hook)));
+        self.commit_hook = Some(hook);
+        self
+    }
+}
+
+fn hook_of(engine: &Engine) -> Option<&dyn CommitHook> {
+    let hook = engine.options.commit_hook.as_deref()?;
+    hook.downcast_ref::<Hook>().map(|hook| &*hook.0)
+}
+
+/// Runs a hook. False if it panicked.
+fn call(engine: &Engine, body: impl FnOnce()) -> bool {
+    let mut is_done = false;
+    let body = || {
+        body();
+        is_done = true;
+    };
+    call_back(engine, || call_out(body));
+    is_done
+}
+
+impl Life {
+    /// Asks the hook.
+    #[inline]
+    pub(super) fn ask_hook(&self, engine: &Engine) -> Result<()> {
+        let Some(hook) = hook_of(engine) else { return Ok(()) };
+        let operations = Operations::new(&self.footprint, &self.families);
+        let mut answer = Ok(());
+        let is_done = call(engine, || answer = hook.before(&operations));
+        match is_done {
+            true => answer.map_err(Error::commit_vetoed),
+            false => Err(Error::commit_vetoed("the hook panicked".into())),
+        }
+    }
+
+    /// Tells the hook.
+    #[inline]
+    pub(super) fn tell_hook(&self, engine: &Engine, commit: Commit) {
+        let Some(hook) = hook_of(engine).filter(|_| self.footprint.len() > 0) else { return };
+        let operations = Operations::new(&self.footprint, &self.families);
+        call(engine, || hook.after(commit, &operations));
+    }
+}

@@ -1,0 +1,199 @@
+//! The commit hook.
+
+use super::*;
+use crate::options::WriteOptions;
+use crate::transact::{BoxError, CommitHook, Operations};
+use crate::write::Commit;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// What a test has its hook do.
+type Before = dyn Fn(&Operations<'_>) -> Result<(), BoxError> + Send + Sync;
+type After = dyn Fn(Commit, &Operations<'_>) + Send + Sync;
+
+struct Both(Box<Before>, Box<After>);
+
+impl CommitHook for Both {
+    fn before(&self, operations: &Operations<'_>) -> Result<(), BoxError> {
+        self.0(operations)
+    }
+
+    fn after(&self, commit: Commit, operations: &Operations<'_>) {
+        self.1(commit, operations);
+    }
+}
+
+fn open_with(
+    before: impl Fn(&Operations<'_>) -> Result<(), BoxError> + Send + Sync + 'static,
+    after: impl Fn(Commit, &Operations<'_>) + Send + Sync + 'static,
+) -> Db {
+    let hook = Both(Box::new(before), Box::new(after));
+    Options::in_memory().commit_hook(hook).open("/db").unwrap()
+}
+
+#[test]
+fn the_hook_sees_what_a_transaction_writes_and_learns_of_its_commit() {
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (before, after) = (told.clone(), told.clone());
+    let db = open_with(
+        move |operations| {
+            let all: Vec<_> = operations.iter().map(|one| format!("{one:?}")).collect();
+            assert_eq!((all.len(), operations.is_empty()), (operations.len(), false));
+            before.lock().unwrap().extend(all);
+            Ok(())
+        },
+        move |commit, operations| {
+            let told = format!("{} at {:?}", operations.len(), crate::ReadPoint::from(commit));
+            after.lock().unwrap().push(told);
+        },
+    );
+    let side = db.family("side").unwrap();
+    let tx = db.begin();
+    tx.of(&side).put("b", "1").unwrap();
+    tx.put("a", "old").unwrap();
+    tx.put("a", "2").unwrap();
+    tx.delete("c").unwrap();
+    let commit = tx.commit().unwrap();
+    let shown = |family: &str, key: &str, value: Option<&str>| {
+        let (key, value) = (key.as_bytes(), value.map(str::as_bytes));
+        format!("WrittenOperation {{ family: {family:?}, key: {key:?}, value: {value:?} }}")
+    };
+    let expected = [
+        shown("default", "a", Some("2")),
+        shown("default", "c", None),
+        shown("side", "b", Some("1")),
+        format!("3 at {:?}", crate::ReadPoint::from(commit)),
+    ];
+    assert_eq!(*told.lock().unwrap(), expected);
+    told.lock().unwrap().clear();
+    db.put("plain", "value").unwrap();
+    db.begin().commit().unwrap();
+    assert!(told.lock().unwrap().is_empty(), "plain writes and mere readers pass it by");
+    assert!(db.put_if("step", None, "value").unwrap().is_some());
+    assert_eq!(told.lock().unwrap().len(), 2);
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn a_veto_fails_the_commit_leaves_nothing_and_is_not_run_again() {
+    let (asked, told) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (asks, tells) = (asked.clone(), told.clone());
+    let db = open_with(
+        move |_| {
+            asks.fetch_add(1, Ordering::Relaxed);
+            Err("not on Sundays".into())
+        },
+        move |_, _| _ = tells.fetch_add(1, Ordering::Relaxed),
+    );
+    let tx = db.begin();
+    tx.get_for_update("key").unwrap();
+    tx.put("key", "value").unwrap();
+    let vetoed = tx.commit().unwrap_err();
+    let ErrorKind::CommitVetoed { source, .. } = vetoed.kind() else { panic!("{vetoed:?}") };
+    assert_eq!(source.to_string(), "not on Sundays");
+    assert!(!vetoed.is_conflict() && vetoed.to_string().contains("not on Sundays; nothing"));
+    assert_at_rest(db.engine());
+    let vetoed = db.transact(|tx| tx.put("key", "value")).unwrap_err();
+    assert_eq!(vetoed.name(), "COMMIT_VETOED");
+    assert_eq!((asked.load(Ordering::Relaxed), told.load(Ordering::Relaxed)), (2, 0));
+    assert_eq!(db.count(..).unwrap(), 0);
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn a_hook_that_panics_before_vetoes_and_after_changes_nothing() {
+    let db = open_with(|_| panic!("planted"), |_, _| ());
+    let told = db.transact(|tx| tx.put("key", "value")).unwrap_err();
+    assert!(told.to_string().contains("panicked"), "{told}");
+    assert_eq!(db.count(..).unwrap(), 0);
+    assert_at_rest(db.engine());
+    let db = open_with(|_| Ok(()), |_, _| panic!("planted"));
+    db.transact(|tx| tx.put("key", "value")).unwrap();
+    db.with(TransactionOptions::new().write(WriteOptions::sync()))
+        .transact(|tx| tx.put("other", "value"))
+        .unwrap();
+    assert_eq!(db.count(..).unwrap(), 2);
+    assert_at_rest(db.engine());
+}
+
+/// Tells whether an error is one of these.
+fn name(told: &Result<Commit>) -> &'static str {
+    told.as_ref().map_or_else(Error::name, |_| "written")
+}
+
+#[test]
+fn a_hook_may_call_the_database_within_the_documented_limits() {
+    let place: Arc<OnceLock<Db>> = Arc::default();
+    let told: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let (before_place, after_place) = (place.clone(), place.clone());
+    let (before_told, after_told) = (told.clone(), told.clone());
+    let db = open_with(
+        move |operations| {
+            let db = before_place.get().unwrap();
+            let mut told = before_told.lock().unwrap();
+            if operations.iter().any(|one| one.key == b"within") {
+                told.push("nested");
+                return Ok(());
+            }
+            assert!(!db.contains("key").unwrap(), "not yet");
+            told.push(name(&db.put("free", "value")));
+            told.push(name(&db.put("locked", "value")));
+            Ok(())
+        },
+        move |_, operations| {
+            let db = after_place.get().unwrap();
+            if operations.iter().all(|one| one.key != b"within") {
+                assert_eq!(db.get("key").unwrap().unwrap(), "value");
+                let locked = name(&db.put("locked", "value"));
+                db.transact(|tx| tx.put("within", "value")).unwrap();
+                after_told.lock().unwrap().push(locked);
+            }
+        },
+    );
+    assert!(place.set(db.clone()).is_ok());
+    let tx = db.begin();
+    tx.get_for_update("locked").unwrap();
+    tx.put("key", "value").unwrap();
+    tx.commit().unwrap();
+    assert_eq!(*told.lock().unwrap(), ["written", "DEADLOCK", "nested", "written"]);
+    let reads = db.begin();
+    _ = reads.get("free").unwrap();
+    reads.put("other", "value").unwrap();
+    db.delete("key").unwrap();
+    assert_eq!(conflict_of(reads.commit()).0, b"free", "the hook's own write conflicts");
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn a_hook_may_close_the_database() {
+    let place: Arc<OnceLock<Db>> = Arc::default();
+    let inner = place.clone();
+    let closes = move |_: &Operations<'_>| {
+        _ = inner.get().unwrap().clone().close();
+        Ok(())
+    };
+    let db = open_with(closes, |_, _| ());
+    assert!(place.set(db.clone()).is_ok());
+    let told = db.transact(|tx| tx.put("key", "value"));
+    assert!(told.is_err_and(|error| error.is_closed()));
+}
+
+#[test]
+fn an_abort_from_the_hook_before_the_commit_prevents_it() {
+    let place: Arc<Mutex<Option<crate::AbortHandle>>> = Arc::default();
+    let (before, after) = (place.clone(), place.clone());
+    let db = open_with(
+        move |_| {
+            before.lock().unwrap().iter().for_each(|handle| assert!(handle.abort()));
+            Ok(())
+        },
+        move |_, _| after.lock().unwrap().iter().for_each(|handle| assert!(!handle.abort())),
+    );
+    let tx = db.begin();
+    tx.put("key", "value").unwrap();
+    *place.lock().unwrap() = Some(tx.abort_handle());
+    assert!(tx.commit().unwrap_err().is_transaction_aborted());
+    assert_eq!(db.count(..).unwrap(), 0);
+    *place.lock().unwrap() = None;
+    assert_at_rest(db.engine());
+}

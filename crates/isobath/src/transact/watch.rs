@@ -1,0 +1,97 @@
+//! Transactions that another thread may end: what a call of one does when it begins and ends, and
+//! what comes of an abort. A transaction without timeouts and without a handle pays one branch.
+
+use super::begin::Life;
+use crate::engine::{Engine, Kept, Watch};
+use crate::error::Error;
+use crate::error::Result;
+use std::sync::Arc;
+
+impl Life {
+    /// Lets others end the transaction, which a call is in.
+    pub(super) fn be_watched(&mut self, engine: &Engine) -> &Arc<Watch> {
+        debug_assert!(self.watch.is_none(), "a transaction is watched once");
+        let (timeout, idle_timeout) = (self.options.timeout, self.options.idle_timeout);
+        let owner = self.locks.known(engine).clone();
+        let id = owner.id;
+        let watch = Arc::new(Watch::new(engine, owner, timeout, idle_timeout));
+        engine.running.watch(id, &watch);
+        self.locks.end_at(watch.deadline_ns());
+        self.watch.insert(watch)
+    }
+
+    /// What others end the transaction by. No call is in it.
+    pub(crate) fn handle(&mut self, engine: &Engine) -> Arc<Watch> {
+        if let Some(watch) = &self.watch {
+            return watch.clone();
+        }
+        let watch = self.be_watched(engine).clone();
+        self.leave(engine);
+        watch
+    }
+
+    /// Begins a call. Fails if the transaction was aborted.
+    #[inline]
+    pub(crate) fn enter(&mut self, engine: &Engine) -> Result<()> {
+        if self.watch.is_some() { self.enter_watched(engine) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn enter_watched(&mut self, engine: &Engine) -> Result<()> {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        match watch.enter(engine) {
+            Ok(kept) => {
+                self.take_back(kept);
+                Ok(())
+            }
+            Err(reason) => Err(self.doom_by(Error::transaction_aborted(reason))),
+        }
+    }
+
+    /// Ends a call that [`Life::enter`] has begun.
+    #[inline]
+    pub(crate) fn leave(&mut self, engine: &Engine) {
+        if self.watch.is_some() {
+            self.leave_watched(engine);
+        }
+    }
+
+    #[cold]
+    fn leave_watched(&mut self, engine: &Engine) {
+        let kept = Kept { point: self.hold.take(), gate: self.locks.lend_gate() };
+        if let Some(watch) = &self.watch {
+            watch.leave(engine, kept);
+        }
+    }
+
+    /// Takes back what lies with the watch. From now on no other can end the transaction.
+    pub(super) fn be_unwatched(&mut self) {
+        if let Some(watch) = &self.watch {
+            let kept = watch.end();
+            self.take_back(kept);
+        }
+    }
+
+    /// Lets others end the transaction, which begins anew, as before.
+    pub(super) fn be_watched_again(&mut self) {
+        if let Some(watch) = &self.watch {
+            watch.restart();
+            self.locks.end_at(watch.deadline_ns());
+        }
+    }
+
+    fn take_back(&mut self, Kept { point, gate }: Kept) {
+        debug_assert!(point.is_none() || self.hold.is_none(), "it has one read point");
+        self.hold = point.or(self.hold.take());
+        self.locks.take_gate_back(gate);
+    }
+
+    /// The error of a call that was ended by an abort; any other error as it is.
+    pub(super) fn or_aborted(&self, error: Error) -> Error {
+        let is_of_wait = error.is_conflict() || error.is_transaction_aborted();
+        match self.watch.as_ref().filter(|_| is_of_wait).map(|watch| watch.check()) {
+            Some(Err(reason)) => Error::transaction_aborted(reason),
+            _ => error,
+        }
+    }
+}
