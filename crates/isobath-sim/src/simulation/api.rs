@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The public types, and what stands before a call of theirs in the workload.
-const TYPES: [(&str, &[&str]); 21] = [
+const TYPES: [(&str, &[&str]); 23] = [
     ("Db", &["db.", "reader."]),
     ("Snapshot", &["snapshot."]),
     ("Family", &["family.", "side."]),
@@ -25,6 +25,8 @@ const TYPES: [(&str, &[&str]); 21] = [
     ("Metrics", &["metrics."]),
     ("Transactions", &["transactions.", "stage.db.with(options)."]),
     ("Transaction", &["tx."]),
+    ("AbortHandle", &["handle."]),
+    ("Operations", &["operations."]),
     ("TransactionFamily", &["tx.of(side).", "tx.of(&self.stage.side)."]),
     ("TransactionOptions", &["TransactionOptions::default().", "options.", ")."]),
 ];

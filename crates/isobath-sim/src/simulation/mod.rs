@@ -19,6 +19,7 @@ mod careless;
 mod controls;
 mod disk;
 mod families;
+mod hook;
 mod intruder;
 mod keepsakes;
 mod keyspace;

@@ -1,6 +1,7 @@
 //! What a seed's database looks like: few keys in flat trees, to which everything happens soon, or
 //! thousands in trees of many small tables, over a log of small segments.
 
+use super::hook::Witness;
 use super::keyspace::Keyspace;
 use isobath::{Codec, Durability, FamilyOptions, IoMode, Options, Sizes};
 use std::rc::Rc;
@@ -81,6 +82,7 @@ impl Terrain {
             .durability(
                 [Durability::Process, Durability::Process, Durability::Sync][rng.usize(..3)],
             )
+            .commit_hook(Witness)
             .lock_timeout([Duration::from_millis(2), Duration::from_secs(10)][rng.usize(..2)])
             .family(self.family_options(rng));
         let mut sizes = if self.is_tree { sizes(rng) } else { Sizes::default() };

@@ -121,6 +121,14 @@ impl Transactor<'_> {
         let stage = self.stage;
         let mut look = stage.look();
         let mut tx = stage.db.with(options).begin();
+        if self.rng.u8(..8) == 0 {
+            let id = tx.id();
+            let listed = stage.db.transactions();
+            let is_sorted = listed.windows(2).all(|pair| pair[0].id < pair[1].id);
+            if !is_sorted || !listed.iter().any(|one| one.id == id) {
+                stage.fail(format!("transaction {id} is not listed, or too often: {listed:?}"));
+            }
+        }
         let is_offered = self.rng.u8(..6) == 0;
         let abort = is_offered.then(|| self.arena.offer(tx.abort_handle()));
         self.may_abort |= is_offered;
