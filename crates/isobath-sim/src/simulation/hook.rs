@@ -4,7 +4,7 @@
 use isobath::{CommitHook, Operations};
 use std::error::Error;
 
-/// Vetoes what cannot be. A veto that nobody expects fails the life.
+/// Vetoes what cannot be. An unexpected veto fails the life.
 pub(super) struct Witness;
 
 impl CommitHook for Witness {
