@@ -180,6 +180,17 @@ impl Shard {
         }
     }
 
+    /// Makes the lock of a holder a shared one.
+    pub(super) fn weaken(&mut self, slots: &dyn Slots, name: &KeyName, owner: &Owner) {
+        if let Some(entry) = self.find(name.slot, name.family, &name.key) {
+            let holders = entry.holders.iter_mut();
+            for holder in holders.filter(|holder| holder.owner.id == owner.id) {
+                holder.mode = LockMode::Shared;
+            }
+            self.settle(slots, name);
+        }
+    }
+
     /// Removes a request whose wait has ended. Tells who holds the key against it, if it is still
     /// in the queue.
     pub(super) fn withdraw(

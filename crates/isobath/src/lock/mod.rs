@@ -199,10 +199,11 @@ impl Locks {
                 debug_assert!(owner.holds(family, key) >= Some(mode), "a key was taken, not held");
                 return Ok(());
             }
-            // Who locks the range waits for the key, unless it is given back. One that was locked
-            // less before is not: then one of both may die of a deadlock.
-            if got == Got::New {
-                self.release(owner, (family, key));
+            // Who locks the range waits for the key, unless it is given back. Were it kept, and this
+            // wait refused, the owner would hold a key of a range that others hold.
+            match got {
+                Got::More => self.weaken(owner, (family, key)),
+                _ => self.release(owner, (family, key)),
             }
             self.await_ranges(owner, (family, key), mode, deadline_ns)?;
         }
@@ -319,6 +320,14 @@ impl Locks {
     ) -> bool {
         let slot = self.slots.slot(family, key);
         self.shard(slot).lock().is_held_against((slot, family, key), owner, mode)
+    }
+
+    /// Makes the lock on a key that was shared before a shared one again.
+    fn weaken(&self, owner: &Owner, (family, key): (FamilyId, &[u8])) {
+        let name = KeyName { family, key: key.into(), slot: self.slots.slot(family, key) };
+        let mut shard = self.shard(name.slot).lock();
+        owner.weaken(&name);
+        shard.weaken(&*self.slots, &name, owner);
     }
 
     /// Gives back one key; nothing if it is not held.

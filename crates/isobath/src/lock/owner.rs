@@ -225,6 +225,14 @@ impl Owner {
         self.state.lock().note_held(name, mode);
     }
 
+    /// Notes that the lock on a key is a shared one again.
+    pub(super) fn weaken(&self, name: &KeyName) {
+        let mut state = self.state.lock();
+        if let Some(held) = state.held.get_mut(&name.family).and_then(|of| of.get_mut(&name.key)) {
+            held.mode = LockMode::Shared;
+        }
+    }
+
     /// Forgets a key. False if it is not held.
     pub(super) fn forget(&self, name: &KeyName) -> bool {
         let mut state = self.state.lock();

@@ -99,6 +99,30 @@ fn a_range_waits_for_keys_in_it_and_later_keys_wait_for_the_range() {
 }
 
 #[test]
+fn a_shared_key_in_a_shared_range_is_not_held_alone_when_the_wait_for_that_fails() {
+    let table = Table::new();
+    let [reader, ranger, other] = [owner(1), owner(2), owner(3)];
+    table.take(&reader, "c", Shared).unwrap();
+    table.take_span(&ranger, &span("b", "d"), Shared).unwrap();
+    let upgraded = table.locks.take(&reader, (0, b"c"), Exclusive, 0);
+    assert_eq!(holder_of(upgraded), Some(2));
+    assert_eq!(reader.holds(0, b"c"), Some(Shared));
+    table.take(&other, "c", Shared).unwrap();
+    table.locks.release_all(&other);
+    std::thread::scope(|scope| {
+        let upgrade = table
+            .ask(scope, &reader, |locks, owner| locks.take(owner, (0, b"c"), Exclusive, NEVER));
+        assert_eq!(reader.holds(0, b"c"), Some(Shared), "it is kept shared meanwhile");
+        table.take(&ranger, "c", Shared).unwrap();
+        table.end(&ranger);
+        upgrade.join().unwrap().unwrap();
+    });
+    assert_eq!(reader.holds(0, b"c"), Some(Exclusive));
+    table.end(&reader);
+    assert!(table.is_free());
+}
+
+#[test]
 fn a_writer_waits_for_ranges_that_others_hold_and_locks_none() {
     let table = Table::new();
     let [one, other] = [owner(1), owner(2)];
