@@ -151,7 +151,20 @@ pub(crate) struct Put {
 pub(crate) struct Delete {
     #[command(flatten)]
     pub(crate) keyspace: Keyspace,
-    pub(crate) key: OsString,
+    /// The key; or give a range by --prefix, --from, --to or --all
+    #[arg(
+        required_unless_present_any = ["prefix", "from", "to", "all"],
+        conflicts_with_all = ["prefix", "from", "to", "all"]
+    )]
+    pub(crate) key: Option<OsString>,
+    /// All keys that begin with this
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to", "all"])]
+    pub(crate) prefix: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) bounds: BoundFlags,
+    /// All keys of the column family
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) form: HexFlag,
     #[command(flatten)]

@@ -109,6 +109,8 @@ fn families(engine: &Engine) -> Vec<FamilyMetrics> {
                 total.raw_bytes += slice.meta.raw_bytes;
                 total.entries += slice.meta.entries;
                 total.deletes += slice.meta.deletes;
+                let spans = slice.meta.spans.as_ref();
+                total.range_deletes += spans.map_or(0, |spans| spans.fragments);
             }
             total
         };

@@ -9,6 +9,8 @@ mod opening {}
 mod families {}
 #[doc = include_str!("../guide/durability.md")]
 mod durability {}
+#[doc = include_str!("../guide/deleting-ranges.md")]
+mod deleting_ranges {}
 #[doc = include_str!("../guide/reading-while-writing.md")]
 mod reading_while_writing {}
 #[doc = include_str!("../guide/time-travel.md")]

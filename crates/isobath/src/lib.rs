@@ -55,6 +55,7 @@ mod read;
 mod read_point;
 mod recover;
 mod sizes;
+mod span;
 mod table;
 mod telemetry;
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -178,6 +178,8 @@ pub struct LevelMetrics {
     pub entries: u64,
     /// Deletes in the level.
     pub deletes: u64,
+    /// Deleted ranges in the level. A range that lies in several slices counts once in each.
+    pub range_deletes: u64,
 }
 
 impl Metrics {

@@ -262,6 +262,10 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     for (family, count) in families(&db)? {
         write(&family, 0..count, 3, "second")?;
     }
+    // In tables, one within what they hold and one alone.
+    let lz4 = db.family_if_exists("lz4")?.expect("there is one");
+    lz4.delete_range("lz4/0004".."lz4/0009")?;
+    db.family_if_exists("zstd")?.expect("there is one").delete_range("zstd/0028"..)?;
     db.flush()?;
     for (family, count) in families(&db)? {
         write(&family, count / 2..count + 2, 7, "third")?;
@@ -271,6 +275,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     for (family, _) in families(&db)? {
         batch.of(&family).put("last", "of all families at once");
     }
+    batch.of(&lz4).delete_prefix("lz4/002");
     db.write(batch)?;
     let held = contents(&db)?;
     let left = fs.killed();

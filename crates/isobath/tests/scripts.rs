@@ -5,6 +5,7 @@
 //! ```text
 //! # A comment.
 //! > put key value          delete key          batch put a 1; delete b; put other/c 2
+//! > delrange from to       delrange from *     delprefix other/a, also in a batch
 //! > get key                get@s key           names of families go before keys: other/key
 //! > scan [from [to]]       scan@s              rscan, backwards; other/ scans a family
 //! > snapshot s             release s
@@ -18,6 +19,7 @@ use isobath::vfs::MemoryFs;
 use isobath::{Batch, Db, Error, Family, Options, Range, Result, Snapshot};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -70,6 +72,14 @@ impl Session {
                 let (family, key) = self.place(place)?;
                 family.delete(key)?;
             }
+            ("delrange", [place, to]) => {
+                let (family, from) = self.place(place)?;
+                family.delete_range(range_of(from, to))?;
+            }
+            ("delprefix", [place]) => {
+                let (family, prefix) = self.place(place)?;
+                family.delete_prefix(prefix)?;
+            }
             ("batch", _) => self.batch(line.trim_start_matches("batch"))?,
             ("get", [place]) => return self.get(at, place),
             ("scan" | "rscan", bounds) => return self.scan(command == "rscan", at, bounds),
@@ -121,6 +131,8 @@ impl Session {
             match words[0] {
                 "put" => part.put(key, words[2]),
                 "delete" => part.delete(key),
+                "delrange" => part.delete_range(range_of(key, words[2])),
+                "delprefix" => part.delete_prefix(key),
                 other => panic!("no such operation: {other}"),
             };
         }
@@ -164,11 +176,21 @@ impl Session {
         let mut text = String::new();
         for (level, sum) in family.levels.iter().enumerate().filter(|(_, sum)| sum.slices > 0) {
             let (slices, entries, deletes) = (sum.slices, sum.entries, sum.deletes);
-            writeln!(text, "L{level}: {slices} slices, {entries} entries, {deletes} deletes")
+            write!(text, "L{level}: {slices} slices, {entries} entries, {deletes} deletes")
                 .unwrap();
+            match sum.range_deletes {
+                0 => text.push('\n'),
+                ranges => writeln!(text, ", {ranges} deleted ranges").unwrap(),
+            }
         }
         if text.is_empty() { "empty\n".to_owned() } else { text }
     }
+}
+
+/// `*` is no end.
+fn range_of<'a>(from: &'a str, to: &'a str) -> (Bound<&'a str>, Bound<&'a str>) {
+    let end = if to == "*" { Bound::Unbounded } else { Bound::Excluded(to) };
+    (Bound::Included(from), end)
 }
 
 /// The script with its present answers.

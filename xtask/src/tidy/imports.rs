@@ -10,13 +10,14 @@ use super::{Source, Violation, Workspace};
 
 pub(super) const ENGINE: &str = "crates/isobath/src/";
 
-const NOUNS: [&str; 17] = [
+const NOUNS: [&str; 18] = [
     "host",
     "format",
     "vfs",
     "wal",
     "memtable",
     "mvcc",
+    "span",
     "table",
     "blob",
     "version",

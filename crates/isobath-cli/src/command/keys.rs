@@ -3,6 +3,7 @@
 use super::Outcome;
 use super::open::{family_options, options, reading_family, with_family};
 use super::output::Output;
+use super::scan::bounds;
 use crate::cli::{Create, Delete, Get, Put, SyncFlag};
 use crate::failure::{Failure, Result};
 use crate::text::Form;
@@ -62,9 +63,17 @@ pub(super) fn put(asked: &Put) -> Result<Outcome> {
 }
 
 pub(super) fn delete(asked: &Delete) -> Result<Outcome> {
-    let key = Form::of(asked.form.hex).read(&asked.key)?;
+    let form = Form::of(asked.form.hex);
+    let key = asked.key.as_ref().map(|key| form.read(key)).transpose()?;
+    let prefix = asked.prefix.as_ref().map(|prefix| form.read(prefix)).transpose()?;
+    let range = bounds(&asked.bounds, form)?;
     with_family(&asked.keyspace, |family| {
-        family.with(write_options(&asked.sync)).delete(key)?;
+        let writes = family.with(write_options(&asked.sync));
+        match (key, prefix) {
+            (Some(key), _) => writes.delete(key)?,
+            (None, Some(prefix)) => writes.delete_prefix(prefix)?,
+            (None, None) => writes.delete_range(range)?,
+        };
         Ok(Outcome::Yes)
     })
 }

@@ -38,7 +38,7 @@ impl Span {
         Sight { family: self.family, lower, upper, found: Default::default() }
     }
 
-    fn holds(&self, key: &[u8]) -> bool {
+    pub(crate) fn holds(&self, key: &[u8]) -> bool {
         let key = &Key::from(key);
         !leaves_out(&self.lower, key, Key::lt) && !leaves_out(&self.upper, key, Key::gt)
     }

@@ -5,17 +5,18 @@ use super::awaited::Awaited;
 use super::families::{Change, Content};
 use super::keepsakes::Keepsake;
 use super::keyspace::Keyspace;
-use super::oracle::{History, marker};
+use super::oracle::{History, marker, stepper};
 use super::runtime;
 use super::simulate::DB;
 use super::terrain::Terrain;
-use super::values::{Draft, Place, Value, Values, Write};
+use super::values::{Draft, Key, Place, Value, Values, Write};
 use super::world::{Death, Life, Shared};
 use crate::existing::Existing;
 use crate::position::position;
 use isobath::{Batch, BlockCache, Db, Durability, Error, ErrorKind, Family, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -51,6 +52,25 @@ pub(crate) enum Closing {
     No,
     Begun,
     Done(isobath::Result<()>),
+}
+
+/// A range delete of a commit.
+struct Sweep {
+    /// The place among the writes that it comes before.
+    before: usize,
+    family: u8,
+    start: Bound<Key>,
+    end: Bound<Key>,
+}
+
+impl Sweep {
+    fn range(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (self.start.as_ref().map(|key| &**key), self.end.as_ref().map(|key| &**key))
+    }
+
+    fn holds(&self, key: &[u8]) -> bool {
+        RangeBounds::<[u8]>::contains(&self.range(), key)
+    }
 }
 
 /// No commit is much longer: a log of the smallest segments takes twice as much and a value of the
@@ -142,10 +162,37 @@ impl Stage {
             };
             let options =
                 WriteOptions::default().durability(durability).fail_fast(rng.u8(..16) == 0);
-            if !self.write_once(writer, &writes, options) {
+            let sweep = (rng.u8(..10) == 0).then(|| self.draw_sweep(writes.len(), &mut rng));
+            if !self.write_swept(writer, &writes, sweep.as_ref(), options) {
                 return;
             }
         }
+    }
+
+    /// A range delete, before one of so many writes of its commit. Markers are never in it.
+    fn draw_sweep(&self, len: usize, rng: &mut fastrand::Rng) -> Sweep {
+        let (from, to) = self.keys.range(rng);
+        let is_of_few = self.keys.all().len() < 100;
+        let end = match rng.u8(..4) {
+            0 => Bound::Excluded(to.clone()),
+            1 if is_of_few => Bound::Unbounded,
+            _ => Bound::Included(to.clone()),
+        };
+        let start = match rng.u8(..4) {
+            0 => Bound::Excluded(from.clone()),
+            1 if is_of_few => Bound::Unbounded,
+            _ => Bound::Included(from.clone()),
+        };
+        // An excluded bound below the other one leaves at least a place between keys.
+        let is_empty =
+            from == to && !matches!((&start, &end), (Bound::Included(_), Bound::Included(_)));
+        let (start, end) =
+            if is_empty { (Bound::Included(from), Bound::Included(to)) } else { (start, end) };
+        let mut sweep = Sweep { before: rng.usize(..=len), family: rng.u8(..2), start, end };
+        if (0..stepper(0)).any(|writer| sweep.holds(&marker(writer).1)) {
+            sweep.family = 1;
+        }
+        sweep
     }
 
     /// What a commit writes beside its writer's marker.
@@ -180,15 +227,32 @@ impl Stage {
         writes: &[Write],
         options: WriteOptions,
     ) -> bool {
+        self.write_swept(writer, writes, None, options)
+    }
+
+    /// Like [`Stage::write_once`], with a range delete among the writes.
+    fn write_swept(
+        &self,
+        writer: usize,
+        writes: &[Write],
+        sweep: Option<&Sweep>,
+        options: WriteOptions,
+    ) -> bool {
         let is_synced = options.durability == Some(Durability::Sync);
         let is_refused = self.life.has_failed_sync();
         let writes: Vec<_> =
             writes.iter().map(|(place, draft)| (place, draft.as_ref().map(Draft::bytes))).collect();
         let values =
             writes.iter().map(|(place, bytes)| ((*place).clone(), bytes.as_deref().map(Value::of)));
-        self.history.borrow_mut().begin(writer, values.collect());
+        let mut values: Vec<_> = values.collect();
+        if let Some(sweep) = sweep {
+            let swept = self.keys.all().iter().filter(|key| sweep.holds(key));
+            let swept = swept.map(|key| ((sweep.family, key.clone()), None));
+            values.splice(sweep.before..sweep.before, swept.collect::<Vec<_>>());
+        }
+        self.history.borrow_mut().begin(writer, values);
         runtime::forget_reserved();
-        let error = match self.commit(&writes, options) {
+        let error = match self.commit(&writes, sweep, options) {
             Ok(point) => {
                 if is_refused && !self.life.is_over() {
                     self.fail(
@@ -221,13 +285,23 @@ impl Stage {
     fn commit(
         &self,
         writes: &[(&Place, Option<Vec<u8>>)],
+        sweep: Option<&Sweep>,
         options: WriteOptions,
     ) -> isobath::Result<u64> {
-        if let [((0, key), Some(value))] = writes {
+        if let ([((0, key), Some(value))], None) = (writes, sweep) {
             return Ok(position(self.db.with(options).put(key, value)?));
         }
         let mut batch = Batch::new();
-        for ((family, key), value) in writes {
+        let sweep_before = |nth: usize, batch: &mut Batch| {
+            if let Some(sweep) = sweep.filter(|sweep| sweep.before == nth) {
+                match sweep.family {
+                    0 => drop(batch.delete_range(sweep.range())),
+                    _ => drop(batch.of(&self.side).delete_range(sweep.range())),
+                }
+            }
+        };
+        for (nth, ((family, key), value)) in writes.iter().enumerate() {
+            sweep_before(nth, &mut batch);
             match (family, value) {
                 (0, Some(value)) => drop(batch.put(key, value)),
                 (0, None) => drop(batch.delete(key)),
@@ -235,6 +309,7 @@ impl Stage {
                 (_, None) => drop(batch.of(&self.side).delete(key)),
             }
         }
+        sweep_before(writes.len(), &mut batch);
         Ok(position(self.db.with(options).write(batch)?))
     }
 

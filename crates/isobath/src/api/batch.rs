@@ -5,16 +5,20 @@
 //! header.
 
 use crate::engine::Mention;
+use crate::env::{Reach, reached_if};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::format::{
     BATCH_PREFIX_LEN, DEFAULT_FAMILY, FamilyId, Op, OpKind, put_batch_prefix, put_op,
     set_batch_count,
 };
+use crate::key_range::span_within;
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
+use crate::read::ScanBounds;
 use crate::wal::RECORD_HEADER_LEN;
 use crate::write::{OpAt, Parts};
-use crate::writes::writes;
+use crate::writes::{range_deletes, writes};
+use std::ops::Bound;
 
 /// Writes that are committed together. The last operation on a key wins. The batch's own methods
 /// write to the default family; [`Batch::of`] gives access to another family.
@@ -104,6 +108,17 @@ impl Batch {
         self
     }
 
+    fn delete_within(&mut self, bounds: &ScanBounds) -> &mut Self {
+        match span_within(bounds) {
+            Ok(Some((start, end))) => self.operate(OpKind::DeleteRange, &start, &end),
+            Ok(None) => self,
+            Err(error) => {
+                self.refuse(OpKind::DeleteRange, start_of(bounds), error);
+                self
+            }
+        }
+    }
+
     /// Counts an invalid operation, and remembers the error of the first one.
     #[cold]
     fn refuse(&mut self, kind: OpKind, key: &[u8], error: Error) {
@@ -139,6 +154,7 @@ impl Batch {
                 "a batch may have at most {MAX_BATCH_LEN} bytes; commit it in parts"
             )));
         }
+        reached_if(Reach::SpanWritten, || kind.is_span());
         put_op(&mut self.record, &Op { kind, family, key, value });
         let value_at = self.record.len() - value.len();
         let gap = if kind.has_value() { crate::format::varint_len(value.len() as u64) } else { 0 };
@@ -167,7 +183,16 @@ impl Batch {
     }
 }
 
+/// The key at the lower bound, for an error.
+fn start_of(bounds: &ScanBounds) -> &[u8] {
+    match &bounds.lower {
+        Bound::Included(key) | Bound::Excluded(key) => key,
+        Bound::Unbounded => &[],
+    }
+}
+
 writes!(Batch, self: &mut Self => &mut Self);
+range_deletes!(Batch, self: &mut Self => &mut Self);
 
 /// The part of a family in a [`Batch`].
 #[derive(Debug)]
@@ -177,6 +202,7 @@ pub struct BatchFamily<'a> {
 }
 
 writes!(BatchFamily<'_>, self: &mut Self => &mut Self);
+range_deletes!(BatchFamily<'_>, self: &mut Self => &mut Self);
 
 impl BatchFamily<'_> {
     fn operate(&mut self, kind: OpKind, key: &[u8], value: &[u8]) -> &mut Self {
@@ -185,6 +211,17 @@ impl BatchFamily<'_> {
             Err(error) => self.batch.refuse(kind, key, error),
         }
         self
+    }
+
+    fn delete_within(&mut self, bounds: &ScanBounds) -> &mut Self {
+        match span_within(bounds) {
+            Ok(Some((start, end))) => self.operate(OpKind::DeleteRange, &start, &end),
+            Ok(None) => self,
+            Err(error) => {
+                self.batch.refuse(OpKind::DeleteRange, start_of(bounds), error);
+                self
+            }
+        }
     }
 }
 

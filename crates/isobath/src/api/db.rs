@@ -12,14 +12,14 @@ use crate::format::OpKind;
 use crate::key_range::bounds_of;
 use crate::metrics::Metrics;
 use crate::options::{Options, ReadOptions, TransactionOptions, WriteOptions};
-use crate::read::ReadAt;
+use crate::read::{ReadAt, ScanBounds};
 use crate::read_point::ReadPoint;
 use crate::reads::{Reads, reads};
 use crate::snapshot::Snapshot;
 use crate::steps::steps;
 use crate::transaction::Transaction;
 use crate::write::{self, Commit};
-use crate::writes::writes;
+use crate::writes::{range_deletes, writes};
 use crate::{close, compact, follow, recover};
 use std::borrow::BorrowMut;
 use std::path::Path;
@@ -69,6 +69,7 @@ impl Options {
 
 reads!(Db);
 writes!(Db, self: &Self => Result<Commit>);
+range_deletes!(Db, self: &Self => Result<Commit>);
 steps!(Db, self => self.with(WriteOptions::default()).default, Option<Commit>);
 
 impl Db {
@@ -97,6 +98,10 @@ impl Db {
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
         let (engine, options) = (self.engine(), WriteOptions::default());
         write::commit_one(engine, &engine.default_family, kind, key, value, options)
+    }
+
+    fn delete_within(&self, bounds: &ScanBounds) -> Result<Commit> {
+        self.with(WriteOptions::default()).default.delete_within(bounds)
     }
 
     /// Commits a batch: all of it or nothing, across all the families it names, also after a crash.

@@ -9,11 +9,11 @@ use crate::error::Result;
 use crate::format::OpKind;
 use crate::key_range::{KeyRange, bounds_of};
 use crate::options::{FamilyOptions, ReadOptions, WriteOptions};
-use crate::read::ReadAt;
+use crate::read::{ReadAt, ScanBounds};
 use crate::reads::{Reads, reads};
 use crate::steps::steps;
 use crate::write::{self, Commit};
-use crate::writes::writes;
+use crate::writes::{range_deletes, writes};
 use std::sync::Arc;
 
 /// A column family of an open database. Its methods read and write it. A `Family` is cheap to clone
@@ -36,6 +36,7 @@ pub struct Family {
 
 reads!(Family);
 writes!(Family, self: &Self => Result<Commit>);
+range_deletes!(Family, self: &Self => Result<Commit>);
 steps!(Family, self => self.with(WriteOptions::default()), Option<Commit>);
 
 impl Family {
@@ -73,6 +74,23 @@ impl Family {
         options.on_family(Lender { owner: &self.owner, engine, family: &self.keyspace })
     }
 
+    /// Removes all keys of the family, in the same time however many there are, as
+    /// [`delete_range(..)`](Family::delete_range) does. The family and its options stay.
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("/db")?;
+    /// let sessions = db.family("sessions")?;
+    /// sessions.put("1", "alice")?;
+    /// sessions.clear()?;
+    /// assert_eq!(sessions.count(..)?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn clear(&self) -> Result<Commit> {
+        self.delete_range(..)
+    }
+
     /// Compacts the present keys within `range` down to the last level.
     pub fn compact(&self, range: impl KeyRange) -> Result<()> {
         let engine = self.engine();
@@ -100,6 +118,10 @@ impl Family {
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
         let options = WriteOptions::default();
         write::commit_one(self.engine(), &self.keyspace, kind, key, value, options)
+    }
+
+    fn delete_within(&self, bounds: &ScanBounds) -> Result<Commit> {
+        self.with(WriteOptions::default()).delete_within(bounds)
     }
 
     /// What a batch remembers of the handle.

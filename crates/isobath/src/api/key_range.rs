@@ -2,8 +2,11 @@
 //! `AsRef<[u8]>`, and prefixes.
 
 use crate::env::{Plant, planted};
+use crate::error::{Error, Result};
+use crate::limits::check_key;
 use crate::read::ScanBounds;
 use crate::sealed::Sealed;
+use crate::span;
 use std::ops::{self, Bound};
 
 /// A range of keys: a range of the standard library, a pair of bounds, a [`Prefix`], or `..` for
@@ -35,6 +38,26 @@ pub struct Prefix<K>(pub K);
 pub(crate) fn bounds_of(range: impl KeyRange) -> ScanBounds {
     let (lower, upper) = range.into_bounds();
     ScanBounds { lower, upper }
+}
+
+/// The first key within the bounds and the first one behind them, which is empty if there is none;
+/// `None` if no key lies within. Fails if the upper bound lies below the lower one, or if a bound
+/// is longer than a key may be.
+pub(crate) fn span_within(bounds: &ScanBounds) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let key_of = |bound: &Bound<Vec<u8>>| match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key.clone()),
+        Bound::Unbounded => None,
+    };
+    let (lower, upper) = (key_of(&bounds.lower), key_of(&bounds.upper));
+    lower.iter().chain(&upper).try_for_each(|key| check_key(key))?;
+    if lower.zip(upper).is_some_and(|(lower, upper)| upper < lower) {
+        return Err(Error::invalid_argument(
+            "the range ends below its start: exchange the two bounds".to_owned(),
+        ));
+    }
+    let (lower, upper) = (&bounds.lower, &bounds.upper);
+    let span = span::within(lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+    Ok(span.map(|(start, end)| (start, end.unwrap_or_default())))
 }
 
 fn own(bound: Bound<impl AsRef<[u8]>>) -> Bound<Vec<u8>> {

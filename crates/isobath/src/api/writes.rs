@@ -6,7 +6,9 @@ use crate::batch::Batch;
 use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
 use crate::format::OpKind;
+use crate::key_range::span_within;
 use crate::options::WriteOptions;
+use crate::read::ScanBounds;
 use crate::steps::steps;
 use crate::write::{self, Commit};
 use std::borrow::BorrowMut;
@@ -42,6 +44,10 @@ impl Writes<'_> {
     #[inline]
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
         self.default.operate(kind, key, value)
+    }
+
+    fn delete_within(&self, bounds: &ScanBounds) -> Result<Commit> {
+        self.default.delete_within(bounds)
     }
 }
 
@@ -86,6 +92,12 @@ impl WritesFamily<'_> {
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
         write::commit_one(self.engine, self.family, kind, key, value, self.options)
     }
+
+    pub(crate) fn delete_within(&self, bounds: &ScanBounds) -> Result<Commit> {
+        let span = span_within(bounds)?;
+        let span = span.as_ref().map(|(start, end)| (&**start, &**end));
+        write::commit_range(self.engine, self.family, span, self.options)
+    }
 }
 
 impl std::fmt::Debug for WritesFamily<'_> {
@@ -117,6 +129,33 @@ macro_rules! writes {
     };
 }
 pub(crate) use writes;
+
+/// Expands to the methods that delete ranges of keys. `$this.delete_within(bounds)` does it.
+macro_rules! range_deletes {
+    ($type:ty, $this:ident : $receiver:ty => $answer:ty) => {
+        impl $type {
+            /// Removes all keys within `range`, those that are there and no others, in the same
+            /// time however many there are. Every kind of range is taken, also without ends. A
+            /// range that is turned round, whose end is below its start, is an error; one that
+            /// holds no key otherwise deletes nothing.
+            ///
+            /// Readers with a snapshot or an iterator from before go on seeing the keys. The space
+            /// is given back by compactions.
+            pub fn delete_range($this: $receiver, range: impl $crate::KeyRange) -> $answer {
+                $this.delete_within(&$crate::key_range::bounds_of(range))
+            }
+
+            /// Removes all keys that begin with `prefix`. An empty prefix removes all keys.
+            pub fn delete_prefix($this: $receiver, prefix: impl AsRef<[u8]>) -> $answer {
+                $this.delete_range($crate::Prefix(prefix))
+            }
+        }
+    };
+}
+pub(crate) use range_deletes;
+
+range_deletes!(Writes<'_>, self: &Self => Result<Commit>);
+range_deletes!(WritesFamily<'_>, self: &Self => Result<Commit>);
 
 writes!(Writes<'_>, self: &Self => Result<Commit>);
 writes!(WritesFamily<'_>, self: &Self => Result<Commit>);

@@ -433,6 +433,15 @@ fn step_below<C: Cursor>(cursor: &mut C, key: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Moves a cursor past its last key.
+fn past_end<C: Cursor>(cursor: &mut C) -> Result<()> {
+    cursor.seek_last()?;
+    while cursor.key().is_some() {
+        cursor.next()?;
+    }
+    Ok(())
+}
+
 impl<C: Cursor> Cursor for MergeCursor<C> {
     fn seek_first(&mut self) -> Result<()> {
         self.position_all(Direction::Forward, C::seek_first)
@@ -500,6 +509,40 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
             self.advance(1, |source| source.next_key(scratch))?;
         }
         self.advance(0, |source| source.next_key(scratch))
+    }
+
+    fn skip_forward(&mut self, first: usize, to: Option<&[u8]>) -> Result<()> {
+        if self.direction == Direction::Backward || self.waiting > 0 || self.ladder.is_empty() {
+            return Ok(());
+        }
+        let stands_before =
+            |source: &C| source.key().is_some_and(|key| to.is_none_or(|to| key < to));
+        let behind = self.sources.get_mut(first..).unwrap_or_default();
+        let moved = behind.iter_mut().filter(|source| stands_before(source)).try_for_each(
+            |source| match to {
+                Some(to) => source.seek(to),
+                None => past_end(source),
+            },
+        );
+        self.give_up_on_error(moved)?;
+        self.build_ladder();
+        Ok(())
+    }
+
+    fn skip_backward(&mut self, first: usize, to: &[u8]) -> Result<()> {
+        if self.direction == Direction::Forward || self.waiting > 0 || self.ladder.is_empty() {
+            return Ok(());
+        }
+        let stands_above = |source: &C| source.key().is_some_and(|key| key >= to);
+        let behind = self.sources.get_mut(first..).unwrap_or_default();
+        let moved =
+            behind.iter_mut().filter(|source| stands_above(source)).try_for_each(|source| {
+                source.seek_for_prev(to)?;
+                step_below(source, to)
+            });
+        self.give_up_on_error(moved)?;
+        self.build_ladder();
+        Ok(())
     }
 
     fn may_hold(&self, key: &[u8], hash: u64) -> Result<bool> {

@@ -1,12 +1,15 @@
 //! Shows a cursor over versions as a reader at a read point sees it: each key within the bounds
-//! once, with its newest value below the point, and no deleted keys. The public iterator wraps this
-//! cursor.
+//! once, with its newest value below the point, and no deleted keys. Range deletes lie apart from
+//! the versions ([`Covers`]): a value is shown if no range delete that the reader sees is newer.
+//! The public iterator wraps this cursor.
 //!
 //! The entry is not copied: the inner cursor stands on the version that is shown.
 
 use super::{Cursor, key_head};
+use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::error::Result;
 use crate::mvcc::{Lsn, Resolved, resolve};
+use crate::span::{Cover, Covers};
 use std::cmp::Ordering;
 use std::ops::Bound;
 
@@ -20,6 +23,56 @@ pub(crate) struct VisibleCursor<C> {
     upper: Bound<BoundKey>,
     has_entry: bool,
     scratch: Vec<u8>,
+    hidden: Option<Box<Hidden>>,
+}
+
+/// What range deletes hide. Most scans have none.
+struct Hidden {
+    covers: Box<dyn Covers>,
+    /// The last cover that hid a key, and the number of its source.
+    last: Option<(Cover, usize)>,
+    /// How many keys in a row it has hidden.
+    in_a_row: u32,
+}
+
+/// After so many hidden keys in a row, older sources are moved to the end of what hides them.
+const SKIP_AFTER: u32 = if cfg!(any(test, feature = "simulation")) { 1 } else { 8 };
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hidden").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+impl Hidden {
+    /// True if a range delete that the reader at `point` sees hides this version.
+    fn hides(&mut self, key: &[u8], seq: Lsn, point: Lsn) -> Result<bool> {
+        let is_hidden_by = |last: &(Cover, usize)| last.0.holds(key) && hides(&last.0, seq);
+        if self.last.as_ref().is_some_and(is_hidden_by) {
+            self.in_a_row += 1;
+            return Ok(true);
+        }
+        let found = self.covers.cover(key, point)?;
+        self.in_a_row = 0;
+        debug_assert!(
+            found.as_ref().is_none_or(|(cover, _)| cover.holds(key) && cover.seq < point)
+        );
+        self.last = found.filter(|(cover, _)| hides(cover, seq));
+        Ok(self.last.is_some())
+    }
+
+    /// The cover to whose end it is worth to skip, and the first source that is older than it.
+    fn skipped(&self) -> Option<(&Cover, usize)> {
+        let (cover, source) = self.last.as_ref().filter(|_| self.in_a_row >= SKIP_AFTER)?;
+        reached(Reach::SpanSkipped);
+        Some((cover, source + 1))
+    }
+}
+
+fn hides(cover: &Cover, seq: Lsn) -> bool {
+    let is_hidden = cover.seq > seq || planted(Plant::SpanHidesNewer);
+    reached_if(Reach::SpanHidInScan, || is_hidden);
+    is_hidden
 }
 
 #[derive(Debug)]
@@ -40,7 +93,15 @@ impl<C: Cursor> VisibleCursor<C> {
     pub(crate) fn new(inner: C, point: Lsn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
         let own = |key: &[u8]| BoundKey { head: key_head(key), key: key.into() };
         let (lower, upper) = (lower.map(own), upper.map(own));
-        VisibleCursor { inner, point, lower, upper, has_entry: false, scratch: Vec::new() }
+        let scratch = Vec::new();
+        VisibleCursor { inner, point, lower, upper, has_entry: false, scratch, hidden: None }
+    }
+
+    /// Hides what these cover, too. They number the sources of the inner cursor.
+    pub(crate) fn hiding(mut self, covers: Option<Box<dyn Covers>>) -> Self {
+        let hidden = |covers| Box::new(Hidden { covers, last: None, in_a_row: 0 });
+        self.hidden = covers.map(hidden);
+        self
     }
 
     /// The inner cursor, which stands on the version of the current entry. `None` without an entry.
@@ -153,6 +214,9 @@ impl<C: Cursor> VisibleCursor<C> {
             }
             let newest = (entry.seq, entry.kind);
             match resolve(&mut self.inner, newest, self.point, &mut self.scratch)? {
+                Resolved::Shown if self.hidden.is_some() && self.is_hidden()? => {
+                    self.pass_hidden_forward()?;
+                }
                 Resolved::Shown => {
                     debug_assert!(
                         self.inner.entry().is_some_and(|entry| entry.seq < self.point),
@@ -168,6 +232,33 @@ impl<C: Cursor> VisibleCursor<C> {
         Ok(())
     }
 
+    /// True if a range delete hides the version at which the inner cursor stands.
+    #[cold]
+    fn is_hidden(&mut self) -> Result<bool> {
+        match (&mut self.hidden, self.inner.entry()) {
+            (Some(hidden), Some(entry)) => hidden.hides(entry.key, entry.seq, self.point),
+            _ => Ok(false),
+        }
+    }
+
+    #[cold]
+    fn pass_hidden_forward(&mut self) -> Result<()> {
+        self.inner.next_key(&mut self.scratch)?;
+        match self.hidden.as_ref().and_then(|hidden| hidden.skipped()) {
+            Some((cover, older)) => self.inner.skip_forward(older, cover.end.as_deref()),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn pass_hidden_backward(&mut self) -> Result<()> {
+        self.inner.prev_key()?;
+        match self.hidden.as_ref().and_then(|hidden| hidden.skipped()) {
+            Some((cover, older)) => self.inner.skip_backward(older, &cover.start),
+            None => Ok(()),
+        }
+    }
+
     fn settle_backward(&mut self) -> Result<()> {
         while let Some(entry) = self.inner.entry() {
             if self.is_below_range(entry.key) {
@@ -175,6 +266,9 @@ impl<C: Cursor> VisibleCursor<C> {
             }
             let newest = (entry.seq, entry.kind);
             match resolve(&mut self.inner, newest, self.point, &mut self.scratch)? {
+                Resolved::Shown if self.hidden.is_some() && self.is_hidden()? => {
+                    self.pass_hidden_backward()?;
+                }
                 Resolved::Shown => {
                     debug_assert!(
                         self.inner.entry().is_some_and(|entry| entry.seq < self.point),

@@ -171,7 +171,7 @@ impl Line {
                 family.renew_view(&self.epoch);
             }
             if let Some(memtable) = &family.memtable {
-                memtable.insert(op.key, lsn + ordinal as u64, op.kind, op.value);
+                memtable.apply(op.key, lsn + ordinal as u64, op.kind, op.value);
             }
         }
         Ok(())

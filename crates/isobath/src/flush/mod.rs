@@ -2,7 +2,8 @@
 //!
 //! On disk, step by step, and what recovery does if power fails there:
 //!
-//! 1. The epoch's memtables are written to one new table file, a slice for each family; the file is
+//! 1. The epoch's memtables are written to one new table file, a slice for each family, which has
+//!    range deletes and versions alike; the file is
 //!    synced, then its directory. Before step 2 the file is an orphan: the next open removes it and
 //!    replays the log.
 //! 2. One manifest edit adds the slices and moves `replay from` to the epoch's end. It holds
@@ -31,6 +32,7 @@ use crate::events::{BackgroundJob, Event};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
+use crate::span::{SpanSet, fragments};
 use crate::table::cache::table_path;
 use crate::table::{Finished, TableOptions, TableWriter};
 use crate::version::{Change, Edit, FileNumbers, LiveFile, TABLE_DIR};
@@ -180,11 +182,19 @@ fn write_memtable(
 ) -> Result<()> {
     let mut cursor = MemtableCursor::new(memtable.clone());
     cursor.seek_first()?;
-    rewrite(&mut cursor, readers, &mut IntoTable(writer))
+    let spans = memtable.spans().map(|spans| fragments(spans.all(), readers));
+    rewrite(&mut cursor, readers, &mut IntoTable { writer, spans: spans.as_ref() })?;
+    if let Some(spans) = spans {
+        writer.set_spans(spans);
+    }
+    Ok(())
 }
 
 /// Writes the versions of a memtable to a table.
-struct IntoTable<'a>(&'a mut TableWriter);
+struct IntoTable<'a> {
+    writer: &'a mut TableWriter,
+    spans: Option<&'a SpanSet>,
+}
 
 impl Rewrite<MemtableCursor> for IntoTable<'_> {
     /// Older versions of any key may lie in the tree below. A flush does not look.
@@ -194,8 +204,13 @@ impl Rewrite<MemtableCursor> for IntoTable<'_> {
     }
 
     #[inline(always)]
+    fn cover_above(&mut self, key: &[u8], seq: Lsn) -> Option<Lsn> {
+        self.spans?.least_above(key, seq)
+    }
+
+    #[inline(always)]
     fn add(&mut self, entry: Entry<'_>, _enters: bool) -> Result<()> {
-        self.0.add(entry)
+        self.writer.add(entry)
     }
 }
 

@@ -8,6 +8,7 @@
 //!   4 family drop    id:varint
 //!   5 family rename  id:varint name:bytes
 //! op      := kind:u8 family:varint key:bytes [value:bytes, if the kind has one]
+//!            a range delete (kind 3) is of the keys from `key` on and below `value`; an empty value is no end
 //! bytes   := length:varint, then that many bytes
 //! ```
 //!
@@ -145,9 +146,17 @@ fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Decoded<Vec<Op<'a>>> {
             return Err(decoder.malformed("an operation has a key of an impossible length"));
         }
         let value = if kind.has_value() { decoder.bytes()? } else { &[] };
+        if kind.is_span() && !is_range(key, value) {
+            return Err(decoder.malformed("a range delete ends before it begins"));
+        }
         ops.push(Op { kind, family, key, value });
     }
     Ok(ops)
+}
+
+/// True if a range delete may begin and end there.
+fn is_range(start: &[u8], end: &[u8]) -> bool {
+    end.is_empty() || start < end && end.len() <= MAX_KEY_LEN
 }
 
 #[cfg(test)]
@@ -181,6 +190,41 @@ mod tests {
     }
 
     #[test]
+    fn golden_bytes_of_range_deletes() {
+        let mut out = Vec::new();
+        let all = Op { kind: OpKind::DeleteRange, family: 0, key: b"", value: b"" };
+        let some = Op { kind: OpKind::DeleteRange, family: 7, key: b"a", value: b"bc" };
+        put_payload(&mut out, &Payload::Batch(vec![all, some]));
+        assert_eq!(out, b"\x01\x02\0\0\0\x03\x00\0\0\x03\x07\x01a\x02bc");
+        assert_eq!(decode_payload(&out).unwrap(), Payload::Batch(vec![all, some]));
+    }
+
+    #[test]
+    fn a_range_delete_without_a_key_in_it_is_refused() {
+        let longest = vec![b'c'; MAX_KEY_LEN];
+        let too_long = vec![b'c'; MAX_KEY_LEN + 1];
+        for (key, value, is_refused) in [
+            (&b"b"[..], &b"c"[..], false),
+            (b"b", b"b", true),
+            (b"b", b"a", true),
+            (b"b", b"", false),
+            (b"b", &longest, false),
+            (b"b", &too_long, true),
+        ] {
+            let mut out = Vec::new();
+            let op = Op { kind: OpKind::DeleteRange, family: 0, key, value };
+            put_payload(&mut out, &Payload::Batch(vec![op]));
+            let decoded = decode_payload(&out);
+            assert_eq!(
+                decoded.is_err_and(|error| error.is_damage()),
+                is_refused,
+                "{}",
+                value.len()
+            );
+        }
+    }
+
+    #[test]
     fn every_kind_comes_back() {
         for payload in [
             Payload::EpochMarker,
@@ -197,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_of_operation_is_a_newer_format() {
-        for kind in 2..=u8::MAX {
+        for kind in (2..=u8::MAX).filter(|kind| *kind != 3) {
             let record = [1, 1, 0, 0, 0, kind, 0, 1, b'k', 1, b'v'];
             let error = decode_payload(&record).unwrap_err();
             assert!(error.is_newer_format(), "{kind}: {error}");

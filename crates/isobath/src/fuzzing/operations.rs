@@ -12,7 +12,7 @@ use crate::snapshot::Snapshot;
 use crate::table::Codec;
 use crate::vfs::MemoryFs;
 use std::collections::BTreeMap;
-use std::ops::{Bound, Range};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 const FAMILIES: [&str; 2] = ["default", "side"];
@@ -103,12 +103,18 @@ impl Run {
         Some(self)
     }
 
-    /// Puts and deletes. Bit 0 of a byte selects the family, bits 1 and 2 the operation.
+    /// Puts, deletes and range deletes. Bit 0 of a byte selects the family, bits 1 and 2 the
+    /// operation.
     fn write(&mut self, count: u8, step: usize, decoder: &mut Decoder<'_>) -> Option<()> {
         let mut batch = Batch::new();
         for nth in 0..count {
             let how = decoder.u8().ok()?;
             let family = usize::from(how & 1);
+            if how >> 1 & 3 == 2 && how >> 3 & 1 == 0 {
+                let bounds = bounds(decoder)?;
+                self.delete_range(family, bounds, &mut batch);
+                continue;
+            }
             let key = key(decoder)?;
             if how >> 1 & 3 == 0 {
                 batch.of(&self.families[family]).delete(&key);
@@ -128,12 +134,33 @@ impl Run {
         Some(())
     }
 
+    fn delete_range(&mut self, family: usize, (lower, upper): Bounds, batch: &mut Batch) {
+        let is_reversed = match (&lower, &upper) {
+            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+                a > b
+            }
+            _ => false,
+        };
+        let (lower, upper) = if is_reversed { (upper, lower) } else { (lower, upper) };
+        batch.of(&self.families[family]).delete_range((lower.clone(), upper.clone()));
+        self.maps[family].retain(|key, _| !(lower.clone(), upper.clone()).contains(key));
+    }
+
     fn get(&self, decoder: &mut Decoder<'_>) -> Option<()> {
         let which = decoder.u8().ok()?;
         let family = usize::from(which & 1);
         let key = key(decoder)?;
         let found = self.families[family].get(&key).expect("memory does not fail");
         assert_eq!(found.as_deref(), self.maps[family].get(&key).map(Vec::as_slice));
+        let is_there = self.families[family].contains(&key).expect("memory does not fail");
+        assert_eq!(is_there, self.maps[family].contains_key(&key));
+        let first = self.families[family].first().expect("memory does not fail");
+        assert_eq!(first.as_ref().map(|(key, _)| &**key), first_of(&self.maps[family]));
+        let last = self.families[family].last().expect("memory does not fail");
+        let last_of = self.maps[family].last_key_value().map(|(key, _)| &**key);
+        assert_eq!(last.as_ref().map(|(key, _)| &**key), last_of);
+        let count = self.families[family].count(..).expect("memory does not fail");
+        assert_eq!(count, self.maps[family].len() as u64);
         if let Some((snapshot, maps)) = self.snapshots.get(usize::from(which >> 1)) {
             let found = snapshot.of(&self.families[family]).get(&key).expect("memory");
             assert_eq!(found.as_deref(), maps[family].get(&key).map(Vec::as_slice));
@@ -213,6 +240,10 @@ impl Run {
     }
 }
 
+fn first_of(map: &Map) -> Option<&[u8]> {
+    map.first_key_value().map(|(key, _)| &**key)
+}
+
 /// Mostly short keys from a small space, sometimes a long key or the empty key.
 fn key(decoder: &mut Decoder<'_>) -> Option<Vec<u8>> {
     let first = decoder.u8().ok()?;
@@ -262,6 +293,12 @@ impl Script {
         self
     }
 
+    /// Deletes the keys from `from` on and below `to`.
+    fn delete_range(mut self, from: u8, to: u8) -> Script {
+        self.0.extend([0, 4, 1 + 2 * 3, Script::key(from), Script::key(to)]);
+        self
+    }
+
     fn snapshot(mut self) -> Script {
         self.0.push(8);
         self
@@ -300,6 +337,17 @@ fn deleted_above_old_versions() -> Vec<u8> {
     script.0
 }
 
+/// Range deletes between puts and snapshots, over several levels.
+fn ranges_deleted_under_snapshots() -> Vec<u8> {
+    let batches = (0..6).map(|nth| nth * 16..nth * 16 + 16);
+    let mut script = batches.fold(Script::new(), |script, keys| script.put(keys, 31)).compact();
+    for nth in 0..6 {
+        script = script.snapshot().delete_range(nth * 7, nth * 7 + 20).put(nth..nth + 2, 2);
+        script = script.flush().check().delete_range(nth, nth + 40).check().flush();
+    }
+    script.compact().check().0
+}
+
 /// Initial inputs: deliberate sequences, and random ones from a small generator.
 pub(super) fn seeds(_: &str) -> Vec<Vec<u8>> {
     let stream = |mut state: u64, len: usize| -> Vec<u8> {
@@ -316,5 +364,6 @@ pub(super) fn seeds(_: &str) -> Vec<Vec<u8>> {
         vec![0x2d],
         compacted_under_a_snapshot(),
         deleted_above_old_versions(),
+        ranges_deleted_under_snapshots(),
     ]
 }

@@ -127,6 +127,8 @@ ranks! {
     Segments at "wal/segment_table.rs: live",
     /// Segments to be used again or removed.
     Spares at "wal/recycler.rs: state",
+    /// Replacing the tree of range deletes of a memtable.
+    MemtableSpans at "memtable/spans.rs: change",
     /// The chunks of an arena.
     Arena at "memtable/arena.rs: carver",
     /// Chunks that no arena uses.

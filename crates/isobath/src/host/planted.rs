@@ -126,6 +126,11 @@ plants! {
     17 AbortNotHonoured "abort-not-honoured" "a commit goes on though its transaction was ended";
     17 RangeCoveredUnchecked "range-covered-unchecked" "a range that is locked counts as unchanged since the read point";
     17 RollbackKeepsIndex "rollback-keeps-index" "a key that was first written after a savepoint stays written when it is rolled back to";
+    10 ExtentsIgnoreSpans "extents-ignore-spans" "where a slice begins and ends is judged without its range deletes";
+    10 SpanDroppedEarly "span-dropped-early" "a compaction drops range deletes though something older lies beneath";
+    10 SpanNotTruncated "span-not-truncated" "each output of a compaction has the range deletes of all of them";
+    10 SpanHidesNewer "span-hides-newer" "a range delete hides what was written after it";
+    10 SpanOnlySliceLost "span-only-slice-lost" "a slice of range deletes without a key is not written";
 }
 
 /// True if this bug is planted.

@@ -119,6 +119,18 @@ places! {
     AnomalyLostUpdate "anomaly-lost-update" "a ReadCommitted transaction commits over a change of a key that it had read before";
     AnomalyReadSkew "anomaly-read-skew" "no one moment explains what a ReadCommitted transaction has read";
     CreateCut "create-cut" "an open finds a creation that was cut short";
+    SpanWritten "span-written" "a range delete is written";
+    SpanHidInMemory "span-hid-in-memory" "a get finds a range delete in a memtable and looks no further";
+    SpanHidInTable "span-hid-in-table" "a get finds a range delete in a table and looks no further";
+    SpanBelowVersion "span-below-version" "a get finds a version that is newer than a range delete of the same source";
+    SpanHidInScan "span-hid-in-scan" "a scan passes a version that a range delete hides";
+    SpanSkipped "span-skipped" "a scan moves older sources to the end of a range delete";
+    SpanCut "span-cut" "a range delete is cut where an output of a compaction ends";
+    SpanDropped "span-dropped" "a compaction drops a range delete that nothing older lies beneath";
+    SpanHidInMerge "span-hid-in-merge" "a compaction drops a version that a range delete hides";
+    SpanKeptForReader "span-kept-for-reader" "a compaction keeps a version under a range delete, for a reader before that";
+    SpanOnlySlice "span-only-slice" "a slice of range deletes without a key is written";
+    SpanConflict "span-conflict" "a transaction finds a range delete over what it relies on";
 }
 
 #[cfg(not(feature = "simulation"))]

@@ -155,11 +155,12 @@ impl Shard {
     pub(super) fn key_against(
         &self,
         (family, span): (FamilyId, &Span),
-        owner: &Owner,
+        owner: Option<&Owner>,
         mode: LockMode,
     ) -> Option<Arc<[u8]>> {
         let is_against = |entry: &&Entry| {
-            let other = |holder: &Holder| holder.owner.id != owner.id && holder.mode.excludes(mode);
+            let is_other = |holder: &Holder| owner.is_none_or(|owner| holder.owner.id != owner.id);
+            let other = |holder: &Holder| is_other(holder) && holder.mode.excludes(mode);
             entry.name.family == family
                 && span.contains(&entry.name.key)
                 && entry.holders.iter().any(other)

@@ -224,16 +224,25 @@ impl Locks {
         if let Some(ticket) = queued {
             self.wait(owner, Place::of_range(family, &span.lower, ticket), deadline_ns)?;
         }
-        let against = || {
-            let key = |shard: &CachePadded<Mutex<Shard>>| {
-                shard.lock().key_against((family, span), owner, mode)
-            };
-            self.shards.iter().find_map(key)
-        };
-        while let Some(key) = against() {
+        while let Some(key) = self.key_against((family, span), Some(owner), mode) {
             self.obtain(owner, (family, &key), Want::Pass(mode), deadline_ns)?;
         }
         Ok(())
+    }
+
+    /// A key of the span that an owner other than `owner` holds in a mode that excludes `mode`.
+    pub(crate) fn key_against(
+        &self,
+        at: (FamilyId, &Span),
+        owner: Option<&Owner>,
+        mode: LockMode,
+    ) -> Option<Arc<[u8]>> {
+        self.shards.iter().find_map(|shard| shard.lock().key_against(at, owner, mode))
+    }
+
+    /// True if an owner other than `owner` holds a range that overlaps this one.
+    pub(crate) fn is_range_against(&self, owner: Option<&Owner>, at: (FamilyId, &Span)) -> bool {
+        self.ranges.overlaps_against(at, owner, LockMode::Exclusive)
     }
 
     /// Gives back all ranges of an owner. `visible` has passed what it wrote.
@@ -277,11 +286,22 @@ impl Locks {
         mode: LockMode,
         deadline_ns: u64,
     ) -> Result<(), LockRefusal> {
-        let want = (family, Span::of_key(key));
-        match self.ranges.request(owner, want, RangeWant::Pass(mode), &self.ticket)? {
+        self.await_span(owner, (family, Span::of_key(key)), mode, deadline_ns)
+    }
+
+    /// Waits until no range that others hold, and that overlaps this one, excludes it.
+    pub(crate) fn await_span(
+        &self,
+        owner: &Arc<Owner>,
+        (family, span): (FamilyId, Span),
+        mode: LockMode,
+        deadline_ns: u64,
+    ) -> Result<(), LockRefusal> {
+        let lower = Arc::clone(&span.lower);
+        match self.ranges.request(owner, (family, span), RangeWant::Pass(mode), &self.ticket)? {
             None => Ok(()),
             Some(ticket) => {
-                self.wait(owner, Place::of_range(family, key, ticket), deadline_ns).map(drop)
+                self.wait(owner, Place::of_range(family, &lower, ticket), deadline_ns).map(drop)
             }
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct Span {
 
 impl Span {
     /// The span of one key.
-    pub(super) fn of_key(key: &[u8]) -> Span {
+    pub(crate) fn of_key(key: &[u8]) -> Span {
         let mut upper = key.to_vec();
         upper.push(0);
         Span { lower: key.into(), upper: Some(upper.into()) }
@@ -173,6 +173,26 @@ impl Ranges {
         owner: Option<&Owner>,
         mode: LockMode,
     ) -> bool {
+        self.is_any_held_against(family, |held| held.contains(key), owner, mode)
+    }
+
+    /// The same for a range that overlaps this one.
+    pub(super) fn overlaps_against(
+        &self,
+        (family, span): (FamilyId, &Span),
+        owner: Option<&Owner>,
+        mode: LockMode,
+    ) -> bool {
+        self.is_any_held_against(family, |held| held.overlaps(span), owner, mode)
+    }
+
+    fn is_any_held_against(
+        &self,
+        family: FamilyId,
+        meets: impl Fn(&Span) -> bool,
+        owner: Option<&Owner>,
+        mode: LockMode,
+    ) -> bool {
         if !self.is_any() {
             return false;
         }
@@ -180,7 +200,7 @@ impl Ranges {
         let is_against = |request: &Request| {
             request.is_held()
                 && request.want.mode().excludes(mode)
-                && request.span.contains(key)
+                && meets(&request.span)
                 && owner.is_none_or(|owner| owner.id != request.owner.id)
         };
         families.get(&family).is_some_and(|requests| requests.iter().any(is_against))

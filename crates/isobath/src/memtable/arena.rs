@@ -77,6 +77,11 @@ impl Arena {
         self.allocated_bytes.load(Relaxed)
     }
 
+    /// Counts memory that belongs to the epoch and does not come from here.
+    pub(super) fn charge(&self, bytes: usize) {
+        self.allocated_bytes.fetch_add(bytes, Relaxed);
+    }
+
     /// `len` uninitialised bytes, aligned to 8, which live as long as the arena.
     #[inline]
     pub(super) fn alloc_record(&self, len: usize) -> NonNull<u8> {

@@ -10,7 +10,7 @@ use super::Memtable;
 use super::node::Node;
 use super::record::{Record, Version};
 use super::search::Target;
-use crate::env::{Plant, planted};
+use crate::env::{Plant, Reach, planted, reached};
 use crate::format::Lsn;
 use std::ops::Bound;
 
@@ -30,6 +30,20 @@ pub(crate) struct Changes<'k> {
 pub(crate) struct TooManyLeaves;
 
 impl Memtable {
+    /// A key within the range where such a range delete begins, or where the range does.
+    #[inline]
+    pub(crate) fn find_span(&self, changes: &Changes<'_>) -> Option<Box<[u8]>> {
+        let spans = self.spans()?;
+        let bounds = (changes.lower, changes.upper);
+        let found = spans.find(bounds, changes.from, changes.below)?;
+        reached(Reach::SpanConflict);
+        let lower = match changes.lower {
+            Bound::Included(lower) | Bound::Excluded(lower) => lower,
+            Bound::Unbounded => &[],
+        };
+        Some((&*found.start).max(lower).into())
+    }
+
     /// A key that has such a version. `leaves` is the number of leaves that the walk may meet; it
     /// is lowered by those that it met.
     pub(crate) fn find_change(

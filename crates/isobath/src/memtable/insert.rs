@@ -83,9 +83,18 @@ impl Memtable {
     /// may come in any order. Never fails. It never waits for more than a few stores of another
     /// thread.
     pub(crate) fn insert(&self, key: &[u8], seq: Lsn, kind: OpKind, value: &[u8]) {
+        debug_assert!(!kind.is_span(), "`apply` tells range deletes apart");
         let mut op =
             Operation { key, seq, kind, value, arena: &self.arena, copied: Copied::Nothing };
         self.place(self.rightmost_for(key), &mut op);
+    }
+
+    /// Adds an operation of any kind.
+    pub(crate) fn apply(&self, key: &[u8], seq: Lsn, kind: OpKind, value: &[u8]) {
+        match kind.is_span() {
+            true => self.delete_range(key, value, seq),
+            false => self.insert(key, seq, kind, value),
+        }
     }
 
     /// Adds operations in ascending key order; equal keys may follow each other. Keys that are

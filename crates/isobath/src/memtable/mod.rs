@@ -22,6 +22,7 @@ mod pool;
 mod prefetch;
 mod record;
 mod search;
+mod spans;
 mod split;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -30,13 +31,16 @@ pub(crate) use arena::Arena;
 pub(crate) use changes::{Changes, TooManyLeaves};
 pub(crate) use cursor::MemtableCursor;
 pub(crate) use pool::ChunkPool;
+pub(crate) use spans::Spans;
 
 use crate::env::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::format::{Lsn, OpKind};
+use crate::span::Span;
 use head::head_at;
 use node::{FANOUT, Link, Node, Totals};
 use record::Record;
 use search::Target;
+use spans::SpanTree;
 use std::sync::Arc;
 
 /// Slots of the first leaf. A family with a few keys then takes some hundred bytes.
@@ -50,6 +54,7 @@ pub(crate) struct Memtable {
     /// The head of the last leaf's lower bound. A key with a lower head cannot belong to that leaf.
     rightmost_head: AtomicU64,
     fanout: usize,
+    spans: SpanTree,
     arena: Arc<Arena>,
 }
 
@@ -76,6 +81,7 @@ impl Memtable {
             rightmost: Link::null(),
             rightmost_head: AtomicU64::new(u64::MAX),
             fanout,
+            spans: SpanTree::new(),
             arena,
         }
     }
@@ -96,6 +102,32 @@ impl Memtable {
         };
         let version = record?.newest_below(point)?;
         Some(Found { seq: version.seq(), kind: version.kind(), value: version.value() })
+    }
+
+    /// Adds a range delete of the keys from `start` on and below `end`; an empty end is none.
+    pub(crate) fn delete_range(&self, start: &[u8], end: &[u8], seq: Lsn) {
+        let end = (!end.is_empty()).then(|| end.into());
+        let bytes = self.spans.add(Span { start: start.into(), end, seq });
+        self.arena.charge(bytes);
+    }
+
+    /// The range deletes at this moment, if there are any.
+    #[inline]
+    pub(crate) fn spans(&self) -> Option<Spans> {
+        self.spans.load()
+    }
+
+    /// True if it holds range deletes. Every one is seen that a reader at a visible point sees.
+    #[inline]
+    pub(crate) fn has_spans(&self) -> bool {
+        self.spans.is_any()
+    }
+
+    /// The newest sequence number below `point` of a range delete that covers `key`; 0 if there is
+    /// none.
+    #[inline]
+    pub(crate) fn newest_span_at(&self, key: &[u8], point: Lsn) -> Lsn {
+        self.spans.newest_at(key, point)
     }
 
     /// The number of versions. Like the other figures it walks over all leaves, so ask when a table

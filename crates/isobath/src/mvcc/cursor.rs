@@ -55,6 +55,19 @@ pub(crate) trait Cursor {
         next_key_by_comparing(self, scratch)
     }
 
+    /// Moves the sources from number `first` on forward to `to`, or to their end; nothing that is
+    /// passed is of use to the caller. A cursor over one source stays where it is. Needs a place
+    /// reached by [`Cursor::next_key`].
+    fn skip_forward(&mut self, _first: usize, _to: Option<&[u8]>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Like [`Cursor::skip_forward`], backward to the last keys below `to`. Needs a place reached
+    /// by [`Cursor::prev_key`].
+    fn skip_backward(&mut self, _first: usize, _to: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
     /// False only if there is certainly no version of `key`. Does not move the cursor and costs
     /// little: a table asks its filter. A merge asks before it positions a source. `hash` is the
     /// XXH3-64 of the key, as filters use it.

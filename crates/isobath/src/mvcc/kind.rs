@@ -8,8 +8,8 @@ use crate::error::{DecodeError, Decoded};
 
 /// The kind of an operation, as stored in log records, memtables and tables.
 ///
-/// Tables store four bits of it, so there can be 16 kinds. Values 2 to 15 are free. A newer version
-/// wrote a file that holds a kind unknown to this version; the file is refused.
+/// Tables store four bits of it, so there can be 16 kinds. Values 2 and 4 to 15 are free. A newer
+/// version wrote a file that holds a kind unknown to this version; the file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum OpKind {
@@ -17,6 +17,10 @@ pub(crate) enum OpKind {
     Delete = 0,
     /// The key has the value that follows.
     Put = 1,
+    /// From here on no key from the operation's key on, and below its value, has a value. An empty
+    /// value is no end. It stands in the log alone: memtables and tables keep spans apart from the
+    /// versions of keys.
+    DeleteRange = 3,
 }
 
 /// What an operation means to a reader for which it is the newest visible operation of the key.
@@ -29,7 +33,8 @@ pub(crate) enum Effect {
 }
 
 impl OpKind {
-    /// The kind stored as `number`; `None` if this version does not know it.
+    /// The kind of a version stored as `number`; `None` if this version knows no such kind of
+    /// version.
     #[inline(always)]
     pub(crate) fn known(number: u64) -> Option<OpKind> {
         match number {
@@ -39,10 +44,13 @@ impl OpKind {
         }
     }
 
-    /// Decodes a stored kind.
+    /// Decodes the kind of an operation in the log.
     #[inline]
     pub(crate) fn decode(number: u8) -> Decoded<OpKind> {
-        OpKind::known(u64::from(number)).ok_or_else(|| OpKind::unknown(number))
+        match number {
+            3 => Ok(OpKind::DeleteRange),
+            _ => OpKind::known(u64::from(number)).ok_or_else(|| OpKind::unknown(number)),
+        }
     }
 
     /// The error for a stored kind that this version does not know.
@@ -56,6 +64,7 @@ impl OpKind {
         match self {
             OpKind::Delete => "delete",
             OpKind::Put => "put",
+            OpKind::DeleteRange => "range delete",
         }
     }
 
@@ -63,7 +72,7 @@ impl OpKind {
     #[inline(always)]
     pub(crate) fn effect(self) -> Effect {
         match self {
-            OpKind::Delete => Effect::Absent,
+            OpKind::Delete | OpKind::DeleteRange => Effect::Absent,
             OpKind::Put => Effect::Value,
         }
     }
@@ -73,7 +82,16 @@ impl OpKind {
     pub(crate) fn has_value(self) -> bool {
         match self {
             OpKind::Delete => false,
-            OpKind::Put => true,
+            OpKind::Put | OpKind::DeleteRange => true,
+        }
+    }
+
+    /// True if the operation is about a range of keys, not about one.
+    #[inline(always)]
+    pub(crate) fn is_span(self) -> bool {
+        match self {
+            OpKind::DeleteRange => true,
+            OpKind::Delete | OpKind::Put => false,
         }
     }
 
@@ -82,7 +100,7 @@ impl OpKind {
     #[inline(always)]
     pub(crate) fn is_tombstone(self) -> bool {
         match self {
-            OpKind::Delete => true,
+            OpKind::Delete | OpKind::DeleteRange => true,
             OpKind::Put => false,
         }
     }
@@ -98,11 +116,18 @@ mod tests {
             match OpKind::decode(number) {
                 Ok(kind) => assert_eq!(kind as u8, number),
                 Err(error) => {
-                    assert!(number >= 2 && error.is_newer_format(), "{number}");
+                    assert!(number >= 2 && number != 3 && error.is_newer_format(), "{number}");
                     assert_eq!(OpKind::known(number.into()), None);
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_range_delete_is_no_kind_of_version() {
+        assert_eq!(OpKind::decode(3).unwrap(), OpKind::DeleteRange);
+        assert_eq!(OpKind::known(3), None);
+        assert!((0..16).filter_map(OpKind::known).all(|kind| !kind.is_span()));
     }
 
     #[test]

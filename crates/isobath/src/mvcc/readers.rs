@@ -47,8 +47,7 @@ impl ReaderPoints {
         self.registered.get(above).is_some_and(|point| *point <= newer_seq)
     }
 
-    /// The registered points.
-    #[cfg(test)]
+    /// The registered points, ascending.
     pub(crate) fn registered(&self) -> &[Lsn] {
         &self.registered
     }

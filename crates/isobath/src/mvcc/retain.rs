@@ -3,6 +3,8 @@
 //! A reader needs a version if the reader's point lies above the version's sequence number and not
 //! above that of the next newer version ([`ReaderPoints::see`]). All other versions may be dropped.
 //!
+//! A range delete that covers a version counts as a newer version of its key.
+//!
 //! A needed tombstone may still be dropped if two conditions hold. First, no older version of its
 //! key lies beneath, in lower levels or in older runs outside this rewrite. Second, its sequence
 //! number is below every reader's point, so no older version in this stream stays either. Correct
@@ -10,7 +12,7 @@
 //! key before the delete must find the delete when it checks for conflicts.
 
 use super::{Entry, Lsn, ReaderPoints};
-use crate::env::{Reach, reached_if};
+use crate::env::{Reach, reached, reached_if};
 
 /// Judges versions in stream order: by key ascending, then newest first.
 #[derive(Debug)]
@@ -52,15 +54,19 @@ impl<'a> Retain<'a> {
         Retain { readers, oldest_reader, key: Vec::new(), newer_seq: None }
     }
 
-    /// True if a reader needs the version. Tombstones are treated like other versions.
-    fn keeps(&mut self, entry: &Entry<'_>) -> bool {
+    /// True if a reader needs the version. Tombstones are treated like other versions. A range
+    /// delete that covers the version is its next newer one if it comes before that.
+    fn keeps(&mut self, entry: &Entry<'_>, cover: Option<Lsn>) -> bool {
         if self.enters(entry.key) {
             self.key.clear();
             self.key.extend_from_slice(entry.key);
             self.newer_seq = None;
         }
         let newer_seq = self.newer_seq.replace(entry.seq);
-        self.readers.see(entry.seq, newer_seq)
+        let newer_seq = newer_seq.into_iter().chain(cover).min();
+        let is_seen = self.readers.see(entry.seq, newer_seq);
+        reached_if(Reach::SpanKeptForReader, || is_seen && newer_seq == cover && cover.is_some());
+        is_seen
     }
 
     /// True if the entry is the first judged version of its key. Relies on the walk to skip the
@@ -70,13 +76,24 @@ impl<'a> Retain<'a> {
         self.newer_seq.is_none() || self.key != key
     }
 
-    /// Decides about a version. `is_alone` tells whether no version of the key lies beneath. It is
-    /// called only for tombstones that nothing else keeps.
+    /// Decides about a version. `cover` is the least sequence number above the version's of a range
+    /// delete that covers its key. `is_alone` tells whether no version of the key lies beneath. It
+    /// is called only for tombstones that nothing else keeps.
     #[inline]
-    pub(crate) fn judge(&mut self, entry: &Entry<'_>, is_alone: impl FnOnce() -> bool) -> Verdict {
+    pub(crate) fn judge(
+        &mut self,
+        entry: &Entry<'_>,
+        cover: Option<Lsn>,
+        is_alone: impl FnOnce() -> bool,
+    ) -> Verdict {
         reached_if(Reach::RetainAtOldest, || entry.seq == self.oldest_reader);
         if entry.seq >= self.oldest_reader {
-            return if self.keeps(entry) { Verdict::Keep } else { Verdict::Drop };
+            return if self.keeps(entry, cover) { Verdict::Keep } else { Verdict::Drop };
+        }
+        // Every reader sees the range delete, and it hides all that is older.
+        if cover.is_some_and(|cover| cover < self.oldest_reader) {
+            reached(Reach::SpanHidInMerge);
+            return Verdict::DropRest;
         }
         // Only the newest version below all readers comes here, once for each key. The oldest
         // reader sees it, because any newer version is not below that reader's point.
@@ -207,7 +224,7 @@ mod tests {
             let readers = ReaderPoints::new(snapshots, horizon);
             let mut retain = Retain::new(&readers);
             let mut flushed = versions.clone();
-            flushed.retain(|version| retain.keeps(&version.as_entry()));
+            flushed.retain(|version| retain.keeps(&version.as_entry(), None));
             prop_assert_eq!(flushed, compacted);
         }
     }

@@ -1,7 +1,7 @@
 //! The loop over versions that flushes, compactions and repairs share. It drops the versions that
 //! no reader needs.
 
-use super::{Cursor, Entry, ReaderPoints, Retain, Verdict};
+use super::{Cursor, Entry, Lsn, ReaderPoints, Retain, Verdict};
 use crate::error::Result;
 
 /// The input of a rewrite: versions by key ascending, then newest first. Every [`Cursor`] is one. A
@@ -46,6 +46,13 @@ pub(crate) trait Rewrite<C> {
     /// nothing else keeps. Keys come in ascending order.
     fn is_alone(&mut self, key: &[u8]) -> bool;
 
+    /// The least sequence number above `seq` of a range delete that covers `key`. Keys come in
+    /// ascending order.
+    #[inline(always)]
+    fn cover_above(&mut self, _key: &[u8], _seq: Lsn) -> Option<Lsn> {
+        None
+    }
+
     /// Called with the verdict for each version, before the verdict is carried out.
     #[inline(always)]
     fn note(&mut self, _verdict: Verdict, _entry: &Entry<'_>, _enters: bool) {}
@@ -68,7 +75,8 @@ pub(crate) fn rewrite<C: Versions>(
         if !to.goes_on(cursor, &entry, enters)? {
             break;
         }
-        let verdict = retain.judge(&entry, || to.is_alone(entry.key));
+        let cover = to.cover_above(entry.key, entry.seq);
+        let verdict = retain.judge(&entry, cover, || to.is_alone(entry.key));
         to.note(verdict, &entry, enters);
         if verdict.keeps() {
             to.add(entry, enters)?;

@@ -2,17 +2,21 @@
 //! slice of each level.
 //!
 //! The first version found is the answer, because every source holds only older versions than the
-//! sources before it. A hit in memory or in a cached block makes no system call and no allocation.
-//! The key is hashed once, for all filters.
+//! sources before it. A range delete that covers the key ends the search in the same way, unless
+//! its own source has a newer version. A hit in memory or in a cached block makes no system call
+//! and no allocation. The key is hashed once, for all filters.
 
 use crate::engine::View;
-use crate::env::{Plant, planted};
+use crate::env::{Plant, Reach, planted, reached_if};
 use crate::error::Result;
 use crate::format::{Lsn, checksum64};
+use crate::memtable::Memtable;
 use crate::mvcc::Effect;
 use crate::pinned::Value;
 use crate::read::begin::ReadAt;
-use crate::version::Slice as TableSlice;
+use crate::span::SpanSet;
+use crate::table::Table;
+use crate::version::{Slice as TableSlice, Tree};
 
 /// What the caller wants to know.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,6 +63,9 @@ fn get_in(
     wanted: Wanted,
 ) -> Result<Option<Value>> {
     for of in &view.memtables {
+        if of.memtable.has_spans() && is_hidden_in(&of.memtable, key, point) {
+            return Ok(None);
+        }
         if let Some(found) = of.memtable.get(key, point) {
             return Ok(match (found.kind.effect(), wanted) {
                 (Effect::Absent, _) => None,
@@ -69,21 +76,62 @@ fn get_in(
             });
         }
     }
-    if view.tree.is_empty() {
-        return Ok(None);
-    }
+    if view.tree.is_empty() { Ok(None) } else { get_in_tree(at, &view.tree, key, point) }
+}
+
+/// A function of its own, so that how one part is compiled says nothing about the other.
+#[inline(never)]
+fn get_in_tree(at: &ReadAt<'_>, tree: &Tree, key: &[u8], point: Lsn) -> Result<Option<Value>> {
     let hash = checksum64(key);
-    let levels = view.tree.levels.iter().filter_map(|level| level.find(key));
-    let runs = view.tree.runs.iter().filter(|run| run.extent().contains(key));
-    for slice in runs.chain(levels) {
-        if let Some(found) = get_in_slice(at, slice, key, hash, point)? {
+    for run in tree.runs.iter().filter(|run| run.meta.may_hold(key)) {
+        if let Some(found) = get_in_slice(at, run, key, hash, point)? {
+            return Ok(found);
+        }
+    }
+    for level in &tree.levels {
+        if let Some(slice) = level.find(key)
+            && let Some(found) = get_in_slice(at, slice, key, hash, point)?
+        {
             return Ok(found);
         }
     }
     Ok(None)
 }
 
-/// `None` if the slice holds no version visible to the reader, `Some(None)` if it holds a delete.
+/// True if a range delete of the memtable hides all older versions of the key, and the memtable has
+/// no newer one.
+#[cold]
+#[inline(never)]
+fn is_hidden_in(memtable: &Memtable, key: &[u8], point: Lsn) -> bool {
+    let cover = memtable.newest_span_at(key, point);
+    let newest = memtable.get(key, point).map_or(0, |found| found.seq);
+    let is_hidden = cover > 0 && is_hidden(newest, cover);
+    reached_if(Reach::SpanHidInMemory, || is_hidden);
+    is_hidden
+}
+
+/// The same for a slice.
+#[cold]
+#[inline(never)]
+fn is_hidden_by(spans: &SpanSet, table: &Table, key: &[u8], hash: u64, point: Lsn) -> Result<bool> {
+    let cover = spans.newest_at(key, point);
+    if cover == 0 {
+        return Ok(false);
+    }
+    let newest = table.get_with(key, hash, point, true)?.map_or(0, |found| found.seq);
+    let is_hidden = is_hidden(newest, cover);
+    reached_if(Reach::SpanHidInTable, || is_hidden);
+    Ok(is_hidden)
+}
+
+/// True if a range delete hides a version of its source; 0 is none.
+fn is_hidden(seq: Lsn, cover: Lsn) -> bool {
+    reached_if(Reach::SpanBelowVersion, || cover > 0 && cover < seq);
+    cover > seq || (cover > 0 && planted(Plant::SpanHidesNewer))
+}
+
+/// `None` if the slice holds no version visible to the reader and no range delete that covers the
+/// key, `Some(None)` if it holds a delete.
 #[inline]
 fn get_in_slice(
     at: &ReadAt<'_>,
@@ -95,7 +143,13 @@ fn get_in_slice(
     if slice.meta.min_seq >= point {
         return Ok(None);
     }
-    let found = slice.table(&at.engine.tables)?.get_with(key, hash, point, at.options.fill_cache);
+    let table = slice.table(&at.engine.tables)?;
+    if let Some(spans) = table.spans()
+        && is_hidden_by(spans, table, key, hash, point)?
+    {
+        return Ok(Some(None));
+    }
+    let found = table.get_with(key, hash, point, at.options.fill_cache);
     let found = match found {
         Err(error) if error.is_corruption() && planted(Plant::DamageSkipped) => None,
         other => other?,

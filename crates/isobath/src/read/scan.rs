@@ -6,9 +6,12 @@ use crate::engine::{Engine, View};
 use crate::error::Result;
 use crate::footprint::WriteSet;
 use crate::format::{FamilyId, Lsn};
+use crate::memtable::Spans;
 use crate::read::begin::ReadAt;
 use crate::read::source::Source;
-use crate::table::ExtentRef;
+use crate::span::{Cover, Covers};
+use crate::table::{ExtentRef, TableContext};
+use crate::version::{Level, Slice};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -70,7 +73,39 @@ impl Pin {
         let sources = if bounds.is_empty() { Vec::new() } else { self.sources(bounds)? };
         let lower = bounds.lower.as_ref().map(Vec::as_slice);
         let upper = bounds.upper.as_ref().map(Vec::as_slice);
-        Ok(VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper))
+        let covers = self.covers(bounds)?;
+        let scan = VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper);
+        Ok(scan.hiding(covers))
+    }
+
+    /// The range deletes of the sources, which they number as `sources` does; `None` if there are
+    /// none. What is added to a memtable later is not below the point.
+    fn covers(&self, bounds: &ScanBounds) -> Result<Option<Box<dyn Covers>>> {
+        let (view, tables) = (&self.view, &self.engine.tables);
+        let mut at = usize::from(self.own.is_some());
+        let mut covers: Vec<(usize, CoverSource)> = Vec::new();
+        for of in &view.memtables {
+            covers.extend(of.memtable.spans().map(|spans| (at, CoverSource::Memtable(spans))));
+            at += 1;
+        }
+        let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
+        for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
+            if run.meta.spans.is_some() {
+                covers.push((at, CoverSource::Run(run.clone())));
+            }
+            at += 1;
+        }
+        for level in view.tree.levels.iter().filter(|level| !level.is_empty()) {
+            if level.has_spans() {
+                covers.push((at, CoverSource::Level(level.clone())));
+            }
+            at += 1;
+        }
+        if covers.is_empty() {
+            return Ok(None);
+        }
+        debug_assert!(covers.is_sorted_by_key(|(at, _)| *at), "newest first, as the sources are");
+        Ok(Some(Box::new(ScanCovers { covers, tables: tables.clone() })))
     }
 
     /// Calls `see` with each key within the bounds.
@@ -100,6 +135,44 @@ impl Pin {
             sources.push(Source::level(level, tables, self.fill_cache));
         }
         Ok(sources)
+    }
+}
+
+/// The range deletes of a scan's sources, newest first.
+struct ScanCovers {
+    covers: Vec<(usize, CoverSource)>,
+    tables: TableContext,
+}
+
+enum CoverSource {
+    Memtable(Spans),
+    Run(Arc<Slice>),
+    Level(Arc<Level>),
+}
+
+impl Covers for ScanCovers {
+    fn cover(&self, key: &[u8], point: Lsn) -> Result<Option<(Cover, usize)>> {
+        let in_slice = |slice: &Arc<Slice>| -> Result<Option<Cover>> {
+            if slice.meta.spans.is_none() || slice.meta.min_seq >= point {
+                return Ok(None);
+            }
+            let spans = slice.table(&self.tables)?.spans();
+            Ok(spans.and_then(|spans| spans.cover(key, point)))
+        };
+        for (at, source) in &self.covers {
+            let cover = match source {
+                CoverSource::Memtable(spans) => spans.cover(key, point),
+                CoverSource::Run(slice) => in_slice(slice)?,
+                CoverSource::Level(level) => match level.find(key) {
+                    Some(slice) => in_slice(slice)?,
+                    None => None,
+                },
+            };
+            if let Some(cover) = cover {
+                return Ok(Some((cover, *at)));
+            }
+        }
+        Ok(None)
     }
 }
 

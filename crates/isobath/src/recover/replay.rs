@@ -173,7 +173,7 @@ impl Replayer<'_> {
         }
         let fresh = || Arc::new(Memtable::new(self.arena.clone()));
         let memtable = self.memtables.entry(op.family).or_insert_with(fresh);
-        memtable.insert(op.key, seq, op.kind, op.value);
+        memtable.apply(op.key, seq, op.kind, op.value);
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! What the rest of the engine knows about a table slice without opening it.
 
 use super::extent::{End, Extent, ExtentRef};
+use crate::env::{Plant, planted};
 use crate::format::{FamilyId, LSN_END, Lsn};
+use crate::span::{SpanSet, is_below_end};
 
 /// A slice has fewer bytes and fewer entries than this. So sums over slices do not overflow.
 const SLICE_SIZE_END: u64 = 1 << 42;
@@ -34,13 +36,93 @@ pub(crate) struct SliceMeta {
     /// The smallest and the largest sequence number.
     pub(crate) min_seq: Lsn,
     pub(crate) max_seq: Lsn,
+    /// Where its range deletes begin and end, if it has any.
+    pub(crate) spans: Option<Box<SpanMeta>>,
+}
+
+/// The range deletes of a slice, as the manifest records them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SpanMeta {
+    /// How many fragments there are.
+    pub(crate) fragments: u64,
+    /// Where the first one begins, and where the last one ends; `None` if it has no end.
+    pub(crate) start: Box<[u8]>,
+    pub(crate) end: Option<Box<[u8]>>,
+}
+
+impl SpanMeta {
+    pub(crate) fn of(set: &SpanSet) -> Option<Box<SpanMeta>> {
+        let (first, last) = (set.fragments().first()?, set.fragments().last()?);
+        Some(Box::new(SpanMeta {
+            fragments: set.fragments().len() as u64,
+            start: (*first.start).into(),
+            end: last.end.as_deref().map(Into::into),
+        }))
+    }
+
+    fn extent(&self) -> ExtentRef<'_> {
+        let end = self.end.as_deref().map_or(End::Unbounded, End::Excluded);
+        Extent { start: &self.start, end }
+    }
+
+    fn is_sane(&self) -> bool {
+        self.fragments > 0
+            && self.fragments < SLICE_SIZE_END
+            && is_below_end(&self.start, self.end.as_deref())
+    }
 }
 
 impl SliceMeta {
-    /// The extent of the keys of its points. Both ends are included.
+    /// The extent of its keys and its range deletes.
     #[inline]
     pub(crate) fn extent(&self) -> ExtentRef<'_> {
-        Extent { start: &self.smallest, end: End::Included(&self.largest) }
+        match &self.spans {
+            None => self.points(),
+            Some(spans) => self.extent_with(spans),
+        }
+    }
+
+    #[inline]
+    fn points(&self) -> ExtentRef<'_> {
+        Extent { start: &*self.smallest, end: End::Included(&*self.largest) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extent_with<'a>(&'a self, spans: &'a SpanMeta) -> ExtentRef<'a> {
+        if planted(Plant::ExtentsIgnoreSpans) {
+            return self.points();
+        }
+        self.points().join(spans.extent())
+    }
+
+    /// True if the key lies below the whole extent.
+    #[inline]
+    pub(crate) fn starts_after(&self, key: &[u8]) -> bool {
+        match &self.spans {
+            None => *self.smallest > *key,
+            Some(spans) => self.extent_with(spans).starts_after(key),
+        }
+    }
+
+    /// True if the key lies above the whole extent.
+    #[inline]
+    pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
+        match &self.spans {
+            None => *self.largest < *key,
+            Some(spans) => self.extent_with(spans).ends_before(key),
+        }
+    }
+
+    /// True if the key lies within the extent.
+    #[inline]
+    pub(crate) fn may_hold(&self, key: &[u8]) -> bool {
+        !self.starts_after(key) && !self.ends_before(key)
+    }
+
+    /// True if it holds deletes of keys or of ranges.
+    pub(crate) fn has_deletes(&self) -> bool {
+        self.deletes > 0 || self.spans.is_some()
     }
 
     /// False if the fields contradict each other or exceed their bounds.
@@ -53,6 +135,7 @@ impl SliceMeta {
             && self.max_seq < LSN_END
             && self.entries > 0
             && self.deletes <= self.entries
+            && self.spans.as_ref().is_none_or(|spans| spans.is_sane())
     }
 }
 
@@ -73,6 +156,7 @@ mod tests {
             largest: (*b"d").into(),
             min_seq: 5,
             max_seq: 9,
+            spans: None,
         }
     }
 

@@ -42,6 +42,7 @@ mod reader;
 mod root;
 mod salvage;
 mod slice_writer;
+mod spans;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -54,7 +55,7 @@ pub use codec::Codec;
 pub(crate) use cursor::TableCursor;
 pub(crate) use extent::{End, Extent, ExtentRef};
 pub(crate) use inspect::{BlockKind, DumpItem, TableFile};
-pub(crate) use meta::{BlockHandle, SliceMeta};
+pub(crate) use meta::{BlockHandle, SliceMeta, SpanMeta};
 pub(crate) use options::TableOptions;
 pub(crate) use origin::{Label, Origin, origin_of};
 pub(crate) use reader::{PinnedValue, Table, TableContext};

@@ -13,6 +13,7 @@ use super::root::{Content, FilterPlace, Root};
 use super::{BlockHandle, SliceMeta, TableCursor};
 use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::{Lsn, OpKind};
+use crate::span::SpanSet;
 use crate::table::cache::{BlockCache, BlockKey, CacheId, FileCache, ResidentCharge};
 use crate::vfs::ReadFile;
 use std::borrow::Cow;
@@ -57,6 +58,7 @@ pub(crate) struct Table {
     pub(super) data_len: u64,
     pub(super) way: Way,
     filter: Option<Filter>,
+    spans: Option<Arc<SpanSet>>,
     _charge: ResidentCharge,
 }
 
@@ -142,8 +144,11 @@ impl Table {
             }
         };
         let (Way::Data(block) | Way::Index(block) | Way::Top(block)) = &way;
-        let resident =
-            size_of::<Table>() + block.charge() + filter.as_ref().map_or(0, Filter::charge);
+        let resident = size_of::<Table>()
+            + block.charge()
+            + filter.as_ref().map_or(0, Filter::charge)
+            + root.spans.charge();
+        let spans = (!root.spans.is_empty()).then(|| Arc::new(root.spans));
         let _charge = context.blocks.charge_resident(resident as u64);
         Ok(Arc::new(Table {
             file: meta.file,
@@ -152,9 +157,16 @@ impl Table {
             data_len: root.data_len,
             way,
             filter,
+            spans,
             _charge,
             context,
         }))
+    }
+
+    /// The range deletes of the slice, if it has any.
+    #[inline]
+    pub(crate) fn spans(&self) -> Option<&Arc<SpanSet>> {
+        self.spans.as_ref()
     }
 
     /// False only if the slice holds no version of any key with this hash.

@@ -10,6 +10,7 @@
 //!      key (length, bytes) and the greatest (length shared with the least, length of the rest, rest)
 //!   2  index: u8 levels (1: leads to data blocks, 2: to index blocks that do), then an index block
 //!   3  the only data block itself, decoded form, instead of field 2
+//!   6  range deletes, as in `spans.rs`; only if there are any. The sequences in the summary include them
 //!  64  filter, as in `filter.rs`
 //!  65  handle of the stored block that holds the filter: varint offset in the slice, varint length
 //!  66  label of the family, as in `origin.rs`
@@ -19,14 +20,18 @@
 //!
 //! A reader refuses an unknown tag below 64 and keeps, but ignores, an unknown one from 64 on.
 
+use super::meta::SpanMeta;
 use super::origin::{Label, Origin, decode_files, encode_files};
+use super::spans::{decode_spans, encode_spans};
 use super::{BlockHandle, SliceMeta};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FILE_HEADER_LEN, FamilyId, Lsn, put_bytes, put_varint};
+use crate::span::SpanSet;
 
 const TAG_SUMMARY: u64 = 1;
 const TAG_INDEX: u64 = 2;
 const TAG_DATA: u64 = 3;
+const TAG_SPANS: u64 = 6;
 const TAG_FILTER: u64 = 64;
 const TAG_FILTER_HANDLE: u64 = 65;
 const TAG_LABEL: u64 = 66;
@@ -69,6 +74,7 @@ pub(crate) struct Root {
     pub(crate) largest: Vec<u8>,
     pub(crate) content: Content,
     pub(crate) filter: FilterPlace,
+    pub(crate) spans: SpanSet,
     pub(crate) origin: Origin,
     /// Fields of a later version that this version may ignore.
     pub(crate) unknown: Vec<(u64, Vec<u8>)>,
@@ -85,6 +91,11 @@ impl Root {
                 out.push(*levels);
                 out.extend_from_slice(top);
             }
+        }
+        if !self.spans.is_empty() {
+            let mut field = Vec::new();
+            encode_spans(&self.spans, &mut field);
+            put_field(out, TAG_SPANS, &field);
         }
         match &self.filter {
             FilterPlace::None => {}
@@ -138,6 +149,7 @@ impl Root {
         let mut root: Option<Root> = None;
         let mut content = None;
         let mut filter = FilterPlace::None;
+        let mut spans = SpanSet::default();
         let mut origin = Origin::default();
         let mut unknown = Vec::new();
         while !decoder.is_done() {
@@ -146,6 +158,7 @@ impl Root {
             match tag {
                 TAG_SUMMARY => root = Some(decode_summary(field)?),
                 TAG_INDEX => content = Some(decode_index(field)?),
+                TAG_SPANS => spans = decode_spans(field)?,
                 TAG_DATA => content = Some(Content::Data(field.to_vec())),
                 TAG_FILTER => filter = FilterPlace::Inline(field.to_vec()),
                 TAG_FILTER_HANDLE => {
@@ -167,6 +180,7 @@ impl Root {
         };
         root.content = content;
         root.filter = filter;
+        root.spans = spans;
         root.origin = origin;
         root.unknown = unknown;
         root.check(handle)?;
@@ -181,6 +195,10 @@ impl Root {
             && self.data_blocks <= self.entries
             && self.smallest <= self.largest
             && self.data_len <= self.body_len
+            && self
+                .spans
+                .seqs()
+                .is_none_or(|(least, greatest)| self.min_seq <= least && greatest <= self.max_seq)
             && room.is_some_and(|room| self.body_len <= room);
         if is_possible && self.meta(0, handle).is_sane() {
             Ok(())
@@ -208,6 +226,7 @@ impl Root {
             largest: self.largest.as_slice().into(),
             min_seq: self.min_seq,
             max_seq: self.max_seq,
+            spans: SpanMeta::of(&self.spans),
         }
     }
 }
@@ -263,6 +282,7 @@ fn decode_summary(field: &[u8]) -> Decoded<Root> {
         largest,
         content: Content::Data(Vec::new()),
         filter: FilterPlace::None,
+        spans: SpanSet::default(),
         origin: Origin::default(),
         unknown: Vec::new(),
     })
@@ -289,6 +309,7 @@ mod tests {
             largest: b"key-bcd".to_vec(),
             content: Content::Index { levels: 1, top: b"TOP".to_vec() },
             filter: FilterPlace::At(BlockHandle { offset: 4000, len: 100 }),
+            spans: SpanSet::default(),
             origin: Origin {
                 label: Some(Label { name: "f".to_owned(), options: Vec::new() }.into()),
                 inputs: [3, 4].into(),

@@ -12,9 +12,10 @@ use super::output::Output;
 use super::root::{Content, FilterPlace, Root};
 use super::{BlockHandle, KEY_LEN_MAX, SliceMeta, TableOptions, VALUE_LEN_MAX, common_prefix_len};
 use crate::cursor::Entry;
-use crate::env::{Plant, planted};
+use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, Result};
-use crate::format::{FamilyId, Lsn, checksum64};
+use crate::format::{FamilyId, Lsn, OpKind, checksum64};
+use crate::span::SpanSet;
 
 /// If a slice has one data block, no longer than this, the block lies in the root: one read gets
 /// all.
@@ -51,6 +52,7 @@ pub(crate) struct SliceWriter {
     min_seq: Lsn,
     max_seq: Lsn,
     data_blocks: u64,
+    spans: SpanSet,
 }
 
 impl SliceWriter {
@@ -74,6 +76,7 @@ impl SliceWriter {
             min_seq: Lsn::MAX,
             max_seq: 0,
             data_blocks: 0,
+            spans: SpanSet::default(),
             options,
         }
     }
@@ -86,6 +89,7 @@ impl SliceWriter {
         self.leaves.clear();
         self.hashes.clear();
         self.last_key.clear();
+        self.spans = SpanSet::default();
         self.options = options.clone();
         self.family = family;
         self.base = base;
@@ -97,6 +101,26 @@ impl SliceWriter {
     pub(crate) fn disk_bytes(&self, out: &Output) -> u64 {
         let in_hand = if self.data.is_empty() { 0 } else { self.data.len() as u64 };
         out.offset() - self.base + in_hand
+    }
+
+    /// Sets the range deletes of the slice.
+    pub(crate) fn set_spans(&mut self, spans: SpanSet) {
+        debug_assert!(self.spans.is_empty(), "a slice has its range deletes at once");
+        self.spans = spans;
+    }
+
+    /// A slice with range deletes and no version of a key gets one: a delete of the first key that
+    /// they cover. Readers, levels and checks then meet no slice without a key.
+    fn add_stand_in(&mut self, out: &mut Output) -> Result<()> {
+        let first = self.spans.fragments().first();
+        let newest = first.and_then(|first| Some((first.start.clone(), *first.seqs.first()?)));
+        if let Some((key, seq)) = newest.filter(|_| self.entries == 0)
+            && !planted(Plant::SpanOnlySliceLost)
+        {
+            reached(Reach::SpanOnlySlice);
+            self.add(Entry { key: &key, seq, kind: OpKind::Delete, value: &[] }, out)?;
+        }
+        Ok(())
     }
 
     #[inline]
@@ -206,8 +230,14 @@ impl SliceWriter {
 
     /// Writes the rest of the slice. `None` if it has no entry.
     pub(crate) fn finish(&mut self, file: u64, out: &mut Output) -> Result<Option<SliceMeta>> {
+        self.add_stand_in(out)?;
         if self.entries == 0 {
             return Ok(None);
+        }
+        let spans = std::mem::take(&mut self.spans);
+        if let Some((least, greatest)) = spans.seqs() {
+            self.min_seq = self.min_seq.min(least);
+            self.max_seq = self.max_seq.max(greatest);
         }
         let (content, filter, data_len) =
             if self.data_blocks == 0 && self.data.len() <= INLINE_DATA_LEN {
@@ -234,6 +264,7 @@ impl SliceWriter {
             largest: std::mem::take(&mut self.last_key),
             content,
             filter,
+            spans,
             origin: self.options.origin.clone(),
             unknown: Vec::new(),
         };

@@ -203,11 +203,13 @@ impl Verifier<'_> {
 
     fn totals(&self) -> Decoded<()> {
         let root = self.root;
+        let (least, greatest) = root.spans.seqs().unwrap_or((Lsn::MAX, 0));
+        let seqs = (self.min_seq.min(least), self.max_seq.max(greatest));
         let agree = self.entries == root.entries
             && self.deletes == root.deletes
             && self.raw_bytes == root.raw_bytes
             && self.data_blocks == root.data_blocks
-            && (self.min_seq, self.max_seq) == (root.min_seq, root.max_seq)
+            && seqs == (root.min_seq, root.max_seq)
             && self.smallest == root.smallest
             && self.key == root.largest
             && self.next_offset == self.table.data_end();

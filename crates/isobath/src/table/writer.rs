@@ -7,6 +7,7 @@ use super::{SliceMeta, TableOptions};
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, FileHeader, FileKind};
+use crate::span::SpanSet;
 use crate::table::codec::Codec;
 use crate::vfs::WriteFile;
 
@@ -63,12 +64,17 @@ impl TableWriter {
         self.slice.add(entry, &mut self.out)
     }
 
+    /// Sets the range deletes of the slice. They may come at any time before its end.
+    pub(crate) fn set_spans(&mut self, spans: SpanSet) {
+        self.slice.set_spans(spans);
+    }
+
     /// An estimate of the slice's bytes on disk so far.
     pub(crate) fn slice_disk_bytes(&self) -> u64 {
         self.slice.disk_bytes(&self.out)
     }
 
-    /// Completes the slice. A slice without entries leaves no trace.
+    /// Completes the slice. A slice without entries and range deletes leaves no trace.
     pub(crate) fn finish_slice(&mut self) -> Result<Option<SliceMeta>> {
         if !self.is_in_slice {
             return Err(Error::invalid_argument("there is no slice to finish"));

@@ -1,9 +1,10 @@
 //! Probes: the newest version of a key, in the sources that can hold one from an LSN on.
 //!
 //! A registered read point makes flushes and compactions keep each key's newest version, deletes
-//! included, so a probe is exact. Usually it looks into one memtable.
+//! and range deletes included, so a probe is exact. Usually it looks into one memtable.
 
-use crate::engine::{Engine, Keyspace, View};
+use crate::engine::{Engine, Keyspace, MemtableOf, View};
+use crate::env::{Reach, reached_if};
 use crate::error::Result;
 use crate::format::{Lsn, checksum64};
 use arc_swap::Guard;
@@ -46,9 +47,13 @@ fn newest_is_in(engine: &Engine, view: &View, key: &[u8], since: Since) -> Resul
         if slice.meta.max_seq < since.from || slice.meta.min_seq >= since.bound {
             continue;
         }
-        let found = slice.table(&engine.tables)?.get_with(key, hash, since.bound, true)?;
-        if let Some(found) = found {
-            return Ok(found.seq >= since.from);
+        let table = slice.table(&engine.tables)?;
+        let cover = table.spans().map_or(0, |spans| spans.newest_at(key, since.bound));
+        let found = table.get_with(key, hash, since.bound, true)?;
+        let newest = cover.max(found.map_or(0, |found| found.seq));
+        if newest > 0 {
+            reached_if(Reach::SpanConflict, || cover >= since.from);
+            return Ok(newest >= since.from);
         }
     }
     Ok(false)
@@ -58,6 +63,11 @@ fn newest_is_in(engine: &Engine, view: &View, key: &[u8], since: Since) -> Resul
 /// the key.
 pub(super) fn in_memory(view: &View, key: &[u8], since: Since) -> Option<bool> {
     let reaches = view.memtables.iter().take_while(|of| of.epoch.end() > since.from);
-    let mut found = reaches.filter_map(|of| of.memtable.get(key, since.bound));
-    found.next().map(|found| found.seq >= since.from)
+    let newest_in = |of: &MemtableOf| {
+        let cover = of.memtable.newest_span_at(key, since.bound);
+        reached_if(Reach::SpanConflict, || cover >= since.from);
+        cover.max(of.memtable.get(key, since.bound).map_or(0, |found| found.seq))
+    };
+    let newest = reaches.map(newest_in).find(|newest| *newest > 0)?;
+    Some(newest >= since.from)
 }

@@ -15,7 +15,7 @@
 use super::probe::{Since, pin_open};
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Keyspace, MemtableOf, View};
-use crate::env::{Plant, planted};
+use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{ConflictKind, Error, Result};
 use crate::footprint::Interval;
 use crate::format::{FamilyId, Lsn};
@@ -143,6 +143,9 @@ impl Ranges {
         let reaches = |of: &&MemtableOf| of.epoch.end() > since.from;
         for of in current.memtables.iter().chain(others).filter(reaches) {
             for (_, range) in self.of_family(at) {
+                if let Some(key) = of.memtable.find_span(&changes_in(range, since)) {
+                    return Err(conflict(family, &key));
+                }
                 match of.memtable.find_change(&changes_in(range, since), leaves) {
                     Ok(None) => {}
                     Ok(Some(key)) => return Err(conflict(family, key)),
@@ -187,6 +190,9 @@ fn look_in_memory(
 ) -> Result<usize> {
     let mut met = 0;
     for of in view.memtables.iter().take_while(|of| of.epoch.end() > since.from) {
+        if let Some(key) = of.memtable.find_span(&changes_in(range, since)) {
+            return Err(conflict(family, &key));
+        }
         let mut leaves = usize::MAX;
         let found = of.memtable.find_change(&changes_in(range, since), &mut leaves);
         if let Ok(Some(key)) = found {
@@ -206,7 +212,7 @@ fn slices<'v>(view: &'v View, range: &Interval, from: Lsn) -> Vec<&'v Arc<Slice>
     let runs = view.tree.runs.iter().filter(reaches);
     let levels = view.tree.levels.iter().flat_map(|level| {
         let start = level.lower_bound(&range.start.key);
-        let reaches_down = |slice: &&Arc<Slice>| !range.ends_before(&slice.meta.smallest);
+        let reaches_down = |slice: &&Arc<Slice>| !range.ends_before(slice.extent().start);
         level[start..].iter().take_while(reaches_down).filter(reaches)
     });
     runs.chain(levels).filter(|slice| slice.meta.max_seq >= from).collect()
@@ -220,7 +226,14 @@ fn look_in_slice(
     range: &Interval,
     from: Lsn,
 ) -> Result<()> {
-    let mut cursor = slice.table(&engine.tables)?.cursor(false);
+    let table = slice.table(&engine.tables)?;
+    let (lower, upper) = range.bounds();
+    let fragments = table.spans().map_or(&[][..], |spans| spans.within(lower, upper));
+    if let Some(fragment) = fragments.iter().find(|fragment| fragment.seqs[0] >= from) {
+        reached(Reach::SpanConflict);
+        return Err(conflict(family, (&*fragment.start).max(&range.start.key)));
+    }
+    let mut cursor = table.cursor(false);
     let mut scratch = Vec::new();
     cursor.seek(&range.start.key)?;
     while let Some(entry) = cursor.entry().filter(|entry| !range.ends_before(entry.key)) {

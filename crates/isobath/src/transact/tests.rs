@@ -6,6 +6,7 @@ mod hook;
 mod lock_range;
 mod locks;
 mod running;
+mod spans;
 mod watch;
 
 use super::begin::Life;

@@ -26,6 +26,8 @@
 //!  16  oldest readable      LSN
 //!  17  moments              (milliseconds since 1970, LSN) *
 //!  18  history              milliseconds
+//!  20  add slice            as 6, then fields: tag (varint), length (varint), bytes. A slice with range deletes
+//!                           field 1: fragments, start, 0 or 1: whether there is an end, end
 //! ```
 //!
 //! Tags are never reused. A change that must not be lost when an older version rewrites the
@@ -34,7 +36,7 @@
 use super::tree::LEVELS_MAX;
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FamilyId, Lsn, put_bytes, put_varint};
-use crate::table::{BlockHandle, SliceMeta};
+use crate::table::{BlockHandle, SliceMeta, SpanMeta};
 use std::fmt;
 
 /// Changes that take effect together.
@@ -216,7 +218,10 @@ impl Change {
             Change::AddSlice { level, meta } => {
                 put_varint(out, *level as u64);
                 put_slice_meta(out, meta);
-                6
+                let Some(spans) = &meta.spans else { return 6 };
+                put_varint(out, FIELD_SPANS);
+                put_bytes(out, &encode_span_meta(spans));
+                20
             }
             Change::RemoveSlice { family, level, file } => {
                 put_integers(out, 7, &[u64::from(*family), *level as u64, *file])
@@ -264,6 +269,9 @@ impl Change {
                 options: body.bytes()?.to_vec(),
             },
             6 => Change::AddSlice { level: take_level(body)?, meta: take_slice_meta(body)? },
+            20 => {
+                Change::AddSlice { level: take_level(body)?, meta: take_slice_with_fields(body)? }
+            }
             7 => Change::RemoveSlice {
                 family: body.varint32()?,
                 level: take_level(body)?,
@@ -330,7 +338,52 @@ fn take_slice_meta(body: &mut Decoder<'_>) -> Decoded<SliceMeta> {
         largest: body.bytes()?.into(),
         min_seq: body.varint()?,
         max_seq: body.varint()?,
+        spans: None,
     })
+}
+
+/// A field of *add slice* with fields. An unknown one below 64 makes the manifest too new.
+const FIELD_SPANS: u64 = 1;
+const FIELD_IGNORABLE_MIN: u64 = 64;
+
+fn take_slice_with_fields(body: &mut Decoder<'_>) -> Decoded<SliceMeta> {
+    let mut meta = take_slice_meta(body)?;
+    while !body.is_done() {
+        match (body.varint()?, Decoder::new(body.bytes()?)) {
+            (FIELD_SPANS, mut field) => meta.spans = Some(Box::new(take_span_meta(&mut field)?)),
+            (tag, _) if tag >= FIELD_IGNORABLE_MIN => {}
+            (tag, _) => {
+                return Err(DecodeError::newer_format(format!(
+                    "the manifest holds a slice with field {tag}"
+                )));
+            }
+        }
+    }
+    Ok(meta)
+}
+
+fn encode_span_meta(spans: &SpanMeta) -> Vec<u8> {
+    let mut field = Vec::new();
+    put_varint(&mut field, spans.fragments);
+    put_bytes(&mut field, &spans.start);
+    field.push(u8::from(spans.end.is_some()));
+    if let Some(end) = &spans.end {
+        put_bytes(&mut field, end);
+    }
+    field
+}
+
+fn take_span_meta(field: &mut Decoder<'_>) -> Decoded<SpanMeta> {
+    let (fragments, start) = (field.varint()?, field.bytes()?.into());
+    let end = match field.u8()? {
+        0 => None,
+        1 => Some(field.bytes()?.into()),
+        _ => return Err(field.malformed("a range delete has neither an end nor none")),
+    };
+    if !field.is_done() {
+        return Err(field.malformed("the range deletes of a slice are followed by something"));
+    }
+    Ok(SpanMeta { fragments, start, end })
 }
 
 fn take_moments(body: &mut Decoder<'_>) -> Decoded<Vec<Moment>> {
@@ -373,22 +426,31 @@ impl fmt::Display for Change {
             Change::SetFamilyOptions { family, options } => {
                 write!(f, "set options of family {family} to {}", String::from_utf8_lossy(options))
             }
-            Change::AddSlice { level, meta } => write!(
-                f,
-                "add file {} to level {level} of family {}: \"{}\"..=\"{}\", sequences {}..={}, \
+            Change::AddSlice { level, meta } => {
+                write!(
+                    f,
+                    "add file {} to level {level} of family {}: \"{}\"..=\"{}\", sequences {}..={}, \
                  {} entries ({} deletes), {} bytes on disk at {}+{}",
-                meta.file,
-                meta.family,
-                meta.smallest.escape_ascii(),
-                meta.largest.escape_ascii(),
-                meta.min_seq,
-                meta.max_seq,
-                meta.entries,
-                meta.deletes,
-                meta.disk_bytes,
-                meta.root.offset,
-                meta.root.len
-            ),
+                    meta.file,
+                    meta.family,
+                    meta.smallest.escape_ascii(),
+                    meta.largest.escape_ascii(),
+                    meta.min_seq,
+                    meta.max_seq,
+                    meta.entries,
+                    meta.deletes,
+                    meta.disk_bytes,
+                    meta.root.offset,
+                    meta.root.len
+                )?;
+                let Some(spans) = &meta.spans else { return Ok(()) };
+                let (fragments, start) = (spans.fragments, spans.start.escape_ascii());
+                write!(f, ", {fragments} range deletes from \"{start}\"")?;
+                match &spans.end {
+                    Some(end) => write!(f, " to \"{}\"", end.escape_ascii()),
+                    None => write!(f, " on"),
+                }
+            }
             Change::RemoveSlice { family, level, file } => {
                 write!(f, "remove file {file} from level {level} of family {family}")
             }
@@ -418,135 +480,4 @@ impl fmt::Display for Change {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::fixtures;
-    use super::*;
-    use proptest::prelude::*;
-
-    fn one_of_each() -> Edit {
-        Edit::new(vec![
-            Change::Database { uuid: [0xab; 16] },
-            Change::CreateFamily {
-                family: 300,
-                name: "über".to_owned(),
-                options: b"{}".to_vec(),
-                lsn: 4096,
-            },
-            Change::DropFamily { family: 1, lsn: 2 },
-            Change::RenameFamily { family: 1, name: "n".to_owned(), lsn: 3 },
-            Change::SetFamilyOptions { family: 1, options: b"[]".to_vec() },
-            Change::AddSlice { level: 6, meta: fixtures::meta(300, 77, "a", "b\0", (5, 500)) },
-            Change::RemoveSlice { family: 300, level: 5, file: 76 },
-            Change::ReplayFrom { lsn: 1 << 40 },
-            Change::LsnCeiling { lsn: 1 << 41 },
-            Change::NextFile { number: 78 },
-            Change::NextFamily { family: 301 },
-            Change::Term(Term { term: 2, ended_at: 10, resumes_at: 20 }),
-            Change::DurableLsn { lsn: 9 },
-            Change::CleanClose { end: 11 },
-            Change::FamiliesChanged { lsn: 12 },
-            Change::OldestReadable { lsn: 1 << 33 },
-            Change::Moments {
-                moments: vec![
-                    Moment { unix_ms: 1_700_000_000_123, point: 1 << 33 },
-                    Moment { unix_ms: 1_700_000_001_124, point: (1 << 33) + 64 },
-                ],
-            },
-            Change::History { span_ms: 86_400_000 },
-        ])
-    }
-
-    #[test]
-    fn golden_bytes_hold() {
-        let golden = [
-            "0110abababababababababababababababab",
-            "020dac0205c3bc626572027b7d8020",
-            "03020102",
-            "040401016e03",
-            "050401025b5d",
-            "061406ac024d80014064c8010a01016102620005f403",
-            "0704ac02054c",
-            "0806808080808020",
-            "0906808080808040",
-            "0a014e",
-            "0b02ad02",
-            "0c03020a14",
-            "0d0109",
-            "0e010b",
-            "0f010c",
-            "10058080808020",
-            "1116fbd095ffbc318080808020e4d895ffbc31c080808020",
-            "120480b89929",
-        ];
-        for (change, golden) in one_of_each().changes.into_iter().zip(golden) {
-            let bytes = Edit::new(vec![change.clone()]).encode();
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(hex, golden, "{change}");
-        }
-        let bytes = one_of_each().encode();
-        assert_eq!(Edit::decode(&bytes).unwrap(), one_of_each());
-    }
-
-    #[test]
-    fn an_edit_cut_short_is_an_error_or_fewer_changes() {
-        let bytes = one_of_each().encode();
-        for len in 0..bytes.len() {
-            if let Ok(edit) = Edit::decode(&bytes[..len]) {
-                assert!(edit.changes.len() < one_of_each().changes.len());
-                assert_eq!(edit.encode(), bytes[..len]);
-            }
-        }
-    }
-
-    #[test]
-    fn an_unknown_change_is_skipped_only_if_it_says_so() {
-        let mut bytes = Edit::new(vec![Change::NextFile { number: 1 }]).encode();
-        bytes.extend_from_slice(&[0x80 | 99, 3, 1, 2, 3]);
-        let expected = Edit::new(vec![Change::NextFile { number: 1 }]);
-        assert_eq!(Edit::decode(&bytes).unwrap(), expected);
-        bytes.extend_from_slice(&[99, 0]);
-        assert!(Edit::decode(&bytes).unwrap_err().is_newer_format());
-    }
-
-    #[test]
-    fn bytes_behind_a_known_body_are_an_error() {
-        assert!(Edit::decode(&[10, 2, 1, 1]).unwrap_err().is_damage());
-    }
-
-    #[test]
-    fn levels_names_and_families_out_of_range_are_errors() {
-        let level = [7, 3, 0, LEVELS_MAX as u8, 1];
-        let family = [11, 5, 0xff, 0xff, 0xff, 0xff, 0x7f];
-        let name = [4, 4, 0, 1, 0xff, 0];
-        for bytes in [&level[..], &family, &name] {
-            assert!(Edit::decode(bytes).unwrap_err().is_damage(), "{bytes:?}");
-        }
-    }
-
-    #[test]
-    fn changes_read_as_sentences() {
-        let lines: Vec<_> = one_of_each().changes.iter().map(Change::to_string).collect();
-        assert_eq!(lines[0], "database abababababababababababababababab");
-        assert_eq!(lines[1], "create family 300 \"über\" at 4096 with {}");
-        assert_eq!(
-            lines[5],
-            "add file 77 to level 6 of family 300: \"a\"..=\"b\\x00\", sequences 5..=500, \
-             10 entries (1 deletes), 100 bytes on disk at 128+64"
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn hostile_bytes_give_an_edit_or_an_error(
-            mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
-            tag in 1u8..16,
-        ) {
-            let _ = Edit::decode(&bytes);
-            // A plausible frame, so that the decoders of the bodies are reached.
-            let mut framed = vec![tag];
-            bytes.truncate(127);
-            put_bytes(&mut framed, &bytes);
-            let _ = Edit::decode(&framed);
-        }
-    }
-}
+mod tests;

@@ -32,6 +32,7 @@ pub(crate) fn meta(
         largest: largest.as_bytes().into(),
         min_seq: seqs.0,
         max_seq: seqs.1,
+        spans: None,
     }
 }
 

@@ -161,6 +161,7 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
         largest: (*b"b").into(),
         min_seq: 4100,
         max_seq: 4200,
+        spans: None,
     };
     let options = b"{}".to_vec();
     let edits = [

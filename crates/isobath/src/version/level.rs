@@ -20,6 +20,8 @@ pub(crate) struct Level {
     /// The file of each slice, so that a removal does not visit the slices.
     files: Vec<u64>,
     disk_bytes: u64,
+    /// How many slices have range deletes.
+    with_spans: usize,
     fence: OnceLock<Fence>,
 }
 
@@ -42,6 +44,12 @@ impl Deref for Level {
 impl Level {
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.disk_bytes
+    }
+
+    /// True if any slice has range deletes.
+    #[inline]
+    pub(crate) fn has_spans(&self) -> bool {
+        self.with_spans > 0
     }
 
     /// The file of each slice, in the order of the slices.
@@ -73,13 +81,14 @@ impl Level {
         let wanted = head(&key[fence.prefix_len..]);
         let low = fence.heads.partition_point(|&head| head < wanted);
         let equal = fence.heads[low..].iter().take_while(|&&head| head == wanted).count();
-        low + self.slices[low..low + equal].partition_point(|slice| slice.extent().ends_before(key))
+        low + self.slices[low..low + equal].partition_point(|slice| slice.meta.ends_before(key))
     }
 
     /// The slice that may hold `key`.
+    #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<Slice>> {
         let slice = self.slices.get(self.lower_bound(key))?;
-        (!slice.extent().starts_after(key)).then_some(slice)
+        (!slice.meta.starts_after(key)).then_some(slice)
     }
 
     /// The slices that overlap an extent.
@@ -108,6 +117,7 @@ impl Level {
         self.fence.take();
         let slice = self.slices.remove(at);
         self.disk_bytes = self.disk_bytes.saturating_sub(slice.meta.disk_bytes);
+        self.with_spans -= usize::from(slice.meta.spans.is_some());
         Some(slice)
     }
 
@@ -124,6 +134,7 @@ impl Level {
             )));
         }
         self.disk_bytes = self.disk_bytes.saturating_add(slice.meta.disk_bytes);
+        self.with_spans += usize::from(slice.meta.spans.is_some());
         self.files.insert(at, slice.meta.file);
         self.slices.insert(at, slice);
         self.fence.take();
@@ -137,6 +148,8 @@ impl Level {
         self.slices.windows(2).all(|pair| pair[0].extent().is_below(&pair[1].extent()))
             && self.slices.iter().map(|slice| slice.meta.file).eq(self.files.iter().copied())
             && self.slices.iter().map(|slice| slice.meta.disk_bytes).sum::<u64>() == self.disk_bytes
+            && self.slices.iter().filter(|slice| slice.meta.spans.is_some()).count()
+                == self.with_spans
     }
 }
 
@@ -153,6 +166,9 @@ impl Fence {
 /// The key at which a slice ends; `None` if it has no end.
 #[inline]
 fn end_key(slice: &Slice) -> Option<&[u8]> {
+    if slice.meta.spans.is_none() {
+        return Some(&slice.meta.largest);
+    }
     match slice.extent().end {
         End::Included(key) | End::Excluded(key) => Some(key),
         End::Unbounded => None,

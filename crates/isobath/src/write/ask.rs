@@ -14,9 +14,10 @@ use crate::engine::Engine;
 use crate::env::{Plant, planted};
 use crate::error::{Error, Result, StallCause};
 use crate::format::{FamilyId, Op, Payload, checksum64, decode_payload};
-use crate::lock::{LockMode, Owner};
+use crate::lock::{LockMode, Owner, Span};
 use crate::wal;
 use crate::write::key_locks::KeyLocks;
+use std::sync::Arc;
 
 /// A commit that has slept so often locks its keys.
 const ROUNDS_MAX: u32 = 3;
@@ -41,7 +42,7 @@ impl Asker {
         &mut self,
         engine: &Engine,
         record: &[u8],
-        (held, is_range): Held<'_>,
+        held: Held,
         locks: &mut KeyLocks,
     ) -> Result<()> {
         if self.fail_fast {
@@ -53,44 +54,60 @@ impl Asker {
             return lock_all(engine, ops, locks);
         }
         let deadline_ns = *self.deadline_ns.get_or_insert_with(|| locks.deadline_ns(engine));
-        match is_range {
-            true => locks.wait_for_ranges(engine, held, deadline_ns),
-            false => locks.wait_for(engine, held, deadline_ns),
+        match held {
+            Held::Range(family, span) => locks.wait_for_ranges(engine, (family, span), deadline_ns),
+            Held::Key(family, key) => locks.wait_for(engine, (family, &key), deadline_ns),
         }
     }
 }
 
-/// A key that others have locked, and whether they have locked a range around it.
-pub(super) type Held<'r> = ((FamilyId, &'r [u8]), bool);
+/// What others have locked of what a commit writes.
+pub(super) enum Held {
+    /// A key.
+    Key(FamilyId, Arc<[u8]>),
+    /// A range that overlaps this one.
+    Range(FamilyId, Span),
+}
 
 /// A key of the record that an owner other than `owner` has locked, or a range around it.
-pub(super) fn held_key<'r>(
-    engine: &Engine,
-    record: &'r [u8],
-    owner: Option<&Owner>,
-) -> Option<Held<'r>> {
+pub(super) fn held_key(engine: &Engine, record: &[u8], owner: Option<&Owner>) -> Option<Held> {
     if planted(Plant::PutIgnoresLock) && owner.is_none() {
         return None;
     }
+    operations(record).iter().find_map(|op| match op.kind.is_span() {
+        true => held_in_span(engine, op, owner),
+        false => held_at_key(engine, op, owner),
+    })
+}
+
+fn held_at_key(engine: &Engine, op: &Op<'_>, owner: Option<&Owner>) -> Option<Held> {
     let stamps: &Stamps = &engine.conflicts.stamps;
-    let is_held = |op: &Op<'_>| {
+    let key = (op.family, op.key);
+    let is_held = || {
         let slot = stamps.slot(op.family, checksum64(op.key));
-        let key = (op.family, op.key);
         stamps.load(slot).locked && engine.locks.is_held_against(owner, key, LockMode::Exclusive)
     };
     // Who locks the range now waits for keys that the owner had locked before.
-    let is_own = |key: (FamilyId, &[u8])| {
-        owner.and_then(|owner| owner.holds(key.0, key.1)) == Some(LockMode::Exclusive)
-    };
-    let is_in_range = |op: &Op<'_>| {
-        let key = (op.family, op.key);
-        engine.locks.is_in_range_against(owner, key) && !is_own(key)
-    };
-    let has_ranges = engine.locks.has_ranges();
-    operations(record).into_iter().find_map(|op| {
-        let is_range = has_ranges && is_in_range(&op);
-        (is_range || is_held(&op)).then_some(((op.family, op.key), is_range))
-    })
+    let is_own = || owner.and_then(|owner| owner.holds(key.0, key.1)) == Some(LockMode::Exclusive);
+    if engine.locks.has_ranges() && engine.locks.is_in_range_against(owner, key) && !is_own() {
+        return Some(Held::Range(op.family, Span::of_key(op.key)));
+    }
+    is_held().then(|| Held::Key(op.family, op.key.into()))
+}
+
+/// Keys have no slot in common with the range delete, so the whole map is asked.
+fn held_in_span(engine: &Engine, op: &Op<'_>, owner: Option<&Owner>) -> Option<Held> {
+    let span = span_of(op);
+    if engine.locks.has_ranges() && engine.locks.is_range_against(owner, (op.family, &span)) {
+        return Some(Held::Range(op.family, span));
+    }
+    let key = engine.locks.key_against((op.family, &span), owner, LockMode::Exclusive)?;
+    Some(Held::Key(op.family, key))
+}
+
+fn span_of(op: &Op<'_>) -> Span {
+    let upper = (!op.value.is_empty()).then(|| op.value.into());
+    Span { lower: op.key.into(), upper }
 }
 
 /// The operations of a sealed record. A change of families has none.
@@ -103,12 +120,20 @@ fn operations(record: &[u8]) -> Vec<Op<'_>> {
 
 /// Locks all keys of a record, in an order that all commits keep to.
 fn lock_all(engine: &Engine, mut ops: Vec<Op<'_>>, locks: &mut KeyLocks) -> Result<()> {
-    ops.sort_unstable_by_key(|op| (op.family, op.key));
-    ops.dedup_by_key(|op| (op.family, op.key));
+    // Ranges first: who holds a key in one while it waits for the range may have to die.
+    ops.sort_unstable_by_key(|op| (!op.kind.is_span(), op.family, op.key));
+    ops.dedup_by(|a, b| !a.kind.is_span() && (a.family, a.key) == (b.family, b.key));
     for op in ops {
         let family = engine.families.by_id(op.family);
         let family = family.ok_or_else(|| Error::unknown_family("(dropped)"))?;
-        locks.take(engine, &family, op.key, LockMode::Exclusive)?;
+        match op.kind.is_span() {
+            true => {
+                locks.take_range(engine, (op.family, &span_of(&op)), LockMode::Exclusive)?;
+            }
+            false => {
+                locks.take(engine, &family, op.key, LockMode::Exclusive)?;
+            }
+        }
     }
     Ok(())
 }

@@ -15,7 +15,7 @@
 //! Why in this order, and what a failure at each stage leaves: `docs/internals/commit.md`.
 
 use crate::engine::{Engine, Keyspace, Mention, Notice, point_tag};
-use crate::env::{Plant, Point, Reach, planted, reached_if, with_scratch, yield_point};
+use crate::env::{Plant, Point, Reach, planted, reached, reached_if, with_scratch, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{
     DEFAULT_FAMILY, FamilyId, Lsn, Op, OpKind, Payload, checksum64, decode_payload,
@@ -117,6 +117,35 @@ pub(crate) fn commit_one(
     })
 }
 
+/// Deletes the keys from a start on and below an end; an empty end is none. Without a span it only
+/// checks what a write checks.
+pub(crate) fn commit_range(
+    engine: &Arc<Engine>,
+    family: &Arc<Keyspace>,
+    span: Option<(&[u8], &[u8])>,
+    options: WriteOptions,
+) -> Result<Commit> {
+    check_family(family)?;
+    let Some((start, end)) = span else {
+        engine.check_writable()?;
+        return Ok(Commit::new(engine, engine.log.visible()));
+    };
+    reached(Reach::SpanWritten);
+    with_scratch(|record| {
+        record.resize(RECORD_HEADER_LEN, 0);
+        put_batch_prefix(record, 1);
+        put_op(
+            record,
+            &Op { kind: OpKind::DeleteRange, family: family.id, key: start, value: end },
+        );
+        let targets = |_: &[u8]| Targets::Families(vec![family.clone()]);
+        let course = &mut Plain::new(engine, options.fail_fast, targets);
+        commit(engine, record, options, course, |_, lsn| {
+            in_memtable(engine, family, lsn, |memtable| memtable.delete_range(start, end, lsn));
+        })
+    })
+}
+
 /// Commits a batch, atomically over all the families it names.
 pub(crate) fn commit_batch(
     engine: &Arc<Engine>,
@@ -154,7 +183,8 @@ fn targets_of(
     record: &[u8],
     ops: &[OpAt],
 ) -> Targets {
-    if ops.len() > engine.options.sizes.slots_written_max {
+    let has_span = ops.iter().any(|op| op.kind.is_span());
+    if has_span || ops.len() > engine.options.sizes.slots_written_max {
         let mut ids: Vec<FamilyId> = ops.iter().map(|op| op.family).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -289,10 +319,16 @@ fn apply_batch(
     if ops.len() < SORT_MIN {
         for (ordinal, op) in ops.iter().enumerate() {
             in_memtable(engine, family_of(op.family), lsn, |memtable| {
-                memtable.insert(op.key(record), lsn + ordinal as u64, op.kind, op.value(record));
+                memtable.apply(op.key(record), lsn + ordinal as u64, op.kind, op.value(record));
             });
         }
         return;
+    }
+    // Where a range delete and a key begin alike, both stay.
+    for (ordinal, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_span()) {
+        in_memtable(engine, family_of(op.family), lsn, |memtable| {
+            memtable.apply(op.key(record), lsn + ordinal as u64, op.kind, op.value(record));
+        });
     }
     let order = sorted_last_wins(record, ops);
     let place = |ordinal: u32| (ops[ordinal as usize].family, ops[ordinal as usize].key(record));
@@ -312,8 +348,8 @@ fn apply_batch(
     }
 }
 
-/// The ordinals of a batch by family and key, without operations that a later one on the same key
-/// replaces: no reader can read between two operations of one commit.
+/// The ordinals of a batch's operations on keys, by family and key, without those that a later one
+/// on the same key replaces: no reader can read between two operations of one commit.
 fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
     let head = |op: &OpAt| {
         let key = op.key(record);
@@ -322,8 +358,9 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
         bytes[..len].copy_from_slice(&key[..len]);
         u64::from_be_bytes(bytes)
     };
+    let keyed = ops.iter().enumerate().filter(|(_, op)| !op.kind.is_span());
     let mut order: Vec<(FamilyId, u64, u32)> =
-        ops.iter().enumerate().map(|(i, op)| (op.family, head(op), i as u32)).collect();
+        keyed.map(|(i, op)| (op.family, head(op), i as u32)).collect();
     let by_key = |a: &(FamilyId, u64, u32), b: &(FamilyId, u64, u32)| {
         let key = |ordinal: u32| ops[ordinal as usize].key(record);
         let heads = (a.0, a.1).cmp(&(b.0, b.1));

@@ -186,17 +186,17 @@ impl KeyLocks {
         }
     }
 
-    /// Waits until no range of others has the key. The caller has announced nothing.
+    /// Waits until no range of others overlaps this one. The caller has announced nothing.
     pub(crate) fn wait_for_ranges(
         &mut self,
         engine: &Engine,
-        (family, key): (FamilyId, &[u8]),
+        (family, span): (FamilyId, Span),
         deadline_ns: u64,
     ) -> Result<()> {
         let owner = self.known(engine);
-        let mode = LockMode::Exclusive;
-        let waited = engine.locks.await_ranges(owner, (family, key), mode, deadline_ns);
-        waited.map_err(|why| refused(engine, (family, key), why))
+        let (mode, lower) = (LockMode::Exclusive, Arc::clone(&span.lower));
+        let waited = engine.locks.await_span(owner, (family, span), mode, deadline_ns);
+        waited.map_err(|why| refused(engine, (family, &lower), why))
     }
 
     /// Waits until no other holds the key. The caller has announced nothing.

@@ -58,7 +58,11 @@ macro_rules! write {
         part.put("gone", "2")?;
         let deleted: Commit = part.delete("gone")?;
         part.put("b", "3")?;
-        assert!(put < deleted);
+        part.put("range/1", "4")?;
+        let range: Commit = part.delete_range("range".."range0")?;
+        part.put("range/2", "5")?;
+        let prefix: Commit = part.delete_prefix("range")?;
+        assert!(put < deleted && deleted < range && range < prefix);
     }};
 }
 
@@ -66,6 +70,8 @@ macro_rules! write {
 macro_rules! gather {
     ($part:expr) => {{
         $part.put("a", "1").put("gone", "2").delete("gone").put("b", "3");
+        $part.put("range/1", "4").delete_range("range".."range0");
+        $part.put("range/2", "5").delete_prefix("range");
     }};
 }
 

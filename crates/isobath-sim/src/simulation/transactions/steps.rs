@@ -18,6 +18,7 @@ impl Transactor<'_> {
             0 | 1 => self.put_if(place),
             2..5 => self.fetch_update(place),
             5 if self.rng.u8(..4) == 0 => self.pop(),
+            6 if self.rng.u8(..4) == 0 => self.sweep(),
             _ => self.put_one(place),
         }
     }
@@ -41,6 +42,38 @@ impl Transactor<'_> {
         match written {
             Ok(commit) => self.done(position(commit), None),
             Err(error) => self.not_done("a plain put", &error),
+        }
+    }
+
+    /// Deletes a stretch, a prefix or all by a call of its own; of the family without markers.
+    fn sweep(&mut self) {
+        let stage = self.stage;
+        let prefix = (self.rng.u8(..3) == 0).then(|| {
+            let mut key = self.arena.key(&mut self.rng).to_vec();
+            key.truncate(self.rng.usize(..=key.len()));
+            key
+        });
+        let span = span(1, self.arena, &mut self.rng);
+        let is_swept = |key: &[u8]| match &prefix {
+            Some(prefix) => key.starts_with(prefix),
+            None => span.holds(key),
+        };
+        let swept = stage.keys.all().iter().filter(|key| is_swept(key));
+        let writes: Vec<_> = swept.map(|key| ((1, key.clone()), None)).collect();
+        let is_any = !writes.is_empty();
+        runtime::forget_reserved();
+        stage.history.borrow_mut().begin(self.stepper, writes);
+        let written = match &prefix {
+            Some(prefix) if prefix.is_empty() => stage.side.clear(),
+            Some(prefix) => stage.side.delete_prefix(prefix),
+            None => stage.side.delete_range(span.bounds()),
+        };
+        match (written, runtime::last_reserved()) {
+            (Ok(commit), Some(_)) => self.done(position(commit), None),
+            (Ok(_), None) if is_any => stage.fail("a range delete writes nothing".to_owned()),
+            // An empty range.
+            (Ok(_), None) => stage.history.borrow_mut().withdraw(self.stepper),
+            (Err(error), _) => self.not_done("a plain range delete", &error),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tells whether older versions of a key can lie below a compaction. If none can, a delete can be
 //! dropped.
 
+use crate::table::ExtentRef;
 use crate::version::Slice;
 use std::sync::Arc;
 
@@ -23,6 +24,12 @@ impl<'a> Beneath<'a> {
             *slices = &slices[passed..];
             slices.first().is_none_or(|slice| slice.extent().starts_after(key))
         })
+    }
+
+    /// True if no slice overlaps the extent.
+    pub(crate) fn is_clear_of_all(&self, extent: &ExtentRef<'_>) -> bool {
+        let overlaps = |slice: &Arc<Slice>| slice.extent().overlaps(extent);
+        !self.levels.iter().any(|slices| slices.iter().any(overlaps))
     }
 }
 

@@ -77,6 +77,7 @@ impl Model {
             largest: keys.1.to_be_bytes().into(),
             min_seq: seqs.0,
             max_seq: seqs.1,
+            spans: None,
         };
         Slice::new(meta, LiveFile::new(file, &self.obsolete))
     }

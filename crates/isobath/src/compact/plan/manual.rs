@@ -112,7 +112,9 @@ impl Picker<'_> {
     /// the way.
     fn awaits_rewrite(&self, wanted: &dyn Fn(&Slice) -> bool) -> bool {
         self.tree.slices(self.shape.bottom).iter().any(|slice| {
-            slice.meta.deletes > 0 && slice.meta.max_seq < self.hints.oldest_reader && wanted(slice)
+            slice.meta.has_deletes()
+                && slice.meta.max_seq < self.hints.oldest_reader
+                && wanted(slice)
         })
     }
 }

@@ -305,10 +305,12 @@ impl Picker<'_> {
     }
 
     /// Takes slices with a large share of deletes down, toward the versions that the deletes hide.
+    /// A range delete may hide any number of them, so each counts as a large share.
     pub(super) fn push_deletes(&self) -> Option<Plan> {
         let is_heavy = |slice: &Slice| {
-            slice.meta.deletes * 100 >= slice.meta.entries * u64::from(self.policy.delete_percent)
-                && slice.meta.deletes > 0
+            let least = slice.meta.entries * u64::from(self.policy.delete_percent);
+            slice.meta.has_deletes()
+                && (slice.meta.deletes * 100 >= least || slice.meta.spans.is_some())
         };
         let runs = &self.tree.runs;
         let heavy_bytes: u64 =
@@ -337,7 +339,9 @@ impl Picker<'_> {
         reason: CompactionReason,
     ) -> Option<Plan> {
         let may_shed = |slice: &Slice| {
-            slice.meta.deletes > 0 && slice.meta.max_seq < self.hints.oldest_reader && wanted(slice)
+            slice.meta.has_deletes()
+                && slice.meta.max_seq < self.hints.oldest_reader
+                && wanted(slice)
         };
         let slices = self.tree.slices(level);
         let at = (0..slices.len()).find(|at| {

@@ -19,10 +19,11 @@ use crate::background::CancelToken;
 use crate::cursor::{Cursor, Entry};
 use crate::env::{Plant, Reach, planted, preempt, reached_if};
 use crate::error::Result;
-use crate::format::FamilyId;
+use crate::format::{FamilyId, Lsn};
 use crate::mvcc::{ReaderPoints, Rewrite, Verdict, rewrite};
+use crate::span::{Fragment, Span, SpanSet, fragments};
 use crate::table::cache::table_path;
-use crate::table::{Extent, SliceMeta, TableContext, TableOptions, TableWriter};
+use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{FileNumbers, LiveFile};
 use crate::vfs::FileSystem;
 use inputs::{Inputs, open_inputs};
@@ -82,12 +83,16 @@ pub(super) fn run_part(
         [] => inputs.seek_first()?,
         start => inputs.seek(start)?,
     }
+    let beneath = Beneath::new(&compaction.beneath);
+    let spans = spans_of(context, compaction, part)?;
+    let kept = kept_spans(&spans, &context.readers, &beneath);
     let mut work = PartWork {
         context,
         compaction,
         part,
-        beneath: Beneath::new(&compaction.beneath),
-        outputs: Outputs::new(context, Cutter::new(compaction, part_bytes)),
+        beneath,
+        spans: (!spans.is_empty()).then_some(spans),
+        outputs: Outputs::new(context, (compaction, part), part_bytes, kept),
         read: 0,
         told: 0,
         until_look: 0,
@@ -96,12 +101,44 @@ pub(super) fn run_part(
     work.outputs.finish()
 }
 
+/// The range deletes of the inputs within the part, as far as readers tell them apart.
+fn spans_of(
+    context: &CompactionContext,
+    compaction: &Compaction,
+    part: &Extent,
+) -> Result<SpanSet> {
+    let mut spans: Vec<Span> = Vec::new();
+    for (_, slice) in &compaction.inputs {
+        if slice.meta.spans.is_some()
+            && let Some(set) = slice.table(&context.tables)?.spans()
+        {
+            spans.extend(set.truncated(&part.start, part.end.key()).spans());
+        }
+    }
+    Ok(fragments(spans, &context.readers))
+}
+
+/// The range deletes that the outputs have: all except those that every reader sees and under which
+/// nothing older lies. Whatever the inputs have under those is dropped.
+fn kept_spans(spans: &SpanSet, readers: &ReaderPoints, beneath: &Beneath<'_>) -> SpanSet {
+    let is_clear = |fragment: &Fragment| {
+        let end = fragment.end.as_deref().map_or(End::Unbounded, End::Excluded);
+        let is_clear = beneath.is_clear_of_all(&Extent { start: &fragment.start, end });
+        reached_if(Reach::SpanDropped, || is_clear);
+        is_clear || planted(Plant::SpanDroppedEarly)
+    };
+    debug_assert!(spans.is_sound(), "{spans:?}");
+    spans.clone().without_idle(readers.oldest(), is_clear)
+}
+
 /// A part that a thread is working on.
 struct PartWork<'a> {
     context: &'a CompactionContext,
     compaction: &'a Compaction,
     part: &'a Extent,
     beneath: Beneath<'a>,
+    /// The range deletes of the inputs, if there are any.
+    spans: Option<SpanSet>,
     outputs: Outputs<'a>,
     /// Versions read, and the number of versions, read or skipped, that were reported as progress.
     read: u64,
@@ -127,6 +164,11 @@ impl Rewrite<Inputs> for PartWork<'_> {
     #[inline(always)]
     fn is_alone(&mut self, key: &[u8]) -> bool {
         planted(Plant::TombstoneDropped) || self.beneath.is_clear_of(key)
+    }
+
+    #[inline(always)]
+    fn cover_above(&mut self, key: &[u8], seq: Lsn) -> Option<Lsn> {
+        self.spans.as_ref()?.least_above(key, seq)
     }
 
     #[inline(always)]
@@ -170,11 +212,32 @@ struct Outputs<'a> {
     cutter: Cutter<'a>,
     writer: Option<TableWriter>,
     written: Written,
+    /// The range deletes of all outputs.
+    spans: SpanSet,
+    /// Where the range deletes of the next output to end begin, and where the part ends.
+    start: Vec<u8>,
+    end: Option<&'a [u8]>,
+    /// Where slices begin that stay in the level: no output reaches across.
+    fences: &'a [Box<[u8]>],
 }
 
 impl<'a> Outputs<'a> {
-    fn new(context: &'a CompactionContext, cutter: Cutter<'a>) -> Self {
-        Outputs { context, cutter, writer: None, written: Written::default() }
+    fn new(
+        context: &'a CompactionContext,
+        (compaction, part): (&'a Compaction, &'a Extent),
+        part_bytes: u64,
+        spans: SpanSet,
+    ) -> Self {
+        Outputs {
+            context,
+            cutter: Cutter::new(compaction, part_bytes),
+            writer: None,
+            written: Written::default(),
+            spans,
+            start: part.start.to_vec(),
+            end: part.end.key(),
+            fences: &compaction.fences,
+        }
     }
 
     /// Adds an entry. `enters` is false if the entry may have the same key as the one judged before
@@ -189,7 +252,7 @@ impl<'a> Outputs<'a> {
             });
             return writer.add(entry);
         }
-        self.close()?;
+        self.close_before(entry.key)?;
         self.open()?.add(entry)
     }
 
@@ -205,9 +268,46 @@ impl<'a> Outputs<'a> {
         Ok(self.writer.insert(writer))
     }
 
+    /// Ends the current output, if there is one, before the key `next`, with which the next one
+    /// begins. What lies between the two belongs to the first; but where fences lie between, what
+    /// lies behind the last of them belongs to the second.
     #[cold]
-    fn close(&mut self) -> Result<()> {
-        if let Some(writer) = self.writer.take() {
+    fn close_before(&mut self, next: &[u8]) -> Result<()> {
+        self.close_at_fences(Some(next))?;
+        if self.writer.is_some() {
+            self.close_at(Some(next))?;
+        }
+        Ok(())
+    }
+
+    /// Ends an output at each fence before `next` if there are range deletes for it.
+    fn close_at_fences(&mut self, next: Option<&[u8]>) -> Result<()> {
+        if self.spans.is_empty() {
+            return Ok(());
+        }
+        while let Some((fence, behind)) = self.fences.split_first() {
+            if next.is_some_and(|next| *next < **fence) {
+                break;
+            }
+            self.fences = behind;
+            if *self.start < **fence {
+                self.close_at(Some(fence))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the current output at a key. Range deletes that reach across are cut there. Without a
+    /// current output, range deletes up to the key get one of their own.
+    fn close_at(&mut self, end: Option<&[u8]>) -> Result<()> {
+        let spans = self.spans_up_to(end);
+        if self.writer.is_none() && !spans.is_empty() {
+            self.open()?;
+        }
+        if let Some(mut writer) = self.writer.take() {
+            if !spans.is_empty() {
+                writer.set_spans(spans);
+            }
             let finished = writer.finish()?;
             self.written.slices.extend(finished.slices);
             self.written.bytes += finished.file_len;
@@ -215,8 +315,25 @@ impl<'a> Outputs<'a> {
         Ok(())
     }
 
+    /// The range deletes of the output that ends at a key.
+    fn spans_up_to(&mut self, end: Option<&[u8]>) -> SpanSet {
+        if self.spans.is_empty() {
+            return SpanSet::default();
+        }
+        let spans = self.spans.truncated(&self.start, end);
+        let is_cut = || end.is_some_and(|end| self.spans.at(end).is_some_and(|f| *f.start < *end));
+        reached_if(Reach::SpanCut, is_cut);
+        if let Some(end) = end {
+            debug_assert!(*self.start <= *end, "outputs ascend");
+            self.start.clear();
+            self.start.extend_from_slice(end);
+        }
+        if planted(Plant::SpanNotTruncated) { self.spans.clone() } else { spans }
+    }
+
     fn finish(mut self) -> Result<Written> {
-        self.close()?;
+        self.close_at_fences(self.end)?;
+        self.close_at(self.end)?;
         Ok(self.written)
     }
 }

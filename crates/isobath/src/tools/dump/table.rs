@@ -2,6 +2,8 @@
 
 use super::{Dump, Field};
 use crate::error::Result;
+use crate::format::OpKind;
+use crate::span::Fragment;
 use crate::table::{BlockHandle, BlockKind, DumpItem, Root, SliceMeta, TableFile};
 use crate::vfs::FileSystem;
 use std::sync::Arc;
@@ -61,6 +63,13 @@ fn slice(dump: &mut Dump<'_>, root: &Root, meta: &SliceMeta) -> Result<()> {
         ("largest", Field::Bytes(&meta.largest)),
     ];
     dump.show(at, 1, "slice", &fields)?;
+    for Fragment { start, end, seqs } in root.spans.fragments() {
+        let seqs: Vec<String> = seqs.iter().map(u64::to_string).collect();
+        let seqs = seqs.join(" ");
+        let mut fields = vec![("seqs", Field::Text(&seqs)), ("start", Field::Bytes(start))];
+        fields.extend(end.as_ref().map(|end| ("end", Field::Bytes(end))));
+        dump.show(at, 2, OpKind::DeleteRange.name(), &fields)?;
+    }
     if let Some(label) = root.origin.label.as_deref() {
         let fields =
             [("name", Field::Text(&label.name)), ("options", Field::Bytes(&label.options))];

@@ -5,9 +5,10 @@ use super::facts::Facts;
 use super::report::Loss;
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
-use crate::format::{FamilyId, Lsn};
+use crate::format::{FamilyId, Lsn, OpKind};
+use crate::span::SpanSet;
 use crate::table::{
-    BlockHandle, Origin, Part, Salvage, SalvagedSlice, SliceMeta, TableFile, salvage,
+    BlockHandle, Origin, Part, Salvage, SalvagedSlice, SliceMeta, SpanMeta, TableFile, salvage,
 };
 use crate::version::{COUNTED_END, TABLE_DIR, table_number, table_path};
 use std::collections::{BTreeMap, BTreeSet};
@@ -247,6 +248,10 @@ fn survey(
             ..Loss::default()
         });
     }
+    losses.extend(lost_spans(slice, family, path));
+    if let Some(spans) = slice.root.as_ref().map(|root| &root.spans) {
+        keep_spans(&mut left, family, number, spans);
+    }
     let is_whole = losses.is_empty() && said.is_none_or(|meta| meta.entries == entries_left);
     let origin = slice.root.as_ref().map(|root| root.origin.clone()).unwrap_or_default();
     let slice = left.map(|meta| FoundSlice { meta, origin, is_whole });
@@ -266,7 +271,37 @@ fn nothing(family: FamilyId, file: u64, first: &Entry<'_>) -> SliceMeta {
         largest: first.key.into(),
         min_seq: Lsn::MAX,
         max_seq: 0,
+        spans: None,
     }
+}
+
+/// What is lost with the range deletes of a slice whose root cannot be read.
+fn lost_spans(slice: &SalvagedSlice, family: FamilyId, path: &Path) -> Option<Loss> {
+    let said = slice.meta.as_ref().filter(|_| slice.root.is_none());
+    let spans = said?.spans.as_ref()?;
+    Some(Loss {
+        path: path.to_owned(),
+        family: Some(family),
+        keys: spans.end.as_ref().map(|end| (spans.start.to_vec(), end.to_vec())),
+        detail: format!(
+            "{} range deletes in the slice's root cannot be read: keys that they had deleted may \
+             be there again",
+            spans.fragments
+        ),
+        ..Loss::default()
+    })
+}
+
+/// Adds the range deletes to what is left of a slice.
+fn keep_spans(left: &mut Option<SliceMeta>, family: FamilyId, number: u64, spans: &SpanSet) {
+    let (Some(first), Some((least, greatest))) = (spans.fragments().first(), spans.seqs()) else {
+        return;
+    };
+    let stand_in = Entry { key: &first.start, seq: greatest, kind: OpKind::Delete, value: &[] };
+    let left = left.get_or_insert_with(|| nothing(family, number, &stand_in));
+    left.spans = SpanMeta::of(spans);
+    left.min_seq = left.min_seq.min(least);
+    left.max_seq = left.max_seq.max(greatest);
 }
 
 fn count(meta: &mut SliceMeta, entry: &Entry<'_>) {

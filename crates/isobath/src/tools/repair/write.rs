@@ -12,6 +12,7 @@ use crate::format::{FamilyId, Lsn, Op, Payload};
 use crate::memtable::{Arena, ChunkPool, Memtable};
 use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
 use crate::options::FamilyOptions;
+use crate::span::{SpanSet, fragments};
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{
     Part, SliceMeta, Table, TableContext, TableCursor, TableOptions, TableWriter, salvage,
@@ -79,6 +80,9 @@ pub(super) fn save_table(
             repair.count_entry()?;
             writer.add(entry)
         })?;
+        if let Some(root) = &slice.root {
+            writer.set_spans(root.spans.clone());
+        }
         writer.finish_slice()?;
     }
     let finished = writer.finish()?;
@@ -97,17 +101,20 @@ pub(super) fn merge(
     let dir = repair.db.join(TABLE_DIR);
     let files = FileCache::new(repair.fs.clone(), dir, FileAccess::Positional, OPEN_FILES);
     let context = TableContext::new(Arc::new(files), BlockCache::new(0));
-    let open = |meta| Ok(Table::open(context.clone(), meta)?.cursor(false));
-    let cursors: Result<Vec<_>> = slices.iter().map(open).collect();
+    let open = |meta| Table::open(context.clone(), meta);
+    let tables = slices.iter().map(open).collect::<Result<Vec<_>>>()?;
+    let spans = tables.iter().filter_map(|table| table.spans()).flat_map(|set| set.spans());
+    let spans = fragments(spans.collect(), &ReaderPoints::newest());
+    let cursors = tables.iter().map(|table| table.cursor(false)).collect();
     let mut options = options_of(facts, family);
     let mut inputs: Vec<u64> = slices.iter().map(|meta| meta.file).collect();
     inputs.sort_unstable();
     options.origin.inputs = inputs.into();
+    let (writer, made, start) = (None, Vec::new(), Vec::new());
     let mut outputs =
-        Outputs { repair, facts, family, options: &options, writer: None, made: Vec::new() };
-    rewrite(&mut BySequence::new(cursors?)?, &ReaderPoints::newest(), &mut outputs)?;
-    outputs.close()?;
-    Ok(outputs.made)
+        Outputs { repair, facts, family, options: &options, writer, made, spans, start };
+    rewrite(&mut BySequence::new(cursors)?, &ReaderPoints::newest(), &mut outputs)?;
+    outputs.finish()
 }
 
 /// The tables that a merge writes, one after the other.
@@ -118,6 +125,9 @@ struct Outputs<'repair, 'a> {
     options: &'a TableOptions,
     writer: Option<TableWriter>,
     made: Vec<SliceMeta>,
+    /// All range deletes. Each output has those from its start up to that of the next.
+    spans: SpanSet,
+    start: Vec<u8>,
 }
 
 impl Rewrite<BySequence<TableCursor>> for Outputs<'_, '_> {
@@ -126,26 +136,44 @@ impl Rewrite<BySequence<TableCursor>> for Outputs<'_, '_> {
         false
     }
 
+    fn cover_above(&mut self, key: &[u8], seq: Lsn) -> Option<Lsn> {
+        self.spans.least_above(key, seq)
+    }
+
     fn add(&mut self, entry: Entry<'_>, _enters: bool) -> Result<()> {
         self.repair.count_entry()?;
         if self.writer.as_ref().is_some_and(|writer| writer.slice_disk_bytes() >= TABLE_LEN) {
-            self.close()?;
+            self.close(Some(entry.key))?;
         }
-        let writer = match &mut self.writer {
+        self.writer()?.add(entry)
+    }
+}
+
+impl Outputs<'_, '_> {
+    fn writer(&mut self) -> Result<&mut TableWriter> {
+        Ok(match &mut self.writer {
             Some(writer) => writer,
             none => {
                 let writer = none.insert(create(self.repair, self.facts)?);
                 writer.begin_slice(self.family, self.options)?;
                 writer
             }
-        };
-        writer.add(entry)
+        })
     }
-}
 
-impl Outputs<'_, '_> {
-    fn close(&mut self) -> Result<()> {
-        if let Some(writer) = self.writer.take() {
+    fn finish(mut self) -> Result<Vec<SliceMeta>> {
+        if !self.spans.truncated(&self.start, None).is_empty() {
+            self.writer()?;
+        }
+        self.close(None)?;
+        Ok(self.made)
+    }
+
+    /// Ends the current output before the key `next`.
+    fn close(&mut self, next: Option<&[u8]>) -> Result<()> {
+        if let Some(mut writer) = self.writer.take() {
+            writer.set_spans(self.spans.truncated(&self.start, next));
+            self.start = next.unwrap_or_default().to_vec();
             self.made.extend(writer.finish()?.slices);
             self.repair.report.tables_made += 1;
         }
@@ -219,7 +247,7 @@ impl Gathered {
         let arena = self.arena.get_or_insert_with(|| Arc::new(Arena::new(pool.clone())));
         let memtable = self.memtables.entry(op.family);
         let memtable = memtable.or_insert_with(|| Arc::new(Memtable::new(arena.clone())));
-        memtable.insert(op.key, seq, op.kind, op.value);
+        memtable.apply(op.key, seq, op.kind, op.value);
     }
 
     fn flush(

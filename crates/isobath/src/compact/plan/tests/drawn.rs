@@ -60,6 +60,7 @@ fn slice(draw: &mut Draw, file: u64, keys: (u8, u8), bytes: u64, seqs: (Lsn, Lsn
         largest: [keys.1].into(),
         min_seq: seqs.0,
         max_seq: seqs.1,
+        spans: None,
     };
     Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()))
 }

@@ -41,6 +41,7 @@ fn parse_slice(level: usize, text: &str) -> Arc<Slice> {
         largest: largest.as_bytes().into(),
         min_seq: seqs.0,
         max_seq: seqs.1,
+        spans: None,
     };
     Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()))
 }
