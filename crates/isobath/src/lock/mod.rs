@@ -199,7 +199,7 @@ impl Locks {
                 debug_assert!(owner.holds(family, key) >= Some(mode), "a key was taken, not held");
                 return Ok(());
             }
-            // Who locks the range waits for the key, unless it is given back. Were it kept, and this
+            // Who locks the range waits for the key, unless it is given back. Were it kept and this
             // wait refused, the owner would hold a key of a range that others hold.
             match got {
                 Got::More => self.weaken(owner, (family, key)),

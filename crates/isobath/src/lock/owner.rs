@@ -228,9 +228,9 @@ impl Owner {
     /// Notes that the lock on a key is a shared one again.
     pub(super) fn weaken(&self, name: &KeyName) {
         let mut state = self.state.lock();
-        if let Some(held) = state.held.get_mut(&name.family).and_then(|of| of.get_mut(&name.key)) {
-            held.mode = LockMode::Shared;
-        }
+        let held = state.held.get_mut(&name.family).and_then(|of| of.get_mut(&name.key));
+        debug_assert!(held.is_some(), "only a lock that is held gets weaker");
+        held.into_iter().for_each(|held| held.mode = LockMode::Shared);
     }
 
     /// Forgets a key. False if it is not held.

@@ -50,6 +50,7 @@ pub(super) struct Sighting {
 pub(super) struct LogReader<'a> {
     fs: &'a dyn FileSystem,
     dir: PathBuf,
+    uuid: Option<[u8; 16]>,
     /// By base; no two overlap.
     sources: Vec<Source>,
     open: Option<(usize, Arc<dyn ReadFile>)>,
@@ -66,6 +67,31 @@ impl<'a> LogReader<'a> {
         uuid: Option<[u8; 16]>,
         from: Lsn,
     ) -> Result<LogReader<'a>> {
+        Ok(LogReader {
+            fs,
+            dir: dir.to_owned(),
+            uuid,
+            sources: LogReader::find_sources(fs, dir, uuid, from)?,
+            open: None,
+            window: Vec::new(),
+            window_start: 0,
+        })
+    }
+
+    /// Looks again for segments that hold LSNs from `from` on, and forgets what was read.
+    pub(super) fn look_again(&mut self, from: Lsn) -> Result<()> {
+        self.sources = LogReader::find_sources(self.fs, &self.dir, self.uuid, from)?;
+        self.open = None;
+        self.window.clear();
+        Ok(())
+    }
+
+    fn find_sources(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        uuid: Option<[u8; 16]>,
+        from: Lsn,
+    ) -> Result<Vec<Source>> {
         let mut infos = inventory(fs, dir)?;
         infos.retain(|info| info.kind == SegmentKind::Log);
         let mut sources = Vec::new();
@@ -87,14 +113,7 @@ impl<'a> LogReader<'a> {
             }
         }
         join_runs(&mut sources);
-        Ok(LogReader {
-            fs,
-            dir: dir.to_owned(),
-            sources,
-            open: None,
-            window: Vec::new(),
-            window_start: 0,
-        })
+        Ok(sources)
     }
 
     /// The LSN after the last that any segment can hold, or 0.

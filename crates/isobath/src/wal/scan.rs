@@ -113,9 +113,22 @@ pub(crate) fn scan(
     if manifest_durable > stop {
         return Err(damaged(&reader, stop, manifest_durable, "the manifest".to_owned()));
     }
-    let tail = look_on(&mut reader, stop, &mut tell)?;
+    let tail = match look_on(&mut reader, stop, &mut tell) {
+        Err(error) if error.is_corruption() && has_grown(&mut reader, stop)? => Tail::Clean,
+        tail => tail?,
+    };
     progress(total, total);
     Ok(ScanEnd { end: stop, records, tail })
+}
+
+/// True if a process that writes has written the record at the stop, or made the segment that it
+/// goes on in, since the reader was there. Then what lies behind the stop is no sign of damage: the
+/// log ended there when it was read.
+fn has_grown(reader: &mut LogReader<'_>, stop: Lsn) -> Result<bool> {
+    let gap = reader.first_gap(stop);
+    reader.look_again(stop)?;
+    let has_record = matches!(reader.record_at(stop)?, Found::Record { .. });
+    Ok(has_record || reader.first_gap(stop) > gap)
 }
 
 /// Judges what lies after the stop.

@@ -166,6 +166,44 @@ fn a_missing_segment_that_a_record_goes_on_in_is_corruption_though_nothing_was_s
     assert!(error.contains(last.to_str().unwrap()) && error.contains("is missing"), "{error}");
 }
 
+/// Where a scan ends if `meddle` runs while it visits the first record.
+fn scan_beside(home: &Home, meddle: &dyn Fn()) -> crate::error::Result<Lsn> {
+    let mut is_first = true;
+    let visit = &mut |_: Lsn, _: &[u8]| {
+        if std::mem::take(&mut is_first) {
+            meddle();
+        }
+        Ok(())
+    };
+    Ok(scan(&*home.env.fs, &home.path(), UUID, START, 0, visit, &mut |_, _| ())?.end)
+}
+
+#[test]
+fn a_segment_that_a_writer_makes_after_the_reader_has_listed_them_is_no_damage() {
+    let home = Home::new();
+    let ranges = written(&home, 100, &[]);
+    let base = ranges[99].0 / SEGMENT_LEN * SEGMENT_LEN;
+    let across = ranges.iter().find(|(start, end)| *start + 32 <= base && base < *end).unwrap();
+    let (last, _) = home.place(ranges[99].0);
+    let aside = home.path().join("aside");
+    std::fs::rename(&last, &aside).unwrap();
+    scan_beside(&home, &|| ()).unwrap_err();
+    let ends = scan_beside(&home, &|| std::fs::rename(&aside, &last).unwrap()).unwrap();
+    assert_eq!(ends, across.0);
+    assert_eq!(scan_beside(&home, &|| ()).unwrap(), ranges[99].1);
+}
+
+#[test]
+fn a_record_that_a_writer_finishes_after_the_reader_was_there_is_no_damage() {
+    let home = Home::new();
+    let ranges = written(&home, 100, &[60]);
+    let mend = || home.edit(ranges[50].0 + 50, |byte| byte ^ 1);
+    mend();
+    scan_beside(&home, &|| ()).unwrap_err();
+    assert_eq!(scan_beside(&home, &mend).unwrap(), ranges[50].0);
+    assert_eq!(scan_beside(&home, &|| ()).unwrap(), ranges[99].1);
+}
+
 #[test]
 fn a_damaged_header_page_in_front_of_records_is_corruption_of_its_file() {
     for base in [START, START + SEGMENT_LEN] {
