@@ -7,7 +7,7 @@ use std::path::PathBuf;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for `get` the key is there, for `verify` and `dump` nothing is damaged, for `repair` nothing was lost
-  1  `get`: the key is not there; `verify`, `dump`: damage was found; `repair`: something was lost
+  1  `get`: the key is not there; `transact`: something was not as the script expects; `verify`, `dump`: damage was found; `repair`: something was lost
   2  it could not be done: standard error says why and what to do
 
 Keys and values are text: printable characters stand for themselves, a backslash is \\\\, other bytes are \\xNN (\\t, \\n, \\r and \\0 are understood too). With --hex they are pairs of hexadecimal digits. What begins with a dash comes after `--`.";
@@ -124,6 +124,7 @@ pub(crate) enum CodecName {
 pub(crate) struct Get {
     #[command(flatten)]
     pub(crate) keyspace: Keyspace,
+    /// The key
     pub(crate) key: OsString,
     #[command(flatten)]
     pub(crate) form: HexFlag,
@@ -138,6 +139,7 @@ pub(crate) struct Get {
 pub(crate) struct Put {
     #[command(flatten)]
     pub(crate) keyspace: Keyspace,
+    /// The key
     pub(crate) key: OsString,
     /// The value; without it, all of standard input, byte by byte as it is
     pub(crate) value: Option<OsString>,
@@ -252,6 +254,7 @@ pub(crate) struct ListFamilies {
 pub(crate) struct CreateFamily {
     #[command(flatten)]
     pub(crate) database: Database,
+    /// The name of the column family
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) codec: CodecFlag,
@@ -261,6 +264,7 @@ pub(crate) struct CreateFamily {
 pub(crate) struct DropFamily {
     #[command(flatten)]
     pub(crate) database: Database,
+    /// The name of the column family
     pub(crate) name: String,
 }
 
@@ -268,7 +272,9 @@ pub(crate) struct DropFamily {
 pub(crate) struct RenameFamily {
     #[command(flatten)]
     pub(crate) database: Database,
+    /// Its name now
     pub(crate) name: String,
+    /// Its name from now on
     pub(crate) new_name: String,
 }
 

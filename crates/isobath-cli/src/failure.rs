@@ -50,17 +50,33 @@ fn explain(error: &Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let is_there = path.exists();
             let path = path.display();
             if !is_there {
-                write!(f, "there is no {path}")?;
+                write!(f, "there is no directory {path}")?;
                 return write!(
                     f,
                     "\nhint: check the path, or create a database with `isobath create {path}`"
                 );
             }
             write!(f, "{path} is not an Isobath database: {cause}")?;
-            if matches!(cause, NotADatabaseCause::CurrentLost { .. }) {
-                return Ok(());
+            match cause {
+                NotADatabaseCause::Empty
+                | NotADatabaseCause::InterruptedCreate
+                | NotADatabaseCause::NotCreated => {
+                    write!(f, "\nhint: check the path, or create one with `isobath create {path}`")
+                }
+                NotADatabaseCause::OtherFiles => write!(f, "\nhint: check the path"),
+                _ => Ok(()),
             }
-            write!(f, "\nhint: check the path, or create one with `isobath create {path}`")
+        }
+        ErrorKind::AlreadyExists { path, .. } => {
+            write!(f, "{} holds a database already", path.display())?;
+            write!(f, "\nhint: use it as it is, or give another directory")
+        }
+        ErrorKind::PointTooOld { .. } => {
+            write!(f, "{error}")?;
+            write!(
+                f,
+                "\nhint: earlier states are kept only from the first open with `Options::history` on"
+            )
         }
         ErrorKind::UnknownFamily { name, .. } => {
             write!(f, "there is no column family {name:?}")?;

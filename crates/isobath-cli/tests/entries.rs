@@ -103,11 +103,13 @@ fn output_that_nobody_reads_on_is_no_failure() {
 fn create_leaves_alone_what_is_there() {
     let home = Home::new();
     home.run("put", &["key", "value"]).ok();
-    home.run("create", &[]).fails_with(2, &["holds a database already"]);
+    home.run("create", &[]).fails_with(2, &["holds a database already", "another directory"]);
     assert_eq!(home.run("get", &["key"]).ok(), "value\n");
     let other = tempfile::tempdir().unwrap();
     std::fs::write(other.path().join("letter.txt"), "dear").unwrap();
-    isobath(&["create", other.path().to_str().unwrap()]).fails_with(2, &["other files"]);
+    let run = isobath(&["create", other.path().to_str().unwrap()]);
+    assert!(!run.stderr.contains("isobath create"), "what failed is no advice: {run:?}");
+    run.fails_with(2, &["other files", "hint: check the path"]);
     assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1);
 }
 
@@ -171,7 +173,7 @@ fn earlier_states_are_read_by_point_and_by_time() {
         let db = options().read_only(true).open(home.db()).unwrap();
         db.snapshot().read_point().to_string()
     };
-    home.run("get", &["key", "--as-of", "50m"]).fails_with(2, &["history"]);
+    home.run("get", &["key", "--as-of", "50m"]).fails_with(2, &["history", "hint: earlier states"]);
     home.run("get", &["key", "--as-of", "yesterday"]).fails_with(2, &["2026-11-22T15:04:05Z"]);
     home.run("scan", &["--as-of", &"0".repeat(32)]).fails_with(2, &["another database"]);
     let ahead =

@@ -5,15 +5,15 @@
 //! family `arrivals`  position (8 bytes)            ->  the event's key in `streams`
 //! ```
 //!
-//! One batch writes both, so a crash cannot leave an event in only one of them.
+//! One transaction writes both, so a crash cannot leave an event in only one of them. It also reads
+//! the last version and the last position, so two appends never give out the same one.
 //!
 //! `cargo run -p isobath --example event_store [DIRECTORY]`
 
-use isobath::{Batch, Db, Family};
+use isobath::{Db, Family, Readable};
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Mutex;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let scratch = tempfile::tempdir()?;
@@ -25,9 +25,6 @@ struct EventStore {
     db: Db,
     streams: Family,
     arrivals: Family,
-    /// The position of the next event. An append holds the lock, because there are no transactions
-    /// yet.
-    next_position: Mutex<u64>,
 }
 
 /// The result of `append`: the version of the stream's last event, or the unexpected version found.
@@ -37,32 +34,31 @@ impl EventStore {
     fn open(dir: &Path) -> isobath::Result<EventStore> {
         let db = Db::open(dir)?;
         let [streams, arrivals] = db.families(["streams", "arrivals"])?;
-        let newest = arrivals.last()?.map_or(0, |(position, _)| number(&position));
-        Ok(EventStore { db, streams, arrivals, next_position: Mutex::new(newest + 1) })
+        Ok(EventStore { db, streams, arrivals })
     }
 
     /// The version of the last event of a stream; 0 if it has none.
     fn version(&self, stream: &str) -> isobath::Result<u64> {
-        let newest = self.streams.prefix(stream_prefix(stream)).next_back().transpose()?;
-        Ok(newest.map_or(0, |(key, _)| version_of(&key)))
+        newest_version(&self.streams, stream)
     }
 
-    /// Appends events to a stream if its last event has the version `seen`.
+    /// Appends events to a stream if its last event has the version `seen`. If another append comes
+    /// between, the closure runs again.
     fn append(&self, stream: &str, seen: u64, events: &[&str]) -> isobath::Result<Appended> {
-        let mut next_position = self.next_position.lock().expect("no append panics");
-        let version = self.version(stream)?;
-        if version != seen {
-            return Ok(Err(version));
-        }
-        let mut batch = Batch::new();
-        for (nth, event) in (1u64..).zip(events) {
-            let key = event_key(stream, version + nth);
-            batch.of(&self.arrivals).put((*next_position + nth - 1).to_be_bytes(), &key);
-            batch.of(&self.streams).put(&key, event);
-        }
-        self.db.write(batch)?;
-        *next_position += events.len() as u64;
-        Ok(Ok(version + events.len() as u64))
+        self.db.transact(|tx| {
+            let (streams, arrivals) = (tx.of(&self.streams), tx.of(&self.arrivals));
+            let version = newest_version(&streams, stream)?;
+            if version != seen {
+                return Ok(Err(version));
+            }
+            let position = arrivals.last()?.map_or(0, |(position, _)| number(&position));
+            for (nth, event) in (1u64..).zip(events) {
+                let key = event_key(stream, version + nth);
+                arrivals.put((position + nth).to_be_bytes(), &key)?;
+                streams.put(&key, event)?;
+            }
+            Ok(Ok(version + events.len() as u64))
+        })
     }
 
     /// The events of a stream after a version.
@@ -81,11 +77,17 @@ impl EventStore {
         arrivals
             .map(|item| {
                 let (position, key) = item?;
-                let event = streams.get(&key)?.expect("one batch wrote both");
+                let event = streams.get(&key)?.expect("one transaction wrote both");
                 Ok((number(&position), text(&event)))
             })
             .collect()
     }
+}
+
+/// The version of the last event of a stream, as a family or its part of a transaction shows it.
+fn newest_version(streams: &impl Readable, stream: &str) -> isobath::Result<u64> {
+    let newest = streams.prefix(stream_prefix(stream)).next_back().transpose()?;
+    Ok(newest.map_or(0, |(key, _)| version_of(&key)))
 }
 
 /// A zero ends the stream's name, so that no stream's keys begin with the name of another.

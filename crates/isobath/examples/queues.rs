@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A queue's family, with the queue's first and last position. The lock is held across reads and
-/// writes, because there are no transactions yet.
+/// writes, so that workers wait for each other where transactions at one end would conflict.
 struct Queue {
     waiting: Family,
     ends: Mutex<Ends>,

@@ -34,6 +34,16 @@ pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>>
     batch.of(&stock).put("cherry", "20").put("damson", "7");
     db.with(WriteOptions::sync()).write(batch)?;
 
+    // A transaction reads and writes, also in several families. If others change what it has read,
+    // nothing is written, and it runs again.
+    db.transact(|tx| {
+        if !tx.contains("elder")? {
+            tx.put("elder", "black")?;
+            tx.of(&stock).put("elder", "1")?;
+        }
+        Ok(())
+    })?;
+
     // A snapshot does not change when new data is written.
     let before = db.snapshot();
     stock.delete("cherry")?;

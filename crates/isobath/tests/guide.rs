@@ -38,7 +38,7 @@ fn dir() -> tempfile::TempDir {
 fn the_quick_start_prints_what_was_in_stock_on_a_new_and_on_an_old_directory() {
     let dir = dir();
     let expected = "in stock, before and now:\n  banana: 3, still there\n  cherry: 20, gone\n  \
-                    damson: 7, still there\ncherry is black\nbanana is yellow\n";
+                    damson: 7, still there\n  elder: 1, still there\ncherry is black\nbanana is yellow\n";
     for _ in 0..2 {
         assert_eq!(printed(quick_start::run, dir.path()), expected);
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// this many.
 const PER_HUNDRED_MIN: usize = 15;
 /// The rooms that hold or change the state of a database.
-const ROOMS: [&str; 16] = [
+pub const ROOMS: [&str; 16] = [
     "compact",
     "conflict",
     "cursor",

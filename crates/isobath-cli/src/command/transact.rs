@@ -142,6 +142,8 @@ fn parse(script: &[u8], form: Form) -> Result<Vec<(usize, Operation)>> {
     Ok(operations)
 }
 
+const SEPARATION: &str = "with a tab in the line, tabs separate the words, otherwise spaces do";
+
 /// The words of a line are separated by tabs if there is one, otherwise by spaces.
 fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
     let words: Vec<&[u8]> = match line.contains(&b'\t') {
@@ -163,7 +165,8 @@ fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
         (b"delete" | b"get" | b"expect-absent", words) => Err(takes(verb, "a key", words.len())),
         (b"family", words) => Err(takes(verb, "a name", words.len())),
         _ => Err(Failure::Request(format!(
-            "{:?} is no operation; there are put, delete, get, expect, expect-absent and family",
+            "{:?} is no operation; there are put, delete, get, expect, expect-absent and family; \
+             {SEPARATION}",
             String::from_utf8_lossy(verb)
         ))),
     }
@@ -171,8 +174,7 @@ fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
 
 fn takes(verb: &[u8], what: &str, given: usize) -> Failure {
     Failure::Request(format!(
-        "`{}` takes {what}, and {given} words are given; with a tab in the line, tabs separate the \
-         words, otherwise spaces do (a space in a word is \\x20)",
+        "`{}` takes {what}, and {given} are given; {SEPARATION} (a space in a word is \\x20)",
         String::from_utf8_lossy(verb)
     ))
 }
@@ -199,8 +201,9 @@ mod tests {
     fn a_mistake_is_told_with_its_line() {
         for (script, line, word) in [
             ("get a\nput a", 2, "a key and a value"),
-            ("put a b c", 1, "3 words"),
+            ("put a b c", 1, "3 are given"),
             ("\n\nfetch a", 3, "is no operation"),
+            ("expect apple\tred", 1, "tabs separate the words"),
             ("delete \\q", 1, "backslash"),
             ("family", 1, "a name"),
             (" ", 1, "no operation"),

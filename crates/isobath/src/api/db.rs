@@ -28,7 +28,8 @@ use std::time::Duration;
 
 /// An open database. Its own read and write methods use the default family. A `Db` is cheap to
 /// clone and can be used from any number of threads. The database closes when the last of its
-/// clones, families and snapshots is dropped; call [`Db::close`] to get the errors of closing.
+/// clones, families, snapshots and transactions is dropped; call [`Db::close`] to get the errors of
+/// closing.
 #[derive(Clone)]
 pub struct Db {
     owner: Arc<Owner>,
@@ -121,8 +122,8 @@ impl Db {
         )
     }
 
-    /// A handle that uses these options, for one call or for many: [`Reads`](crate::Reads) or
-    /// [`Writes`](crate::Writes).
+    /// A handle that uses these options, for one call or for many: [`Reads`](crate::Reads),
+    /// [`Writes`](crate::Writes) or [`Transactions`](crate::Transactions).
     #[inline]
     pub fn with<O: CallOptions>(&self, options: O) -> O::Handle<'_> {
         let engine = self.engine();
@@ -435,7 +436,7 @@ impl Db {
     }
 
     /// Flushes, cancels compactions, stops the background threads and releases the directory.
-    /// Remaining handles, snapshots, ranges and cursors then return
+    /// Remaining handles, snapshots, transactions, ranges and cursors then return
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Values that they returned before stay
     /// valid. A second close waits for the first one and returns the same result. If an event
     /// listener or a callback of [`Db::on_durable`] calls `close`, it gets

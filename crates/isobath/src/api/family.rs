@@ -66,8 +66,9 @@ impl Family {
         write::set_family_options(self.engine(), &self.keyspace, options)
     }
 
-    /// A handle that uses these options, for one call or for many: [`Reads`] or
-    /// [`WritesFamily`](crate::WritesFamily).
+    /// A handle that uses these options, for one call or for many: [`Reads`],
+    /// [`WritesFamily`](crate::WritesFamily) or [`Transactions`](crate::Transactions).
+    /// Transactions reach all families, whichever they were begun at.
     #[inline]
     pub fn with<O: CallOptions>(&self, options: O) -> O::Part<'_> {
         let engine = self.engine();

@@ -234,7 +234,9 @@ impl Transaction {
     /// If the key was changed since the read point, the read point moves to the newest, provided
     /// that nothing else that the transaction has read was changed; if it was, the call fails with
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict). At
-    /// [`Isolation::Snapshot`](crate::Isolation::Snapshot) it fails in any case.
+    /// [`Isolation::Snapshot`](crate::Isolation::Snapshot) it fails in any case. If the key was not
+    /// changed, the read point stays where it is, however long the call has waited: other keys are
+    /// read as of then.
     ///
     /// Write the key through the transaction: a plain write on the same thread would wait for this
     /// transaction for ever, and fails with [`ErrorKind::Deadlock`](crate::ErrorKind::Deadlock).

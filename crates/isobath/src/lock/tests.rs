@@ -56,19 +56,19 @@ impl Table {
         self.locks.take(owner, (0, key.as_bytes()), mode, NEVER)
     }
 
-    /// Takes a key in another thread, from which the owner is called from then on, and returns when
-    /// the request stands in the queue, if it does not end before.
-    fn queue<'s, 'e>(
+    /// Runs `ask` in another thread, from which the owner is called from then on, and returns when
+    /// it waits or has ended.
+    fn ask<'s, 'e>(
         &'e self,
         scope: &'s Scope<'s, 'e>,
         owner: &Arc<Owner>,
-        (key, want): (&'static str, Want),
+        ask: impl FnOnce(&Locks, &Arc<Owner>) -> Result<(), LockRefusal> + Send + 's,
     ) -> ScopedJoinHandle<'s, Result<(), LockRefusal>> {
         let tickets = || self.locks.ticket.load(Ordering::Relaxed);
         let (owner, before) = (Arc::clone(owner), tickets());
         let asking = scope.spawn(move || {
             owner.note_thread();
-            self.locks.obtain(&owner, (0, key.as_bytes()), want, NEVER).map(drop)
+            ask(&self.locks, &owner)
         });
         while tickets() == before && !asking.is_finished() {
             std::thread::yield_now();
@@ -76,8 +76,24 @@ impl Table {
         asking
     }
 
-    fn release(&self, owners: [&Arc<Owner>; 2]) {
-        owners.into_iter().for_each(|owner| self.locks.release_all(owner));
+    /// Takes a key like [`Table::ask`].
+    fn queue<'s, 'e>(
+        &'e self,
+        scope: &'s Scope<'s, 'e>,
+        owner: &Arc<Owner>,
+        (key, want): (&'static str, Want),
+    ) -> ScopedJoinHandle<'s, Result<(), LockRefusal>> {
+        self.ask(scope, owner, move |locks, owner| {
+            locks.obtain(owner, (0, key.as_bytes()), want, NEVER).map(drop)
+        })
+    }
+
+    /// Gives back all that these hold, keys and ranges.
+    fn release<'o>(&self, owners: impl IntoIterator<Item = &'o Arc<Owner>>) {
+        for owner in owners {
+            self.locks.release_all(owner);
+            self.locks.release_ranges(owner);
+        }
     }
 
     fn is_free(&self) -> bool {
@@ -114,7 +130,7 @@ fn shared_locks_stand_beside_each_other_and_nothing_beside_an_exclusive_one() {
         assert_eq!(is_granted, first == Shared && second == Shared, "{first:?} {second:?}");
         assert!(table.locks.try_take(&owners[1], (1, b"k"), Exclusive), "another family's key");
         assert_eq!(owners[0].holds(0, b"k"), Some(first));
-        table.release(owners.each_ref());
+        table.release(&owners);
         assert!(table.is_free() && !owners[0].holds_any());
     }
 }

@@ -88,18 +88,17 @@ impl Life {
         &mut self,
         engine: &Arc<Engine>,
         family: &Arc<Keyspace>,
-        keys: impl IntoIterator<Item = K>,
+        keys: &[K],
         options: ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        let keys: Vec<K> = keys.into_iter().collect();
         let mut at = ReadAt { engine, family, point: self.point, options };
-        for key in &keys {
+        for key in keys {
             if self.footprint.get(family.id, key.as_ref()).is_none() {
                 at = self.track(engine, family, key.as_ref(), options)?;
             }
         }
-        let mut values = at.multi_get(&keys)?;
+        let mut values = at.multi_get(keys)?;
         for (key, value) in keys.iter().zip(&mut values) {
             if let Some(own) = self.own(family, key.as_ref()) {
                 *value = own;

@@ -54,10 +54,7 @@ impl Asker {
             return lock_all(engine, ops, locks);
         }
         let deadline_ns = *self.deadline_ns.get_or_insert_with(|| locks.deadline_ns(engine));
-        match held {
-            Held::Range(family, span) => locks.wait_for_ranges(engine, (family, span), deadline_ns),
-            Held::Key(family, key) => locks.wait_for(engine, (family, &key), deadline_ns),
-        }
+        locks.wait_for(engine, held, deadline_ns)
     }
 }
 

@@ -11,6 +11,7 @@
 //! 3. Those that had announced themselves before are stamped, and `visible` has passed the stamps.
 //!    None of them waits for a lock: a writer that does takes its announcement back first.
 
+use super::ask::Held;
 use crate::conflict::{Hold, Slot};
 use crate::engine::{Engine, Keyspace};
 use crate::env::sync::spin_hint;
@@ -186,29 +187,20 @@ impl KeyLocks {
         }
     }
 
-    /// Waits until no range of others overlaps this one. The caller has announced nothing.
-    pub(crate) fn wait_for_ranges(
-        &mut self,
-        engine: &Engine,
-        (family, span): (FamilyId, Span),
-        deadline_ns: u64,
-    ) -> Result<()> {
+    /// Waits until no other holds the key, or a range that meets this one. The caller has announced
+    /// nothing.
+    pub(super) fn wait_for(&mut self, engine: &Engine, held: Held, deadline_ns: u64) -> Result<()> {
         let owner = self.known(engine);
-        let (mode, lower) = (LockMode::Exclusive, Arc::clone(&span.lower));
-        let waited = engine.locks.await_span(owner, (family, span), mode, deadline_ns);
-        waited.map_err(|why| refused(engine, (family, &lower), why))
-    }
-
-    /// Waits until no other holds the key. The caller has announced nothing.
-    pub(crate) fn wait_for(
-        &mut self,
-        engine: &Engine,
-        (family, key): (FamilyId, &[u8]),
-        deadline_ns: u64,
-    ) -> Result<()> {
-        let owner = self.known(engine);
-        let waited = engine.locks.await_key(owner, (family, key), deadline_ns);
-        waited.map_err(|why| refused(engine, (family, key), why))
+        let (waited, family, key) = match held {
+            Held::Key(family, key) => {
+                (engine.locks.await_key(owner, (family, &key), deadline_ns), family, key)
+            }
+            Held::Range(family, span) => {
+                let (mode, lower) = (LockMode::Exclusive, Arc::clone(&span.lower));
+                (engine.locks.await_span(owner, (family, span), mode, deadline_ns), family, lower)
+            }
+        };
+        waited.map_err(|why| refused(engine, (family, &key), why))
     }
 
     /// When a wait that begins now has lasted too long.

@@ -11,31 +11,6 @@ impl Table {
     fn take_span(&self, owner: &Arc<Owner>, of: &Span, mode: LockMode) -> Result<(), LockRefusal> {
         self.locks.take_range(owner, (0, of), mode, NEVER)
     }
-
-    /// Runs `ask` in another thread, from which the owner is called from then on, and returns when
-    /// it waits or has ended.
-    fn ask<'s, 'e>(
-        &'e self,
-        scope: &'s Scope<'s, 'e>,
-        owner: &Arc<Owner>,
-        ask: impl FnOnce(&Locks, &Arc<Owner>) -> Result<(), LockRefusal> + Send + 's,
-    ) -> ScopedJoinHandle<'s, Result<(), LockRefusal>> {
-        let tickets = || self.locks.ticket.load(Ordering::Relaxed);
-        let (owner, before) = (Arc::clone(owner), tickets());
-        let asking = scope.spawn(move || {
-            owner.note_thread();
-            ask(&self.locks, &owner)
-        });
-        while tickets() == before && !asking.is_finished() {
-            std::thread::yield_now();
-        }
-        asking
-    }
-
-    fn end(&self, owner: &Owner) {
-        self.locks.release_all(owner);
-        self.locks.release_ranges(owner);
-    }
 }
 
 #[test]
@@ -47,7 +22,7 @@ fn spans_overlap_where_they_have_a_key_in_common() {
         table.take_span(&one, &span(lower, upper), Exclusive).unwrap();
         let told = table.locks.take_range(&other, (0, &span(other_lower, other_upper)), Shared, 0);
         assert_eq!(told.is_err(), is, "{lower}..{upper} and {other_lower}..{other_upper}");
-        [&one, &other].into_iter().for_each(|owner| table.end(owner));
+        table.release([&one, &other]);
         assert!(table.is_free());
     }
     assert!(Span::of_key(b"k").contains(b"k") && !Span::of_key(b"k").contains(b"k\0"));
@@ -69,7 +44,7 @@ fn a_shared_range_stands_beside_shared_ranges_and_keys_and_keeps_writes_out() {
     assert!(against(&one, "b") && against(&other, "b") && against(&one, "a"));
     assert!(!against(&one, "c") && against(&other, "c") && !against(&other, "d"));
     assert!(!table.locks.is_in_range_against(None, (1, b"b")), "another family");
-    [&one, &other].into_iter().for_each(|owner| table.end(owner));
+    table.release([&one, &other]);
     assert!(table.is_free());
 }
 
@@ -90,11 +65,11 @@ fn a_range_waits_for_keys_in_it_and_later_keys_wait_for_the_range() {
         table.locks.release(&holder, (0, b"bb"));
         range.join().unwrap().unwrap();
         assert!(!key.is_finished() && later.holds(0, b"c").is_none(), "it is given back meanwhile");
-        table.end(&ranger);
+        table.release([&ranger]);
         key.join().unwrap().unwrap();
         assert_eq!(later.holds(0, b"c"), Some(Exclusive));
     });
-    [&holder, &later].into_iter().for_each(|owner| table.end(owner));
+    table.release([&holder, &later]);
     assert!(table.is_free());
 }
 
@@ -108,17 +83,17 @@ fn a_shared_key_in_a_shared_range_is_not_held_alone_when_the_wait_for_that_fails
     assert_eq!(holder_of(upgraded), Some(2));
     assert_eq!(reader.holds(0, b"c"), Some(Shared));
     table.take(&other, "c", Shared).unwrap();
-    table.locks.release_all(&other);
+    table.release([&other]);
     std::thread::scope(|scope| {
         let upgrade = table
             .ask(scope, &reader, |locks, owner| locks.take(owner, (0, b"c"), Exclusive, NEVER));
         assert_eq!(reader.holds(0, b"c"), Some(Shared), "it is kept shared meanwhile");
         table.take(&ranger, "c", Shared).unwrap();
-        table.end(&ranger);
+        table.release([&ranger]);
         upgrade.join().unwrap().unwrap();
     });
     assert_eq!(reader.holds(0, b"c"), Some(Exclusive));
-    table.end(&reader);
+    table.release([&reader]);
     assert!(table.is_free());
 }
 
@@ -136,14 +111,13 @@ fn a_writer_waits_for_ranges_that_others_hold_and_locks_none() {
         let waits = table.ask(scope, &writer, |locks, owner| {
             locks.await_ranges(owner, (0, b"k"), Exclusive, NEVER)
         });
-        table.end(&one);
-        table.end(&other);
+        table.release([&one, &other]);
         waits.join().unwrap().unwrap();
     });
     table.take_span(&one, &span("", ""), Exclusive).unwrap();
     passes(&one).unwrap();
     assert_eq!(holder_of(passes(&other)), Some(1));
-    table.end(&one);
+    table.release([&one]);
     assert!(table.is_free());
 }
 
@@ -160,10 +134,10 @@ fn a_cycle_over_a_key_and_a_range_is_a_deadlock() {
             table.ask(scope, &other, |locks, owner| locks.take(owner, (0, b"c"), Exclusive, NEVER));
         let told = cycle_of(second.join().unwrap());
         assert_eq!(told, [(Some(2), "c".to_owned()), (Some(1), "x".to_owned())]);
-        table.end(&other);
+        table.release([&other]);
         first.join().unwrap().unwrap();
     });
-    table.end(&one);
+    table.release([&one]);
     assert!(table.is_free());
 }
 
@@ -186,7 +160,7 @@ fn ranges_are_granted_in_the_order_of_arrival_and_one_that_gives_up_lets_others_
         assert_eq!(exclusive.join().unwrap(), Err(LockRefusal::Aborted));
         behind.join().unwrap().unwrap();
     });
-    [&one, &third].into_iter().for_each(|owner| table.end(owner));
+    table.release([&one, &third]);
     assert!(table.is_free());
 }
 
@@ -222,7 +196,7 @@ fn threads_never_write_into_a_range_that_another_has_locked() {
                         values[at].store(seen + 1, Ordering::Relaxed);
                         assert_eq!(values[at].load(Ordering::Relaxed), seen + 1);
                     }
-                    table.end(&owner);
+                    table.release([&owner]);
                 }
             });
         }
