@@ -37,8 +37,8 @@ pub(super) struct First {
     key: Box<[u8]>,
     range: Option<Span>,
     mode: LockMode,
-    /// The end of a range from which keys are taken.
-    is_queue: bool,
+    /// The range that keys are taken from; the key is its end.
+    queue: Option<Span>,
 }
 
 impl First {
@@ -220,8 +220,7 @@ impl Life {
         let family = self.families.iter().find(|known| *known.name() == **family);
         let Some(family) = family.cloned() else { return };
         let first = match kind {
-            // Those that take keys from one end queue there.
-            ConflictKind::Range if self.firsts.iter().any(|first| first.is_queue) => None,
+            ConflictKind::Range if self.lock_queue(&family, key) => None,
             ConflictKind::Range => self.first_range(family, key),
             _ => Some(self.first_key(family, key)),
         };
@@ -230,9 +229,25 @@ impl Life {
 
     /// Notes that the next attempt, if there is one, locks the end of a range first: others that
     /// take keys from there then queue.
-    pub(super) fn note_queue(&mut self, family: &Arc<Keyspace>, end: &[u8]) {
+    pub(super) fn note_queue(&mut self, family: &Arc<Keyspace>, end: &[u8], range: &Interval) {
         let (family, key, mode) = (family.clone(), end.into(), LockMode::Exclusive);
-        self.lock_first(First { family, key, range: None, mode, is_queue: true });
+        let queue = Some(span_of(range));
+        self.lock_first(First { family, key, range: None, mode, queue });
+    }
+
+    /// True if keys are taken from a range with this key. If the attempt had its turn in the queue,
+    /// those who do not queue were in its way: the next one locks the whole range, too.
+    fn lock_queue(&mut self, family: &Keyspace, key: &[u8]) -> bool {
+        let owner = self.locks.owner();
+        let mut firsts = self.firsts.iter_mut().filter(|first| first.family.id == family.id);
+        let is_around =
+            |first: &&mut First| first.queue.as_ref().is_some_and(|queue| queue.contains(key));
+        let Some(first) = firsts.find(is_around) else { return false };
+        let had_turn = owner.is_some_and(|owner| owner.holds(family.id, &first.key).is_some());
+        if had_turn {
+            first.range = first.queue.clone();
+        }
+        true
     }
 
     fn lock_first(&mut self, first: First) {
@@ -240,7 +255,7 @@ impl Life {
             Ok(at) => {
                 let known = &mut self.firsts[at];
                 known.mode = known.mode.max(first.mode);
-                known.is_queue |= first.is_queue;
+                known.queue = known.queue.take().or(first.queue);
                 known.range = first.range.or(known.range.take());
             }
             Err(at) if self.firsts.len() < FIRST_MAX => self.firsts.insert(at, first),
@@ -259,7 +274,7 @@ impl Life {
             true => LockMode::Exclusive,
             false => LockMode::Shared,
         };
-        First { family, key: key.into(), range: None, mode, is_queue: false }
+        First { family, key: key.into(), range: None, mode, queue: None }
     }
 
     /// The range that was read and has the key. The key is another one each time.
@@ -273,7 +288,7 @@ impl Life {
         };
         let span = span_of(&range);
         let key = span.lower.to_vec().into();
-        Some(First { family, key, range: Some(span), mode, is_queue: false })
+        Some(First { family, key, range: Some(span), mode, queue: None })
     }
 
     /// True if the next attempt begins with a lock.
@@ -305,11 +320,12 @@ impl Life {
             if first.family.is_dropped() {
                 continue;
             }
-            match &first.range {
-                Some(span) => {
-                    self.locks.take_range(engine, (first.family.id, span), first.mode)?;
-                }
-                None => drop(self.locks.take(engine, &first.family, &first.key, first.mode)?),
+            // The place in the queue comes first: its holder may wait for this range.
+            if first.queue.is_some() || first.range.is_none() {
+                self.locks.take(engine, &first.family, &first.key, first.mode)?;
+            }
+            if let Some(span) = &first.range {
+                self.locks.take_range(engine, (first.family.id, span), first.mode)?;
             }
         }
         Ok(())

@@ -4,7 +4,9 @@
 //! there at the commit's LSN is nearer to the end of the range, and no two callers take the same.
 //!
 //! Callers at one end want the same key, and all but one would fail. So each locks the end before
-//! it reads, and they form a queue. Within a transaction that is done from the second run on.
+//! it reads, and they form a queue. Within a transaction that is done from the second run on, as
+//! nothing tells in advance that it will pop. Those on their first run do not queue, nor do those
+//! who put keys: a caller that had its turn and failed locks the whole range for the next run.
 
 use super::begin::Life;
 use super::scan::Way;
@@ -31,7 +33,7 @@ pub(crate) fn pop(
     let options = TransactionOptions { isolation, write, ..TransactionOptions::default() };
     let take = |life: &mut Life| life.pop(engine, family, way, bounds, ReadOptions::default());
     let prepare = |life: &mut Life| {
-        life.note_queue(family, end_key(way, bounds));
+        life.note_queue(family, end_key(way, bounds), &range_of(bounds));
         life.begin_again(engine);
     };
     Ok(alone(engine, options, prepare, take)?.0)
@@ -48,7 +50,7 @@ impl Life {
         options: ReadOptions,
     ) -> Result<Option<(Value, Value)>> {
         engine.check_not_read_only()?;
-        self.note_queue(family, end_key(way, bounds));
+        self.note_queue(family, end_key(way, bounds), &range_of(bounds));
         let (pin, mut recorder) = self.scan(engine, family, bounds, options)?;
         let sought = pin.scan(bounds).and_then(|mut scan| {
             match way {
@@ -85,6 +87,10 @@ impl Life {
     }
 }
 
+fn range_of(bounds: &ScanBounds) -> Interval {
+    Interval::within(&bounds.lower, &bounds.upper)
+}
+
 /// The key by which callers at an end of a range find each other.
 fn end_key(way: Way, bounds: &ScanBounds) -> &[u8] {
     match if way == Way::Forward { &bounds.lower } else { &bounds.upper } {
@@ -95,7 +101,7 @@ fn end_key(way: Way, bounds: &ScanBounds) -> &[u8] {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::{Db, Options, Prefix, Result, WriteOptions};
+    use crate::{Db, Options, Prefix, Result, TransactionOptions, WriteOptions};
     use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -186,6 +192,30 @@ mod tests {
                 }
             }
         });
+    }
+
+    #[test]
+    fn those_who_pop_and_put_in_one_transaction_have_their_turn_after_three_runs() {
+        let db = open();
+        let done = db.family("done").unwrap();
+        (0..400u64).for_each(|n| _ = db.put(n.to_be_bytes(), "").unwrap());
+        // Room for a deadlock or two with those who take the range at the same time.
+        let options = TransactionOptions::default().attempts(6);
+        let work = || {
+            loop {
+                let taken = db.with(options).transact(|tx| {
+                    let Some((key, _)) = tx.pop_first(..)? else { return Ok(false) };
+                    std::thread::yield_now();
+                    tx.of(&done).put(&key, "")?;
+                    Ok(true)
+                });
+                if !taken.unwrap().0 {
+                    return;
+                }
+            }
+        };
+        std::thread::scope(|scope| (0..8).for_each(|_| _ = scope.spawn(work)));
+        assert_eq!((db.count(..).unwrap(), done.count(..).unwrap()), (0, 400));
     }
 
     #[test]
