@@ -113,12 +113,17 @@ fn is_hidden_in(memtable: &Memtable, key: &[u8], point: Lsn) -> bool {
 /// The same for a slice.
 #[cold]
 #[inline(never)]
-fn is_hidden_by(spans: &SpanSet, table: &Table, key: &[u8], hash: u64, point: Lsn) -> Result<bool> {
+fn is_hidden_by(
+    (spans, table): (&SpanSet, &Table),
+    (key, hash): (&[u8], u64),
+    point: Lsn,
+    fills: bool,
+) -> Result<bool> {
     let cover = spans.newest_at(key, point);
     if cover == 0 {
         return Ok(false);
     }
-    let newest = table.get_with(key, hash, point, true)?.map_or(0, |found| found.seq);
+    let newest = table.get_with(key, hash, point, fills)?.map_or(0, |found| found.seq);
     let is_hidden = is_hidden(newest, cover);
     reached_if(Reach::SpanHidInTable, || is_hidden);
     Ok(is_hidden)
@@ -132,7 +137,7 @@ fn is_hidden(seq: Lsn, cover: Lsn) -> bool {
 
 /// `None` if the slice holds no version visible to the reader and no range delete that covers the
 /// key, `Some(None)` if it holds a delete.
-#[inline]
+#[inline(always)]
 fn get_in_slice(
     at: &ReadAt<'_>,
     slice: &TableSlice,
@@ -145,20 +150,20 @@ fn get_in_slice(
     }
     let table = slice.table(&at.engine.tables)?;
     if let Some(spans) = table.spans()
-        && is_hidden_by(spans, table, key, hash, point)?
+        && is_hidden_by((spans, table), (key, hash), point, at.options.fill_cache)?
     {
         return Ok(Some(None));
     }
     let found = table.get_with(key, hash, point, at.options.fill_cache);
     let found = match found {
-        Err(error) if error.is_corruption() && planted(Plant::DamageSkipped) => None,
-        other => other?,
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(None),
+        Err(error) if error.is_corruption() && planted(Plant::DamageSkipped) => return Ok(None),
+        Err(error) => return Err(error),
     };
-    Ok(found.map(|found| {
-        debug_assert!(found.seq < point);
-        match found.kind.effect() {
-            Effect::Absent => None,
-            Effect::Value => Some(Value::in_block(found.value)),
-        }
+    debug_assert!(found.seq < point);
+    Ok(Some(match found.kind.effect() {
+        Effect::Absent => None,
+        Effect::Value => Some(Value::in_block(found.value)),
     }))
 }
