@@ -253,6 +253,7 @@ impl Sample {
         let options = TableOptions {
             block_len: 120,
             index_block_len: 60,
+            flat_index_part: 0,
             codec: Codec::None,
             // More than one KiB, so that the filter is a block of its own.
             filter_bits_per_key: 250,

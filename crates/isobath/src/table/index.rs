@@ -10,8 +10,9 @@
 //! and its sequence number is that of the block's last entry. So [`Block::search`] for (key, point)
 //! finds the only block that can hold the answer.
 //!
-//! When the index exceeds `index_block_len`, it is cut into leaves. A *top* of the same form leads
-//! to them; its separators are the last separators of the leaves. The top lies in the slice's root.
+//! An index that is long beside its data (`TableOptions::flat_index_part`) is cut into leaves. A
+//! *top* of the same form leads to them; its separators are the last separators of the leaves. The
+//! top, or the only block, lies in the slice's root.
 
 use super::block::{Block, RawEntry};
 use super::block_builder::BlockBuilder;
@@ -80,11 +81,6 @@ impl IndexBuilder {
 
     pub(crate) fn len(&self) -> usize {
         self.block.len()
-    }
-
-    /// The last separator added, with its sequence number.
-    pub(crate) fn last(&self) -> (&[u8], Lsn) {
-        (&self.last, self.last_seq)
     }
 
     pub(crate) fn finish(&mut self) -> &[u8] {
@@ -203,7 +199,6 @@ mod tests {
             .collect();
         for (at, handle) in handles.iter().enumerate() {
             builder.add(&[at as u8], at as u64 % 3, *handle);
-            assert_eq!(builder.last(), (&[at as u8][..], at as u64 % 3));
         }
         let good = builder.finish().to_vec();
         let block = parse_index(good.clone()).unwrap();

@@ -18,6 +18,10 @@ pub(crate) struct TableOptions {
     pub(crate) filter_bits_per_key: u32,
     /// The length of an index block before compression, in bytes.
     pub(crate) index_block_len: u32,
+    /// The index is one block, however long, that stays in memory while the table is open, if it
+    /// takes no more than this part of the slice's keys and values: 1/n. With 0 it never is, beyond
+    /// `index_block_len`. Two levels cost a read of a leaf, which may not be cached, for each get.
+    pub(crate) flat_index_part: u32,
     /// The origin that the slice states.
     pub(crate) origin: Origin,
 }
@@ -26,10 +30,11 @@ impl Default for TableOptions {
     fn default() -> Self {
         TableOptions {
             block_len: 4096,
-            restart_interval: 16,
+            restart_interval: 8,
             codec: Codec::default(),
             filter_bits_per_key: 10,
             index_block_len: 4096,
+            flat_index_part: 32,
             origin: Origin::default(),
         }
     }

@@ -25,12 +25,34 @@ const INLINE_FILTER_LEN: usize = 1024;
 /// Buffers that large blocks made longer than this are freed.
 const BUFFER_LEN_KEPT: usize = 1 << 20;
 
-/// An index block that is held until the data blocks are written.
-struct Leaf {
-    codec: Codec,
-    payload: Vec<u8>,
-    separator: Vec<u8>,
-    seq: Lsn,
+/// The data blocks of a slice, each with its separator and the sequence number of that.
+#[derive(Default)]
+struct Blocks {
+    separators: Vec<u8>,
+    /// Where each block's separator ends, and the block.
+    all: Vec<(usize, Lsn, BlockHandle)>,
+}
+
+impl Blocks {
+    fn add(&mut self, separator: &[u8], seq: Lsn, handle: BlockHandle) {
+        self.separators.extend_from_slice(separator);
+        self.all.push((self.separators.len(), seq, handle));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], Lsn, BlockHandle)> {
+        let starts = std::iter::once(0).chain(self.all.iter().map(|(end, ..)| *end));
+        let separator = |(start, end): (usize, usize)| &self.separators[start..end];
+        starts
+            .zip(&self.all)
+            .map(move |(start, (end, seq, handle))| (separator((start, *end)), *seq, *handle))
+    }
+
+    fn clear(&mut self) {
+        self.separators.clear();
+        self.separators.shrink_to(BUFFER_LEN_KEPT);
+        self.all.clear();
+        self.all.shrink_to(BUFFER_LEN_KEPT / size_of::<(usize, Lsn, BlockHandle)>());
+    }
 }
 
 pub(crate) struct SliceWriter {
@@ -39,8 +61,8 @@ pub(crate) struct SliceWriter {
     base: u64,
     compressor: Compressor,
     data: BlockBuilder,
+    blocks: Blocks,
     index: IndexBuilder,
-    leaves: Vec<Leaf>,
     hashes: Vec<u64>,
     separator: Vec<u8>,
     smallest: Vec<u8>,
@@ -63,8 +85,8 @@ impl SliceWriter {
             base: 0,
             compressor: Compressor::default(),
             data: BlockBuilder::new(options.restart_interval),
+            blocks: Blocks::default(),
             index: IndexBuilder::new(),
-            leaves: Vec::new(),
             hashes: Vec::new(),
             separator: Vec::new(),
             smallest: Vec::new(),
@@ -85,8 +107,7 @@ impl SliceWriter {
     pub(crate) fn begin(&mut self, family: FamilyId, options: &TableOptions, base: u64) {
         self.data.clear(BUFFER_LEN_KEPT);
         self.data.set_interval(options.restart_interval);
-        self.index.clear();
-        self.leaves.clear();
+        self.blocks.clear();
         self.hashes.clear();
         self.last_key.clear();
         self.spans = SpanSet::default();
@@ -206,26 +227,15 @@ impl SliceWriter {
         self.data_blocks += 1;
         match next {
             Some((key, shared)) if shared == key.len() && shared == self.last_key.len() => {
-                self.index.add(&self.last_key, self.last_seq, handle);
+                self.blocks.add(&self.last_key, self.last_seq, handle);
             }
             Some((key, shared)) => {
                 shortest_separator(&self.last_key, key, shared, &mut self.separator);
-                self.index.add(&self.separator, 0, handle);
+                self.blocks.add(&self.separator, 0, handle);
             }
-            None => self.index.add(&self.last_key, 0, handle),
-        }
-        if next.is_some() && self.index.len() >= self.options.index_block_len as usize {
-            self.close_leaf();
+            None => self.blocks.add(&self.last_key, 0, handle),
         }
         Ok(())
-    }
-
-    fn close_leaf(&mut self) {
-        let (separator, seq) = self.index.last();
-        let (separator, raw) = (separator.to_vec(), self.index.finish());
-        let (codec, payload) = self.compressor.compress(self.options.codec, raw);
-        self.leaves.push(Leaf { codec, payload: payload.to_vec(), separator, seq });
-        self.index.clear();
     }
 
     /// Writes the rest of the slice. `None` if it has no entry.
@@ -303,16 +313,40 @@ impl SliceWriter {
         Ok(FilterPlace::At(handle))
     }
 
+    /// An index in one block if that is short beside the data, else one in two levels.
     fn finish_index(&mut self, out: &mut Output) -> Result<Content> {
-        if self.leaves.is_empty() {
-            return Ok(Content::Index { levels: 1, top: self.index.finish().to_vec() });
+        let TableOptions { index_block_len, flat_index_part, .. } = self.options;
+        let part = self.raw_bytes.checked_div(u64::from(flat_index_part)).unwrap_or(0);
+        let flat_len_max = part.max(u64::from(index_block_len));
+        self.index.clear();
+        let is_flat = self.blocks.iter().enumerate().all(|(nth, (separator, seq, handle))| {
+            let has_room = nth == 0 || (self.index.len() as u64) < flat_len_max;
+            self.index.add(separator, seq, handle);
+            has_room
+        });
+        if !is_flat {
+            return self.finish_index_in_leaves(out);
         }
-        self.close_leaf();
-        for leaf in self.leaves.drain(..) {
-            let handle = out.put_block(leaf.codec, &leaf.payload)?;
-            let handle = BlockHandle { offset: handle.offset - self.base, len: handle.len };
-            self.index.add(&leaf.separator, leaf.seq, handle);
+        Ok(Content::Index { levels: 1, top: self.index.finish().to_vec() })
+    }
+
+    fn finish_index_in_leaves(&mut self, out: &mut Output) -> Result<Content> {
+        let mut leaves = Blocks::default();
+        self.index.clear();
+        let mut blocks = self.blocks.iter().peekable();
+        while let Some((separator, seq, handle)) = blocks.next() {
+            self.index.add(separator, seq, handle);
+            let is_full = self.index.len() >= self.options.index_block_len as usize;
+            if is_full || blocks.peek().is_none() {
+                let raw = self.index.finish();
+                let (codec, payload) = self.compressor.compress(self.options.codec, raw);
+                let handle = out.put_block(codec, payload)?;
+                let offset = handle.offset - self.base;
+                leaves.add(separator, seq, BlockHandle { offset, len: handle.len });
+                self.index.clear();
+            }
         }
+        leaves.iter().for_each(|(separator, seq, handle)| self.index.add(separator, seq, handle));
         Ok(Content::Index { levels: 2, top: self.index.finish().to_vec() })
     }
 }

@@ -75,7 +75,13 @@ fn check_damaged(fixture: &Fixture, metas: &[SliceMeta], slices: &[(u32, Vec<Ver
 }
 
 fn small_blocks(codec: Codec) -> TableOptions {
-    TableOptions { block_len: 120, index_block_len: 60, codec, ..Default::default() }
+    TableOptions {
+        block_len: 120,
+        index_block_len: 60,
+        flat_index_part: 0,
+        codec,
+        ..Default::default()
+    }
 }
 
 #[test]

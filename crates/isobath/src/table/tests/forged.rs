@@ -39,6 +39,7 @@ fn fixture() -> (Fixture, Vec<SliceMeta>) {
         block_len: 130,
         restart_interval: 3,
         index_block_len: 70,
+        flat_index_part: 0,
         codec: Codec::None,
         ..TableOptions::default()
     };

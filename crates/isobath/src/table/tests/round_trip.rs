@@ -76,6 +76,7 @@ fn options() -> impl Strategy<Value = TableOptions> {
                     codec,
                     filter_bits_per_key,
                     index_block_len,
+                    flat_index_part: [0, 32][index_block_len as usize % 2],
                     ..TableOptions::default()
                 }
             },
@@ -185,7 +186,12 @@ fn numbered(count: u64, value_len: usize) -> Vec<Version> {
 #[test]
 fn slices_of_several_families_are_read_apart() {
     let fixture = Fixture::new();
-    let options = TableOptions { block_len: 256, index_block_len: 128, ..Default::default() };
+    let options = TableOptions {
+        block_len: 256,
+        index_block_len: 128,
+        flat_index_part: 0,
+        ..Default::default()
+    };
     let slices: Vec<_> = [(0, 1), (1, 2000), (5, 30), (900, 3)]
         .map(|(family, count)| (family, numbered(count, 50 + family as usize)))
         .to_vec();
@@ -204,7 +210,12 @@ fn slices_of_several_families_are_read_apart() {
 #[test]
 fn a_dump_shows_every_byte_and_every_entry() {
     let fixture = Fixture::new();
-    let options = TableOptions { block_len: 256, index_block_len: 128, ..Default::default() };
+    let options = TableOptions {
+        block_len: 256,
+        index_block_len: 128,
+        flat_index_part: 0,
+        ..Default::default()
+    };
     let slices = vec![(2, numbered(3, 10)), (3, numbered(900, 20))];
     let finished = fixture.write(&options, &slices);
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();

@@ -3,6 +3,7 @@
 use super::fixtures::*;
 use crate::cursor::Cursor;
 use crate::format::checksum64;
+use crate::table::reader::Way;
 use crate::table::{Codec, Table, TableOptions};
 use crate::vfs::FileAccess;
 
@@ -76,6 +77,33 @@ fn a_walk_past_the_cache_needs_one_buffer() {
     }
 }
 
+#[test]
+fn an_index_has_leaves_only_if_it_is_long_beside_the_data() {
+    let keys = |len: usize| {
+        let versions =
+            (0..3000u64).map(|i| Version::put(format!("{i:0len$}x"), 5000 + i, [7; 400]));
+        versions.collect::<Vec<_>>()
+    };
+    for (key_len, part, levels) in [(8, 32, 1), (8, 0, 2), (800, 32, 2)] {
+        let fixture = Fixture::new();
+        let options = TableOptions { flat_index_part: part, ..Default::default() };
+        // Separators of long keys are short, unless the keys differ late.
+        let finished = fixture.write(&options, &[(0, keys(key_len))]);
+        let table = fixture.open(&finished, 0);
+        let found = match &table.way {
+            Way::Data(_) => 0,
+            Way::Index(_) => 1,
+            Way::Top(_) => 2,
+        };
+        assert_eq!(found, levels, "keys of {key_len} bytes, one in {part}");
+        for at in [0, 1499, 2999] {
+            let key = format!("{at:0key_len$}x");
+            let found = table.get(key.as_bytes(), checksum64(key.as_bytes()), u64::MAX).unwrap();
+            assert_eq!(found.unwrap().seq, 5000 + at);
+        }
+    }
+}
+
 /// The bytes that `docs/internals/table-format.md` explains.
 #[test]
 fn the_least_file_is_these_bytes() {
@@ -92,8 +120,8 @@ fn the_least_file_is_these_bytes() {
     .concat();
     expected.extend_from_slice(b"\x01\x10\x00\x01\x00\x08\x88\x27\x00\x01\x00\x00\x03key\x03\x00");
     expected.extend_from_slice(b"\x03\x28\x00\x03\x05keyvalue\0\0\0\0\0\0\0\0\0\0\0\0\x01");
-    expected.extend_from_slice(b"\x88\x13\0\0\0\0\0\0\x01\0\0\0\x03\0\x10\x01");
-    expected.extend_from_slice(b"\x00\xaa\x7b\xe9\xb9\xc1\xfb\x95\xb8");
+    expected.extend_from_slice(b"\x88\x13\0\0\0\0\0\0\x01\0\0\0\x03\0\x08\x01");
+    expected.extend_from_slice(b"\x00\xf3\x41\x71\xcc\xaa\x52\xe6\x16");
     expected.extend_from_slice(b"\x01\x00\x00\x45\x00\x82\x45\xb4\x0c\x29\xd1\xba\x2d");
     expected.extend_from_slice(b"\xc5\0\0\0\0\0\0\0\x0d\0\0\0\x01\0\0\0");
     expected.extend_from_slice(&[0; 16]);

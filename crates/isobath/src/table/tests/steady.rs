@@ -83,6 +83,7 @@ impl Draw {
             codec: Codec::None,
             filter_bits_per_key: self.one(&[0, 1, 4, 10, 20, 40]),
             index_block_len: self.one(&[1, 40, 100, 300, 4096]),
+            flat_index_part: 0,
             origin,
         }
     }
@@ -97,7 +98,8 @@ fn written(
     let mut writer = fixture.writer();
     let mut sums = 0u64;
     // So that the slice does not begin at the start of the file.
-    writer.begin_slice(1, &TableOptions::default()).unwrap();
+    let before = TableOptions { restart_interval: 16, ..TableOptions::default() };
+    writer.begin_slice(1, &before).unwrap();
     writer.add(Version::put("before", 7, vec![1; draw.below(3000) as usize]).as_entry()).unwrap();
     writer.finish_slice().unwrap();
     writer.begin_slice(3, &draw.options()).unwrap();
