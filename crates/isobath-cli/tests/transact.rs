@@ -32,6 +32,22 @@ fn a_script_writes_to_all_families_at_once_and_sees_its_own_writes() {
 }
 
 #[test]
+fn a_script_deletes_ranges_and_what_it_puts_there_afterwards_stays() {
+    let home = Home::new();
+    for key in ["a", "cart/7/apple", "cart/7/pear", "cart/8/plum", "log/1", "log/2", "z"] {
+        home.run("put", &[key, "1"]).ok();
+    }
+    let text = "put cart/7/early 1\ndelete_prefix cart/7/\nput cart/7/fig 2\nget cart/7/early\n\
+                delete_range log/ log/2\nget log/1\nget log/2\ndelete_range y\nget z";
+    assert_eq!(script(&home, text, &[]).ok(), "log/2\t1\n");
+    let left = "a\t1\ncart/7/fig\t2\ncart/8/plum\t1\nlog/2\t1\n";
+    assert_eq!(home.run("scan", &[]).ok(), left);
+    let reversed = "delete_prefix a\ndelete_range m c";
+    script(&home, reversed, &[]).fails_with(2, &["line 2: "]);
+    assert_eq!(home.run("scan", &[]).ok(), left);
+}
+
+#[test]
 fn what_is_not_as_expected_is_exit_code_1_and_nothing_is_written() {
     let home = Home::new();
     home.run("put", &["key", "value"]).ok();

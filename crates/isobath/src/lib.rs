@@ -101,6 +101,6 @@ pub use read_point::ReadPoint;
 pub use sizes::Sizes;
 pub use table::BlockCache;
 pub use table::Codec;
-pub use transact::{BoxError, CommitHook, Operations, WrittenOperation};
+pub use transact::{BoxError, CommitHook, OperationKind, Operations, WrittenOperation};
 pub use vfs::IoMode;
 pub use write::Commit;

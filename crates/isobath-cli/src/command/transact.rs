@@ -24,6 +24,10 @@ enum Operation {
     Family(String),
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
+    /// Delete from a key on, and below another if there is one.
+    DeleteRange(Vec<u8>, Option<Vec<u8>>),
+    /// Delete what begins with this.
+    DeletePrefix(Vec<u8>),
     /// Print what the key has, if it is there.
     Get(Vec<u8>),
     /// Go on only if the key has this value.
@@ -85,6 +89,9 @@ fn run(
         Operation::Family(_) => {}
         Operation::Put(key, value) => part.put(key, value)?,
         Operation::Delete(key) => part.delete(key)?,
+        Operation::DeleteRange(from, Some(to)) => part.delete_range(from..to)?,
+        Operation::DeleteRange(from, None) => part.delete_range(from..)?,
+        Operation::DeletePrefix(prefix) => part.delete_prefix(prefix)?,
         Operation::Get(key) => {
             if let Some(value) = part.get(key)? {
                 form.put(said, key);
@@ -158,15 +165,22 @@ fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
         (b"family", [name]) => Ok(Operation::Family(String::from_utf8_lossy(name).into_owned())),
         (b"put", [key, value]) => Ok(Operation::Put(bytes(key)?, bytes(value)?)),
         (b"delete", [key]) => Ok(Operation::Delete(bytes(key)?)),
+        (b"delete_range", [from, to]) => Ok(Operation::DeleteRange(bytes(from)?, Some(bytes(to)?))),
+        (b"delete_range", [from]) => Ok(Operation::DeleteRange(bytes(from)?, None)),
+        (b"delete_prefix", [prefix]) => Ok(Operation::DeletePrefix(bytes(prefix)?)),
         (b"get", [key]) => Ok(Operation::Get(bytes(key)?)),
         (b"expect", [key, value]) => Ok(Operation::Expect(bytes(key)?, bytes(value)?)),
         (b"expect-absent", [key]) => Ok(Operation::ExpectAbsent(bytes(key)?)),
         (b"put" | b"expect", words) => Err(takes(verb, "a key and a value", words.len())),
         (b"delete" | b"get" | b"expect-absent", words) => Err(takes(verb, "a key", words.len())),
+        (b"delete_range", words) => {
+            Err(takes(verb, "where the range begins and, if it has one, its end", words.len()))
+        }
+        (b"delete_prefix", words) => Err(takes(verb, "a prefix", words.len())),
         (b"family", words) => Err(takes(verb, "a name", words.len())),
         _ => Err(Failure::Request(format!(
-            "{:?} is no operation; there are put, delete, get, expect, expect-absent and family; \
-             {SEPARATION}",
+            "{:?} is no operation; there are put, delete, delete_range, delete_prefix, get, expect, \
+             expect-absent and family; {SEPARATION}",
             String::from_utf8_lossy(verb)
         ))),
     }
@@ -206,6 +220,9 @@ mod tests {
             ("expect apple\tred", 1, "tabs separate the words"),
             ("delete \\q", 1, "backslash"),
             ("family", 1, "a name"),
+            ("delete_range", 1, "where the range begins"),
+            ("delete_range a b c", 1, "3 are given"),
+            ("delete_prefix", 1, "a prefix"),
             (" ", 1, "no operation"),
         ] {
             let told = parse(script.as_bytes(), Form::Text).unwrap_err().to_string();

@@ -14,15 +14,16 @@ use crate::engine::{Engine, Keyspace};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::format::OpKind;
-use crate::key_range::{KeyRange, bounds_of};
+use crate::key_range::{KeyRange, bounds_of, span_within};
 use crate::lock::LockMode;
 use crate::options::{ReadOptions, TransactionOptions};
 use crate::pinned::Value;
+use crate::read::ScanBounds;
 use crate::read_point::ReadPoint;
 use crate::steps::steps;
 use crate::transact::{Life, OneKey, Outcome, fetch_update, put_if, rerun};
 use crate::write::Commit;
-use crate::writes::writes;
+use crate::writes::{range_deletes, writes};
 use std::cell::{RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -114,6 +115,24 @@ impl std::fmt::Debug for Transactions<'_> {
 /// }
 /// tx.commit()?;
 /// assert_eq!(users.get("ada")?.unwrap(), "1815");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A range that it deletes is a write of all keys in it, present or not. The order of its writes
+/// counts:
+///
+/// ```
+/// # fn main() -> isobath::Result<()> {
+/// # let db = isobath::Options::in_memory().open("deletes")?;
+/// db.put("cart/7/apple", "1")?;
+/// let tx = db.begin();
+/// tx.put("cart/7/pear", "1")?;
+/// tx.delete_prefix("cart/7/")?;
+/// tx.put("cart/7/plum", "1")?;
+/// assert_eq!(tx.count(..)?, 1);
+/// tx.commit()?;
+/// assert_eq!(db.first()?.unwrap().0, "cart/7/plum");
 /// # Ok(())
 /// # }
 /// ```
@@ -318,6 +337,10 @@ impl Transaction {
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
         self.default_part().operate(kind, key, value)
     }
+
+    fn delete_within(&self, bounds: &ScanBounds) -> Result<()> {
+        self.default_part().delete_within(bounds)
+    }
 }
 
 impl Drop for Transaction {
@@ -385,6 +408,13 @@ impl<'a> TransactionFamily<'a> {
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
         let (family, engine) = (self.family()?, self.tx.engine());
         self.tx.enter()?.operate(engine, family, kind, key, value)
+    }
+
+    fn delete_within(&self, bounds: &ScanBounds) -> Result<()> {
+        let (family, engine) = (self.family()?, self.tx.engine());
+        let span = span_within(bounds)?;
+        let span = span.as_ref().map(|(start, end)| (&**start, &**end));
+        self.tx.enter()?.delete_range(engine, family, span)
     }
 
     /// The value of `key`.
@@ -457,6 +487,8 @@ impl<'a> TransactionFamily<'a> {
 
 writes!(Transaction, self: &Self => Result<()>);
 writes!(TransactionFamily<'_>, self: &Self => Result<()>);
+range_deletes!(Transaction, self: &Self => Result<()>);
+range_deletes!(TransactionFamily<'_>, self: &Self => Result<()>);
 steps!(Transaction, self => self.default_part(), bool);
 steps!(TransactionFamily<'_>, self => self, bool);
 

@@ -1,6 +1,7 @@
 //! The methods that write, written once: on [`Db`](crate::Db) (its default family),
-//! [`Family`](crate::Family), [`Writes`], [`WritesFamily`], [`Batch`](crate::Batch) and
-//! [`BatchFamily`](crate::BatchFamily).
+//! [`Family`](crate::Family), [`Writes`], [`WritesFamily`], [`Batch`](crate::Batch),
+//! [`BatchFamily`](crate::BatchFamily), [`Transaction`](crate::Transaction) and
+//! [`TransactionFamily`](crate::TransactionFamily).
 
 use crate::batch::Batch;
 use crate::engine::{Engine, Keyspace};

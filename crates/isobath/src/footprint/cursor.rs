@@ -4,12 +4,16 @@
 //! number: the read point less one. A reader at the point sees them, and no operation of the log
 //! can have that number, because the record that ends at the point has a header. Each key occurs
 //! once, so the next entry is always the next key.
+//!
+//! Range deletes hide what is in the database and nothing of the set, which is newer than they are:
+//! their number is the read point less two, which no operation of the log can have either.
 
 use super::index::Spot;
 use super::writes::Body;
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
+use crate::span::Cover;
 use std::sync::Arc;
 
 /// A write set as it was at one moment, for the scans of one iterator.
@@ -24,6 +28,19 @@ impl WriteSet {
     /// A cursor over the operations of a family, for a reader at `point`.
     pub(crate) fn cursor(&self, family: FamilyId, point: Lsn) -> WriteSetCursor {
         WriteSetCursor { body: self.0.clone(), family, seq: point.saturating_sub(1), at: None }
+    }
+
+    /// True if the set has range deletes, of any family.
+    pub(crate) fn has_spans(&self) -> bool {
+        self.0.spans.len() > 0
+    }
+
+    /// The range delete that hides `key` from a reader at `point`, unless the set itself has the
+    /// key.
+    pub(crate) fn cover(&self, family: FamilyId, key: &[u8], point: Lsn) -> Option<Cover> {
+        let span = self.0.span_at(family, key)?;
+        let end = (!span.value.is_empty()).then(|| span.value.into());
+        Some(Cover { seq: point.saturating_sub(2), start: span.key.into(), end })
     }
 }
 

@@ -1,4 +1,5 @@
-//! The index of a write set: the operations sorted by (family, key), each key once.
+//! An index of a write set: operations sorted by (family, key), each key once. A write set has one
+//! for the operations on keys, and one for its range deletes, whose key is where they begin.
 //!
 //! It has two levels: a list of leaves, and in each leaf at most [`LEAF_MAX`] entries. An entry
 //! says where key and value lie in the chunks (`writes.rs`), and holds the first eight bytes of the
@@ -12,6 +13,7 @@ use super::writes::Chunks;
 use crate::cursor::key_head;
 use crate::format::{FamilyId, OpKind};
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The most entries of a leaf.
@@ -31,7 +33,7 @@ pub(super) struct Entry {
     pub(super) head: u64,
     pub(super) family: FamilyId,
     pub(super) key: Place,
-    /// Empty if the kind has no value.
+    /// Empty if the kind has no value. Where a range delete ends; empty if it has no end.
     pub(super) value: Place,
     pub(super) kind: OpKind,
 }
@@ -149,6 +151,49 @@ impl Index {
             Some(entry) => leaf.first = (entry.family, entry.head),
             None => drop(self.leaves.remove(spot.leaf)),
         }
+    }
+
+    /// The number of entries from one spot on and before another.
+    pub(super) fn count_between(&self, from: Spot, to: Spot) -> usize {
+        (from.leaf..=to.leaf).map(|leaf| self.slots_between(leaf, from, to).len()).sum()
+    }
+
+    /// The slots of a leaf that lie between two spots.
+    fn slots_between(&self, leaf: usize, from: Spot, to: Spot) -> Range<usize> {
+        let len = self.leaves.get(leaf).map_or(0, |leaf| leaf.entries.len());
+        let start = if leaf == from.leaf { from.slot } else { 0 };
+        let end = if leaf == to.leaf { to.slot } else { len };
+        debug_assert!(start <= len && end <= len, "a spot lies behind the end of its leaf");
+        start..end.max(start)
+    }
+
+    /// Removes the entries from one spot on and before another, and tells them. A leaf costs a move
+    /// of what is left in it, however many of its entries go.
+    pub(super) fn remove_between(&mut self, from: Spot, to: Spot, mut tell: impl FnMut(Entry)) {
+        let mut emptied = to.leaf + 1..to.leaf + 1;
+        for leaf in (from.leaf..=to.leaf).rev() {
+            let slots = self.slots_between(leaf, from, to);
+            if slots.is_empty() {
+                continue;
+            }
+            self.len -= slots.len();
+            let Leaf { first, entries } = &mut self.leaves[leaf];
+            entries[slots.clone()].iter().copied().for_each(&mut tell);
+            if slots.len() == entries.len() {
+                emptied = leaf..if emptied.is_empty() { leaf + 1 } else { emptied.end };
+                continue;
+            }
+            let entries = Arc::make_mut(entries);
+            entries.drain(slots);
+            *first = (entries[0].family, entries[0].head);
+        }
+        if !emptied.is_empty() {
+            self.leaves.drain(emptied);
+        }
+        debug_assert!(
+            self.leaves.iter().all(|leaf| !leaf.entries.is_empty()),
+            "a leaf was emptied and kept"
+        );
     }
 
     /// The first entry from a spot on, which may lie behind the end of its leaf.

@@ -54,6 +54,12 @@ impl Interval {
         Interval { start: Cut::before(key), end: Some(Cut::after(key)) }
     }
 
+    /// The keys from a start on and below an end; an end that is empty is none.
+    pub(crate) fn of_span(start: &[u8], end: &[u8]) -> Interval {
+        let end = (!end.is_empty()).then(|| Cut::before(end));
+        Interval { start: Cut::before(start), end }
+    }
+
     /// The keys within bounds.
     pub(crate) fn within(lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Interval {
         let start = match lower {

@@ -1,6 +1,7 @@
 //! The footprint of a transaction: what it has written and what it has read.
 //!
 //! - `writes`, `index`   the operations, sorted, each key once
+//! - `spans`             those of them that delete ranges, joined where they meet
 //! - `cursor`            walks one family's operations as the newest source of a scan
 //! - `savepoints`        named moments to which the operations can go back
 //! - `reads`, `interval` the keys that were read, and the stretches that scans passed
@@ -16,6 +17,7 @@ mod index;
 mod interval;
 mod reads;
 mod savepoints;
+mod spans;
 mod spares;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -29,7 +31,7 @@ pub(crate) use writes::Operation;
 
 use crate::format::{FamilyId, OpKind};
 use reads::Reads;
-use savepoints::Savepoints;
+use savepoints::{Savepoints, UNDO_CHARGE};
 use std::sync::Arc;
 use writes::{ENTRY_CHARGE, Writes};
 
@@ -50,7 +52,7 @@ pub(crate) struct TooLarge {
     pub(crate) limit: u64,
 }
 
-/// The operation that a transaction has written to a key.
+/// What a transaction has written to a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written<'a> {
     pub(crate) kind: OpKind,
@@ -80,10 +82,14 @@ impl Footprint {
         Ok(())
     }
 
-    /// Makes the reads coarser until there is room for `more` bytes of writes.
+    /// Makes the reads coarser until there is room for `more` bytes of writes. Where that is not
+    /// enough, gives up the bytes of operations that were replaced.
     #[cold]
     fn make_room(&mut self, more: u64) -> Result<(), TooLarge> {
-        let needed = self.writes.charge() + self.savepoints.charge() + more;
+        let mut needed = self.writes.charge() + self.savepoints.charge() + more;
+        if needed > self.limit && self.savepoints.is_empty() && self.writes.compact() {
+            needed = self.writes.charge() + more;
+        }
         if needed > self.limit {
             return Err(TooLarge { needed, limit: self.limit });
         }
@@ -91,21 +97,72 @@ impl Footprint {
         Ok(())
     }
 
-    /// The operation that the transaction has written to a key.
+    /// Deletes the keys of a range: an end that is empty is none. What was written there before
+    /// goes out of the set.
+    pub(crate) fn delete_range(
+        &mut self,
+        family: FamilyId,
+        (start, end): (&[u8], &[u8]),
+    ) -> Result<(), TooLarge> {
+        let keeps_old = !self.savepoints.is_empty();
+        let mut more = (start.len() + end.len()) as u64 + ENTRY_CHARGE;
+        if keeps_old {
+            more += (self.writes.replaced_by(family, (start, end)) + 1) as u64 * UNDO_CHARGE;
+        }
+        if self.charge() + more > self.limit {
+            self.make_room(more)?;
+        }
+        let Footprint { writes, savepoints, .. } = self;
+        let note = |entry, previous| savepoints.note(entry, previous);
+        writes.delete_range(family, (start, end), keeps_old, note);
+        debug_assert!(
+            self.get(family, start).is_some_and(|written| written.kind.is_tombstone()),
+            "a key of a range that was just deleted is there"
+        );
+        Ok(())
+    }
+
+    /// What the transaction has written to a key. A key of a range delete is a deleted one.
     #[inline]
     pub(crate) fn get(&self, family: FamilyId, key: &[u8]) -> Option<Written<'_>> {
-        let (body, entry) = self.writes.get(family, key)?;
+        let Some((body, entry)) = self.writes.get(family, key) else {
+            let is_deleted = self.writes.span_at(family, key).is_some();
+            return is_deleted.then_some(Written { kind: OpKind::Delete, value: &[], chunk: None });
+        };
         let chunk = (entry.value.len > 0)
             .then(|| (body.chunks.chunk(entry.value), entry.value.at as usize));
         Some(Written { kind: entry.kind, value: body.chunks.bytes(entry.value), chunk })
     }
 
-    /// The operations, by family and key, each key once.
+    /// The operations, by family. The range deletes of a family come first, and are older than its
+    /// other operations. Then come those on keys, by key, each key once.
     pub(crate) fn writes(&self) -> impl Iterator<Item = Operation<'_>> {
         self.writes.iter()
     }
 
-    /// The number of keys written.
+    /// The ranges that the transaction has deleted. They neither overlap nor touch.
+    pub(crate) fn deleted_ranges(&self) -> impl Iterator<Item = (FamilyId, Interval)> {
+        self.writes.spans().map(|span| (span.family, Interval::of_span(span.key, span.value)))
+    }
+
+    /// The range that the transaction has deleted and that holds this key.
+    pub(crate) fn deleted_range_at(&self, family: FamilyId, key: &[u8]) -> Option<Interval> {
+        let span = self.writes.span_at(family, key)?;
+        Some(Interval::of_span(span.key, span.value))
+    }
+
+    /// True if the transaction has deleted a range.
+    #[inline]
+    pub(crate) fn has_deleted_ranges(&self) -> bool {
+        self.writes.has_spans()
+    }
+
+    /// True if the transaction has written a key of the range.
+    pub(crate) fn writes_into(&self, family: FamilyId, range: &Interval) -> bool {
+        self.writes.meets(family, range)
+    }
+
+    /// The number of operations: of keys written, and of ranges deleted.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.writes.len()

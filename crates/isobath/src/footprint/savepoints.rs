@@ -1,8 +1,9 @@
 //! Savepoints: named moments of a write set to which it can go back.
 //!
-//! While there is a savepoint, each write adds the operation that it replaced to a log. Rolling
-//! back takes operations from the log's end until it is as long as it was at the savepoint.
-//! Savepoints nest. Of two with one name the later one is meant. Only writes are taken back: the
+//! While there is a savepoint, each write adds the operation that it replaced to a log. A range
+//! delete adds all that it removed, operations on keys and earlier range deletes. Rolling back
+//! takes operations from the log's end until it is as long as it was at the savepoint. Savepoints
+//! nest. Of two with one name the later one is meant. Only writes are taken back: the
 //! program has seen what it read, so reads stay, and locks stay with them.
 
 use super::index::Entry;
@@ -10,11 +11,12 @@ use super::writes::{Writes, WritesMark};
 use crate::env::{Plant, planted};
 
 /// The memory that one operation in the log stands for.
-const UNDO_CHARGE: u64 = size_of::<Undo>() as u64;
+pub(super) const UNDO_CHARGE: u64 = size_of::<Undo>() as u64;
 
-/// One write, and what it replaced.
+/// One change of the write set, and what was there before.
 #[derive(Debug)]
 struct Undo {
+    /// The operation that was set, or the one that was removed.
     entry: Entry,
     previous: Option<Entry>,
 }
@@ -45,7 +47,7 @@ impl Savepoints {
         self.undo.len() as u64 * UNDO_CHARGE
     }
 
-    /// Notes a write.
+    /// Notes a change.
     #[inline]
     pub(super) fn note(&mut self, entry: Entry, previous: Option<Entry>) {
         if !self.points.is_empty() {

@@ -1,5 +1,7 @@
-//! A footprint against the simplest one: a map of operations, a list of copies for savepoints, and
-//! sets of keys for what was read.
+//! A footprint against the simplest one: a map of operations, a list of range deletes, a list of
+//! copies for savepoints, and sets of keys for what was read.
+
+mod spans;
 
 use super::index::LEAF_MAX;
 use super::*;
@@ -9,8 +11,67 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 type Key = (FamilyId, Vec<u8>);
-/// A value, or none for a delete.
-type Model = BTreeMap<Key, Option<Vec<u8>>>;
+/// A family, and where a range delete begins and ends; an end that is empty is none.
+type Deleted = (FamilyId, Vec<u8>, Vec<u8>);
+
+/// What was written.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    /// For each key a value, or none for a delete.
+    keys: BTreeMap<Key, Option<Vec<u8>>>,
+    /// Every range delete, as it was called.
+    spans: Vec<Deleted>,
+}
+
+fn holds((of, start, end): &Deleted, family: FamilyId, key: &[u8]) -> bool {
+    *of == family && &start[..] <= key && (end.is_empty() || key < &end[..])
+}
+
+impl Model {
+    fn delete_range(&mut self, span: Deleted) {
+        self.keys.retain(|(family, key), _| !holds(&span, *family, key));
+        self.spans.push(span);
+    }
+
+    fn is_deleted(&self, family: FamilyId, key: &[u8]) -> bool {
+        self.spans.iter().any(|span| holds(span, family, key))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.spans.is_empty()
+    }
+
+    /// The range deletes, sorted, those that overlap or touch as one.
+    fn joined(&self) -> Vec<Deleted> {
+        let mut sorted = self.spans.clone();
+        sorted.sort();
+        let mut joined: Vec<Deleted> = Vec::new();
+        for (family, start, end) in sorted {
+            match joined.last_mut() {
+                Some((of, _, last)) if *of == family && (last.is_empty() || start <= *last) => {
+                    if end.is_empty() || !last.is_empty() && end > *last {
+                        *last = end;
+                    }
+                }
+                _ => joined.push((family, start, end)),
+            }
+        }
+        joined
+    }
+
+    /// All operations: by family, its range deletes before its keys.
+    fn listed(&self) -> Vec<(FamilyId, OpKind, Vec<u8>, Vec<u8>)> {
+        let kind = |value: &Option<_>| if value.is_some() { OpKind::Put } else { OpKind::Delete };
+        let spans = self.joined().into_iter();
+        let mut all: Vec<_> =
+            spans.map(|(family, start, end)| (family, OpKind::DeleteRange, start, end)).collect();
+        all.extend(self.keys.iter().map(|((family, key), value)| {
+            (*family, kind(value), key.clone(), value.clone().unwrap_or_default())
+        }));
+        all.sort_by_key(|(family, kind, ..)| (*family, !kind.is_span()));
+        all
+    }
+}
 
 const ROOMY: u64 = 1 << 30;
 
@@ -19,6 +80,8 @@ enum Step {
     /// The value is so many bytes of this number.
     Put(FamilyId, Vec<u8>, u8, usize),
     Delete(FamilyId, Vec<u8>),
+    /// Between the two keys, whichever is less; without an end if that says so.
+    DeleteRange(FamilyId, Vec<u8>, Vec<u8>, bool),
     Savepoint(u8),
     RollbackTo(u8),
     Release(u8),
@@ -63,6 +126,8 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (family.clone(), key(), any::<u8>(), value_len())
             .prop_map(|(f, k, byte, len)| Step::Put(f, k, byte, len)),
         4 => (family.clone(), key()).prop_map(|(f, k)| Step::Delete(f, k)),
+        6 => (family.clone(), key(), key(), proptest::bool::weighted(0.1))
+            .prop_map(|(f, a, b, is_open)| Step::DeleteRange(f, a, b, is_open)),
         2 => (0u8..3).prop_map(Step::Savepoint),
         2 => (0u8..3).prop_map(Step::RollbackTo),
         1 => (0u8..3).prop_map(Step::Release),
@@ -72,16 +137,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn listed(model: &Model) -> Vec<(FamilyId, OpKind, Vec<u8>, Vec<u8>)> {
-    let kind = |value: &Option<_>| if value.is_some() { OpKind::Put } else { OpKind::Delete };
-    let operation = |((family, key), value): (&Key, &Option<Vec<u8>>)| {
-        (*family, kind(value), key.clone(), value.clone().unwrap_or_default())
-    };
-    model.iter().map(operation).collect()
-}
-
 fn of_family(model: &Model, family: FamilyId) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-    let all = model.iter().filter(|((of, _), _)| *of == family);
+    let all = model.keys.iter().filter(|((of, _), _)| *of == family);
     all.map(|((_, key), value)| (key.clone(), value.clone())).collect()
 }
 
@@ -127,13 +184,16 @@ struct Run {
     model: Model,
     savepoints: Vec<(String, Model)>,
     open: Option<(WriteSetCursor, Shown)>,
+    /// A write set as an iterator keeps it, with what it has to cover.
+    kept: Option<(WriteSet, Model)>,
     pinned: Vec<(Arc<[u8]>, usize, Vec<u8>)>,
 }
 
 impl Run {
     fn new() -> Run {
-        let (model, savepoints, pinned) = (Model::new(), Vec::new(), Vec::new());
-        Run { footprint: Footprint::new(ROOMY), model, savepoints, open: None, pinned }
+        let (model, savepoints, pinned) = (Model::default(), Vec::new(), Vec::new());
+        let footprint = Footprint::new(ROOMY);
+        Run { footprint, model, savepoints, open: None, kept: None, pinned }
     }
 
     fn step(&mut self, step: Step) {
@@ -141,11 +201,19 @@ impl Run {
             Step::Put(family, key, byte, len) => {
                 let value = vec![byte; len];
                 self.footprint.put(family, &key, &value).unwrap();
-                self.model.insert((family, key), Some(value));
+                self.model.keys.insert((family, key), Some(value));
             }
             Step::Delete(family, key) => {
                 self.footprint.delete(family, &key).unwrap();
-                self.model.insert((family, key), None);
+                self.model.keys.insert((family, key), None);
+            }
+            Step::DeleteRange(family, one, other, is_open) => {
+                let (start, end) = (one.clone().min(other.clone()), one.max(other));
+                let end = if is_open { Vec::new() } else { end };
+                if is_open || start < end {
+                    self.footprint.delete_range(family, (&start, &end)).unwrap();
+                    self.model.delete_range((family, start, end));
+                }
             }
             Step::Savepoint(name) => {
                 self.footprint.savepoint(&name.to_string());
@@ -167,8 +235,9 @@ impl Run {
             Step::Open(family) => {
                 let set = self.footprint.write_set();
                 assert_eq!(set.is_some(), !self.model.is_empty());
-                let cursor = set.map(|set| set.cursor(family, 100));
+                let cursor = set.as_ref().map(|set| set.cursor(family, 100));
                 self.open = cursor.map(|cursor| (cursor, of_family(&self.model, family)));
+                self.kept = set.map(|set| (set, self.model.clone()));
             }
             Step::Pin(family, key) => {
                 let Some(written) = self.footprint.get(family, &key) else { return };
@@ -177,7 +246,7 @@ impl Run {
             }
             Step::Clear => {
                 self.footprint.clear();
-                self.model.clear();
+                self.model = Model::default();
                 self.savepoints.clear();
             }
         }
@@ -187,12 +256,21 @@ impl Run {
         self.footprint.writes.check();
         let owned = |o: Operation<'_>| (o.family, o.kind, o.key.to_vec(), o.value.to_vec());
         let writes: Vec<_> = self.footprint.writes().map(owned).collect();
-        assert!(writes == listed(&self.model));
-        assert_eq!(self.footprint.len(), self.model.len());
-        for ((family, key), value) in &self.model {
+        assert!(writes == self.model.listed());
+        assert_eq!(self.footprint.len(), writes.len());
+        let joined = self.model.joined();
+        assert_eq!(self.footprint.has_deleted_ranges(), !joined.is_empty());
+        let ranges = joined.iter().map(|(of, start, end)| (*of, Interval::of_span(start, end)));
+        assert!(self.footprint.deleted_ranges().eq(ranges));
+        for ((family, key), value) in &self.model.keys {
             let written = self.footprint.get(*family, key).expect("it was written");
             assert_eq!(written.kind.has_value().then_some(written.value), value.as_deref());
-            assert!(self.footprint.get(*family, &[&key[..], b"no"].concat()).is_none());
+            let stranger = [&key[..], b"no"].concat();
+            let is_deleted = self.model.is_deleted(*family, &stranger);
+            assert_eq!(self.footprint.get(*family, &stranger).is_some(), is_deleted);
+        }
+        for (family, key) in [0, 1, 7, u32::MAX].into_iter().flat_map(every_key_of) {
+            self.check_key(family, &key);
         }
         if let Some((cursor, expected)) = &mut self.open {
             check_cursor(cursor, expected);
@@ -201,6 +279,30 @@ impl Run {
             assert_eq!(&chunk[*at..*at + value.len()], &value[..]);
         }
     }
+
+    /// What is known of one key, also of one that only a range delete has.
+    fn check_key(&self, family: FamilyId, key: &[u8]) {
+        let is_deleted = self.model.is_deleted(family, key);
+        let own = self.model.keys.get(&(family, key.to_vec()));
+        let written = self.footprint.get(family, key);
+        assert_eq!(written.is_some(), own.is_some() || is_deleted);
+        let value = written.and_then(|own| own.kind.has_value().then_some(own.value));
+        assert_eq!(value, own.and_then(|own| own.as_deref()));
+        let range = self.footprint.deleted_range_at(family, key);
+        assert_eq!(range.is_some(), is_deleted);
+        assert!(range.is_none_or(|range| range.contains(key)));
+        let is_written = self.footprint.writes_into(family, &Interval::of_key(key));
+        assert_eq!(is_written, own.is_some() || is_deleted);
+        if let Some((set, model)) = &self.kept {
+            let cover = set.cover(family, key, 100);
+            assert_eq!(cover.is_some(), model.is_deleted(family, key));
+            assert!(cover.is_none_or(|cover| cover.holds(key) && cover.seq == 98));
+        }
+    }
+}
+
+fn every_key_of(family: FamilyId) -> impl Iterator<Item = Key> {
+    all_keys().into_iter().map(move |key| (family, key))
 }
 
 proptest! {

@@ -1,4 +1,5 @@
-//! The write set: the bytes of the operations, in chunks, and their index (`index.rs`).
+//! The write set: the bytes of the operations, in chunks, and their indexes (`index.rs`), one of
+//! operations on keys and one of range deletes (`spans.rs`).
 //!
 //! A chunk is written only while nothing shares it: not an open iterator, and not a value that one
 //! returned. Otherwise the next operation goes into a new chunk. So what an iterator or a value
@@ -46,7 +47,7 @@ impl Chunks {
     }
 
     /// Copies a piece in.
-    fn add(&mut self, piece: &[u8]) -> Place {
+    pub(super) fn add(&mut self, piece: &[u8]) -> Place {
         if piece.is_empty() {
             return Place::default();
         }
@@ -80,7 +81,7 @@ impl Chunks {
     }
 
     /// Writes a piece over another one that is at least as long, if the chunk is not shared.
-    fn overwrite(&mut self, old: Place, piece: &[u8]) -> Option<Place> {
+    pub(super) fn overwrite(&mut self, old: Place, piece: &[u8]) -> Option<Place> {
         if piece.len() > old.len as usize {
             return None;
         }
@@ -121,7 +122,10 @@ struct ChunksMark {
 /// What an iterator shares with the transaction until one of both changes it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Body {
+    /// The operations on keys. They come after all range deletes.
     pub(super) index: Index,
+    /// The range deletes, by where they begin.
+    pub(super) spans: Index,
     pub(super) chunks: Chunks,
 }
 
@@ -141,21 +145,24 @@ pub(super) struct Writes {
 pub(crate) struct Operation<'a> {
     pub(crate) family: FamilyId,
     pub(crate) kind: OpKind,
+    /// Where a range delete begins.
     pub(crate) key: &'a [u8],
-    /// Empty for a delete.
+    /// Empty for a delete. Where a range delete ends, or empty.
     pub(crate) value: &'a [u8],
 }
 
 impl Writes {
+    /// The number of operations.
+    #[inline]
     pub(super) fn len(&self) -> usize {
-        self.body.as_ref().map_or(0, |body| body.index.len())
+        self.body.as_ref().map_or(0, |body| body.index.len() + body.spans.len())
     }
 
     /// The memory that the set takes.
     #[inline]
     pub(super) fn charge(&self) -> u64 {
         let Some(body) = &self.body else { return 0 };
-        body.chunks.bytes + body.index.len() as u64 * ENTRY_CHARGE
+        body.chunks.bytes + (body.index.len() + body.spans.len()) as u64 * ENTRY_CHARGE
     }
 
     /// What an iterator keeps of the set: the set as it is now.
@@ -177,8 +184,8 @@ impl Writes {
         Operation { family, kind, key, value }: Operation<'_>,
         keeps_old: bool,
     ) -> (Entry, Option<Entry>) {
-        let body = Arc::make_mut(self.body.get_or_insert_default());
-        let Body { index, chunks } = body;
+        debug_assert!(!kind.is_span(), "a range delete has an index of its own");
+        let Body { index, chunks, .. } = self.body_mut();
         match index.find(chunks, family, key) {
             Ok(spot) => {
                 let entry = index.entry_mut(spot);
@@ -202,14 +209,15 @@ impl Writes {
         }
     }
 
-    /// Takes an operation back: `entry` is the one that was set, `previous` the one before.
+    /// Takes a change back: `entry` is the one that was set or removed, `previous` the one before.
     pub(super) fn restore(&mut self, entry: Entry, previous: Option<Entry>) {
-        let Some(body) = &mut self.body else { return };
-        let Body { index, chunks } = Arc::make_mut(body);
-        let Ok(spot) = index.find(chunks, entry.family, chunks.bytes(entry.key)) else { return };
-        match previous {
-            Some(previous) => *index.entry_mut(spot) = previous,
-            None => index.remove(spot),
+        let Body { index, spans, chunks } = self.body_mut();
+        let index = if entry.kind.is_span() { spans } else { index };
+        match (index.find(chunks, entry.family, chunks.bytes(entry.key)), previous) {
+            (Ok(spot), Some(previous)) => *index.entry_mut(spot) = previous,
+            (Ok(spot), None) => index.remove(spot),
+            (Err(spot), Some(previous)) => index.insert(spot, previous),
+            (Err(_), None) => {}
         }
     }
 
@@ -223,6 +231,28 @@ impl Writes {
         WritesMark(self.body.as_ref().map(|body| of(&body.chunks)).unwrap_or_default())
     }
 
+    /// Copies what is left into new chunks, if all else takes more than half of them. False if not.
+    /// No savepoint may be there, since its log says where the old bytes are.
+    pub(super) fn compact(&mut self) -> bool {
+        let Some(old) = &self.body else { return false };
+        let entries = old.index.iter().chain(old.spans.iter());
+        let left: u64 = entries.map(|entry| u64::from(entry.key.len + entry.value.len)).sum();
+        if left > old.chunks.bytes / 2 {
+            return false;
+        }
+        let Body { mut index, mut spans, mut chunks } = Body::default();
+        for (from, to) in [(&old.index, &mut index), (&old.spans, &mut spans)] {
+            for entry in from.iter() {
+                let key = chunks.add(old.chunks.bytes(entry.key));
+                let value = chunks.add(old.chunks.bytes(entry.value));
+                to.insert(to.end(), Entry { key, value, ..*entry });
+            }
+            debug_assert_eq!(from.len(), to.len(), "an operation was lost");
+        }
+        self.body = Some(Arc::new(Body { index, spans, chunks }));
+        true
+    }
+
     /// Forgets the bytes that were added since the mark. No entry refers to them any more.
     pub(super) fn cut(&mut self, mark: WritesMark) {
         if let Some(body) = &mut self.body {
@@ -230,15 +260,24 @@ impl Writes {
         }
     }
 
-    /// The operations by (family, key).
+    /// The operations by family, of each the range deletes first, then by key.
     pub(super) fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
-        self.body.iter().flat_map(|body| body.index.iter().map(|entry| body.operation(entry)))
+        self.body.iter().flat_map(|body| body.operations())
+    }
+
+    pub(super) fn body(&self) -> Option<&Body> {
+        self.body.as_deref()
+    }
+
+    pub(super) fn body_mut(&mut self) -> &mut Body {
+        Arc::make_mut(self.body.get_or_insert_default())
     }
 
     pub(super) fn clear(&mut self) {
         match self.body.as_mut().and_then(Arc::get_mut) {
             Some(body) => {
                 body.index.clear();
+                body.spans.clear();
                 body.chunks.clear();
             }
             None => self.body = None,
@@ -249,6 +288,8 @@ impl Writes {
     pub(super) fn check(&self) {
         let Some(body) = &self.body else { return };
         body.index.check(&body.chunks);
+        body.spans.check(&body.chunks);
+        body.check_spans();
         let bytes: usize = body.chunks.chunks.iter().map(|chunk| chunk.len()).sum();
         assert_eq!(body.chunks.bytes, bytes as u64);
     }
@@ -263,6 +304,19 @@ impl Body {
             key: self.chunks.bytes(entry.key),
             value: self.chunks.bytes(entry.value),
         }
+    }
+
+    fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+        let mut spans = self.spans.iter().peekable();
+        let mut keys = self.index.iter().peekable();
+        std::iter::from_fn(move || {
+            let is_key_next = match (spans.peek(), keys.peek()) {
+                (Some(span), Some(key)) => key.family < span.family,
+                (span, _) => span.is_none(),
+            };
+            let entry = if is_key_next { keys.next() } else { spans.next() };
+            entry.map(|entry| self.operation(entry))
+        })
     }
 
     /// The spot of the first entry at or above a key of a family.

@@ -130,6 +130,9 @@ plants! {
     10 SpanDroppedEarly "span-dropped-early" "a compaction drops range deletes though something older lies beneath";
     10 SpanNotTruncated "span-not-truncated" "each output of a compaction has the range deletes of all of them";
     10 SpanHidesNewer "span-hides-newer" "a range delete hides what was written after it";
+    17 DeletedRangesUnchecked "deleted-ranges-unchecked" "the first committer wins single keys, not the ranges that a transaction deletes";
+    17 RangeDeleteKeepsWrites "range-delete-keeps-writes" "a range delete of a transaction leaves what the transaction had put there before";
+    17 SpansBehindKeys "spans-behind-keys" "a transaction's range deletes get greater sequence numbers than its puts";
     10 SpanOnlySliceLost "span-only-slice-lost" "a slice of range deletes without a key is not written";
 }
 

@@ -131,6 +131,9 @@ places! {
     SpanKeptForReader "span-kept-for-reader" "a compaction keeps a version under a range delete, for a reader before that";
     SpanOnlySlice "span-only-slice" "a slice of range deletes without a key is written";
     SpanConflict "span-conflict" "a transaction finds a range delete over what it relies on";
+    SpanInTransaction "span-in-transaction" "a transaction deletes a range";
+    SpanOwnHid "span-own-hid" "a scan of a transaction finds a key in a range that the transaction has deleted";
+    SpanLost "span-lost" "a transaction finds a change in a range that it has deleted";
 }
 
 #[cfg(not(feature = "simulation"))]

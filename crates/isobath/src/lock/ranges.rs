@@ -89,6 +89,14 @@ impl Request {
         self.ticket.is_none()
     }
 
+    /// True if it is held, and its owner needs no other lock for this span.
+    fn gives(&self, owner: &Owner, span: &Span, mode: LockMode) -> bool {
+        self.is_held()
+            && self.owner.id == owner.id
+            && self.want.mode() >= mode
+            && self.span.covers(span)
+    }
+
     /// True if `other`, which comes before, keeps this one waiting. One that passes stands behind
     /// what is held, and nothing stands behind it.
     fn waits_for(&self, other: &Request) -> bool {
@@ -144,6 +152,11 @@ impl Ranges {
     ) -> Result<Option<u64>, LockRefusal> {
         let mut families = self.families.lock();
         let requests = families.entry(family).or_default();
+        if let RangeWant::Hold(mode) = want
+            && requests.iter().any(|held| held.gives(owner, &span, mode))
+        {
+            return Ok(None);
+        }
         let mut request = Request { owner: Arc::clone(owner), span, want, ticket: Some(u64::MAX) };
         if requests.iter().any(|earlier| request.waits_for(earlier)) {
             let ticket = tickets.fetch_add(1, Ordering::Relaxed);

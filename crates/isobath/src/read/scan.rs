@@ -3,6 +3,7 @@
 
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::engine::{Engine, View};
+use crate::env::{Reach, reached_if};
 use crate::error::Result;
 use crate::footprint::WriteSet;
 use crate::format::{FamilyId, Lsn};
@@ -84,6 +85,9 @@ impl Pin {
         let (view, tables) = (&self.view, &self.engine.tables);
         let mut at = usize::from(self.own.is_some());
         let mut covers: Vec<(usize, CoverSource)> = Vec::new();
+        if let Some((own, family)) = self.own.as_ref().filter(|(own, _)| own.has_spans()) {
+            covers.push((0, CoverSource::Own(own.clone(), *family)));
+        }
         for of in &view.memtables {
             covers.extend(of.memtable.spans().map(|spans| (at, CoverSource::Memtable(spans))));
             at += 1;
@@ -145,6 +149,7 @@ struct ScanCovers {
 }
 
 enum CoverSource {
+    Own(WriteSet, FamilyId),
     Memtable(Spans),
     Run(Arc<Slice>),
     Level(Arc<Level>),
@@ -161,6 +166,11 @@ impl Covers for ScanCovers {
         };
         for (at, source) in &self.covers {
             let cover = match source {
+                CoverSource::Own(own, family) => {
+                    let cover = own.cover(*family, key, point);
+                    reached_if(Reach::SpanOwnHid, || cover.is_some());
+                    cover
+                }
                 CoverSource::Memtable(spans) => spans.cover(key, point),
                 CoverSource::Run(slice) => in_slice(slice)?,
                 CoverSource::Level(level) => match level.find(key) {

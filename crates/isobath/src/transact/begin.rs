@@ -6,9 +6,9 @@
 
 use super::lock::First;
 use crate::engine::{Engine, Hold, Keyspace, Watch};
-use crate::env::{Point, yield_point};
+use crate::env::{Point, Reach, reached, yield_point};
 use crate::error::{Error, Result};
-use crate::footprint::{Footprint, Operation, TooLarge};
+use crate::footprint::{Footprint, Interval, Operation, TooLarge};
 use crate::format::{FamilyId, Lsn, OpKind};
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
 use crate::options::{Isolation, TransactionOptions};
@@ -205,22 +205,52 @@ impl Life {
         key: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        self.check()?;
-        engine.check_open()?;
-        engine.check_not_read_only()?;
+        self.check_write(engine, family)?;
         check_key(key)?;
         check_value(value)?;
-        if family.is_dropped() {
-            return Err(Error::unknown_family(&family.name()));
-        }
         note_written(key, value);
         self.name_family(family);
         if self.options.locking {
             self.lock_written(engine, family, key).map_err(|error| self.note(error))?;
         }
         let written = self.footprint.write(Operation { family: family.id, kind, key, value });
-        written.map_err(|TooLarge { needed, limit }| Error::transaction_too_large(needed, limit))
+        written.map_err(too_large)
     }
+
+    /// Adds a range delete to the write set: of the keys from a start on and below an end; an end
+    /// that is empty is none. Without a span it only checks what a write checks.
+    pub(crate) fn delete_range(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        span: Option<(&[u8], &[u8])>,
+    ) -> Result<()> {
+        self.check_write(engine, family)?;
+        let Some((start, end)) = span else { return Ok(()) };
+        debug_assert!(end.is_empty() || start < end, "a range ends before it begins");
+        reached(Reach::SpanInTransaction);
+        self.name_family(family);
+        if self.options.locking {
+            let range = Interval::of_span(start, end);
+            self.lock_deleted(engine, family, &range).map_err(|error| self.note(error))?;
+        }
+        self.footprint.delete_range(family.id, (start, end)).map_err(too_large)
+    }
+
+    fn check_write(&self, engine: &Engine, family: &Keyspace) -> Result<()> {
+        self.check()?;
+        engine.check_open()?;
+        engine.check_not_read_only()?;
+        if family.is_dropped() {
+            return Err(Error::unknown_family(&family.name()));
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn too_large(TooLarge { needed, limit }: TooLarge) -> Error {
+    Error::transaction_too_large(needed, limit)
 }
 
 /// The most memory that the footprint of a transaction may take.

@@ -15,7 +15,7 @@
 //! log.
 
 use super::begin::Life;
-use super::lock::{is_changed, span_of, writes_into};
+use super::lock::{is_changed, span_of};
 use super::ranges::Ranges;
 use super::validate::{Judged, Validation};
 use crate::conflict::Pass;
@@ -162,24 +162,29 @@ fn validation_of<'a>(
     locks: &KeyLocks,
 ) -> Option<Validation<'a>> {
     let is_open = |key: &ReadKey<'_>| !locks.is_covered(key.family, key.key);
+    let is_range_open = |(family, range): &(FamilyId, Interval)| {
+        !locks.holds_any() || !locks.is_range_covered(*family, &span_of(range))
+    };
     match isolation {
         Isolation::ReadUncommitted | Isolation::ReadCommitted => None,
         Isolation::Snapshot => {
-            let keys = footprint.writes().map(|Operation { family, key, .. }| ReadKey {
+            let keys = footprint.writes().filter(|operation| !operation.kind.is_span());
+            let keys = keys.map(|Operation { family, key, .. }| ReadKey {
                 family,
                 hash: checksum64(key),
                 key,
             });
             let keys = keys.filter(is_open);
-            let ranges = Ranges::default();
+            // A range delete writes every key of its range.
+            let ranges = footprint.deleted_ranges().filter(is_range_open);
+            let ranges = ranges.filter(|_| !planted(Plant::DeletedRangesUnchecked));
+            let ranges = Ranges::new(ConflictKind::Write, families, ranges);
             Some(Validation::new(engine, ConflictKind::Write, families, keys, ranges))
         }
         Isolation::RepeatableRead | Isolation::Serializable => {
             let keys = footprint.read_keys().iter().filter(is_open);
-            let is_open = |(family, range): &(FamilyId, Interval)| {
-                !locks.holds_any() || !locks.is_range_covered(*family, &span_of(range))
-            };
-            let ranges = Ranges::new(families, footprint.read_ranges().filter(is_open));
+            let ranges = footprint.read_ranges().filter(is_range_open);
+            let ranges = Ranges::new(ConflictKind::Range, families, ranges);
             Some(Validation::new(engine, ConflictKind::Read, families, keys, ranges))
         }
     }
@@ -187,7 +192,7 @@ fn validation_of<'a>(
 
 /// The words that the write set changes.
 fn targets_of(engine: &Engine, footprint: &Footprint, families: &[Arc<Keyspace>]) -> Targets {
-    if footprint.len() > engine.options.sizes.slots_written_max {
+    if footprint.has_deleted_ranges() || footprint.len() > engine.options.sizes.slots_written_max {
         return Targets::Families(families.to_vec());
     }
     let stamps = &engine.conflicts.stamps;
@@ -286,10 +291,20 @@ impl Validated<'_> {
     /// The mode in which to lock a range: alone if the transaction writes into it, for two that
     /// share it would wait for each other.
     fn mode_of(&self, family: FamilyId, range: &Interval) -> LockMode {
-        match writes_into(self.footprint, family, range) {
+        match self.footprint.writes_into(family, range) {
             true => LockMode::Exclusive,
             false => LockMode::Shared,
         }
+    }
+
+    /// Locks the ranges that the transaction has deleted. They come before keys: who holds a key in
+    /// one while it waits for the range may have to die.
+    fn lock_deleted(&mut self) -> Result<()> {
+        for (family, range) in self.footprint.deleted_ranges() {
+            let span = span_of(&range);
+            self.locks.take_range(self.engine, (family, &span), LockMode::Exclusive)?;
+        }
+        Ok(())
     }
 
     /// Locks tracked keys, by their places, and also `written` ones, all in one order. The tracked
@@ -341,8 +356,9 @@ impl Course for Validated<'_> {
             && self.may_wait
             && footprint.len() <= self.engine.options.sizes.slots_written_max;
         if is_long || std::mem::take(&mut self.locks_all) {
+            self.lock_deleted()?;
             let all = self.validation.all();
-            self.lock(&all, footprint.writes())?;
+            self.lock(&all, footprint.writes().filter(|operation| !operation.kind.is_span()))?;
         }
         while !self.try_prepare(record, valid)? {}
         if planted(Plant::ValidatedBeforeReserve) {

@@ -4,8 +4,8 @@ use super::begin::Life;
 use crate::engine::{Engine, Keyspace};
 use crate::env::call_back;
 use crate::error::{Error, Result};
-use crate::footprint::Footprint;
-use crate::mvcc::Effect;
+use crate::footprint::{Footprint, Operation};
+use crate::format::OpKind;
 use crate::options::{ErasedHook, Options};
 use crate::telemetry::call_out;
 use crate::write::Commit;
@@ -64,7 +64,9 @@ pub trait CommitHook: Send + Sync + 'static {
     }
 }
 
-/// What a transaction writes: for each key the last operation, ordered by family and key.
+/// What a transaction writes, ordered by family: first the ranges that it deletes, by where they
+/// begin, and then for each key the last operation, by key. A key that is written in a deleted
+/// range was written after the range was deleted. Ranges that overlapped or touched are one.
 pub struct Operations<'a> {
     footprint: &'a Footprint,
     /// The families of the transaction, by ascending id, with their names.
@@ -77,10 +79,27 @@ pub struct Operations<'a> {
 pub struct WrittenOperation<'a> {
     /// The name of the column family.
     pub family: &'a str,
-    /// The key.
+    /// What is written.
+    pub kind: OperationKind<'a>,
+    /// The key, or where a deleted range begins.
     pub key: &'a [u8],
-    /// The new value; `None` for a delete.
+    /// The new value; `None` for a delete and for a range delete.
     pub value: Option<&'a [u8]>,
+}
+
+/// The kind of a [`WrittenOperation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OperationKind<'a> {
+    /// A key gets a value.
+    Put,
+    /// A key is removed.
+    Delete,
+    /// All keys of a range are removed.
+    DeleteRange {
+        /// The first key that is not in the range any more; `None` if the range has no end.
+        end: Option<&'a [u8]>,
+    },
 }
 
 impl<'a> Operations<'a> {
@@ -104,11 +123,16 @@ impl<'a> Operations<'a> {
         self.footprint.writes().map(|operation| {
             let at = self.families.binary_search_by_key(&operation.family, |(known, _)| known.id);
             let family = at.map_or("", |at| &*self.families[at].1);
-            let value = match operation.kind.effect() {
-                Effect::Absent => None,
-                Effect::Value => Some(operation.value),
+            let Operation { key, value, .. } = operation;
+            let (kind, value) = match operation.kind {
+                OpKind::Put => (OperationKind::Put, Some(value)),
+                OpKind::Delete => (OperationKind::Delete, None),
+                OpKind::DeleteRange => {
+                    let end = (!value.is_empty()).then_some(value);
+                    (OperationKind::DeleteRange { end }, None)
+                }
             };
-            WrittenOperation { family, key: operation.key, value }
+            WrittenOperation { family, kind, key, value }
         })
     }
 }

@@ -18,7 +18,7 @@ use super::ranges::look_in_range;
 use crate::engine::{Engine, Hold, Keyspace};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{ConflictKind, Error, ErrorKind, Result};
-use crate::footprint::{Cut, Footprint, Interval};
+use crate::footprint::{Cut, Interval};
 use crate::format::{FamilyId, Lsn};
 use crate::limits::check_key;
 use crate::lock::{LockMode, Span};
@@ -42,6 +42,11 @@ pub(super) struct First {
 }
 
 impl First {
+    fn of_range(family: Arc<Keyspace>, range: &Interval, mode: LockMode) -> First {
+        let span = span_of(range);
+        First { family, key: (*span.lower).into(), range: Some(span), mode, queue: None }
+    }
+
     fn place(&self) -> (FamilyId, &[u8]) {
         (self.family.id, &self.key)
     }
@@ -113,6 +118,33 @@ impl Life {
         Ok(())
     }
 
+    /// Locks a range that the transaction is about to delete without having read it.
+    pub(super) fn lock_deleted(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        range: &Interval,
+    ) -> Result<()> {
+        let (span, mode) = (span_of(range), LockMode::Exclusive);
+        if self.locks.covers_range(family.id, &span, mode) {
+            return Ok(());
+        }
+        self.locks.take_range(engine, (family.id, &span), mode)?;
+        let Some(point) = self.point else { return Ok(()) };
+        if !self.locks.is_range_covered(family.id, &span)
+            && let Err(changed) = look_in_range(engine, family, range, point, ConflictKind::Write)
+        {
+            if changed.is_conflict() && self.options.isolation != Isolation::Snapshot {
+                // What it deletes need not have been read. If it was, the commit finds the change.
+                return Ok(());
+            }
+            self.lock_first(First::of_range(family.clone(), range, mode));
+            return Err(changed);
+        }
+        self.locks.cover_range(family.id, span, mode);
+        Ok(())
+    }
+
     /// Locks all keys within `bounds`, those that are there and all others. What is read there from
     /// now on is the newest, and stays so until the transaction ends.
     pub(crate) fn lock_range(
@@ -153,7 +185,7 @@ impl Life {
         if let Some(point) = self.point
             && !self.locks.is_range_covered(family.id, &span)
             && !planted(Plant::RangeCoveredUnchecked)
-            && let Err(changed) = look_in_range(engine, family, range, point)
+            && let Err(changed) = look_in_range(engine, family, range, point, ConflictKind::Range)
         {
             if !changed.is_conflict() || self.options.isolation == Isolation::Snapshot {
                 return Err(changed);
@@ -222,6 +254,9 @@ impl Life {
         let first = match kind {
             ConflictKind::Range if self.lock_queue(&family, key) => None,
             ConflictKind::Range => self.first_range(family, key),
+            ConflictKind::Write if self.footprint.deleted_range_at(family.id, key).is_some() => {
+                self.first_deleted(family, key)
+            }
             _ => Some(self.first_key(family, key)),
         };
         first.into_iter().for_each(|first| self.lock_first(first));
@@ -282,13 +317,17 @@ impl Life {
         let mut read = self.footprint.read_ranges().filter(|(of, _)| *of == family.id);
         let is_around = |range: &Interval| !range.ends_before(key) && !range.starts_after(key);
         let (_, range) = read.find(|(_, range)| is_around(range))?;
-        let mode = match writes_into(&self.footprint, family.id, &range) {
+        let mode = match self.footprint.writes_into(family.id, &range) {
             true => LockMode::Exclusive,
             false => LockMode::Shared,
         };
-        let span = span_of(&range);
-        let key = span.lower.to_vec().into();
-        Some(First { family, key, range: Some(span), mode, queue: None })
+        Some(First::of_range(family, &range, mode))
+    }
+
+    /// The range that was deleted and has the key. The key is another one each time.
+    fn first_deleted(&self, family: Arc<Keyspace>, key: &[u8]) -> Option<First> {
+        let range = self.footprint.deleted_range_at(family.id, key)?;
+        Some(First::of_range(family, &range, LockMode::Exclusive))
     }
 
     /// True if the next attempt begins with a lock.
@@ -352,12 +391,6 @@ pub(super) fn span_of(range: &Interval) -> Span {
         key.into()
     };
     Span { lower: place(&range.start), upper: range.end.as_ref().map(place) }
-}
-
-/// True if the transaction has written a key of the range.
-pub(super) fn writes_into(footprint: &Footprint, family: FamilyId, range: &Interval) -> bool {
-    let is_in = |key: &[u8]| !range.ends_before(key) && !range.starts_after(key);
-    footprint.writes().any(|operation| operation.family == family && is_in(operation.key))
 }
 
 /// True if a locked key has a version from `point` on.

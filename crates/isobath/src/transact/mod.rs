@@ -38,7 +38,7 @@ mod validate;
 mod watch;
 
 pub(crate) use begin::Life;
-pub use hook::{BoxError, CommitHook, Operations, WrittenOperation};
+pub use hook::{BoxError, CommitHook, OperationKind, Operations, WrittenOperation};
 pub(crate) use pop::pop;
 pub(crate) use rerun::{Outcome, rerun};
 pub(crate) use scan::{Opened, Recorder, Trail, Way};

@@ -1,5 +1,6 @@
 //! Whether what the scans of a transaction have passed is unchanged: nothing was inserted there,
-//! changed or deleted.
+//! changed or deleted. Where the first committer wins, the same is asked of the ranges that it has
+//! deleted.
 //!
 //! `look` comes before the reservation and may read tables: it walks every source that holds
 //! something from the read point on. Leaves of a memtable and slices of a tree know their largest
@@ -15,7 +16,7 @@
 use super::probe::{Since, pin_open};
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Keyspace, MemtableOf, View};
-use crate::env::{Plant, Reach, planted, reached};
+use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::error::{ConflictKind, Error, Result};
 use crate::footprint::Interval;
 use crate::format::{FamilyId, Lsn};
@@ -29,9 +30,11 @@ pub(super) const RANGE_LEAVES_MAX: usize = 32;
 /// So often a commit whose ranges are wider starts over.
 const RETRIES_MAX: u32 = 4;
 
-/// What scans have passed, by family.
-#[derive(Debug, Default)]
+/// Ranges that must be unchanged, by family.
+#[derive(Debug)]
 pub(super) struct Ranges {
+    /// What a change of them is told as.
+    kind: ConflictKind,
     /// The number of the family among those of the transaction, and the interval.
     ranges: Vec<(usize, Interval)>,
     /// The leaves that `judge` would have met at the time of the last `look`.
@@ -43,8 +46,14 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
+    /// No range.
+    pub(super) fn none() -> Ranges {
+        Ranges::new(ConflictKind::Range, &[], std::iter::empty())
+    }
+
     /// `families` are those of the transaction, by ascending id; each range belongs to one of them.
     pub(super) fn new(
+        kind: ConflictKind,
         families: &[Arc<Keyspace>],
         ranges: impl Iterator<Item = (FamilyId, Interval)>,
     ) -> Ranges {
@@ -54,7 +63,7 @@ impl Ranges {
         };
         let mut ranges: Vec<_> = ranges.map(place).filter(|(_, range)| !range.is_empty()).collect();
         ranges.sort_by_key(|(at, _)| *at);
-        Ranges { ranges, leaves: 0, retries: Cell::new(0), are_locked: false }
+        Ranges { kind, ranges, leaves: 0, retries: Cell::new(0), are_locked: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -101,13 +110,13 @@ impl Ranges {
         for (at, (family, view)) in views.enumerate() {
             for (_, range) in self.of_family(at) {
                 let since = Since { from, bound: Lsn::MAX };
-                let met = look_in_memory(family, view, range, since, v0)?;
+                let met = self.look_in_memory(family, view, range, since, v0)?;
                 if widest.is_none_or(|(most, ..)| most < met) {
                     widest = Some((met, family, range));
                 }
                 leaves += met;
                 for slice in slices(view, range, from) {
-                    look_in_slice(engine, family, slice, range, from)?;
+                    self.look_in_slice(engine, family, slice, range, from)?;
                 }
             }
         }
@@ -116,10 +125,71 @@ impl Ranges {
             && !self.are_locked
         {
             // Nothing in it is known to have changed.
-            return Err(conflict(family, &range.start.key));
+            return Err(self.conflict(family, &range.start.key));
         }
         self.leaves = leaves;
         Ok(())
+    }
+
+    /// Fails if a memtable holds a change. Returns the number of leaves of memtables that take in
+    /// what is written from `v0` on.
+    fn look_in_memory(
+        &self,
+        family: &Keyspace,
+        view: &View,
+        range: &Interval,
+        since: Since,
+        v0: Lsn,
+    ) -> Result<usize> {
+        let mut met = 0;
+        for of in view.memtables.iter().take_while(|of| of.epoch.end() > since.from) {
+            if let Some(key) = of.memtable.find_span(&changes_in(range, since)) {
+                return Err(self.conflict(family, &key));
+            }
+            let mut leaves = usize::MAX;
+            let found = of.memtable.find_change(&changes_in(range, since), &mut leaves);
+            if let Ok(Some(key)) = found {
+                return Err(self.conflict(family, key));
+            }
+            if of.epoch.end() > v0 {
+                met += usize::MAX - leaves;
+            }
+        }
+        Ok(met)
+    }
+
+    /// Fails if a slice holds a change.
+    fn look_in_slice(
+        &self,
+        engine: &Engine,
+        family: &Keyspace,
+        slice: &Slice,
+        range: &Interval,
+        from: Lsn,
+    ) -> Result<()> {
+        let table = slice.table(&engine.tables)?;
+        let (lower, upper) = range.bounds();
+        let fragments = table.spans().map_or(&[][..], |spans| spans.within(lower, upper));
+        if let Some(fragment) = fragments.iter().find(|fragment| fragment.seqs[0] >= from) {
+            reached(Reach::SpanConflict);
+            return Err(self.conflict(family, (&*fragment.start).max(&range.start.key)));
+        }
+        let mut cursor = table.cursor(false);
+        let mut scratch = Vec::new();
+        cursor.seek(&range.start.key)?;
+        while let Some(entry) = cursor.entry().filter(|entry| !range.ends_before(entry.key)) {
+            let is_overlooked = planted(Plant::RangeSkipsDeletes) && entry.kind.is_tombstone();
+            if entry.seq >= from && !range.starts_after(entry.key) && !is_overlooked {
+                return Err(self.conflict(family, entry.key));
+            }
+            Cursor::next_key(&mut cursor, &mut scratch)?;
+        }
+        Ok(())
+    }
+
+    fn conflict(&self, family: &Keyspace, key: &[u8]) -> Error {
+        reached_if(Reach::SpanLost, || self.kind == ConflictKind::Write);
+        Error::conflict(&family.name(), key, self.kind)
     }
 
     /// The commit starts over because of ranges.
@@ -144,11 +214,11 @@ impl Ranges {
         for of in current.memtables.iter().chain(others).filter(reaches) {
             for (_, range) in self.of_family(at) {
                 if let Some(key) = of.memtable.find_span(&changes_in(range, since)) {
-                    return Err(conflict(family, &key));
+                    return Err(self.conflict(family, &key));
                 }
                 match of.memtable.find_change(&changes_in(range, since), leaves) {
                     Ok(None) => {}
-                    Ok(Some(key)) => return Err(conflict(family, key)),
+                    Ok(Some(key)) => return Err(self.conflict(family, key)),
                     Err(TooManyLeaves) => return Ok(false),
                 }
             }
@@ -157,52 +227,24 @@ impl Ranges {
     }
 }
 
-/// Fails if anything in the range, which is locked, has changed from `from` on.
+/// Fails if anything in the range, which is locked, has changed from `from` on. A change is told as
+/// a conflict of this kind.
 pub(super) fn look_in_range(
     engine: &Engine,
     family: &Arc<Keyspace>,
     range: &Interval,
     from: Lsn,
+    kind: ConflictKind,
 ) -> Result<()> {
     let view = pin_open(engine, family)?;
     let families = std::slice::from_ref(family);
-    let mut ranges = Ranges::new(families, std::iter::once((family.id, range.clone())));
+    let mut ranges = Ranges::new(kind, families, std::iter::once((family.id, range.clone())));
     ranges.look(engine, std::iter::once((family, &**view)), from, Lsn::MAX)
-}
-
-fn conflict(family: &Keyspace, key: &[u8]) -> Error {
-    Error::conflict(&family.name(), key, ConflictKind::Range)
 }
 
 fn changes_in(range: &Interval, Since { from, bound }: Since) -> Changes<'_> {
     let (lower, upper) = range.bounds();
     Changes { lower, upper, from, below: bound }
-}
-
-/// Fails if a memtable holds a change. Returns the number of leaves of memtables that take in what
-/// is written from `v0` on.
-fn look_in_memory(
-    family: &Keyspace,
-    view: &View,
-    range: &Interval,
-    since: Since,
-    v0: Lsn,
-) -> Result<usize> {
-    let mut met = 0;
-    for of in view.memtables.iter().take_while(|of| of.epoch.end() > since.from) {
-        if let Some(key) = of.memtable.find_span(&changes_in(range, since)) {
-            return Err(conflict(family, &key));
-        }
-        let mut leaves = usize::MAX;
-        let found = of.memtable.find_change(&changes_in(range, since), &mut leaves);
-        if let Ok(Some(key)) = found {
-            return Err(conflict(family, key));
-        }
-        if of.epoch.end() > v0 {
-            met += usize::MAX - leaves;
-        }
-    }
-    Ok(met)
 }
 
 /// The slices that reach into the range and hold something from `from` on.
@@ -216,34 +258,6 @@ fn slices<'v>(view: &'v View, range: &Interval, from: Lsn) -> Vec<&'v Arc<Slice>
         level[start..].iter().take_while(reaches_down).filter(reaches)
     });
     runs.chain(levels).filter(|slice| slice.meta.max_seq >= from).collect()
-}
-
-/// Fails if a slice holds a change.
-fn look_in_slice(
-    engine: &Engine,
-    family: &Keyspace,
-    slice: &Slice,
-    range: &Interval,
-    from: Lsn,
-) -> Result<()> {
-    let table = slice.table(&engine.tables)?;
-    let (lower, upper) = range.bounds();
-    let fragments = table.spans().map_or(&[][..], |spans| spans.within(lower, upper));
-    if let Some(fragment) = fragments.iter().find(|fragment| fragment.seqs[0] >= from) {
-        reached(Reach::SpanConflict);
-        return Err(conflict(family, (&*fragment.start).max(&range.start.key)));
-    }
-    let mut cursor = table.cursor(false);
-    let mut scratch = Vec::new();
-    cursor.seek(&range.start.key)?;
-    while let Some(entry) = cursor.entry().filter(|entry| !range.ends_before(entry.key)) {
-        let is_overlooked = planted(Plant::RangeSkipsDeletes) && entry.kind.is_tombstone();
-        if entry.seq >= from && !range.starts_after(entry.key) && !is_overlooked {
-            return Err(conflict(family, entry.key));
-        }
-        Cursor::next_key(&mut cursor, &mut scratch)?;
-    }
-    Ok(())
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -5,6 +5,7 @@ mod frontier;
 mod hook;
 mod lock_range;
 mod locks;
+mod own_spans;
 mod running;
 mod spans;
 mod watch;

@@ -65,7 +65,7 @@ pub(super) struct Validation<'a> {
     kind: ConflictKind,
     parts: Vec<Part<'a>>,
     tracked: Vec<Tracked<'a>>,
-    /// What scans have passed.
+    /// What scans have passed, or what range deletes deleted.
     ranges: Ranges,
     /// Up to this frontier nothing has changed.
     v0: Lsn,
@@ -103,7 +103,7 @@ impl<'a> Validation<'a> {
         let parts: Vec<_> = families.iter().map(part).collect();
         debug_assert!(parts.last().is_none_or(|last| last.end == tracked.len()));
         if planted(Plant::ReadsNotValidated) {
-            let (parts, tracked, ranges) = (Vec::new(), Vec::new(), Ranges::default());
+            let (parts, tracked, ranges) = (Vec::new(), Vec::new(), Ranges::none());
             return Validation { engine, kind, parts, tracked, ranges, v0: 0, is_unsure: false };
         }
         Validation { engine, kind, parts, tracked, ranges, v0: 0, is_unsure: false }
@@ -115,7 +115,7 @@ impl<'a> Validation<'a> {
         families: &'a [Arc<Keyspace>],
     ) -> Validation<'a> {
         let keys = std::iter::empty();
-        Validation::new(engine, ConflictKind::Read, families, keys, Ranges::default())
+        Validation::new(engine, ConflictKind::Read, families, keys, Ranges::none())
     }
 
     /// True if the transaction relies on nothing.

@@ -1,10 +1,14 @@
 //! Commits operations that are sorted already and name each key once: the write set of a
 //! transaction.
+//!
+//! The range deletes of a family come before its keys, in the record as in the write set. So their
+//! sequence numbers are below those of the keys, which stay, and a replay of the record finds the
+//! same.
 
 use super::announce::Course;
 use super::commit::{Commit, check_family, commit, in_memtable};
 use crate::engine::{Engine, Keyspace};
-use crate::env::with_scratch;
+use crate::env::{Plant, Reach, planted, reached, with_scratch};
 use crate::error::Result;
 use crate::footprint::Operation;
 use crate::format::{Op, put_batch_prefix, put_op};
@@ -12,8 +16,8 @@ use crate::options::WriteOptions;
 use crate::wal::RECORD_HEADER_LEN;
 use std::sync::Arc;
 
-/// Commits `count` operations, which `ops` lists by ascending family and key. `families` holds the
-/// families that they name, by ascending id.
+/// Commits `count` operations, which `ops` lists by ascending family, of each the range deletes
+/// first, then by key. `families` holds the families that they name, by ascending id.
 pub(crate) fn commit_sorted<'a, I: Iterator<Item = Operation<'a>>>(
     engine: &Arc<Engine>,
     families: &[Arc<Keyspace>],
@@ -33,8 +37,16 @@ pub(crate) fn commit_sorted<'a, I: Iterator<Item = Operation<'a>>>(
             let mut ops = ops().zip(lsn..).peekable();
             for family in families {
                 in_memtable(engine, family, lsn, |memtable| {
+                    let is_span = |op: &Operation<'_>| op.family == family.id && op.kind.is_span();
+                    while let Some((op, seq)) = ops.next_if(|(op, _)| is_span(op)) {
+                        reached(Reach::SpanWritten);
+                        let is_behind = planted(Plant::SpansBehindKeys);
+                        let seq = if is_behind { lsn + count as u64 } else { seq };
+                        memtable.delete_range(op.key, op.value, seq);
+                    }
                     let of_family = std::iter::from_fn(|| {
                         let (op, seq) = ops.next_if(|(op, _)| op.family == family.id)?;
+                        debug_assert!(!op.kind.is_span(), "a range delete behind a key hides it");
                         Some((op.key, seq, op.kind, op.value))
                     });
                     memtable.insert_sorted(of_family);

@@ -50,19 +50,26 @@ fn read_generic(part: &impl Readable) -> Result<Answers> {
     Ok(read!(part))
 }
 
+/// Calls every write method that answers by itself. Returns the answers.
+macro_rules! write_all {
+    ($part:expr) => {{
+        let part = $part;
+        let put = part.put("a", "1")?;
+        part.put("gone", "2")?;
+        let deleted = part.delete("gone")?;
+        part.put("b", "3")?;
+        part.put("range/1", "4")?;
+        let range = part.delete_range("range".."range0")?;
+        part.put("range/2", "5")?;
+        [put, deleted, range, part.delete_prefix("range")?]
+    }};
+}
+
 /// Calls every write method that commits by itself.
 macro_rules! write {
     ($part:expr) => {{
-        let part = $part;
-        let put: Commit = part.put("a", "1")?;
-        part.put("gone", "2")?;
-        let deleted: Commit = part.delete("gone")?;
-        part.put("b", "3")?;
-        part.put("range/1", "4")?;
-        let range: Commit = part.delete_range("range".."range0")?;
-        part.put("range/2", "5")?;
-        let prefix: Commit = part.delete_prefix("range")?;
-        assert!(put < deleted && deleted < range && range < prefix);
+        let commits: [Commit; 4] = write_all!($part);
+        assert!(commits.is_sorted_by(|one, next| one < next));
     }};
 }
 
@@ -172,6 +179,18 @@ fn every_type_that_writes_has_every_method_and_they_agree() -> Result<()> {
     check("a batch that is lent, by options")?;
     db.with(WriteOptions::sync()).write(batch)?;
     check("a batch that is given")?;
+    db.transact(|tx| {
+        let _: [(); 4] = write_all!(tx);
+        let _: [(); 4] = write_all!(tx.of(&users));
+        Ok(())
+    })?;
+    check("a transaction")?;
+    db.transact(|tx| {
+        write_all!(tx.with(ReadOptions::new()));
+        write_all!(tx.of(&users).with(ReadOptions::new()));
+        Ok(())
+    })?;
+    check("a transaction with options")?;
     Ok(())
 }
 

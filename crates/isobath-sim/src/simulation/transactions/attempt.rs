@@ -12,7 +12,7 @@ use super::super::workload::Stage;
 use super::deal::{Deal, Found, Refusal, has_point};
 use super::own::Own;
 use crate::position::position;
-use isobath::{Error, ErrorKind, Isolation, ReadOptions, Transaction};
+use isobath::{ConflictKind, Error, ErrorKind, Isolation, ReadOptions, Transaction};
 
 /// The longer one of the times that locks are waited for: longer than any task is kept away.
 pub(super) const PATIENCE_NS: u64 = 1_000_000_000_000;
@@ -29,6 +29,8 @@ pub(super) struct Record {
     /// What it found as of its point, and before that had moved.
     found: Found,
     earlier: Found,
+    /// The ranges that it has asked to delete.
+    pub(super) asked: Vec<Sight>,
     /// Told of a conflict, a deadlock, a timeout or an abort: every later call must fail alike.
     pub(super) doomed: Option<String>,
     /// It has a timeout, or others may end it.
@@ -69,11 +71,11 @@ impl<'a> Attempt<'a> {
             history.next_number(writer)
         };
         let (own, found, doomed) = (Own::default(), Found::default(), None);
-        let earlier = Found::default();
+        let (earlier, asked) = (Found::default(), Vec::new());
         let begun_ns = runtime::now_ns();
         let may_abort = false;
         let record =
-            Record { level, begun_ns, point, look, own, found, earlier, doomed, may_abort };
+            Record { level, begun_ns, point, look, own, found, earlier, asked, doomed, may_abort };
         Attempt { stage, tx, record, writer, number, nth }
     }
 
@@ -328,7 +330,11 @@ impl Record {
         let (Some(point), Some(family)) = (self.point, stage.family_number(family)) else {
             return;
         };
-        let (place, kind) = ((family, Key::from(&key[..])), *kind);
+        let (place, mut kind) = ((family, Key::from(&key[..])), *kind);
+        if kind == ConflictKind::Write && self.asked.iter().any(|range| range.covers(&place)) {
+            // What has changed is somewhere in the range.
+            kind = ConflictKind::Range;
+        }
         stage.history.borrow_mut().refused(Refusal { place, kind, point, told: 0 });
     }
 

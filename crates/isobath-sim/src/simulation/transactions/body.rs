@@ -117,6 +117,7 @@ impl Attempt<'_> {
             4 => self.put_if(place, rng),
             5 => self.fetch_update(place, rng),
             6 => self.pop(&span(1, arena, rng), rng),
+            7 => self.delete_range(place, arena, rng),
             _ => self.put(place, rng),
         }
     }

@@ -6,7 +6,12 @@ use super::super::values::{Key, Place, Value};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-type Writes = BTreeMap<Place, Option<Value>>;
+/// What was written, and whether ranges were deleted, in which there may have been no key.
+#[derive(Clone, Debug, Default)]
+struct Writes {
+    places: BTreeMap<Place, Option<Value>>,
+    has_ranges: bool,
+}
 
 /// The writes of a transaction under way.
 #[derive(Clone, Debug, Default)]
@@ -18,19 +23,25 @@ pub(super) struct Own {
 
 impl Own {
     pub(super) fn write(&mut self, place: Place, value: Option<Value>) {
-        self.writes.insert(place, value);
+        self.writes.places.insert(place, value);
+    }
+
+    /// Deletes the keys of a range: these, of all that any life writes.
+    pub(super) fn delete_range(&mut self, places: impl Iterator<Item = Place>) {
+        self.writes.has_ranges = true;
+        places.for_each(|place| self.write(place, None));
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.writes.places.is_empty() && !self.writes.has_ranges
     }
 
     pub(super) fn all(&self) -> Vec<(Place, Option<Value>)> {
-        self.writes.iter().map(|(place, value)| (place.clone(), *value)).collect()
+        self.writes.places.iter().map(|(place, value)| (place.clone(), *value)).collect()
     }
 
     pub(super) fn places(&self) -> Vec<Place> {
-        self.writes.keys().cloned().collect()
+        self.writes.places.keys().cloned().collect()
     }
 
     pub(super) fn save(&mut self, name: &str) {
@@ -62,6 +73,7 @@ impl Own {
         let (lower, upper) = (Bound::Included((sight.family, Key::from([]))), Bound::Unbounded);
         let own: Vec<_> = self
             .writes
+            .places
             .range((lower, upper))
             .take_while(|((family, _), _)| *family == sight.family)
             .filter(|(place, _)| sight.covers(place))

@@ -1,15 +1,18 @@
 //! What a transaction finds in stretches of keys, what it takes out of them, and its savepoints.
 
 use super::super::observe::Sight;
-use super::super::oracle::Look;
+use super::super::oracle::{Look, marker, stepper};
 use super::super::readers::{Seen, Span};
-use super::super::values::{Key, Value};
+use super::super::values::{Key, Place, Value};
 use super::attempt::{Attempt, Kind};
 use super::keys::Arena;
 use isobath::{Error, ErrorKind, LockMode};
 use std::ops::Bound;
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// A range that is deleted has at most so many keys: each of them is one more write to judge.
+const DELETED_MAX: usize = 100;
 
 /// A stretch between two keys.
 pub(super) fn span(family: u8, arena: &Arena, rng: &mut fastrand::Rng) -> Span {
@@ -20,6 +23,20 @@ pub(super) fn span(family: u8, arena: &Arena, rng: &mut fastrand::Rng) -> Span {
         _ => Bound::Included(key),
     };
     Span { family, lower: bound(lower, rng), upper: bound(upper, rng) }
+}
+
+/// Keys that begin with a whole key: it, and what is longer.
+fn prefixed(family: u8, key: &Key) -> Span {
+    let mut after = key.to_vec();
+    while after.pop_if(|last| *last == 0xff).is_some() {}
+    let upper = match after.last_mut() {
+        Some(last) => {
+            *last += 1;
+            Bound::Excluded(after.into())
+        }
+        None => Bound::Unbounded,
+    };
+    Span { family, lower: Bound::Included(key.clone()), upper }
 }
 
 /// What the first or last key of a stretch says of it; without one, that it is empty.
@@ -59,6 +76,38 @@ impl Attempt<'_> {
         }
     }
 
+    /// Deletes a stretch, or what begins with a key. Markers are never in it.
+    pub(super) fn delete_range(
+        &mut self,
+        (family, key): Place,
+        arena: &Arena,
+        rng: &mut fastrand::Rng,
+    ) -> Result<(), Error> {
+        let is_prefix = rng.u8(..4) == 0;
+        let mut span = if is_prefix { prefixed(family, &key) } else { span(family, arena, rng) };
+        let sight = span.sight();
+        if (0..stepper(0)).any(|writer| sight.covers(&(family, marker(writer).1))) {
+            span.family = 1;
+        }
+        let sight = span.sight();
+        let keys = self.stage.keys.all().iter().map(|key| (span.family, key.clone()));
+        let places: Vec<Place> = keys.filter(|place| sight.covers(place)).collect();
+        if places.len() > DELETED_MAX {
+            return Ok(());
+        }
+        self.record.asked.push(sight);
+        let (tx, side) = (self.tx, &self.stage.side);
+        let deleted = match (span.family, is_prefix) {
+            (0, true) => tx.delete_prefix(key),
+            (0, false) => tx.delete_range(span.bounds()),
+            (_, true) => tx.of(side).delete_prefix(key),
+            (_, false) => tx.of(side).delete_range(span.bounds()),
+        };
+        self.outcome("a transaction's delete of a range", deleted)?;
+        self.record.own.delete_range(places.into_iter());
+        Ok(())
+    }
+
     /// Locks a stretch: what it finds there must stay so.
     fn lock_range(&mut self, span: &Span, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let (tx, side) = (self.tx, &self.stage.side);
@@ -85,17 +134,7 @@ impl Attempt<'_> {
 
     fn walk_prefix(&mut self, family: u8, key: &Key, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let (tx, side) = (self.tx, &self.stage.side);
-        // Keys that begin with a whole key: it, and what is longer.
-        let mut after = key.to_vec();
-        while after.pop_if(|last| *last == 0xff).is_some() {}
-        let upper = match after.last_mut() {
-            Some(last) => {
-                *last += 1;
-                Bound::Excluded(after.into())
-            }
-            None => Bound::Unbounded,
-        };
-        let span = Span { family, lower: Bound::Included(key.clone()), upper };
+        let span = prefixed(family, key);
         let look = self.look();
         let range = if family == 0 { tx.prefix(key) } else { tx.of(side).prefix(key) };
         let look = self.pinned(look);

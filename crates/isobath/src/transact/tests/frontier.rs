@@ -121,7 +121,7 @@ fn very_many_keys_whose_words_changed_are_not_looked_up_while_others_wait() {
     let (stamps, own) = (&engine.conflicts.stamps, Targets::Many(Vec::new()));
     for (count, told) in [(64, Judged::Unchanged), (65, Judged::TooMany)] {
         let mut validation =
-            Validation::new(engine, ConflictKind::Read, &families, keys(count), Ranges::default());
+            Validation::new(engine, ConflictKind::Read, &families, keys(count), Ranges::none());
         let visible = engine.log.visible();
         validation.look(visible, visible).unwrap();
         for key in keys(count) {

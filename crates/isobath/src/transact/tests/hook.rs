@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::options::WriteOptions;
-use crate::transact::{BoxError, CommitHook, Operations};
+use crate::transact::{BoxError, CommitHook, OperationKind, Operations};
 use crate::write::Commit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -53,16 +53,26 @@ fn the_hook_sees_what_a_transaction_writes_and_learns_of_its_commit() {
     tx.put("a", "old").unwrap();
     tx.put("a", "2").unwrap();
     tx.delete("c").unwrap();
+    tx.put("p", "gone before it was there").unwrap();
+    tx.delete_range("m".."p5").unwrap();
+    tx.put("n", "3").unwrap();
+    tx.of(&side).delete_range("c"..).unwrap();
     let commit = tx.commit().unwrap();
-    let shown = |family: &str, key: &str, value: Option<&str>| {
+    let shown = |family: &str, kind: OperationKind<'_>, key: &str, value: Option<&str>| {
         let (key, value) = (key.as_bytes(), value.map(str::as_bytes));
-        format!("WrittenOperation {{ family: {family:?}, key: {key:?}, value: {value:?} }}")
+        format!(
+            "WrittenOperation {{ family: {family:?}, kind: {kind:?}, key: {key:?}, value: {value:?} }}"
+        )
     };
+    use OperationKind::{Delete, DeleteRange, Put};
     let expected = [
-        shown("default", "a", Some("2")),
-        shown("default", "c", None),
-        shown("side", "b", Some("1")),
-        format!("3 at {:?}", crate::ReadPoint::from(commit)),
+        shown("default", DeleteRange { end: Some(b"p5") }, "m", None),
+        shown("default", Put, "a", Some("2")),
+        shown("default", Delete, "c", None),
+        shown("default", Put, "n", Some("3")),
+        shown("side", DeleteRange { end: None }, "c", None),
+        shown("side", Put, "b", Some("1")),
+        format!("6 at {:?}", crate::ReadPoint::from(commit)),
     ];
     assert_eq!(*told.lock().unwrap(), expected);
     told.lock().unwrap().clear();
