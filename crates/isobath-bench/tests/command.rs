@@ -26,7 +26,7 @@ fn every_bundled_workload_runs_on_memory_and_on_isobath() {
             count += 1;
         }
     }
-    assert_eq!(count, 11);
+    assert_eq!(count, 14);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{PROGRAM, lua, refuse, str_of, workloads};
+use support::{PROGRAM, lua, refuse, str_of, succeed, workloads};
 
 #[test]
 fn a_lying_engine_fails_a_suite_and_is_named_with_the_key() {
@@ -63,6 +63,48 @@ fn a_lying_engine_fails_every_workload_that_reads_what_it_lies_about() {
         assert!(shown.contains("FAILED") || shown.contains("error"), "{workload} {lie}: {shown}");
         let known = shown.contains("wrong answer: key ") || shown.contains("left rows out");
         assert!(known && shown.contains("memory"), "{workload} {lie}: {shown}");
+    }
+}
+
+#[test]
+fn a_lost_write_in_a_transaction_fails_what_a_workload_checks_at_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    for (workload, lie, fault) in
+        [("smallbank", "lost", "the bank holds"), ("tpcc-lite", "lost", "there is no|condition")]
+    {
+        let path = workloads().join(format!("{workload}.lua"));
+        let knob = format!("memory.lie={lie}");
+        let head = ["run", str_of(&path), "-e", "memory", "--items", "50", "--users", "2"];
+        let more = ["--units", "3000", "-t", "2", "--knob", &knob, "--db", str_of(&db)];
+        let shown = refuse(&[&head[..], &more[..]].concat());
+        assert!(fault.split('|').any(|fault| shown.contains(fault)), "{workload} {lie}: {shown}");
+    }
+}
+
+#[test]
+fn an_error_in_a_transaction_ends_the_run_and_one_taken_back_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let arguments = |body: &str| {
+        let check = "check = function(ctx) assert(not kv.get('a') and not ctx.tally.n) end";
+        let load = "load = function() end";
+        let source = format!("return {{ {load}, run = function() {body} end, {check} }}");
+        let path = lua(dir.path(), &source);
+        ["run", str_of(&path), "-e", "isobath,memory", "--units", "5", "--db", str_of(&db)]
+            .map(str::to_owned)
+    };
+    let back =
+        "local done = kv.transact(function() kv.put('a', 'b') kv.tally('n', 1) return false end)
+        assert(not done)";
+    succeed(&arguments(back).each_ref().map(String::as_str));
+    for (body, fault) in [
+        ("kv.transact(function() kv.put('a', 'b') error('enough') end)", "enough"),
+        ("kv.transact(function() kv.put('a', 'b') end)", "check failed"),
+        ("kv.transact(function() kv.transact(function() end) end)", "within kv.transact"),
+    ] {
+        let shown = refuse(&arguments(body).each_ref().map(String::as_str));
+        assert!(shown.contains(fault), "{shown}");
     }
 }
 

@@ -60,6 +60,9 @@ pub(crate) struct Share {
     pub(crate) misses: u64,
     pub(crate) user_bytes_written: u64,
     pub(crate) user_bytes_read: u64,
+    /// Transactions that had to be run again, and counters that committed ones have raised.
+    pub(crate) aborts: u64,
+    pub(crate) increments: u64,
 }
 
 /// What a phase gave; by default, that of one that never began.
@@ -108,6 +111,8 @@ where
         total.misses += share.misses;
         total.user_bytes_written += share.user_bytes_written;
         total.user_bytes_read += share.user_bytes_read;
+        total.aborts += share.aborts;
+        total.increments += share.increments;
     }
     let done = counters.iter().map(|count| count.load(Ordering::Relaxed)).collect();
     Ok(TeamResult { recorder, done, share: total, wall_seconds, busy_seconds, usage, sampler })

@@ -50,7 +50,7 @@ pub(crate) struct EngineConfig {
     pub(crate) cache_bytes: u64,
     pub(crate) filter_bits: u32,
     pub(crate) codec: Codec,
-    /// Threads for flushes and compactions.
+    /// Threads that compact. Another one flushes, where the engine has threads for it.
     pub(crate) background_threads: u32,
     /// The engine's own knobs, verbatim.
     pub(crate) knobs: BTreeMap<String, String>,
@@ -70,6 +70,11 @@ impl Default for EngineConfig {
         }
     }
 }
+
+/// Write buffers that an engine holds at most, the one being filled among them, before its writers
+/// wait: as many as Isobath does. Where an engine can be told, it is told.
+#[cfg(any(feature = "rocksdb", feature = "tidesdb", feature = "redb"))]
+pub(crate) const UNFLUSHED_BUFFERS: u64 = 3;
 
 /// Far above what anyone needs, and far below what overflows a sum.
 const BYTES_MAX: u64 = 1 << 42;

@@ -1,7 +1,7 @@
 //! Every engine of this build answers like the memory engine: before and after a flush and a
 //! reopening, and with several threads.
 
-use super::{Durability, Engine, EngineConfig, Operation, Session, find, names};
+use super::{Durability, Engine, EngineConfig, Operation, Session, find, plain_names};
 use crate::generate::Rng;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -121,7 +121,7 @@ fn conform(name: &str, durability: Durability) {
 
 #[test]
 fn every_engine_answers_like_a_map_at_every_durability_it_serves() {
-    for name in names().into_iter().filter(|name| *name != "null") {
+    for name in plain_names().into_iter().filter(|name| *name != "null") {
         for durability in find(name).unwrap().durabilities {
             conform(name, *durability);
         }
@@ -130,7 +130,7 @@ fn every_engine_answers_like_a_map_at_every_durability_it_serves() {
 
 #[test]
 fn sessions_write_at_once_and_nothing_is_lost() {
-    for name in names().into_iter().filter(|name| *name != "null") {
+    for name in plain_names().into_iter().filter(|name| *name != "null") {
         let kind = find(name).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let engine = (kind.open)(&config(dir.path(), kind.serve(Durability::Process))).unwrap();
@@ -156,7 +156,7 @@ fn sessions_write_at_once_and_nothing_is_lost() {
 
 #[test]
 fn a_knob_that_an_engine_does_not_know_is_refused() {
-    for name in names() {
+    for name in plain_names() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config(dir.path(), Durability::Process);
         config.knobs.insert("no_such_knob".to_owned(), "1".to_owned());
@@ -170,7 +170,7 @@ fn a_knob_that_an_engine_does_not_know_is_refused() {
 fn a_level_that_is_not_served_becomes_a_weaker_one_and_is_named() {
     let memory = find("memory").unwrap();
     assert_eq!(memory.serve(Durability::Sync), Durability::Sync);
-    for name in names() {
+    for name in plain_names() {
         let kind = find(name).unwrap();
         let served = kind.serve(Durability::Process);
         assert!(kind.durabilities.contains(&served), "{name}");

@@ -1,4 +1,5 @@
-//! fjall, with its own defaults but for the settings that every engine gets alike.
+//! fjall, with its own defaults but for the settings that every engine gets alike. It holds up to
+//! five write buffers, which can't be changed, where others hold three.
 
 use super::registry::EngineKind;
 use super::{Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
@@ -17,48 +18,65 @@ pub(super) const KIND: EngineKind = EngineKind {
     open,
 };
 
-const KNOBS: &[&str] = &["worker_threads", "max_journaling_size"];
-const KEYSPACE: &str = "default";
+pub(super) const KNOBS: &[&str] = &["worker_threads", "max_journaling_size"];
+pub(super) const KEYSPACE: &str = "default";
+
+/// Gives a builder of a database of any kind its settings. No function can: the trait that builders
+/// of all kinds have in common has no public name.
+macro_rules! set_up {
+    ($builder:expr, $config:expr) => {{
+        let config: &EngineConfig = $config;
+        config.check_knobs("fjall", crate::engine::fjall::KNOBS)?;
+        // One of the workers flushes first and compacts only when it is the only one.
+        let threads = config.background_threads.max(1) as usize + 1;
+        let builder = $builder
+            .cache_size(config.cache_bytes)
+            .worker_threads(config.knob("worker_threads")?.unwrap_or(threads))
+            .manual_journal_persist(config.durability == Durability::Buffered);
+        match config.knob("max_journaling_size")? {
+            Some(size) => builder.max_journaling_size(size),
+            None => builder,
+        }
+    }};
+}
+pub(super) use set_up;
 
 fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
-    config.check_knobs("fjall", KNOBS)?;
+    let options = keyspace_options(config)?;
+    let db = set_up!(Database::builder(&config.path), config).open()?;
+    let keyspace = db.keyspace(KEYSPACE, || options)?;
+    Ok(Box::new(Fjall::new(db, keyspace, config.durability)))
+}
+
+pub(super) fn keyspace_options(config: &EngineConfig) -> Result<KeyspaceCreateOptions> {
     let codec = match config.codec {
         Codec::None => CompressionType::None,
         Codec::Lz4 => CompressionType::Lz4,
         Codec::Zstd | Codec::Snappy => bail!("fjall has no codec but lz4: use --codec lz4 or none"),
     };
-    let buffered = config.durability == Durability::Buffered;
-    let threads =
-        config.knob("worker_threads")?.unwrap_or(config.background_threads.max(1) as usize);
-    let mut builder = Database::builder(&config.path)
-        .cache_size(config.cache_bytes)
-        .worker_threads(threads)
-        .manual_journal_persist(buffered);
-    if let Some(size) = config.knob("max_journaling_size")? {
-        builder = builder.max_journaling_size(size);
-    }
-    let db = builder.open()?;
-    let (write_buffer, bits) = (config.write_buffer_bytes, config.filter_bits);
-    let keyspace = db.keyspace(KEYSPACE, || {
-        let filter = match bits {
-            0 => FilterPolicy::disabled(),
-            bits => FilterPolicy::all(FilterPolicyEntry::Bloom(
-                BloomConstructionPolicy::BitsPerKey(bits as f32),
-            )),
-        };
-        KeyspaceCreateOptions::default()
-            .max_memtable_size(write_buffer)
-            .data_block_compression_policy(CompressionPolicy::all(codec))
-            .filter_policy(filter)
-            .manual_journal_persist(buffered)
-    })?;
-    Ok(Box::new(Fjall { db, keyspace, durability: config.durability }))
+    let filter = match config.filter_bits {
+        0 => FilterPolicy::disabled(),
+        bits => FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(
+            bits as f32,
+        ))),
+    };
+    Ok(KeyspaceCreateOptions::default()
+        .max_memtable_size(config.write_buffer_bytes)
+        .data_block_compression_policy(CompressionPolicy::all(codec))
+        .filter_policy(filter)
+        .manual_journal_persist(config.durability == Durability::Buffered))
 }
 
-struct Fjall {
+pub(super) struct Fjall {
     db: Database,
     keyspace: Keyspace,
     durability: Durability,
+}
+
+impl Fjall {
+    pub(super) fn new(db: Database, keyspace: Keyspace, durability: Durability) -> Fjall {
+        Fjall { db, keyspace, durability }
+    }
 }
 
 impl Engine for Fjall {

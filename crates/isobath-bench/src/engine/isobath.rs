@@ -1,11 +1,13 @@
-//! Isobath itself.
+//! Isobath itself. As `isobath` its transactions find conflicts when they commit, as
+//! `isobath-locking` they lock what they read and write; all else is the same.
 
 use super::registry::EngineKind;
 use super::{
-    Codec, Drained, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Written,
+    Access, Body, Codec, Conflict, Drained, Durability, Engine, EngineConfig, Operation,
+    RowVisitor, Session, Transactor, Written,
 };
-use anyhow::{Result, bail};
-use isobath::{Batch, Db, FamilyOptions, IoMode, Options};
+use anyhow::{Result, anyhow, bail};
+use isobath::{Batch, Db, FamilyOptions, IoMode, Options, Transaction, TransactionOptions};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,13 +20,16 @@ pub(super) const KIND: EngineKind = EngineKind {
     durabilities: &[Durability::Buffered, Durability::Process, Durability::Sync],
     answers: true,
     persistent: true,
-    open,
+    open: |config| open(config, false),
 };
+
+pub(super) const LOCKING: EngineKind =
+    EngineKind { name: "isobath-locking", open: |config| open(config, true), ..KIND };
 
 const KNOBS: &[&str] =
     &["block_size", "level_size_ratio", "codecs", "compaction_threads", "max_open_files", "io"];
 
-fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
+fn open(config: &EngineConfig, locking: bool) -> Result<Box<dyn Engine>> {
     config.check_knobs("isobath", KNOBS)?;
     let mut family =
         FamilyOptions::new().codecs(codecs(config)?).filter_bits_per_key(config.filter_bits);
@@ -51,7 +56,7 @@ fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     if let Some(files) = config.knob::<usize>("max_open_files")? {
         options = options.max_open_files(files);
     }
-    Ok(Box::new(Isobath { db: options.open(&config.path)? }))
+    Ok(Box::new(Isobath { db: options.open(&config.path)?, locking }))
 }
 
 /// One codec for all levels, as the peers have; the knob names one for each level.
@@ -86,11 +91,18 @@ fn durability(level: Durability) -> isobath::Durability {
 
 struct Isobath {
     db: Db,
+    locking: bool,
 }
 
 impl Engine for Isobath {
     fn session(&self) -> Result<Box<dyn Session>> {
         Ok(Box::new(IsobathSession { db: self.db.clone(), batch: Batch::new() }))
+    }
+
+    fn transactor(&self) -> Result<Box<dyn Transactor>> {
+        // A workload is patient: it runs a transaction again until it commits.
+        let options = TransactionOptions::new().locking(self.locking).attempts(u32::MAX);
+        Ok(Box::new(IsobathTransactor { db: self.db.clone(), options, open: None }))
     }
 
     fn flush(&self) -> Result<()> {
@@ -238,5 +250,111 @@ impl Session for IsobathSession {
             visit(row.key(), row.value()?);
         }
         Ok(row.is_some())
+    }
+}
+
+struct IsobathTransactor {
+    db: Db,
+    options: TransactionOptions,
+    open: Option<Transaction>,
+}
+
+impl IsobathTransactor {
+    /// One that only reads has no need of locks: it sees one moment, whatever others do, and always
+    /// commits.
+    fn options(&self, access: Access) -> TransactionOptions {
+        match access {
+            Access::Read => self.options.locking(false),
+            Access::Write => self.options,
+        }
+    }
+
+    fn within(&self) -> Result<Within<'_>> {
+        self.open.as_ref().map(Within).ok_or_else(|| anyhow!("no transaction has begun"))
+    }
+}
+
+impl Session for IsobathTransactor {
+    fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
+        self.within()?.write_batch(operations)
+    }
+
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.within()?.get(key, visit)
+    }
+
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
+        self.within()?.rows(from, to, visit)
+    }
+}
+
+impl Transactor for IsobathTransactor {
+    fn begin(&mut self, access: Access) -> Result<()> {
+        self.open = Some(self.db.with(self.options(access)).begin());
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<bool> {
+        match self.open.take().map(Transaction::commit) {
+            Some(Err(error)) if error.is_conflict() => Ok(false),
+            Some(outcome) => Ok(outcome.map(|_| true)?),
+            None => bail!("no transaction has begun"),
+        }
+    }
+
+    fn rollback(&mut self) {
+        self.open = None;
+    }
+
+    /// In the engine's own way, which locks what has conflicted several times.
+    fn transact(&mut self, access: Access, body: Body<'_>) -> Result<u64> {
+        let mut attempts = 0;
+        self.db.with(self.options(access)).try_transact(|transaction| {
+            attempts += 1;
+            body(&mut Within(transaction))
+        })?;
+        Ok(attempts - 1)
+    }
+}
+
+/// A transaction that has begun.
+struct Within<'a>(&'a Transaction);
+
+fn conflict(error: isobath::Error) -> anyhow::Error {
+    if error.is_conflict() { Conflict.into() } else { error.into() }
+}
+
+impl Session for Within<'_> {
+    fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
+        for operation in operations {
+            match *operation {
+                Operation::Put(key, value) => self.0.put(key, value),
+                Operation::Delete(key) => self.0.delete(key),
+            }
+            .map_err(conflict)?;
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.0.get(key).map_err(conflict)?;
+        if let Some(value) = &value {
+            visit(value);
+        }
+        Ok(value.is_some())
+    }
+
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
+        let mut rows = match to {
+            Some(to) => self.0.cursor(from..to),
+            None => self.0.cursor(from..),
+        }
+        .map_err(conflict)?;
+        while let Some(row) = rows.next().map_err(conflict)? {
+            if visit(row.key(), row.value().map_err(conflict)?) {
+                break;
+            }
+        }
+        Ok(())
     }
 }

@@ -2,10 +2,14 @@
 //! killed process; a read opens a transaction, as its users do.
 
 use super::registry::EngineKind;
-use super::{Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
-use anyhow::{Result, ensure};
+use super::{
+    Access, Body, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Transactor,
+    rerun,
+};
+use anyhow::{Result, anyhow, ensure};
 use heed::types::Bytes;
-use heed::{Database, Env, EnvFlags, EnvOpenOptions};
+use heed::{AnyTls, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithTls};
+use self_cell::self_cell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -49,6 +53,11 @@ struct Lmdb {
 impl Engine for Lmdb {
     fn session(&self) -> Result<Box<dyn Session>> {
         Ok(Box::new(LmdbSession { env: self.env.clone(), table: self.table }))
+    }
+
+    fn transactor(&self) -> Result<Box<dyn Transactor>> {
+        let cell = OpenCell::new(self.env.clone(), |_| Open::None);
+        Ok(Box::new(LmdbTransactor { cell, table: self.table }))
     }
 
     fn flush(&self) -> Result<()> {
@@ -110,15 +119,124 @@ impl Session for LmdbSession {
 
     fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
         let transaction = self.env.read_txn()?;
-        // LMDB has no empty keys, not even as a bound.
-        let lower = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
-        let bounds = (lower, to.map_or(Bound::Unbounded, Bound::Excluded));
-        for row in self.table.range(&transaction, &bounds)? {
-            let (key, value) = row?;
-            if visit(key, value) {
-                break;
-            }
+        rows(&self.table, &transaction, from, to, visit)
+    }
+}
+
+fn rows(
+    table: &Table,
+    transaction: &RoTxn<'_, AnyTls>,
+    from: &[u8],
+    to: Option<&[u8]>,
+    visit: RowVisitor<'_>,
+) -> Result<()> {
+    // LMDB has no empty keys, not even as a bound.
+    let lower = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
+    let bounds = (lower, to.map_or(Bound::Unbounded, Bound::Excluded));
+    for row in table.range(transaction, &bounds)? {
+        let (key, value) = row?;
+        if visit(key, value) {
+            break;
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+enum Open<'a> {
+    None,
+    Read(RoTxn<'a, WithTls>),
+    Write(RwTxn<'a>),
+}
+
+impl Open<'_> {
+    fn reading(&self) -> Result<&RoTxn<'_, AnyTls>> {
+        match self {
+            Open::None => Err(not_begun()),
+            Open::Read(transaction) => Ok(transaction),
+            Open::Write(transaction) => Ok(transaction),
+        }
+    }
+}
+
+fn not_begun() -> anyhow::Error {
+    anyhow!("no transaction has begun")
+}
+
+self_cell!(
+    struct OpenCell {
+        owner: Env,
+        #[not_covariant]
+        dependent: Open,
+    }
+);
+
+/// One transaction at a time writes; those that read wait for none.
+struct LmdbTransactor {
+    cell: OpenCell,
+    table: Table,
+}
+
+impl Session for LmdbTransactor {
+    fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
+        let table = self.table;
+        self.cell.with_dependent_mut(|_, open| {
+            let Open::Write(transaction) = open else { return Err(not_begun()) };
+            for operation in operations {
+                match *operation {
+                    Operation::Put(key, value) => table.put(transaction, key, value)?,
+                    Operation::Delete(key) => {
+                        table.delete(transaction, key)?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let table = self.table;
+        self.cell.with_dependent(|_, open| {
+            let value = table.get(open.reading()?, key)?;
+            if let Some(value) = value {
+                visit(value);
+            }
+            Ok(value.is_some())
+        })
+    }
+
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
+        let table = self.table;
+        self.cell.with_dependent(|_, open| rows(&table, open.reading()?, from, to, visit))
+    }
+}
+
+impl Transactor for LmdbTransactor {
+    fn begin(&mut self, access: Access) -> Result<()> {
+        self.cell.with_dependent_mut(|env, open| {
+            *open = match access {
+                Access::Read => Open::Read(env.read_txn()?),
+                Access::Write => Open::Write(env.write_txn()?),
+            };
+            Ok(())
+        })
+    }
+
+    fn commit(&mut self) -> Result<bool> {
+        self.cell.with_dependent_mut(|_, open| {
+            match std::mem::replace(open, Open::None) {
+                Open::None => return Err(not_begun()),
+                Open::Read(_) => {}
+                Open::Write(transaction) => transaction.commit()?,
+            }
+            Ok(true)
+        })
+    }
+
+    fn rollback(&mut self) {
+        self.cell.with_dependent_mut(|_, open| *open = Open::None);
+    }
+
+    fn transact(&mut self, access: Access, body: Body<'_>) -> Result<u64> {
+        rerun(self, access, body)
     }
 }

@@ -5,9 +5,12 @@
 //! then, and a run on it must fail.
 
 use super::registry::EngineKind;
-use super::{Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
+use super::{
+    Access, Body, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Transactor,
+    rerun,
+};
 use anyhow::{Result, bail};
-use parking_lot::RwLock;
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -40,15 +43,18 @@ enum Lie {
     Short,
     /// A scan shows a row twice.
     Twice,
+    /// A transaction that reads sees what others have written since it began.
+    Moving,
 }
 
-const LIES: [(&str, Lie); 6] = [
+const LIES: [(&str, Lie); 7] = [
     ("lost", Lie::Lost),
     ("changed", Lie::Changed),
     ("undead", Lie::Undead),
     ("skipped", Lie::Skipped),
     ("short", Lie::Short),
     ("twice", Lie::Twice),
+    ("moving", Lie::Moving),
 ];
 
 fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
@@ -72,6 +78,8 @@ struct Shared {
     map: RwLock<Map>,
     lie: Option<Lie>,
     calls: AtomicU64,
+    /// Held by the transaction that writes: they come one after the other.
+    writer: Arc<Mutex<()>>,
 }
 
 impl Shared {
@@ -108,6 +116,11 @@ struct Memory {
 impl Engine for Memory {
     fn session(&self) -> Result<Box<dyn Session>> {
         Ok(Box::new(MemorySession { shared: Arc::clone(&self.shared) }))
+    }
+
+    fn transactor(&self) -> Result<Box<dyn Transactor>> {
+        let session = MemorySession { shared: Arc::clone(&self.shared) };
+        Ok(Box::new(MemoryTransactor { session, writer: None, undo: Vec::new(), seen: None }))
     }
 
     fn counters(&self) -> BTreeMap<String, f64> {
@@ -152,5 +165,81 @@ impl Session for MemorySession {
             }
         }
         Ok(())
+    }
+}
+
+/// The value that a key had, if it had one.
+type Before = Option<Box<[u8]>>;
+
+/// One writer at a time, which takes back what it wrote if it fails; a reader has a copy of all.
+struct MemoryTransactor {
+    session: MemorySession,
+    writer: Option<ArcMutexGuard<RawMutex, ()>>,
+    /// What each key held that was written, in order.
+    undo: Vec<(Box<[u8]>, Before)>,
+    seen: Option<MemorySession>,
+}
+
+impl MemoryTransactor {
+    fn reading(&mut self) -> &mut MemorySession {
+        self.seen.as_mut().unwrap_or(&mut self.session)
+    }
+}
+
+impl Session for MemoryTransactor {
+    fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
+        let mut map = self.session.shared.map.write();
+        for operation in operations {
+            let (Operation::Put(key, _) | Operation::Delete(key)) = *operation;
+            self.undo.push((key.into(), map.get(key).cloned()));
+            self.session.shared.apply(&mut map, *operation);
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.reading().get(key, visit)
+    }
+
+    fn rows(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
+        self.reading().rows(from, to, visit)
+    }
+}
+
+impl Transactor for MemoryTransactor {
+    fn begin(&mut self, access: Access) -> Result<()> {
+        let writer = self.session.shared.writer.lock_arc();
+        if access == Access::Read && self.session.shared.lie == Some(Lie::Moving) {
+            self.seen = None;
+        } else if access == Access::Read {
+            let map = RwLock::new(self.session.shared.map.read().clone());
+            let shared = Arc::new(Shared { map, ..Shared::default() });
+            self.seen = Some(MemorySession { shared });
+        } else {
+            self.writer = Some(writer);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<bool> {
+        self.undo.clear();
+        self.rollback();
+        Ok(true)
+    }
+
+    fn rollback(&mut self) {
+        let mut map = self.session.shared.map.write();
+        for (key, value) in self.undo.drain(..).rev() {
+            match value {
+                Some(value) => map.insert(key, value),
+                None => map.remove(&key),
+            };
+        }
+        drop(map);
+        (self.seen, self.writer) = (None, None);
+    }
+
+    fn transact(&mut self, access: Access, body: Body<'_>) -> Result<u64> {
+        rerun(self, access, body)
     }
 }

@@ -13,9 +13,12 @@ mod memory;
 mod null;
 mod registry;
 mod settle;
+mod transactor;
 
 #[cfg(feature = "fjall")]
 mod fjall;
+#[cfg(feature = "fjall")]
+mod fjall_transactions;
 #[cfg(feature = "lmdb")]
 mod lmdb;
 #[cfg(feature = "redb")]
@@ -25,11 +28,17 @@ mod rocksdb;
 #[cfg(feature = "tidesdb")]
 mod tidesdb;
 
+#[cfg(any(feature = "rocksdb", feature = "tidesdb", feature = "redb"))]
+use config::UNFLUSHED_BUFFERS;
 pub(crate) use config::{Codec, Durability, EngineConfig, check_rate, check_seconds};
+#[cfg(test)]
+pub(crate) use registry::plain_names;
 pub(crate) use registry::{EngineKind, find, names};
 pub(crate) use settle::{Settled, settle};
+use transactor::rerun;
+pub(crate) use transactor::{Access, Body, Conflict, Transactor, back_off};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -112,6 +121,11 @@ pub(crate) enum Operation<'a> {
 pub(crate) trait Engine: Send + Sync {
     /// A way in for the calling thread.
     fn session(&self) -> Result<Box<dyn Session>>;
+
+    /// A way to work in transactions for the calling thread.
+    fn transactor(&self) -> Result<Box<dyn Transactor>> {
+        bail!("this engine has no transactions here (`isobath-bench engines` shows which have)")
+    }
 
     /// Moves what is in memory to sorted files.
     fn flush(&self) -> Result<()> {

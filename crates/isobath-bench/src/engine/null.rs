@@ -1,7 +1,10 @@
 //! An engine that does nothing: what a run on it costs is the harness itself.
 
 use super::registry::EngineKind;
-use super::{Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
+use super::{
+    Access, Body, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Transactor,
+    rerun,
+};
 use anyhow::Result;
 use std::hint::black_box;
 
@@ -23,6 +26,10 @@ struct Null;
 
 impl Engine for Null {
     fn session(&self) -> Result<Box<dyn Session>> {
+        Ok(Box::new(NullSession))
+    }
+
+    fn transactor(&self) -> Result<Box<dyn Transactor>> {
         Ok(Box::new(NullSession))
     }
 
@@ -57,5 +64,22 @@ impl Session for NullSession {
     fn rows(&mut self, from: &[u8], to: Option<&[u8]>, _visit: RowVisitor<'_>) -> Result<()> {
         black_box((from, to));
         Ok(())
+    }
+}
+
+impl Transactor for NullSession {
+    fn begin(&mut self, access: Access) -> Result<()> {
+        black_box(access);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn rollback(&mut self) {}
+
+    fn transact(&mut self, access: Access, body: Body<'_>) -> Result<u64> {
+        rerun(self, access, body)
     }
 }

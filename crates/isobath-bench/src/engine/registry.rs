@@ -27,19 +27,28 @@ impl EngineKind {
 
 /// Engines that can be built in by a feature of the same name.
 const PEERS: &[&str] = &["rocksdb", "tidesdb", "lmdb", "fjall", "redb"];
+/// What a peer's name may end with, where it comes in several forms.
+const FORMS: &[&str] = &["-tuned", "-optimistic", "-single-writer", "-locking"];
 
 static KINDS: &[EngineKind] = &[
     super::isobath::KIND,
+    super::isobath::LOCKING,
     super::memory::KIND,
     super::null::KIND,
     #[cfg(feature = "rocksdb")]
     super::rocksdb::KIND,
+    #[cfg(feature = "rocksdb")]
+    super::rocksdb::TUNED,
     #[cfg(feature = "tidesdb")]
     super::tidesdb::KIND,
     #[cfg(feature = "lmdb")]
     super::lmdb::KIND,
     #[cfg(feature = "fjall")]
     super::fjall::KIND,
+    #[cfg(feature = "fjall")]
+    super::fjall_transactions::OPTIMISTIC,
+    #[cfg(feature = "fjall")]
+    super::fjall_transactions::SINGLE_WRITER,
     #[cfg(feature = "redb")]
     super::redb::KIND,
 ];
@@ -49,10 +58,11 @@ pub(crate) fn find(name: &str) -> Result<&'static EngineKind> {
     if let Some(kind) = KINDS.iter().find(|kind| kind.name == name) {
         return Ok(kind);
     }
-    if PEERS.contains(&name) {
+    let feature = FORMS.iter().find_map(|form| name.strip_suffix(form)).unwrap_or(name);
+    if PEERS.contains(&feature) {
         bail!(
             "engine `{name}` isn't in this build: run crates/isobath-bench/install-peers.sh once, \
-             then build with `--features {name}` (or `--features peers` for all)"
+             then build with `--features {feature}` (or `--features peers` for all)"
         );
     }
     bail!(
@@ -65,4 +75,28 @@ pub(crate) fn find(name: &str) -> Result<&'static EngineKind> {
 /// The engines of this build.
 pub(crate) fn names() -> Vec<&'static str> {
     KINDS.iter().map(|kind| kind.name).collect()
+}
+
+/// The engines that differ outside transactions.
+#[cfg(test)]
+pub(crate) fn plain_names() -> Vec<&'static str> {
+    let transactional = ["-optimistic", "-single-writer", "-locking"];
+    let plain = |name: &&str| !transactional.iter().any(|form| name.ends_with(form));
+    names().into_iter().filter(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(not(feature = "rocksdb"))]
+    #[test]
+    fn an_engine_that_is_not_built_in_says_which_feature_it_takes() {
+        for name in ["rocksdb", "rocksdb-tuned"] {
+            let text = find(name).map(|kind| kind.name).unwrap_err().to_string();
+            assert!(text.contains(name) && text.contains("`--features rocksdb`"), "{text}");
+        }
+        let text = find("bdb").map(|kind| kind.name).unwrap_err().to_string();
+        assert!(text.contains("no engine `bdb`"), "{text}");
+    }
 }

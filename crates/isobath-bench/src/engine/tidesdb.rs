@@ -5,7 +5,10 @@
 //! is `buffered`; it has nothing that survives a killed process only.
 
 use super::registry::EngineKind;
-use super::{Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session};
+use super::{
+    Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, UNFLUSHED_BUFFERS,
+    Written,
+};
 use anyhow::{Context, Result};
 use self_cell::self_cell;
 use std::collections::BTreeMap;
@@ -57,7 +60,7 @@ fn open(config: &EngineConfig) -> Result<Box<dyn Engine>> {
 fn database_config(config: &EngineConfig) -> Result<Config> {
     let threads = config.background_threads.max(1) as i32;
     let mut options = Config::new(&config.path)
-        .num_flush_threads(config.knob("num_flush_threads")?.unwrap_or(threads))
+        .num_flush_threads(config.knob("num_flush_threads")?.unwrap_or(1))
         .num_compaction_threads(config.knob("num_compaction_threads")?.unwrap_or(threads))
         .log_level(LogLevel::None)
         .block_cache_size(config.cache_bytes as usize)
@@ -73,9 +76,10 @@ fn database_config(config: &EngineConfig) -> Result<Config> {
     if let Some(size) = config.knob("vlog_segment_size")? {
         options = options.vlog_segment_size(size);
     }
-    if let Some(threshold) = config.knob("memtable_l0_queue_stall_threshold")? {
-        options = options.memtable_l0_queue_stall_threshold(threshold);
-    }
+    // Its default of 16 buffers behind the one being filled would be a gibibyte.
+    let waiting = config.knob("memtable_l0_queue_stall_threshold")?;
+    options =
+        options.memtable_l0_queue_stall_threshold(waiting.unwrap_or(UNFLUSHED_BUFFERS as i32 - 1));
     if let Some(level) = config.knob("memtable_skip_list_max_level")? {
         options = options.memtable_skip_list_max_level(level);
     }
@@ -156,6 +160,16 @@ impl Engine for Tides {
     fn level_zero_files(&self) -> Option<u64> {
         let stats = self.db.get_column_family(FAMILY).and_then(|family| family.get_stats()).ok()?;
         Some(stats.level_num_sstables.first().copied().unwrap_or(0).max(0) as u64)
+    }
+
+    /// What is appended to the value log is written once more, so it counts as flushed.
+    fn written(&self) -> Written {
+        let Ok(stats) = self.db.get_db_stats() else { return Written::default() };
+        Written {
+            log: Some(stats.wal_bytes_written),
+            flush: Some(stats.flush_bytes_written + stats.vlog_bytes_written),
+            compaction: Some(stats.compaction_bytes_written),
+        }
     }
 
     fn counters(&self) -> BTreeMap<String, f64> {

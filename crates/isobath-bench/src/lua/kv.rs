@@ -9,6 +9,7 @@
 //! kv.seek(key) -> key, value of the first row at or after key
 //! kv.mput(keys [, values])     kv.mget(keys) -> {value or false, ...}
 //! kv.mtouch(keys) -> found     kv.mdel(keys)
+//! kv.transact(f), kv.tally(name, amount)       see `transact`
 //! ```
 //!
 //! Ranges are half-open, `nil` as `to` is the end. Keys are strings or integers, see `state`.
@@ -16,7 +17,7 @@
 use super::check::RowCheck;
 use super::convert::{engine_error, nested};
 use super::state::{Arena, ThreadState, append_key, append_value, timed};
-use crate::engine::Operation;
+use crate::engine::{Operation, Session};
 use crate::measure::OpKind;
 use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua, Result, Table, Value};
 use std::cell::RefCell;
@@ -43,6 +44,7 @@ pub(super) fn install(lua: &Lua, state: &Shared) -> Result<()> {
     add(lua, &table, state, "mtouch", touch_many)?;
     let shared = Rc::clone(state);
     table.set("scan", lua.create_function(move |lua, arguments| scan(lua, &shared, arguments))?)?;
+    super::transact::install(lua, &table, state)?;
     lua.globals().set("kv", table)
 }
 

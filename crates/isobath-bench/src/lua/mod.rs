@@ -10,6 +10,7 @@ mod generator;
 mod kv;
 mod point;
 mod state;
+mod transact;
 mod workload;
 
 pub(crate) use point::{LuaPoint, run_point};

@@ -4,6 +4,7 @@
 
 use super::check::Provenance;
 use super::state::ThreadState;
+use super::transact::Ways;
 use super::workload::{evaluate, function, lua_error};
 use super::{Settings, Workload, context, generator, kv};
 use crate::drive::{Limits, Pace, Progress, Share, Stop, TeamResult, Ticket, run_team};
@@ -15,6 +16,7 @@ use crate::measure::{
 use crate::report::{Load, Measured, Subject};
 use anyhow::{Context, Result, anyhow};
 use mlua::{Function, Lua, Table};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -59,6 +61,7 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
         checked: kind.answers,
         engine: engine.as_ref(),
         stop,
+        tallies: Mutex::default(),
     };
     let load = if point.load { cast.load()? } else { None };
     reset_peak_memory().ok();
@@ -70,6 +73,7 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
     let result = if stop.requested() { TeamResult::default() } else { cast.run()? };
     let stall_us = marks.stall_us(engine.as_ref());
     let peak = Probe::read();
+    cast.check()?;
     let settled = if point.settle { cast.settle()? } else { Default::default() };
     let (counters, written) = (engine.counters(), marks.written(engine.as_ref()));
     engine.close().with_context(|| format!("closing {}", point.engine))?;
@@ -109,6 +113,7 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
         timeline: sampler.samples,
         counters,
         rows_verified: 0,
+        aborts: recorder.has(OpKind::Txn).then_some(share.aborts),
         interrupted: stop.requested(),
     })
 }
@@ -139,6 +144,8 @@ struct Cast<'a> {
     checked: bool,
     engine: &'a dyn Engine,
     stop: &'a Stop,
+    /// What all threads have counted.
+    tallies: Mutex<BTreeMap<String, i64>>,
 }
 
 /// One thread's Lua.
@@ -152,7 +159,7 @@ struct Actor {
 impl Cast<'_> {
     fn actor(&self, thread: u64, threads: u64, published: Arc<AtomicU64>) -> Result<Actor> {
         let settings = &self.point.settings;
-        let session = self.engine.session()?;
+        let session = Ways::new(self.engine.session()?, self.engine.transactor().ok());
         let seed = settings.seed.wrapping_add(thread);
         let (values, provenance) = (Arc::clone(&self.values), self.provenance.clone());
         let state =
@@ -240,9 +247,27 @@ impl Cast<'_> {
             let units = drive(&actor, &run, ticket, recorder, share_of_units)?;
             let mut state = actor.state.borrow_mut();
             recorder.merge(&state.recorder);
+            let mut tallies = self.tallies.lock();
+            for (name, amount) in &state.tallies {
+                *tallies.entry(name.clone()).or_default() += amount;
+            }
             *share = Share { units, ..std::mem::take(&mut state.share) };
             Ok(())
         })
+    }
+}
+
+impl Cast<'_> {
+    /// Lets the workload look at what it has left. It needs to know all that was done to the
+    /// database, so only what this process has loaded is checked.
+    fn check(&self) -> Result<()> {
+        if !self.point.load || !self.checked || self.stop.requested() {
+            return Ok(());
+        }
+        let actor = self.actor(0, 1, Arc::default())?;
+        let Some(check) = function(&actor.table, "check")? else { return Ok(()) };
+        actor.ctx.set("tally", self.tallies.lock().clone()).map_err(lua_error)?;
+        check.call::<()>(&actor.ctx).map_err(lua_error).context("the workload's check failed")
     }
 }
 

@@ -2,22 +2,24 @@
 
 use super::Settings;
 use super::check::{Provenance, RowCheck};
+use super::transact::Ways;
 use crate::drive::{Share, Stop};
-use crate::engine::Session;
 use crate::generate::{Rng, Values, Zipf, write_key};
 use crate::measure::{OpKind, Recorder};
 use mlua::{Error, Result, Value};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(super) struct ThreadState {
-    pub(super) session: Box<dyn Session>,
+    pub(super) session: Ways,
     pub(super) recorder: Recorder,
     pub(super) share: Share,
     /// Primitive operations done.
     pub(super) operations: u64,
+    /// What the workload counts, for its check.
+    pub(super) tallies: BTreeMap<String, i64>,
     /// Where `operations` is shown to the sampler.
     pub(super) published: Arc<AtomicU64>,
     /// Makes the next verb fail, so that a long call ends early too.
@@ -37,7 +39,7 @@ pub(super) struct ThreadState {
 
 impl ThreadState {
     pub(super) fn new(
-        session: Box<dyn Session>,
+        session: Ways,
         settings: Settings,
         values: Arc<Values>,
         provenance: Provenance,
@@ -49,6 +51,7 @@ impl ThreadState {
             recorder: Recorder::new(),
             share: Share::default(),
             operations: 0,
+            tallies: BTreeMap::new(),
             published,
             stop: None,
             rng: Rng::new(seed),

@@ -7,6 +7,7 @@
 //!   keys = "hashed" | "ordered",
 //!   load = function(ctx) ... end,      -- once a thread, its share is [ctx.first, ctx.last)
 //!   run = function(ctx) ... end,       -- one unit of work
+//!   check = function(ctx) ... end,     -- once after the run: an error fails it
 //!   sweep = { B = {1, 64, 256} },
 //! }
 //! ```
@@ -80,6 +81,7 @@ const FIELDS: &[&str] = &[
     "keys",
     "load",
     "run",
+    "check",
     "sweep",
 ];
 

@@ -20,12 +20,15 @@ pub(crate) enum OpKind {
     Mput,
     Mget,
     Mdel,
+    /// A transaction, from its first beginning until it has committed, however often it is run
+    /// again.
+    Txn,
     /// A whole call of a workload's `run`.
     Unit,
 }
 
 impl OpKind {
-    pub(crate) const ALL: [OpKind; 10] = [
+    pub(crate) const ALL: [OpKind; 11] = [
         OpKind::Put,
         OpKind::Get,
         OpKind::Del,
@@ -35,6 +38,7 @@ impl OpKind {
         OpKind::Mput,
         OpKind::Mget,
         OpKind::Mdel,
+        OpKind::Txn,
         OpKind::Unit,
     ];
 
@@ -49,12 +53,13 @@ impl OpKind {
             OpKind::Mput => "mput",
             OpKind::Mget => "mget",
             OpKind::Mdel => "mdel",
+            OpKind::Txn => "txn",
             OpKind::Unit => "unit",
         }
     }
 
     pub(crate) fn writes(self) -> bool {
-        matches!(self, OpKind::Put | OpKind::Del | OpKind::Mput | OpKind::Mdel)
+        matches!(self, OpKind::Put | OpKind::Del | OpKind::Mput | OpKind::Mdel | OpKind::Txn)
     }
 }
 
@@ -94,6 +99,10 @@ impl Recorder {
             }
             self.primitives[index] += other.primitives[index];
         }
+    }
+
+    pub(crate) fn has(&self, kind: OpKind) -> bool {
+        self.histograms[kind as usize].as_ref().is_some_and(|calls| !calls.is_empty())
     }
 
     /// Each kind that occurred.

@@ -83,6 +83,7 @@ const COLUMNS: &[Column] = &[
     ("flush_mb", |line| known_mib(line.row.written.flush)),
     ("compaction_mb", |line| known_mib(line.row.written.compaction)),
     ("engine_write_amp", |line| known(line.row.engine_write_amplification())),
+    ("aborts_per_commit", |line| known(line.row.aborts_per_commit())),
     ("params", |line| {
         let pairs: Vec<String> =
             line.row.subject.params.iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -153,6 +153,9 @@ fn describe(row: &Measured) -> String {
     if let Some(rate) = row.hit_rate() {
         text.push_str(&format!("  hits     {}\n", percent(rate)));
     }
+    if let Some(aborts) = row.aborts_per_commit() {
+        text.push_str(&format!("  aborts   {} a commit\n", amplification(aborts)));
+    }
     text.push_str(&format!("{}\n", latency_table(row)));
     text.push_str(&resources(row));
     text

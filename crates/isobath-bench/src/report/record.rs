@@ -108,6 +108,8 @@ pub(crate) struct Measured {
     pub(crate) counters: BTreeMap<String, f64>,
     /// Rows compared with what they must be, after the measured phase.
     pub(crate) rows_verified: u64,
+    /// Transactions that had to be run again; `None` where there were none at all.
+    pub(crate) aborts: Option<u64>,
     pub(crate) interrupted: bool,
 }
 
@@ -164,6 +166,12 @@ impl Measured {
     /// Of one processor.
     pub(crate) fn cpu_percent(&self) -> f64 {
         quotient(self.usage.cpu_seconds() * 100.0, self.wall_seconds)
+    }
+
+    /// Runs in vain for each transaction that committed.
+    pub(crate) fn aborts_per_commit(&self) -> Option<f64> {
+        let entry = self.kinds.iter().find(|entry| entry.kind == OpKind::Txn)?;
+        Some(quotient(self.aborts? as f64, entry.latency.count as f64))
     }
 
     pub(crate) fn hit_rate(&self) -> Option<f64> {

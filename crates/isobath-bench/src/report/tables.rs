@@ -7,7 +7,8 @@ use super::units::{amplification, bytes, count, known, micros, percent, seconds}
 use crate::measure::{Latency, OpKind, median, median_known};
 use comfy_table::{Attribute, Cell, CellAlignment, Table};
 
-/// Of every row and engine: the longest call, processor time, bytes, memory, waits. Medians.
+/// Of every row and engine: the longest call, processor time, bytes, memory, waits, transactions
+/// run in vain for each that committed. Medians.
 pub(super) fn resources(report: &Report) -> Table {
     let mut table = titled(&[
         "row",
@@ -22,6 +23,7 @@ pub(super) fn resources(report: &Report) -> Table {
         "file",
         "held back",
         "level 0",
+        "aborts",
     ]);
     for subject in report.subjects() {
         let mut name = subject.test.clone();
@@ -49,6 +51,7 @@ pub(super) fn resources(report: &Report) -> Table {
                 bytes(of(|row| row.rss_file_peak_bytes as f64)),
                 known(some(|row| Some(row.stall_us? as f64 / 1e6)), seconds),
                 level_zero(&rows),
+                some(Measured::aborts_per_commit).map_or(String::new(), amplification),
             ]);
         }
     }

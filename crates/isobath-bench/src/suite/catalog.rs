@@ -22,6 +22,7 @@ pub(crate) const SUITES: &[(&str, &str)] = &[
     ("small-values", "fifty million values of 64 bytes (large: two hundred million)"),
     ("engines", "the seeds' first article: one to eight threads, patterns, sizes and batches"),
     ("durable", "the seeds' article on synced writes: every kind of work in batches of 100"),
+    ("transactions", "transactions on 1 to 16 threads, often over the same keys"),
     ("sustained", "writes past twenty flushes, for a minute: the debt is being paid"),
 ];
 
@@ -56,6 +57,7 @@ pub(crate) fn rows(suite: &str, scale: &Scale) -> Result<Vec<Row>> {
         "larger-than-memory" => builder.larger_than_memory(),
         "large-values" => builder.large_values(),
         "sustained" => builder.sustained(),
+        "transactions" => builder.transactions(),
         "memory-pressure" => builder.memory_pressure(),
         "scaling" => builder.scaling(&[1, 2, 4, 8, 16]),
         "small-values" => vec![builder.small_values(SMALL_VALUES)],
@@ -99,6 +101,7 @@ impl Builder {
             cache_bytes: None,
             memory_bytes: None,
             sustained: false,
+            long_reader: false,
         }
     }
 
@@ -224,6 +227,28 @@ impl Builder {
         rows.push(self.row(Work::Scan, Pattern::Random, 1));
         rows.push(self.row(Work::Mixed, Pattern::Uniform, 1));
         rows.into_iter().map(Row::in_a_third).collect()
+    }
+
+    /// Read-modify-write, mostly reading, scans before a write, and writers beside a reader that
+    /// stays in its transaction.
+    fn transactions(&self) -> Vec<Row> {
+        let scan = Row { range_size: 100, ..self.row(Work::ScanModify, Pattern::Uniform, 1) };
+        let scan = Row { operations: (scan.operations / 100).max(KEYS_MIN / 20), ..scan };
+        let all: &[u64] = &[1, 2, 4, 8, 16];
+        let works = [
+            (self.row(Work::Modify, Pattern::Uniform, 1), all),
+            (self.row(Work::Modify, Pattern::Zipfian, 1), all),
+            (self.row(Work::MostlyRead, Pattern::Uniform, 1), all),
+            (self.row(Work::MostlyRead, Pattern::Zipfian, 1), all),
+            (scan, &[1, 4, 16]),
+        ];
+        let mut rows: Vec<Row> = works
+            .into_iter()
+            .flat_map(|(row, threads)| threads.iter().map(move |at| row.clone().on_threads(*at)))
+            .collect();
+        let beside = self.row(Work::Modify, Pattern::Zipfian, 1).named("beside_reader");
+        rows.push(Row { long_reader: true, ..beside.on_threads(8) });
+        rows
     }
 
     fn scaling(&self, threads: &[u64]) -> Vec<Row> {

@@ -9,6 +9,7 @@ mod catalog;
 mod oracle;
 mod phases;
 mod row;
+mod transactions;
 mod worker;
 
 #[cfg(test)]

@@ -2,17 +2,19 @@
 
 use super::oracle::{Oracle, RangeSeen, verify_ranges};
 use super::row::{Row, Work};
+use super::transactions::{self, Counting, long_read};
 use super::worker::{Task, Worker};
-use crate::drive::{Limits, Progress, Stop, TeamResult, run_team};
+use crate::drive::{Limits, Progress, Share, Stop, TeamResult, Ticket, run_team};
 use crate::engine::{
     self, Engine, EngineConfig, EngineKind, Marks, Operation, Settled, Written, settle,
 };
 use crate::generate::{Chooser, Values, write_key};
-use crate::measure::{Probe, Usage, dir_bytes, reset_peak_memory, sync_files};
+use crate::measure::{Probe, Recorder, Usage, dir_bytes, reset_peak_memory, sync_files};
 use crate::report::{Iteration, Load, Measured, Subject};
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Seeds of the phases: reads visit keys in another order than they were written in.
@@ -122,6 +124,9 @@ impl Stage<'_> {
                 let index = chooser.next();
                 write_key(shape, index, key);
                 self.values.write(index, super::block::POPULATED, value);
+                if row.work.transacts() {
+                    transactions::reset(value);
+                }
             }
             let pairs = keys.chunks(row.key_size).zip(values.chunks(row.value_size)).take(count);
             let operations: Vec<Operation<'_>> =
@@ -151,16 +156,16 @@ impl Stage<'_> {
         let ranges = Mutex::new(Vec::new());
         let Extent { limit, least, seconds_min } = extent;
         let progress = Progress::count(&self.title(what), least);
+        let working = AtomicU64::new(row.threads);
         let result = run_team(
             self.engine.as_ref(),
-            row.threads,
+            row.threads + u64::from(row.long_reader),
             limits,
             self.stop,
             &|done| progress.set(done),
             |ticket, recorder, share| {
                 let part = |whole: u64| {
-                    whole * (ticket.thread + 1) / ticket.threads
-                        - whole * ticket.thread / ticket.threads
+                    whole * (ticket.thread + 1) / row.threads - whole * ticket.thread / row.threads
                 };
                 let task = Task {
                     row,
@@ -171,13 +176,31 @@ impl Stage<'_> {
                     least: part(least),
                     seconds_min,
                 };
-                let seen = Worker::run(&task, self.engine.session()?, ticket, recorder, share)?;
-                ranges.lock().extend(seen);
+                if ticket.thread == row.threads {
+                    return long_read(&task, self.engine.transactor()?, ticket, &working);
+                }
+                let seen = self.work(&task, ticket, recorder, share);
+                working.fetch_sub(1, Ordering::AcqRel);
+                ranges.lock().extend(seen?);
                 Ok(())
             },
         )
         .with_context(|| format!("{} on {}", row.name, self.job.engine))?;
         Ok((result, ranges.into_inner()))
+    }
+
+    fn work(
+        &self,
+        task: &Task<'_>,
+        ticket: &Ticket<'_>,
+        recorder: &mut Recorder,
+        share: &mut Share,
+    ) -> Result<Vec<RangeSeen>> {
+        let counting = match task.row.work.transacts() {
+            true => Some(Counting::new(self.engine.transactor()?, task)),
+            false => None,
+        };
+        Worker::run(task, self.engine.session()?, counting, ticket, recorder, share)
     }
 
     fn measure(self, load: Option<Load>) -> Result<Measured> {
@@ -204,7 +227,7 @@ impl Stage<'_> {
         let iteration = self.iterate()?;
         let settled = if row.work.destructive() { self.settle()? } else { Settled::default() };
         let (counters, written) = (self.engine.counters(), marks.written(self.engine.as_ref()));
-        let (keys, verified) = self.verify(&oracle_phases, &ranges)?;
+        let (keys, verified) = self.verify(&oracle_phases, &ranges, result.share.increments)?;
         let Stage { job, kind, engine, stop, .. } = self;
         engine.close().with_context(|| format!("closing {}", job.engine))?;
         let usage_settled = Probe::read().since(&before);
@@ -235,6 +258,7 @@ impl Stage<'_> {
             counters,
             rows_verified: verified,
             interrupted: stop.requested(),
+            aborts: job.row.work.transacts().then_some(share.aborts),
             ..blank(job, kind)
         })
     }
@@ -260,12 +284,18 @@ impl Stage<'_> {
         &self,
         phases: &[(u64, Vec<u64>)],
         ranges: &[RangeSeen],
+        increments: u64,
     ) -> Result<(Option<u64>, u64)> {
         let row = &self.job.row;
         if !self.kind.answers {
             return Ok((None, 0));
         }
         let on = || format!("{} after {}", self.job.engine, row.name);
+        if row.work.transacts() {
+            let mut session = self.engine.session()?;
+            let verified = transactions::verify(row, &self.values, session.as_mut(), increments);
+            return Ok((Some(row.keys), verified.with_context(on)?));
+        }
         if !row.work.destructive() {
             let verified = if row.work == Work::Range { verify_ranges(row, ranges) } else { Ok(0) };
             return Ok((Some(row.keys), verified.with_context(on)?));
@@ -306,7 +336,7 @@ fn blank(job: &SuiteJob, kind: &EngineKind) -> Measured {
             batch_size: row.batch,
             key_size: row.key_size,
             value_size: row.value_size,
-            range_size: if row.work == Work::Range { row.range_size } else { 0 },
+            range_size: row.range_size,
             params: Default::default(),
         },
         repeat: job.repeat,
@@ -338,6 +368,7 @@ fn blank(job: &SuiteJob, kind: &EngineKind) -> Measured {
         timeline: Vec::new(),
         counters: Default::default(),
         rows_verified: 0,
+        aborts: None,
         interrupted: false,
     }
 }

@@ -1,5 +1,6 @@
 //! One row: what is done, to which keys, by how many threads.
 
+use super::transactions::COUNTED_LEN_MIN;
 use crate::engine::Durability;
 use crate::generate::{Compressibility, KEY_LEN_MIN, Pattern, VALUE_LEN_MIN};
 use anyhow::{Result, bail};
@@ -25,6 +26,12 @@ pub(crate) enum Work {
     Range,
     /// Every row in order.
     Scan,
+    /// Transactions that read a counter and write it back one higher.
+    Modify,
+    /// Transactions of which 95 in a hundred read a counter and five are as above.
+    MostlyRead,
+    /// Transactions that read `range_size` rows, then write the first back.
+    ScanModify,
 }
 
 impl Work {
@@ -38,6 +45,9 @@ impl Work {
             Work::Seek => "seek",
             Work::Range => "range",
             Work::Scan => "scan",
+            Work::Modify => "modify",
+            Work::MostlyRead => "mostly_read",
+            Work::ScanModify => "scan_modify",
         }
     }
 
@@ -48,7 +58,12 @@ impl Work {
 
     /// Whether the row changes what it finds, so that it needs a database of its own.
     pub(crate) fn destructive(self) -> bool {
-        matches!(self, Work::Write | Work::Mixed | Work::Delete)
+        matches!(self, Work::Write | Work::Mixed | Work::Delete) || self.transacts()
+    }
+
+    /// Whether each call is a transaction, over values that hold counters.
+    pub(crate) fn transacts(self) -> bool {
+        matches!(self, Work::Modify | Work::MostlyRead | Work::ScanModify)
     }
 }
 
@@ -94,6 +109,8 @@ pub(crate) struct Row {
     /// Measured after twenty write buffers have gone by, for `seconds_max`, whatever `operations`
     /// is.
     pub(crate) sustained: bool,
+    /// One more thread stays in a transaction that reads, as long as the others work.
+    pub(crate) long_reader: bool,
 }
 
 impl Row {
@@ -106,9 +123,10 @@ impl Row {
                 self.key_size
             );
         }
-        if self.value_size < VALUE_LEN_MIN || self.value_size > 1 << 30 {
+        let least = if self.work.transacts() { COUNTED_LEN_MIN } else { VALUE_LEN_MIN };
+        if self.value_size < least || self.value_size > 1 << 30 {
             bail!(
-                "row {}: value size {} is impossible ({VALUE_LEN_MIN} bytes to 1 GiB)",
+                "row {}: value size {} is impossible ({least} bytes to 1 GiB)",
                 self.name,
                 self.value_size
             );
@@ -160,6 +178,7 @@ impl Row {
     pub(super) fn visits_once(&self) -> bool {
         self.work.destructive()
             && self.work != Work::Mixed
+            && !self.work.transacts()
             && !matches!(self.pattern, Pattern::Zipfian | Pattern::Uniform)
     }
 
@@ -182,7 +201,7 @@ impl Row {
         let mut row = self;
         let synced = row.durability == Durability::Sync;
         let share = match row.work {
-            Work::Write if !synced => 1,
+            Work::Write | Work::Modify if !synced => 1,
             Work::Mixed if !synced => 2,
             _ => 0,
         };
@@ -240,8 +259,9 @@ impl Row {
     pub(crate) fn fixture(&self) -> String {
         let shape = serde_json::to_string(&self.pattern.key_shape()).unwrap_or_default();
         let compressibility = serde_json::to_string(&self.compressibility).unwrap_or_default();
+        let counted = if self.work.transacts() { "-counters" } else { "" };
         format!(
-            "fixture-{shape}-{compressibility}-{}-{}-{}",
+            "fixture-{shape}-{compressibility}-{}-{}-{}{counted}",
             self.keys, self.key_size, self.value_size
         )
         .replace('"', "")

@@ -29,6 +29,7 @@ fn row(work: Work, pattern: Pattern, batch: u64) -> Row {
         cache_bytes: None,
         memory_bytes: None,
         sustained: false,
+        long_reader: false,
     }
 }
 
@@ -66,7 +67,7 @@ const PATTERNS: [Pattern; 7] = [
 #[test]
 fn every_work_on_every_pattern_is_answered_rightly_by_every_engine() {
     let dir = tempfile::tempdir().unwrap();
-    for engine in engine::names() {
+    for engine in engine::plain_names() {
         for work in [
             Work::Write,
             Work::Read,
@@ -92,7 +93,7 @@ fn every_work_on_every_pattern_is_answered_rightly_by_every_engine() {
 #[test]
 fn batches_touch_as_many_keys_as_singles() {
     let dir = tempfile::tempdir().unwrap();
-    for engine in engine::names() {
+    for engine in engine::plain_names() {
         for (work, kind) in
             [(Work::Write, OpKind::Mput), (Work::Delete, OpKind::Mdel), (Work::Mixed, OpKind::Mput)]
         {
@@ -186,6 +187,69 @@ fn writes_fill_so_many_buffers_and_have_keys_enough_for_the_time() {
     assert!(mixed.operations * mixed.entry_bytes() >= 2 * bytes, "half of it is puts");
     let synced = Row { durability: Durability::Sync, ..row(Work::Write, Pattern::Random, 1) };
     assert_eq!(synced.lasting(10.0, bytes).operations, 600, "by time alone");
+}
+
+/// A row of a few counters that threads contend for.
+fn contended(work: Work, pattern: Pattern) -> Row {
+    let (keys, operations) = (40, 800);
+    Row { keys, operations, threads: 4, range_size: 10, ..row(work, pattern, 1) }
+}
+
+#[test]
+fn transactions_of_every_engine_lose_no_update_however_they_contend() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in engine::names() {
+        let kind = engine::find(engine).unwrap();
+        let path = dir.path().join("probe").join(engine);
+        let durability = kind.serve(Durability::Process);
+        let open = (kind.open)(&EngineConfig { path, durability, ..Default::default() }).unwrap();
+        let has_transactions = open.transactor().is_ok();
+        open.close().unwrap();
+        for work in [Work::Modify, Work::MostlyRead, Work::ScanModify] {
+            for pattern in [Pattern::Uniform, Pattern::Zipfian] {
+                let outcome = run(engine, contended(work, pattern), dir.path());
+                if !has_transactions {
+                    let text = format!("{:#}", outcome.map(|_| ()).unwrap_err());
+                    assert!(text.contains("no transactions"), "{engine}: {text}");
+                    continue;
+                }
+                let measured = outcome.unwrap();
+                assert_eq!(measured.primitives(), 800, "{engine} {work:?}");
+                assert!(measured.aborts_per_commit().is_some(), "{engine}");
+                let kinds: Vec<OpKind> = measured.kinds.iter().map(|entry| entry.kind).collect();
+                assert_eq!(kinds, [OpKind::Txn], "{engine}");
+                if kind.answers {
+                    assert_eq!(measured.rows_verified, 40, "{engine}");
+                }
+            }
+        }
+        if has_transactions {
+            let beside = Row { long_reader: true, ..contended(Work::Modify, Pattern::Uniform) };
+            let measured = run(engine, beside, dir.path()).unwrap();
+            assert_eq!(measured.primitives(), 800, "{engine}: the reader isn't counted");
+        }
+    }
+}
+
+#[test]
+fn a_lost_update_and_a_moving_snapshot_fail_the_row() {
+    let told = |lie: &str, row: Row| {
+        let knobs = [("lie".to_owned(), lie.to_owned())].into();
+        let job = SuiteJob {
+            engine: "memory".to_owned(),
+            config: EngineConfig { knobs, ..EngineConfig::default() },
+            row,
+            phase: Phase::Both,
+            repeat: 0,
+            rate: None,
+            settle_limit_seconds: 1.0,
+        };
+        format!("{:#}", run_job(&job, &Stop::default()).map(|_| ()).unwrap_err())
+    };
+    let modify = Row { keys: 90, ..contended(Work::Modify, Pattern::Uniform) };
+    assert!(told("lost", modify.clone()).contains("updates were lost"));
+    let lasting = Row { operations: 20_000, long_reader: true, ..modify };
+    assert!(told("moving", lasting).contains("sees what others have changed"));
 }
 
 /// Runs the memory engine with a lie, and gives what the harness says of it.

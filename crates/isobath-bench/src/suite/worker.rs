@@ -3,6 +3,7 @@
 use super::block::{Block, MEASURED};
 use super::oracle::{RangeSeen, coin, hex, missing};
 use super::row::{Row, Work};
+use super::transactions::Counting;
 use crate::drive::{Pace, Share, Ticket};
 use crate::engine::{Operation, Session};
 use crate::generate::{Chooser, KeyShape, Rng, Values, key_index, sort_word};
@@ -11,12 +12,12 @@ use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
 pub(super) struct Worker<'a> {
-    row: &'a Row,
+    pub(super) row: &'a Row,
     values: &'a Values,
     session: Box<dyn Session>,
     ticket: &'a Ticket<'a>,
     recorder: &'a mut Recorder,
-    share: &'a mut Share,
+    pub(super) share: &'a mut Share,
     shape: KeyShape,
     /// Off for an engine that keeps nothing.
     checked: bool,
@@ -32,6 +33,8 @@ pub(super) struct Worker<'a> {
     /// Keys touched.
     done: u64,
     ranges: Vec<RangeSeen>,
+    pub(super) coin: Rng,
+    pub(super) counting: Option<Counting<'a>>,
 }
 
 /// Ranges that a thread makes room for before the clock runs.
@@ -54,14 +57,14 @@ impl<'a> Worker<'a> {
     pub(super) fn run(
         task: &Task<'a>,
         session: Box<dyn Session>,
+        counting: Option<Counting<'a>>,
         ticket: &'a Ticket<'a>,
         recorder: &'a mut Recorder,
         share: &'a mut Share,
     ) -> Result<Vec<RangeSeen>> {
         let row = task.row;
         let mut chooser =
-            Chooser::new(row.pattern, row.keys, ticket.thread, ticket.threads, task.seed);
-        let mut coin = coin(task.seed, ticket.thread);
+            Chooser::new(row.pattern, row.keys, ticket.thread, row.threads, task.seed);
         let mut worker = Worker {
             row,
             values: task.values,
@@ -71,9 +74,7 @@ impl<'a> Worker<'a> {
             share,
             shape: row.pattern.key_shape(),
             checked: task.checked,
-            pace: ticket
-                .rate
-                .map(|rate| Pace::new(rate, ticket.thread, ticket.threads, ticket.start)),
+            pace: ticket.rate.map(|rate| Pace::new(rate, ticket.thread, row.threads, ticket.start)),
             stopwatch: Stopwatch::start(),
             limit: task.limit,
             least: task.least,
@@ -81,6 +82,8 @@ impl<'a> Worker<'a> {
             making: Duration::ZERO,
             done: 0,
             ranges: Vec::new(),
+            coin: coin(task.seed, ticket.thread),
+            counting,
         };
         if row.work == Work::Range {
             worker.ranges.reserve(task.limit.min(RANGES_AHEAD) as usize);
@@ -91,7 +94,7 @@ impl<'a> Worker<'a> {
         if row.work == Work::Scan {
             worker.scans()?;
         } else {
-            worker.blocks(&mut chooser, &mut coin)?;
+            worker.blocks(&mut chooser)?;
         }
         if worker.pace.is_some() {
             // Waits for the schedule are part of the time that the rate is computed over.
@@ -108,7 +111,7 @@ impl<'a> Worker<'a> {
             || (self.done >= self.least && now >= self.enough_at)
     }
 
-    fn blocks(&mut self, chooser: &mut Chooser, coin: &mut Rng) -> Result<()> {
+    fn blocks(&mut self, chooser: &mut Chooser) -> Result<()> {
         let (row, limit) = (self.row, self.limit);
         let writes_values = matches!(row.work, Work::Write | Work::Mixed);
         let value_size = if writes_values { row.value_size } else { 0 };
@@ -118,7 +121,7 @@ impl<'a> Worker<'a> {
         while !self.over(Instant::now()) {
             block.fill(chooser, self.shape, self.values, MEASURED, shift);
             if row.work == Work::Mixed {
-                block.flip_coins(coin, batch);
+                block.flip_coins(&mut self.coin, batch);
             }
             let count = block.len().min((limit - self.done) as usize);
             self.run_block(&block, count, batch)?;
@@ -150,6 +153,13 @@ impl<'a> Worker<'a> {
             Work::Absent => self.singles(count, |worker, place| worker.get(block, place, false)),
             Work::Seek => self.singles(count, |worker, place| worker.seek(block, place)),
             Work::Range | Work::Scan => self.ranges(block, count),
+            Work::Modify => self.singles(count, |worker, place| worker.modify(block, place)),
+            Work::MostlyRead => {
+                self.singles(count, |worker, place| worker.mostly_read(block, place))
+            }
+            Work::ScanModify => {
+                self.singles(count, |worker, place| worker.scan_modify(block, place))
+            }
         }
     }
 
