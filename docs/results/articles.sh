@@ -8,6 +8,7 @@
 #   docs/results/articles.sh standard    # the benchtool articles: eight threads, ten million operations, small values
 #   docs/results/articles.sh large       # their second machine: sixteen threads, forty million, two hundred million
 #   docs/results/articles.sh keybench    # the four Lua workloads on 1, 8 and 16 threads, 4 KiB values
+#   docs/results/articles.sh transactions  # SmallBank, a small TPC-C, YCSB-F and the suite, on 1 to 16 threads
 #   docs/results/articles.sh ycsb        # YCSB A to F over ten million records, zipfian
 #
 # From the environment: BENCH (the program), DB (where databases are made), OUT (where reports go), ENGINES, REPEATS,
@@ -41,6 +42,16 @@ workload() {
     find "$db/$part" -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
 }
 
+# each_loaded NAME MORE...: a new database for each point, so that the workload can check what it leaves.
+each_loaded() {
+    part=$1
+    shift
+    # shellcheck disable=SC2086 # flags on purpose
+    "$bench" run "workloads/$part.lua" --engine "$engines" --repeat "$repeats" --settle \
+        --seconds "${SECONDS_EACH:-60}" --db "$db/$part" --out "$out/$part" "$@" ${FLAGS:-} >&2
+    find "$db/$part" -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
+}
+
 case $name in
 engines) suite engines --scale "${SCALE:-0.1}" ;;
 durable) suite durable --scale "${SCALE:-0.1}" --threads 8 ;;
@@ -60,8 +71,15 @@ ycsb)
         workload $part --threads 1,8 --items "${ITEMS:-10000000}"
     done
     ;;
+transactions)
+    engines=${ENGINES:-isobath,isobath-locking,rocksdb-optimistic,rocksdb-locking,fjall-optimistic,fjall-single-writer,lmdb}
+    suite transactions --scale "${SCALE:-0.1}"
+    for part in smallbank tpcc-lite ycsb-f-transactions; do
+        each_loaded $part --threads 1,4,8,16
+    done
+    ;;
 *)
-    echo "usage: docs/results/articles.sh engines|durable|standard|large|keybench|ycsb" >&2
+    echo "usage: docs/results/articles.sh engines|durable|standard|large|keybench|transactions|ycsb" >&2
     exit 2
     ;;
 esac

@@ -1,13 +1,15 @@
 #!/bin/sh
-# Measures the tables of docs/results: the standard suite in parts whose engines promise alike, then the four Lua
-# workloads on 1, 4 and 8 threads; then writes the tables into README.md. Run it on a machine that does nothing else.
+# Measures the tables of docs/results: the standard suite in parts whose engines promise alike, sustained rows, mixed and
+# sustained rows in open loop, transactions, then the four Lua workloads on 1, 4 and 8 threads and YCSB; then writes
+# the tables into README.md. Run it on a machine that does nothing else.
 #
 #   cargo build --release -p isobath-bench --features peers
 #   docs/results/run.sh                # many hours on two cores: rows last ten seconds or longer, five times each
 #   docs/results/run.sh tables         # only the tables again, from the reports of the last run
 #
 # From the environment: BENCH (the program), DB (where databases are made), OUT (where whole reports go),
-# REPEATS, LUA_MINUTES, SCALE, SECONDS_EACH, ITEMS, FLAGS (more flags for each suite, such as --seconds 3).
+# REPEATS, LUA_MINUTES, SCALE, SECONDS_EACH, ITEMS, RECORDS (of YCSB), RATE (of open loops, keys a second; all engines must
+# be able to keep it up), FLAGS (more flags for each suite, such as --seconds 3), ONLY (parts to measure, by name).
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -19,6 +21,9 @@ lua_minutes=${LUA_MINUTES:-120}
 scale=${SCALE:-0.1}
 seconds=${SECONDS_EACH:-10}
 items=${ITEMS:-100000}
+records=${RECORDS:-10000000}
+rate=${RATE:-20000}
+only=${ONLY:-}
 results=docs/results
 
 # Rows that write and those that don't are parts of their own: what a write survives must be equal where it is compared.
@@ -30,6 +35,12 @@ chosen=$chosen,write_random_b1_v4096,mixed_uniform,mixed_zipfian,delete_random_b
 # share MINUTES PERCENT: a part's share of the time.
 share() { awk -v minutes="$1" -v percent="$2" 'BEGIN { printf "%.3f", minutes * percent / 100 }'; }
 
+# wanted NAME: whether to measure this part.
+wanted() {
+    [ -z "$only" ] && return
+    case ",$only," in *",$1,"*) ;; *) return 1 ;; esac
+}
+
 # keep NAME: the figures of a part, to be committed; its page stays in OUT.
 keep() {
     cp "$out/$1/report.csv" "$results/$1.csv"
@@ -39,6 +50,7 @@ keep() {
 suite() {
     name=$1 suite=$2 engines=$3 rows=$4
     shift 4
+    wanted "$name" || return 0
     echo "== $name"
     # shellcheck disable=SC2086 # flags on purpose
     "$bench" suite "$suite" --scale "$scale" --engine "$engines" ${rows:+--rows "$rows"} \
@@ -51,6 +63,7 @@ suite() {
 workload() {
     name=lua-$1-$4 file=workloads/$1.lua percent=$2 engines=$3 durability=$4
     shift 4
+    wanted "$name" || return 0
     echo "== $name"
     "$bench" run "$file" --engine "$engines" --threads 1,4,8 --seconds "$seconds" --load-once --settle --durability "$durability" \
         --value-size 4096 --items "$items" --users $((items / 5)) --minutes "$(share "$lua_minutes" "$percent")" \
@@ -63,13 +76,17 @@ workload() {
 
 measure() {
     mkdir -p "$out"
-    suite suite-process standard isobath,rocksdb "$writing"
-    suite suite-reads standard isobath,rocksdb,tidesdb "$reading"
-    suite suite-buffered standard isobath,tidesdb "$chosen" --durability buffered
-    suite suite-sync standard isobath,rocksdb,tidesdb sync
-    suite suite-others standard isobath,lmdb,fjall "$chosen,read_random,seek_random,range_random_100,sync"
-    suite sustained-process sustained isobath,rocksdb,fjall ""
-    suite sustained-buffered sustained isobath,tidesdb "" --durability buffered
+    suite suite-process standard isobath,rocksdb,rocksdb-tuned "$writing"
+    suite suite-reads standard isobath,rocksdb,rocksdb-tuned,tidesdb "$reading"
+    suite suite-buffered standard isobath,rocksdb,tidesdb,redb "$chosen" --durability buffered
+    suite suite-sync standard isobath,rocksdb,rocksdb-tuned,tidesdb sync
+    suite suite-others standard isobath,lmdb,fjall,redb "$chosen,read_random,seek_random,range_random_100,sync"
+    suite sustained-process sustained isobath,rocksdb,rocksdb-tuned,fjall ""
+    suite sustained-buffered sustained isobath,rocksdb,tidesdb "" --durability buffered
+    suite open-mixed standard isobath,rocksdb,lmdb,fjall mixed --rate "$rate"
+    suite open-sustained sustained isobath,rocksdb,fjall "" --rate "$rate"
+    suite transactions transactions \
+        isobath,isobath-locking,rocksdb-optimistic,rocksdb-locking,fjall-optimistic,fjall-single-writer,lmdb ""
     workload mixed 22 isobath,rocksdb,lmdb,fjall process
     workload cart 20 isobath,rocksdb,lmdb,fjall process
     workload scan 16 isobath,rocksdb,tidesdb,lmdb,fjall process
@@ -77,14 +94,31 @@ measure() {
     workload mixed 8 isobath,tidesdb buffered
     workload cart 8 isobath,tidesdb buffered
     workload batch 8 isobath,tidesdb buffered --sweep B=64
+    for letter in a b c d e f; do
+        ycsb $letter isobath,rocksdb,lmdb,fjall
+    done
+}
+
+# ycsb LETTER ENGINES: ten million records, zipfian.
+ycsb() {
+    name=ycsb-$1
+    wanted "$name" || return 0
+    echo "== $name"
+    "$bench" run "workloads/$name.lua" --engine "$2" --threads 1,4 --seconds "$seconds" --load-once --settle --repeat "$repeats" \
+        --items "$records" --db "$db/$name" --out "$out/$name" >"$out/$name.txt" ||
+        echo "$name: points failed, see the report" >&2
+    keep "$name"
+    find "$db/$name" -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
 }
 
 # Puts the tables between the two marks of README.md.
 tables() {
     set --
     for name in suite-process suite-reads suite-buffered suite-sync suite-others sustained-process sustained-buffered \
+        open-mixed open-sustained transactions \
         lua-mixed-process lua-cart-process lua-scan-process lua-batch-process \
-        lua-mixed-buffered lua-cart-buffered lua-batch-buffered; do
+        lua-mixed-buffered lua-cart-buffered lua-batch-buffered \
+        ycsb-a ycsb-b ycsb-c ycsb-d ycsb-e ycsb-f; do
         if [ -f "$out/$name/report.json" ]; then
             set -- "$@" "$out/$name/report.json"
         fi

@@ -107,6 +107,28 @@ fn reports_are_compared_by_exit_code_and_rendered_again() {
 }
 
 #[test]
+fn rows_of_a_suite_tell_how_fast_their_base_was_loaded_and_what_they_filled() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), dir.path().join("out"));
+    let head = ["suite", "smoke", "--scale", "0.0002", "--rows", "read_random,mixed_uniform"];
+    succeed(&[&head[..], &["--db", str_of(&db), "--out", str_of(&out)]].concat());
+    let text = fs::read_to_string(out.join("report.csv")).unwrap();
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let place = |name: &str| names.iter().position(|at| *at == name).unwrap();
+    let (mut reads, mut writes) = (0, 0);
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert!(fields[place("load_ops_per_sec")].parse::<f64>().unwrap() > 0.0, "{line}");
+        match fields[place("buffers_filled")] {
+            "NA" => reads += 1,
+            filled => writes += usize::from(filled.parse::<f64>().is_ok()),
+        }
+    }
+    assert!(reads > 0 && writes > 0, "{text}");
+}
+
+#[test]
 fn the_smoke_suite_passes_on_isobath() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");

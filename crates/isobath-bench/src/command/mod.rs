@@ -56,7 +56,10 @@ fn list_engines() {
     for name in engine::names() {
         if let Ok(kind) = engine::find(name) {
             let levels: Vec<&str> = kind.durabilities.iter().map(|level| level.name()).collect();
-            println!("{name:<10} {:<14} durability: {}", (kind.version)(), levels.join(", "));
+            let transactions =
+                kind.transactions.map_or(String::new(), |how| format!("; transactions: {how}"));
+            let version = (kind.version)();
+            println!("{name:<20} {version:<16} durability: {}{transactions}", levels.join(", "));
         }
     }
 }

@@ -150,10 +150,14 @@ fn run_row(
         return run_isolated(&job(Phase::Measure, WORK_DIR)?, base, stop);
     }
     let fixture = row.fixture();
+    let told = home.join(format!("{fixture}.load.json"));
     if !home.join(&fixture).exists() {
         let partial = format!("{fixture}.partial");
         remove(&home.join(&partial))?;
-        run_isolated(&job(Phase::Populate, &partial)?, base, stop).context("populating")?;
+        let populated =
+            run_isolated(&job(Phase::Populate, &partial)?, base, stop).context("populating")?;
+        fs::write(&told, serde_json::to_vec(&populated.load)?)
+            .with_context(|| format!("writing {}", told.display()))?;
         fs::rename(home.join(&partial), home.join(&fixture))
             .context("keeping a filled database")?;
     }
@@ -172,7 +176,10 @@ fn run_row(
         }
         None => None,
     };
-    run_in_group(&job(Phase::Measure, place)?, base, group.as_ref(), stop)
+    let measured = run_in_group(&job(Phase::Measure, place)?, base, group.as_ref(), stop)?;
+    // A database that an older build has filled has no such file.
+    let load = fs::read(&told).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    Ok(Measured { load: load.unwrap_or_default(), ..measured })
 }
 
 fn remove(dir: &Path) -> Result<()> {

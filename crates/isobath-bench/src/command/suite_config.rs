@@ -184,6 +184,12 @@ impl SuiteConfig {
             })
             .collect();
         rows.iter().try_for_each(Row::check)?;
+        for name in &self.engines {
+            let kind = engine::find(name)?;
+            if kind.transactions.is_none() && rows.iter().any(|row| row.work.transacts()) {
+                bail!("{name} has no transactions here: `isobath-bench engines` shows which have");
+            }
+        }
         Ok(rows)
     }
 

@@ -14,6 +14,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     version: || "3.1.13".to_owned(),
     durabilities: &[Durability::Buffered, Durability::Process, Durability::Sync],
     answers: true,
+    transactions: None,
     persistent: true,
     open,
 };

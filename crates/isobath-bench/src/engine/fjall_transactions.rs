@@ -18,10 +18,18 @@ use self_cell::self_cell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-pub(super) const OPTIMISTIC: EngineKind =
-    EngineKind { name: "fjall-optimistic", open: open_optimistic, ..super::fjall::KIND };
-pub(super) const SINGLE_WRITER: EngineKind =
-    EngineKind { name: "fjall-single-writer", open: open_single_writer, ..super::fjall::KIND };
+pub(super) const OPTIMISTIC: EngineKind = EngineKind {
+    name: "fjall-optimistic",
+    transactions: Some("conflicts found at the commit"),
+    open: open_optimistic,
+    ..super::fjall::KIND
+};
+pub(super) const SINGLE_WRITER: EngineKind = EngineKind {
+    name: "fjall-single-writer",
+    transactions: Some("one writer at a time"),
+    open: open_single_writer,
+    ..super::fjall::KIND
+};
 
 fn open_optimistic(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     let options = keyspace_options(config)?;

@@ -19,12 +19,19 @@ pub(super) const KIND: EngineKind = EngineKind {
     version: || env!("CARGO_PKG_VERSION").to_owned(),
     durabilities: &[Durability::Buffered, Durability::Process, Durability::Sync],
     answers: true,
+    transactions: Some("conflicts found at the commit"),
     persistent: true,
     open: |config| open(config, false),
 };
 
-pub(super) const LOCKING: EngineKind =
-    EngineKind { name: "isobath-locking", open: |config| open(config, true), ..KIND };
+pub(super) const LOCKING: EngineKind = EngineKind {
+    name: "isobath-locking",
+    transactions: Some(LOCKS),
+    open: |config| open(config, true),
+    ..KIND
+};
+
+const LOCKS: &str = "what is read and written is locked";
 
 const KNOBS: &[&str] =
     &["block_size", "level_size_ratio", "codecs", "compaction_threads", "max_open_files", "io"];

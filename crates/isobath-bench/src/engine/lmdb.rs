@@ -18,6 +18,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     version: || "0.9 (heed 0.22)".to_owned(),
     durabilities: &[Durability::Process, Durability::Sync],
     answers: true,
+    transactions: Some("one writer at a time"),
     persistent: true,
     open,
 };

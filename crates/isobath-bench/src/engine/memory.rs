@@ -21,6 +21,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     version: || env!("CARGO_PKG_VERSION").to_owned(),
     durabilities: &[Durability::Buffered, Durability::Process, Durability::Sync],
     answers: true,
+    transactions: Some("one writer at a time"),
     persistent: false,
     open,
 };

@@ -25,6 +25,8 @@ mod lmdb;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb_transactions;
 #[cfg(feature = "tidesdb")]
 mod tidesdb;
 
@@ -63,13 +65,20 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// What was written from `earlier` to this reading.
-    pub(crate) fn since(&self, earlier: &Written) -> Written {
-        let less = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+    /// Of an engine that counts every byte.
+    pub(crate) const EXACT: Written = Written { log: Some(1), flush: Some(1), compaction: Some(1) };
+
+    /// What was written from `earlier` to this reading, by an engine that counts in these steps. If
+    /// a count has not moved by a whole step, what was written is unknown, not zero.
+    pub(crate) fn since(&self, earlier: &Written, steps: &Written) -> Written {
+        let less = |now: Option<u64>, then: Option<u64>, step: Option<u64>| {
+            let (more, step) = (now?.saturating_sub(then?), step?);
+            (step == 1 || more >= step).then_some(more)
+        };
         Written {
-            log: less(self.log, earlier.log),
-            flush: less(self.flush, earlier.flush),
-            compaction: less(self.compaction, earlier.compaction),
+            log: less(self.log, earlier.log, steps.log),
+            flush: less(self.flush, earlier.flush, steps.flush),
+            compaction: less(self.compaction, earlier.compaction, steps.compaction),
         }
     }
 
@@ -102,7 +111,7 @@ impl Marks {
             quiet = if now == last { quiet + 1 } else { 0 };
             last = now;
         }
-        last.since(&self.written)
+        last.since(&self.written, &engine.written_steps())
     }
 
     pub(crate) fn stall_us(&self, engine: &dyn Engine) -> Option<u64> {
@@ -158,6 +167,11 @@ pub(crate) trait Engine: Send + Sync {
     /// Bytes to files, counted by the engine itself.
     fn written(&self) -> Written {
         Written::default()
+    }
+
+    /// The least differences of these counts that it shows.
+    fn written_steps(&self) -> Written {
+        Written::EXACT
     }
 
     /// The engine's own counters, under stable dotted names.
@@ -222,5 +236,20 @@ pub(crate) trait Session {
             true
         })?;
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_than_a_step_of_the_count_is_unknown_and_zero_only_where_every_byte_counts() {
+        let at = |bytes: u64| Written { log: Some(bytes), flush: Some(bytes), compaction: None };
+        let steps = Written { log: Some(100), ..Written::EXACT };
+        let since = |from, to| at(to).since(&at(from), &steps);
+        assert_eq!(since(500, 500), Written { log: None, flush: Some(0), compaction: None });
+        assert_eq!(since(500, 700), Written { log: Some(200), flush: Some(200), compaction: None });
+        assert_eq!(since(500, 500).total(), None);
     }
 }

@@ -13,6 +13,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     version: || env!("CARGO_PKG_VERSION").to_owned(),
     durabilities: &[Durability::Buffered, Durability::Process, Durability::Sync],
     answers: false,
+    transactions: Some("that do nothing"),
     persistent: false,
     open,
 };

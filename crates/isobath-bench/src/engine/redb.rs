@@ -18,6 +18,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     version: || "4.4.0".to_owned(),
     durabilities: &[Durability::Buffered, Durability::Sync],
     answers: true,
+    transactions: Some("one writer at a time"),
     persistent: true,
     open,
 };

@@ -11,6 +11,8 @@ pub(crate) struct EngineKind {
     pub(crate) durabilities: &'static [Durability],
     /// Whether it keeps what is written, so that its answers can be checked.
     pub(crate) answers: bool,
+    /// How its transactions get on with each other, if it has any here.
+    pub(crate) transactions: Option<&'static str>,
     /// Whether the data outlives the process.
     pub(crate) persistent: bool,
     pub(crate) open: fn(&EngineConfig) -> Result<Box<dyn Engine>>,
@@ -39,6 +41,10 @@ static KINDS: &[EngineKind] = &[
     super::rocksdb::KIND,
     #[cfg(feature = "rocksdb")]
     super::rocksdb::TUNED,
+    #[cfg(feature = "rocksdb")]
+    super::rocksdb_transactions::OPTIMISTIC,
+    #[cfg(feature = "rocksdb")]
+    super::rocksdb_transactions::LOCKING,
     #[cfg(feature = "tidesdb")]
     super::tidesdb::KIND,
     #[cfg(feature = "lmdb")]
@@ -85,11 +91,10 @@ pub(crate) fn plain_names() -> Vec<&'static str> {
     names().into_iter().filter(plain).collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "rocksdb")))]
 mod tests {
     use super::*;
 
-    #[cfg(not(feature = "rocksdb"))]
     #[test]
     fn an_engine_that_is_not_built_in_says_which_feature_it_takes() {
         for name in ["rocksdb", "rocksdb-tuned"] {

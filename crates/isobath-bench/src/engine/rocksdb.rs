@@ -9,10 +9,10 @@
 
 use super::registry::EngineKind;
 use super::{
-    Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, UNFLUSHED_BUFFERS,
-    Written,
+    Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Transactor,
+    UNFLUSHED_BUFFERS, Written,
 };
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamilyDescriptor, DB, DBCompressionType, DataBlockIndexType,
     Options, ReadOptions, WriteBatch, WriteOptions,
@@ -25,6 +25,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     version: || "11.8.1".to_owned(),
     durabilities: &[Durability::Buffered, Durability::Process, Durability::Sync],
     answers: true,
+    transactions: None,
     persistent: true,
     open,
 };
@@ -65,7 +66,7 @@ fn open_tuned(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     open_with(config, options)
 }
 
-fn usual_table(config: &EngineConfig) -> BlockBasedOptions {
+pub(super) fn usual_table(config: &EngineConfig) -> BlockBasedOptions {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&Cache::new_hyper_clock_cache(config.cache_bytes as usize, 0));
     if config.filter_bits > 0 {
@@ -74,7 +75,7 @@ fn usual_table(config: &EngineConfig) -> BlockBasedOptions {
     table
 }
 
-fn usual(config: &EngineConfig, table: &BlockBasedOptions) -> Options {
+pub(super) fn usual(config: &EngineConfig, table: &BlockBasedOptions) -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_write_buffer_size(config.write_buffer_bytes as usize);
@@ -106,45 +107,100 @@ fn codec(codec: Codec) -> DBCompressionType {
     }
 }
 
-fn open_with(config: &EngineConfig, mut options: Options) -> Result<Box<dyn Engine>> {
-    if !config.knobs.is_empty() {
-        let text: String =
-            config.knobs.iter().map(|(name, value)| format!("{name}={value};")).collect();
-        options = options
-            .get_options_from_string(&text)
-            .with_context(|| format!("RocksDB options `{text}`"))?;
-    }
+fn open_with(config: &EngineConfig, options: Options) -> Result<Box<dyn Engine>> {
+    let options = with_knobs(config, options)?;
     // Batched lookups want a handle of the family, which there is only if the family was named.
     let family = ColumnFamilyDescriptor::new(FAMILY, options.clone());
     let db = DB::open_cf_descriptors(&options, &config.path, [family])?;
-    Ok(Box::new(RocksDb { db: Arc::new(db), durability: config.durability }))
+    Ok(Box::new(RocksDb::new(db, config.durability)))
 }
 
-struct RocksDb {
-    db: Arc<DB>,
+pub(super) fn with_knobs(config: &EngineConfig, mut options: Options) -> Result<Options> {
+    if config.knobs.is_empty() {
+        return Ok(options);
+    }
+    let text: String =
+        config.knobs.iter().map(|(name, value)| format!("{name}={value};")).collect();
+    options.get_options_from_string(&text).with_context(|| format!("RocksDB options `{text}`"))
+}
+
+/// A RocksDB of any kind.
+pub(super) trait Base: Send + Sync + 'static {
+    fn property(&self, name: &str) -> Option<String>;
+
+    /// A figure that this RocksDB doesn't have is an error, never zero.
+    fn number(&self, name: &str) -> Result<u64>;
+    fn flush_memtable(&self) -> Result<()>;
+    fn flush_log(&self) -> Result<()>;
+
+    /// Ends flushes and compactions before the database is dropped, where that can be asked for.
+    fn stop_background(&self) {}
+
+    fn session(db: &Arc<Self>, durability: Durability) -> Result<Box<dyn Session>>;
+
+    fn transactor(_db: &Arc<Self>, _durability: Durability) -> Result<Box<dyn Transactor>> {
+        bail!("this engine has no transactions: rocksdb-optimistic and rocksdb-locking have")
+    }
+}
+
+impl Base for DB {
+    fn property(&self, name: &str) -> Option<String> {
+        self.property_value(name).ok().flatten()
+    }
+
+    fn number(&self, name: &str) -> Result<u64> {
+        self.property_int_value(name)?.ok_or_else(|| anyhow!("RocksDB has no {name}"))
+    }
+
+    fn flush_memtable(&self) -> Result<()> {
+        Ok(self.flush()?)
+    }
+
+    fn flush_log(&self) -> Result<()> {
+        Ok(self.flush_wal(false)?)
+    }
+
+    fn stop_background(&self) {
+        self.cancel_all_background_work(true);
+    }
+
+    fn session(db: &Arc<DB>, durability: Durability) -> Result<Box<dyn Session>> {
+        let mut write = WriteOptions::default();
+        write.set_sync(durability == Durability::Sync);
+        Ok(Box::new(RocksSession { db: Arc::clone(db), write, read: ReadOptions::default() }))
+    }
+}
+
+pub(super) struct RocksDb<D> {
+    db: Arc<D>,
     durability: Durability,
 }
 
-impl RocksDb {
-    fn text(&self, property: &str) -> String {
-        self.db.property_value(property).ok().flatten().unwrap_or_default()
+impl<D: Base> RocksDb<D> {
+    pub(super) fn new(db: D, durability: Durability) -> RocksDb<D> {
+        RocksDb { db: Arc::new(db), durability }
     }
 
-    /// A figure that this RocksDB doesn't have is an error, never zero.
+    fn text(&self, property: &str) -> String {
+        self.db.property(property).unwrap_or_default()
+    }
+
     fn number(&self, property: &str) -> Result<u64> {
-        self.db.property_int_value(property)?.ok_or_else(|| anyhow!("RocksDB has no {property}"))
+        self.db.number(property)
     }
 }
 
-impl Engine for RocksDb {
+impl<D: Base> Engine for RocksDb<D> {
     fn session(&self) -> Result<Box<dyn Session>> {
-        let mut write = WriteOptions::default();
-        write.set_sync(self.durability == Durability::Sync);
-        Ok(Box::new(RocksSession { db: Arc::clone(&self.db), write, read: ReadOptions::default() }))
+        D::session(&self.db, self.durability)
+    }
+
+    fn transactor(&self) -> Result<Box<dyn Transactor>> {
+        D::transactor(&self.db, self.durability)
     }
 
     fn flush(&self) -> Result<()> {
-        Ok(self.db.flush()?)
+        self.db.flush_memtable()
     }
 
     fn debt(&self) -> Result<u64> {
@@ -171,6 +227,11 @@ impl Engine for RocksDb {
         written(&self.text("rocksdb.dbstats"), &self.text("rocksdb.cfstats"))
     }
 
+    fn written_steps(&self) -> Written {
+        let step = Some(WRITTEN_STEP);
+        Written { log: step, flush: Some(WRITTEN_STEP / 10), compaction: step }
+    }
+
     fn counters(&self) -> BTreeMap<String, f64> {
         let properties = [
             ("l0_files", "rocksdb.num-files-at-level0"),
@@ -195,14 +256,17 @@ impl Engine for RocksDb {
 
     fn close(self: Box<Self>) -> Result<()> {
         if self.durability == Durability::Buffered {
-            self.db.flush_wal(false)?;
+            self.db.flush_log()?;
         }
-        self.db.cancel_all_background_work(true);
+        self.db.stop_background();
         Ok(())
     }
 }
 
-/// Reads what RocksDB prints of its bytes, in units of 10 MiB (flushes: 1 MiB). The bytes of
+/// RocksDB prints hundredths of a gibibyte (of flushes: thousandths).
+const WRITTEN_STEP: u64 = (1 << 30) / 100;
+
+/// Reads what RocksDB prints of its bytes. The bytes of
 /// compactions have the flushes in them.
 fn written(db_stats: &str, family_stats: &str) -> Written {
     let gib = |text: &str, line: &str, after: &str| -> Option<u64> {

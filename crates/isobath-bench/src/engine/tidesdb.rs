@@ -28,6 +28,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     version: || "10.2.1".to_owned(),
     durabilities: &[Durability::Buffered, Durability::Sync],
     answers: true,
+    transactions: None,
     persistent: true,
     open,
 };

@@ -52,12 +52,11 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
     let kind = engine::find(&point.engine)?;
     let engine = (kind.open)(&point.config).with_context(|| format!("opening {}", point.engine))?;
     let values = Arc::new(Values::new(point.settings.value_size, point.settings.compressibility));
-    let provenance = Provenance::new(point.load);
     let cast = Cast {
         point,
         workload: &workload,
         values,
-        provenance,
+        provenance: Provenance::new(point.load),
         checked: kind.answers,
         engine: engine.as_ref(),
         stop,
@@ -96,6 +95,7 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
         hits: share.hits,
         misses: share.misses,
         kinds: recorder.kinds(),
+        write_buffer_bytes: Some(point.config.write_buffer_bytes),
         user_bytes_written: share.user_bytes_written,
         user_bytes_read: share.user_bytes_read,
         usage,

@@ -21,7 +21,9 @@ const COLUMNS: &[Column] = &[
     ("engine", |line| line.row.engine.clone()),
     ("test_name", |line| line.row.subject.test.clone()),
     ("operation", |line| line.kind.kind.name().to_owned()),
-    ("ops_per_sec", |line| number(line.row.per_second(line.kind.primitives))),
+    ("ops_per_sec", |line| {
+        known((line.row.seconds > 0.0).then(|| line.row.per_second(line.kind.primitives)))
+    }),
     ("duration_sec", |line| number(line.row.seconds)),
     ("avg_latency_us", |line| number(line.kind.latency.mean_us)),
     ("stddev_us", |line| number(line.kind.latency.stddev_us)),
@@ -31,8 +33,8 @@ const COLUMNS: &[Column] = &[
     ("p99_us", |line| known(line.kind.latency.p99_us)),
     ("min_us", |line| number(line.kind.latency.min_us)),
     ("max_us", |line| number(line.kind.latency.max_us)),
-    ("peak_rss_mb", |line| mib(line.row.rss_peak_bytes)),
-    ("peak_vms_mb", |line| mib(line.row.vms_peak_bytes)),
+    ("peak_rss_mb", |line| memory(line.row.rss_peak_bytes)),
+    ("peak_vms_mb", |line| memory(line.row.vms_peak_bytes)),
     ("disk_read_mb", |line| known_mib(line.row.usage.device_read_bytes)),
     ("disk_write_mb", |line| known_mib(line.row.usage_settled.device_write_bytes)),
     ("cpu_user_sec", |line| number(line.row.usage.cpu_user_seconds)),
@@ -53,14 +55,14 @@ const COLUMNS: &[Column] = &[
     ("sync_enabled", |line| u8::from(line.row.durability == Durability::Sync).to_string()),
     ("durability", |line| line.row.durability.name().to_owned()),
     ("p999_us", |line| known(line.kind.latency.p999_us)),
-    ("rss_anon_mb", |line| mib(line.row.rss_anon_peak_bytes)),
+    ("rss_anon_mb", |line| memory(line.row.rss_anon_peak_bytes)),
     ("stall_ms", |line| known(line.row.stall_us.map(|us| us as f64 / 1e3))),
     ("cpu_us_per_op", |line| number(line.row.cpu_us_per_op())),
     ("engine_version", |line| line.row.engine_version.clone()),
     ("run_id", |line| line.run_id.to_owned()),
     ("repeat", |line| line.row.repeat.to_string()),
     ("sustained", |line| u8::from(line.row.sustained).to_string()),
-    ("rss_file_mb", |line| mib(line.row.rss_file_peak_bytes)),
+    ("rss_file_mb", |line| memory(line.row.rss_file_peak_bytes)),
     ("settle_sec", |line| number(line.row.settled.seconds)),
     ("debt_left", |line| line.row.settled.debt_left.to_string()),
     ("debt_middle", |line| known(line.row.backlog_trend().map(|at| at.0))),
@@ -83,6 +85,7 @@ const COLUMNS: &[Column] = &[
     ("flush_mb", |line| known_mib(line.row.written.flush)),
     ("compaction_mb", |line| known_mib(line.row.written.compaction)),
     ("engine_write_amp", |line| known(line.row.engine_write_amplification())),
+    ("buffers_filled", |line| known(line.row.buffers_filled())),
     ("aborts_per_commit", |line| known(line.row.aborts_per_commit())),
     ("params", |line| {
         let pairs: Vec<String> =
@@ -108,6 +111,11 @@ fn whole(value: Option<u64>) -> String {
 
 fn known_mib(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| UNKNOWN.to_owned(), mib)
+}
+
+/// A process always has some, so none is a figure that the kernel didn't tell.
+fn memory(bytes: u64) -> String {
+    known_mib((bytes > 0).then_some(bytes))
 }
 
 fn mib(bytes: u64) -> String {
@@ -207,6 +215,34 @@ mod tests {
                     "{record:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_figure_that_is_unknown_is_never_zero() {
+        let mut report = sample_report();
+        for row in &mut report.rows {
+            (row.rss_peak_bytes, row.rss_anon_peak_bytes, row.vms_peak_bytes) = (0, 0, 0);
+            (row.rss_file_peak_bytes, row.seconds, row.stall_us) = (0, 0.0, None);
+            row.usage_settled.device_write_bytes = None;
+        }
+        let text = separated(&report, b',').unwrap();
+        let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
+        let names = reader.headers().unwrap().clone();
+        let record = reader.records().next().unwrap().unwrap();
+        for name in [
+            "peak_rss_mb",
+            "peak_vms_mb",
+            "rss_anon_mb",
+            "rss_file_mb",
+            "ops_per_sec",
+            "stall_ms",
+            "disk_write_mb",
+            "write_amp",
+            "aborts_per_commit",
+        ] {
+            let place = names.iter().position(|at| at == name).unwrap();
+            assert_eq!(&record[place], UNKNOWN, "{name}");
         }
     }
 

@@ -2,7 +2,7 @@
 //! disk and amplification each have a tolerance of their own; reports of different machines or
 //! settings do not show the effect of a change, and are refused.
 
-use super::compare::{rates, unequal};
+use super::compare::rates;
 use super::record::{Measured, Report};
 use crate::measure::{Comparison, OpKind, Verdict, compare_samples};
 
@@ -106,7 +106,8 @@ pub(crate) fn judge(before: &Report, after: &Report, tolerances: &Tolerances) ->
             }
             let new = after.repeats(engine, subject);
             let name = format!("{engine} {}", subject.label());
-            if new.is_empty() || unequal(&new, &old).is_some() {
+            let unlike = || new.iter().any(|at| old.iter().any(|was| at.unlike(was).is_some()));
+            if new.is_empty() || unlike() {
                 rows.push(Judged { name, change: Change::Gone, rate: None, costs: Vec::new() });
                 continue;
             }
@@ -148,6 +149,13 @@ fn costs(old: &[&Measured], new: &[&Measured], tolerances: &Tolerances) -> Vec<C
     let of = Measured::write_amplification;
     costs.extend(cost(named("write amplification"), amplification, old, new, of));
     let of = Measured::engine_write_amplification;
+    // What is left unpaid grows now and didn't before: the rate is that of a burst.
+    let grows = |rows: &[&Measured]| rows.iter().any(|row| row.backlog_grew());
+    if grows(new) && !grows(old) {
+        let end = |row: &Measured| Some(row.backlog_trend()?.1);
+        let backlog = cost(named("backlog at the end"), 0.0, old, new, end);
+        costs.extend(backlog.map(|cost| Cost { worse: true, ..cost }));
+    }
     costs.extend(cost(named("its own write amplification"), amplification, old, new, of));
     costs
 }
@@ -249,6 +257,27 @@ mod tests {
             assert_eq!((blamed, worse.passes()), (vec![name], false));
             assert!(gate(1.02).passes() && gate(0.5).passes(), "{name}");
         }
+    }
+
+    #[test]
+    fn debt_that_grows_fails_where_it_did_not_before_and_only_there() {
+        let owing = |slope: u64| {
+            changed(|row| {
+                row.sustained = true;
+                let sample = row.timeline[0].clone();
+                let at = |second: u64| crate::measure::Sample {
+                    seconds: second as f64,
+                    backlog: Some(1_000_000 + second * slope),
+                    ..sample.clone()
+                };
+                row.timeline = (1..=40).map(at).collect();
+            })
+        };
+        let (steady, growing) = (owing(0), owing(1_000_000));
+        assert!(judge(&growing, &growing, &TOLERANCES).passes(), "as it was");
+        assert!(judge(&growing, &steady, &TOLERANCES).passes());
+        let worse = judge(&steady, &growing, &TOLERANCES);
+        assert_eq!((worse.count(Change::Worse), worse.count(Change::Gone)), (1, 0));
     }
 
     #[test]

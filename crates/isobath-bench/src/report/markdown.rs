@@ -4,6 +4,7 @@
 
 use super::compare::{self, Pair};
 use super::record::{Measured, Report, Subject};
+use super::standing::write_standing;
 use super::tables::slowest;
 use super::units::{amplification, bytes, count, known, micros, seconds};
 use crate::measure::{Latency, OpKind, Verdict, median, median_known};
@@ -21,7 +22,7 @@ fn write_all(text: &mut String, reports: &[Report]) -> std::fmt::Result {
     if let Some(first) = reports.first() {
         environment(text, first)?;
     }
-    tally(text, reports)?;
+    write_standing(text, reports)?;
     for report in reports {
         writeln!(text, "### {}: {}\n", report.title, report.engines().join(", "))?;
         let repeats = report.rows.iter().map(|row| row.repeat + 1).max().unwrap_or(0);
@@ -40,6 +41,7 @@ fn write_all(text: &mut String, reports: &[Report]) -> std::fmt::Result {
         rates(text, report)?;
         kinds(text, report)?;
         sustained(text, report)?;
+        transactions(text, report)?;
         resources(text, report)?;
     }
     Ok(())
@@ -59,63 +61,6 @@ fn environment(text: &mut String, report: &Report) -> std::fmt::Result {
         machine.allocator,
         machine.build
     )
-}
-
-/// Wins and losses against each base, over all reports.
-fn tally(text: &mut String, reports: &[Report]) -> std::fmt::Result {
-    let mut lines: Vec<(String, [usize; 6])> = Vec::new();
-    for report in reports {
-        for pair in compare::pairs(report) {
-            let name = format!("{} against {}", pair.engine, pair.base);
-            let place = lines.iter().position(|line| line.0 == name).unwrap_or_else(|| {
-                lines.push((name, [0; 6]));
-                lines.len() - 1
-            });
-            let counts = &mut lines[place].1;
-            let Ok(comparison) = pair.comparison else {
-                counts[5] += 1;
-                continue;
-            };
-            counts[if comparison.ratio >= 1.0 { 0 } else { 1 }] += 1;
-            counts[match comparison.verdict {
-                Verdict::Faster => 2,
-                Verdict::Slower => 3,
-                Verdict::Noise | Verdict::Unknown => 4,
-            }] += 1;
-        }
-    }
-    if lines.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        text,
-        "Each compared row is counted twice: by its median alone, and by what the repeats prove.\n\n\
-         | | higher | lower | proven faster | proven slower | undecided | not compared |\n\
-         |---|--:|--:|--:|--:|--:|--:|"
-    )?;
-    for (name, counts) in lines {
-        let cells: Vec<String> = counts.iter().map(usize::to_string).collect();
-        writeln!(text, "| {name} | {} |", cells.join(" | "))?;
-    }
-    writeln!(text)?;
-    losses(text, reports)
-}
-
-/// Every row whose median is below a base's, worst first.
-fn losses(text: &mut String, reports: &[Report]) -> std::fmt::Result {
-    let mut lost: Vec<(f64, String)> = Vec::new();
-    for pair in reports.iter().flat_map(compare::pairs) {
-        if let Ok(comparison) = &pair.comparison
-            && comparison.ratio < 1.0
-        {
-            let name = format!("{} beside {}", pair.subject.label(), pair.base);
-            lost.push((comparison.ratio, format!("{name}: {}", ratio(&pair))));
-        }
-    }
-    lost.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    writeln!(text, "Lower ({}):\n", lost.len())?;
-    lost.iter().try_for_each(|(_, line)| writeln!(text, "- {line}"))?;
-    writeln!(text)
 }
 
 fn rates(text: &mut String, report: &Report) -> std::fmt::Result {
@@ -209,18 +154,18 @@ fn kind_line(
     rows: &[&Measured],
     kind: OpKind,
 ) -> std::fmt::Result {
-    let entry = |row: &Measured| row.kinds.iter().find(|entry| entry.kind == kind).cloned();
-    if rows.iter().all(|row| entry(row).is_none()) {
+    if rows.iter().all(|row| row.kind(kind).is_none()) {
         return Ok(());
     }
-    let of =
-        |of: fn(&Latency) -> Option<f64>| known(some(rows, |row| of(&entry(row)?.latency)), micros);
+    let of = |of: fn(&Latency) -> Option<f64>| {
+        known(some(rows, |row| of(&row.kind(kind)?.latency)), micros)
+    };
     writeln!(
         text,
         "| {} | {engine} | {} | {} | {} | {} | {} | {} |",
         subject.label(),
         kind.name(),
-        known(some(rows, |row| row.rate_of(&entry(row)?)), count),
+        known(some(rows, |row| row.rate_of(row.kind(kind)?)), count),
         of(|latency| latency.p50_us),
         of(|latency| latency.p99_us),
         of(|latency| latency.p999_us),
@@ -270,13 +215,53 @@ fn sustained(text: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(text)
 }
 
+/// Of rows of transactions: commits, and what they cost.
+fn transactions(text: &mut String, report: &Report) -> std::fmt::Result {
+    if report.rows.iter().all(|row| row.aborts.is_none()) {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "Transactions: commits a second, runs in vain for each commit, time until committed, peak of memory.\n\n\
+         | row | engine | commits/s | aborts/commit | p50 | p99 | p99.9 | max | anon memory |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|"
+    )?;
+    for subject in report.subjects() {
+        for engine in report.engines() {
+            let mut rows = report.repeats(engine, subject);
+            rows.retain(|row| row.aborts.is_some());
+            if rows.is_empty() {
+                continue;
+            }
+            let of = |of: fn(&Latency) -> Option<f64>| {
+                known(some(&rows, |row| of(&row.kind(OpKind::Txn)?.latency)), micros)
+            };
+            let commits =
+                |row: &Measured| Some(row.per_second(row.kind(OpKind::Txn)?.latency.count));
+            let cells = [
+                subject.label(),
+                engine.to_owned(),
+                known(some(&rows, commits), count),
+                known(some(&rows, Measured::aborts_per_commit), amplification),
+                of(|latency| latency.p50_us),
+                of(|latency| latency.p99_us),
+                of(|latency| latency.p999_us),
+                of(|latency| Some(latency.max_us)),
+                known(some(&rows, |row| Some(row.rss_anon_peak_bytes as f64)), bytes),
+            ];
+            writeln!(text, "| {} |", cells.join(" | "))?;
+        }
+    }
+    writeln!(text)
+}
+
 fn resources(text: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(text, "<details><summary>What each used</summary>\n")?;
     writeln!(
         text,
         "| row | engine | p50 | p99.9 | max | CPU/op | to files | write amp | log, flushed, compacted | its own write amp | \
-         on disk | space amp | resident | anon memory | held back | level 0 | iteration |\n\
-         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+         on disk | space amp | resident | anon memory | held back | level 0 | buffers | iteration |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     )?;
     for subject in report.subjects() {
         for engine in report.engines() {
@@ -325,6 +310,7 @@ fn used(
             "{}{grew}",
             known(some(rows, |row| Some(row.level_zero_files_max()? as f64)), count)
         ),
+        known(some(rows, Measured::buffers_filled), |buffers| format!("{buffers:.1}")),
         known(some(rows, |row| row.iteration.as_ref()?.rate()), count),
     ];
     writeln!(text, "| {} |", cells.join(" | "))
@@ -350,7 +336,7 @@ mod tests {
         assert!(text.contains("| mixed_uniform t2 | memory | get |"));
         for line in text.lines().filter(|line| line.starts_with("| write_seq_b1")) {
             let columns = line.matches('|').count();
-            assert!(columns == 7 || columns == 18, "{line}");
+            assert!(columns == 7 || columns == 19, "{line}");
         }
     }
 }

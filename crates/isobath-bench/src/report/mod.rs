@@ -7,6 +7,7 @@ mod gate;
 mod html;
 mod markdown;
 mod record;
+mod standing;
 mod tables;
 #[cfg(test)]
 pub(crate) mod testing;

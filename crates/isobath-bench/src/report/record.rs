@@ -85,6 +85,8 @@ pub(crate) struct Measured {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     pub(crate) kinds: Vec<KindLatency>,
+    /// The engine's buffer for writes, as it was asked for.
+    pub(crate) write_buffer_bytes: Option<u64>,
     pub(crate) user_bytes_written: u64,
     pub(crate) user_bytes_read: u64,
     /// Of the measured phase.
@@ -121,6 +123,17 @@ impl Measured {
             .filter(|entry| entry.kind != OpKind::Unit)
             .map(|entry| entry.primitives)
             .sum()
+    }
+
+    /// The calls of one kind, if there were any.
+    pub(crate) fn kind(&self, kind: OpKind) -> Option<&KindLatency> {
+        self.kinds.iter().find(|entry| entry.kind == kind)
+    }
+
+    /// Write buffers that the keys and values written would fill; `None` if nothing was written.
+    pub(crate) fn buffers_filled(&self) -> Option<f64> {
+        let written = (self.user_bytes_written > 0).then_some(self.user_bytes_written)?;
+        ratio(written, self.write_buffer_bytes?)
     }
 
     pub(crate) fn per_second(&self, count: u64) -> f64 {
@@ -170,7 +183,7 @@ impl Measured {
 
     /// Runs in vain for each transaction that committed.
     pub(crate) fn aborts_per_commit(&self) -> Option<f64> {
-        let entry = self.kinds.iter().find(|entry| entry.kind == OpKind::Txn)?;
+        let entry = self.kind(OpKind::Txn)?;
         Some(quotient(self.aborts? as f64, entry.latency.count as f64))
     }
 
@@ -226,8 +239,16 @@ impl Measured {
         edges.windows(2).map(rate).collect()
     }
 
-    /// Why a ratio of this and `other` would mean nothing, if so. Reads don't depend on durability.
+    /// Why a ratio of this and `other` would mean nothing, if so.
     pub(crate) fn unequal(&self, other: &Measured) -> Option<&'static str> {
+        self.unlike(other).or_else(|| {
+            (self.backlog_grew() || other.backlog_grew())
+                .then_some("don't both pay their debt as they go")
+        })
+    }
+
+    /// Whether this and `other` were asked for different things. Reads don't depend on durability.
+    pub(crate) fn unlike(&self, other: &Measured) -> Option<&'static str> {
         if self.subject != other.subject || self.sustained != other.sustained {
             return Some("did different work");
         }
@@ -237,8 +258,7 @@ impl Measured {
         if self.durability != other.durability && (self.writes() || other.writes()) {
             return Some("promise different durability");
         }
-        (self.backlog_grew() || other.backlog_grew())
-            .then_some("don't both pay their debt as they go")
+        None
     }
 }
 

@@ -351,6 +351,7 @@ fn blank(job: &SuiteJob, kind: &EngineKind) -> Measured {
         hits: 0,
         misses: 0,
         kinds: Vec::new(),
+        write_buffer_bytes: Some(job.config.write_buffer_bytes),
         user_bytes_written: 0,
         user_bytes_read: 0,
         usage: Usage::default(),

@@ -1,6 +1,6 @@
-//! The seeds' 17 figures, in their order and by their definitions, ours among them: bytes by the
-//! engine's own count, anonymous memory, scaling, iteration. A figure whose rows weren't run is
-//! left out.
+//! The seeds' 17 figures, in their order, by their titles and definitions, ours among them: bytes
+//! by the engine's own count, anonymous memory, scaling, iteration. A figure whose rows weren't run
+//! is left out.
 
 use super::bars::BarFigure;
 use super::lines::{Axes, Line, LineFigure};
@@ -22,25 +22,25 @@ type Draw = fn(&Report) -> Result<Option<String>>;
 
 const FIGURES: &[(&str, &str, Draw)] = &[
     (
-        "speedup",
+        "Speedup Summary",
         "Rate of the subject over each base, medians; only rows of equal durability.",
         speedups,
     ),
-    ("write throughput", "Keys written a second.", |report| {
+    ("Write Throughput", "Keys written a second.", |report| {
         bars(report, "Writes", |s| s.workload == "write" && is_plain(s), rate, count, false)
     }),
     (
-        "read and mixed throughput",
+        "Read and Mixed Workload Throughput",
         "Keys read a second; of mixed work, puts and gets apart: keys of each kind for a second spent in it.",
         reads_and_mixed,
     ),
-    ("delete throughput", "Keys deleted a second.", |report| {
+    ("Delete Throughput", "Keys deleted a second.", |report| {
         bars(report, "Deletes", |s| s.workload == "delete", rate, count, false)
     }),
-    ("seek throughput", "Fresh cursors positioned a second.", |report| {
+    ("Seek Throughput", "Fresh cursors positioned a second.", |report| {
         bars(report, "Seeks", |s| s.workload == "seek", rate, count, false)
     }),
-    ("range throughput", "Ranges a second, and rows a second for whole scans.", |report| {
+    ("Range Scan Throughput", "Ranges a second, and rows a second for whole scans.", |report| {
         bars(
             report,
             "Ranges and scans",
@@ -51,26 +51,30 @@ const FIGURES: &[(&str, &str, Draw)] = &[
         )
     }),
     (
-        "batch scaling",
+        "Batch Size Scaling",
         "Keys a second by keys in a batch, random writes of 100-byte values.",
         batch_scaling,
     ),
-    ("value size", "Keys a second by size of the value.", |report| {
+    ("Value Size Impact", "Keys a second by size of the value.", |report| {
         value_sizes(report, "keys/s", &rate)
     }),
-    ("value size in bytes", "Bytes of keys and values a second by size of the value.", |report| {
-        value_sizes(report, "bytes/s", &|row| Some(row.per_second(row.user_bytes_written)))
-    }),
-    ("latency overview", "Mean latency of a call; a batch is one call.", |report| {
+    (
+        "Value Size Impact in Bytes",
+        "Bytes of keys and values a second by size of the value.",
+        |report| {
+            value_sizes(report, "bytes/s", &|row| Some(row.per_second(row.user_bytes_written)))
+        },
+    ),
+    ("Latency Overview", "Mean latency of a call; a batch is one call.", |report| {
         bars(report, "Mean latency", |_| true, mean, micros, true)
     }),
     (
-        "latency percentiles",
+        "Latency Percentiles",
         "p50, p95, p99, p99.9 and the longest call, each as far as there are calls enough.",
         percentiles,
     ),
     (
-        "write amplification",
+        "Write Amplification",
         "Bytes to files for each byte the user wrote, until the debt was paid, as the kernel counts them.",
         |report| {
             let of = Measured::write_amplification;
@@ -78,63 +82,63 @@ const FIGURES: &[(&str, &str, Draw)] = &[
         },
     ),
     (
-        "write amplification by the engine",
+        "Write Amplification by the Engine",
         "Log, flushes and compactions for each byte the user wrote, as the engine counts them.",
         |report| {
             let of = Measured::engine_write_amplification;
             bars(report, "Write amplification, its own", is_written, of, amplification, false)
         },
     ),
-    ("space", "Bytes on disk at the end.", |report| {
+    ("Space Efficiency", "Bytes on disk at the end.", |report| {
         let of = |row: &Measured| Some(row.db_bytes as f64);
         bars(report, "Size on disk", is_written, of, bytes, false)
     }),
-    ("space amplification", "Bytes on disk for each byte that a reader can see.", |report| {
+    ("Space Amplification", "Bytes on disk for each byte that a reader can see.", |report| {
         let of = Measured::space_amplification;
         bars(report, "Space amplification", is_written, of, amplification, false)
     }),
-    ("memory", "Resident memory at its peak.", |report| {
+    ("Resource Usage: Memory", "Resident memory at its peak.", |report| {
         let of = |row: &Measured| Some(row.rss_peak_bytes as f64);
         bars(report, "Peak resident memory", |_| true, of, bytes, false)
     }),
     (
-        "anonymous memory",
+        "Resource Usage: Anonymous Memory",
         "Anonymous memory at its peak: what the kernel can't take back.",
         |report| {
             let of = |row: &Measured| Some(row.rss_anon_peak_bytes as f64);
             bars(report, "Peak anonymous memory", |_| true, of, bytes, false)
         },
     ),
-    ("disk writes", "Bytes to files until the debt was paid.", |report| {
+    ("Resource Usage: Disk Writes", "Bytes to files until the debt was paid.", |report| {
         let of = |row: &Measured| Some(row.usage_settled.device_write_bytes? as f64);
         bars(report, "Disk writes", is_written, of, bytes, false)
     }),
-    ("processor", "Processor time over wall time; 100% is one core.", |report| {
+    ("Resource Usage: CPU", "Processor time over wall time; 100% is one core.", |report| {
         let of = |row: &Measured| Some(row.cpu_percent());
         bars(report, "CPU", |_| true, of, |x| format!("{x:.0}%"), false)
     }),
-    ("tails", "p99 over the mean: how much worse a bad call is.", |report| {
+    ("Tail Latency", "p99 over the mean: how much worse a bad call is.", |report| {
         let of = |row: &Measured| Some(quotient(worst(row, |l| l.p99_us)?, mean(row)?));
         bars(report, "p99 / mean", |_| true, of, |x| format!("{x:.1}x"), true)
     }),
-    ("duration", "Seconds for a million keys.", |report| {
+    ("Duration Comparison", "Seconds for a million keys.", |report| {
         let of = |row: &Measured| Some(quotient(row.seconds * 1e6, row.primitives() as f64));
         bars(report, "Seconds for a million keys", |_| true, of, seconds, true)
     }),
-    ("latency variability", "Standard deviation over mean, in percent.", |report| {
+    ("Latency Variability", "Standard deviation over mean, in percent.", |report| {
         let of = |row: &Measured| worst(row, |l| Some(l.cv_percent()));
         bars(report, "Coefficient of variation", |_| true, of, |x| format!("{x:.0}%"), true)
     }),
-    ("sync scaling", "Writes a second that survive a power cut, by threads.", |report| {
+    ("Sync Write Performance", "Writes a second that survive a power cut, by threads.", |report| {
         by_threads(report, "Synced writes", &|s| s.test.contains("sync") && s.batch_size == 1)
     }),
     (
-        "scaling",
+        "Thread Scaling",
         "Keys a second by threads, for each kind of work that was run on several.",
         |report| by_threads(report, "Scaling", &|s| s.pattern != "lua" && is_plain(s)),
     ),
     (
-        "iteration",
+        "Iteration",
         "Keys a second of a whole pass over what the row left, before it settled.",
         |report| {
             let of = |row: &Measured| row.iteration.as_ref()?.rate();

@@ -106,9 +106,10 @@ fn section(page: &mut String, title: &str, figures: &[Figure]) -> Result<()> {
     for figure in figures {
         write!(
             page,
-            "<figure id=\"{}\">{}<figcaption>{}</figcaption></figure>",
-            figure.name.replace(' ', "-"),
+            "<figure id=\"{}\">{}<figcaption><b>{}.</b> {}</figcaption></figure>",
+            figure.name.to_lowercase().replace(": ", "-").replace(' ', "-"),
             figure.svg,
+            escape(&figure.name),
             escape(figure.note)
         )?;
     }

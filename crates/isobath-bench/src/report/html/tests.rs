@@ -11,7 +11,7 @@ fn a_standard_suite_fills_every_figure() {
     let names: Vec<&str> = drawn.iter().map(|figure| figure.name.as_str()).collect();
     // The null engine's amplification is zero, and the memory engine has no files. Both are drawn.
     // Neither engine counts its bytes, and on several threads the suite runs synced writes only.
-    let absent = ["write amplification by the engine", "scaling"];
+    let absent = ["Write Amplification by the Engine", "Thread Scaling"];
     assert!(absent.iter().all(|name| !names.contains(name)), "{names:?}");
     assert_eq!(names.len(), FIGURE_COUNT - absent.len(), "{names:?}");
     assert!(
@@ -32,4 +32,29 @@ fn the_page_needs_no_network_and_escapes_its_text() {
         !outside.contains("http://") && !outside.contains("https://") && !outside.contains("src=")
     );
     assert!(page.contains("isobath-bench suite standard"), "the command to repeat it");
+}
+
+#[test]
+fn figures_have_the_titles_that_readers_of_the_seeds_know() {
+    let drawn = figures(&sample_report()).unwrap();
+    let names: Vec<&str> = drawn.iter().map(|figure| figure.name.as_str()).collect();
+    for title in [
+        "Speedup Summary",
+        "Write Throughput",
+        "Delete Throughput",
+        "Seek Throughput",
+        "Range Scan Throughput",
+        "Batch Size Scaling",
+        "Value Size Impact",
+        "Latency Overview",
+        "Latency Percentiles",
+        "Write Amplification",
+        "Space Efficiency",
+        "Tail Latency",
+        "Duration Comparison",
+        "Latency Variability",
+        "Sync Write Performance",
+    ] {
+        assert!(names.contains(&title), "{title} in {names:?}");
+    }
 }
