@@ -180,6 +180,19 @@ fn db_bench_prints_its_lines_for_every_benchmark() {
 }
 
 #[test]
+fn db_bench_reads_other_keys_than_it_has_just_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let head = ["db_bench", "--benchmarks", "fillrandom,readrandom", "--num=20000"];
+    let shown = succeed(&[&head[..], &["-e", "memory", "--db", str_of(&db)]].concat());
+    let line = shown.lines().find(|line| line.starts_with("readrandom")).unwrap();
+    let found = line.split('(').nth(1).unwrap().split(' ').next().unwrap();
+    let share = found.parse::<f64>().unwrap() / 20_000.0;
+    // Of n keys drawn n times with repetition, 1 - 1/e are there.
+    assert!((0.61..0.65).contains(&share), "{line}");
+}
+
+#[test]
 fn rows_under_memory_pressure_run_in_a_group_of_their_own_or_are_refused_in_words() {
     let dir = tempfile::tempdir().unwrap();
     let (db, out) = (dir.path().join("db"), dir.path().join("out"));

@@ -45,7 +45,7 @@ pub(super) fn execute(flags: &DbBenchFlags) -> Result<ExitCode> {
         size.num
     );
     let mut engine: Option<Box<dyn Engine>> = None;
-    for bench in benches {
+    for (turn, bench) in (0..).zip(benches) {
         if stop.requested() {
             break;
         }
@@ -67,7 +67,10 @@ pub(super) fn execute(flags: &DbBenchFlags) -> Result<ExitCode> {
             Some(open) => open,
             None => open(kind, &config)?,
         };
-        bench_once(bench, open.as_ref(), kind, &size, flags, &stop)?;
+        // Threads of each benchmark draw keys of their own: else those that read would ask for just
+        // the keys that those before have written.
+        let seed = size.seed.wrapping_add(turn * (size.threads + 1));
+        bench_once(bench, open.as_ref(), kind, &Size { seed, ..size }, flags, &stop)?;
         engine = Some(open);
     }
     close(engine)?;

@@ -80,6 +80,7 @@ impl Bench {
     }
 }
 
+#[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) num: u64,
     pub(crate) reads: u64,
