@@ -1,7 +1,8 @@
 //! Where a command measures, and what about that its reader has to know.
 
-use crate::engine;
+use crate::engine::{self, FAST_CHECKSUMS};
 use crate::measure::{Machine, is_ram_file_system};
+use crate::report::{Measured, Report};
 use anyhow::Result;
 use std::path::Path;
 
@@ -12,6 +13,18 @@ pub(super) fn describe(engines: &[String], base: &Path) -> Result<Machine> {
         machine.engines.insert(name.clone(), (engine::find(name)?.version)());
     }
     Ok(machine)
+}
+
+/// Adds what the rows tell of how an engine was built, if that is unfair to it.
+pub(super) fn warn_of_builds(report: &mut Report) {
+    let slow = |row: &Measured| row.counters.get(FAST_CHECKSUMS) == Some(&0.0);
+    if report.rows.iter().any(slow) {
+        report.warnings.push(
+            "RocksDB was compiled without the processor's instructions for checksums: build with \
+             CXXFLAGS=\"-msse4.2 -mpclmul\""
+                .to_owned(),
+        );
+    }
 }
 
 /// Says, and returns, why figures from here mean little, if they do.
@@ -28,4 +41,26 @@ pub(super) fn warn(base: &Path) -> Vec<String> {
     }
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::sample_report;
+
+    #[test]
+    fn a_peer_built_without_its_checksum_instructions_is_told_of_once() {
+        let warnings = |value: Option<f64>| {
+            let mut report = sample_report();
+            let known = report.warnings.len();
+            for row in &mut report.rows {
+                row.counters.extend(value.map(|value| (FAST_CHECKSUMS.to_owned(), value)));
+            }
+            warn_of_builds(&mut report);
+            report.warnings[known..].to_vec()
+        };
+        assert_eq!((warnings(None).len(), warnings(Some(1.0)).len()), (0, 0));
+        let told = warnings(Some(0.0));
+        assert!(told.len() == 1 && told[0].contains("CXXFLAGS"), "{told:?}");
+    }
 }

@@ -38,6 +38,7 @@ pub(super) fn execute(flags: &RunFlags) -> Result<ExitCode> {
         Some(objective) => ramp::run_ramps(&config, &workload, objective, &stop, &mut report)?,
         None => run_points(&config, &workload, &stop, &mut report)?,
     }
+    place::warn_of_builds(&mut report);
     report::print_report(&report);
     if let Some(out) = &flags.shared.out {
         report::write_all(&report, out)?;

@@ -38,6 +38,7 @@ pub(super) fn execute(flags: &SuiteFlags) -> Result<ExitCode> {
             directory::clear(base, name)?;
         }
     }
+    place::warn_of_builds(&mut report);
     report::print_suite(&report);
     if let Some(out) = &flags.shared.out {
         report::write_all(&report, out)?;

@@ -119,6 +119,10 @@ impl Marks {
     }
 }
 
+/// The counter of an engine that may have been compiled without the processor's instructions for
+/// checksums: 0 if it was.
+pub(crate) const FAST_CHECKSUMS: &str = "rocksdb.fast_checksums";
+
 /// One operation of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation<'a> {

@@ -9,8 +9,8 @@
 
 use super::registry::EngineKind;
 use super::{
-    Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session, Transactor,
-    UNFLUSHED_BUFFERS, Written,
+    Codec, Durability, Engine, EngineConfig, FAST_CHECKSUMS, Operation, RowVisitor, Session,
+    Transactor, UNFLUSHED_BUFFERS, Written,
 };
 use anyhow::{Context, Result, anyhow, bail};
 use rocksdb::{
@@ -18,6 +18,7 @@ use rocksdb::{
     Options, ReadOptions, WriteBatch, WriteOptions,
 };
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) const KIND: EngineKind = EngineKind {
@@ -112,7 +113,15 @@ fn open_with(config: &EngineConfig, options: Options) -> Result<Box<dyn Engine>>
     // Batched lookups want a handle of the family, which there is only if the family was named.
     let family = ColumnFamilyDescriptor::new(FAMILY, options.clone());
     let db = DB::open_cf_descriptors(&options, &config.path, [family])?;
-    Ok(Box::new(RocksDb::new(db, config.durability)))
+    Ok(Box::new(RocksDb::new(db, config)))
+}
+
+/// Whether RocksDB was compiled to use the processor's instructions for checksums, as it says in
+/// its log.
+fn fast_checksums(path: &Path) -> Option<bool> {
+    let log = std::fs::read_to_string(path.join("LOG")).ok()?;
+    let line = log.lines().find_map(|line| line.split_once("Fast CRC32 supported: "))?.1;
+    Some(line.starts_with("Supported"))
 }
 
 pub(super) fn with_knobs(config: &EngineConfig, mut options: Options) -> Result<Options> {
@@ -174,11 +183,13 @@ impl Base for DB {
 pub(super) struct RocksDb<D> {
     db: Arc<D>,
     durability: Durability,
+    fast_checksums: Option<bool>,
 }
 
 impl<D: Base> RocksDb<D> {
-    pub(super) fn new(db: D, durability: Durability) -> RocksDb<D> {
-        RocksDb { db: Arc::new(db), durability }
+    pub(super) fn new(db: D, config: &EngineConfig) -> RocksDb<D> {
+        let fast_checksums = fast_checksums(&config.path);
+        RocksDb { db: Arc::new(db), durability: config.durability, fast_checksums }
     }
 
     fn text(&self, property: &str) -> String {
@@ -242,11 +253,13 @@ impl<D: Base> Engine for RocksDb<D> {
             ("delayed_write_rate", "rocksdb.actual-delayed-write-rate"),
             ("running_compactions", "rocksdb.num-running-compactions"),
         ];
+        let checksums = self.fast_checksums.map(|fast| f64::from(u8::from(fast)));
         properties
             .iter()
             .filter_map(|(name, property)| {
                 Some((format!("rocksdb.{name}"), self.number(property).ok()? as f64))
             })
+            .chain(checksums.map(|fast| (FAST_CHECKSUMS.to_owned(), fast)))
             .collect()
     }
 
@@ -401,6 +414,7 @@ mod tests {
     fn its_own_files_tell_the_settings_that_its_experts_choose() {
         let synced = opened(open, Durability::Sync);
         for line in [
+            "Fast CRC32 supported: ",
             "HyperClockCache",
             "recycle_log_file_num=3",
             "max_write_buffer_number=3",

@@ -1,9 +1,11 @@
 //! RocksDB's two kinds of transactional databases: `rocksdb-optimistic`, whose transactions find
 //! out when they commit whether what they read has changed, and `rocksdb-locking`, which locks it.
 //!
-//! A key is read for an update, so that it counts as read and changed: that makes transactions of
-//! single keys serializable. RocksDB protects no range: of a scan only what is written back is
-//! safe, and others may write a new key into it. A transaction that only reads reads a snapshot.
+//! A transaction has a snapshot from its beginning on, so that what it writes conflicts with what
+//! others have written since. A key is read for an update, so that it counts as changed: that makes
+//! transactions of single keys serializable. RocksDB protects no range: of a scan only what is
+//! written back is safe, and others may write a new key into it. A transaction that only reads has
+//! nothing but its snapshot.
 
 use super::registry::EngineKind;
 use super::rocksdb::{Base, RocksDb, usual, usual_table, with_knobs};
@@ -37,13 +39,13 @@ pub(super) const LOCKING: EngineKind = EngineKind {
 fn open_optimistic(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     let options = with_knobs(config, usual(config, &usual_table(config)))?;
     let db: OptimisticTransactionDB = OptimisticTransactionDB::open(&options, &config.path)?;
-    Ok(Box::new(RocksDb::new(db, config.durability)))
+    Ok(Box::new(RocksDb::new(db, config)))
 }
 
 fn open_locking(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     let options = with_knobs(config, usual(config, &usual_table(config)))?;
     let db = LockingDb::open(&options, &TransactionDBOptions::default(), &config.path)?;
-    Ok(Box::new(RocksDb::new(db, config.durability)))
+    Ok(Box::new(RocksDb::new(db, config)))
 }
 
 /// In the form in which the package lets its properties be read.
@@ -140,18 +142,20 @@ macro_rules! kind {
     };
 }
 
-kind!(
-    OptimisticTransactionDB,
-    OptimisticCell,
-    OptimisticOpen,
-    OptimisticTransactionOptions::default()
-);
+kind!(OptimisticTransactionDB, OptimisticCell, OptimisticOpen, optimistic_options());
 kind!(LockingDb, LockingCell, LockingOpen, locking_options());
+
+fn optimistic_options() -> OptimisticTransactionOptions {
+    let mut options = OptimisticTransactionOptions::default();
+    options.set_snapshot(true);
+    options
+}
 
 /// A deadlock is found at once, where the default is to wait for a second.
 fn locking_options() -> TransactionOptions {
     let mut options = TransactionOptions::default();
     options.set_deadlock_detect(true);
+    options.set_snapshot(true);
     options
 }
 
@@ -269,7 +273,9 @@ impl<D: Kind> Session for RocksTransactor<D> {
             Open::None => bail!(NOT_BEGUN),
             Open::Read(snapshot) => walk(snapshot.raw_iterator_opt(read_options(to)), from, visit),
             Open::Write(transaction) => {
-                walk(transaction.raw_iterator_opt(read_options(to)), from, visit)
+                let mut read = read_options(to);
+                read.set_snapshot(&transaction.snapshot());
+                walk(transaction.raw_iterator_opt(read), from, visit)
             }
         })
     }
