@@ -189,6 +189,50 @@ fn writes_fill_so_many_buffers_and_have_keys_enough_for_the_time() {
     assert_eq!(synced.lasting(10.0, bytes).operations, 600, "by time alone");
 }
 
+#[cfg(feature = "lmdb")]
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
+        let target = to.join(entry.file_name().unwrap());
+        if entry.is_dir() {
+            copy_files(&entry, &target);
+        } else {
+            std::fs::write(target, std::fs::read(entry).unwrap()).unwrap();
+        }
+    }
+}
+
+/// LMDB changes its one file in place, so the pages that it writes are those that were copied.
+#[cfg(feature = "lmdb")]
+#[test]
+fn what_a_row_writes_over_its_copied_base_is_seen_though_the_copy_was_dirty() {
+    let dir = tempfile::tempdir().unwrap();
+    if crate::measure::is_ram_file_system(dir.path()) {
+        return;
+    }
+    let (keys, path) = (40_000, dir.path().join("base"));
+    let job = |phase, path: &Path| SuiteJob {
+        engine: "lmdb".to_owned(),
+        config: EngineConfig {
+            path: path.to_owned(),
+            knobs: [("map_size".to_owned(), (64 << 20).to_string())].into(),
+            ..EngineConfig::default()
+        },
+        row: Row { keys, operations: keys, ..row(Work::Mixed, Pattern::Random, 1) },
+        phase,
+        repeat: 0,
+        rate: None,
+        settle_limit_seconds: 10.0,
+    };
+    run_job(&job(Phase::Populate, &path), &Stop::default()).unwrap();
+    let copy = dir.path().join("copy");
+    copy_files(&path, &copy);
+    let measured = run_job(&job(Phase::Measure, &copy), &Stop::default()).unwrap();
+    let seen = measured.usage_settled.device_write_bytes.unwrap();
+    let written = measured.user_bytes_written;
+    assert!(seen >= written, "the kernel saw {seen} of at least {written} bytes");
+}
+
 /// A row of a few counters that threads contend for.
 fn contended(work: Work, pattern: Pattern) -> Row {
     let (keys, operations) = (40, 800);
