@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Transact(Transact),
     /// Print the keys of a range with their values, one entry a line, separated by a tab
     Scan(Scan),
+    /// Print about how many keys a range has, and how much room they take, without reading them
+    Estimate(Estimate),
     /// List and manage column families
     #[command(subcommand)]
     Families(Families),
@@ -206,6 +208,19 @@ pub(crate) struct Scan {
     pub(crate) keys_only: bool,
     #[command(flatten)]
     pub(crate) when: AsOf,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Estimate {
+    #[command(flatten)]
+    pub(crate) keyspace: Keyspace,
+    #[command(flatten)]
+    pub(crate) bounds: BoundFlags,
+    /// Only keys that begin with this
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
+    pub(crate) prefix: Option<OsString>,
     #[command(flatten)]
     pub(crate) form: HexFlag,
 }

@@ -125,6 +125,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     engine.locks.close();
     // Compactions stop while the flush runs. The flush waits for none of them.
     engine.compactors.cancel();
+    engine.io_limit.lift();
     // A running change of families finishes first: its log record and its edit belong together.
     let _changing = engine.families_change.lock();
     let flushed = engine.log.check_healthy().and_then(|()| write::flush_now(engine));

@@ -96,6 +96,19 @@ pub enum Event {
         /// The level that the slice is in now.
         into_level: usize,
     },
+    /// Slices left the tree without being read, because no reader can see anything of them.
+    Dropped {
+        /// The name of the family.
+        family: String,
+        /// Why no reader can see them.
+        reason: CompactionReason,
+        /// How many slices left.
+        slices: usize,
+        /// The versions in them.
+        entries: u64,
+        /// Their bytes on disk. They are free once the last reader has ended that uses the files.
+        bytes: u64,
+    },
     /// The engine removed a table file that nothing needs any more.
     FileRemoved {
         /// The removed file.
@@ -128,6 +141,8 @@ pub enum CompactionReason {
     Idle,
     /// The program asked for it.
     Manual,
+    /// Range deletes cover whole slices.
+    Covered,
 }
 
 impl CompactionReason {
@@ -140,6 +155,7 @@ impl CompactionReason {
             CompactionReason::Deletes => "deletes",
             CompactionReason::Idle => "idle",
             CompactionReason::Manual => "manual",
+            CompactionReason::Covered => "covered",
         }
     }
 }

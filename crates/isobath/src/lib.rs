@@ -96,6 +96,7 @@ pub use options::{
     WriteOptions,
 };
 pub use pinned::{Key, Value};
+pub use read::Estimate;
 pub use read_point::ReadPoint;
 #[cfg(feature = "simulation")]
 pub use sizes::Sizes;

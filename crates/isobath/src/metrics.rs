@@ -47,6 +47,10 @@ pub struct Metrics {
     pub compactions: u64,
     /// Slices that moved to another level without being rewritten.
     pub trivial_moves: u64,
+    /// Slices that left the tree unread, because range deletes covered them.
+    pub slices_dropped: u64,
+    /// Bytes on disk of these slices.
+    pub dropped_bytes: u64,
     /// Bytes on disk of the slices that compactions read.
     pub compaction_read_bytes: u64,
     /// Bytes of the tables that compactions wrote.
@@ -54,6 +58,11 @@ pub struct Metrics {
     /// Time that compactions took, in nanoseconds. Compactions that ran at the same time all count,
     /// so the sum can exceed the time that has passed.
     pub compaction_ns: u64,
+    /// Bytes that flushes and compactions wrote under
+    /// [`Options::io_rate_limit`](crate::Options::io_rate_limit); 0 without a limit.
+    pub io_limited_bytes: u64,
+    /// Time that flushes and compactions waited for the limit, in nanoseconds.
+    pub io_limit_wait_ns: u64,
     /// Log records that the open replayed.
     pub recovered_records: u64,
     /// Bytes of log that the open replayed.

@@ -77,6 +77,10 @@ pub(crate) fn trace(event: &Event) {
         Event::TriviallyMoved { family, from_level, into_level } => {
             tracing::debug!(target: "isobath", family, from_level, into_level, "moved");
         }
+        Event::Dropped { family, reason, slices, entries, bytes } => {
+            let reason = reason.name();
+            tracing::info!(target: "isobath", family, reason, slices, entries, bytes, "dropped");
+        }
         Event::FileRemoved { path } => {
             tracing::debug!(target: "isobath", path = %path.display(), "removed");
         }

@@ -3,6 +3,7 @@
 //! `verify` and `repair` work on a closed database, and `dump` on one file of any database.
 
 mod dump;
+mod estimate;
 mod families;
 mod keys;
 mod maintenance;
@@ -34,6 +35,7 @@ pub(crate) fn execute(command: Command) -> Result<Outcome> {
         Command::Delete(asked) => keys::delete(&asked),
         Command::Transact(asked) => transact::transact(&asked),
         Command::Scan(asked) => scan::scan(&asked),
+        Command::Estimate(asked) => estimate::estimate(&asked),
         Command::Families(asked) => families::families(&asked),
         Command::Flush(database) => maintenance::flush(&database),
         Command::Compact(asked) => maintenance::compact(&asked),

@@ -134,6 +134,8 @@ fn counters(output: &mut Output, metrics: &Metrics) -> Result<()> {
         ("bytes read by compactions", metrics.compaction_read_bytes),
         ("bytes written by compactions", metrics.compaction_written_bytes),
         ("trivial moves", metrics.trivial_moves),
+        ("slices dropped unread", metrics.slices_dropped),
+        ("bytes dropped unread", metrics.dropped_bytes),
         ("blocks read", metrics.cache_misses),
         ("bytes of filters and indexes", metrics.filter_index_bytes),
     ];

@@ -85,6 +85,8 @@ impl Terrain {
             .commit_hook(Witness)
             .lock_timeout([Duration::from_millis(2), Duration::from_secs(10)][rng.usize(..2)])
             .family(self.family_options(rng));
+        let limits = [None, None, None, Some(1 << 20)];
+        let options = options.io_rate_limit(limits[rng.usize(..4)]);
         let mut sizes = if self.is_tree { sizes(rng) } else { Sizes::default() };
         // So few that keys which have nothing to do with one another meet.
         sizes.stamp_slots = [2, 2, 16, 1 << 16][rng.usize(..4)];

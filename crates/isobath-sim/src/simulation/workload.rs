@@ -338,7 +338,8 @@ impl Stage {
                 2 => self.db.compact(),
                 3 => {
                     let (lower, upper) = self.keys.range(&mut rng);
-                    self.side.compact(&*lower..=&*upper)
+                    let about = self.side.estimate(&*lower..=&*upper);
+                    about.and_then(|_| self.side.compact(&*lower..=&*upper))
                 }
                 4 => self.sync(),
                 5 => self.db.wait_for_compactions(None).map(drop),

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::format::OpKind;
 use crate::key_range::{KeyRange, bounds_of};
 use crate::options::{FamilyOptions, ReadOptions, WriteOptions};
-use crate::read::{ReadAt, ScanBounds};
+use crate::read::{Estimate, ReadAt, ScanBounds};
 use crate::reads::{Reads, reads};
 use crate::steps::steps;
 use crate::write::{self, Commit};
@@ -98,6 +98,31 @@ impl Family {
         engine.check_open()?;
         write::flush_now(engine)?;
         compact::compact_range(engine, &self.keyspace, &bounds_of(range))
+    }
+
+    /// About how many keys lie within `range`, and how much room they take. It reads no data, only
+    /// indexes: the time grows with the number of tables and with what is in memory, and not with
+    /// the range.
+    ///
+    /// In each level, and in each run of level 0, the estimate is at most a data block off at each
+    /// end of the range (`block_size`), if the entries there are about equally long. Besides, some
+    /// things are not certain without reading: a key that was overwritten counts once for each
+    /// version that is left, a delete as if it hid one key, and a range delete hides nothing until
+    /// tables are dropped or compacted for it.
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("/db")?;
+    /// let words = db.family("words")?;
+    /// for word in ["apple", "berry", "cherry"] {
+    ///     words.put(word, "")?;
+    /// }
+    /// assert_eq!(words.estimate("b"..)?.keys, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn estimate(&self, range: impl KeyRange) -> Result<Estimate> {
+        self.at()?.estimate(&bounds_of(range))
     }
 
     #[inline]

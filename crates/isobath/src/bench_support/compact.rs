@@ -102,7 +102,7 @@ impl Runs {
                     let edit = Edit::new(outcome.changes(0));
                     self.set.install(edit, &outcome.files).expect("room");
                 }
-                Plan::DoNothing => self.add(entries, codec_in),
+                Plan::DoNothing | Plan::Drop(_) => self.add(entries, codec_in),
             }
         };
         compaction.output_bytes = Some(Policy::default().target_file_bytes);
@@ -117,6 +117,7 @@ impl Runs {
             options: options(codec_out),
             readers: ReaderPoints::new(Vec::new(), self.next_seq + 1),
             cancel: CancelToken::new(),
+            io_limit: None,
             progress: Arc::new(|_| ()),
         };
         Job(CompactionJob::new(compaction, context))

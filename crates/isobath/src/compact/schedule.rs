@@ -5,12 +5,16 @@
 //! next plan avoids them. A job is planned only when a thread is free for it, so the plan sees the
 //! present tree. The job offers its parts to the other compaction threads; idle threads take some.
 //!
+//! Slices that range deletes cover leave before anything else is planned. The planner needs these
+//! range deletes, which tables hold. So tables that have some are opened before the jobs are looked
+//! at; whatever cannot be opened only delays.
+//!
 //! On disk: the job writes and syncs the outputs, then syncs their directory. Until the edit they
 //! are orphans. One edit removes the inputs and adds the outputs. Then the view is replaced, and
 //! each input file is removed after its last reader.
 
-use super::plan::{Compaction, Debts, Hints, ManualPlan, ManualRange, Plan, Policy};
-use super::plan::{debts, plan, plan_manual};
+use super::plan::{Compaction, Debts, Dropped, Hints, ManualPlan, ManualRange, Plan, Policy};
+use super::plan::{debts, plan, plan_drop, plan_manual};
 use super::plants::{delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
@@ -18,10 +22,10 @@ use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace, ra
 use crate::env::{Plant, Point, Reach, is_unwinding, planted, reached, yield_point};
 
 use crate::error::{Error, PoisonCause, Result};
-use crate::events::{BackgroundJob, Event};
+use crate::events::{BackgroundJob, CompactionReason, Event};
 use crate::read::ScanBounds;
 use crate::table::{Codec, Origin};
-use crate::version::{Edit, TABLE_DIR};
+use crate::version::{Edit, Slice, TABLE_DIR, Tree};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,10 +127,37 @@ pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
     }
 }
 
+/// Opens the tables of the tree that have range deletes. An error is told by those who read them.
+fn open_spans(engine: &Engine, tree: &Tree) {
+    for slice in with_spans(tree) {
+        let _ = slice.table(&engine.tables);
+    }
+}
+
+/// The slices that have range deletes.
+fn with_spans(tree: &Tree) -> impl Iterator<Item = &Arc<Slice>> {
+    let has_spans = |level: &usize| match level.checked_sub(1).map(|at| &tree.levels[at]) {
+        Some(level) => level.has_spans(),
+        None => true,
+    };
+    let slices = (0..tree.level_count()).filter(has_spans).flat_map(|level| tree.slices(level));
+    slices.filter(|slice| slice.meta.spans.is_some())
+}
+
+/// The slices that can leave the tree unread.
+fn drops(engine: &Engine, tree: &Tree, state: &CompactionState) -> Plan {
+    let covers: Vec<_> = with_spans(tree).filter_map(|slice| slice.spans_if_open()).collect();
+    match covers.is_empty() {
+        true => Plan::DoNothing,
+        false => plan_drop(tree, &state.busy, &engine.readers(), &covers),
+    }
+}
+
 /// Starts jobs until no job is due or no thread is free.
 fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
     let policy = policy_of(engine, family);
     loop {
+        open_spans(engine, &family.view().tree);
         let mut state = family.compactions.state.lock();
         if state.running >= engine.compactor_count || state.failure.is_some() || family.is_dropped()
         {
@@ -134,7 +165,10 @@ fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
         }
         let hints = hints_of(engine, &state, is_idle);
         let tree = family.view().tree.clone();
-        let planned = plan(&tree, &policy, &state.busy, &hints);
+        let planned = match drops(engine, &tree, &state) {
+            Plan::DoNothing => plan(&tree, &policy, &state.busy, &hints),
+            dropped => dropped,
+        };
         if matches!(planned, Plan::DoNothing) {
             return;
         }
@@ -235,6 +269,7 @@ fn run_and_install(
             }
             return Ok(());
         }
+        Plan::Drop(dropped) => return drop_slices(engine, family, &dropped),
         Plan::Compaction(compaction) => compaction,
     };
     leave_out(&mut compaction);
@@ -276,6 +311,24 @@ fn run_and_install(
     Ok(())
 }
 
+/// Lets slices leave the tree.
+fn drop_slices(engine: &Engine, family: &Arc<Keyspace>, dropped: &Dropped) -> Result<()> {
+    install(engine, family, &Outcome::of_drop(dropped))?;
+    debug_assert!(!dropped.slices.is_empty(), "an edit without changes");
+    let metas = || dropped.slices.iter().map(|(_, slice)| &slice.meta);
+    let (slices, bytes) = (dropped.slices.len(), metas().map(|meta| meta.disk_bytes).sum());
+    engine.gauges.slices_dropped.add(slices as u64);
+    engine.gauges.dropped_bytes.add(bytes);
+    engine.tell(Event::Dropped {
+        family: family.name().to_string(),
+        reason: CompactionReason::Covered,
+        slices,
+        entries: metas().map(|meta| meta.entries).sum(),
+        bytes,
+    });
+    Ok(())
+}
+
 /// Works on a compaction and reports what this thread did.
 fn share(engine: &Engine, family: &Keyspace, job: &CompactionJob, id: JobId) {
     let started = engine.pacer.now_ns();
@@ -313,6 +366,7 @@ fn context_of(
         options,
         readers,
         cancel: cancel.clone(),
+        io_limit: Some(engine.io_limit.clone()),
         progress,
     })
 }
@@ -425,13 +479,18 @@ pub(crate) fn compact_range(
         if bounds.is_empty() {
             return Ok(());
         }
+        open_spans(engine, &family.view().tree);
         let mut state = family.compactions.state.lock();
         if let Some(error) = state.failure_since(first) {
             return Err(told(engine, &error));
         }
         let hints = hints_of(engine, &state, false);
         let tree = family.view().tree.clone();
-        match plan_manual(&tree, &policy, &state.busy, &hints, &range) {
+        let next = match drops(engine, &tree, &state) {
+            Plan::DoNothing => plan_manual(&tree, &policy, &state.busy, &hints, &range),
+            dropped => ManualPlan::Do(dropped),
+        };
+        match next {
             // A job of this call is counted and reported only after it is installed; wait for that.
             ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {
                 family.compactions.ended.wait(&mut state);

@@ -27,6 +27,8 @@ pub(crate) struct Gauges {
     pub(crate) flush_ns: Counter,
     pub(crate) compactions: Counter,
     pub(crate) trivial_moves: Counter,
+    pub(crate) slices_dropped: Counter,
+    pub(crate) dropped_bytes: Counter,
     pub(crate) compaction_read_bytes: Counter,
     pub(crate) compaction_written_bytes: Counter,
     pub(crate) compaction_ns: Counter,

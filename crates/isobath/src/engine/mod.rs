@@ -23,6 +23,7 @@ mod families;
 mod family;
 mod gauges;
 mod history;
+mod io_limit;
 mod line;
 mod mention;
 #[cfg(all(test, shuttle))]
@@ -48,6 +49,7 @@ pub(crate) use families::Families;
 pub(crate) use family::{Keyspace, MemtableOf, View};
 pub(crate) use gauges::Gauges;
 pub(crate) use history::{History, opened, raised, retained_from, span_ms};
+pub(crate) use io_limit::IoLimit;
 pub(crate) use line::Line;
 pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};
@@ -106,6 +108,7 @@ pub(crate) struct Engine {
     /// Transactions under way that are known by a number.
     pub(crate) running: Running,
     pub(crate) pacer: Pacer,
+    pub(crate) io_limit: Arc<IoLimit>,
     pub(crate) gauges: Gauges,
     pub(crate) tables: TableContext,
     pub(crate) flusher: Workers,
@@ -150,6 +153,12 @@ pub(crate) fn conflicts_of(options: &Options, start: Lsn) -> Conflicts {
 /// Locks that mark slots of this table.
 pub(crate) fn locks_of(options: &Options, conflicts: &Conflicts) -> Locks {
     Locks::new(LOCK_SHARDS, conflicts.stamps.clone(), options.env.clock.clone())
+}
+
+/// The limit that the options set for flushes and compactions.
+pub(crate) fn io_limit_of(options: &Options) -> Arc<IoLimit> {
+    let env = &options.env;
+    Arc::new(IoLimit::new(options.io_rate_limit, env.clock.clone(), env.threads.clone()))
 }
 
 impl Engine {

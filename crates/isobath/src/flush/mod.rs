@@ -36,7 +36,7 @@ use crate::span::{SpanSet, fragments};
 use crate::table::cache::table_path;
 use crate::table::{Finished, TableOptions, TableWriter};
 use crate::version::{Change, Edit, FileNumbers, LiveFile, TABLE_DIR};
-use crate::vfs::FileSystem;
+use crate::vfs::{FileSystem, WriteFile};
 use plants::retire_early;
 use std::path::Path;
 use std::sync::Arc;
@@ -108,10 +108,13 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     let (families, pending) = pending_of(engine, &epoch);
     let readers = engine.readers();
     let fs = &*engine.options.env.fs;
-    let built = match build_table(fs, &engine.dir, engine.uuid, &engine.files, &pending, &readers) {
-        Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,
-        other => other?,
-    };
+    let limit = |file| engine.io_limit.limited(file, None);
+    let numbers = &engine.files;
+    let built =
+        match build_limited(fs, &engine.dir, engine.uuid, numbers, &pending, &readers, limit) {
+            Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,
+            other => other?,
+        };
     yield_point(Point::Built);
     install(engine, &epoch, &families, built.as_ref(), readers.horizon())?;
     let took_ns = engine.pacer.now_ns() - started;
@@ -144,8 +147,7 @@ fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pendin
     live.unzip()
 }
 
-/// Writes memtables, by ascending family, to a new table file and syncs it. `None` if no version is
-/// worth keeping.
+/// [`build_limited`], as fast as the file system is.
 pub(crate) fn build_table(
     fs: &dyn FileSystem,
     db: &Path,
@@ -154,13 +156,27 @@ pub(crate) fn build_table(
     pending: &[Pending],
     readers: &ReaderPoints,
 ) -> Result<Option<Built>> {
+    build_limited(fs, db, uuid, numbers, pending, readers, |file| file)
+}
+
+/// Writes memtables, by ascending family, to a new table file and syncs it. `None` if no version is
+/// worth keeping. `limit` slows the file's writes down.
+fn build_limited(
+    fs: &dyn FileSystem,
+    db: &Path,
+    uuid: [u8; 16],
+    numbers: &FileNumbers,
+    pending: &[Pending],
+    readers: &ReaderPoints,
+    limit: impl FnOnce(Box<dyn WriteFile>) -> Box<dyn WriteFile>,
+) -> Result<Option<Built>> {
     if pending.is_empty() {
         return Ok(None);
     }
     // If a later step fails, dropping `file` marks the file for removal.
     let file = numbers.allocate();
     let path = table_path(&db.join(TABLE_DIR), file.number());
-    let mut writer = TableWriter::create(fs.create(&path)?, uuid, file.number())?;
+    let mut writer = TableWriter::create(limit(fs.create(&path)?), uuid, file.number())?;
     for slice in pending {
         writer.begin_slice(slice.family, &slice.options)?;
         write_memtable(&mut writer, &slice.memtable, readers)?;

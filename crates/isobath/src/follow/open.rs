@@ -5,7 +5,7 @@ use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
     Backlog, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, ReadPoints, Running,
-    Shown, conflicts_of, locks_of, point_tag,
+    Shown, conflicts_of, io_limit_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -87,6 +87,7 @@ fn assemble(
         running: Running::default(),
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
+        io_limit: io_limit_of(&options),
         gauges,
         tables,
         flusher: Workers::none("isobath-flush"),

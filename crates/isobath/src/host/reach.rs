@@ -130,6 +130,8 @@ places! {
     SpanHidInMerge "span-hid-in-merge" "a compaction drops a version that a range delete hides";
     SpanKeptForReader "span-kept-for-reader" "a compaction keeps a version under a range delete, for a reader before that";
     SpanOnlySlice "span-only-slice" "a slice of range deletes without a key is written";
+    PlanDrop "plan-drop" "slices that range deletes cover leave unread";
+    DropHeldForReader "drop-held-for-reader" "a slice that range deletes cover stays for a reader";
     SpanConflict "span-conflict" "a transaction finds a range delete over what it relies on";
     SpanInTransaction "span-in-transaction" "a transaction deletes a range";
     SpanOwnHid "span-own-hid" "a scan of a transaction finds a key in a range that the transaction has deleted";

@@ -12,6 +12,7 @@ mod arena;
 mod changes;
 mod chunk;
 mod cursor;
+mod estimate;
 mod head;
 mod insert;
 mod lock;

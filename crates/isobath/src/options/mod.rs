@@ -97,6 +97,13 @@ pub struct Options {
     /// Threads that compact tables. Default: one for every two processors, at least one and at most
     /// four. More threads keep up with more writes; fewer leave more processor to the program.
     pub compaction_threads: Option<usize> = None,
+    /// The most bytes a second that flushes and compactions write to tables, at least 64 KiB.
+    /// Default: no limit. Flushes go before compactions. The log and what a recovery writes are
+    /// not limited. A smaller limit leaves more of the device to reads and to other programs;
+    /// but each byte that a program writes is written to tables several times, so programs that
+    /// write more than a fraction of the limit for long are slowed down to what it lets through.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::optional_size"))]
+    pub io_rate_limit: Option<u64> = None,
     /// Table files to keep open, at least 8. Default: half of what the process may open, at most
     /// 512. With a larger number, fewer tables are opened again; a smaller one uses fewer file
     /// descriptors.
@@ -175,6 +182,9 @@ impl Options {
             let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
             within("sync_interval (microseconds)", micros, 100, 1 << 50)?;
         }
+        if let Some(rate) = self.io_rate_limit {
+            within("io_rate_limit", rate, 64 * KIB, 1 << 50)?;
+        }
         if let Some(files) = self.max_open_files {
             within("max_open_files", files as u64, OPEN_FILES_MIN, 1 << 20)?;
         }
@@ -208,10 +218,10 @@ mod tests {
     #[test]
     fn options_are_read_from_text_with_sizes_as_people_write_them() {
         let options: Options = serde_json::from_str(
-            r#"{"write_buffer": "16MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#,
+            r#"{"write_buffer": "16MiB", "io_rate_limit": "1MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#,
         )
         .unwrap();
-        assert_eq!(options.write_buffer, 16 * MIB);
+        assert_eq!((options.write_buffer, options.io_rate_limit), (16 * MIB, Some(MIB)));
         assert_eq!(options.durability, Durability::Sync);
         assert_eq!(options.new_family().codec_at(5), Codec::Zstd);
         let error = serde_json::from_str::<Options>(r#"{"write_buget": "16MiB"}"#).unwrap_err();

@@ -1,12 +1,25 @@
 //! Sizes in `serde` formats.
 
 use super::size;
-use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use std::fmt;
 
 /// Reads a size that is a number of bytes, or text with a unit.
 pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     from.deserialize_any(Size)
+}
+
+/// Reads a size that may be absent.
+pub(super) fn optional_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    Ok(Option::<Bytes>::deserialize(from)?.map(|Bytes(bytes)| bytes))
+}
+
+struct Bytes(u64);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        size(from).map(Bytes)
+    }
 }
 
 struct Size;

@@ -4,6 +4,7 @@
 //! at a read point. Neither takes a lock that a writer holds.
 
 mod begin;
+mod estimate;
 mod get;
 mod scan;
 mod source;
@@ -11,4 +12,5 @@ mod source;
 mod tests;
 
 pub(crate) use begin::ReadAt;
+pub use estimate::Estimate;
 pub(crate) use scan::{Pin, Scan, ScanBounds};

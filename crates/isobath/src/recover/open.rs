@@ -330,6 +330,7 @@ fn assemble(
         running: engine::Running::default(),
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
+        io_limit: engine::io_limit_of(&options),
         gauges,
         tables: tables_of(&options, db, uuid),
         flusher: workers("isobath-flush", 1, Priority::Normal)?,

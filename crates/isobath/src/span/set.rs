@@ -23,7 +23,7 @@ impl Fragment {
 
     /// The least sequence number above `seq`.
     #[inline]
-    fn least_above(&self, seq: Lsn) -> Option<Lsn> {
+    pub(crate) fn least_above(&self, seq: Lsn) -> Option<Lsn> {
         let at = self.seqs.partition_point(|other| *other > seq);
         Some(self.seqs[at.checked_sub(1)?])
     }

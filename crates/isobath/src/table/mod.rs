@@ -38,6 +38,7 @@ mod meta;
 mod options;
 mod origin;
 mod output;
+mod rank;
 mod reader;
 mod root;
 mod salvage;

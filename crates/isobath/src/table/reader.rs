@@ -211,7 +211,7 @@ impl Table {
     }
 
     /// The handle of the only block that can hold the first version at or after `(key, point)`.
-    fn follow(
+    pub(super) fn follow(
         &self,
         index: &Block,
         index_at: BlockHandle,

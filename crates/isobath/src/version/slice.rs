@@ -6,6 +6,7 @@
 
 use super::files::LiveFile;
 use crate::error::Result;
+use crate::span::SpanSet;
 use crate::table::{ExtentRef, SliceMeta, Table, TableContext};
 use std::sync::{Arc, OnceLock};
 
@@ -40,6 +41,11 @@ impl Slice {
     fn open(&self, context: &TableContext) -> Result<&Arc<Table>> {
         let table = Table::open(context.clone(), &self.meta)?;
         Ok(self.table.get_or_init(|| table))
+    }
+
+    /// The range deletes of the slice, if its table was opened already.
+    pub(crate) fn spans_if_open(&self) -> Option<&SpanSet> {
+        Some(&**self.table.get()?.spans()?)
     }
 
     /// The extent of its keys.

@@ -100,6 +100,11 @@ impl Model {
                 work: Work::default(),
             },
             Plan::Compaction(compaction) => self.run_compaction(compaction, hints),
+            Plan::Drop(dropped) => Done {
+                removed: dropped.slices.iter().map(|(at, slice)| (*at, slice.meta.file)).collect(),
+                added: vec![],
+                work: Work::default(),
+            },
         }
     }
 

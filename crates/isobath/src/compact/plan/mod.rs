@@ -1,9 +1,11 @@
 //! Decides what to do next for a tree: a value, computed from values.
 //!
-//! In order of need: First, runs that overlap nothing older are moved down as they are. Then the
-//! fullest level is relieved: level 0 by its number of runs, the others by their bytes over
-//! capacity. Then, if there is time, slices with many deletes go down, level 0 is compacted early,
-//! and levels that are no longer needed are emptied. Equal arguments give equal plans.
+//! In order of need: First, slices that range deletes cover leave unread ([`plan_drop`], which
+//! needs the range deletes themselves). Then ([`plan`]) runs that overlap nothing older are moved
+//! down as they are. Then the fullest level is relieved: level 0 by its number of runs, the others
+//! by their bytes over capacity. Then, if there is time, slices with many deletes go down, level 0
+//! is compacted early, and levels that are no longer needed are emptied. Equal arguments give
+//! equal plans.
 //!
 //! Planning and carrying out always comes to an end: every move and every compaction takes data
 //! down or makes the runs fewer, and a slice is rewritten in place only if that removes all its
@@ -11,6 +13,7 @@
 
 mod beneath;
 mod cut;
+mod drops;
 #[cfg(any(test, feature = "bench-internals"))]
 pub(crate) mod fixtures;
 mod manual;
@@ -25,6 +28,7 @@ mod tests;
 
 pub(super) use beneath::Beneath;
 pub(super) use cut::Cutter;
+pub(crate) use drops::{Dropped, plan_drop};
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use shape::{Debts, debts};
@@ -45,6 +49,8 @@ pub(crate) enum Plan {
     /// Slices that only change their level, all by one edit.
     Move(Vec<Move>),
     Compaction(Compaction),
+    /// Slices that leave unread.
+    Drop(Dropped),
 }
 
 impl Claims for Plan {
@@ -53,6 +59,7 @@ impl Claims for Plan {
             Plan::DoNothing => Vec::new(),
             Plan::Move(moves) => moves.iter().map(Move::claim).collect(),
             Plan::Compaction(compaction) => vec![compaction.claim()],
+            Plan::Drop(dropped) => vec![dropped.claim()],
         }
     }
 }

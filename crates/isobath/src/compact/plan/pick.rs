@@ -260,6 +260,7 @@ impl Picker<'_> {
             CompactionReason::Deletes => Reach::PlanDeletes,
             CompactionReason::Idle => Reach::PlanIdle,
             CompactionReason::Manual => Reach::PlanManual,
+            CompactionReason::Covered => Reach::PlanDrop,
         });
         compaction
     }

@@ -6,7 +6,7 @@
 //! started, until they have reported. So a job ends with any number of threads.
 
 use super::{CompactionContext, Written, run_part};
-use crate::compact::plan::{Compaction, Move};
+use crate::compact::plan::{Compaction, Dropped, Move};
 use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::env::{Plant, planted};
 use crate::error::{Error, PoisonCause, Result};
@@ -91,6 +91,12 @@ impl Outcome {
             files: moves.iter().map(|step| step.slice.file.clone()).collect(),
             ..Outcome::default()
         }
+    }
+
+    /// The changes of slices that leave.
+    pub(crate) fn of_drop(dropped: &Dropped) -> Outcome {
+        let removed = dropped.slices.iter().map(|(level, slice)| (*level, slice.meta.file));
+        Outcome { removed: removed.collect(), horizon: dropped.horizon, ..Outcome::default() }
     }
 
     /// The changes, to be installed by one edit.

@@ -17,6 +17,7 @@ pub(super) use lineage::lineage;
 use super::plan::{Beneath, Compaction, Cutter};
 use crate::background::CancelToken;
 use crate::cursor::{Cursor, Entry};
+use crate::engine::IoLimit;
 use crate::env::{Plant, Reach, planted, preempt, reached_if};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
@@ -25,9 +26,9 @@ use crate::span::{Fragment, Span, SpanSet, fragments};
 use crate::table::cache::table_path;
 use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{FileNumbers, LiveFile};
-use crate::vfs::FileSystem;
+use crate::vfs::{FileSystem, WriteFile};
 use inputs::{Inputs, open_inputs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// After this many bytes, a part checks the cancel token and reports progress ...
@@ -53,10 +54,20 @@ pub(crate) struct CompactionContext {
     /// The read points that must be respected.
     pub(crate) readers: ReaderPoints,
     pub(crate) cancel: CancelToken,
+    /// How fast outputs may be written.
+    pub(crate) io_limit: Option<Arc<IoLimit>>,
     pub(crate) progress: Progress,
 }
 
 impl CompactionContext {
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        let file = self.fs.create(path)?;
+        Ok(match &self.io_limit {
+            Some(limit) => limit.limited(file, Some(&self.cancel)),
+            None => file,
+        })
+    }
+
     /// Makes the names of outputs durable.
     pub(crate) fn sync_names(&self) -> Result<()> {
         self.files.sync_names(&*self.fs, &self.table_dir)
@@ -263,7 +274,7 @@ impl<'a> Outputs<'a> {
         self.written.files.push(file);
         let path = table_path(&self.context.table_dir, number);
         let mut writer =
-            TableWriter::create(self.context.fs.create(&path)?, self.context.uuid, number)?;
+            TableWriter::create(self.context.create(&path)?, self.context.uuid, number)?;
         writer.begin_slice(self.context.family, &self.context.options)?;
         Ok(self.writer.insert(writer))
     }

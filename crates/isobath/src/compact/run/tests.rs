@@ -122,6 +122,7 @@ impl Bench {
             options: self.options(),
             readers: ReaderPoints::new(self.snapshots.iter().copied().collect(), self.next_seq),
             cancel: CancelToken::new(),
+            io_limit: None,
             progress: Arc::new(|_| ()),
         }
     }
@@ -135,6 +136,7 @@ impl Bench {
         let running = match plan {
             Plan::DoNothing => return false,
             Plan::Move(moves) => Running::Moves(Outcome::of_moves(&moves)),
+            Plan::Drop(dropped) => Running::Moves(Outcome::of_drop(&dropped)),
             Plan::Compaction(compaction) => {
                 Running::Compaction(Box::new(CompactionJob::new(compaction, self.context())))
             }

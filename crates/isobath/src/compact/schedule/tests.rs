@@ -11,6 +11,8 @@ use crate::{BackgroundJob, CompactionReason, Db, Event};
 use std::collections::BTreeSet;
 use std::io;
 
+mod drops;
+
 type Told = Arc<Mutex<Vec<Event>>>;
 
 struct Bench {

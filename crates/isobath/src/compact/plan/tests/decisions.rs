@@ -70,6 +70,7 @@ fn describe(scene: &Scene, answer: &Answer, draw: &mut Draw) -> String {
             }
         }
         Some(Plan::Compaction(compaction)) => describe_compaction(&mut out, compaction, draw),
+        Some(Plan::Drop(dropped)) => unreachable!("no range deletes were given: {dropped:?}"),
         None if matches!(answer, Answer::Requested(ManualPlan::Wait)) => out.push_str("wait"),
         None => out.push_str("done"),
     }

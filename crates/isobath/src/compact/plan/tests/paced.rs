@@ -138,7 +138,7 @@ impl World {
         let planned = plan(&self.model.tree, &self.policy, &self.busy, &self.hints);
         let bytes_left = match &planned {
             Plan::DoNothing => return None,
-            Plan::Move(_) => 0.0,
+            Plan::Move(_) | Plan::Drop(_) => 0.0,
             Plan::Compaction(compaction) => compaction.input_bytes() as f64,
         };
         let before = self.debt();

@@ -69,6 +69,7 @@ fn describe(plan: &Plan) -> String {
     let mut out = String::new();
     match plan {
         Plan::DoNothing => out.push_str("nothing"),
+        Plan::Drop(dropped) => unreachable!("no range deletes were given: {dropped:?}"),
         Plan::Move(moves) => {
             out.push_str("move");
             for step in moves {

@@ -1,0 +1,81 @@
+//! About how much lies within a range of keys, by what the engine knows without reading data: the
+//! descriptions of slices, their indexes, and the sums that memtables keep.
+//!
+//! A slice within the range counts as its description says. A slice at an end of the range counts
+//! with the share of its data that lies within by its index, which is at most half a data block
+//! off.
+
+use super::{ReadAt, ScanBounds};
+use crate::error::Result;
+use crate::table::TableContext;
+use crate::version::Slice;
+use std::ops::Bound;
+
+/// About how much lies within a range: the result of [`Family::estimate`](crate::Family::estimate).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Estimate {
+    /// Keys with a value. A key that was overwritten counts once more for each older version until
+    /// a flush or a compaction drops that; each delete counts as if it hid one of these.
+    pub keys: u64,
+    /// Deletes of single keys that were not dropped yet.
+    pub deletes: u64,
+    /// Bytes of tables on disk, with their indexes and filters.
+    pub disk_bytes: u64,
+    /// Bytes of keys and values in memory, which a flush will write.
+    pub memory_bytes: u64,
+}
+
+impl ReadAt<'_> {
+    /// About what lies within the bounds.
+    pub(crate) fn estimate(self, bounds: &ScanBounds) -> Result<Estimate> {
+        let (view, _) = self.begin()?;
+        let mut sum = Estimate::default();
+        if bounds.is_empty() {
+            return Ok(sum);
+        }
+        let mut entries = 0;
+        for of in &view.memtables {
+            let held = of.memtable.holding(key_of(&bounds.lower), key_of(&bounds.upper));
+            entries += held.keys;
+            sum.deletes += held.deletes;
+            sum.memory_bytes += held.bytes;
+        }
+        let is_met = |slice: &Slice| slice.extent().meets(&bounds.lower, &bounds.upper);
+        for (_, slice) in view.tree.iter().filter(|(_, slice)| is_met(slice)) {
+            let share = share_within(slice, bounds, &self.engine.tables)?;
+            let part = |whole: u64| (whole as f64 * share).round() as u64;
+            entries += part(slice.meta.entries);
+            sum.deletes += part(slice.meta.deletes);
+            sum.disk_bytes += part(slice.meta.disk_bytes);
+        }
+        sum.keys = entries.saturating_sub(2 * sum.deletes);
+        Ok(sum)
+    }
+}
+
+fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
+/// About which share of a slice lies within the bounds, from 0 to 1.
+fn share_within(slice: &Slice, bounds: &ScanBounds, tables: &TableContext) -> Result<f64> {
+    let (smallest, largest) = (&*slice.meta.smallest, &*slice.meta.largest);
+    let rank = |key: &[u8]| match key {
+        key if key <= smallest => Ok(0.0),
+        key if key > largest => Ok(1.0),
+        key => slice.table(tables)?.rank(key),
+    };
+    let before = key_of(&bounds.lower).map_or(Ok(0.0), rank)?;
+    let behind = match &bounds.upper {
+        Bound::Unbounded => 1.0,
+        Bound::Included(key) if **key >= *largest => 1.0,
+        Bound::Included(key) | Bound::Excluded(key) => rank(key)?,
+    };
+    debug_assert!((0.0..=1.0).contains(&before) && (0.0..=1.0).contains(&behind));
+    Ok(f64::max(behind - before, 0.0))
+}
